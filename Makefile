@@ -1,0 +1,51 @@
+# Everything runs inside .venv, which `make setup` builds from constraints.txt. Another interpreter: make PYTHON=python3.12 setup
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.up-to-date
+PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check docs bench nightly clean
+
+help: ## list what make can do
+	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' Makefile
+
+setup: $(STAMP) ## build .venv with the pinned dependencies (quick when it is up to date)
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "chainrule: Python 3.11 or newer is needed; '$(PYTHON)' is: $$($(PYTHON) --version 2>&1 | head -n 1)"; \
+	  echo "           Name another one: make PYTHON=python3.12 $(or $(MAKECMDGOALS),setup)"; exit 1; } >&2
+	@$(BIN)/python -c 'import sys, pip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+	  { rm -rf $(VENV) && $(PYTHON) -m venv $(VENV); }
+	@echo "setup: installing the pinned dependencies into $(VENV); the first time takes a few minutes"
+	@$(PIP) hatchling editables
+	@$(PIP) --no-build-isolation -e '.[bpe,tensorboard,plots,dev,docs]'
+	@touch $@
+
+demo: setup ## train on the text built into Python for about 100 s; compare with xz and bzip2; sample
+	$(BIN)/python examples/demo.py
+
+test: setup ## all tests and doctests
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2
+
+check: setup ## format, lint, types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy chainrule
+
+docs: setup ## build docs/_build/html strictly
+	rm -rf docs/_build
+	$(BIN)/sphinx-build -W --keep-going -n -q -b html docs docs/_build/html
+	@echo "docs: open docs/_build/html/index.html"
+
+bench: setup ## speed measurements (minutes); tables on the screen, JSON in benchmarks/results
+	@for script in benchmarks/speed_*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+nightly: test bench ## tests, speed, and the training runs behind the results tables (hours)
+	@for script in benchmarks/quality_*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+clean: ## remove what make built, .venv too
+	rm -rf $(VENV) docs/_build build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,77 @@
+"""Time several ways of doing one piece of work by turns, and write down where the figures come from."""
+
+import datetime
+import json
+import os
+import platform
+import shlex
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+
+def interleaved(ways: dict[str, Callable[[], object]], rounds: int, warmup: int = 2) -> dict[str, list[float]]:
+    """Seconds of each call, all ways once a round, so that a change in the machine's speed meets them all."""
+    for _ in range(warmup):
+        for way in ways.values():
+            way()
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(rounds):
+        for name, way in ways.items():
+            start = time.perf_counter()
+            way()
+            seconds[name].append(time.perf_counter() - start)
+    return seconds
+
+
+def median_ratio(numerator: list[float], denominator: list[float]) -> float:
+    """The median of the ratios round by round."""
+    return statistics.median(n / d for n, d in zip(numerator, denominator, strict=True))
+
+
+def machine() -> dict[str, Any]:
+    """What the figures were taken on."""
+    model = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        names = [line.split(":", 1)[1].strip() for line in cpuinfo.read_text().splitlines() if line.startswith("model name")]
+        model = names[0] if names else model
+    capability = torch.backends.cpu.get_cpu_capability()
+    return {
+        "cpu": f"{model} ({capability})",
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }
+
+
+def publish(name: str, rows: list[dict[str, Any]]) -> None:
+    """Print the rows as a table and write `benchmarks/results/NAME.json`."""
+    columns = list(dict.fromkeys(column for row in rows for column in row))
+    table = [columns, *([_cell(row.get(column)) for column in columns] for row in rows)]
+    widths = [max(len(line[index]) for line in table) for index in range(len(columns))]
+    for line in table:
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+    result = {
+        "benchmark": name,
+        "command": shlex.join(["python", "benchmarks/" + Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "date": datetime.date.today().isoformat(),
+        "machine": machine(),
+        "rows": rows,
+    }
+    print(f"machine: {result['machine']}  date: {result['date']}")
+    path = Path(__file__).parent / "results" / f"{name}.json"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

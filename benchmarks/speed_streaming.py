@@ -1,0 +1,103 @@
+"""One stream at batch 1: how many symbols a second, sampling included, on one thread.
+
+    python benchmarks/speed_streaming.py [--rounds 9]
+
+Three ways by turns: `model.stream` here; torch.nn.LSTM called one step at a time with an embedding, an output layer and
+torch.multinomial, which is what a user writes; and, as the floor, plain matrix-vector products with weights of the same
+shapes, which read every weight once and do nothing else.
+"""
+
+import argparse
+import statistics
+from collections.abc import Callable
+from itertools import islice
+
+import torch
+from side_by_side import interleaved, median_ratio, publish
+from torch import nn
+
+from chainrule.models import RecurrentLM
+
+VOCABULARY = 100
+SIZES = {"1×256": (1, 256, 400), "2×1024": (2, 1024, 40)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=9)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    rows = []
+    for name, (layers, hidden, steps) in SIZES.items():
+        model = RecurrentLM(VOCABULARY, "lstm", hidden, hidden, layers).eval()
+        seconds = interleaved(
+            {
+                "ours": ours(model, steps),
+                "torch": torch_one_step_at_a_time(model, steps),
+                "products": products(layers, hidden, steps),
+            },
+            options.rounds,
+        )
+        rates = {way: steps / statistics.median(values) for way, values in seconds.items()}
+        rows.append(
+            {
+                "LSTM": name,
+                "ours steps/s": rates["ours"],
+                "torch.nn steps/s": rates["torch"],
+                "products steps/s": rates["products"],
+                "× torch.nn": median_ratio(seconds["torch"], seconds["ours"]),
+                "share of the products' rate": median_ratio(seconds["products"], seconds["ours"]),
+                "target": "≥ 5 × torch.nn, share ≥ 0.6" if hidden == 1024 else "share ≥ 0.4",
+            }
+        )
+    publish("speed_streaming", rows)
+
+
+def ours(model: RecurrentLM, steps: int) -> Callable[[], None]:
+    generator = torch.Generator().manual_seed(0)
+
+    def run() -> None:
+        for _ in islice(model.stream(1, generator=generator), steps):
+            pass
+
+    return run
+
+
+def torch_one_step_at_a_time(model: RecurrentLM, steps: int) -> Callable[[], None]:
+    """The same weights in torch.nn's modules; their first conditionals are compared before anything is timed."""
+    layer = model.recurrent
+    lstm = nn.LSTM(layer.input_size, layer.hidden_size, layer.num_layers, batch_first=True)
+    lstm.load_state_dict(layer.state_dict())
+    embedding, output = model.embedding, nn.Linear(layer.hidden_size, model.vocab_size)
+    assert embedding is not None
+    output.load_state_dict({"weight": model.weight_ho, "bias": model.bias_ho})
+    x = torch.tensor([[model.vocab_size, 3, 5]])
+    with torch.no_grad():
+        expected = model(torch.tensor([[3, 5, 0]])).logits
+        torch.testing.assert_close(output(lstm(embedding(x))[0]).log_softmax(-1), expected, rtol=1e-4, atol=1e-4)
+
+    @torch.no_grad()
+    def run() -> None:
+        symbol, state = torch.full((1, 1), model.vocab_size), None
+        for _ in range(steps):
+            h, state = lstm(embedding(symbol), state)
+            symbol = torch.multinomial(output(h[:, 0]).softmax(-1), 1)
+
+    return run
+
+
+def products(layers: int, hidden: int, steps: int) -> Callable[[], None]:
+    weights = [torch.randn(4 * hidden, hidden) for _ in range(2 * layers)] + [torch.randn(VOCABULARY, hidden)]
+    vector, outputs = torch.randn(hidden), [torch.empty(len(weight)) for weight in weights]
+
+    def run() -> None:
+        for _ in range(steps):
+            for weight, output in zip(weights, outputs, strict=True):
+                torch.mv(weight, vector, out=output)
+
+    return run
+
+
+if __name__ == "__main__":
+    main()

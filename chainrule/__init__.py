@@ -1,0 +1,34 @@
+"""Exact models of sequences, one element at a time: p(x | c) = ∏_t p(x_t | x_<t, c).
+
+The map of the library. Names are imported when they are first used, so that `import chainrule` costs nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from chainrule.base import AutoregressiveModel
+    from chainrule.models.recurrent_lm import RecurrentLM
+    from chainrule.run import Run
+
+__all__ = ["AutoregressiveModel", "RecurrentLM", "Run", "__version__"]
+
+_HOMES = {
+    "AutoregressiveModel": "chainrule.base",
+    "RecurrentLM": "chainrule.models.recurrent_lm",
+    "Run": "chainrule.run",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("chainrule")
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

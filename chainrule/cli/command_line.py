@@ -1,0 +1,27 @@
+"""How things are written on the command line."""
+
+import shlex
+from pathlib import Path
+
+
+def flag(name: str) -> str:
+    """The flag of a field.
+
+    >>> flag("hidden_size")
+    '--hidden-size'
+    """
+    return "--" + name.replace("_", "-")
+
+
+def quoted(path: Path) -> str:
+    """A path as a shell reads it.
+
+    >>> quoted(Path("my run"))
+    "'my run'"
+    """
+    return shlex.quote(str(path))
+
+
+def resume_command(run: Path) -> str:
+    """What to type to go on with a run."""
+    return f"chainrule train --resume --out {quoted(run)}"

@@ -1,0 +1,166 @@
+"""`chainrule score`: how surprising a text is to a trained model."""
+
+import heapq
+import json as json_format
+import shutil
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+if TYPE_CHECKING:
+    from chainrule.cli.scoring import Scored
+    from chainrule.data.vocabulary import Vocabulary
+
+Per = Literal["line", "element", "file"]
+
+
+def score(
+    run: Path,
+    file: Annotated[str, Parameter(allow_leading_hyphen=True)],
+    /,
+    *,
+    per: Per | None = None,
+    sort: Annotated[bool, Parameter(negative=())] = False,
+    top: Annotated[int | None, Parameter(name=["--top", "-n"])] = None,
+    by: Literal["nats", "bits"] = "nats",
+    json: Annotated[bool, Parameter(negative=())] = False,
+    device: str = "auto",
+) -> None:
+    """Score a text: nats, bits and perplexity, exact under the model.
+
+    A model trained on a stream scores every symbol given all that stands before it in the file; a model trained on
+    lines scores each line on its own, its end included. Either way the lines add up to the file.
+
+    Args:
+        run: The run directory.
+        file: The text; - reads standard input.
+        per: One row for each line, each element or the whole file; line where --sort or --top is given, else file.
+        sort: Most surprising first.
+        top: Only so many rows, the most surprising ones.
+        by: What surprise is sorted by: nats, that of the whole row, or bits, that of its average element.
+        json: Print one JSON object a row.
+        device: Where to compute: auto, cpu or cuda.
+    """
+    from chainrule.cli.scoring import read_pieces, score_lines, score_stream
+    from chainrule.run import Run
+    from chainrule.training.parallel import choose_device
+
+    if top is not None and top < 1:
+        raise ValueError(f"--top: expected a whole number >= 1, got {top}")
+    sort = sort or top is not None
+    if sort and per == "file":
+        raise ValueError("--per file: there is one row, nothing to sort: use --per line or --per element")
+    per = per or ("line" if sort else "file")
+    opened = Run.open(run)
+    vocabulary, model = opened.vocabulary, opened.model(choose_device(device))
+    surprises = score_lines if opened.config.data.reading == "lines" else score_stream
+    scored = surprises(model, vocabulary, read_pieces(file, strict=opened.config.data.level != "byte"))
+    total = Row(None, None)
+    rows = total.adding(_rows(scored, vocabulary, per))
+    if sort:
+        rows = _sorted(rows, by, top)
+    _print_json(rows, per, total) if json else _print_table(rows, per, total)
+
+
+@dataclass
+class Row:
+    """The surprise of a line, an element or a file."""
+
+    line: int | None
+    text: str | None
+    nats: float = 0.0
+    elements: int = 0
+    unknown: int = 0
+
+    def add(self, nats: float, elements: int, unknown: int) -> None:
+        """Add the surprise of more elements."""
+        self.nats += nats
+        self.elements += elements
+        self.unknown += unknown
+
+    def adding(self, rows: "Iterable[Row]") -> "Iterator[Row]":
+        """Pass rows on and add them up here."""
+        for row in rows:
+            self.add(row.nats, row.elements, row.unknown)
+            yield row
+
+    def figures(self) -> dict[str, Any]:
+        """All that is reported, units made in one place."""
+        from chainrule.training import units
+
+        return {
+            "nats": self.nats,
+            "elements": self.elements,
+            "bits_per_element": units.bits(units.per_element(self.nats, self.elements)),
+            "perplexity": units.perplexity(self.nats, self.elements),
+            "unknown": self.unknown,
+        }
+
+
+def _rows(scored: "Iterable[Scored]", vocabulary: "Vocabulary", per: Per) -> Iterator[Row]:
+    if per == "element":
+        for piece in scored:
+            for symbol, nats in zip(piece.ids.tolist(), piece.nats.tolist(), strict=True):
+                yield Row(piece.line, vocabulary.token(symbol), nats, 1, int(symbol == vocabulary.unknown))
+        return
+    for line, pieces in groupby(scored, key=lambda piece: piece.line):
+        row = Row(line, "")
+        for piece in pieces:
+            unknown = 0 if vocabulary.unknown is None else int((piece.ids == vocabulary.unknown).sum())
+            row.add(float(piece.nats.sum()), len(piece.ids), unknown)
+            if per == "line":
+                row.text = f"{row.text}{piece.text}".removesuffix("\n")
+        yield row
+
+
+def _sorted(rows: Iterator[Row], by: str, top: int | None) -> Iterator[Row]:
+    def surprise(row: Row) -> float:
+        return row.nats if by == "nats" else row.nats / row.elements
+
+    if top is None:
+        return iter(sorted(rows, key=surprise, reverse=True))
+    return iter(heapq.nlargest(top, rows, key=surprise))
+
+
+def _print_json(rows: Iterator[Row], per: Per, total: Row) -> None:
+    for row in rows:
+        if per != "file":
+            text = (row.text or "").encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+            print(json_format.dumps({"line": row.line, **row.figures(), "text": text}, ensure_ascii=False))
+    _refuse_empty(total)
+    if per == "file":
+        print(json_format.dumps(total.figures()))
+
+
+def _print_table(rows: Iterator[Row], per: Per, total: Row) -> None:
+    width = max(20, shutil.get_terminal_size((120, 24)).columns - 42) if sys.stdout.isatty() else 1 << 20
+    if per != "file":
+        print(f"{'line':>8} {'nats':>10} {'bits/elem':>9} {'unknown':>7}  text")
+    for row in rows:
+        if per != "file":
+            bits = row.figures()["bits_per_element"]
+            print(f"{row.line:>8} {row.nats:>10.2f} {bits:>9.3f} {row.unknown:>7}  {_printable(row.text or '', width)}")
+    _refuse_empty(total)
+    figures = total.figures()
+    print(
+        f"{figures['elements']} elements, {figures['nats']:.2f} nats, "
+        f"{figures['bits_per_element']:.4f} bits per element, perplexity {figures['perplexity']:.4f}, "
+        f"{figures['unknown']} unknown"
+    )
+
+
+def _refuse_empty(total: Row) -> None:
+    if not total.elements:
+        raise ValueError("the text to score is empty: expected at least one symbol")
+
+
+def _printable(text: str, width: int) -> str:
+    """Text that a terminal shows as one line: control characters escaped, the end cut."""
+    if not text.isprintable():
+        text = "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
+    return text if len(text) <= width else text[: width - 1] + "…"

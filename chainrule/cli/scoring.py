@@ -1,0 +1,135 @@
+"""How surprising a text is to a model: -log p of every symbol, exactly, for texts of any size.
+
+A model that was trained on one continuous stream reads the file as one: every symbol is scored given all that stands
+before it in the file, so that the surprises of the lines add up to that of the file, and a line is surprising *where it
+stands*. A model that was trained line by line scores each line on its own, its end (`<eos>`) included, in any order.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from chainrule.base import AutoregressiveModel
+from chainrule.data.text import decode_chunks, open_bytes
+from chainrule.data.vocabulary import Ids, Vocabulary
+from chainrule.state import State
+
+_PIECE_BYTES = 1 << 18  # a longer line is read in pieces
+_LOGITS = 1 << 23  # numbers in a table of scores (B, T, V): bounds memory
+_POOL_SYMBOLS = 1 << 16  # lines scored together
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A line, or a piece of a very long one.
+
+    Attributes:
+        line: its number, from 1.
+        text: as in the file, with its line end.
+        ids: (T,) its symbols.
+        nats: (T,) -log p of each of them.
+    """
+
+    line: int
+    text: str
+    ids: Ids
+    nats: npt.NDArray[np.float64]
+
+
+def read_pieces(path: str, *, strict: bool) -> Iterator[tuple[int, str]]:
+    """The lines of a file (`-`: standard input) with their numbers and line ends; very long ones in several pieces."""
+    name, line = "standard input" if path == "-" else path, 1
+    with open_bytes(path) as file:
+        for piece in decode_chunks(iter(partial(file.readline, _PIECE_BYTES), b""), name=name, strict=strict):
+            if piece:
+                yield line, piece
+                line += piece.endswith("\n")
+
+
+@torch.no_grad()
+def score_stream(
+    model: AutoregressiveModel, vocabulary: Vocabulary, pieces: Iterable[tuple[int, str]]
+) -> Iterator[Scored]:
+    """Score a text as one stream: the state is carried from line to line, memory does not grow with the text."""
+    chunk = max(16, min(2048, _LOGITS // len(vocabulary)))
+    state, previous = model.initial_state(1), None
+    for pool in _pools(((line, text, vocabulary.encode(text)) for line, text in pieces), chunk):
+        ids = torch.from_numpy(np.concatenate([ids for _, _, ids in pool])).unsqueeze(0).to(_device(model))
+        nats, state, previous = _unroll(model, ids, state, previous, chunk)
+        yield from _split(pool, nats[0])
+
+
+@torch.no_grad()
+def score_lines(
+    model: AutoregressiveModel, vocabulary: Vocabulary, pieces: Iterable[tuple[int, str]]
+) -> Iterator[Scored]:
+    """Score each line on its own; lines of similar length go through the model together."""
+    lines = ((line, text, vocabulary.encode(text)) for line, text in _whole_lines(pieces))
+    for pool in _pools(lines, _POOL_SYMBOLS):
+        order = sorted(range(len(pool)), key=lambda index: len(pool[index][2]))
+        nats: dict[int, npt.NDArray[np.float64]] = {}
+        while order:
+            longest = len(pool[order[-1]][2])
+            rows = order[-max(1, min(256, _LOGITS // (len(vocabulary) * min(longest, 256)))) :]
+            del order[-len(rows) :]
+            ids = torch.zeros(len(rows), longest, dtype=torch.int64)
+            for row, index in enumerate(rows):
+                ids[row, : len(pool[index][2])] = torch.from_numpy(pool[index][2])
+            scores = _unroll(model, ids.to(_device(model)), model.initial_state(len(rows)), None, 256)[0]
+            nats |= {index: scores[row, : len(pool[index][2])] for row, index in enumerate(rows)}
+        yield from (Scored(*pool[index], nats[index]) for index in range(len(pool)))
+
+
+def _unroll(
+    model: AutoregressiveModel, ids: Tensor, state: State, previous: Tensor | None, chunk: int
+) -> tuple[npt.NDArray[np.float64], State, Tensor | None]:
+    """-log p of (B, T) symbols from a state, and where it goes on. What pads a shorter row changes no real score."""
+    nats = []
+    for x in ids.split(chunk, dim=1):
+        conditionals, state = model.unroll(x, state, previous)
+        nats.append(-conditionals.log_prob(x).double().cpu())
+        previous = x[:, -1]
+    return torch.cat(nats, 1).numpy(), state, previous
+
+
+def _pools(lines: Iterator[tuple[int, str, Ids]], size: int) -> Iterator[list[tuple[int, str, Ids]]]:
+    pool: list[tuple[int, str, Ids]] = []
+    held = 0
+    for line in lines:
+        if not len(line[2]):
+            continue  # nothing to predict: an empty last line without an end
+        pool.append(line)
+        held += len(line[2])
+        if held >= size:
+            yield pool
+            pool, held = [], 0
+    if pool:
+        yield pool
+
+
+def _split(pool: list[tuple[int, str, Ids]], nats: npt.NDArray[np.float64]) -> Iterator[Scored]:
+    ends = np.cumsum([len(ids) for _, _, ids in pool])
+    for (line, text, ids), part in zip(pool, np.split(nats, ends[:-1]), strict=True):
+        yield Scored(line, text, ids, part)
+
+
+def _whole_lines(pieces: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """Put the pieces of a line together and give the last line the end it may lack: every line is a whole sequence."""
+    held: list[str] = []
+    line = 0
+    for line, piece in pieces:
+        held.append(piece)
+        if piece.endswith("\n"):
+            yield line, "".join(held)
+            held = []
+    if held:
+        yield line, "".join(held) + "\n"
+
+
+def _device(model: AutoregressiveModel) -> torch.device:
+    return next(model.parameters()).device

@@ -1,0 +1,163 @@
+"""`chainrule train`: a text becomes a run directory."""
+
+import json as json_format
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Group, Parameter
+
+from chainrule.cli.command_line import quoted, resume_command
+from chainrule.cli.durations import format_duration, parse_duration
+from chainrule.config import DataOptions, Extent, ModelName, OptimisationOptions, RecurrentOptions, RunConfig
+
+if TYPE_CHECKING:
+    from chainrule.data import Corpus
+    from chainrule.run import Run
+    from chainrule.training.loop import TrainingResult
+
+_RUN, _DATA, _MODEL, _TRAINING = (
+    Group(name, sort_key=place) for place, name in enumerate(("Run", "Data", "Model", "Training"), start=1)
+)
+_DATA_DEFAULTS, _MODEL_DEFAULTS, _TRAINING_DEFAULTS = DataOptions(), RecurrentOptions(), OptimisationOptions()
+_ELEMENT = {"char": "character", "byte": "byte", "word": "word", "bpe": "token"}
+_SAMPLE_LENGTH = {"char": 200, "byte": 200, "word": 40, "bpe": 60}
+
+
+def train(
+    data: Path | None = None,
+    /,
+    *,
+    out: Annotated[Path | None, Parameter(group=_RUN)] = None,
+    budget: Annotated[str, Parameter(group=_RUN)] = "3m",
+    steps: Annotated[int | None, Parameter(group=_RUN)] = None,
+    epochs: Annotated[float | None, Parameter(group=_RUN)] = None,
+    resume: Annotated[bool, Parameter(group=_RUN, negative=())] = False,
+    overwrite: Annotated[bool, Parameter(group=_RUN, negative=())] = False,
+    json: Annotated[bool, Parameter(group=_RUN, negative=())] = False,
+    validation: Annotated[Path | None, Parameter(group=_DATA)] = None,
+    text: Annotated[DataOptions, Parameter(name="*", group=_DATA)] = _DATA_DEFAULTS,
+    model: Annotated[ModelName, Parameter(group=_MODEL)] = "lstm",
+    options: Annotated[RecurrentOptions, Parameter(name="*", group=_MODEL)] = _MODEL_DEFAULTS,
+    training: Annotated[OptimisationOptions, Parameter(name="*", group=_TRAINING)] = _TRAINING_DEFAULTS,
+    given: Annotated[frozenset[str], Parameter(parse=False)],
+) -> int:
+    """Train a language model on a text.
+
+    Args:
+        data: The text, a UTF-8 file of any size; the text built into Python if not given.
+        out: The run directory; runs/NAME-LEVEL-MODEL if not given.
+        budget: Wall-clock time to train for, such as 90s, 3m or 1h30m.
+        steps: Weight updates to train for, in place of a budget.
+        epochs: Passes over the text to train for, in place of a budget.
+        resume: Go on with the run in --out, with its own options; --budget, --steps or --epochs may extend it.
+        overwrite: Replace the run in --out.
+        json: Print the closing summary as one JSON object, and nothing else, on standard output.
+        validation: A file to hold out in place of the tail of DATA.
+        model: The recurrent layer.
+    """
+    from chainrule.training.errors import Interrupted
+
+    if resume and overwrite:
+        raise ValueError("--resume and --overwrite: one continues a run, the other deletes it: choose one")
+    asked = RunConfig(
+        source=None if data is None else str(data),
+        validation=None if validation is None else str(validation),
+        data=text,
+        corpus={},
+        model=model,
+        options=options,
+        extent=_extent(budget, steps, epochs, given),
+        training=training,
+    )
+    out = out or Path("runs") / f"{data.stem if data else 'python-help'}-{text.level}-{model}"
+    try:
+        return _train(asked, out, given, resume=resume, overwrite=overwrite, json=json)
+    except Interrupted as stop:
+        raise KeyboardInterrupt(f"interrupted; step {stop.step} is saved, go on with: {resume_command(out)}") from None
+
+
+def _extent(budget: str, steps: int | None, epochs: float | None, given: frozenset[str]) -> Extent:
+    seconds = parse_duration(budget) if "--budget" in given or (steps is None and epochs is None) else None
+    return Extent(steps=steps, epochs=epochs, budget=seconds)
+
+
+def _train(asked: RunConfig, out: Path, given: frozenset[str], *, resume: bool, overwrite: bool, json: bool) -> int:
+    began = monotonic()
+    from chainrule.cli import preparing
+    from chainrule.cli.drawing import Drawing
+    from chainrule.run import Run
+    from chainrule.training.loop import train
+    from chainrule.training.options import TrainingOptions
+    from chainrule.training.parallel import processes
+
+    own_device = resume and "--device" not in given
+    with processes(Run.open(out).config.training.device if own_device else asked.training.device) as team:
+        if team.first:
+            if resume:
+                preparing.resume(asked, out, given)
+            else:
+                preparing.create(asked, out, overwrite=overwrite)
+        team.agree([0.0])  # the others wait for the first
+        run = Run.open(out)
+        corpus = preparing.corpus_of(run)
+        network = run.new_model(run.config.training.seed)
+        batches, held_out = preparing.batches(run.config, corpus, (team.rank, team.world))
+        if team.first:
+            _introduce(run, corpus, sum(weight.numel() for weight in network.parameters()))
+        ends = corpus.vocabulary.eos if corpus.reading == "lines" else None
+
+        def sample(trained: Any, step: int) -> str:
+            drawing = Drawing(trained, corpus.vocabulary, eos=ends)
+            return drawing.texts(1, corpus.vocabulary.encode(""), _SAMPLE_LENGTH[corpus.level], step)[0][0]
+
+        settings = asdict(run.config.extent) | asdict(run.config.training)
+        if settings["budget"] is not None:  # starting up counts, but a huge text must leave time to train on it
+            settings["budget"] -= min(monotonic() - began, settings["budget"] / 2)
+        result = train(
+            network, batches, held_out, TrainingOptions(**settings), run.path, resume=resume, on_validation=sample
+        )
+    if team.first:
+        _conclude(run, result, json=json)
+    return 0
+
+
+def _introduce(run: "Run", corpus: "Corpus", parameters: int) -> None:
+    facts = run.config.corpus
+    lines = [
+        f"{facts['source']['name']}: {facts['train']['elements']:,} symbols to train on, "
+        f"{facts['valid']['elements']:,} held out, {len(corpus.vocabulary):,} different ({corpus.level})",
+        f"{run.config.model} with {parameters:,} parameters, in {run.path}",
+    ]
+    print("\n".join(lines), file=sys.stderr, flush=True)
+
+
+def _conclude(run: "Run", result: "TrainingResult", *, json: bool) -> None:
+    best, level = result.best, run.config.data.level
+    if json:
+        summary = {
+            "run": str(run.path),
+            "steps": result.step,
+            "elements": result.elements,
+            "seconds": result.elapsed,
+            "ended_by": result.ended_by,
+            "best_step": result.best_step,
+            "nats_per_element": best.nats_per_element,
+            "bits_per_element": best.bits_per_element,
+            "perplexity": best.perplexity,
+        }
+        print(json_format.dumps(summary))
+        return
+    early = " (stopped early: no more improvement)" if result.ended_by == "patience" else ""
+    print(
+        f"\n{result.step:,} steps in {format_duration(result.elapsed)}{early}\n"
+        f"best: {best.bits_per_element:.4f} bits ({best.nats_per_element:.4f} nats) per {_ELEMENT[level]} "
+        f"on the held-out text, perplexity {best.perplexity:.4g}, at step {result.best_step:,}\n"
+        f"run:  {run.path}\n"
+        f"next: chainrule sample {quoted(run.path)}\n"
+        f"      chainrule score {quoted(run.path)} FILE --per line --sort\n"
+        f"      {resume_command(run.path)} --budget ...  (a longer total trains on)"
+    )
+

@@ -1,0 +1,42 @@
+"""A file on disk becomes tensors: vocabularies, prepared corpora, batches."""
+
+from chainrule.data.batches import Batch
+from chainrule.data.builtin import builtin_text
+from chainrule.data.bytes import ByteVocabulary
+from chainrule.data.characters import CharVocabulary
+from chainrule.data.corpus import Corpus, open_corpus, prepare_corpus
+from chainrule.data.levels import LEVELS, load_vocabulary, vocabulary_from_json
+from chainrule.data.line_batches import LineBatches, line_evaluation
+from chainrule.data.source import fingerprint
+from chainrule.data.stream_batches import StreamBatches, stream_evaluation
+from chainrule.data.subwords import BPEVocabulary
+from chainrule.data.text import read_lines, read_text
+from chainrule.data.tokens import FileTokens, MemoryTokens, Tokens
+from chainrule.data.vocabulary import Vocabulary
+from chainrule.data.words import WordVocabulary
+
+__all__ = [
+    "LEVELS",
+    "BPEVocabulary",
+    "Batch",
+    "ByteVocabulary",
+    "CharVocabulary",
+    "Corpus",
+    "FileTokens",
+    "LineBatches",
+    "MemoryTokens",
+    "StreamBatches",
+    "Tokens",
+    "Vocabulary",
+    "WordVocabulary",
+    "builtin_text",
+    "fingerprint",
+    "line_evaluation",
+    "load_vocabulary",
+    "open_corpus",
+    "prepare_corpus",
+    "read_lines",
+    "read_text",
+    "stream_evaluation",
+    "vocabulary_from_json",
+]

@@ -1,0 +1,40 @@
+"""Batch: what every reading of a corpus gives to training and evaluation."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Elements of several sequences, side by side.
+
+    Attributes:
+        x: (B, T) int64 symbols.
+        lengths: (B,) real elements of each row, where rows are whole sequences; `None` where they are chunks of a
+            stream. previous: (B,) the element before each row of a stream; `None` where `x` begins its sequences.
+            fresh: whether the state starts anew; otherwise it carries over from the batch before.
+    """
+
+    x: Tensor
+    lengths: Tensor | None = None
+    previous: Tensor | None = None
+    fresh: bool = True
+
+
+def check_batch_size(batch_size: int, shard: tuple[int, int]) -> None:
+    """`ValueError` unless the processes can share the rows of a batch equally; `shard` is (rank, number of
+    processes)."""
+    rank, world = shard
+    if not 0 <= rank < world:
+        raise ValueError(f"shard: expected a rank from 0 to {world - 1}, got {rank}")
+    if batch_size < 1 or batch_size % world:
+        raise ValueError(
+            f"batch_size: expected a positive multiple of the number of processes, {world}, got {batch_size}"
+        )
+
+
+def check_seed(seed: int) -> None:
+    """`ValueError` unless `seed` can seed a generator."""
+    if seed < 0:
+        raise ValueError(f"seed: expected at least 0, got {seed}")

@@ -1,0 +1,140 @@
+"""Read text as it is: strict UTF-8, no newline translation, in bounded memory, and errors that say where."""
+
+import codecs
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from itertools import chain
+from pathlib import Path
+from typing import BinaryIO
+
+CHUNK_BYTES = 1 << 20
+_REMEDY = "read it with --level byte if it is meant to be so"
+
+
+def read_text(path: str | Path, *, strict: bool = True) -> Iterator[str]:
+    """The text of a file in chunks; `-` is standard input.
+
+    Args:
+        path: the file.
+        strict: refuse what is no text. Otherwise any byte passes, as a surrogate escape where it is no UTF-8, and
+            `ByteVocabulary.encode` gives it back.
+
+    Raises:
+        ValueError: a NUL byte or invalid UTF-8 (with byte offset and line), or the path is a directory.
+        FileNotFoundError: there is no such file.
+    """
+    with open_bytes(path) as file:
+        yield from decode_chunks(read_chunks(file), name=_name(path), strict=strict)
+
+
+def read_lines(path: str | Path, *, strict: bool = True) -> Iterator[tuple[int, str]]:
+    r"""The lines of a file with their numbers from 1, without their ``\n``; `-` is standard input.
+
+    Only ``\n`` ends a line; a ``\r`` before it stays. Lines come as soon as they are there, so a growing log can be
+    piped in. Arguments and errors are those of `read_text`.
+    """
+    name, offset = _name(path), 0
+    with open_bytes(path) as file:
+        for number, raw in enumerate(file, 1):
+            yield number, decode(raw.removesuffix(b"\n"), name=name, strict=strict, offset=offset, line=number)
+            offset += len(raw)
+
+
+def check_file(path: str | Path) -> Path:
+    """`path` as a `Path` if it is a file that holds something.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is a directory, no regular file, or empty.
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise ValueError(f"{path}: expected a file, got a directory")
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: no such file")
+    if not path.is_file():
+        raise ValueError(f"{path}: expected a regular file, got a device or pipe: write its content to a file first")
+    if path.stat().st_size == 0:
+        raise ValueError(f"{path}: expected text, got an empty file")
+    return path
+
+
+def open_bytes(path: str | Path) -> AbstractContextManager[BinaryIO]:
+    """Open a file, or standard input for `-`, for reading bytes."""
+    if str(path) == "-":
+        return nullcontext(sys.stdin.buffer)
+    if Path(path).is_dir():
+        raise ValueError(f"{path}: expected a file, got a directory")
+    if not Path(path).exists():
+        raise FileNotFoundError(f"{path}: no such file")
+    return open(path, "rb")
+
+
+def read_chunks(file: BinaryIO, length: int | None = None, size: int = CHUNK_BYTES) -> Iterator[bytes]:
+    """The next `length` bytes of an open file (all if `None`) in chunks of at most `size`."""
+    left = sys.maxsize if length is None else length
+    while left > 0 and (chunk := file.read(min(size, left))):
+        yield chunk
+        left -= len(chunk)
+
+
+def decode_chunks(
+    chunks: Iterable[bytes],
+    *,
+    name: str,
+    strict: bool = True,
+    offset: int = 0,
+    lines_before: Callable[[], int] = int,
+) -> Iterator[str]:
+    """Decode bytes that come in chunks cut anywhere.
+
+    `offset` and `lines_before` tell how many bytes and lines of the file stand before the first chunk; the latter may
+    be costly and is called for an error message only.
+    """
+    pending = b""  # the beginning of a character whose end is in the next chunk: at most 3 bytes
+    line = 1
+    for chunk in chain(chunks, [b""]):
+        raw = pending + chunk
+        end = _last_whole_character(raw) if chunk else len(raw)
+        if end:
+            yield decode(raw[:end], name=name, strict=strict, offset=offset, line=line, lines_before=lines_before)
+        line += raw.count(b"\n", 0, end)
+        offset += end
+        pending = raw[end:]
+
+
+def decode(
+    raw: bytes, *, name: str, strict: bool, offset: int, line: int, lines_before: Callable[[], int] = int
+) -> str:
+    """Decode bytes that begin at byte `offset` and at line `line` + `lines_before()` of the file `name`."""
+    if not strict:
+        return raw.decode("utf-8", "surrogateescape")
+    if offset == 0 and raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise ValueError(f"{name}: expected UTF-8 text, got UTF-16: convert it, for example with iconv -f utf-16")
+    if (nul := raw.find(b"\0")) >= 0:
+        number = lines_before() + line + raw.count(b"\n", 0, nul)
+        raise ValueError(f"{name}: binary, not text: NUL byte at byte {offset + nul} (line {number}): {_REMEDY}")
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        number = lines_before() + line + raw.count(b"\n", 0, error.start)
+        raise ValueError(
+            f"{name}: invalid UTF-8 at byte {offset + error.start} (line {number}): convert it to UTF-8, or {_REMEDY}"
+        ) from None
+
+
+def _last_whole_character(raw: bytes) -> int:
+    """Where to cut `raw` so that no UTF-8 character that may go on behind its end is cut."""
+    for back in range(1, min(3, len(raw)) + 1):
+        byte = raw[-back]
+        if byte >= 0xC0:  # a first byte: of 2, 3 or 4
+            size = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
+            return len(raw) - back if size > back else len(raw)
+        if byte < 0x80:
+            break
+    return len(raw)
+
+
+def _name(path: str | Path) -> str:
+    return "standard input" if str(path) == "-" else str(path)

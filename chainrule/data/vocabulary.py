@@ -1,0 +1,134 @@
+"""What the elements of a text are: the map between text and the symbols 0..V-1 that a model predicts."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from chainrule.data.atomic import write_json
+
+Ids = npt.NDArray[np.int64]
+
+UNKNOWN, EOS = "<unk>", "<eos>"
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+
+
+class Vocabulary(ABC):
+    r"""A finite set of symbols and the map from text to them and back.
+
+    One rule for the end of a line: where a vocabulary has `<eos>`, the newline *is* `<eos>`. `encode` turns each
+    ``\n`` into it and `decode` turns it back, so a line read alone is encoded with its ``\n``.
+
+    Attributes:
+        level: the name of the kind of symbol: char, byte, word or bpe.
+        unknown: the symbol of what was never seen in training; `None` where every text has its own symbols.
+        eos: the symbol that ends a line; `None` where the newline is a symbol like others.
+    """
+
+    level: ClassVar[str]
+    cuts_at_spaces: ClassVar[bool]
+    """Whether a long text may be cut only before white space for its parts to encode as the whole does."""
+
+    reads_any_bytes: ClassVar[bool] = False
+    """Whether what is no UTF-8 can be read too (`read_text` and `read_lines` with `strict=False`)."""
+
+    unknown: int | None
+    eos: int | None
+
+    @classmethod
+    @abstractmethod
+    def fit(
+        cls, chunks: Iterable[str], *, eos: bool = False, min_count: int = 1, vocabulary_size: int | None = None
+    ) -> Self:
+        """The vocabulary of a training text that comes in chunks.
+
+        Args:
+            chunks: the text, cut anywhere; read once, in bounded memory.
+            eos: whether the newline is to be `<eos>`.
+            min_count: what is seen less often gets no symbol.
+            vocabulary_size: at most so many symbols, special ones included; the most frequent ones are kept.
+        """
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """The number of symbols, V: the size of the support of p(x_t)."""
+
+    @abstractmethod
+    def encode(self, text: str) -> Ids:
+        """The symbols of a text, (T,) int64."""
+
+    @abstractmethod
+    def decode(self, ids: npt.ArrayLike) -> str:
+        """The text of symbols (T,); `<unk>` becomes U+FFFD, the replacement character, except between words."""
+
+    @abstractmethod
+    def token(self, symbol: int) -> str:
+        """One symbol in a form to print: special symbols by name, blanks and line ends visible."""
+
+    @abstractmethod
+    def to_json(self) -> dict[str, Any]:
+        """What `vocabulary_from_json` needs to build an equal vocabulary."""
+
+    @classmethod
+    @abstractmethod
+    def from_json(cls, content: dict[str, Any]) -> Self:
+        """Build what `to_json` described; `ValueError` where it is none."""
+
+    def encode_chunks(self, chunks: Iterable[str]) -> Iterator[Ids]:
+        """The symbols of a long text that comes in chunks cut anywhere, equal to those of the whole, in bounded
+        memory."""
+        for chunk in cut_before_space(chunks) if self.cuts_at_spaces else chunks:
+            yield self.encode(chunk)
+
+    def save(self, path: str | Path) -> None:
+        """Write the vocabulary as JSON, atomically."""
+        write_json(Path(path), self.to_json())
+
+    def check_ids(self, ids: npt.ArrayLike) -> Ids:
+        """`ids` as a (T,) array; `ValueError` where one is outside [0, V)."""
+        array = np.asarray(ids, dtype=np.int64).reshape(-1)
+        if array.size and (array.min() < 0 or array.max() >= len(self)):
+            outside = array[(array < 0) | (array >= len(self))][0]
+            raise ValueError(f"ids: expected symbols from 0 to {len(self) - 1}, got {outside}")
+        return array
+
+
+def cut_before_space(chunks: Iterable[str], limit: int = 1 << 22) -> Iterator[str]:
+    """Cut a text that comes in chunks before runs of white space only, so that no word is cut.
+
+    Before the run, not after it: byte-level BPE glues a space to the word behind it and looks ahead in runs of spaces.
+    More than `limit` characters without white space are no text with words: there the cut falls anywhere.
+    """
+    parts: list[str] = []
+    held = 0
+    for chunk in chunks:
+        parts.append(chunk)
+        held += len(chunk)
+        text = "".join(parts) if held > limit or " " in chunk or "\n" in chunk else ""
+        cut = _last_run_of_space(text)
+        if cut or held > limit:
+            cut = cut or len(text)
+            yield text[:cut]
+            parts, held = [text[cut:]], len(text) - cut
+    if held:
+        yield "".join(parts)
+
+
+def _last_run_of_space(text: str) -> int:
+    """Where the last run of white space that follows a word begins; 0 if there is none."""
+    cut = max(text.rfind(" "), text.rfind("\n"))
+    return len(text[: cut + 1].rstrip())
+
+
+def check_fields(vocabulary: dict[str, Any], level: str, fields: dict[str, type]) -> None:
+    """`ValueError` unless the JSON of a vocabulary has exactly these fields, of these types."""
+    wrong = sorted(set(vocabulary) ^ {"format", "level", *fields})
+    if wrong:
+        raise ValueError(f"vocabulary of level {level}: missing or unexpected field {wrong[0]!r}; the file is damaged")
+    for name, kind in fields.items():
+        if type(vocabulary[name]) is not kind:
+            got = type(vocabulary[name]).__name__
+            raise ValueError(f"vocabulary field {name!r}: expected {kind.__name__}, got {got}; the file is damaged")

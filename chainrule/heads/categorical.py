@@ -1,0 +1,118 @@
+"""The distribution of one symbol out of V."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, distributions
+from torch.distributions import constraints
+
+
+class Categorical(distributions.Categorical):
+    r"""A categorical distribution that draws from an explicit generator and can be sharpened for sampling.
+
+    .. math:: p(x = v) = e^{a_v} / \sum_u e^{a_u}
+
+    It is `torch.distributions.Categorical` in every method; it differs in cost and in sampling: the logits are kept as
+    they come, and normalised only when someone reads `logits` or `probs`, so that a log-likelihood over a wide
+    vocabulary makes no second table of the size (B, T, V).
+
+    Args:
+        logits: (..., V) real scores a, in any normalisation.
+
+    >>> die = Categorical(logits=torch.zeros(6))
+    >>> round(die.log_prob(torch.tensor(2)).exp().item(), 4)
+    0.1667
+    """
+
+    def __init__(self, logits: Tensor):
+        if logits.dim() < 1 or logits.shape[-1] < 1:
+            raise ValueError(f"logits: expected shape (..., V) with V >= 1, got {tuple(logits.shape)}")
+        self._param = logits
+        self._num_events = logits.shape[-1]
+        distributions.Distribution.__init__(self, logits.shape[:-1], validate_args=False)
+
+    @property
+    def logits(self) -> Tensor:
+        """Normalised log-probabilities, (..., V), nats."""
+        return self._wide().log_softmax(-1)
+
+    @property
+    def probs(self) -> Tensor:
+        """Probabilities, (..., V)."""
+        return self._wide().softmax(-1)
+
+    @property
+    def support(self) -> constraints.Constraint:
+        return constraints.integer_interval(0, self._num_events - 1)
+
+    @property
+    def param_shape(self) -> torch.Size:
+        return self._param.shape
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """log p(value), nats; value (...) of integers in [0, V), broadcast against the batch shape."""
+        scores = self._wide()
+        if value.shape != self._batch_shape:
+            value, scores = self._broadcast(value, scores)
+        columns = scores.reshape(-1, self._num_events)
+        return -torch.nn.functional.cross_entropy(columns, value.reshape(-1).long(), reduction="none").view(value.shape)
+
+    def _wide(self) -> Tensor:
+        """The scores in at least float32: a sum of exponentials is no work for half precision."""
+        return self._param.float() if self._param.dtype in (torch.bfloat16, torch.float16) else self._param
+
+    def _broadcast(self, value: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
+        shape = torch.broadcast_shapes(value.shape, self._batch_shape)
+        return value.expand(shape), scores.expand(*shape, self._num_events)
+
+    def sample(self, sample_shape: Any = (), *, generator: torch.Generator | None = None) -> Tensor:
+        """Draw integers of shape sample_shape + batch shape, always inside the support of `log_prob`."""
+        shape = torch.Size(sample_shape)
+        if not shape:
+            # The Gumbel-max trick (Gumbel 1954): adding -log of exponential noise to the scores makes the argmax a draw. No
+            # normalisation and no checks of it: a few operations where one symbol at a time is drawn.
+            scores = self._wide().detach()
+            noise = torch.empty_like(scores).exponential_(generator=generator)
+            return (scores - noise.clamp_min_(torch.finfo(noise.dtype).tiny).log_()).argmax(-1)
+        rows = self.probs.detach().reshape(-1, self._num_events)
+        drawn = torch.multinomial(rows, shape.numel(), replacement=True, generator=generator)
+        return drawn.t().reshape(shape + self._batch_shape)
+
+    def filtered(self, temperature: float = 1.0, top_k: int | None = None, top_p: float | None = None) -> "Categorical":
+        """The distribution that sampling draws from: tempered, then cut to the likeliest symbols and renormalised.
+
+        Args:
+            temperature: divides the log-probabilities; 0 keeps the most probable symbol alone (the first of equals).
+            top_k: keep the k most probable symbols.
+            top_p: keep the fewest symbols whose probability reaches p (Holtzman et al. 2020), never none.
+        """
+        check_filters(temperature, top_k, top_p)
+        logits = self.logits
+        if temperature == 0:
+            best = logits.argmax(-1, keepdim=True)
+            return Categorical(torch.full_like(logits, -torch.inf).scatter(-1, best, 0.0))
+        logits = logits / temperature
+        if top_k is not None and top_k < self._num_events:
+            chosen = logits.topk(top_k, -1)  # exactly k, also among equals
+            logits = torch.full_like(logits, -torch.inf).scatter(-1, chosen.indices, chosen.values)
+        if top_p is not None and top_p < 1:
+            ordered, order = logits.softmax(-1).sort(stable=True, dim=-1, descending=True)
+            unneeded = ordered.cumsum(-1) - ordered >= top_p  # what stands before is enough
+            logits = logits.masked_fill(unneeded.scatter(-1, order, unneeded), -torch.inf)
+        return Categorical(logits)
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> "Categorical":
+        return Categorical(self._param.expand(*torch.Size(batch_shape), self._num_events))
+
+    def __repr__(self) -> str:
+        return f"Categorical(batch_shape={tuple(self._batch_shape)}, V={self._num_events})"
+
+
+def check_filters(temperature: float, top_k: int | None, top_p: float | None) -> None:
+    """Raise ValueError for a sampling filter outside its range."""
+    if not 0 <= temperature < float("inf"):
+        raise ValueError(f"temperature: expected a number >= 0 (0 is greedy), got {temperature}")
+    if top_k is not None and top_k < 1:
+        raise ValueError(f"top_k: expected an integer >= 1, got {top_k}")
+    if top_p is not None and not 0 < top_p <= 1:
+        raise ValueError(f"top_p: expected a number in (0, 1], got {top_p}")

@@ -1,0 +1,96 @@
+"""The long short-term memory and its gradient, one layer in one direction."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from chainrule.layers.bptt.steps import Product, backwards, last, previous, wide_dtype
+
+_sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input  # d * y * (1 - y)
+_tanh_backward = torch.ops.aten.tanh_backward.grad_input  # d * (1 - y * y)
+
+
+def lstm(projected: Tensor, weight_hh: Tensor, h0: Tensor, c0: Tensor, sizes: list[int]) -> tuple[Tensor, Tensor, Tensor]:
+    r"""Run the recurrence over projected inputs.
+
+    .. math::
+        i, f, o = \sigma(a^{i,f,o}), \quad g = \tanh(a^g), \quad a = W_{ih} x_t + b_{ih} + b_{hh} + W_{hh} h_{t-1} \\
+        c_t = f \odot c_{t-1} + i \odot g, \qquad h_t = o \odot \tanh(c_t)
+
+    Args:
+        projected: (N, 4M), W_ih x_t + b_ih + b_hh for every real element, gates in the order i, f, g, o.
+        weight_hh: (4M, M).
+        h0, c0: (B, M), rows longest first.
+        sizes: b_t, the rows running at each step.
+
+    Returns:
+        h of every step (N, M), and h and c of each row after its last step, (B, M).
+    """
+    h, h_last, c_last = _LSTM.apply(projected, weight_hh, h0, c0, sizes)
+    return h, h_last, c_last
+
+
+class _LSTM(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, projected: Tensor, weight_hh: Tensor, h0: Tensor, c0: Tensor, sizes: list[int]) -> Any:
+        low, wide = projected.dtype, wide_dtype(projected)
+        size, weight = weight_hh.shape[1], weight_hh.to(low)
+        rows = projected.shape[0]
+        gates = projected.new_empty(rows, 4 * size, dtype=wide)
+        h = projected.new_empty(rows, size)
+        c = projected.new_empty(rows, size, dtype=wide)
+        tanh_c = torch.empty_like(c)
+        recurrent = Product(weight.t(), h0.shape[0], wide)
+        h_prev, c_prev = h0.to(low), c0.to(wide)
+        i, f, g, o = gates.split(size, 1)
+        for p_t, a_t, if_t, i_t, f_t, g_t, o_t, h_t, c_t, tanh_t in zip(
+            *(
+                flat.split(sizes)
+                for flat in (projected, gates, gates[:, : 2 * size], i, f, g, o, h, c, tanh_c)
+            ),
+            strict=True,
+        ):
+            running = len(p_t)
+            recurrent.add(p_t, h_prev[:running], out=a_t)
+            if_t.sigmoid_()
+            g_t.tanh_()
+            o_t.sigmoid_()
+            torch.mul(f_t, c_prev[:running], out=c_t).addcmul_(i_t, g_t)
+            torch.mul(o_t, torch.tanh(c_t, out=tanh_t), out=h_t)
+            h_prev, c_prev = h_t, c_t
+        ctx.save_for_backward(weight_hh, h0, c0, gates, h, c, tanh_c)
+        ctx.sizes = sizes
+        return h, last(h0, h, sizes).to(h0.dtype), last(c0, c, sizes).to(c0.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, local: Tensor, dh_last: Tensor, dc_last: Tensor) -> Any:  # type: ignore[override]
+        weight_hh, h0, c0, gates, h, c, tanh_c = ctx.saved_tensors
+        sizes, size, low = ctx.sizes, h.shape[1], h.dtype
+        weight = weight_hh.to(low)
+        d_gates = gates.new_empty(gates.shape, dtype=low)  # D_t δ_t of each gate
+        dh, dc = dh_last.to(gates.dtype, copy=True), dc_last.to(gates.dtype, copy=True)
+        scratch = torch.empty_like(dh)
+        recurrent = Product(weight, dh.shape[0], gates.dtype)
+        c_prev = previous(c0, c, sizes)
+        for i, f, g, o, c_before, tanh_t, d, d_i, d_f, d_g, d_o, local_t in zip(
+            *(
+                backwards(flat, sizes)
+                for flat in (*gates.split(size, 1), c_prev, tanh_c, d_gates, *d_gates.split(size, 1), local)
+            ),
+            strict=True,
+        ):
+            running = len(local_t)
+            dh_t, dc_t, s = dh[:running], dc[:running], scratch[:running]
+            dh_t.add_(local_t)  # δ_t, complete
+            dc_t.add_(_tanh_backward(torch.mul(dh_t, o, out=s), tanh_t, grad_input=s))
+            d_o.copy_(_sigmoid_backward(torch.mul(dh_t, tanh_t, out=s), o, grad_input=s))
+            d_i.copy_(_sigmoid_backward(torch.mul(dc_t, g, out=s), i, grad_input=s))
+            d_f.copy_(_sigmoid_backward(torch.mul(dc_t, c_before, out=s), f, grad_input=s))
+            d_g.copy_(_tanh_backward(torch.mul(dc_t, i, out=s), g, grad_input=s))
+            recurrent.into(d, out=dh_t)
+            dc_t.mul_(f)
+        d_weight = torch.mm(d_gates.t(), previous(h0, h, sizes)).to(weight_hh.dtype)
+        return d_gates, d_weight, dh.to(h0.dtype), dc.to(c0.dtype), None

@@ -1,0 +1,88 @@
+"""Rows of unequal length as one flat list of real elements, time step by time step.
+
+Rows are ordered longest first, so that the rows still running at step t are the first b_t ones: a recurrence reads
+contiguous slices, and its cost is the number of real elements Σ_t b_t, never B·T.
+
+                 row 0: a b c                 time step        0    1    2
+    x (B, T) =   row 1: d - -       flat =    elements        a d  b    c
+                                              sizes b_t        2    1    1
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Packing:
+    """Where each real element of a (B, T) batch stands in the flat list of N = Σ lengths elements."""
+
+    batch_size: int
+    time: int
+    sizes: list[int]  # b_t, rows still running at step t; steps that no row reaches are left out
+    rows: Tensor | None = None  # (B,) row numbers, longest first; None where all rows are full
+    lengths: Tensor | None = None  # (B,) lengths in the order of `rows`
+
+    @staticmethod
+    def of(x: Tensor, lengths: Tensor | None) -> "Packing":
+        """The packing of x (B, T, ...). Raises ValueError for lengths of the wrong shape or outside [0, T]."""
+        batch_size, time = x.shape[:2]
+        if lengths is None:
+            return Packing(batch_size, time, [batch_size] * time)
+        if lengths.shape != (batch_size,) or lengths.is_floating_point():
+            raise ValueError(
+                f"lengths: expected {batch_size} integers, one a row, got shape {tuple(lengths.shape)} of {lengths.dtype}"
+            )
+        ordered = torch.sort(lengths.to("cpu", torch.long), descending=True, stable=True)
+        longest_first = ordered.values
+        if batch_size and not 0 <= int(longest_first[-1]) <= int(longest_first[0]) <= time:
+            raise ValueError(
+                f"lengths: expected values in [0, {time}] (the time steps of x), "
+                f"got {int(longest_first[-1])} to {int(longest_first[0])}"
+            )
+        running = (longest_first.unsqueeze(0) > torch.arange(time).unsqueeze(1)).sum(1)
+        sizes = [size for size in running.tolist() if size]
+        return Packing(batch_size, time, sizes, ordered.indices.to(x.device), longest_first.to(x.device))
+
+    @cached_property
+    def _position(self) -> tuple[Tensor, Tensor]:
+        """(N,) place in `rows` and time step of each flat element."""
+        assert self.lengths is not None
+        sizes = torch.tensor(self.sizes, dtype=torch.long)
+        step = torch.repeat_interleave(torch.arange(len(self.sizes)), sizes)
+        place = torch.arange(int(sizes.sum())) - torch.repeat_interleave(sizes.cumsum(0) - sizes, sizes)
+        return place.to(self.lengths.device), step.to(self.lengths.device)
+
+    def pack(self, x: Tensor) -> Tensor:
+        """(B, T, ...) -> (N, ...)."""
+        if self.rows is None:
+            return x.transpose(0, 1).reshape(self.time * self.batch_size, *x.shape[2:])
+        place, step = self._position
+        return x[self.rows[place], step]
+
+    def unpack(self, flat: Tensor) -> Tensor:
+        """(N, ...) -> (B, T, ...), zero past each row's end."""
+        if self.rows is None:
+            return flat.view(self.time, self.batch_size, *flat.shape[1:]).transpose(0, 1)
+        place, step = self._position
+        padded = flat.new_zeros(self.batch_size, self.time, *flat.shape[1:])
+        return padded.index_put((self.rows[place], step), flat)
+
+    def reverse(self, flat: Tensor) -> Tensor:
+        """Turn each row round within its own length; its own inverse. (N, ...) -> (N, ...)."""
+        if self.rows is None:
+            return flat.view(self.time, self.batch_size, *flat.shape[1:]).flip(0).reshape(flat.shape)
+        assert self.lengths is not None
+        place, step = self._position
+        start = torch.tensor([0, *self.sizes[:-1]], device=flat.device).cumsum(0)
+        return flat[start[self.lengths[place] - 1 - step] + place]
+
+    def enter(self, state: Tensor) -> Tensor:
+        """Put the rows of a state (B, ...) longest first."""
+        return state if self.rows is None else state.index_select(0, self.rows)
+
+    def leave(self, state: Tensor) -> Tensor:
+        """Put the rows of a state back into the caller's order."""
+        return state if self.rows is None else state.index_select(0, torch.argsort(self.rows))

@@ -1,0 +1,47 @@
+"""What a recurrent layer's input contributes to its pre-activations: W_ih x + b for all elements at once."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+# Symbols up to which the gradient of a table is a matrix product; above, N row additions are cheaper.
+ONE_HOT_PRODUCT_LIMIT = 2048
+
+
+def project(x: Tensor, weight_ih: Tensor, bias: Tensor | None) -> Tensor:
+    """W_ih x + b, (N, G·M).
+
+    x: (N, I) real features, or (N,) integers in [0, I) that stand for one-hot vectors: their product with W_ih is a
+    look-up of its columns, and is done as one.
+    """
+    if x.is_floating_point():
+        return torch.nn.functional.linear(x, weight_ih, bias)
+    if len(x) < weight_ih.shape[1]:  # fewer elements than symbols, as in a step: read their columns alone
+        columns = weight_ih.index_select(1, x).t()
+        return columns if bias is None else columns + bias
+    table = weight_ih.t() if bias is None else weight_ih.t() + bias  # (I, G·M)
+    if torch.is_autocast_enabled(x.device.type):
+        table = table.to(torch.get_autocast_dtype(x.device.type))
+    return _LookUp.apply(table, x)
+
+
+class _LookUp(torch.autograd.Function):
+    """table[symbols]; the gradient of a small table is one-hotᵀ times the gradient, a product instead of N row additions."""
+
+    @staticmethod
+    def forward(ctx: Any, table: Tensor, symbols: Tensor) -> Tensor:
+        ctx.save_for_backward(symbols)
+        ctx.rows = table.shape[0]
+        return table.index_select(0, symbols)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Any:  # type: ignore[override]
+        (symbols,) = ctx.saved_tensors
+        if ctx.rows > ONE_HOT_PRODUCT_LIMIT:
+            return gradient.new_zeros(ctx.rows, gradient.shape[1]).index_add_(0, symbols, gradient), None
+        one_hot = gradient.new_zeros(ctx.rows, len(symbols))
+        one_hot.scatter_(0, symbols.unsqueeze(0), 1.0)
+        return torch.mm(one_hot, gradient), None

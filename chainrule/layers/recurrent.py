@@ -1,0 +1,226 @@
+"""What the recurrent layers share: torch.nn's parameters, lengths, single steps, and the choice of backend."""
+
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from chainrule.layers import vendor
+from chainrule.layers.packing import Packing
+from chainrule.layers.projection import project
+from chainrule.state import State
+
+Backend = Literal["auto", "vendor", "bptt"]
+LayerStep = Callable[[Tensor, State], tuple[Tensor, State]]
+
+
+class Recurrent(nn.RNNBase, ABC):
+    """A stack of recurrent layers over (B, T, I); `RNN`, `LSTM` and `GRU` say what one step is.
+
+    The parameters are made by `torch.nn.RNNBase`: `weight_ih_l0` (G·M, I), `weight_hh_l0` (G·M, M), `bias_ih_l0` and
+    `bias_hh_l0` (G·M), then `l1`... and `_reverse`, so that a `state_dict` loads from torch.nn and into it.
+
+    The state is one tensor (B, L·D, M) of layers and directions, for an LSTM the pair (h, c) of them: torch.nn's, batch first.
+    """
+
+    has_cell = False  # whether the state is (h, c)
+
+    def __init__(
+        self,
+        mode: str,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int,
+        *,
+        bias: bool,
+        batch_first: bool,
+        dropout: float,
+        bidirectional: bool,
+        backend: Backend,
+        device: torch.device | str | None,
+        dtype: torch.dtype | None,
+    ):
+        if not batch_first:
+            raise ValueError("batch_first: expected True, got False: these layers read (B, T, I); transpose the input")
+        if backend not in ("auto", "vendor", "bptt"):
+            raise ValueError(f"backend: expected 'auto', 'vendor' or 'bptt', got {backend!r}")
+        with warnings.catch_warnings():  # torch.nn warns of dropout on a single layer, where there is no place for it
+            warnings.simplefilter("ignore", UserWarning)
+            super().__init__(
+                mode, input_size, hidden_size, num_layers, bias, True, dropout, bidirectional, device=device, dtype=dtype
+            )
+        self.backend = backend
+
+    @abstractmethod
+    def _vendor_computes_this(self) -> bool:
+        """Whether the vendor's kernel is the same function."""
+
+    @abstractmethod
+    def _early_bias(self, bias_ih: Tensor, bias_hh: Tensor) -> Tensor:
+        """The part of the biases that is added before the recurrence, (G·M,)."""
+
+    @abstractmethod
+    def _run(self, projected: Tensor, weights: list[Tensor], state: list[Tensor], sizes: list[int]) -> tuple[Tensor, ...]:
+        """One layer in one direction over all steps: h of every step (N, M), then each part of the last state."""
+
+    @abstractmethod
+    def _cell(self, projected: Tensor, weights: list[Tensor], state: list[Tensor]) -> tuple[Tensor, ...]:
+        """One layer, one step: each part of the new state, h first."""
+
+    def forward(self, x: Tensor, state: State = None, lengths: Tensor | None = None) -> tuple[Tensor, State]:
+        """Read whole rows.
+
+        Args:
+            x: (B, T, I) features, or (B, T) integers in [0, I), each the one-hot vector of a symbol.
+            state: where the rows continue from; `None` is zeros.
+            lengths: (B,) real elements of each row, 0 allowed. Outputs past a row's end are zero, the last state is that of
+                its last real step, and the backward direction starts there.
+
+        Returns:
+            The top layer's h of every step, (B, T, D·M), and the last state.
+        """
+        self._check_input(x, time=True)
+        parts = self._parts(state, x)
+        packing = Packing.of(x, lengths)
+        if not packing.sizes:
+            width = self.hidden_size * (2 if self.bidirectional else 1)
+            return parts[0].new_zeros(*x.shape[:2], width), self._state(parts)
+        run = vendor.run if self._use_vendor(x, packing) else Recurrent._run_bptt
+        output, parts = run(self, x, parts, packing)
+        return output, self._state(parts)
+
+    def initial_state(self, batch_size: int) -> State:
+        """Zeros."""
+        weight = self.weight_hh_l0
+        shape = (batch_size, self.num_layers * (2 if self.bidirectional else 1), self.hidden_size)
+        return self._state([weight.new_zeros(shape) for _ in range(1 + self.has_cell)])
+
+    def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
+        """Read one element of each row.
+
+        Args:
+            x_t: (B, I) features, or (B,) integers in [0, I).
+            state: from `initial_state`, `step` or `forward`.
+
+        Returns:
+            The top layer's h, (B, M), and the new state.
+        """
+        if self.bidirectional:
+            raise ValueError("step: a bidirectional layer reads the future; it has no single step")
+        self._check_input(x_t, time=False)
+        parts = self._parts(state, x_t)
+        new = []
+        for layer, (weight_ih, *weights) in enumerate(self.all_weights):
+            if layer and self.dropout:
+                x_t = nn.functional.dropout(x_t, self.dropout, self.training)
+            projected = project(x_t, weight_ih, self._bias(weights))
+            new.append(self._cell(projected, weights, [part[:, layer] for part in parts]))
+            x_t = new[-1][0]
+        return x_t, self._state([torch.stack(part, 1) for part in zip(*new, strict=True)])
+
+    def stepper(self, features: Tensor | None = None) -> LayerStep:
+        """A function equal to `step` in evaluation, with what depends on the weights alone computed once.
+
+        features: (V, I), given where each x_t is one of V vectors: the function then reads integers (B,), and their
+            projections W_ih x + b are looked up instead of multiplied. Without it, integers are one-hot vectors.
+        """
+        if self.bidirectional:
+            raise ValueError("stepper: a bidirectional layer reads the future; it has no single step")
+        layers = []
+        with torch.no_grad():
+            for weight_ih, *weights in self.all_weights:
+                bias = self._bias(weights)
+                layers.append((weight_ih, bias, weights))
+            weight_ih, bias, _ = layers[0]
+            if features is None:
+                table = weight_ih.t().contiguous() if bias is None else weight_ih.t() + bias
+            else:
+                table = project(features, weight_ih, bias)
+
+        def step(x_t: Tensor, state: State) -> tuple[Tensor, State]:
+            parts = state if self.has_cell else (state,)
+            new = []
+            for index, (weight_ih, bias, weights) in enumerate(layers):
+                if x_t.is_floating_point():
+                    projected = nn.functional.linear(x_t, weight_ih, bias)
+                else:
+                    projected = table.index_select(0, x_t)
+                new.append(self._cell(projected, weights, [part[:, index] for part in parts]))
+                x_t = new[-1][0]
+            if len(new) == 1:
+                return x_t, self._state([part.unsqueeze(1) for part in new[0]])
+            return x_t, self._state([torch.stack(part, 1) for part in zip(*new, strict=True)])
+
+        return step
+
+    def _run_bptt(self, x: Tensor, parts: list[Tensor], packing: Packing) -> tuple[Tensor, list[Tensor]]:
+        flat = packing.pack(x)
+        parts = [packing.enter(part) for part in parts]
+        last = []
+        directions = 2 if self.bidirectional else 1
+        for layer in range(self.num_layers):
+            if layer and self.dropout:
+                flat = nn.functional.dropout(flat, self.dropout, self.training)
+            outputs = []
+            for index in range(layer * directions, (layer + 1) * directions):
+                backward = index % directions == 1
+                weight_ih, *weights = self.all_weights[index]
+                projected = project(packing.reverse(flat) if backward else flat, weight_ih, self._bias(weights))
+                h, *final = self._run(projected, weights, [part[:, index] for part in parts], packing.sizes)
+                outputs.append(packing.reverse(h) if backward else h)
+                last.append(final)
+            flat = torch.cat(outputs, 1) if self.bidirectional else outputs[0]
+        return packing.unpack(flat), [packing.leave(torch.stack(part, 1)) for part in zip(*last, strict=True)]
+
+    def _use_vendor(self, x: Tensor, packing: Packing) -> bool:
+        if self.backend == "bptt":
+            return False
+        if not self._vendor_computes_this():
+            if self.backend == "vendor":
+                raise ValueError(f"backend: no vendor kernel computes {self}; use backend='auto'")
+            return False
+        if self.backend == "vendor" or x.device.type != "cpu":
+            return True
+        # Measured on CPU (benchmarks/recurrent_training.py): the one fused training kernel there is the LSTM's in
+        # float32 over full rows; it loses to ours on one-hot inputs, under autocast, and where lengths differ.
+        return (
+            self.mode == "LSTM"
+            and packing.rows is None
+            and packing.time > 1
+            and x.dtype == torch.float32
+            and not torch.is_autocast_enabled("cpu")
+        )
+
+    def _bias(self, weights: list[Tensor]) -> Tensor | None:
+        return self._early_bias(weights[1], weights[2]) if self.bias else None
+
+    def _check_input(self, x: Tensor, time: bool) -> None:
+        wanted = ["B", "T"] if time else ["B"]
+        if x.is_floating_point():
+            wanted.append(str(self.input_size))
+            if x.dim() == len(wanted) and x.shape[-1] == self.input_size:
+                return
+        elif x.dim() == len(wanted):
+            return
+        raise ValueError(
+            f"x: expected features ({', '.join(['B', 'T'] if time else ['B'])}, {self.input_size}) "
+            f"or integers ({', '.join(['B', 'T'] if time else ['B'])}), got shape {tuple(x.shape)} of {x.dtype}"
+        )
+
+    def _parts(self, state: State, x: Tensor) -> list[Tensor]:
+        if state is None:
+            state = self.initial_state(x.shape[0])
+        parts = list(state) if self.has_cell else [state]
+        shape = (x.shape[0], self.num_layers * (2 if self.bidirectional else 1), self.hidden_size)
+        for part in parts:
+            if not isinstance(part, Tensor) or part.shape != shape:
+                got = tuple(part.shape) if isinstance(part, Tensor) else type(part).__name__
+                form = "a pair (h, c) of tensors" if self.has_cell else "a tensor"
+                raise ValueError(f"state: expected {form} of shape {shape} (batch first), got {got}")
+        return parts
+
+    def _state(self, parts: list[Tensor]) -> State:
+        return tuple(parts) if self.has_cell else parts[0]

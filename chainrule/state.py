@@ -1,0 +1,112 @@
+"""A `State` is a tree of batch-first tensors: what a model keeps of the elements it has read.
+
+Leaves are tensors of shape (B, ...); branches are tuples, lists, dicts and `None`. A state is never stored on a module, so
+it can be forked (`select` with repeated rows), reordered (`select` with a permutation), detached, saved and rewound.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+State: TypeAlias = Any  # Tensor | tuple[State, ...] | list[State] | dict[str, State] | None: mypy cannot follow the recursion
+
+
+def map_state(function: Callable[[Tensor], Tensor], state: State) -> State:
+    """Apply `function` to every tensor of `state`, keeping its structure.
+
+    >>> map_state(lambda h: h + 1, {"h": torch.zeros(2), "c": None})
+    {'h': tensor([1., 1.]), 'c': None}
+    """
+    match state:
+        case None:
+            return None
+        case Tensor():
+            return function(state)
+        case tuple():
+            return tuple(map_state(function, branch) for branch in state)
+        case list():
+            return [map_state(function, branch) for branch in state]
+        case dict():
+            return {name: map_state(function, branch) for name, branch in state.items()}
+    raise TypeError(f"state: expected a tree of tensors, tuples, lists, dicts and None, got {type(state).__name__}")
+
+
+def select(state: State, rows: Tensor) -> State:
+    """Return the state of the given batch `rows`, in that order; a repeated row is a fork.
+
+    rows: (B',) integers, each in [0, B).
+
+    >>> select((torch.tensor([[1.0], [2.0]]),), torch.tensor([1, 0, 1]))
+    (tensor([[2.],
+            [1.],
+            [2.]]),)
+    """
+    return map_state(lambda leaf: leaf.index_select(0, rows.to(leaf.device)), state)
+
+
+def detach(state: State) -> State:
+    """Keep the values and drop the gradients: the boundary of truncated backpropagation through time."""
+    return map_state(Tensor.detach, state)
+
+
+def flatten(state: State, name: str = "state") -> tuple[dict[str, Tensor], Any]:
+    """Split a state into named tensors and a JSON-able skeleton in which every tensor is replaced by its name.
+
+    >>> tensors, skeleton = flatten((torch.zeros(1), None))
+    >>> skeleton
+    {'tuple': ['state.0', None]}
+    """
+    match state:
+        case None:
+            return {}, None
+        case Tensor():
+            return {name: state}, name
+        case tuple() | list():
+            parts = [flatten(branch, f"{name}.{index}") for index, branch in enumerate(state)]
+            tensors = {key: leaf for leaves, _ in parts for key, leaf in leaves.items()}
+            return tensors, {type(state).__name__: [skeleton for _, skeleton in parts]}
+        case dict():
+            named = {key: flatten(branch, f"{name}.{key}") for key, branch in state.items()}
+            tensors = {key: leaf for leaves, _ in named.values() for key, leaf in leaves.items()}
+            return tensors, {"dict": {key: skeleton for key, (_, skeleton) in named.items()}}
+    raise TypeError(f"state: expected a tree of tensors, tuples, lists, dicts and None, got {type(state).__name__}")
+
+
+def unflatten(tensors: dict[str, Tensor], skeleton: Any) -> State:
+    """Rebuild the state that `flatten` split."""
+    match skeleton:
+        case None:
+            return None
+        case str():
+            return tensors[skeleton]
+        case {"tuple": branches}:
+            return tuple(unflatten(tensors, branch) for branch in branches)
+        case {"list": branches}:
+            return [unflatten(tensors, branch) for branch in branches]
+        case {"dict": branches}:
+            return {name: unflatten(tensors, branch) for name, branch in branches.items()}
+    raise ValueError(f"state skeleton: expected a name, null, or a tuple, list or dict of them, got {skeleton!r}")
+
+
+def save_state(state: State, path: str | Path) -> None:
+    """Write a state as safetensors; its structure goes into the file's metadata."""
+    import json
+
+    from safetensors.torch import save_file
+
+    tensors, skeleton = flatten(state)
+    save_file({name: leaf.contiguous() for name, leaf in tensors.items()}, path, {"skeleton": json.dumps(skeleton)})
+
+
+def load_state(path: str | Path, device: str | torch.device = "cpu") -> State:
+    """Read a state written by `save_state`."""
+    import json
+
+    from safetensors import safe_open
+
+    with safe_open(path, framework="pt", device=str(device)) as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - safe_open is no mapping
+        return unflatten(tensors, json.loads(file.metadata()["skeleton"]))

@@ -1,0 +1,32 @@
+"""Checks that a model keeps the contract: run on every model here, and on yours."""
+
+from chainrule.testing.batch_independence import check_batch_independence
+from chainrule.testing.causality import check_causality
+from chainrule.testing.check import check_model
+from chainrule.testing.chunk_invariance import check_chunk_invariance
+from chainrule.testing.full_context import check_full_context
+from chainrule.testing.gradients import check_gradients_reach_parameters
+from chainrule.testing.padding_invariance import check_padding_invariance
+from chainrule.testing.report import Report, Result
+from chainrule.testing.reproducible import check_reproducible
+from chainrule.testing.sampling import check_samples_follow_log_prob
+from chainrule.testing.saving import check_save_load
+from chainrule.testing.step_equals_forward import check_step_equals_forward
+from chainrule.testing.total_probability import check_total_probability
+
+__all__ = [
+    "Report",
+    "Result",
+    "check_batch_independence",
+    "check_causality",
+    "check_chunk_invariance",
+    "check_full_context",
+    "check_gradients_reach_parameters",
+    "check_model",
+    "check_padding_invariance",
+    "check_reproducible",
+    "check_samples_follow_log_prob",
+    "check_save_load",
+    "check_step_equals_forward",
+    "check_total_probability",
+]

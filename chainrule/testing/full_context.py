@@ -1,0 +1,217 @@
+"""Every earlier element, and the context, can influence every conditional."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from chainrule.base import AutoregressiveModel
+from chainrule.state import State, map_state
+from chainrule.testing.contract_check import contract_check
+from chainrule.testing.subject import DoesNotApply, Subject, Violation
+from chainrule.testing.values import distance
+from chainrule.testing.weights import (
+    biased,
+    fresh,
+    isometric,
+    jittered,
+    remembering,
+    sharp,
+    steep,
+    uneven,
+    weighted,
+)
+
+LONGEST = 128  # elements: beyond it the influence of a healthy recurrence may be smaller than rounding
+DRAWS = (isometric, fresh, biased, sharp, remembering, steep, uneven, jittered)
+
+
+@contract_check
+def check_full_context(subject: Subject) -> str:
+    """x_s can change p(x_t | x_<t, c) for every s < t that `visible_past` declares, and for no other; the context can for every t.
+
+    One element is replaced at a time and the later conditionals are compared, exactly, in float64. Influence at any draw
+    of the weights counts, since weights may hide it. Where an influence fades below rounding, as over a long saturated
+    recurrence, it is followed through the gradient of the state.
+    """
+    x = subject.beginning(LONGEST)
+    declared = _declared(subject.model, x.shape[1])
+    if x.shape[1] == 1 and subject.context is None:
+        raise DoesNotApply("x has a single element and there is no context")
+    seen = torch.zeros_like(declared)
+    context_seen = torch.zeros(x.shape[1], dtype=torch.bool) if subject.context is not None else None
+    parts = _context_parts(subject)
+    attempts = 0
+    for model in _models(subject):
+        attempts += 1
+        sources = (declared & ~seen if attempts > 2 else torch.ones_like(seen).tril(-1)).any(0).nonzero().flatten()
+        seen |= _influence(subject, model, x, sources)
+        if context_seen is not None:
+            context_seen |= _context_influence(subject, model, x, parts)
+        if attempts >= 2 and not (declared & ~seen).any() and not parts and (context_seen is None or context_seen.all()):
+            break
+        x = subject.altered(x)
+    if (declared & ~seen).any():
+        seen |= _influence_through_state(subject, x, declared & ~seen)
+    _judge(declared, seen)
+    if context_seen is not None and not context_seen.all():
+        t = int((~context_seen).nonzero()[0])
+        raise Violation(f"the context never influences p(x_{t} | x_<{t}, c): {attempts} draws of the weights tried")
+    if parts:
+        raise Violation(f"entry {sorted(parts)[0]} of the context never influences any conditional")
+    context = "" if context_seen is None else ", and the context influences every one"
+    return f"each of {int(declared.sum())} pairs s < t (T={x.shape[1]}) has an influence{context}"
+
+
+def _models(subject: Subject) -> Iterator[AutoregressiveModel]:
+    yield subject.model
+    yield from (model for _, model in weighted(subject, DRAWS))
+
+
+
+def _declared(model: AutoregressiveModel, time: int) -> Tensor:
+    declared = model.visible_past(time).cpu()
+    if declared.dtype != torch.bool or declared.shape != (time, time) or declared.triu().any():
+        raise Violation(
+            f"visible_past({time}): expected ({time}, {time}) booleans, true only below the diagonal, "
+            f"got shape {tuple(declared.shape)} of {declared.dtype}"
+        )
+    return declared
+
+
+def _judge(declared: Tensor, seen: Tensor) -> None:
+    missing = (declared & ~seen).nonzero()
+    if len(missing):
+        t, s = missing[(missing[:, 0] - missing[:, 1]).argmin()].tolist()
+        raise Violation(
+            f"x_{s} never influences p(x_{t} | x_<{t}), nor in {len(missing) - 1} more of {int(declared.sum())} pairs; "
+            "a model with a limited context declares it in visible_past"
+        )
+    excess = (seen & ~declared).tril(-1).nonzero()
+    if len(excess):
+        t, s = excess[0].tolist()
+        raise Violation(f"x_{s} influences p(x_{t} | x_<{t}), though visible_past declares that it does not")
+
+
+@torch.no_grad()
+def _influence(subject: Subject, model: AutoregressiveModel, x: Tensor, sources: Tensor) -> Tensor:
+    """(T, T) booleans: whether replacing x_s, s in `sources`, moved p(x_t | x_<t)."""
+    time = x.shape[1]
+    found = torch.zeros(time, time, dtype=torch.bool)
+    for part in sources.split(max(subject.elements // time, 1)) if len(sources) else ():
+        rows = part.to(subject.device) % len(x)
+        base = x[rows]
+        replaced = base.clone()
+        index = torch.arange(len(part), device=subject.device)
+        replaced[index, part.to(subject.device)] = subject.altered(base)[index, part.to(subject.device)]
+        moved = distance(subject.forward(base, rows, model=model), subject.forward(replaced, rows, model=model)) > 0
+        found[:, part] = moved.cpu().t()
+    return found
+
+
+@torch.no_grad()
+def _context_influence(subject: Subject, model: AutoregressiveModel, x: Tensor, parts: set[int]) -> Tensor | None:
+    """(T,) booleans: whether another context moved p(x_t | x_<t, c); `None` where the model took no other.
+
+    Entries of the context that moved anything leave `parts`.
+    """
+    assert subject.context is not None
+    base = subject.forward(x, model=model)
+    moved = None
+    for entry in [None, *sorted(parts)]:
+        other = _other_context(subject, entry)
+        try:
+            numbers = subject.values(model(x, other), 2)
+        except (IndexError, RuntimeError, ValueError):
+            continue  # a class number that the model does not know
+        if entry is None:
+            moved = (distance(base, numbers) > 0).any(0).cpu()
+        elif (distance(base, numbers) > 0).any():
+            parts.discard(entry)
+    return moved
+
+
+def _context_parts(subject: Subject) -> set[int]:
+    """Some entries of the first axis of a row's context."""
+    if subject.context is None or subject.context.dim() < 2 or subject.context.shape[1] < 2:
+        return set()
+    return set(torch.linspace(0, subject.context.shape[1] - 1, 16).round().long().tolist())
+
+
+def _other_context(subject: Subject, entry: int | None) -> Tensor:
+    """The context with every entry replaced, or one."""
+    context = subject.context
+    assert context is not None
+    if context.is_floating_point():
+        other = context + subject.normal(context.shape) * (context.std(correction=0) + 0.1)
+    elif context.dtype == torch.bool:
+        other = ~context
+    else:
+        top = max(int(context.max()), 1)  # the numbers from 0 to the largest seen are taken to be valid
+        other = (context + 1 + subject.integers(top, context.shape)) % (top + 1)
+    if entry is None:
+        return other
+    mixed = context.clone()
+    mixed[:, entry] = other[:, entry]
+    return mixed
+
+
+def _influence_through_state(subject: Subject, x: Tensor, wanted: Tensor) -> Tensor:
+    """(T, T) booleans: x_s changes the state, and the state has a gradient in p(x_t | x_<t).
+
+    A product of small derivatives stays exact where the difference itself is lost beside 1.
+    """
+    found = torch.zeros_like(wanted)
+    for model in (subject.model, *(copy for _, copy in weighted(subject, (fresh, biased)))):
+        if _steps_like_forward(subject, model, x):
+            for s in (wanted & ~found).any(0).nonzero().flatten().tolist():
+                found[:, s] |= _from_state(subject, model, x, s)
+        if not (wanted & ~found).any():
+            break
+    return found
+
+
+@torch.no_grad()
+def _steps_like_forward(subject: Subject, model: AutoregressiveModel, x: Tensor) -> bool:
+    whole = subject.forward(x, model=model)
+    state, x_prev = model.initial_state(len(x), subject.context), None
+    for t in range(x.shape[1]):
+        conditional, state = model.step(x_prev, state)
+        if (distance(subject.values(conditional, 1), whole[:, t]) > 1e-6).any():
+            return False
+        x_prev = x[:, t]
+    return True
+
+
+def _from_state(subject: Subject, model: AutoregressiveModel, x: Tensor, s: int) -> Tensor:
+    time = x.shape[1]
+    found = torch.zeros(time, dtype=torch.bool)
+    with torch.no_grad():
+        state, x_prev = model.initial_state(len(x), subject.context), None
+        for t in range(s + 1):
+            _, state = model.step(x_prev, state)
+            x_prev = x[:, t]
+        other = model.step(subject.altered(x)[:, s], state)[1]
+        state = model.step(x_prev, state)[1]
+    before, after = _leaves(state), _leaves(other)
+    inputs = [leaf.clone().requires_grad_() for leaf in before]
+    remaining = iter(inputs)
+    state = map_state(lambda leaf: next(remaining) if leaf.is_floating_point() else leaf, state)
+    for t in range(s + 2, time):
+        conditional, state = model.step(x[:, t - 1], state)
+        numbers = subject.values(conditional, 1)
+        if not numbers.requires_grad:
+            continue
+        total = (torch.where(numbers.isfinite(), numbers, 0) * subject.normal(numbers.shape)).sum()
+        gradients = torch.autograd.grad(total, inputs, retain_graph=True, allow_unused=True)
+        found[t] = any(
+            gradient is not None and bool(((gradient != 0) & (left != right)).any())
+            for gradient, left, right in zip(gradients, before, after, strict=True)
+        )
+    return found
+
+
+def _leaves(state: State) -> list[Tensor]:
+    found: list[Tensor] = []
+    map_state(lambda leaf: found.append(leaf) or leaf, state)  # type: ignore[func-returns-value]
+    return [leaf for leaf in found if leaf.is_floating_point()]

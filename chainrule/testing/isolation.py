@@ -1,0 +1,57 @@
+"""Run a model in float64, in a random world of its own, and leave no trace."""
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy
+import torch
+from torch.distributions import Distribution
+from torch.overrides import TorchFunctionMode
+
+_NARROW = (torch.float32, torch.float16, torch.bfloat16)
+
+
+class _Widened(TorchFunctionMode):
+    """Give float64 wherever the code of a model asks for a narrower type by name, as `one_hot(x).float()` does."""
+
+    def __torch_function__(
+        self, func: Callable, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func in (torch.Tensor.float, torch.Tensor.half, torch.Tensor.bfloat16):
+            func = torch.Tensor.double
+        args = tuple(torch.float64 if _is_narrow(argument) else argument for argument in args)
+        if kwargs and _is_narrow(kwargs.get("dtype")):
+            kwargs = {**kwargs, "dtype": torch.float64}
+        return func(*args, **(kwargs or {}))
+
+
+def _is_narrow(argument: Any) -> bool:
+    return isinstance(argument, torch.dtype) and argument in _NARROW
+
+
+@contextmanager
+def isolated(seed: int, device: torch.device) -> Iterator[None]:
+    """Work in float64 from the random state `seed`; put back every global setting and random state afterwards."""
+    dtype, validation = torch.get_default_dtype(), Distribution._validate_args
+    python_state, numpy_state = random.getstate(), numpy.random.get_state()
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), torch.enable_grad():
+        try:
+            torch.set_default_dtype(torch.float64)
+            Distribution.set_default_validate_args(False)  # a value outside the support has probability 0, and no error
+            reseed(seed)
+            with _Widened():
+                yield
+        finally:
+            torch.set_default_dtype(dtype)
+            Distribution.set_default_validate_args(validation)
+            random.setstate(python_state)
+            numpy.random.set_state(numpy_state)
+
+
+def reseed(seed: int) -> None:
+    """Set every global random state: only ever called inside `isolated`."""
+    torch.manual_seed(seed)
+    random.seed(seed)
+    numpy.random.seed(seed % 2**32)

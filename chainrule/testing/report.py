@@ -1,0 +1,53 @@
+"""What the checks found."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one check found.
+
+    Attributes:
+        name: the rule.
+        ok: whether the model keeps it; true too where the rule says nothing about this model.
+        detail: what was tried, or what was seen where the rule is broken, in one line.
+        applies: whether the rule says anything about this model.
+    """
+
+    name: str
+    ok: bool
+    detail: str
+    applies: bool = True
+
+
+@dataclass(frozen=True)
+class Report:
+    """What all checks found; printed, it is a table.
+
+    >>> print(Report([Result("causality", True, "nothing"), Result("samples", False, "7 was drawn")]))
+    causality  pass  nothing
+    samples    FAIL  7 was drawn
+    """
+
+    results: Sequence[Result]
+
+    @property
+    def ok(self) -> bool:
+        """Whether the model keeps every rule."""
+        return all(result.ok for result in self.results)
+
+    @property
+    def failures(self) -> list[Result]:
+        """The rules that are broken."""
+        return [result for result in self.results if not result.ok]
+
+    def __str__(self) -> str:
+        width = max((len(result.name) for result in self.results), default=0)
+        return "\n".join(f"{result.name:<{width}}  {_verdict(result)}  {result.detail}" for result in self.results)
+
+
+def _verdict(result: Result) -> str:
+    if not result.applies:
+        return " -- "
+    return "pass" if result.ok else "FAIL"

@@ -1,0 +1,143 @@
+"""A saved model is the model."""
+
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from safetensors.torch import load, save
+from torch import Tensor, nn
+
+from chainrule.base import AutoregressiveModel
+from chainrule.testing.contract_check import contract_check
+from chainrule.testing.isolation import reseed
+from chainrule.testing.leaves import hidden_tensors, transient_buffers
+from chainrule.testing.subject import Subject, Violation, independent_copy
+from chainrule.testing.values import distance
+
+
+@contract_check
+@torch.no_grad()
+def check_save_load(subject: Subject) -> str:
+    """The `state_dict`, through a file's bytes and into a model with other weights, gives the same conditionals to the last bit.
+
+    What a `state_dict` does not hold is spoiled in the second model: tensors that are kept on a module without being
+    registered, and modules hidden in plain lists. Constants that the constructor makes again are left alone: where the
+    constructor can be called again, what it makes twice the same; else tensors of 0, 1 and infinity, and ordered integers.
+    """
+    model = subject.model
+    expected = subject.forward(subject.x), _stepped(subject, model)
+    saved = _through_bytes(model.state_dict())
+    other = independent_copy(model)
+    for tensor in {id(value): value for value in other.state_dict(keep_vars=True).values() if isinstance(value, Tensor)}.values():
+        _spoil(subject, tensor)
+    hidden = _spoil_hidden(subject, model, other)
+    try:
+        subject.forward(subject.x, model=other)  # what a model prepares from its weights must not outlive them
+    except Exception:
+        pass  # spoiled weights need not make sense
+    try:
+        result = other.load_state_dict(saved)
+    except RuntimeError as error:
+        raise Violation(f"load_state_dict: {' '.join(str(error).split())}") from error
+    if result.missing_keys or result.unexpected_keys:
+        raise Violation(f"load_state_dict: missing {result.missing_keys}, unexpected {result.unexpected_keys}")
+    again = subject.forward(subject.x, model=other), _stepped(subject, other)
+    for name, left, right in zip(("forward", "step"), expected, again, strict=True):
+        if left.shape != right.shape or distance(left, right).any():
+            gap = float(distance(left, right).max()) if left.shape == right.shape else float("inf")
+            where = f"; not in its state_dict: {', '.join(hidden)}" if hidden else ""
+            raise Violation(f"{name} of the loaded model differs by {gap:.3g} nats{where}")
+    return f"{len(saved)} tensors, through safetensors into a model with other weights"
+
+
+def _stepped(subject: Subject, model: AutoregressiveModel) -> Tensor:
+    first, state = model.step(None, model.initial_state(len(subject.x), subject.context))
+    second, _ = model.step(subject.x[:, 0], state)
+    return torch.stack([subject.values(first, 1), subject.values(second, 1)], 1)
+
+
+def _through_bytes(state: dict[str, Any]) -> dict[str, Any]:
+    tensors = {name: value.detach().clone().contiguous() for name, value in state.items() if isinstance(value, Tensor)}
+    others = {name: value for name, value in state.items() if name not in tensors}
+    loaded = load(save(tensors))
+    return {name: others[name] if name in others else loaded[name].to(state[name].device) for name in state}
+
+
+def _spoil(subject: Subject, tensor: Tensor) -> None:
+    if tensor.is_floating_point():
+        tensor.data = tensor + 1 + subject.normal(tensor.shape).to(tensor.dtype)
+    elif tensor.dtype == torch.bool:
+        tensor.data = ~tensor
+    elif tensor.numel() > 1:  # an order stays an order, an index stays in range
+        tensor.data = tensor.flatten().flip(0).roll(1).view(tensor.shape)
+
+
+def _spoil_hidden(subject: Subject, model: AutoregressiveModel, other: AutoregressiveModel) -> list[str]:
+    """Spoil what is state and not registered; the paths."""
+    rebuilt = _rebuilt(model)
+    spoiled = []
+    for path, tensor in _unsaved(other):
+        if _is_state(path, tensor, rebuilt, transient=path in transient_buffers(other)):
+            _spoil_in_place(subject, tensor)
+            spoiled.append(path)
+    return spoiled
+
+
+def _spoil_in_place(subject: Subject, tensor: Tensor) -> None:
+    spoiled = tensor.detach().clone()
+    _spoil(subject, spoiled)
+    tensor.detach().copy_(spoiled)
+
+
+def _unsaved(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    yield from hidden_tensors(model).items()
+    yield from transient_buffers(model).items()
+
+
+def _is_state(path: str, tensor: Tensor, rebuilt: list[dict[str, Tensor]], *, transient: bool) -> bool:
+    """Whether a tensor is something that a new model of the same arguments would not have."""
+    found = [tensors.get(path) for tensors in rebuilt]
+    if found and all(built is not None and built.shape == tensor.shape for built in found):
+        first, second = (built.to(tensor) for built in found if built is not None)
+        if not torch.equal(first, second):
+            return True
+        return not transient and not torch.equal(first, tensor)
+    return not transient and not _looks_constant(tensor)
+
+
+def _looks_constant(tensor: Tensor) -> bool:
+    if tensor.is_floating_point():
+        return bool(((tensor == 0) | (tensor.abs() == 1) | tensor.isinf()).all())
+    flat = tensor.flatten().long()
+    return tensor.dtype == torch.bool or bool((flat.diff() >= 0).all()) or bool((flat.diff() <= 0).all())
+
+
+def _rebuilt(model: AutoregressiveModel) -> list[dict[str, Tensor]]:
+    """What two new models of the same arguments hold outside their `state_dict`; nothing where they cannot be made.
+
+    The arguments are taken from attributes of the same names, or are defaults.
+    """
+    if not any(True for _ in _unsaved(model)):
+        return []
+    arguments = {}
+    for name, parameter in inspect.signature(type(model)).parameters.items():
+        if isinstance(vars(model).get(name), (bool, int, float, str)):
+            arguments[name] = vars(model)[name]
+        elif parameter.default is inspect.Parameter.empty and parameter.kind not in (
+            inspect.Parameter.VAR_POSITIONAL,
+            inspect.Parameter.VAR_KEYWORD,
+        ):
+            return []
+    shapes = {name: value.shape for name, value in model.state_dict().items() if isinstance(value, Tensor)}
+    built = []
+    for seed in (1, 2):
+        reseed(seed)
+        try:
+            twin = type(model)(**arguments)
+        except Exception:
+            return []
+        if {name: value.shape for name, value in twin.state_dict().items() if isinstance(value, Tensor)} != shapes:
+            return []
+        built.append({path: tensor.double() if tensor.is_floating_point() else tensor for path, tensor in _unsaved(twin)})
+    return built

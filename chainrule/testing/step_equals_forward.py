@@ -1,0 +1,79 @@
+"""`forward` and `step` are the same function computed two ways."""
+
+import torch
+from torch import Tensor
+
+from chainrule.base import AutoregressiveModel, Step
+from chainrule.state import State, flatten, map_state, select
+from chainrule.testing.agreement import TOLERANCE, require_equal, rounding
+from chainrule.testing.contract_check import contract_check
+from chainrule.testing.leaves import changed
+from chainrule.testing.subject import Subject, Violation
+
+
+@contract_check
+@torch.no_grad()
+def check_step_equals_forward(subject: Subject) -> str:
+    """The conditionals of `step`, from `initial_state` on, are those of `forward`, for several rows and for one.
+
+    Also: `step` leaves the state it was given as it was, so that a state can be kept and used again; a state is a tree of
+    tensors, batch first, so that rows can be selected; and `stepper()` is the same function as `step`.
+    """
+    x = subject.x
+    whole, tolerance = subject.forward(x), rounding(subject, x)
+    model = subject.model
+    differs = "{{gap}} nats between p(x_{{t}} | x_<{{t}}) of {0} and of forward (row {{row}})"
+    steps = _stepped(subject, model.step, x, subject.rows, watch=True)
+    require_equal(steps, whole, tolerance, differs.format("step"))
+    single = _stepped(subject, model.step, x[:1], subject.rows[:1])
+    require_equal(single, whole[:1], tolerance[:1], differs.format("step on a batch of one row"))
+    if type(model).stepper is not AutoregressiveModel.stepper:
+        prepared = _stepped(subject, model.stepper(), x, subject.rows)
+        require_equal(prepared, whole, tolerance, differs.format("stepper()"))
+    return f"{len(x)} rows of {subject.time} steps, and one row alone"
+
+
+def _stepped(subject: Subject, step: Step, x: Tensor, rows: Tensor, *, watch: bool = False) -> Tensor:
+    """(B, T, K) the conditionals of successive steps."""
+    state, x_prev = subject.model.initial_state(len(x), subject.context_of(rows)), None
+    numbers = []
+    for t in range(x.shape[1]):
+        before = _copied(state, len(x)) if watch else None
+        conditional, following = step(x_prev, state)
+        if tuple(conditional.batch_shape[:1]) != (len(x),):
+            shape = tuple(conditional.batch_shape)
+            raise Violation(f"step: expected a distribution of batch shape (B,) = ({len(x)},), got {shape}")
+        numbers.append(subject.values(conditional, 1))
+        if watch:
+            if changed(_named(before), _named(state)):
+                raise Violation(f"step {t} changed the state it was given; it must return a new one")
+            if t == x.shape[1] // 2:
+                _require_selectable(subject, step, x_prev, state, numbers[-1], t)
+        state, x_prev = following, x[:, t]
+    return torch.stack(numbers, 1)
+
+
+def _require_selectable(
+    subject: Subject, step: Step, x_prev: Tensor | None, state: State, numbers: Tensor, t: int
+) -> None:
+    """Rows of the state in another order, one of them twice, give those rows of the conditionals."""
+    rows = torch.cat([subject.rows.flip(0), subject.rows[:1]])
+    conditional, _ = step(None if x_prev is None else x_prev[rows], select(state, rows))
+    chosen = subject.values(conditional, 1).unsqueeze(1)
+    message = f"after {t} steps, rows selected from the state do not continue as they did (selected row {{row}}: {{gap}} nats)"
+    require_equal(chosen, numbers[rows].unsqueeze(1), 1e3 * TOLERANCE, message)
+
+
+def _copied(state: State, batch_size: int) -> State:
+    try:
+        copied = map_state(torch.clone, state)
+    except TypeError as error:
+        raise Violation(str(error)) from error
+    for name, leaf in _named(copied).items():
+        if leaf.dim() < 1 or leaf.shape[0] != batch_size:
+            raise Violation(f"{name}: expected a tensor with the batch first ({batch_size} rows), got {tuple(leaf.shape)}")
+    return copied
+
+
+def _named(state: State) -> dict[str, Tensor]:
+    return flatten(state)[0]

@@ -1,0 +1,145 @@
+"""Probabilities add up to 1."""
+
+from itertools import islice, product
+
+import torch
+from torch import Tensor
+from torch.distributions import Distribution
+
+from chainrule.base import AutoregressiveModel
+from chainrule.heads import Categorical
+from chainrule.testing.contract_check import contract_check
+from chainrule.testing.quadrature import integral
+from chainrule.testing.subject import DoesNotApply, Subject, Violation
+from chainrule.testing.support import interval
+from chainrule.testing.weights import sharp, weighted
+
+TOLERANCE = 1e-6  # for sums over a listed support: rounding of V terms in float64 is far below
+INTEGRATION = 2e-3  # for integrals: a density with a missing hundredth is found, a rough quadrature is forgiven
+FEW = 4  # positions at which a costly sum is made
+_NORMALISED = (Categorical.log_prob, torch.distributions.Categorical.log_prob)
+
+
+@contract_check
+@torch.no_grad()
+def check_total_probability(subject: Subject) -> str:
+    """The conditionals sum or integrate to 1, as do whole sequences where they can be listed, and log_prob is their sum.
+
+    Every conditional of the given rows is summed over the support (integrated, for one real number), at the weights as
+    they are and at random ones; all sequences of a length for which they are few are listed and their probabilities added.
+    """
+    tried = []
+    for label, model in [("", subject.model), *weighted(subject, (sharp,))]:
+        _compare_log_prob(subject, model, label)
+        tried = [_sum_conditionals(subject, model, label)]
+        tried.append(_sum_sequences(subject, model, label))
+    found = [what for what in tried if what]
+    if not found:
+        raise DoesNotApply("the support can neither be listed nor integrated over; log_prob is the sum of the conditionals")
+    return "; ".join(found)
+
+
+def _compare_log_prob(subject: Subject, model: AutoregressiveModel, label: str) -> None:
+    terms = subject.conditionals(subject.x, model=model).log_prob(subject.x)
+    total = model.log_prob(subject.x, subject.context)
+    expected = terms.flatten(1).sum(1)
+    if tuple(total.shape) != tuple(expected.shape):
+        raise Violation(f"{label}log_prob: expected shape {tuple(expected.shape)}, got {tuple(total.shape)}")
+    gap = (total - expected).abs() / (1 + expected.abs())
+    wrong = (gap > TOLERANCE) | (total.isnan() != expected.isnan())
+    if wrong.any():
+        row = int(wrong.nonzero()[0])
+        raise Violation(
+            f"{label}log_prob of row {row} is {float(total[row]):.6g}, "
+            f"the sum of its conditional log-probabilities {float(expected[row]):.6g}"
+        )
+
+
+def _sum_conditionals(subject: Subject, model: AutoregressiveModel, label: str) -> str:
+    if subject.support is not None:
+        return _sum_over_support(subject, model, label, subject.support)
+    conditionals = subject.conditionals(subject.x, model=model)
+    if interval(conditionals) is not None:
+        return _integrate(subject, model, label)
+    if getattr(getattr(conditionals, "support", None), "is_discrete", False) and not conditionals.event_shape:
+        return _sum_over_counts(subject, conditionals, label)
+    return ""
+
+
+def _sum_over_support(subject: Subject, model: AutoregressiveModel, label: str, support: Tensor) -> str:
+    x = subject.x
+    conditionals = subject.conditionals(x, model=model)
+    if type(conditionals).log_prob in _NORMALISED and len(support) > 512:
+        # These are known to read a table of log-probabilities: one sum over the table is the sum over the values.
+        totals = conditionals.logits.exp().sum(-1)  # type: ignore[attr-defined]
+    else:
+        if len(support) > 512:
+            x = x[:2, :FEW] if subject.shortens else x[:2]
+            conditionals = subject.conditionals(x, subject.rows[:2], model=model)
+        totals = torch.zeros(conditionals.batch_shape, device=subject.device)
+        for value in support:
+            totals += conditionals.log_prob(value.expand(x.shape)).exp()
+    _require_one(totals, TOLERANCE, f"{label}the probabilities of the {len(support)} values")
+    return f"{totals.numel()} conditionals summed over {len(support)} values"
+
+
+def _sum_over_counts(subject: Subject, conditionals: Distribution, label: str) -> str:
+    """Over 0, 1, 2, ... until what is left is surely negligible."""
+    largest = float(conditionals.sample(torch.Size((200,))).max())
+    if largest > 2000:
+        return ""
+    count = int(20 * largest + 200)
+    totals = torch.zeros(conditionals.batch_shape, device=subject.device)
+    for value in range(count):
+        totals += conditionals.log_prob(torch.full_like(subject.x, value)).exp()
+    _require_one(totals, INTEGRATION, f"{label}the probabilities of 0 to {count - 1}")
+    return f"{totals.numel()} conditionals summed over 0 to {count - 1}"
+
+
+def _integrate(subject: Subject, model: AutoregressiveModel, label: str) -> str:
+    x = subject.x[:1]
+    conditionals = subject.conditionals(x, subject.rows[:1], model=model)
+    ends = interval(conditionals)
+    assert ends is not None
+    hints = conditionals.sample(torch.Size((100,)))
+    places = torch.linspace(0, subject.time - 1, min(FEW, subject.time)).round().long().tolist()
+    entries = conditionals.batch_shape[2:].numel()
+    for t in places:
+
+        def density(points: Tensor, t: int = t) -> Tensor:
+            grid = points.view(-1, *[1] * x.dim()).expand(-1, *x.shape)
+            return conditionals.log_prob(grid)[:, 0, t].reshape(len(points), entries)[:, 0].exp()
+
+        total, error = integral(density, *ends, hints[:, 0, t].reshape(100, entries)[:, 0])
+        if error < INTEGRATION / 2:
+            _require_one(torch.tensor([[total]]), INTEGRATION, f"{label}the density of x_{t}")
+    return f"{len(places)} conditional densities integrated"
+
+
+def _sum_sequences(subject: Subject, model: AutoregressiveModel, label: str) -> str:
+    support = subject.support
+    if support is None:
+        return ""
+    longest = 0
+    while longest < subject.time and len(support) ** (longest + 1) * (longest + 1) <= 2 * subject.elements:
+        longest += 1
+    if longest < 1 or (longest < subject.time and not subject.shortens):
+        return ""
+    symbols = product(range(len(support)), repeat=longest)
+    total = torch.zeros((), device=subject.device)
+    listed = 0
+    row = subject.rows[:1]
+    while chunk := list(islice(symbols, 4096)):
+        x = support[torch.tensor(chunk, device=subject.device)]
+        total += model.log_prob(x, subject.context_of(row.expand(len(x)))).exp().sum()
+        listed += len(x)
+    _require_one(total.view(1, 1), TOLERANCE, f"{label}the probabilities of all {listed} sequences of length {longest}")
+    return f"all {listed} sequences of length {longest}"
+
+
+def _require_one(totals: Tensor, tolerance: float, what: str) -> None:
+    wrong = ~((totals - 1).abs() <= tolerance)
+    if wrong.any():
+        worst = float(totals[wrong][0])
+        where = "" if totals.numel() == 1 else f" at row {int(wrong.nonzero()[0, 0])}, t={int(wrong.nonzero()[0, 1])}"
+        raise Violation(f"{what} add up to {worst:.6g}, not 1{where}")

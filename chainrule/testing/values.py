@@ -1,0 +1,52 @@
+"""A distribution as numbers that can be compared."""
+
+import torch
+from torch import Tensor, distributions
+from torch.distributions import Distribution
+
+from chainrule.heads import Categorical
+from chainrule.testing.support import finite_support
+
+PROBES = 8
+_PLAIN = (Categorical.log_prob, distributions.Categorical.log_prob)
+
+
+def probe_values(distribution: Distribution, x: Tensor) -> Tensor:
+    """A few elements inside the support, (K, *element shape)."""
+    support = finite_support(distribution)
+    if support is not None and support.shape[1:] == x.shape[2:]:
+        chosen = torch.linspace(0, len(support) - 1, min(PROBES, len(support))).round().long()
+        return support[chosen.to(support.device)].to(x)
+    drawn = distribution.sample().to(x)
+    return torch.cat([x.flatten(0, 1)[: PROBES // 2], drawn.flatten(0, 1)[: PROBES - PROBES // 2]])
+
+
+def values(distribution: Distribution, probes: Tensor, axes: int) -> Tensor:
+    """The log-probabilities that tell one distribution from another, (B, K) or (B, T, K) for 1 or 2 axes, nats.
+
+    All of them for a categorical distribution; those of the probes for any other.
+    """
+    if isinstance(distribution, distributions.Categorical):
+        logits = distribution.logits.flatten(axes)
+        if type(distribution).log_prob in _PLAIN:
+            return logits
+        probes = probes[:2]
+        return torch.cat([logits, _at(distribution, probes, axes)], -1)
+    return _at(distribution, probes, axes)
+
+
+def _at(distribution: Distribution, probes: Tensor, axes: int) -> Tensor:
+    shape = distribution.batch_shape[:axes]
+    terms = [distribution.log_prob(probe.expand(shape + probe.shape)).reshape(*shape, -1) for probe in probes]
+    return torch.cat(terms, -1)
+
+
+def distance(left: Tensor, right: Tensor) -> Tensor:
+    """The largest difference over the last axis, relative to the size of the numbers where they exceed 1.
+
+    Equal infinities, and two that are not numbers, are no difference; one of either against a number is infinitely far.
+    """
+    scale = 1 + torch.where(left.isfinite(), left.abs(), 0).amax(-1, keepdim=True)
+    gap = (left - right).abs() / scale
+    gap = torch.where((left == right) | (left.isnan() & right.isnan()), 0.0, gap)
+    return gap.nan_to_num(nan=torch.inf, posinf=torch.inf).amax(-1)

@@ -1,0 +1,29 @@
+"""From batches to a trained model: the loop, its options, its files, and the figures it reports."""
+
+from chainrule.training.batch import Batch, TrainingBatches, ValidationBatches
+from chainrule.training.checkpoint import load_weights, save_weights
+from chainrule.training.errors import Interrupted, NonFiniteLossError
+from chainrule.training.evaluate import Evaluation, evaluate
+from chainrule.training.loop import TrainingResult, train
+from chainrule.training.objective import Objective
+from chainrule.training.options import TrainingOptions
+from chainrule.training.parallel import process_shard
+from chainrule.training.schedule import learning_rate
+
+__all__ = [
+    "Batch",
+    "Evaluation",
+    "Interrupted",
+    "NonFiniteLossError",
+    "Objective",
+    "TrainingBatches",
+    "TrainingOptions",
+    "TrainingResult",
+    "ValidationBatches",
+    "evaluate",
+    "learning_rate",
+    "load_weights",
+    "process_shard",
+    "save_weights",
+    "train",
+]

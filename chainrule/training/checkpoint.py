@@ -1,0 +1,117 @@
+"""The files of a run: `checkpoint.safetensors`, from which it goes on, and `model.safetensors`, its best weights."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import AdamW
+
+from chainrule.state import State, flatten, unflatten
+from chainrule.training.optimiser import moments, restore_moments
+from chainrule.training.options import TrainingOptions
+from chainrule.training.position import Position
+from chainrule.training.sealed import read_sealed, write_sealed
+
+CHECKPOINT = "checkpoint.safetensors"
+WEIGHTS = "model.safetensors"
+
+
+def save_checkpoint(
+    path: Path,
+    model: nn.Module,
+    optimiser: AdamW,
+    state: State,
+    position: Position,
+    options: TrainingOptions,
+    steps_per_epoch: int,
+) -> None:
+    """Write weights, moments, carried state, counters and options as one file, atomically.
+
+    Raises:
+        OSError: the disk is full or not writable; the checkpoint before this one is as it was.
+    """
+    carried, skeleton = flatten(state)
+    tensors = _prefixed("model", model.state_dict()) | _prefixed("optimiser", moments(optimiser, model)) | carried
+    record = {
+        "kind": "checkpoint",
+        "position": position.to_json(),
+        "options": asdict(options),
+        "steps_per_epoch": steps_per_epoch,
+        "state": skeleton,
+    }
+    write_sealed(path, tensors, record)
+
+
+def restore_checkpoint(
+    path: Path, model: nn.Module, optimiser: AdamW, options: TrainingOptions, steps_per_epoch: int
+) -> tuple[State, Position]:
+    """Put a checkpoint back into `model` and `optimiser`; returns the carried state (on the CPU) and the counters.
+
+    Raises:
+        FileNotFoundError: there is no checkpoint.
+        ValueError: the file is damaged, belongs to another model, or the data or the options changed.
+    """
+    tensors, record = _read(path, "checkpoint")
+    options.check_unchanged(record["options"])
+    if record["steps_per_epoch"] != steps_per_epoch:
+        raise ValueError(
+            f"resume: expected the data that the run began with ({record['steps_per_epoch']} batches an epoch), "
+            f"got {steps_per_epoch} batches an epoch: resume with the old data, or start a new run"
+        )
+    _copy_weights(path, model, _with_prefix("model", tensors))
+    restore_moments(optimiser, model, _with_prefix("optimiser", tensors))
+    return unflatten(tensors, record["state"]), Position.from_json(record["position"])
+
+
+def save_weights(path: Path, model: nn.Module, about: dict[str, Any]) -> None:
+    """Write the weights alone, with a JSON record of what they are, atomically."""
+    write_sealed(path, dict(model.state_dict()), {"kind": "weights", "about": about})
+
+
+def load_weights(path: Path, model: nn.Module) -> dict[str, Any]:
+    """Copy saved weights into `model`, on whatever device it is; returns the record written with them.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is damaged, is no file of weights, or belongs to another model.
+    """
+    tensors, record = _read(path, "weights")
+    _copy_weights(path, model, tensors)
+    about: dict[str, Any] = record["about"]
+    return about
+
+
+def _read(path: Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    tensors, record = read_sealed(path)
+    if record.get("kind") != kind:
+        raise ValueError(f"{path}: expected a file of kind {kind}, got {record.get('kind')}")
+    return tensors, record
+
+
+@torch.no_grad()
+def _copy_weights(path: Path, model: nn.Module, tensors: dict[str, Tensor]) -> None:
+    weights = model.state_dict()
+    differing = [
+        f"{name} is {_shape(tensors.get(name))} in the file and {_shape(weights.get(name))} in the model"
+        for name in sorted(weights.keys() | tensors.keys())
+        if _shape(weights.get(name)) != _shape(tensors.get(name))
+    ]
+    if differing:
+        more = f" and {len(differing) - 3} more" if len(differing) > 3 else ""
+        raise ValueError(f"{path}: expected weights of the same model, but {'; '.join(differing[:3])}{more}")
+    for name, weight in weights.items():
+        weight.copy_(tensors[name])
+
+
+def _shape(tensor: Tensor | None) -> str:
+    return "absent" if tensor is None else str(tuple(tensor.shape))
+
+
+def _prefixed(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}
+
+
+def _with_prefix(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name[len(prefix) + 1 :]: tensor for name, tensor in tensors.items() if name.startswith(f"{prefix}.")}

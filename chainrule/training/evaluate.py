@@ -1,0 +1,71 @@
+"""The exact likelihood of held-out data."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+
+from chainrule.base import AutoregressiveModel
+from chainrule.state import State
+from chainrule.training import units
+from chainrule.training.batch import Batch, count_elements
+from chainrule.training.objective import Objective
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The likelihood of some data; every element weighs the same, however it was batched.
+
+    Args:
+        nats: negative log-likelihood of all elements together.
+        elements: how many there are, ends of sequences included.
+    """
+
+    nats: float
+    elements: int
+
+    @property
+    def nats_per_element(self) -> float:
+        return units.per_element(self.nats, self.elements)
+
+    @property
+    def bits_per_element(self) -> float:
+        return units.bits(self.nats_per_element)
+
+    @property
+    def perplexity(self) -> float:
+        return units.perplexity(self.nats, self.elements)
+
+
+@torch.no_grad()
+def evaluate(model: AutoregressiveModel, batches: Iterable[Batch]) -> Evaluation:
+    """Score batches in order, in float32, carrying the state from chunk to chunk; the model's mode is put back after.
+
+    Raises:
+        ValueError: there is nothing in the batches.
+    """
+    device = next(model.parameters(), torch.empty(0)).device
+    objective = Objective(model)
+    training = model.training
+    model.eval()
+    try:
+        total = torch.zeros((), dtype=torch.float64, device=device)  # a float32 sum of many chunks would lose digits
+        elements, state = 0, None
+        for batch in batches:
+            nats, state = score(objective, batch, state, device)
+            total += nats
+            elements += count_elements(batch)
+    finally:
+        model.train(training)
+    if elements == 0:
+        raise ValueError("batches: expected at least one element to evaluate, got none: the held-out data is empty")
+    return Evaluation(total.item(), elements)
+
+
+def score(objective: torch.nn.Module, batch: Batch, state: State, device: torch.device) -> tuple[torch.Tensor, State]:
+    """The nats of one batch on `device`, and the state after it."""
+    x = batch.x.to(device, non_blocking=True)
+    lengths = None if batch.lengths is None else batch.lengths.to(device, non_blocking=True)
+    previous = None if batch.previous is None else batch.previous.to(device, non_blocking=True)
+    result: tuple[torch.Tensor, State] = objective(x, lengths, previous, state)
+    return result

@@ -1,0 +1,112 @@
+"""Training: a model, batches and options become a run directory."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+from typing import Literal
+
+from chainrule.base import AutoregressiveModel
+from chainrule.training.batch import TrainingBatches, ValidationBatches
+from chainrule.training.checkpoint import CHECKPOINT, WEIGHTS, load_weights
+from chainrule.training.evaluate import Evaluation
+from chainrule.training.interrupts import deferred_interrupts
+from chainrule.training.options import TrainingOptions
+from chainrule.training.parallel import processes
+from chainrule.training.progress import make_display
+from chainrule.training.randomness import own_randomness
+from chainrule.training.sitting import OnValidation, Sitting
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """What a run came to.
+
+    Args:
+        directory: where it is.
+        step: weight updates done.
+        elements: elements trained on.
+        elapsed: wall-clock seconds, earlier sittings included.
+        best: the best validation, whose weights are in `model.safetensors`.
+        best_step: its step.
+        last: the last validation.
+        ended_by: "patience" where it stopped early; "length" where steps, epochs or budget were used up.
+    """
+
+    directory: Path
+    step: int
+    elements: int
+    elapsed: float
+    best: Evaluation
+    best_step: int
+    last: Evaluation
+    ended_by: Literal["length", "patience"]
+
+
+def train(
+    model: AutoregressiveModel,
+    train_batches: TrainingBatches,
+    valid_batches: ValidationBatches,
+    options: TrainingOptions,
+    directory: str | Path,
+    *,
+    resume: bool = False,
+    on_validation: OnValidation | None = None,
+    progress: bool = True,
+) -> TrainingResult:
+    """Fit a model by maximum likelihood; it ends with the best weights in it.
+
+    The directory receives `model.safetensors` (weights of the best validation), `checkpoint.safetensors` (all that is
+    needed to go on), `metrics.jsonl` and `timings.jsonl`. A run of steps or epochs that is killed at any moment and
+    resumed ends, on a CPU, with the same bits as one that was not. A resumed run may be longer than it was: it goes on
+    at its place in the longer schedule, so the learning rate rises again if it had come down.
+
+    Args:
+        model: moved to the device of the options, and trained in place.
+        train_batches: training data, see `TrainingBatches`. Under torchrun each process gives its own rows of the same
+            global batches, `rank::world` of `process_shard()`, and all see the same directory.
+        valid_batches: called at each validation for the held-out data, in order.
+        options: how long and how to train.
+        directory: the run directory, made if it is missing.
+        resume: continue from the checkpoint there; where none was written yet, begin.
+        on_validation: called with the model (in evaluation mode) and the step; the text it returns is shown.
+        progress: show a progress bar, or plain lines where standard error is no terminal.
+
+    Raises:
+        ValueError: the directory holds a run and `resume` is false; the checkpoint is damaged; options or data changed.
+        NonFiniteLossError: loss, gradient or weights are not finite; the last good checkpoint is kept.
+        Interrupted: Ctrl-C or SIGTERM; the run is saved. A second Ctrl-C does not wait for that.
+        OSError: the disk is full or not writable; the last good checkpoint is kept.
+    """
+    began, directory = monotonic(), Path(directory)
+    if not resume and (directory / CHECKPOINT).exists():
+        raise ValueError(
+            f"directory: expected one without a run, got {directory}, which holds one: "
+            "continue it with resume=True (--resume), or choose another"
+        )
+    with (
+        processes(options.device) as team,
+        own_randomness(team.device),
+        deferred_interrupts(patient=team.world > 1) as interrupts,
+    ):
+        directory.mkdir(parents=True, exist_ok=True)
+        display = make_display(shown=progress and team.first)
+        sitting = Sitting(
+            model, train_batches, valid_batches, options, directory, team, interrupts, on_validation, display,
+            began=began, resume=resume,
+        )  # fmt: skip
+        sitting.run()
+        team.agree([0.0])  # the first process has written the best weights before any other reads them
+        load_weights(directory / WEIGHTS, model)
+    position = sitting.position
+    assert position.best is not None
+    assert position.last is not None
+    return TrainingResult(
+        directory=directory,
+        step=position.step,
+        elements=position.elements,
+        elapsed=position.elapsed,
+        best=Evaluation(*position.best),
+        best_step=position.best_step,
+        last=Evaluation(*position.last),
+        ended_by="patience" if sitting.out_of_patience else "length",
+    )

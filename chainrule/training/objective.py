@@ -1,0 +1,47 @@
+"""What is minimised: the negative log-likelihood of a batch."""
+
+import torch
+from torch import Tensor, nn
+
+from chainrule.base import AutoregressiveModel
+from chainrule.state import State, detach
+from chainrule.training.precision import autocast
+
+
+class Objective(nn.Module):
+    r"""Negative log-likelihood of a batch, :math:`-\sum_{b,t} \log p(x_{bt} \mid x_{b,<t})`, in nats.
+
+    Chunks of endless rows continue from the state that the last chunk ended in: its value crosses the boundary,
+    gradients do not (truncated backpropagation through time, Williams and Peng 1990). Rows with lengths are whole
+    sequences.
+
+    It is a module so that DistributedDataParallel can wrap it.
+
+    Args:
+        model: the model that is trained.
+        dtype: number format of matrix products, see `multiply_dtype`.
+    """
+
+    def __init__(self, model: AutoregressiveModel, dtype: torch.dtype = torch.float32):
+        super().__init__()
+        self.model = model
+        self.dtype = dtype
+
+    def forward(
+        self, x: Tensor, lengths: Tensor | None = None, previous: Tensor | None = None, state: State = None
+    ) -> tuple[Tensor, State]:
+        """The nats of a batch, (), and the detached state after it.
+
+        Args:
+            x: (B, T) elements.
+            lengths: (B,) real elements of whole sequences; None for a chunk.
+            previous: (B,) the element before the chunk; None where the rows begin here.
+            state: the state after `previous`; unused where the rows begin here.
+        """
+        with autocast(self.dtype, x.device):
+            if lengths is not None:
+                return -self.model.log_prob(x, lengths=lengths).float().sum(), None
+            if previous is None:
+                state = self.model.initial_state(x.shape[0])
+            conditionals, state = self.model.unroll(x, state, previous)
+            return -conditionals.log_prob(x).float().sum(), detach(state)

@@ -1,0 +1,114 @@
+"""One process or many: what the loop needs to know of the others."""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from chainrule.state import State, map_state
+
+
+def process_shard() -> tuple[int, int]:
+    """(rank, world): which rows of every global batch this process trains on, rank::world; (0, 1) outside torchrun."""
+    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+
+
+class Processes:
+    """The processes that train one model together, each on its rows of every batch."""
+
+    def __init__(self, rank: int, world: int, device: torch.device):
+        self.rank = rank
+        self.world = world
+        self.device = device
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the process that decides, reports and writes."""
+        return self.rank == 0
+
+    def distribute(self, objective: nn.Module) -> nn.Module:
+        """Give every process the first one's weights, and average gradients over processes in every backward pass."""
+        return objective if self.world == 1 else DistributedDataParallel(objective)
+
+    def sum(self, values: Tensor) -> Tensor:
+        """The sum over processes, on the device that `values` is on."""
+        if self.world > 1:
+            dist.all_reduce(values)
+        return values
+
+    def agree(self, decisions: Sequence[float]) -> list[float]:
+        """The first process's numbers, everywhere."""
+        if self.world == 1:
+            return list(decisions)
+        values = torch.tensor(decisions, dtype=torch.float64)
+        dist.broadcast(values, 0)
+        return values.tolist()
+
+    def any(self, flag: bool) -> bool:
+        """Whether the flag is up in any process."""
+        return bool(self.sum(torch.tensor(float(flag))))
+
+    def gather(self, state: State) -> State:
+        """The state of the whole batch from each process's rows of it; called by all, and all have it."""
+        if self.world == 1:
+            return state
+
+        def whole(leaf: Tensor) -> Tensor:
+            parts = [torch.empty_like(leaf) for _ in range(self.world)]
+            dist.all_gather(parts, leaf.contiguous())
+            return torch.stack(parts, 1).flatten(0, 1)  # row i of process r is row i * world + r of the batch
+
+        return map_state(whole, state)
+
+    def own_rows(self, state: State) -> State:
+        """This process's rows of the whole batch's state, on its device."""
+        return map_state(lambda leaf: leaf[self.rank :: self.world].contiguous().to(self.device), state)
+
+
+@contextmanager
+def processes(device: str) -> Iterator[Processes]:
+    """The processes that torchrun started, or this one alone. A process group made here is ended here.
+
+    Raises:
+        ValueError: the device is not one this machine has.
+    """
+    rank, world = process_shard()
+    chosen = choose_device(device)
+    if world == 1:
+        yield Processes(0, 1, chosen)
+        return
+    ours = not dist.is_initialized()
+    if ours:
+        if chosen.type == "cuda":
+            torch.cuda.set_device(chosen)
+        dist.init_process_group("cpu:gloo,cuda:nccl" if chosen.type == "cuda" else "gloo")
+    try:
+        yield Processes(rank, world, chosen)
+    finally:
+        if ours:
+            dist.destroy_process_group()
+
+
+def choose_device(device: str) -> torch.device:
+    """The device called auto, cpu, cuda or cuda:N; under torchrun, `cuda` is the GPU of this process.
+
+    Raises:
+        ValueError: there is no such device.
+    """
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    name, _, index = device.partition(":")
+    if name not in ("cpu", "cuda") or (index and not (name == "cuda" and index.isdigit())):
+        raise ValueError(f"device: expected auto, cpu, cuda or cuda:N, got {device!r}")
+    if name == "cpu":
+        return torch.device("cpu")
+    number = int(index or os.environ.get("LOCAL_RANK", "0"))
+    if number >= torch.cuda.device_count():
+        raise ValueError(
+            f"device: expected one of {torch.cuda.device_count()} GPUs, got {device} (number {number}): use device cpu"
+        )
+    return torch.device("cuda", number)

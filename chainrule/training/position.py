@@ -1,0 +1,62 @@
+"""Where a run stands."""
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from chainrule.training.evaluate import Evaluation
+
+
+@dataclass
+class Position:
+    """Counters of a run: with the weights, the moments and the carried state, all that resuming it needs.
+
+    The data cursor is `step`, the learning rate is a function of `step` or `elapsed`, and all randomness of a step is
+    made from (seed, step, process): there is no other state.
+
+    Args:
+        step: weight updates done.
+        elements: elements trained on.
+        elapsed: wall-clock seconds spent, earlier sittings included.
+        validated: step of the last validation.
+        validated_at: seconds elapsed when it ended.
+        stale: validations in a row that brought no improvement.
+        best_step: step of the best validation.
+        best: its result as (nats, elements).
+        last: result of the last validation, likewise.
+        validation_batches: how many batches a validation reads; None while that is not known.
+        validation_seconds: how long the last validation took, its saving included.
+    """
+
+    step: int = 0
+    elements: int = 0
+    elapsed: float = 0.0
+    validated: int = 0
+    validated_at: float = 0.0
+    stale: int = 0
+    best_step: int = 0
+    best: tuple[float, int] | None = None
+    last: tuple[float, int] | None = None
+    validation_batches: int | None = None
+    validation_seconds: float | None = None
+
+    def record(self, evaluation: Evaluation) -> bool:
+        """Take note of a validation at the present step; true where it is the best so far."""
+        improved = self.best is None or evaluation.nats_per_element < Evaluation(*self.best).nats_per_element
+        self.last = (evaluation.nats, evaluation.elements)
+        self.validated = self.step
+        self.stale = 0 if improved else self.stale + 1
+        if improved:
+            self.best, self.best_step = self.last, self.step
+        return improved
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, record: dict[str, Any]) -> "Position":
+        """Raises ValueError where the record is not one that `to_json` made."""
+        names = {field.name for field in fields(cls)}
+        if set(record) != names:
+            raise ValueError(f"checkpoint: expected the counters {sorted(names)}, got {sorted(record)}")
+        pairs = {name: tuple(record[name]) for name in ("best", "last") if record[name] is not None}
+        return cls(**(record | pairs))

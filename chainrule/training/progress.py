@@ -1,0 +1,138 @@
+"""What a person sees of a run."""
+
+import sys
+import textwrap
+from abc import ABC, abstractmethod
+from time import monotonic
+from typing import Any
+
+from chainrule.training import units
+from chainrule.training.evaluate import Evaluation
+
+
+class Display(ABC):
+    """Shows a run while it lasts. Figures come often; how often they are drawn is the display's business."""
+
+    @abstractmethod
+    def step(self, step: int, progress: float, nats_per_element: float, rate: float, seconds_left: float) -> None:
+        """Training figures: the fraction done, nats per element of the last steps, elements per second, time left."""
+
+    @abstractmethod
+    def validation(self, step: int, evaluation: Evaluation, *, best: bool, sample: str | None) -> None:
+        """A validation's result, and a text to show with it."""
+
+    @abstractmethod
+    def note(self, text: str) -> None:
+        """A line of its own."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Leave the screen as it should stay."""
+
+
+class Silent(Display):
+    """Shows nothing."""
+
+    def step(self, step: int, progress: float, nats_per_element: float, rate: float, seconds_left: float) -> None:
+        pass
+
+    def validation(self, step: int, evaluation: Evaluation, *, best: bool, sample: str | None) -> None:
+        pass
+
+    def note(self, text: str) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class Lines(Display):
+    """Plain lines on standard error, where no terminal is: one every ten seconds, and each validation."""
+
+    def __init__(self, every: float = 10.0):
+        self._every = every
+        self._next = monotonic() + every
+
+    def step(self, step: int, progress: float, nats_per_element: float, rate: float, seconds_left: float) -> None:
+        if monotonic() >= self._next:
+            self._next = monotonic() + self._every
+            self.note(f"{progress:4.0%}  {_training_line(step, nats_per_element, rate)}  {_clock(seconds_left)} left")
+
+    def validation(self, step: int, evaluation: Evaluation, *, best: bool, sample: str | None) -> None:
+        self.note(_validation_line(step, evaluation, best))
+        if sample:
+            self.note(_indented(sample))
+
+    def note(self, text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        pass
+
+
+class Bar(Display):
+    """A progress bar on a terminal, with each validation written above it."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
+        self._console = Console(stderr=True, highlight=False)
+        self._bar = Progress(
+            BarColumn(bar_width=24),
+            TaskProgressColumn(),
+            TextColumn("{task.description}", markup=False),
+            console=self._console,
+            refresh_per_second=4,
+        )
+        self._task: Any = self._bar.add_task("starting", total=1.0)
+        self._bar.start()
+
+    def step(self, step: int, progress: float, nats_per_element: float, rate: float, seconds_left: float) -> None:
+        figures = f"{_training_line(step, nats_per_element, rate)}  {_clock(seconds_left)} left"
+        self._bar.update(self._task, completed=progress, description=figures)
+
+    def validation(self, step: int, evaluation: Evaluation, *, best: bool, sample: str | None) -> None:
+        self._console.print(_validation_line(step, evaluation, best), style="bold" if best else None, markup=False)
+        if sample:
+            self._console.print(_indented(sample), style="dim", markup=False)
+
+    def note(self, text: str) -> None:
+        self._console.print(text, markup=False)
+
+    def close(self) -> None:
+        self._bar.stop()
+
+
+def make_display(*, shown: bool) -> Display:
+    """A bar on a terminal, plain lines elsewhere, nothing where it is not wanted."""
+    if not shown:
+        return Silent()
+    return Bar() if sys.stderr.isatty() else Lines()
+
+
+def _training_line(step: int, nats_per_element: float, rate: float) -> str:
+    figures = f"{nats_per_element:.3f} nats {units.bits(nats_per_element):.3f} bits/element"
+    return f"step {step:,}  {figures}  {rate:,.0f} elements/s"
+
+
+def _validation_line(step: int, evaluation: Evaluation, best: bool) -> str:
+    figures = f"{evaluation.nats_per_element:.4f} nats {evaluation.bits_per_element:.4f} bits/element"
+    mark = "  best so far" if best else ""
+    return f"step {step:,}  held out: {figures}  perplexity {evaluation.perplexity:.4g}{mark}"
+
+
+def _indented(sample: str) -> str:
+    """A model may draw anything: control characters would reach the terminal as commands."""
+    shown = "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in sample)
+    return textwrap.indent(shown, "    ")
+
+
+def _clock(seconds: float) -> str:
+    """
+    >>> _clock(61), _clock(3723)
+    ('1:01', '1:02:03')
+    """
+    minutes, second = divmod(max(0, round(seconds)), 60)
+    hour, minute = divmod(minutes, 60)
+    return f"{hour}:{minute:02}:{second:02}" if hour else f"{minute}:{second:02}"

@@ -1,0 +1,119 @@
+"""What is told about a run: to the guard, to the files of figures, to the person watching."""
+
+from collections import deque
+from dataclasses import dataclass
+from time import monotonic
+
+import torch
+from torch import Tensor
+
+from chainrule.training.evaluate import Evaluation
+from chainrule.training.guard import Guard
+from chainrule.training.metrics import Metrics
+from chainrule.training.position import Position
+from chainrule.training.progress import Display
+
+
+@dataclass(frozen=True)
+class StepFigures:
+    """A step, its loss and norm still on the device."""
+
+    step: int
+    elements: int
+    batch_elements: int
+    nats: Tensor
+    gradient_norm: Tensor
+    learning_rate: float
+    progress: float
+
+
+class Report:
+    """Collects the figures of steps and passes them on, on a GPU several at once: reading one makes the GPU wait.
+
+    Args:
+        metrics: the files; None in processes that write none.
+        display: what the person sees.
+        guard: stops the run at the first figure that is not finite.
+        device: where the figures come from.
+    """
+
+    def __init__(self, metrics: Metrics | None, display: Display, guard: Guard, device: torch.device):
+        self._metrics, self._display, self._guard = metrics, display, guard
+        self._at_once = 1 if device.type == "cpu" else 16
+        self._pending: list[StepFigures] = []
+        self._recent: deque[tuple[float, int, float]] = deque(maxlen=32)  # seconds, elements, nats
+        self._mark = monotonic()
+
+    def step(self, figures: StepFigures, elapsed: float) -> float | None:
+        """Take a step's figures; the seconds that a step takes, where it is known anew.
+
+        Raises:
+            NonFiniteLossError: a loss or a gradient is not finite.
+        """
+        self._pending.append(figures)
+        if len(self._pending) < self._at_once:
+            return None
+        count = len(self._pending)
+        read = self.flush()
+        now = monotonic()
+        seconds, self._mark = now - self._mark, now
+        self._recent.append((seconds, read.elements, read.nats))
+        self._draw(figures, elapsed)
+        return seconds / count
+
+    def flush(self) -> Evaluation:
+        """Read and pass on all figures, and return their sum; raises as `step` does."""
+        pending, self._pending = self._pending, []
+        if not pending:
+            return Evaluation(0.0, 0)
+        values = torch.stack([torch.stack((figures.nats, figures.gradient_norm)) for figures in pending]).tolist()
+        for figures, (nats, norm) in zip(pending, values, strict=True):
+            self._guard.step(figures.step, nats, norm, figures.learning_rate)
+            if self._metrics is not None:
+                batch = Evaluation(nats, figures.batch_elements)
+                self._metrics.step(figures.step, figures.elements, batch, norm, figures.learning_rate)
+        return Evaluation(sum(nats for nats, _ in values), sum(figures.batch_elements for figures in pending))
+
+    def validation(
+        self, position: Position, evaluation: Evaluation, *, best: bool, sample: str | None, seconds: float
+    ) -> None:
+        """Pass on the result of a validation that took `seconds`."""
+        if self._metrics is not None:
+            self._metrics.validation(position.step, evaluation, best=best)
+            self._metrics.timing(
+                position.step,
+                elapsed=position.elapsed,
+                validation_seconds=seconds,
+                training_elements_per_second=self._rate(),
+            )
+        self._display.validation(position.step, evaluation, best=best, sample=sample)
+
+    def note(self, text: str) -> None:
+        """Tell the person watching."""
+        self._display.note(text)
+
+    def sync(self) -> None:
+        """Return when all figures are on the disk."""
+        self.flush()
+        if self._metrics is not None:
+            self._metrics.sync()
+
+    def resume_clock(self) -> None:
+        """Something else than training went on until now."""
+        self._mark = monotonic()
+
+    def close(self) -> None:
+        """Close files and screen."""
+        self._display.close()
+        if self._metrics is not None:
+            self._metrics.close()
+
+    def _draw(self, figures: StepFigures, elapsed: float) -> None:
+        left = elapsed * (1 - figures.progress) / figures.progress
+        recent = Evaluation(sum(nats for _, _, nats in self._recent), sum(elements for _, elements, _ in self._recent))
+        self._display.step(figures.step, figures.progress, recent.nats_per_element, self._rate(), left)
+
+    def _rate(self) -> float:
+        """Elements per second over the last steps, everything but training left out."""
+        seconds = sum(seconds for seconds, _, _ in self._recent)
+        return sum(elements for _, elements, _ in self._recent) / seconds if seconds else 0.0

@@ -1,0 +1,29 @@
+"""What every test and doctest starts from: the same seed, one thread, and for doctests a folder for their files."""
+
+import random
+from pathlib import Path
+
+import hypothesis
+import numpy
+import pytest
+import torch
+
+# Results then do not depend on the number of cores, and test processes do not fight for them.
+torch.set_num_threads(1)
+hypothesis.settings.register_profile("repeatable", deadline=None, derandomize=True, print_blob=True)
+hypothesis.settings.load_profile("repeatable")
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    """Begin each test from the same global random state."""
+    random.seed(0)
+    numpy.random.seed(0)
+    torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def own_folder(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the examples of README.md and docs/ where the files that they write disturb nothing."""
+    if isinstance(request.node, pytest.DoctestItem):
+        monkeypatch.chdir(tmp_path)

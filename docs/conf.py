@@ -1,0 +1,42 @@
+"""How the documentation is built: `make docs`, where every warning is an error."""
+
+import sys
+from importlib.metadata import version as installed_version
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent / "_ext"))
+
+project = "chainrule"
+author = project_copyright = "the chainrule authors"
+version = release = installed_version("chainrule")
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "mathml", "program_help"]
+source_suffix = {".md": "markdown"}
+exclude_patterns = ["_build", "_ext"]
+default_role = "literal"  # single backticks in docstrings are code
+
+myst_enable_extensions = ["amsmath", "colon_fence", "deflist", "dollarmath", "fieldlist"]
+myst_heading_anchors = 3
+html_math_renderer = "mathml"
+
+autodoc_typehints = "signature"
+autodoc_member_order = "bysource"
+autodoc_default_options = {"members": True}
+autodoc_use_type_comments = False
+napoleon_numpy_docstring = False
+napoleon_use_rtype = False
+napoleon_use_ivar = True
+python_use_unqualified_type_names = True
+python_maximum_signature_line_length = 88
+
+# Names of other packages have no page here to link to; ours must have one.
+nitpick_ignore = [("py:class", "chainrule.config.Options")]  # a type variable
+nitpick_ignore_regex = [(r"py:.*", r"(?!chainrule\b).*")]
+
+html_theme = "furo"
+html_title = f"chainrule {version}"
+html_static_path = ["_static"]
+html_css_files = ["pages.css"]
+html_copy_source = False
+html_show_sphinx = False
+html_theme_options = {"sidebar_hide_name": False}

@@ -1,0 +1,97 @@
+"""Small runs, made without training them, and a way to call the command in this process."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from chainrule.cli.main import main
+from chainrule.cli.preparing import create
+from chainrule.config import DataOptions, Extent, OptimisationOptions, RecurrentOptions, RunConfig
+from chainrule.run import WEIGHTS, Run
+from chainrule.training.checkpoint import save_weights
+
+
+class Outcome(NamedTuple):
+    status: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
+    """Run a command line in this process."""
+
+    def call(*arguments: object) -> Outcome:
+        capsys.readouterr()
+        status = main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return Outcome(status, captured.out, captured.err)
+
+    return call
+
+
+@pytest.fixture
+def refused(command: Callable[..., Outcome]) -> Callable[..., str]:
+    """Run a command line that must fail with status 2 and one line; returns that line."""
+
+    def call(*arguments: object) -> str:
+        outcome = command(*arguments)
+        assert outcome.status == 2, outcome
+        assert outcome.err.startswith("chainrule: ")
+        assert outcome.err.endswith("\n")
+        assert outcome.err.count("\n") == 1, outcome.err
+        assert "Traceback" not in outcome.err
+        return outcome.err.strip()
+
+    return call
+
+
+def make_text(lines: int = 60) -> str:
+    return "".join(
+        f"line {number} of the café log, all is {'well' if number % 7 else 'odd'}\n" for number in range(lines)
+    )
+
+
+@pytest.fixture(scope="session")
+def text_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("text") / "log.txt"
+    path.write_text(make_text(), encoding="utf-8")
+    return path
+
+
+def make_run(source: Path, out: Path, **data: str) -> Run:
+    """A run with the weights that a model begins with: scoring, sampling and checking need no more."""
+    asked = RunConfig(
+        source=str(source),
+        validation=None,
+        data=DataOptions(validation_fraction=0.2, **data),
+        corpus={},
+        model="gru",
+        options=RecurrentOptions(hidden_size=8),
+        extent=Extent(steps=4),
+        training=OptimisationOptions(batch_size=2, chunk_length=8),
+    )
+    run = create(asked, out, overwrite=False)
+    save_weights(run.path / WEIGHTS, run.new_model(0), {})
+    return run
+
+
+@pytest.fixture(scope="session")
+def runs(text_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with an untrained run for each way to read a text; not to be written to."""
+    home = tmp_path_factory.mktemp("runs")
+    make_run(text_file, home / "stream")
+    make_run(text_file, home / "lines", reading="lines")
+    make_run(text_file, home / "words", level="word")
+    make_run(text_file, home / "bytes", level="byte")
+    return home
+
+
+@pytest.fixture
+def run_copy(runs: Path, tmp_path: Path) -> Path:
+    """A run to damage."""
+    shutil.copytree(runs / "stream", tmp_path / "run")
+    return tmp_path / "run"

@@ -1,0 +1,66 @@
+import json
+
+import torch
+
+from chainrule.run import Run
+
+
+def test_info_tells_what_a_run_is(command, runs, text_file):
+    shown = command("info", runs / "stream").out
+    parameters = sum(weight.numel() for weight in Run.open(runs / "stream").model().parameters())
+    for part in (
+        f"{parameters:,}",
+        "gru",
+        "hidden_size 8",
+        "log.txt",
+        "last 20%",
+        "level char",
+        "4 steps",
+        "no validation yet",
+        f"chainrule train --resume --out {runs / 'stream'}",
+        "model.safetensors",
+    ):
+        assert part in shown, part
+
+
+def test_info_as_json_holds_the_same(command, runs, text_file):
+    facts = json.loads(command("info", runs / "lines", "--json").out)
+    run = Run.open(runs / "lines")
+    assert facts["vocabulary_size"] == len(run.vocabulary)
+    assert facts["corpus"]["source"]["bytes"] == text_file.stat().st_size
+    assert facts["data"]["reading"] == "lines"
+    assert facts["bytes"]["model.safetensors"] == (run.path / "model.safetensors").stat().st_size
+    assert facts["best"] is None
+
+
+def test_info_shows_the_best_validation_not_the_last(command, run_copy):
+    figures = [(10, 2.0), (20, 1.5), (30, 1.7)]
+    lines = [
+        {
+            "event": "validation",
+            "step": step,
+            "nats_per_element": nats,
+            "bits_per_element": nats / 0.7,
+            "perplexity": 9.0,
+        }
+        for step, nats in figures
+    ]
+    text = "".join(json.dumps(line) + "\n" for line in [*lines, {"event": "step", "step": 33}])
+    (run_copy / "metrics.jsonl").write_text(text)
+    facts = json.loads(command("info", run_copy, "--json").out)
+    assert (facts["step"], facts["best"]["step"], facts["best"]["nats_per_element"]) == (33, 20, 1.5)
+    assert "1.5000 nats" in command("info", run_copy).out
+
+
+def test_a_run_without_weights_still_tells_how_to_go_on(command, run_copy):
+    (run_copy / "model.safetensors").unlink()
+    assert "--resume" in command("info", run_copy).out
+
+
+def test_changed_weights_are_told(refused, run_copy):
+    whole = bytearray((run_copy / "model.safetensors").read_bytes())
+    whole[-1] ^= 1
+    (run_copy / "model.safetensors").write_bytes(bytes(whole))
+    for verb in ("info", "sample", "check"):
+        assert "model.safetensors" in refused(verb, run_copy)
+    assert torch.is_grad_enabled()

@@ -1,0 +1,134 @@
+import json
+import math
+
+import pytest
+import torch
+
+from chainrule.cli.drawing import Drawing
+from chainrule.run import Run
+
+
+def test_one_text_begins_with_the_prompt_and_has_the_length_asked_for(command, runs):
+    outcome = command("sample", runs / "stream", "--prompt", "line 1", "--length", 40, "--seed", 3)
+    assert outcome.status == 0
+    assert outcome.out.startswith("line 1")
+    assert len(outcome.out) == len("line 1") + 40 + 1
+
+
+@pytest.mark.parametrize("kind", ["stream", "lines", "words", "bytes"])
+def test_a_seed_gives_the_same_text_however_it_is_shown(command, runs, kind):
+    asked = ["sample", runs / kind, "--prompt", "line 1", "--length", 60, "--seed", 7]
+    streamed = command(*asked).out
+    assert command(*asked).out == streamed
+    record = json.loads(command(*asked, "--json").out)
+    assert record["prompt"] + record["text"] + "\n" == streamed
+    assert record["seed"] == 7
+    others = {command(*asked[:-1], seed).out for seed in range(8, 12)}
+    assert others != {streamed}
+
+
+def test_without_a_seed_each_text_is_another_and_says_its_seed(command, runs):
+    first, second = (json.loads(command("sample", runs / "stream", "--json").out) for _ in range(2))
+    assert first["text"] != second["text"]
+    again = json.loads(command("sample", runs / "stream", "--json", "--seed", first["seed"]).out)
+    assert again == first
+
+
+def test_several_texts_are_told_apart(command, runs):
+    out = command("sample", runs / "stream", "-n", 3, "--length", 20, "--seed", 1).out
+    assert [line for line in out.splitlines() if line.startswith("===")] == [
+        f"=== sample {number} of 3 ===" for number in (1, 2, 3)
+    ]
+    texts = [
+        json.loads(line)["text"] for line in command("sample", runs / "stream", "-n", 3, "--json").out.splitlines()
+    ]
+    assert len(set(texts)) == 3
+
+
+def test_temperature_zero_takes_the_likeliest_symbol(command, runs):
+    run = Run.open(runs / "stream")
+    model, vocabulary = run.model(), run.vocabulary
+    ids = vocabulary.encode("line 1").tolist()
+    for _ in range(12):
+        ids.append(int(model(torch.tensor([[*ids, 0]])).probs[0, -1].argmax()))
+    for seed in (1, 2):
+        out = command("sample", runs / "stream", "--prompt", "line 1", "--length", 12, "-n", 2, "--temperature", 0)
+        assert out.out.split("===\n")[1].startswith(vocabulary.decode(ids)), seed
+
+
+def test_a_line_ends_where_its_end_is_drawn(runs):
+    run = Run.open(runs / "lines")
+    model = run.model()
+    with torch.no_grad():
+        model.bias_ho[run.vocabulary.eos] += 2
+    drawing = Drawing(model, run.vocabulary, eos=run.vocabulary.eos)
+    prompt = run.vocabulary.encode("")
+    texts = drawing.texts(20, prompt, 100, seed=0)
+    assert all("\n" not in text and elements == len(text) + 1 for text, elements in texts)
+    assert "".join(drawing.stream(prompt, 100, seed=0)) == drawing.texts(1, prompt, 100, seed=0)[0][0]
+
+
+def test_characters_of_several_bytes_come_out_whole(runs):
+    run = Run.open(runs / "bytes")
+    text = "über, 10 €, 🙂 ende"
+    drawing = Drawing(run.model(), run.vocabulary)
+    for prompt in ("", "é", "ein langer Anfang "):
+        pieces = list(drawing._decoded(run.vocabulary.encode(prompt), iter(run.vocabulary.encode(text).tolist())))
+        assert "".join(pieces) == text
+        assert "\N{REPLACEMENT CHARACTER}" not in "".join(pieces)
+    cut = run.vocabulary.encode("a€").tolist()[:-1]
+    assert "".join(drawing._decoded(run.vocabulary.encode(""), iter(cut))) == "a\N{REPLACEMENT CHARACTER}"
+
+
+def test_words_are_drawn_with_spaces_between(command, runs):
+    out = command("sample", runs / "words", "--prompt", "line 3", "--length", 12, "--seed", 5).out
+    assert out.startswith(("line 3 ", "line 3\n"))
+    assert len(Run.open(runs / "words").vocabulary.encode(out.removesuffix("\n"))) == 14
+
+
+def test_drawing_leaves_the_number_of_threads_as_it_was(command, runs):
+    before = torch.get_num_threads()
+    command("sample", runs / "stream", "--length", 3)
+    assert torch.get_num_threads() == before
+
+
+def test_unseen_characters_in_a_prompt_are_named_with_the_remedy(refused, runs):
+    line = refused("sample", runs / "stream", "--prompt", "Zeile ☃1")
+    assert "'Z'" in line
+    assert "'☃'" in line
+    assert "--level byte" in line
+    assert "'i'" not in line
+
+
+def test_unseen_words_in_a_prompt_are_named(refused, command, runs):
+    line = refused("sample", runs / "words", "--prompt", "line snowman 1")
+    assert "'snowman'" in line
+    assert "'line'" not in line
+    assert command("sample", runs / "words", "--prompt", "line <unk>", "--length", 2).status == 0
+
+
+def test_every_character_is_known_as_bytes(command, runs):
+    assert command("sample", runs / "bytes", "--prompt", "☃", "--length", 2).out.startswith("☃")
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--temperature", -1),
+        ("--temperature", math.nan),
+        ("--top-p", 0),
+        ("--top-p", 1.5),
+        ("--top-k", 0),
+        ("-n", 0),
+        ("--length", 0),
+        ("--device", "abacus"),
+    ],
+)
+def test_a_filter_out_of_range_is_refused(refused, runs, option, value):
+    line = refused("sample", runs / "stream", option, value)
+    assert option.lstrip("-").replace("-", "_") in line.replace("-", "_")
+    assert "expected" in line
+
+
+def test_a_run_that_is_not_there_is_named(refused, tmp_path):
+    assert "no such run" in refused("sample", tmp_path / "nowhere")

@@ -1,0 +1,143 @@
+import io
+import json
+import math
+import sys
+
+import pytest
+import torch
+
+from chainrule.cli import scoring
+from chainrule.run import Run
+
+
+def records(outcome):
+    assert outcome.status == 0, outcome
+    return [json.loads(line) for line in outcome.out.splitlines()]
+
+
+def reference(run_path, text):
+    """-log p of a text in one forward pass."""
+    run = Run.open(run_path)
+    x = torch.from_numpy(run.vocabulary.encode(text)).unsqueeze(0)
+    return -run.model().log_prob(x).item(), x.shape[1]
+
+
+def test_a_stream_is_scored_as_one_text(command, runs, text_file):
+    (total,) = records(command("score", runs / "stream", text_file, "--json"))
+    nats, elements = reference(runs / "stream", text_file.read_text(encoding="utf-8"))
+    assert total["elements"] == elements
+    assert total["nats"] == pytest.approx(nats, rel=1e-5)  # float32 sums in another order
+    assert total["bits_per_element"] == pytest.approx(nats / elements / math.log(2), rel=1e-5)
+    assert total["perplexity"] == pytest.approx(math.exp(nats / elements), rel=1e-5)
+    assert total["unknown"] == 0
+
+
+@pytest.mark.parametrize("kind", ["stream", "lines", "words", "bytes"])
+@pytest.mark.parametrize("per", ["line", "element"])
+def test_the_rows_add_up_to_the_file(command, runs, text_file, kind, per):
+    (total,) = records(command("score", runs / kind, text_file, "--json"))
+    rows = records(command("score", runs / kind, text_file, "--per", per, "--json"))
+    for name in ("nats", "elements", "unknown"):
+        assert math.fsum(row[name] for row in rows) == pytest.approx(total[name], rel=1e-12)
+
+
+def test_lines_are_numbered_as_in_the_file_and_carry_their_text(command, runs, text_file):
+    rows = records(command("score", runs / "stream", text_file, "--per", "line", "--json"))
+    assert [row["text"] for row in rows] == text_file.read_text(encoding="utf-8").splitlines()
+    assert [row["line"] for row in rows] == list(range(1, len(rows) + 1))
+    assert all(row["elements"] == len(row["text"]) + 1 for row in rows)
+
+
+def test_a_model_of_lines_scores_each_line_on_its_own(command, runs, tmp_path):
+    lines = ["line 3", "", "all is odd, all is well, all is odd", "line 3", "café"]
+    (tmp_path / "a.txt").write_text("\n".join(lines), encoding="utf-8")  # the last line lacks its end
+    rows = records(command("score", runs / "lines", tmp_path / "a.txt", "--per", "line", "--json"))
+    for row, line in zip(rows, lines, strict=True):
+        nats, elements = reference(runs / "lines", f"{line}\n")
+        assert row["nats"] == pytest.approx(nats, rel=1e-5)
+        assert (row["elements"], row["text"]) == (elements, line)
+    assert rows[0]["nats"] == pytest.approx(rows[3]["nats"], rel=1e-6)
+
+
+def test_a_model_of_a_stream_scores_a_line_where_it_stands(command, runs, tmp_path):
+    (tmp_path / "a.txt").write_text("line 3\nline 3\n")
+    first, second = records(command("score", runs / "stream", tmp_path / "a.txt", "--per", "line", "--json"))
+    assert abs(first["nats"] - second["nats"]) > 1e-3
+
+
+@pytest.mark.parametrize("kind", ["stream", "lines"])
+def test_memory_bounds_change_no_figure(command, runs, tmp_path, monkeypatch, kind):
+    text = "line 1 of the café log\n" * 3 + "all is well, " * 30 + "\n\n" + "line 4 of the log"
+    (tmp_path / "a.txt").write_text(text, encoding="utf-8")
+    asked = ["score", runs / kind, tmp_path / "a.txt", "--per", "line", "--json"]
+    whole = records(command(*asked))
+    monkeypatch.setattr(scoring, "_PIECE_BYTES", 17)  # cuts é in two
+    monkeypatch.setattr(scoring, "_LOGITS", 600)
+    monkeypatch.setattr(scoring, "_POOL_SYMBOLS", 50)
+    pieces = records(command(*asked))
+    for one, other in zip(whole, pieces, strict=True):
+        assert one["nats"] == pytest.approx(other["nats"], rel=1e-5)
+        assert (one["line"], one["text"], one["elements"]) == (other["line"], other["text"], other["elements"])
+
+
+def test_the_most_surprising_lines_come_first(command, runs, text_file):
+    asked = ["score", runs / "lines", text_file, "--json"]
+    rows = records(command(*asked, "--per", "line"))
+    by_nats = [row["nats"] for row in records(command(*asked, "--sort"))]
+    assert by_nats == sorted((row["nats"] for row in rows), reverse=True)
+    by_bits = [row["bits_per_element"] for row in records(command(*asked, "--sort", "--by", "bits"))]
+    assert by_bits == sorted((row["bits_per_element"] for row in rows), reverse=True)
+    assert [row["nats"] for row in records(command(*asked, "--top", 3))] == by_nats[:3]
+
+
+def test_unseen_characters_are_counted_not_refused(command, runs, tmp_path):
+    (tmp_path / "a.txt").write_text("line ☃☃\nline 1\n", encoding="utf-8")
+    first, second = records(command("score", runs / "stream", tmp_path / "a.txt", "--per", "line", "--json"))
+    assert (first["unknown"], second["unknown"]) == (2, 0)
+    elements = records(command("score", runs / "stream", tmp_path / "a.txt", "--per", "element", "--json"))
+    assert [row["text"] for row in elements[5:8]] == ["<unk>", "<unk>", "\\n"]
+    assert "2 unknown" in command("score", runs / "stream", tmp_path / "a.txt").out
+
+
+def test_standard_input_is_read_for_a_dash(command, runs, text_file, monkeypatch):
+    expected = records(command("score", runs / "stream", text_file, "--json"))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text_file.read_bytes())))
+    assert records(command("score", runs / "stream", "-", "--json")) == expected
+
+
+def test_the_table_is_for_people(command, runs, tmp_path):
+    (tmp_path / "a.txt").write_text("line\x1b[31m 1\nline 2\n")
+    outcome = command("score", runs / "stream", tmp_path / "a.txt", "--per", "line")
+    header, first, second, total = outcome.out.splitlines()
+    assert header.split() == ["line", "nats", "bits/elem", "unknown", "text"]
+    assert first.endswith("line\\x1b[31m 1")  # no command reaches the terminal
+    assert second.split()[0] == "2"
+    assert total.startswith("19 elements, ")
+    assert "bits per element" in total
+
+
+def test_any_bytes_can_be_scored_as_bytes(command, refused, runs, tmp_path):
+    (tmp_path / "a.bin").write_bytes(b"\x00\xff\xfe line\n\xc3")
+    (total,) = records(command("score", runs / "bytes", tmp_path / "a.bin", "--json"))
+    assert total["elements"] == 10
+    assert records(command("score", runs / "bytes", tmp_path / "a.bin", "--per", "line", "--json"))[0]["text"]
+    assert "byte" in refused("score", runs / "stream", tmp_path / "a.bin")
+
+
+@pytest.mark.parametrize("per", ["line", "element", "file"])
+@pytest.mark.parametrize("shown", [[], ["--json"]])
+def test_nothing_to_score_is_refused(refused, runs, tmp_path, per, shown):
+    (tmp_path / "empty.txt").touch()
+    assert "empty" in refused("score", runs / "stream", tmp_path / "empty.txt", "--per", per, *shown)
+
+
+def test_what_cannot_be_read_is_refused(refused, runs, tmp_path):
+    assert "no such file" in refused("score", runs / "stream", tmp_path / "nowhere.txt")
+    assert "directory" in refused("score", runs / "stream", tmp_path)
+    (tmp_path / "latin.txt").write_bytes("line 1\ncafé\n".encode("latin-1"))
+    line = refused("score", runs / "stream", tmp_path / "latin.txt")
+    assert "byte 10" in line
+    assert "line 2" in line
+    assert "one row" in refused("score", runs / "stream", tmp_path / "latin.txt", "--per", "file", "--sort")
+    assert "--top" in refused("score", runs / "stream", tmp_path / "latin.txt", "--top", 0)
+    assert "line, element" in refused("score", runs / "stream", tmp_path / "a", "--per", "page").replace('"', "")

@@ -1,0 +1,247 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from chainrule.cli.drawing import Drawing
+from chainrule.cli.main import main
+from chainrule.run import Run
+
+TINY = ["--hidden-size", 8, "--batch-size", 2, "--chunk-length", 8, "--validation-fraction", 0.2]
+LOST = {"config.json", "vocabulary.json", "model.safetensors", "checkpoint.safetensors", "metrics.jsonl", "corpus"}
+
+
+@pytest.fixture
+def here(tmp_path: Path, text_file: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with a text in it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "log.txt").write_bytes(text_file.read_bytes())
+    return tmp_path
+
+
+def tree(directory: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+def test_a_text_becomes_a_run_that_the_other_verbs_take(command, here):
+    outcome = command("train", "log.txt", *TINY, "--steps", 6, "--out", "run")
+    assert outcome.status == 0, outcome.err
+    assert {path.name for path in Path("run").iterdir()} >= LOST
+    assert sorted(path.name for path in here.iterdir()) == ["log.txt", "run"]
+    for part in ("bits", "chainrule sample run", "chainrule score run FILE", "--resume --out run"):
+        assert part in outcome.out
+    assert "symbols to train on" in outcome.err
+    for verb in (["sample", "run", "--length", 5], ["score", "run", "log.txt"], ["check", "run"], ["info", "run"]):
+        assert command(*verb).status == 0, verb
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--reading", "lines", "--model", "lstm", "--line-length", 12],
+        ["--level", "word", "--model", "rnn", "--nonlinearity", "relu"],
+        ["--level", "byte", "--reading", "lines"],
+        ["--level", "bpe", "--vocabulary-size", 270, "--model", "gru", "--no-reset-after"],
+        ["--tie-weights", "--dropout", 0.1, "--num-layers", 2, "--precision", "float32"],
+    ],
+)
+def test_every_way_to_read_and_model_a_text_trains(command, here, options):
+    outcome = command("train", "log.txt", *TINY, "--steps", 3, "--out", "run", "--json", *options)
+    assert outcome.status == 0, outcome.err
+    summary = json.loads(outcome.out)
+    assert summary["steps"] == 3
+    assert summary["bits_per_element"] > 0
+    assert command("sample", "run", "--length", 5).status == 0
+
+
+def test_the_summary_agrees_with_info_and_score(command, here):
+    text = Path("log.txt").read_text(encoding="utf-8")
+    Path("held-out.txt").write_text(text[:500], encoding="utf-8")
+    asked = ["--steps", 8, "--validate-every", 2, "--out", "run", "--json", "--validation", "held-out.txt"]
+    summary = json.loads(command("train", "log.txt", *TINY, *asked, "--reading", "lines").out)
+    best = json.loads(command("info", "run", "--json").out)["best"]
+    assert best["step"] == summary["best_step"]
+    assert best["nats_per_element"] == summary["nats_per_element"]
+    total = json.loads(command("score", "run", "held-out.txt", "--json").out)
+    assert total["bits_per_element"] == pytest.approx(summary["bits_per_element"], rel=1e-5)  # float32, other batches
+
+
+def test_the_run_is_named_after_what_it_is(command, here):
+    assert command("train", "log.txt", *TINY, "--steps", 2, "--model", "gru", "--level", "byte").status == 0
+    assert Run.open("runs/log-byte-gru").config.model == "gru"
+
+
+def test_without_a_text_the_one_in_python_is_used(command, here):
+    outcome = command("train", *TINY[:-2], "--steps", 1, "--validation-fraction", 0.001, "--out", "run")
+    assert outcome.status == 0, outcome.err
+    assert "pydoc" in outcome.err
+
+
+def test_ctrl_c_saves_and_the_run_goes_on_to_the_same_end(command, here, monkeypatch):
+    asked = [*TINY, "--steps", 9, "--validate-every", 3, "--seed", 5, "--dropout", 0.2]
+    command("train", "log.txt", *asked, "--out", "whole")
+    texts = Drawing.texts
+    with monkeypatch.context() as patch:
+        patch.setattr(Drawing, "texts", lambda *a, **k: (os.kill(os.getpid(), signal.SIGINT), texts(*a, **k))[1])
+        outcome = command("train", "log.txt", *asked, "--out", "cut")
+    assert outcome.status == 130
+    assert outcome.err.splitlines()[-1].endswith("chainrule train --resume --out cut")
+    assert "step 3" in outcome.err.splitlines()[-1]
+    outcome = command("train", "--resume", "--out", "cut")
+    assert outcome.status == 0, outcome.err
+    assert "9 steps" in outcome.out
+    for name in ("metrics.jsonl", "model.safetensors"):
+        assert (here / "cut" / name).read_bytes() == (here / "whole" / name).read_bytes()
+
+
+def test_a_finished_run_can_be_made_longer(command, here):
+    command("train", "log.txt", *TINY, "--steps", 2, "--out", "run")
+    assert command("train", "--resume", "--out", "run").status == 0
+    outcome = command("train", "--resume", "--out", "run", "--steps", 4, "--json")
+    assert json.loads(outcome.out)["steps"] == 4
+    assert Run.open("run").config.extent.steps == 4
+
+
+@pytest.mark.parametrize(
+    ("option", "parts"),
+    [
+        (["--hidden-size", 9], ["--hidden-size was 8 and is 9"]),
+        (["--hidden-size", 512], ["--hidden-size was 8 and is 512"]),  # the default, but written
+        (["--model", "rnn"], ["--model was lstm and is rnn"]),
+        (["--level", "word", "--seed", 4], ["--level was char and is word", "--seed was 0 and is 4"]),
+        (["--tie-weights"], ["--tie-weights was False and is True"]),
+        (["--validation", "log.txt"], ["--validation", "none"]),
+    ],
+)
+def test_resuming_with_other_options_says_what_changed(command, refused, here, option, parts):
+    command("train", "log.txt", *TINY, "--steps", 2, "--out", "run")
+    before = tree(here / "run")
+    line = refused("train", "--resume", "--out", "run", *option)
+    for part in parts:
+        assert part in line
+    assert tree(here / "run") == before
+    assert command("train", "log.txt", "--resume", "--out", "run", *TINY, "--steps", 3).status == 0
+
+
+def test_resuming_with_another_text_says_so(command, refused, here):
+    command("train", "log.txt", *TINY, "--steps", 2, "--out", "run")
+    before = tree(here / "run")
+    size = Path("log.txt").stat().st_size
+    Path("log.txt").write_bytes(Path("log.txt").read_bytes() + b"more\n")
+    for data in ([], ["log.txt"]):
+        line = refused("train", *data, "--resume", "--out", "run")
+        assert "DATA changed" in line
+        assert f"{size} bytes" in line
+        assert f"{size + 5} bytes" in line
+    assert tree(here / "run") == before
+
+
+def test_resuming_needs_the_text_only_where_its_symbols_are_gone(command, refused, here):
+    command("train", "log.txt", *TINY, "--steps", 2, "--out", "run")
+    Path("log.txt").rename("moved.txt")
+    assert command("train", "--resume", "--out", "run", "--steps", 3).status == 0
+    (here / "run" / "corpus" / "corpus.json").unlink()
+    assert "log.txt" in refused("train", "--resume", "--out", "run", "--steps", 4)
+    assert command("train", "moved.txt", "--resume", "--out", "run", "--steps", 4).status == 0
+
+
+def test_a_run_that_is_there_is_refused_and_keeps_every_byte(command, refused, here):
+    command("train", "log.txt", *TINY, "--steps", 2, "--out", "run")
+    before = tree(here / "run")
+    line = refused("train", "log.txt", *TINY, "--steps", 2, "--out", "run")
+    assert "--resume" in line
+    assert "--overwrite" in line
+    Path("empty.txt").touch()
+    refused("train", "empty.txt", "--overwrite", "--out", "run")  # what cannot be trained on replaces nothing
+    refused("train", "log.txt", "--overwrite", "--out", "run", "--batch-size", 5000)
+    refused("train", "log.txt", "--overwrite", "--out", "run", "--tie-weights", "--embedding-size", 3)
+    assert tree(here / "run") == before
+    assert sorted(path.name for path in here.iterdir()) == ["empty.txt", "log.txt", "run"]
+    assert command("train", "log.txt", *TINY, "--steps", 1, "--out", "run", "--overwrite").status == 0
+    assert Run.open("run").config.extent.steps == 1
+
+
+def test_another_directory_is_never_overwritten(refused, here):
+    Path("thesis").mkdir()
+    Path("thesis/chapter.txt").write_text("years of work")
+    assert "no run" in refused("train", "log.txt", "--overwrite", "--out", "thesis")
+    assert "not a run" in refused("train", "log.txt", "--resume", "--out", "thesis")
+    assert "no such run" in refused("train", "log.txt", "--resume", "--out", "nowhere")
+    assert "file" in refused("train", "log.txt", "--overwrite", "--out", "log.txt")
+    assert Path("thesis/chapter.txt").read_text() == "years of work"
+
+
+def test_what_a_killed_preparation_left_is_no_obstacle(command, here):
+    Path("run.preparing/corpus").mkdir(parents=True)
+    Path("run.preparing/corpus/train.tokens").write_text("half")
+    assert command("train", "log.txt", *TINY, "--steps", 1, "--out", "run").status == 0
+    assert not Path("run.preparing").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "parts"),
+    [
+        (b"", ["empty"]),
+        (b"text\n" * 50 + b"\x00\x01\x02", ["NUL", "--level byte"]),
+        ("Grüße\n".encode("latin-1") * 50, ["UTF-8", "byte 2", "line 1", "--level byte"]),
+        (b"too short\n" * 3, ["expected at least", "--chunk-length"]),
+    ],
+)
+def test_a_text_that_cannot_be_trained_on_is_refused_and_leaves_nothing(refused, here, content, parts):
+    Path("bad.txt").write_bytes(content)
+    line = refused("train", "bad.txt", "--out", "deep/run", "--steps", 1)
+    for part in parts:
+        assert part in line
+    assert not Path("deep/run").exists()
+    assert not Path("deep/run.preparing").exists()
+
+
+def test_a_text_that_is_not_there_or_no_file_is_refused(refused, here):
+    assert "no such file" in refused("train", "nowhere.txt", "--out", "run")
+    assert "directory" in refused("train", ".", "--out", "run")
+    assert "no such file" in refused("train", "log.txt", "--validation", "nowhere.txt", "--out", "run")
+    assert not Path("run").exists()
+
+
+def test_a_place_that_cannot_be_written_to_gets_one_line(refused, here):
+    assert "log.txt" in refused("train", "log.txt", "--out", "log.txt/run")
+
+
+def test_a_full_disk_gets_one_line_and_leaves_the_text_alone(here):
+    script = (
+        "import resource, sys; from chainrule.cli.main import main; "
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1500, 1500)); "
+        "sys.exit(main(['train', 'log.txt', '--out', 'run', '--steps', '3']))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("chainrule: ")
+    assert "Traceback" not in done.stderr
+    assert not Path("run").exists()
+
+
+def test_a_device_that_is_not_there_is_named(refused, here):
+    assert "device" in refused("train", "log.txt", *TINY, "--device", "cuda:7")
+    assert "abacus" in refused("train", "log.txt", *TINY, "--device", "abacus")
+    assert not Path("runs").exists()
+
+
+def test_the_budget_is_kept_from_start_to_end(command, here):
+    summary = json.loads(command("train", "log.txt", *TINY, "--budget", "2s", "--out", "run", "--json").out)
+    assert summary["seconds"] < 3  # 5% and whatever a busy machine adds
+    assert summary["steps"] > 5
+
+
+def test_several_processes_train_one_run(here):
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    verb = ["-m", "chainrule", "train", "log.txt", *map(str, TINY), "--steps", "3", "--out", "run", "--device", "cpu"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([*torchrun, *verb], capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("best:") == 1
+    assert main(["info", "run"]) == 0

@@ -1,0 +1,272 @@
+"""The recurrent layers against torch.nn, against their written equations, and against themselves step by step."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from chainrule.layers import GRU, LSTM, RNN, Recurrent
+
+B, T, I, M = 5, 7, 3, 4  # noqa: E741 - the axis names of the library
+TOLERANCE = 1e-10  # float64; sums of some hundred terms of size one
+KINDS = {
+    "lstm": lambda **kw: LSTM(I, M, **kw),
+    "gru-after": lambda **kw: GRU(I, M, reset_after=True, **kw),
+    "gru-before": lambda **kw: GRU(I, M, reset_after=False, **kw),
+    "tanh": lambda **kw: RNN(I, M, nonlinearity="tanh", **kw),
+    "relu": lambda **kw: RNN(I, M, nonlinearity="relu", **kw),
+    "sigmoid": lambda **kw: RNN(I, M, nonlinearity="sigmoid", **kw),
+    "identity": lambda **kw: RNN(I, M, nonlinearity="identity", **kw),
+}
+IN_TORCH = ("lstm", "gru-after", "tanh", "relu")
+LENGTHS = {
+    "full": None,
+    "unequal": torch.tensor([7, 3, 0, 5, 7]),
+    "empty": torch.zeros(B, dtype=torch.long),
+    "none reaches the end": torch.tensor([1, 1, 2, 1, 0]),
+}
+
+
+@pytest.fixture(autouse=True)
+def _double():
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    torch.manual_seed(0)
+    yield
+    torch.set_default_dtype(before)
+
+
+def parts(state):
+    return state if isinstance(state, tuple) else (state,)
+
+
+def random_state(layer):
+    state = tuple(torch.randn_like(part).requires_grad_() for part in parts(layer.initial_state(B)))
+    return state if layer.has_cell else state[0]
+
+
+def by_steps(layer, x, state, lengths):
+    """The layer as its cell, one step at a time, rows held at their ends: autograd gives the gradients."""
+    outputs = []
+    for t in range(x.shape[1]):
+        y, new = layer.step(x[:, t], state)
+        running = torch.ones(B, dtype=torch.bool) if lengths is None else lengths > t
+        outputs.append(torch.where(running[:, None], y, 0.0))
+        held = [torch.where(running[:, None, None], n, o) for n, o in zip(parts(new), parts(state), strict=True)]
+        state = tuple(held) if layer.has_cell else held[0]
+    return torch.stack(outputs, 1), state
+
+
+def values_and_gradients(output, state, inputs):
+    """Everything that comes out, and the gradient of a loss that weighs every output and every part of the state."""
+    torch.manual_seed(1)
+    loss = sum((value * torch.randn(value.shape)).sum() for value in (output, *parts(state)))
+    gradients = torch.autograd.grad(loss, inputs, allow_unused=True)
+    zeros = [torch.zeros_like(i) if g is None else g for i, g in zip(inputs, gradients, strict=True)]
+    return [output, *parts(state), *zeros]
+
+
+def assert_equal(left, right):
+    for a, b in zip(left, right, strict=True):
+        assert a.shape == b.shape
+        torch.testing.assert_close(a, b, rtol=0, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("symbols", [False, True], ids=["features", "one-hot"])
+@pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
+@pytest.mark.parametrize("lengths", LENGTHS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_written_out_bptt_equals_autograd_through_the_cell(kind, lengths, bias, symbols):
+    layer = KINDS[kind](num_layers=2, bias=bias, backend="bptt")
+    x = torch.randint(I, (B, T)) if symbols else torch.randn(B, T, I, requires_grad=True)
+    state = random_state(layer)
+    inputs = [*layer.parameters(), *parts(state), *([] if symbols else [x])]
+    whole = values_and_gradients(*layer(x, state, LENGTHS[lengths]), inputs)
+    stepped = values_and_gradients(*by_steps(layer, x, state, LENGTHS[lengths]), inputs)
+    assert_equal(whole, stepped)
+
+
+@pytest.mark.parametrize("bidirectional", [False, True], ids=["causal", "bidirectional"])
+@pytest.mark.parametrize("lengths", LENGTHS)
+@pytest.mark.parametrize("kind", IN_TORCH)
+def test_both_backends_agree(kind, lengths, bidirectional):
+    layer = KINDS[kind](num_layers=2, bidirectional=bidirectional)
+    x = torch.randn(B, T, I, requires_grad=True)
+    state = random_state(layer)
+    results = []
+    for backend in ("bptt", "vendor"):
+        layer.backend = backend
+        inputs = [*layer.parameters(), *parts(state), x]
+        results.append(values_and_gradients(*layer(x, state, LENGTHS[lengths]), inputs))
+    assert_equal(*results)
+
+
+@pytest.mark.parametrize("bidirectional", [False, True], ids=["causal", "bidirectional"])
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (LSTM, nn.LSTM),
+        (GRU, nn.GRU),
+        (RNN, nn.RNN),
+    ],
+)
+def test_state_dicts_load_to_and_from_torch(ours, theirs, bidirectional):
+    layer = ours(I, M, num_layers=2, bidirectional=bidirectional, backend="bptt")
+    peer = theirs(I, M, num_layers=2, bidirectional=bidirectional, batch_first=True)
+    x = torch.randn(B, T, I)
+    peer.load_state_dict(layer.state_dict())
+    expected, last = peer(x)
+    output, state = layer(x)
+    torch.testing.assert_close(output, expected, rtol=0, atol=TOLERANCE)
+    for part, theirs_last in zip(parts(state), parts(last), strict=True):
+        torch.testing.assert_close(part, theirs_last.transpose(0, 1), rtol=0, atol=TOLERANCE)
+    fresh = theirs(I, M, num_layers=2, bidirectional=bidirectional, batch_first=True)
+    layer.load_state_dict(fresh.state_dict())
+    torch.testing.assert_close(layer(x)[0], fresh(x)[0], rtol=0, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru-after", "gru-before", "sigmoid"])
+def test_the_backward_direction_starts_at_each_rows_own_end(kind):
+    layer = KINDS[kind](bidirectional=True, backend="bptt")
+    x, lengths = torch.randn(B, T, I), LENGTHS["unequal"]
+    output, state = layer(x, None, lengths)
+    for row, length in enumerate(lengths.tolist()):
+        assert torch.equal(output[row, length:], torch.zeros(T - length, 2 * M))
+        if length:
+            alone, last = layer(x[row : row + 1, :length])
+            torch.testing.assert_close(output[row, :length], alone[0], rtol=0, atol=TOLERANCE)
+            for part, own in zip(parts(state), parts(last), strict=True):
+                torch.testing.assert_close(part[row], own[0], rtol=0, atol=TOLERANCE)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    kind=st.sampled_from(sorted(KINDS)),
+    lengths=st.lists(st.integers(0, T), min_size=B, max_size=B),
+    cut=st.integers(0, T),
+)
+def test_what_stands_past_the_end_is_never_read_and_chunks_continue(kind, lengths, cut):
+    torch.set_default_dtype(torch.float64)
+    layer, x = KINDS[kind](num_layers=2), torch.randn(B, T, I)
+    lengths = torch.tensor(lengths)
+    output, state = layer(x, None, lengths)
+    past = torch.arange(T) >= lengths[:, None]
+    again, state_again = layer(x.masked_fill(past[..., None], torch.nan), None, lengths)
+    assert torch.equal(output, again)
+    assert all(torch.equal(a, b) for a, b in zip(parts(state), parts(state_again), strict=True))
+    first, carried = layer(x[:, :cut], None, lengths.clamp(max=cut))
+    second, last = layer(x[:, cut:], carried, (lengths - cut).clamp(min=0))
+    torch.testing.assert_close(torch.cat([first, second], 1), output, rtol=0, atol=TOLERANCE)
+    for a, b in zip(parts(last), parts(state), strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=TOLERANCE)
+
+
+def test_the_two_gru_conventions_are_different_functions_of_the_same_weights():
+    after, before = KINDS["gru-after"](), KINDS["gru-before"]()
+    before.load_state_dict(after.state_dict())
+    x = torch.randn(B, T, I)
+    assert (after(x)[0] - before(x)[0]).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("reset_after", [True, False])
+def test_gru_equals_its_written_equations(reset_after):
+    layer = GRU(I, M, reset_after=reset_after, backend="bptt")
+    w_ih, w_hh, b_ih, b_hh = layer.all_weights[0]
+    x, h = torch.randn(B, T, I), torch.randn(B, M)
+    output, _ = layer(x, h[:, None])
+    (w_ir, w_iz, w_in), (w_hr, w_hz, w_hn) = w_ih.chunk(3), w_hh.chunk(3)
+    (b_ir, b_iz, b_in), (b_hr, b_hz, b_hn) = b_ih.chunk(3), b_hh.chunk(3)
+    for t in range(T):
+        r = torch.sigmoid(x[:, t] @ w_ir.T + b_ir + h @ w_hr.T + b_hr)
+        z = torch.sigmoid(x[:, t] @ w_iz.T + b_iz + h @ w_hz.T + b_hz)
+        reset = r * (h @ w_hn.T + b_hn) if reset_after else (r * h) @ w_hn.T + b_hn
+        h = (1 - z) * torch.tanh(x[:, t] @ w_in.T + b_in + reset) + z * h
+        torch.testing.assert_close(output[:, t], h, rtol=0, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_integers_are_one_hot_vectors(kind):
+    layer, x = KINDS[kind](bidirectional=True), torch.randint(I, (B, T))
+    dense = nn.functional.one_hot(x, I).to(torch.float64)
+    torch.testing.assert_close(layer(x)[0], layer(dense)[0], rtol=0, atol=TOLERANCE)
+
+
+def test_a_wide_table_of_symbols_gets_the_same_gradient_by_row_additions(monkeypatch):
+    layer, x = KINDS["lstm"](), torch.randint(I, (B, T))
+    layer(x)[0].square().sum().backward()
+    by_product = layer.weight_ih_l0.grad.clone()
+    monkeypatch.setattr("chainrule.layers.projection.ONE_HOT_PRODUCT_LIMIT", 1)
+    layer.zero_grad()
+    layer(x)[0].square().sum().backward()
+    torch.testing.assert_close(layer.weight_ih_l0.grad, by_product, rtol=0, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_bfloat16_autocast_stays_near_float32_and_keeps_float32_states(kind):
+    layer = KINDS[kind]().float()
+    x = torch.randn(B, T, I, dtype=torch.float32)
+    expected, last = layer(x)
+    expected.sum().backward()
+    gradients = [p.grad.clone() for p in layer.parameters()]
+    layer.zero_grad()
+    with torch.autocast("cpu", torch.bfloat16):
+        output, state = layer(x)
+    output.float().sum().backward()
+    assert all(part.dtype == torch.float32 for part in parts(state))
+    # bfloat16 keeps 8 bits: products differ by 2^-8 of their size, over 7 steps
+    torch.testing.assert_close(output.float(), expected, rtol=0.1, atol=0.1)
+    for parameter, gradient in zip(layer.parameters(), gradients, strict=True):
+        torch.testing.assert_close(parameter.grad, gradient, rtol=0.2, atol=0.05 * gradient.abs().max().item())
+
+
+def test_dropout_acts_between_layers_in_training_only():
+    layer = KINDS["gru-after"](num_layers=2, dropout=0.5)
+    x = torch.randn(B, T, I)
+    assert not torch.equal(layer(x)[0], layer(x)[0])
+    layer.eval()
+    assert torch.equal(layer(x)[0], layer(x)[0])
+    single = KINDS["gru-after"](dropout=0.5)
+    assert torch.equal(single(x)[0], single(x)[0])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_written_out_gradient_fails_when_a_step_is_dropped(kind, monkeypatch):
+    """The comparison above can fail: lose the gradient that arrives from the next step, and it does."""
+    from chainrule.layers.bptt import steps
+
+    layer = KINDS[kind](backend="bptt")
+    x, state = torch.randn(B, T, I), random_state(layer)
+    stepped = values_and_gradients(*by_steps(layer, x, state, None), [layer.weight_hh_l0])
+    output, last = layer(x, state)
+    monkeypatch.setattr(steps.Product, "into", lambda self, h, out: out.zero_())
+    monkeypatch.setattr(steps.Product, "add", lambda self, addend, h, out: out.zero_())
+    whole = values_and_gradients(output, last, [layer.weight_hh_l0])
+    with pytest.raises(AssertionError):
+        assert_equal(whole, stepped)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: RNN(I, M, nonlinearity="swish"), "nonlinearity: expected one of tanh, relu, sigmoid, identity"),
+        (lambda: LSTM(I, M, backend="cudnn"), "backend: expected"),
+        (lambda: LSTM(I, M, batch_first=False), "batch_first"),
+        (lambda: GRU(I, M, reset_after=False, backend="vendor")(torch.zeros(B, T, I)), "no vendor kernel computes"),
+        (lambda: GRU(I, M)(torch.zeros(B, T, I + 1)), "x: expected features"),
+        (lambda: GRU(I, M)(torch.zeros(T, I)), "x: expected features"),
+        (lambda: GRU(I, M)(torch.zeros(B, T, I), torch.zeros(B, 2, M)), "state: expected a tensor of shape"),
+        (lambda: LSTM(I, M)(torch.zeros(B, T, I), torch.zeros(B, 1, M)), "state: expected a pair"),
+        (lambda: GRU(I, M)(torch.zeros(B, T, I), None, torch.tensor([1, 2])), "lengths: expected 5 integers"),
+        (lambda: GRU(I, M)(torch.zeros(B, T, I), None, torch.full((B,), T + 1)), "lengths: expected values in"),
+        (lambda: GRU(I, M, bidirectional=True).step(torch.zeros(B, I), None), "bidirectional"),
+    ],
+)
+def test_wrong_arguments_are_named(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_recurrent_is_a_torch_rnn_module_with_its_parameter_names():
+    assert issubclass(Recurrent, nn.RNNBase)
+    assert list(LSTM(I, M, 2, bidirectional=True).state_dict()) == list(nn.LSTM(I, M, 2, bidirectional=True).state_dict())

@@ -1,0 +1,89 @@
+"""RecurrentLM behind the contract."""
+
+import pytest
+import torch
+
+from chainrule.models import RecurrentLM
+from chainrule.testing import check_model
+
+VARIANTS = {
+    "lstm": {"cell": "lstm"},
+    "lstm, embedded, two layers": {"cell": "lstm", "embedding_size": 3, "num_layers": 2, "dropout": 0.3},
+    "lstm, tied": {"cell": "lstm", "tie_weights": True},
+    "gru": {"cell": "gru", "num_layers": 2},
+    "gru, reset before": {"cell": "gru", "reset_after": False},
+    "rnn": {"cell": "rnn", "embedding_size": 4},
+    "rnn, sigmoid": {"cell": "rnn", "nonlinearity": "sigmoid"},
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_keeps_the_contract(variant):
+    torch.manual_seed(0)
+    model = RecurrentLM(vocab_size=4, hidden_size=8, **VARIANTS[variant])
+    report = check_model(model, torch.randint(4, (3, 6)), lengths=torch.tensor([6, 2, 4]))
+    assert report.ok, str(report)
+
+
+def test_the_first_conditional_is_one_marginal_for_all_rows():
+    model = RecurrentLM(vocab_size=4, hidden_size=8)
+    logits = model(torch.tensor([[0, 1], [3, 2]])).logits[:, 0]
+    assert torch.equal(logits[0], logits[1])
+
+
+def test_tied_weights_share_one_matrix():
+    model = RecurrentLM(vocab_size=4, hidden_size=8, tie_weights=True)
+    assert "weight_ho" not in model.state_dict()
+    assert model.embedding is not None
+    model(torch.tensor([[1, 1]])).log_prob(torch.tensor([[2, 2]])).sum().backward()
+    assert model.embedding.weight.grad[2].abs().sum() > 0  # symbol 2 is an output here, never an input
+
+
+def test_a_stepper_gives_what_step_gives():
+    torch.manual_seed(0)
+    for options in VARIANTS.values():
+        model = RecurrentLM(vocab_size=4, hidden_size=8, **options).double().eval()
+        for rows in (1, 3):
+            stepper, x = model.stepper(), None
+            state = fast_state = model.initial_state(rows)
+            for _ in range(4):
+                with torch.no_grad():
+                    expected, state = model.step(x, state)
+                    got, fast_state = stepper(x, fast_state)
+                torch.testing.assert_close(got.logits, expected.logits, rtol=0, atol=1e-12)
+                x = torch.randint(4, (rows,))
+            continued, _ = model.unroll(x[:, None], fast_state, x)  # its state goes on in the other form
+            again, _ = model.step(x, state)
+            torch.testing.assert_close(continued.logits[:, 0], again.logits, rtol=0, atol=1e-12)
+
+
+def test_a_stepper_leaves_the_state_it_was_given_alone():
+    model = RecurrentLM(vocab_size=4, hidden_size=8, num_layers=2).eval()
+    stepper, state = model.stepper(), model.initial_state(1)
+    kept = [part.clone() for part in state]
+    with torch.no_grad():
+        first, _ = stepper(None, state)
+        scores = first.logits.clone()
+        again, _ = stepper(None, state)
+    assert all(torch.equal(part, before) for part, before in zip(state, kept, strict=True))
+    assert torch.equal(again.logits, scores)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"cell": "cnn"}, "cell: expected one of lstm, gru, rnn"),
+        ({"hidden_size": 0}, "hidden_size"),
+        ({"dropout": 1.0}, "dropout"),
+        ({"embedding_size": 0}, "embedding_size"),
+        ({"tie_weights": True, "embedding_size": 3}, "tie_weights"),
+    ],
+)
+def test_wrong_options_are_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        RecurrentLM(vocab_size=4, **{"hidden_size": 8, **options})
+
+
+def test_a_context_is_refused():
+    with pytest.raises(ValueError, match="context"):
+        RecurrentLM(vocab_size=4, hidden_size=8)(torch.zeros(1, 2, dtype=torch.long), torch.zeros(1, 2))

@@ -1,0 +1,271 @@
+import json
+import os
+import shutil
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chainrule import Run
+from chainrule.config import DataOptions, Extent, OptimisationOptions, RecurrentOptions, RunConfig, read_options
+from chainrule.data import CharVocabulary
+from chainrule.run import CONFIG, VOCABULARY, WEIGHTS
+from chainrule.training.checkpoint import save_weights
+from chainrule.training.options import TrainingOptions
+
+FACTS = {
+    "source": {"name": "a.txt", "bytes": 7, "sha256": "0" * 64},
+    "validation": None,
+    "train": {"elements": 5, "lines": 0, "unknown": 0},
+    "valid": {"elements": 2, "lines": 0, "unknown": 0},
+}
+ASKED = RunConfig(
+    source="a.txt",
+    validation=None,
+    data=DataOptions(),
+    corpus=FACTS,
+    model="gru",
+    options=RecurrentOptions(hidden_size=4),
+    extent=Extent(steps=3),
+    training=OptimisationOptions(),
+)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    run = Run.create(tmp_path / "run", ASKED)
+    CharVocabulary("abc").save(run.path / VOCABULARY)
+    save_weights(run.path / WEIGHTS, run.new_model(seed=0), {})
+    return run
+
+
+def change(run: Run, **changes: object) -> None:
+    """Change config.json by dotted keys written with two underscores."""
+    path = run.path / CONFIG
+    content = json.loads(path.read_text())
+    for name, value in changes.items():
+        *parents, last = name.split("__")
+        branch = content
+        for parent in parents:
+            branch = branch[parent]
+        branch[last] = value
+    path.write_text(json.dumps(content))
+
+
+def test_a_run_opens_as_it_was_created(run):
+    again = Run.open(run.path)
+    assert again.config == ASKED
+    assert again.vocabulary.to_json() == CharVocabulary("abc").to_json()
+    x = torch.tensor([[1, 2, 3, 0]])
+    model = again.model()
+    assert not model.training
+    assert torch.equal(model.log_prob(x), run.new_model(seed=0).eval().log_prob(x))
+
+
+def test_the_seed_decides_the_weights_and_the_callers_randomness_is_left_alone(run):
+    before = torch.random.get_rng_state()
+    first, same, other = (run.new_model(seed).state_dict() for seed in (1, 1, 2))
+    run.model()
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert all(torch.equal(first[name], same[name]) for name in first)
+    assert any(not torch.equal(first[name], other[name]) for name in first)
+
+
+def test_the_defaults_are_those_of_the_training_loop():
+    ours = asdict(OptimisationOptions())
+    theirs = asdict(TrainingOptions())
+    assert ours == {name: value for name, value in theirs.items() if name not in asdict(Extent())}
+    assert set(asdict(Extent())) | set(ours) == set(theirs)
+
+
+def test_a_missing_run_is_named_with_the_remedy(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no such run.*chainrule train"):
+        Run.open(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("content", [None, "", "{", "[]", '{"hidden_size": 3}', "\udcff", "[" * 100_000])
+def test_what_is_no_run_is_refused(tmp_path, content):
+    if content is not None:
+        (tmp_path / CONFIG).write_bytes(content.encode("utf-8", "surrogateescape"))
+    with pytest.raises(ValueError, match=str(tmp_path)) as caught:
+        Run.open(tmp_path)
+    assert len(str(caught.value)) < 500
+    with pytest.raises(ValueError):
+        Run.open(Path(__file__))
+
+
+def test_a_newer_run_asks_for_a_newer_version(run):
+    change(run, format=2, chainrule="9.0", something_new=1)
+    with pytest.raises(ValueError, match=r"format.*9\.0.*newer chainrule"):
+        Run.open(run.path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"extra": 1}, "unknown key 'extra'"),
+        ({"kind": "picture"}, "kind"),
+        ({"format": True}, "format"),
+        ({"format": 0}, "format"),
+        ({"model__name": "os.system"}, "model.name"),
+        ({"model__name": ["gru"]}, "model.name"),
+        ({"model__options": []}, "options"),
+        ({"model__options__hidden_size": 4.5}, "hidden_size"),
+        ({"model__options__hidden_size": True}, "hidden_size"),
+        ({"model__options__hidden_size": "4"}, "hidden_size"),
+        ({"model__options__hidden_size": 10**15}, "hidden_size"),
+        ({"model__options__num_layers": 10**6}, "num_layers"),
+        ({"model__options__shell": "rm"}, "unknown key 'shell'"),
+        ({"model__options__dropout": None}, "dropout"),
+        ({"data__level": "letter"}, "level.*char, byte, word, bpe"),
+        ({"data__source": 3}, "source"),
+        ({"data__where": 3}, "where"),
+        ({"training__learning_rate": "fast"}, "learning_rate"),
+        ({"training__learning_rate": float("nan")}, "learning_rate"),
+        ({"training__epochs": 1.0}, "steps and epochs"),
+        ({"training__momentum": 0.9}, "momentum"),
+        ({"corpus__train": None}, "corpus|train"),
+        ({"corpus__train__elements": "many"}, "elements"),
+        ({"corpus__source__sha256": 1}, "sha256"),
+    ],
+)
+def test_a_tampered_config_is_refused_and_the_entry_named(run, changes, message):
+    change(run, **changes)
+    with pytest.raises(ValueError, match=message) as caught:
+        Run.open(run.path)
+    assert CONFIG in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("section", ["data", "model", "training", "corpus", "kind"])
+def test_a_missing_entry_is_named(run, section):
+    content = json.loads((run.path / CONFIG).read_text())
+    del content[section]
+    (run.path / CONFIG).write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=section):
+        Run.open(run.path)
+
+
+def test_a_huge_config_is_not_read(run):
+    with (run.path / CONFIG).open("ab") as file:
+        file.truncate(1 << 30)
+    with pytest.raises(ValueError, match="bytes"):
+        Run.open(run.path)
+
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
+NAMES = st.sampled_from([item.name for item in fields(RecurrentOptions)]) | st.text()
+JSON = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(NAMES, inner), max_leaves=8)
+
+
+@given(st.dictionaries(NAMES, JSON, min_size=1))
+def test_options_are_read_exactly_or_refused(changes):
+    whole = asdict(RecurrentOptions()) | changes
+    try:
+        options = read_options(RecurrentOptions, whole, "here")
+    except ValueError as error:
+        message = str(error)
+    else:
+        message = "here"
+        assert asdict(options) == whole
+    assert message.startswith("here")
+
+
+@pytest.mark.parametrize("size", [10**4, 30_000])
+def test_weights_of_another_size_are_refused_before_memory_is_taken(run, size):
+    change(run, model__options__hidden_size=size, model__options__num_layers=200)
+    with pytest.raises(ValueError, match=rf"{WEIGHTS}.*config\.json"):
+        Run.open(run.path).model()  # 200 layers of 10,000 units would take 480 GB
+
+
+def test_weights_of_other_shapes_are_refused(run):
+    change(run, model__options__hidden_size=3)
+    with pytest.raises(ValueError, match=WEIGHTS):
+        Run.open(run.path).model()
+    change(run, model__options__hidden_size=4, model__name="lstm")
+    with pytest.raises(ValueError, match=WEIGHTS):
+        Run.open(run.path).model()
+
+
+def test_a_vocabulary_of_another_size_or_level_is_refused(run):
+    CharVocabulary("abcd").save(run.path / VOCABULARY)
+    with pytest.raises(ValueError, match="same model"):
+        Run.open(run.path).model()
+    change(run, data__level="byte")
+    with pytest.raises(ValueError, match="level"):
+        Run.open(run.path).model()
+
+
+def test_truncated_changed_and_absent_weights_are_refused(run):
+    whole = (run.path / WEIGHTS).read_bytes()
+    for damaged in (b"", whole[:-1], whole[: len(whole) // 2], whole[:9], bytes([whole[0] ^ 255]) + whole[1:]):
+        (run.path / WEIGHTS).write_bytes(damaged)
+        with pytest.raises(ValueError, match=WEIGHTS):
+            Run.open(run.path).model()
+    for place in (-1, -40, len(whole) // 2):
+        changed = bytearray(whole)
+        changed[place] ^= 1
+        (run.path / WEIGHTS).write_bytes(bytes(changed))
+        with pytest.raises(ValueError, match=WEIGHTS):
+            Run.open(run.path).model()
+    (run.path / WEIGHTS).unlink()
+    with pytest.raises(FileNotFoundError, match=r"no weights yet.*--resume"):
+        Run.open(run.path).model()
+
+
+def test_a_pickle_in_place_of_the_weights_is_not_executed(run, tmp_path):
+    class Bomb:
+        def __reduce__(self):
+            return os.mkdir, (str(tmp_path / "executed"),)
+
+    torch.save({"weight": Bomb()}, run.path / WEIGHTS)
+    with pytest.raises(ValueError, match=WEIGHTS):
+        Run.open(run.path).model()
+    assert not (tmp_path / "executed").exists()
+
+
+def test_an_existing_run_is_replaced_only_on_request_and_alone(run):
+    (run.path / "notes.txt").write_text("mine")
+    with pytest.raises(FileExistsError, match=r"--resume.*--overwrite"):
+        Run.create(run.path, ASKED)
+    assert (run.path / WEIGHTS).exists()
+    other = replace(ASKED, model="lstm")
+    assert Run.create(run.path, other, overwrite=True).config == other
+    assert sorted(path.name for path in run.path.iterdir()) == [CONFIG, "notes.txt"]
+    assert Run.open(run.path).config == other
+
+
+@pytest.mark.parametrize("name", ["file.txt", "config.json"])
+def test_a_directory_that_is_no_run_is_never_overwritten(tmp_path, name):
+    (tmp_path / name).write_text('{"precious": true}')
+    with pytest.raises(FileExistsError, match="no run"):
+        Run.create(tmp_path, ASKED, overwrite=True)
+    with pytest.raises(FileExistsError, match="file"):
+        Run.create(tmp_path / name, ASKED, overwrite=True)
+    assert (tmp_path / name).read_text() == '{"precious": true}'
+
+
+def test_an_empty_directory_is_free(tmp_path):
+    Run.create(tmp_path, ASKED)
+    assert Run.open(tmp_path).config == ASKED
+
+
+def test_overwriting_follows_no_link_out_of_the_run(run, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "train.tokens").write_text("precious")
+    shutil.rmtree(run.path / "corpus", ignore_errors=True)
+    (run.path / "corpus").symlink_to(tmp_path / "elsewhere")
+    Run.create(run.path, ASKED, overwrite=True)
+    assert (tmp_path / "elsewhere" / "train.tokens").read_text() == "precious"
+
+
+def test_metrics_leave_out_a_line_cut_short(run):
+    assert run.metrics() == []
+    (run.path / "metrics.jsonl").write_text('{"step": 1}\n{"step": 2}\n{"st')
+    assert run.metrics() == [{"step": 1}, {"step": 2}]
+    (run.path / "metrics.jsonl").write_text("nonsense\n")
+    with pytest.raises(ValueError, match=r"metrics\.jsonl"):
+        run.metrics()

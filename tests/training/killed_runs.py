@@ -1,0 +1,102 @@
+"""Run as a script: trains in forked children that are each killed (SIGKILL) at a moment of their own.
+
+Usage: killed_runs.py DIRECTORY MOMENT...
+The run of MOMENT is in DIRECTORY/MOMENT; the exit status is 0 if every child was killed.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from training_toy import ToyModel, ToyStream, held_out, options
+
+from chainrule.training import atomic, sealed, train
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def die_in_step(number: int) -> None:
+    """In the middle of the optimiser's update."""
+    take, taken = torch.optim.AdamW.step, [0]
+
+    def step(self: torch.optim.AdamW) -> None:
+        taken[0] += 1
+        take(self)
+        if taken[0] == number:
+            die()
+
+    torch.optim.AdamW.step = step  # type: ignore[method-assign]
+
+
+def die_before_rename(number: int) -> None:
+    replace, calls = os.replace, [0]
+
+    def dying(source: Path, target: Path) -> None:
+        calls[0] += 1
+        if calls[0] == number:
+            die()
+        replace(source, target)
+
+    atomic.os.replace = dying  # type: ignore[assignment]
+
+
+def die_after_rename(number: int) -> None:
+    replace, calls = os.replace, [0]
+
+    def dying(source: Path, target: Path) -> None:
+        calls[0] += 1
+        replace(source, target)
+        if calls[0] == number:
+            die()
+
+    atomic.os.replace = dying  # type: ignore[assignment]
+
+
+def die_half_written(number: int) -> None:
+    """With the first half of a file on the disk."""
+    save, calls = sealed.save_file, [0]
+
+    def dying(tensors: dict[str, torch.Tensor], path: Path, metadata: dict[str, str]) -> None:
+        calls[0] += 1
+        save(tensors, path, metadata)
+        if calls[0] == number:
+            os.truncate(path, path.stat().st_size // 2)
+            die()
+
+    sealed.save_file = dying  # type: ignore[assignment]
+
+
+# Renames: 1 metrics.jsonl at the beginning, then at steps 4, 8, 12 and 16 model.safetensors and checkpoint.safetensors.
+MOMENTS: dict[str, Callable[[], None]] = {
+    "before-the-first-checkpoint": lambda: die_in_step(3),
+    "in-an-update": lambda: die_in_step(7),
+    "in-a-later-epoch": lambda: die_in_step(15),
+    "between-weights-and-checkpoint": lambda: die_after_rename(4),
+    "before-a-checkpoint-is-renamed": lambda: die_before_rename(5),
+    "after-a-checkpoint-is-renamed": lambda: die_after_rename(5),
+    "in-a-half-written-checkpoint": lambda: die_half_written(4),
+    "in-half-written-weights": lambda: die_half_written(5),
+}
+
+
+def main(directory: Path, moments: list[str]) -> int:
+    torch.set_num_threads(1)
+    torch.optim.AdamW([torch.zeros(1)])  # imports much when first made: once here, not in each child
+    for moment in moments:
+        child = os.fork()
+        if child == 0:
+            MOMENTS[moment]()
+            train(ToyModel(), ToyStream(), held_out, options(), directory / moment, progress=False)
+            os._exit(0)
+        if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != -signal.SIGKILL:
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2:]))

@@ -1,0 +1,82 @@
+"""Two processes on one machine train as one process does on the same global batches."""
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from training_toy import ToyLines, ToyModel, ToyStream, held_out, options
+
+from chainrule.training import train
+from chainrule.training.parallel import Processes, choose_device, process_shard
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `torchrun --nproc-per-node 2` does, without its own second of imports."""
+    directory = tmp_path_factory.mktemp("two")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    group = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, Path(__file__).with_name("parallel_run.py"), directory]
+    workers = [
+        subprocess.Popen(command, env=os.environ | group | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+                         stderr=subprocess.PIPE, text=True)
+        for rank in (0, 1)
+    ]  # fmt: skip
+    errors = [worker.communicate(timeout=120)[1] for worker in workers]
+    assert [worker.returncode for worker in workers] == [0, 0], errors
+    return directory
+
+
+@pytest.mark.parametrize("kind", ["stream", "lines"])
+def test_two_processes_equal_one_on_the_same_batches(kind: str, two: Path, tmp_path: Path) -> None:
+    batches = ToyLines() if kind == "lines" else ToyStream()
+    train(ToyModel(dropout=0.0), batches, held_out, options(), tmp_path, progress=False)
+    one, other = load_file(tmp_path / "checkpoint.safetensors"), load_file(two / kind / "checkpoint.safetensors")
+    assert one.keys() == other.keys()
+    for name, tensor in one.items():
+        # float32 sums in another order; Adam divides by small second moments, which magnifies it
+        torch.testing.assert_close(other[name], tensor, rtol=1e-3, atol=1e-5, msg=f"{name} differs")
+    first, second = [(two / f"{kind}-{rank}" / "weights").read_bytes() for rank in (0, 1)]
+    assert first == second
+
+
+def test_a_run_of_two_processes_continues_as_one_of_one(two: Path, tmp_path: Path) -> None:
+    train(ToyModel(dropout=0.0), ToyStream(), held_out, options(), tmp_path, progress=False)
+    models = []
+    for directory in (tmp_path, two / "stream"):
+        models.append(ToyModel(dropout=0.0, seed=5))
+        train(models[-1], ToyStream(), held_out, options(steps=22), directory, resume=True, progress=False)
+    for mine, reference in zip(models[0].parameters(), models[1].parameters(), strict=True):
+        torch.testing.assert_close(mine, reference, rtol=1e-3, atol=1e-5)  # as above
+
+
+def test_the_rows_of_all_processes_are_the_rows_of_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = {"h": torch.arange(12.0).view(6, 2)}
+    parts = [Processes(rank, 3, torch.device("cpu")).own_rows(whole)["h"] for rank in range(3)]
+    torch.testing.assert_close(torch.stack(parts, 1).flatten(0, 1), whole["h"])
+    for rank, part in enumerate(parts):
+        torch.testing.assert_close(part, whole["h"][rank::3])
+
+
+def test_outside_torchrun_there_is_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    assert process_shard() == (0, 1)
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:x", "cpu:1", ""])
+def test_an_unknown_device_is_refused_with_the_valid_ones(device: str) -> None:
+    with pytest.raises(ValueError, match="expected auto, cpu, cuda or cuda:N"):
+        choose_device(device)
+
+
+def test_a_gpu_that_is_not_there_is_said_to_be_missing() -> None:
+    with pytest.raises(ValueError, match="use device cpu"):
+        choose_device("cuda:99")

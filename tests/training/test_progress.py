@@ -1,0 +1,62 @@
+import io
+import sys
+
+import pytest
+
+from chainrule.training import Evaluation
+from chainrule.training.progress import Bar, Display, Lines, Silent, make_display
+
+RESULT = Evaluation(nats=100.0, elements=50)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def show(display: Display) -> None:
+    display.step(3, 0.25, 1.5, 12345.6, 61)
+    display.validation(3, RESULT, best=True, sample="[red]one\x1b[31m\ntwo")
+    display.note("a note")
+    display.close()
+
+
+@pytest.mark.parametrize("display", [lambda: Lines(every=0.0), Bar])
+def test_figures_and_samples_are_shown(display: type[Display], monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("TERM", "xterm")
+    show(display())
+    text = screen.getvalue()
+    for part in (
+        "25%",
+        "1.500 nats 2.164 bits/element",
+        "12,346 elements/s",
+        "1:01 left",
+        "2.0000 nats",
+        "best so far",
+    ):
+        assert part in text
+    assert "    [red]one\N{REPLACEMENT CHARACTER}[31m" in text  # shown as it is, and no command to the terminal
+    assert "    two" in text
+
+
+def test_a_terminal_gets_a_bar_a_file_gets_lines_and_silence_is_silent(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert isinstance(make_display(shown=True), Lines)
+    show(make_display(shown=False))
+    assert capsys.readouterr() == ("", "")
+    assert isinstance(make_display(shown=False), Silent)
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    bar = make_display(shown=True)
+    bar.close()
+    assert isinstance(bar, Bar)
+
+
+def test_plain_lines_of_steps_are_few(capsys: pytest.CaptureFixture[str]) -> None:
+    display = Lines(every=3600.0)
+    for step in range(100):
+        display.step(step, 0.5, 1.0, 1.0, 1.0)
+    assert capsys.readouterr().err == ""

@@ -1,0 +1,133 @@
+"""A run that is interrupted, however, and resumed is the run that was not."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from killed_runs import MOMENTS
+from training_toy import ToyLines, ToyModel, ToyStream, held_out, options, remains
+
+from chainrule.training import train
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run never interrupted."""
+    directory = tmp_path_factory.mktemp("whole")
+    train(ToyModel(), ToyStream(), held_out, options(), directory, progress=False)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("killed")
+    script = Path(__file__).with_name("killed_runs.py")
+    subprocess.run([sys.executable, script, directory, *MOMENTS], check=True, timeout=120)
+    return directory
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_run_killed_at_any_moment_and_resumed_ends_with_the_same_bits(moment: str, killed: Path, whole: Path) -> None:
+    model = ToyModel(seed=0 if moment == "before-the-first-checkpoint" else 1)  # its weights come from the checkpoint
+    train(model, ToyStream(), held_out, options(), killed / moment, resume=True, progress=False)
+    expected, got = remains(whole), remains(killed / moment)
+    assert [name for name in expected if expected[name] != got.get(name)] == []
+    assert expected.keys() == got.keys()
+
+
+def test_a_killed_run_leaves_no_litter_behind(killed: Path, whole: Path) -> None:
+    directory = killed / "in-a-half-written-checkpoint"
+    train(ToyModel(), ToyStream(), held_out, options(), directory, resume=True, progress=False)
+    assert sorted(path.name for path in directory.iterdir()) == sorted(path.name for path in whole.iterdir())
+
+
+def test_two_runs_of_the_same_seed_agree_and_of_another_seed_differ(whole: Path, tmp_path: Path) -> None:
+    train(ToyModel(), ToyStream(), held_out, options(), tmp_path / "same", progress=False)
+    train(ToyModel(), ToyStream(), held_out, options(seed=1), tmp_path / "other", progress=False)
+    assert remains(tmp_path / "same") == remains(whole)
+    assert remains(tmp_path / "other") != remains(whole)
+
+
+class Stopping(ToyStream):
+    """Raises at a step, as if the power had gone; what a test can do without a process of its own."""
+
+    def __init__(self, stop_at: int):
+        super().__init__()
+        self.stop_at = stop_at
+
+    def at(self, step: int):  # type: ignore[no-untyped-def]
+        if step == self.stop_at:
+            raise ConnectionError("the data is gone")
+        return super().at(step)
+
+
+def test_a_run_resumed_twice_ends_with_the_same_bits(whole: Path, tmp_path: Path) -> None:
+    for resume, stop in ((False, 6), (True, 11)):
+        with pytest.raises(ConnectionError):
+            train(ToyModel(), Stopping(stop), held_out, options(), tmp_path, resume=resume, progress=False)
+    train(ToyModel(), ToyStream(), held_out, options(), tmp_path, resume=True, progress=False)
+    assert remains(tmp_path) == remains(whole)
+
+
+def test_a_run_over_whole_lines_resumes_with_the_same_bits(tmp_path: Path) -> None:
+    train(ToyModel(), ToyLines(), held_out, options(), tmp_path / "whole", progress=False)
+    lines = ToyLines()
+    lines.stream = Stopping(6)
+    with pytest.raises(ConnectionError):
+        train(ToyModel(), lines, held_out, options(), tmp_path / "cut", progress=False)
+    train(ToyModel(), ToyLines(), held_out, options(), tmp_path / "cut", resume=True, progress=False)
+    assert remains(tmp_path / "cut") == remains(tmp_path / "whole")
+
+
+def test_resuming_a_finished_run_changes_nothing(whole: Path, tmp_path: Path) -> None:
+    result = train(ToyModel(), ToyStream(), held_out, options(), tmp_path, progress=False)
+    again = train(ToyModel(seed=1), ToyStream(), held_out, options(), tmp_path, resume=True, progress=False)
+    assert remains(tmp_path) == remains(whole)
+    assert (again.step, again.best, again.last, again.ended_by) == (16, result.best, result.last, "length")
+
+
+def test_a_finished_run_can_be_made_longer(tmp_path: Path) -> None:
+    train(ToyModel(), ToyStream(), held_out, options(), tmp_path, progress=False)
+    result = train(ToyModel(), ToyStream(), held_out, options(steps=20), tmp_path, resume=True, progress=False)
+    assert result.step == 20
+
+
+def test_a_run_cannot_be_made_shorter_than_it_is(tmp_path: Path) -> None:
+    train(ToyModel(), ToyStream(), held_out, options(), tmp_path, progress=False)
+    with pytest.raises(ValueError, match="steps: expected at least the 16"):
+        train(ToyModel(), ToyStream(), held_out, options(steps=15), tmp_path, resume=True, progress=False)
+
+
+def test_resuming_with_other_options_names_each_with_its_old_and_new_value(tmp_path: Path) -> None:
+    train(ToyModel(), ToyStream(), held_out, options(), tmp_path, progress=False)
+    changed = options(learning_rate=0.5, clip_norm=None)
+    message = r"learning_rate was 0\.003 and is 0\.5; clip_norm was 1\.0 and is None"
+    with pytest.raises(ValueError, match=message):
+        train(ToyModel(), ToyStream(), held_out, changed, tmp_path, resume=True, progress=False)
+
+
+def test_resuming_with_other_data_says_so(tmp_path: Path) -> None:
+    train(ToyModel(), ToyStream(), held_out, options(), tmp_path, progress=False)
+    with pytest.raises(ValueError, match=r"12 batches an epoch.*got 24"):
+        train(ToyModel(), ToyStream(size=480), held_out, options(), tmp_path, resume=True, progress=False)
+
+
+def test_resuming_another_model_names_the_weights_that_differ(tmp_path: Path) -> None:
+    train(ToyModel(), ToyStream(), held_out, options(), tmp_path, progress=False)
+    with pytest.raises(ValueError, match=r"embedding.weight is \(8, 8\) in the file and \(8, 6\) in the model"):
+        train(ToyModel(hidden_size=6), ToyStream(), held_out, options(), tmp_path, resume=True, progress=False)
+
+
+def test_a_new_run_does_not_replace_an_old_one(whole: Path) -> None:
+    before = remains(whole)
+    with pytest.raises(ValueError, match="resume=True"):
+        train(ToyModel(), ToyStream(), held_out, options(), whole, progress=False)
+    assert remains(whole) == before
+
+
+def test_training_leaves_the_global_random_state_alone(tmp_path: Path) -> None:
+    before = torch.get_rng_state()
+    train(ToyModel(), ToyStream(), held_out, options(), tmp_path, progress=False)
+    assert torch.equal(torch.get_rng_state(), before)
