@@ -3,9 +3,9 @@
     python benchmarks/quality_language_models.py [--only shakespeare-3m] [--data FOLDER] [--seed 0]
 
 FOLDER holds `tinyshakespeare/input.txt` and `ptb/ptb.{train,valid,test}.txt.gz` (default: ../shared/data, or the
-environment variable CHAINRULE_DATA). Tiny Shakespeare: the last 10% of the characters is the test part; the command sees
-the first 90% only, and holds out its own tail of that for validation. Penn Treebank: the usual three files. Each test part
-is scored once, by the run that validation chose. Runs go to runs/benchmarks and are replaced.
+environment variable CHAINRULE_DATA). Tiny Shakespeare: the last 10% of the characters is the test part; the command
+sees the first 90% only, and holds out its own tail of that for validation. Penn Treebank: the usual three files. Each
+test part is scored once, by the run that validation chose. Runs go to runs/benchmarks and are replaced.
 """
 
 import argparse
@@ -72,7 +72,7 @@ def row(name: str, files: dict[str, Path], seed: int) -> dict[str, Any]:
     trained, = chainrule(
         "train", files["train"], "--out", run, "--overwrite", "--seed", str(seed), *held_out, *job["options"]
     )  # fmt: skip
-    scored, = chainrule("score", run, files["test"], "--per", "file")
+    (scored,) = chainrule("score", run, files["test"], "--per", "file")
     return {
         "text": job["text"],
         "options": " ".join(job["options"]),

@@ -2,8 +2,8 @@
 
     python benchmarks/speed_recurrent_training.py [--rounds 15]
 
-Both sides compute the same function of the same weights (checked first). Full rows, then rows whose lengths are uniform in
-1..T: torch.nn packs those, ours takes `lengths`.
+Both sides compute the same function of the same weights (checked first). Full rows, then rows whose lengths are uniform
+in 1..T: torch.nn packs those, ours takes `lengths`.
 """
 
 import argparse

@@ -21,8 +21,8 @@ class AutoregressiveModel(nn.Module, ABC):
     .. math:: p(x \mid c) = \prod_{t=1}^{T} p(x_t \mid x_{<t}, c)
 
     A subclass defines `forward`, `initial_state` and `step`, and is a whole model: likelihood, sampling, scoring of
-    streams and truncated backpropagation are written here, once. `forward` and `step` are the same function computed two
-    ways; `chainrule.testing.check_model` proves it.
+    streams and truncated backpropagation are written here, once. `forward` and `step` are the same function computed
+    two ways; `chainrule.testing.check_model` proves it.
     """
 
     @abstractmethod
@@ -57,9 +57,9 @@ class AutoregressiveModel(nn.Module, ABC):
     def unroll(self, x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[Distribution, State]:
         """The conditionals of a chunk of elements from a state, and the state after it.
 
-        The next chunk continues with the returned state and `x_prev = x[:, -1]`; so does `step`. Chunking changes nothing:
-        `unroll(x, initial_state(B))` gives `forward(x)`. This version loops `step`; models that can read a chunk in one
-        pass override it.
+        The next chunk continues with the returned state and `x_prev = x[:, -1]`; so does `step`. Chunking changes
+        nothing: `unroll(x, initial_state(B))` gives `forward(x)`. This version loops `step`; models that can read a
+        chunk in one pass override it.
 
         Args:
             x: (B, T) elements, T >= 1.
@@ -67,7 +67,7 @@ class AutoregressiveModel(nn.Module, ABC):
             x_prev: (B,) the element before the chunk; `None` where the chunk is the beginning.
 
         Returns:
-            A distribution of batch shape (B, T), and the state from which x[:, -1] can be read.
+            A distribution of batch shape (B, T), and the state that is ready to read its last element.
         """
         conditionals = []
         for t in range(x.shape[1]):
@@ -97,7 +97,8 @@ class AutoregressiveModel(nn.Module, ABC):
         if lengths is None:
             return self.forward(x, context).log_prob(x).flatten(1).sum(1)
         real = length_mask(lengths, x.shape[1])
-        # Padding may hold anything, NaN and out-of-range symbols included: a real element, inside the support, replaces it.
+        # Padding may hold anything, NaN and out-of-range symbols included: a real element, inside the support, replaces
+        # it.
         inside = x.flatten(0, 1)[real.flatten().int().argmax().view(1)]
         x = torch.where(_spread(real, x), x, inside.masked_fill(~real.any(), 0))
         terms = self.forward(x, context, lengths).log_prob(x)
@@ -134,7 +135,7 @@ class AutoregressiveModel(nn.Module, ABC):
         start = 0 if prefix is None else prefix.shape[1]
         if length < max(start, 1):
             raise ValueError(f"length: expected at least {max(start, 1)} (the prefix is counted), got {length}")
-        elements = []
+        elements: list[Tensor] = []
         stream = self.stream(
             n, context, prefix=prefix, temperature=temperature, top_k=top_k, top_p=top_p, generator=generator
         )

@@ -138,11 +138,12 @@ class Run:
         there, needed = _count_weights(weights), self._fewest_weights()
         if there < needed:  # a changed config must not take the memory of the model that it claims
             raise ValueError(
-                f"{weights}: holds {there} numbers, but {CONFIG} and {VOCABULARY} describe a model of at least {needed}: "
-                "one of the files was changed or comes from another run"
+                f"{weights}: holds {there} numbers, but {CONFIG} and {VOCABULARY} describe a model of at least "
+                f"{needed}: one of the files was changed or comes from another run"
             )
-        with torch.random.fork_rng(devices=[]):
+        with torch.device("meta"):  # no memory and no random weights: the file has them all
             model = self._build()
+        model.to_empty(device="cpu")
         load_weights(weights, model)
         return model.to(device).eval()
 
@@ -195,7 +196,7 @@ def refuse_taken(path: Path, *, overwrite: bool) -> None:
 
 
 def remove(path: Path) -> None:
-    """Delete what a run consists of, and the directory if nothing else is in it; never another file."""
+    """Delete what a run consists of; never another file, and not the directory itself."""
     for name in _FILES:
         (path / name).unlink(missing_ok=True)
     for name in _FOLDERS:
@@ -204,8 +205,6 @@ def remove(path: Path) -> None:
             folder.unlink()
         elif folder.is_dir():
             shutil.rmtree(folder)
-    if path.is_dir() and not path.is_symlink() and not any(path.iterdir()):
-        path.rmdir()
 
 
 def _is_run(path: Path) -> bool:

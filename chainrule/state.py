@@ -1,7 +1,7 @@
 """A `State` is a tree of batch-first tensors: what a model keeps of the elements it has read.
 
-Leaves are tensors of shape (B, ...); branches are tuples, lists, dicts and `None`. A state is never stored on a module, so
-it can be forked (`select` with repeated rows), reordered (`select` with a permutation), detached, saved and rewound.
+Leaves are tensors of shape (B, ...); branches are tuples, lists, dicts and `None`. A state is never stored on a module,
+so it can be forked (`select` with repeated rows), reordered (`select` with a permutation), detached, saved and rewound.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,9 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-State: TypeAlias = Any  # Tensor | tuple[State, ...] | list[State] | dict[str, State] | None: mypy cannot follow the recursion
+State: TypeAlias = (
+    Any  # Tensor | tuple[State, ...] | list[State] | dict[str, State] | None: mypy cannot follow the recursion
+)
 
 
 def map_state(function: Callable[[Tensor], Tensor], state: State) -> State:
@@ -69,7 +71,8 @@ def flatten(state: State, name: str = "state") -> tuple[dict[str, Tensor], Any]:
             tensors = {key: leaf for leaves, _ in parts for key, leaf in leaves.items()}
             return tensors, {type(state).__name__: [skeleton for _, skeleton in parts]}
         case dict():
-            named = {key: flatten(branch, f"{name}.{key}") for key, branch in state.items()}
+            # Numbered, as keys may hold dots of their own; the skeleton keeps the keys.
+            named = {key: flatten(branch, f"{name}.{index}") for index, (key, branch) in enumerate(state.items())}
             tensors = {key: leaf for leaves, _ in named.values() for key, leaf in leaves.items()}
             return tensors, {"dict": {key: skeleton for key, (_, skeleton) in named.items()}}
     raise TypeError(f"state: expected a tree of tensors, tuples, lists, dicts and None, got {type(state).__name__}")
@@ -98,7 +101,9 @@ def save_state(state: State, path: str | Path) -> None:
     from safetensors.torch import save_file
 
     tensors, skeleton = flatten(state)
-    save_file({name: leaf.contiguous() for name, leaf in tensors.items()}, path, {"skeleton": json.dumps(skeleton)})
+    # Copies, because safetensors refuses tensors that share memory, as two branches of a state may.
+    tensors = {name: leaf.clone(memory_format=torch.contiguous_format) for name, leaf in tensors.items()}
+    save_file(tensors, path, {"skeleton": json.dumps(skeleton)})
 
 
 def load_state(path: str | Path, device: str | torch.device = "cpu") -> State:

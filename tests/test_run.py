@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chainrule import Run
@@ -161,6 +161,7 @@ NAMES = st.sampled_from([item.name for item in fields(RecurrentOptions)]) | st.t
 JSON = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(NAMES, inner), max_leaves=8)
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(st.dictionaries(NAMES, JSON, min_size=1))
 def test_options_are_read_exactly_or_refused(changes):
     whole = asdict(RecurrentOptions()) | changes

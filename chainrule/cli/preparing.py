@@ -19,7 +19,7 @@ from chainrule.data import (
     prepare_corpus,
     stream_evaluation,
 )
-from chainrule.run import CORPUS, VOCABULARY, Run, refuse_taken, remove
+from chainrule.run import CONFIG, CORPUS, VOCABULARY, Run, refuse_taken, remove
 
 EVALUATION_ROWS = 16
 _FREE = {"patience", "device", "tensorboard"}  # may change on resume, as in `chainrule.training.TrainingOptions`
@@ -36,9 +36,9 @@ def create(asked: RunConfig, out: Path, *, overwrite: bool) -> Run:
         ValueError, FileNotFoundError: the text cannot be read, or is too short.
     """
     refuse_taken(out, overwrite=overwrite)
-    draft_path = out.with_name(f"{out.name}.preparing")
-    if draft_path.exists():  # left by a run that was killed while it prepared its text
-        remove(draft_path)
+    whole = out.resolve()
+    draft_path = whole.with_name(f"{whole.name}.preparing")
+    _discard(draft_path)  # left by a run that was killed while it prepared its text
     draft = Run.create(draft_path, asked)
     try:
         corpus = _prepared(draft)
@@ -53,7 +53,7 @@ def create(asked: RunConfig, out: Path, *, overwrite: bool) -> Run:
         else:
             draft.path.rename(out)
     except BaseException:
-        remove(draft.path)
+        _discard(draft.path)
         raise
     return Run.open(out)
 
@@ -172,10 +172,18 @@ def _describe(text: dict[str, Any] | None) -> str:
 
 
 def _adopt(draft: Path, out: Path) -> None:
-    """Move the parts of a run into a directory that holds other files too."""
-    for part in draft.iterdir():
+    """Move the parts of a run into a directory that is there, what makes it a run last."""
+    for part in sorted(draft.iterdir(), key=lambda part: part.name == CONFIG):
         part.rename(out / part.name)
     draft.rmdir()
+
+
+def _discard(draft: Path) -> None:
+    """Delete a half-made run, and its directory unless someone keeps other files in it."""
+    if draft.is_dir():
+        remove(draft)
+        if not any(draft.iterdir()):
+            draft.rmdir()
 
 
 class _Progress:

@@ -27,7 +27,7 @@ def score(
     per: Per | None = None,
     sort: Annotated[bool, Parameter(negative=())] = False,
     top: Annotated[int | None, Parameter(name=["--top", "-n"])] = None,
-    by: Literal["nats", "bits"] = "nats",
+    by: Literal["bits", "nats"] = "bits",
     json: Annotated[bool, Parameter(negative=())] = False,
     device: str = "auto",
 ) -> None:
@@ -42,7 +42,8 @@ def score(
         per: One row for each line, each element or the whole file; line where --sort or --top is given, else file.
         sort: Most surprising first.
         top: Only so many rows, the most surprising ones.
-        by: What surprise is sorted by: nats, that of the whole row, or bits, that of its average element.
+        by: What is sorted by: bits, the surprise of the average element, or nats, that of the whole row, by which long
+            lines come first however ordinary they are.
         json: Print one JSON object a row.
         device: Where to compute: auto, cpu or cuda.
     """

@@ -93,8 +93,9 @@ def _train(asked: RunConfig, out: Path, given: frozenset[str], *, resume: bool, 
     from chainrule.training.options import TrainingOptions
     from chainrule.training.parallel import processes
 
-    own_device = resume and "--device" not in given
-    with processes(Run.open(out).config.training.device if own_device else asked.training.device) as team:
+    before = Run.open(out).config if resume else None
+    chosen = asked if before is None or "--device" in given else before
+    with processes(chosen.training.device) as team:
         if team.first:
             if resume:
                 preparing.resume(asked, out, given)
@@ -116,9 +117,14 @@ def _train(asked: RunConfig, out: Path, given: frozenset[str], *, resume: bool, 
         settings = asdict(run.config.extent) | asdict(run.config.training)
         if settings["budget"] is not None:  # starting up counts, but a huge text must leave time to train on it
             settings["budget"] -= min(monotonic() - began, settings["budget"] / 2)
-        result = train(
-            network, batches, held_out, TrainingOptions(**settings), run.path, resume=resume, on_validation=sample
-        )
+        try:
+            result = train(
+                network, batches, held_out, TrainingOptions(**settings), run.path, resume=resume, on_validation=sample
+            )
+        except ValueError:
+            if team.first and before is not None:  # refused, so the run stays as it was
+                Run(out, before).write_config()
+            raise
     if team.first:
         _conclude(run, result, json=json)
     return 0
@@ -160,4 +166,3 @@ def _conclude(run: "Run", result: "TrainingResult", *, json: bool) -> None:
         f"      chainrule score {quoted(run.path)} FILE --per line --sort\n"
         f"      {resume_command(run.path)} --budget ...  (a longer total trains on)"
     )
-

@@ -1,5 +1,6 @@
 """A text file becomes symbols on disk: a training part and a held-out part, and the vocabulary of the first."""
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -109,11 +110,17 @@ def prepare_corpus(
     existing = _open_same(directory, asked)
     if existing is not None:
         return existing
-    if held_out is None:
-        train, valid = split_by_position(text, validation_fraction, at_line_end=reading == "lines")
-    else:
-        train, valid = Part(text, 0, text.size), Part(held_out, 0, held_out.size)
     strict = not LEVELS[level].reads_any_bytes
+    whole = Part(text, 0, text.size)
+    if held_out is not None:
+        train, valid = whole, Part(held_out, 0, held_out.size)
+    else:
+        try:
+            train, valid = split_by_position(text, validation_fraction, at_line_end=reading == "lines")
+        except ValueError:
+            for _ in whole.text(strict=strict):
+                pass  # raises where it is no text at all, which tells the user more than that it has no lines
+            raise
     vocabulary = LEVELS[level].fit(
         train.text(strict=strict, stage="vocabulary", progress=progress),
         eos=reading == "lines",
@@ -241,6 +248,9 @@ def _write_tokens(
                 lines += len(stops)
                 ended = bool(ids[-1] == vocabulary.eos)
             elements += len(ids)
+        for file in filter(None, (tokens, offsets)):
+            file.flush()
+            os.fsync(file.fileno())  # on disk before corpus.json says so
     return {"elements": elements, "lines": lines, "unknown": unknown}
 
 

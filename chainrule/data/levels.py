@@ -39,9 +39,10 @@ def vocabulary_from_json(content: dict[str, Any]) -> Vocabulary:
         raise ValueError(f"vocabulary format: expected 1, got {version!r}; the file is damaged")
     if version > 1:
         raise ValueError(f"vocabulary format: expected 1, got {version}, which a newer chainrule wrote")
-    if content.get("level") not in LEVELS:
-        raise ValueError(f"vocabulary level: expected one of {', '.join(LEVELS)}, got {content.get('level')!r}")
-    return LEVELS[content["level"]].from_json(content)
+    level = content.get("level")
+    if not isinstance(level, str) or level not in LEVELS:
+        raise ValueError(f"vocabulary level: expected one of {', '.join(LEVELS)}, got {level!r}")
+    return LEVELS[level].from_json(content)
 
 
 def load_vocabulary(path: str | Path) -> Vocabulary:

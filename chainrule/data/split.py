@@ -87,12 +87,12 @@ def _line_end_before(source: Source, position: int) -> int:
 
 
 def _character_start(source: Source, position: int) -> int:
-    """The last place up to `position` where a UTF-8 character begins; `position` itself in what is no UTF-8."""
+    """The place next to `position` where a UTF-8 character begins; `position` itself in what is no UTF-8."""
     with source.open() as file:
-        start = max(position - 3, 0)
-        file.seek(start)
-        raw = file.read(position - start + 1)
-    for back in range(min(4, len(raw))):
-        if raw[-1 - back] & 0xC0 != 0x80:
-            return position - back
-    return position
+        first = max(position - 3, 0)
+        file.seek(first)
+        window = file.read(position + 4 - first)  # wide enough to hold the beginning of some character
+    starts = [first + place for place, byte in enumerate(window) if byte & 0xC0 != 0x80]
+    if not starts:
+        return position
+    return min((start for start in starts if start > 0), key=lambda start: abs(start - position), default=0)

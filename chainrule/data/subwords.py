@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 DEFAULT_SIZE = 4096
 _FIT_CHARACTERS, _FIT_WORDS = 50_000_000, 300_000
 _MOST_KNOWN = 200_000
-# A unit is white space and what follows it up to the next white space. Byte-level BPE never merges across the beginning of
-# a run of white space, so units can be encoded one by one. (For Python, not for Unicode, U+001C to U+001F are space too.)
+# A unit is white space and what follows it up to the next white space. Byte-level BPE never merges across the beginning
+# of a run of white space, so units can be encoded one by one. (U+001C to U+001F are space to Python alone.)
 _UNIT = r"[^\S\x1c-\x1f]*[\S\x1c-\x1f]+|[^\S\x1c-\x1f]+"
 _LINE_UNIT = r"\n|[^\S\n\x1c-\x1f]*[\S\x1c-\x1f]+|[^\S\n\x1c-\x1f]+"
 

@@ -94,7 +94,7 @@ def decode_chunks(
     """
     pending = b""  # the beginning of a character whose end is in the next chunk: at most 3 bytes
     line = 1
-    for chunk in chain(chunks, [b""]):
+    for chunk in chain(filter(None, chunks), [b""]):
         raw = pending + chunk
         end = _last_whole_character(raw) if chunk else len(raw)
         if end:

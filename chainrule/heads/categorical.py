@@ -69,8 +69,8 @@ class Categorical(distributions.Categorical):
         """Draw integers of shape sample_shape + batch shape, always inside the support of `log_prob`."""
         shape = torch.Size(sample_shape)
         if not shape:
-            # The Gumbel-max trick (Gumbel 1954): adding -log of exponential noise to the scores makes the argmax a draw. No
-            # normalisation and no checks of it: a few operations where one symbol at a time is drawn.
+            # The Gumbel-max trick (Gumbel 1954): with -log of exponential noise added to the scores, the argmax is a
+            # draw. No normalisation, no checks of it: a few operations where one symbol at a time is drawn.
             scores = self._wide().detach()
             noise = torch.empty_like(scores).exponential_(generator=generator)
             return (scores - noise.clamp_min_(torch.finfo(noise.dtype).tiny).log_()).argmax(-1)

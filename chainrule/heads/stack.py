@@ -1,7 +1,7 @@
 """Put the distributions of successive elements side by side."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -12,15 +12,16 @@ from chainrule.heads.categorical import Categorical
 
 def stack(conditionals: Sequence[Distribution]) -> Distribution:
     """Join T distributions of batch shape (B,) into one of batch shape (B, T)."""
-    if all(isinstance(conditional, torch.distributions.Categorical) for conditional in conditionals):
-        return Categorical(torch.stack([conditional.logits for conditional in conditionals], 1))
+    scores = [part.logits for part in conditionals if isinstance(part, torch.distributions.Categorical)]
+    if len(scores) == len(conditionals):
+        return Categorical(torch.stack(scores, 1))
     return Stacked(conditionals)
 
 
 class Stacked(Distribution):
     """T distributions of any kind over the elements of a sequence; a value is (B, T, ...)."""
 
-    arg_constraints: dict[str, constraints.Constraint] = {}
+    arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {}
 
     def __init__(self, conditionals: Sequence[Distribution]):
         self.conditionals = list(conditionals)
@@ -42,8 +43,12 @@ class Stacked(Distribution):
         return values.expand(-1, *self._batch_shape, *self._event_shape) if expand else values
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """(B, T), nats."""
-        return torch.stack([part.log_prob(value[:, t]) for t, part in enumerate(self.conditionals)], 1)
+        """(..., B, T), nats; value (..., B, T, *event shape), broadcast against the batch shape."""
+        value = value.expand(torch.broadcast_shapes(value.shape, self._batch_shape + self._event_shape))
+        after = len(self._batch_shape) - 2  # axes of the batch that follow time
+        elements = value.unbind(-1 - after - len(self._event_shape))
+        terms = [part.log_prob(element) for part, element in zip(self.conditionals, elements, strict=True)]
+        return torch.stack(terms, -1 - after)
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
         dim = len(torch.Size(sample_shape)) + 1

@@ -1,5 +1,7 @@
 """The gated recurrent unit layer, in both conventions."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -69,15 +71,17 @@ class GRU(Recurrent):
         gates = 2 * self.hidden_size  # b_hn stands inside the reset gate's reach
         return torch.cat([bias_ih[:gates] + bias_hh[:gates], bias_ih[gates:]])
 
-    def _bias_hn(self, weights: list[Tensor]) -> Tensor:
+    def _bias_hn(self, weights: Sequence[Tensor]) -> Tensor:
         return weights[2][2 * self.hidden_size :] if self.bias else weights[0].new_zeros(self.hidden_size)
 
-    def _run(self, projected: Tensor, weights: list[Tensor], state: list[Tensor], sizes: list[int]) -> tuple[Tensor, ...]:
+    def _run(
+        self, projected: Tensor, weights: Sequence[Tensor], state: list[Tensor], sizes: list[int]
+    ) -> tuple[Tensor, ...]:
         if self.reset_after:
             return bptt.gru_reset_after(projected, weights[0], self._bias_hn(weights), state[0], sizes)
         return bptt.gru_reset_before(projected, weights[0], state[0], sizes)
 
-    def _cell(self, projected: Tensor, weights: list[Tensor], state: list[Tensor]) -> tuple[Tensor, ...]:
+    def _cell(self, projected: Tensor, weights: Sequence[Tensor], state: list[Tensor]) -> tuple[Tensor, ...]:
         if self.reset_after:
             return (cells.gru_cell_reset_after(projected, state[0], weights[0], self._bias_hn(weights)),)
         return (cells.gru_cell_reset_before(projected, state[0], weights[0]),)

@@ -1,5 +1,7 @@
 """The long short-term memory layer."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -11,11 +13,12 @@ class LSTM(Recurrent):
     r"""A stack of long short-term memory layers (Hochreiter and Schmidhuber 1997, with forget gates: Gers et al. 2000).
 
     .. math::
-        i, f, o = \sigma(\cdot), \quad g = \tanh(\cdot) \quad\text{of}\quad W_{ih} x_t + b_{ih} + W_{hh} h_{t-1} + b_{hh} \\
+        i, f, o = \sigma(\cdot), \quad g = \tanh(\cdot)
+        \quad\text{of}\quad W_{ih} x_t + b_{ih} + W_{hh} h_{t-1} + b_{hh} \\
         c_t = f \odot c_{t-1} + i \odot g, \qquad h_t = o \odot \tanh(c_t)
 
-    Gates stand in the order i, f, g, o, as in torch.nn. Arguments are those of `RNN`, without `nonlinearity`; the state is
-    the pair (h, c).
+    Gates stand in the order i, f, g, o, as in torch.nn. Arguments are those of `RNN`, without `nonlinearity`; the state
+    is the pair (h, c).
 
     >>> layer = LSTM(3, 4, num_layers=2)
     >>> output, (h, c) = layer(torch.zeros(2, 5, 3), lengths=torch.tensor([5, 0]))
@@ -59,8 +62,10 @@ class LSTM(Recurrent):
     def _early_bias(self, bias_ih: Tensor, bias_hh: Tensor) -> Tensor:
         return bias_ih + bias_hh
 
-    def _run(self, projected: Tensor, weights: list[Tensor], state: list[Tensor], sizes: list[int]) -> tuple[Tensor, ...]:
-        return bptt.lstm(projected, weights[0], *state, sizes)
+    def _run(
+        self, projected: Tensor, weights: Sequence[Tensor], state: list[Tensor], sizes: list[int]
+    ) -> tuple[Tensor, ...]:
+        return bptt.lstm(projected, weights[0], state[0], state[1], sizes)
 
-    def _cell(self, projected: Tensor, weights: list[Tensor], state: list[Tensor]) -> tuple[Tensor, ...]:
-        return cells.lstm_cell(projected, *state, weights[0])
+    def _cell(self, projected: Tensor, weights: Sequence[Tensor], state: list[Tensor]) -> tuple[Tensor, ...]:
+        return cells.lstm_cell(projected, state[0], state[1], weights[0])

@@ -17,7 +17,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Packing:
-    """Where each real element of a (B, T) batch stands in the flat list of N = Σ lengths elements."""
+    """Where each real element of a (B, T) batch stands in the flat list of R = Σ lengths elements."""
 
     batch_size: int
     time: int
@@ -33,7 +33,7 @@ class Packing:
             return Packing(batch_size, time, [batch_size] * time)
         if lengths.shape != (batch_size,) or lengths.is_floating_point():
             raise ValueError(
-                f"lengths: expected {batch_size} integers, one a row, got shape {tuple(lengths.shape)} of {lengths.dtype}"
+                f"lengths: expected {batch_size} integers, one a row, got {tuple(lengths.shape)} of {lengths.dtype}"
             )
         ordered = torch.sort(lengths.to("cpu", torch.long), descending=True, stable=True)
         longest_first = ordered.values
@@ -48,7 +48,7 @@ class Packing:
 
     @cached_property
     def _position(self) -> tuple[Tensor, Tensor]:
-        """(N,) place in `rows` and time step of each flat element."""
+        """(R,) place in `rows` and time step of each flat element."""
         assert self.lengths is not None
         sizes = torch.tensor(self.sizes, dtype=torch.long)
         step = torch.repeat_interleave(torch.arange(len(self.sizes)), sizes)
@@ -56,14 +56,14 @@ class Packing:
         return place.to(self.lengths.device), step.to(self.lengths.device)
 
     def pack(self, x: Tensor) -> Tensor:
-        """(B, T, ...) -> (N, ...)."""
+        """(B, T, ...) -> (R, ...)."""
         if self.rows is None:
             return x.transpose(0, 1).reshape(self.time * self.batch_size, *x.shape[2:])
         place, step = self._position
         return x[self.rows[place], step]
 
     def unpack(self, flat: Tensor) -> Tensor:
-        """(N, ...) -> (B, T, ...), zero past each row's end."""
+        """(R, ...) -> (B, T, ...), zero past each row's end."""
         if self.rows is None:
             return flat.view(self.time, self.batch_size, *flat.shape[1:]).transpose(0, 1)
         place, step = self._position
@@ -71,7 +71,7 @@ class Packing:
         return padded.index_put((self.rows[place], step), flat)
 
     def reverse(self, flat: Tensor) -> Tensor:
-        """Turn each row round within its own length; its own inverse. (N, ...) -> (N, ...)."""
+        """Turn each row round within its own length; its own inverse. (R, ...) -> (R, ...)."""
         if self.rows is None:
             return flat.view(self.time, self.batch_size, *flat.shape[1:]).flip(0).reshape(flat.shape)
         assert self.lengths is not None

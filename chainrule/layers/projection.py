@@ -6,14 +6,14 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-# Symbols up to which the gradient of a table is a matrix product; above, N row additions are cheaper.
+# Symbols up to which the gradient of a table is a matrix product; above, R row additions are cheaper.
 ONE_HOT_PRODUCT_LIMIT = 2048
 
 
 def project(x: Tensor, weight_ih: Tensor, bias: Tensor | None) -> Tensor:
-    """W_ih x + b, (N, G·M).
+    """W_ih x + b, (R, G·M).
 
-    x: (N, I) real features, or (N,) integers in [0, I) that stand for one-hot vectors: their product with W_ih is a
+    x: (R, N) real features, or (R,) integers in [0, N) that stand for one-hot vectors: their product with W_ih is a
     look-up of its columns, and is done as one.
     """
     if x.is_floating_point():
@@ -21,14 +21,14 @@ def project(x: Tensor, weight_ih: Tensor, bias: Tensor | None) -> Tensor:
     if len(x) < weight_ih.shape[1]:  # fewer elements than symbols, as in a step: read their columns alone
         columns = weight_ih.index_select(1, x).t()
         return columns if bias is None else columns + bias
-    table = weight_ih.t() if bias is None else weight_ih.t() + bias  # (I, G·M)
+    table = weight_ih.t() if bias is None else weight_ih.t() + bias  # (N, G·M)
     if torch.is_autocast_enabled(x.device.type):
         table = table.to(torch.get_autocast_dtype(x.device.type))
     return _LookUp.apply(table, x)
 
 
 class _LookUp(torch.autograd.Function):
-    """table[symbols]; the gradient of a small table is one-hotᵀ times the gradient, a product instead of N row additions."""
+    """table[symbols]; a small table's gradient is one product, one-hotᵀ times the gradient, not R row additions."""
 
     @staticmethod
     def forward(ctx: Any, table: Tensor, symbols: Tensor) -> Tensor:
@@ -38,7 +38,7 @@ class _LookUp(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> Any:
         (symbols,) = ctx.saved_tensors
         if ctx.rows > ONE_HOT_PRODUCT_LIMIT:
             return gradient.new_zeros(ctx.rows, gradient.shape[1]).index_add_(0, symbols, gradient), None

@@ -2,7 +2,7 @@
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import torch
@@ -18,15 +18,18 @@ LayerStep = Callable[[Tensor, State], tuple[Tensor, State]]
 
 
 class Recurrent(nn.RNNBase, ABC):
-    """A stack of recurrent layers over (B, T, I); `RNN`, `LSTM` and `GRU` say what one step is.
+    """A stack of recurrent layers over (B, T, N); `RNN`, `LSTM` and `GRU` say what one step is.
 
-    The parameters are made by `torch.nn.RNNBase`: `weight_ih_l0` (G·M, I), `weight_hh_l0` (G·M, M), `bias_ih_l0` and
+    The parameters are made by `torch.nn.RNNBase`: `weight_ih_l0` (G·M, N), `weight_hh_l0` (G·M, M), `bias_ih_l0` and
     `bias_hh_l0` (G·M), then `l1`... and `_reverse`, so that a `state_dict` loads from torch.nn and into it.
 
-    The state is one tensor (B, L·D, M) of layers and directions, for an LSTM the pair (h, c) of them: torch.nn's, batch first.
+    The state is one tensor (B, L·D, M) of layers and directions, for an LSTM the pair (h, c) of them: that of torch.nn,
+    batch first.
     """
 
     has_cell = False  # whether the state is (h, c)
+    weight_ih_l0: nn.Parameter
+    weight_hh_l0: nn.Parameter
 
     def __init__(
         self,
@@ -44,13 +47,22 @@ class Recurrent(nn.RNNBase, ABC):
         dtype: torch.dtype | None,
     ):
         if not batch_first:
-            raise ValueError("batch_first: expected True, got False: these layers read (B, T, I); transpose the input")
+            raise ValueError("batch_first: expected True, got False: these layers read (B, T, N); transpose the input")
         if backend not in ("auto", "vendor", "bptt"):
             raise ValueError(f"backend: expected 'auto', 'vendor' or 'bptt', got {backend!r}")
         with warnings.catch_warnings():  # torch.nn warns of dropout on a single layer, where there is no place for it
             warnings.simplefilter("ignore", UserWarning)
             super().__init__(
-                mode, input_size, hidden_size, num_layers, bias, True, dropout, bidirectional, device=device, dtype=dtype
+                mode,
+                input_size,
+                hidden_size,
+                num_layers,
+                bias,
+                True,
+                dropout,
+                bidirectional,
+                device=device,
+                dtype=dtype,
             )
         self.backend = backend
 
@@ -63,21 +75,23 @@ class Recurrent(nn.RNNBase, ABC):
         """The part of the biases that is added before the recurrence, (G·M,)."""
 
     @abstractmethod
-    def _run(self, projected: Tensor, weights: list[Tensor], state: list[Tensor], sizes: list[int]) -> tuple[Tensor, ...]:
-        """One layer in one direction over all steps: h of every step (N, M), then each part of the last state."""
+    def _run(
+        self, projected: Tensor, weights: Sequence[Tensor], state: list[Tensor], sizes: list[int]
+    ) -> tuple[Tensor, ...]:
+        """One layer in one direction over all steps: h of every step (R, M), then each part of the last state."""
 
     @abstractmethod
-    def _cell(self, projected: Tensor, weights: list[Tensor], state: list[Tensor]) -> tuple[Tensor, ...]:
+    def _cell(self, projected: Tensor, weights: Sequence[Tensor], state: list[Tensor]) -> tuple[Tensor, ...]:
         """One layer, one step: each part of the new state, h first."""
 
     def forward(self, x: Tensor, state: State = None, lengths: Tensor | None = None) -> tuple[Tensor, State]:
         """Read whole rows.
 
         Args:
-            x: (B, T, I) features, or (B, T) integers in [0, I), each the one-hot vector of a symbol.
+            x: (B, T, N) features, or (B, T) integers in [0, N), each the one-hot vector of a symbol.
             state: where the rows continue from; `None` is zeros.
-            lengths: (B,) real elements of each row, 0 allowed. Outputs past a row's end are zero, the last state is that of
-                its last real step, and the backward direction starts there.
+            lengths: (B,) real elements of each row, 0 allowed. Outputs past a row's end are zero, the last state is
+                that of its last real step, and the backward direction starts there.
 
         Returns:
             The top layer's h of every step, (B, T, D·M), and the last state.
@@ -102,7 +116,7 @@ class Recurrent(nn.RNNBase, ABC):
         """Read one element of each row.
 
         Args:
-            x_t: (B, I) features, or (B,) integers in [0, I).
+            x_t: (B, N) features, or (B,) integers in [0, N).
             state: from `initial_state`, `step` or `forward`.
 
         Returns:
@@ -124,7 +138,7 @@ class Recurrent(nn.RNNBase, ABC):
     def stepper(self, features: Tensor | None = None) -> LayerStep:
         """A function equal to `step` in evaluation, with what depends on the weights alone computed once.
 
-        features: (V, I), given where each x_t is one of V vectors: the function then reads integers (B,), and their
+        features: (V, N), given where each x_t is one of V vectors: the function then reads integers (B,), and their
             projections W_ih x + b are looked up instead of multiplied. Without it, integers are one-hot vectors.
         """
         if self.bidirectional:
@@ -194,7 +208,7 @@ class Recurrent(nn.RNNBase, ABC):
             and not torch.is_autocast_enabled("cpu")
         )
 
-    def _bias(self, weights: list[Tensor]) -> Tensor | None:
+    def _bias(self, weights: Sequence[Tensor]) -> Tensor | None:
         return self._early_bias(weights[1], weights[2]) if self.bias else None
 
     def _check_input(self, x: Tensor, time: bool) -> None:

@@ -1,5 +1,7 @@
 """The simple recurrent layer."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -13,7 +15,7 @@ class RNN(Recurrent):
     .. math:: h_t = f(W_{ih} x_t + b_{ih} + W_{hh} h_{t-1} + b_{hh})
 
     Args:
-        input_size: I, features of an element (or the number of symbols, for integer input).
+        input_size: N, features of an element (or the number of symbols, for integer input).
         hidden_size: M, units of each layer.
         num_layers: layers; each reads the h of the one below.
         nonlinearity: f: tanh, relu, sigmoid or identity.
@@ -70,8 +72,10 @@ class RNN(Recurrent):
     def _early_bias(self, bias_ih: Tensor, bias_hh: Tensor) -> Tensor:
         return bias_ih + bias_hh
 
-    def _run(self, projected: Tensor, weights: list[Tensor], state: list[Tensor], sizes: list[int]) -> tuple[Tensor, ...]:
+    def _run(
+        self, projected: Tensor, weights: Sequence[Tensor], state: list[Tensor], sizes: list[int]
+    ) -> tuple[Tensor, ...]:
         return bptt.rnn(projected, weights[0], state[0], self.nonlinearity, sizes)
 
-    def _cell(self, projected: Tensor, weights: list[Tensor], state: list[Tensor]) -> tuple[Tensor, ...]:
+    def _cell(self, projected: Tensor, weights: Sequence[Tensor], state: list[Tensor]) -> tuple[Tensor, ...]:
         return (cells.rnn_cell(projected, state[0], weights[0], self.nonlinearity),)

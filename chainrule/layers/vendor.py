@@ -1,5 +1,6 @@
 """The vendor's fused recurrence (cuDNN, oneDNN), over full rows or packed ones."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
@@ -10,7 +11,12 @@ from chainrule.layers.packing import Packing
 if TYPE_CHECKING:
     from chainrule.layers.recurrent import Recurrent
 
-KERNELS = {"LSTM": torch.lstm, "GRU": torch.gru, "RNN_TANH": torch.rnn_tanh, "RNN_RELU": torch.rnn_relu}
+KERNELS: dict[str, Callable[..., tuple[Tensor, ...]]] = {
+    "LSTM": torch.lstm,
+    "GRU": torch.gru,
+    "RNN_TANH": torch.rnn_tanh,
+    "RNN_RELU": torch.rnn_relu,
+}
 
 
 def run(layer: "Recurrent", x: Tensor, parts: list[Tensor], packing: Packing) -> tuple[Tensor, list[Tensor]]:

@@ -55,7 +55,9 @@ class RecurrentLM(AutoregressiveModel):
             if value < 1:
                 raise ValueError(f"{name}: expected an integer >= 1, got {value}")
         if embedding_size is not None and embedding_size < 1:
-            raise ValueError(f"embedding_size: expected an integer >= 1, or None for one-hot input, got {embedding_size}")
+            raise ValueError(
+                f"embedding_size: expected an integer >= 1, or None for one-hot input, got {embedding_size}"
+            )
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout: expected a number in [0, 1), got {dropout}")
         if tie_weights:

@@ -13,8 +13,8 @@ TOLERANCE = 1e-9  # relative; float64 rounding of the forms of one function stay
 def rounding(subject: Subject, x: Tensor, rows: Tensor | None = None) -> Tensor:
     """(B, T) by how much rounding alone may move the conditionals of x, nats.
 
-    A recurrence with large weights amplifies the last bit at every step. How much is measured: the weights are moved by a
-    few units in the last place, and a hundred times the effect is allowed.
+    A recurrence with large weights amplifies the last bit at every step. How much is measured: the weights are moved by
+    a few units in the last place, and a hundred times the effect is allowed.
     """
     moved = independent_copy(subject.model)
     for parameter in moved.parameters():
@@ -29,6 +29,11 @@ def require_equal(left: Tensor, right: Tensor, tolerance: Tensor | float, messag
 
     message: what differs, with `{t}` for the first position, `{row}` for a row and `{gap}` for the difference there.
     """
+    if left.shape != right.shape:
+        what = message.format(t="t", row="row", gap="some")
+        raise Violation(
+            f"distributions of different kinds: {tuple(left.shape)} and {tuple(right.shape)} numbers; {what}"
+        )
     gaps = distance(left, right)
     apart = gaps > tolerance
     if not apart.any():

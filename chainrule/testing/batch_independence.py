@@ -23,7 +23,11 @@ def check_batch_independence(subject: Subject) -> str:
     last = rows[-1:]
     among = {
         "alone": (x[-1:], last, 0),
-        "among other rows": (torch.cat([subject.altered(x[:-1]), x[-1:]]), torch.cat([rows[:-1].flip(0), last]), len(x) - 1),
+        "among other rows": (
+            torch.cat([subject.altered(x[:-1]), x[-1:]]),
+            torch.cat([rows[:-1].flip(0), last]),
+            len(x) - 1,
+        ),
         "when the rows are reversed": (x.flip(0), rows.flip(0), 0),
         "in a larger batch": (torch.cat([subject.altered(x), x, x]), rows.repeat(3), 2 * len(x) - 1),
     }

@@ -9,7 +9,8 @@ from chainrule.testing.subject import Subject, Violation
 from chainrule.testing.values import distance
 from chainrule.testing.weights import biased, fresh, uneven, weighted
 
-# Two runs of equal shape differ by nothing at all where nothing leaks, but for transforms that spread rounding over time.
+# Two runs of equal shape differ by nothing at all where nothing leaks, but for transforms that spread rounding over
+# time.
 ROUNDING = 1e-10
 
 
@@ -17,10 +18,10 @@ ROUNDING = 1e-10
 def check_causality(subject: Subject) -> str:
     """p(x_t | x_<t, c) does not change with x_t, x_t+1, ..., nor with how many elements follow.
 
-    Elements from a position on are replaced (all of them, a half, or one), and the conditionals up to that position must
-    stay: at every position, from several x, with and without `lengths`, with the weights as they are and with random
-    ones. Replacing sees what gradients do not (an argmax); random weights show what is dormant at the weights at hand (a
-    rectifier that does not fire). For continuous x the gradients are looked at too.
+    Elements from a position on are replaced (all of them, a half, or one), and the conditionals up to that position
+    must stay: at every position, from several x, with and without `lengths`, with the weights as they are and with
+    random ones. Replacing sees what gradients do not (an argmax); random weights show what is dormant at the weights at
+    hand (a rectifier that does not fire). For continuous x the gradients are looked at too.
     """
     x = subject.x
     _swing(subject)
@@ -139,11 +140,12 @@ def _differentiate(subject: Subject, model: AutoregressiveModel, weights: str, x
     times = torch.linspace(0, subject.time - 1, min(subject.time, 8)).round().long().tolist()
     for t in sorted(set(times)):
         direction = subject.normal(numbers[:, t].shape)
-        (gradient,) = torch.autograd.grad((numbers[:, t] * direction).sum(), x, retain_graph=True, allow_unused=True)
-        if gradient is None:
-            continue
+        total = (numbers[:, t] * direction).sum()
+        (gradient,) = torch.autograd.grad(total, x, retain_graph=True, allow_unused=True, materialize_grads=True)
         sizes = gradient.abs().view(*x.shape[:2], -1).amax((0, 2))
         leak = (sizes[t:] > ROUNDING * (1 + sizes.max())).nonzero().flatten()
         if len(leak):
             s = t + int(leak[0])
-            raise Violation(f"{weights}p(x_{t} | x_<{t}) has a gradient of size {float(sizes[s]):.3g} with respect to x_{s}")
+            raise Violation(
+                f"{weights}p(x_{t} | x_<{t}) has a gradient of size {float(sizes[s]):.3g} with respect to x_{s}"
+            )

@@ -41,9 +41,9 @@ def check_model(
 ) -> Report:
     """Prove that a model keeps the contract of `AutoregressiveModel`, on the given sequences.
 
-    Every check works on a copy of its own in float64 and evaluation mode: the model, its gradients and the global random
-    state are left as they are. The answer is fixed by the arguments. A wide model takes seconds: 4 rows of 32 elements are
-    plenty, and of more than 4 rows the first 4 are used.
+    Every check works on a copy of its own in float64 and evaluation mode: the model, its gradients and the global
+    random state are left as they are. The answer is fixed by the arguments. A wide model takes seconds: 4 rows of 32
+    elements are plenty, and of more than 4 rows the first 4 are used.
 
     A model that reads less than all earlier elements declares it in `AutoregressiveModel.visible_past`.
 

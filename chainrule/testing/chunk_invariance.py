@@ -17,8 +17,8 @@ from chainrule.testing.values import distance
 def check_chunk_invariance(subject: Subject) -> str:
     """`unroll` over chunks of any sizes, each from the state after the last, gives the conditionals of one whole chunk.
 
-    Also: one whole chunk gives `forward`; after a chunk `step` goes on where it ended; rows selected from the state after
-    a chunk go on as they would have; and `unroll` leaves the state it was given as it was.
+    Also: one whole chunk gives `forward`; after a chunk `step` goes on where it ended; rows selected from the state
+    after a chunk go on as they would have; and `unroll` leaves the state it was given as it was.
     """
     x, model = subject.x, subject.model
     if subject.time == 1:
@@ -85,6 +85,8 @@ def _continue_by_step(subject: Subject, whole: Tensor, tolerance: Tensor) -> Non
         stepped = subject.values(subject.model.step(subject.x[:, size - 1], state)[0], 1).unsqueeze(1)
         message = f"step after a chunk of {size} is {{gap}} nats off unroll (row {{row}})"
         require_equal(stepped, wanted, allowed, message)
-        conditionals, _ = subject.model.unroll(subject.x[rows, size : size + 1], select(state, rows), subject.x[rows, size - 1])
+        conditionals, _ = subject.model.unroll(
+            subject.x[rows, size : size + 1], select(state, rows), subject.x[rows, size - 1]
+        )
         message = f"rows selected from the state after a chunk of {size} do not go on as they would have ({{gap}} nats)"
         require_equal(subject.values(conditionals, 2), wanted[rows], allowed[rows], message)

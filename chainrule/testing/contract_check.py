@@ -31,8 +31,8 @@ class Check(Protocol):
 def contract_check(body: Callable[[Subject], str]) -> Check:
     """Make a check of a function that examines a `Subject`.
 
-    The body returns what it tried, raises `Violation` where the rule is broken, and `DoesNotApply` where it says nothing.
-    A model that raises an error of its own breaks the rule.
+    The body returns what it tried, raises `Violation` where the rule is broken, and `DoesNotApply` where it says
+    nothing. A model that raises an error of its own breaks the rule.
     """
     name = body.__name__.removeprefix("check_")
 
@@ -60,9 +60,7 @@ def contract_check(body: Callable[[Subject], str]) -> Check:
     return check
 
 
-def check_arguments(
-    model: AutoregressiveModel, x: Tensor, context: Tensor | None, lengths: Tensor | None
-) -> None:
+def check_arguments(model: AutoregressiveModel, x: Tensor, context: Tensor | None, lengths: Tensor | None) -> None:
     """Raise ValueError for arguments that no model could be checked with."""
     if not isinstance(model, AutoregressiveModel):
         raise ValueError(f"model: expected an AutoregressiveModel, got {type(model).__name__}")
@@ -75,9 +73,10 @@ def check_arguments(
         return
     if lengths.shape != x.shape[:1] or lengths.is_floating_point() or lengths.dtype == torch.bool:
         raise ValueError(
-            f"lengths: expected {x.shape[0]} integers, one a row of x, got shape {tuple(lengths.shape)} of {lengths.dtype}"
+            f"lengths: expected {x.shape[0]} integers, one a row, got shape {tuple(lengths.shape)} of {lengths.dtype}"
         )
     if not 0 <= int(lengths.min()) <= int(lengths.max()) <= x.shape[1] or not lengths.any():
         raise ValueError(
-            f"lengths: expected values in [0, {x.shape[1]}], not all 0, got {int(lengths.min())} to {int(lengths.max())}"
+            f"lengths: expected values in [0, {x.shape[1]}], not all 0, "
+            f"got {int(lengths.min())} to {int(lengths.max())}"
         )

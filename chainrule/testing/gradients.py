@@ -16,12 +16,14 @@ SHORTEST = 3  # the recurrent weights need a state that has read something
 
 @contract_check
 def check_gradients_reach_parameters(subject: Subject) -> str:
-    """Training can move every parameter: `log_prob` gives each one a gradient that is not all zero, and so does `unroll`.
+    """Training can move every parameter: `log_prob` gives each a gradient that is not all zero, and so does `unroll`.
 
-    Gradients at several x and weights count together, since a unit may be saturated at one of them. At the weights as they
-    are, gradients must be finite. Parameters that do not require gradients are left out.
+    Gradients at several x and weights count together, since a unit may be saturated at one of them. At the weights as
+    they are, gradients must be finite. Parameters that do not require gradients are left out.
     """
-    wanted = {name for name, parameter in subject.model.named_parameters() if parameter.requires_grad and parameter.numel()}
+    wanted = {
+        name for name, parameter in subject.model.named_parameters() if parameter.requires_grad and parameter.numel()
+    }
     if not wanted:
         raise DoesNotApply("no parameter requires a gradient")
     x = _long_enough(subject)

@@ -16,8 +16,8 @@ LONGEST = 16
 def check_padding_invariance(subject: Subject) -> str:
     """With `lengths`, a row's conditionals and log-likelihood are those of the row cut at its end.
 
-    What the padding holds does not matter: other elements, and for `log_prob` values outside the support and NaN; nor how
-    much of it there is. A row of length 0 has log-likelihood 0. Gradients are not touched by it either.
+    What the padding holds does not matter: other elements, and for `log_prob` values outside the support and NaN; nor
+    how much of it there is. A row of length 0 has log-likelihood 0. Gradients are not touched by it either.
     """
     x = subject.beginning(LONGEST)
     lengths = _lengths(subject, x.shape[1])
@@ -29,7 +29,9 @@ def check_padding_invariance(subject: Subject) -> str:
         _compare_conditionals(subject, model, label, x, lengths, tolerance)
         _compare_log_prob(subject, model, label, x, lengths, tolerance)
     _compare_gradients(subject, x, lengths)
-    return f"rows of {', '.join(str(length) for length in lengths.tolist())} elements in {x.shape[1]}, and further padding"
+    return (
+        f"rows of {', '.join(str(length) for length in lengths.tolist())} elements in {x.shape[1]}, and further padding"
+    )
 
 
 def _lengths(subject: Subject, time: int) -> Tensor:
@@ -57,7 +59,7 @@ def _compare_conditionals(
     for length in set(lengths.tolist()) - {0}:
         cut = subject.forward(x[:, :length], model=model)
         ending = lengths == length
-        message = f"{label}p(x_{{t}} | x_<{{t}}) differs by {{gap}} nats between a padded row of length {length} and the row alone"
+        message = f"{label}p(x_{{t}} | x_<{{t}}) of a padded row of {length} differs by {{gap}} nats from the row alone"
         require_equal(numbers[ending, :length], cut[ending], tolerance[ending, :length], message)
 
 
@@ -75,15 +77,17 @@ def _compare_log_prob(
 ) -> None:
     real = length_mask(lengths, x.shape[1])
     allowed = 10 * tolerance.sum(1)
-    expected = torch.stack([
-        model.log_prob(x[:, :length], subject.context)[row] if length else torch.zeros((), device=subject.device)
-        for row, length in enumerate(lengths.tolist())
-    ])
+    expected = torch.stack(
+        [
+            model.log_prob(x[:, :length], subject.context)[row] if length else torch.zeros((), device=subject.device)
+            for row, length in enumerate(lengths.tolist())
+        ]
+    )
     for what, batch in _paddings(subject, x, real).items():
         got = model.log_prob(batch, subject.context, lengths)
         if tuple(got.shape) != (len(x),):
             raise Violation(f"{label}log_prob: expected shape (B,) = ({len(x)},), got {tuple(got.shape)}")
-        message = f"{label}log_prob of row {{row}} is {{gap}} nats (relative) off that of the row alone, with {what} as padding"
+        message = f"{label}log_prob of row {{row}}, padded with {what}, is {{gap}} (relative) off that of the row alone"
         require_equal(got.view(-1, 1, 1), expected.view(-1, 1, 1), allowed.view(-1, 1), message)
 
 

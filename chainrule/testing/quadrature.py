@@ -13,7 +13,8 @@ def integral(density: Callable[[Tensor], Tensor], low: float, high: float, hints
     """The integral of `density` from low to high, and an estimate of its error.
 
     Gauss-Legendre panels between the hints (places where the mass may be, as draws from the density are), halved where
-    one panel and its two halves disagree; what lies beyond the outermost hints is covered by panels that double in width.
+    one panel and its two halves disagree; what lies beyond the outermost hints is covered by panels that double in
+    width.
 
     Args:
         density: (N,) values for (N,) points.

@@ -15,7 +15,7 @@ LONGEST = 12
 @contract_check
 @torch.no_grad()
 def check_reproducible(subject: Subject) -> str:
-    """`forward`, `step`, `unroll` and `log_prob` repeat exactly, and change nothing about the module; a seed fixes a sample.
+    """`forward`, `step`, `unroll` and `log_prob` repeat exactly and change nothing in the module; a seed fixes samples.
 
     In evaluation mode nothing is random but `sample`, and `sample` draws from the given generator alone: the global
     random states neither matter nor move; another seed, or the same generator used on, gives another sample.
@@ -23,18 +23,22 @@ def check_reproducible(subject: Subject) -> str:
     x, model = subject.beginning(LONGEST), subject.model
     before = snapshot(model)
     settings = _settings()
-    answers = {}
+    answers: dict[str, Tensor] = {}
     for attempt in (0, 1):
         reseed(1000 + attempt)
         for name, numbers in _computed(subject, x).items():
-            if attempt and not torch.equal(distance(answers[name], numbers), torch.zeros(numbers.shape[:-1]).to(numbers)):
+            if attempt and not torch.equal(
+                distance(answers[name], numbers), torch.zeros(numbers.shape[:-1]).to(numbers)
+            ):
                 raise Violation(f"{name} gives two answers for the same input in evaluation mode")
             answers[name] = numbers
             _require_unchanged(subject, before, name)
     _sample_twice(subject, x.shape[1])
     _require_unchanged(subject, before, "sample")
     if _settings() != settings:
-        raise Violation(f"global settings (default dtype, gradient mode, threads) went from {settings} to {_settings()}")
+        raise Violation(
+            f"global settings (default dtype, gradient mode, threads) went from {settings} to {_settings()}"
+        )
     return "forward, step, unroll and log_prob repeated, under different global random states; samples of 3 seeds"
 
 

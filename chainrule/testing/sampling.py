@@ -125,7 +125,9 @@ class Trial:
         terms = conditionals.log_prob(x).reshape(*x.shape[:2], -1).sum(2)[:, start:]
         if sharpened == PLAIN and not (terms > -torch.inf).all():
             row, t = (~(terms > -torch.inf)).nonzero()[0].tolist()
-            raise Violation(f"{self.label}{way} drew {x[row, t + start].tolist()}, which has probability 0 (t={t + start})")
+            raise Violation(
+                f"{self.label}{way} drew {x[row, t + start].tolist()}, which has probability 0 (t={t + start})"
+            )
         how = f"{self.label}{way}" + (f" with {sharpened}" if sharpened != PLAIN else "")
         if isinstance(conditionals, distributions.Categorical):
             if sharpened != PLAIN:
@@ -134,6 +136,8 @@ class Trial:
         elif self.subject.support is not None and len(self.subject.support) <= 64:
             logits = torch.stack([conditionals.log_prob(value.expand(x.shape)) for value in self.subject.support], -1)
             matches = (x.unsqueeze(2) == self.subject.support).view(*x.shape[:2], len(self.subject.support), -1).all(3)
+            if not matches.any(2).all():
+                raise Violation(f"{how} drew {x[~matches.any(2)][0].tolist()}, outside the support of log_prob")
             _judge_symbols(matches.double().argmax(2)[:, start:], logits[:, start:], how, start)
         else:
             _judge_values(self.subject, x, conditionals, how, start)
@@ -145,7 +149,9 @@ def _judge_symbols(x: Tensor, logits: Tensor, how: str, start: int) -> None:
     size, time = probs.shape[-1], x.shape[1]
     variance = (probs * (1 - probs)).sum(0)
     seen = torch.zeros_like(variance)
-    seen.index_put_((torch.arange(time, device=x.device).expand_as(x), x), torch.ones_like(probs[..., 0]), accumulate=True)
+    seen.index_put_(
+        (torch.arange(time, device=x.device).expand_as(x), x), torch.ones_like(probs[..., 0]), accumulate=True
+    )
     expected = probs.sum(0)
     if found := surprise(seen.sum(0), expected.sum(0), variance.sum(0), 1.0):
         raise Violation(_counted(how, f"symbol {found.index}", found.seen, found.expected, found.deviation, x.numel()))
@@ -165,7 +171,7 @@ def _judge_symbols(x: Tensor, logits: Tensor, how: str, start: int) -> None:
     drawn = scores.gather(2, x.unsqueeze(2)).squeeze(2).sum(0)
     if found := surprise(drawn, means.sum(0), spread, RARE):
         raise Violation(
-            f"{how}: at t={found.index + start} the mean log-probability of the draws is {found.seen / len(x):.4g} nats, "
+            f"{how}: at t={found.index + start} the mean log-probability of draws is {found.seen / len(x):.4g} nats, "
             f"where log_prob expects {found.expected / len(x):.4g} ± {found.deviation / len(x):.2g}"
         )
 
@@ -187,7 +193,9 @@ def _judge_values(subject: Subject, x: Tensor, conditionals: Distribution, how: 
     ranks = lower + (subject.uniform(own.shape) * (ties + 1)).long()
     for t in range(start, x.shape[1]):
         if uneven_ranks(ranks[:, t].flatten(), RANKS):
-            raise Violation(f"{how}: log-probabilities at t={t} do not rank among those of draws from p(x_{t} | x_<{t})")
+            raise Violation(
+                f"{how}: log-probabilities at t={t} do not rank among those of draws from p(x_{t} | x_<{t})"
+            )
     if uneven_ranks(ranks[:, start:].flatten(), RANKS):
         raise Violation(f"{how}: log-probabilities do not rank among those of draws from the conditionals")
     if has_real_support(conditionals):
@@ -225,7 +233,9 @@ def _accepted(log_ratio: Tensor) -> Tensor:
 def _require_balance(terms: Tensor, how: str, what: str) -> None:
     errors = far_from_zero(terms.flatten())
     if errors is not None:
-        raise Violation(f"{how}: likelihood ratios of the draws under {what} are {abs(errors):.1f} standard errors off balance")
+        raise Violation(
+            f"{how}: likelihood ratios of the draws under {what} are {abs(errors):.1f} standard errors off balance"
+        )
 
 
 def _judge_filters(trial: Trial, count: int) -> None:

@@ -16,8 +16,8 @@ from chainrule.testing.subject import Subject, Violation
 def check_step_equals_forward(subject: Subject) -> str:
     """The conditionals of `step`, from `initial_state` on, are those of `forward`, for several rows and for one.
 
-    Also: `step` leaves the state it was given as it was, so that a state can be kept and used again; a state is a tree of
-    tensors, batch first, so that rows can be selected; and `stepper()` is the same function as `step`.
+    Also: `step` leaves the state it was given as it was, so that a state can be kept and used again; a state is a tree
+    of tensors, batch first, so that rows can be selected; and `stepper()` is the same function as `step`.
     """
     x = subject.x
     whole, tolerance = subject.forward(x), rounding(subject, x)
@@ -60,7 +60,7 @@ def _require_selectable(
     rows = torch.cat([subject.rows.flip(0), subject.rows[:1]])
     conditional, _ = step(None if x_prev is None else x_prev[rows], select(state, rows))
     chosen = subject.values(conditional, 1).unsqueeze(1)
-    message = f"after {t} steps, rows selected from the state do not continue as they did (selected row {{row}}: {{gap}} nats)"
+    message = f"rows selected from the state after {t} steps do not go on as they would have ({{gap}} nats)"
     require_equal(chosen, numbers[rows].unsqueeze(1), 1e3 * TOLERANCE, message)
 
 
@@ -71,7 +71,9 @@ def _copied(state: State, batch_size: int) -> State:
         raise Violation(str(error)) from error
     for name, leaf in _named(copied).items():
         if leaf.dim() < 1 or leaf.shape[0] != batch_size:
-            raise Violation(f"{name}: expected a tensor with the batch first ({batch_size} rows), got {tuple(leaf.shape)}")
+            raise Violation(
+                f"{name}: expected a tensor with the batch first ({batch_size} rows), got {tuple(leaf.shape)}"
+            )
     return copied
 
 

@@ -17,11 +17,11 @@ NUMBERS = 4_000_000  # of all conditionals of one pass: 32 MB
 OPERATIONS = 5e9  # multiplications and additions of one pass: about a third of a second on one core
 
 
-class Violation(Exception):
+class Violation(Exception):  # noqa: N818 - an error of the model, not of the program
     """The rule is broken; the message says where."""
 
 
-class DoesNotApply(Exception):  # noqa: N818 - no error
+class DoesNotApply(Exception):  # noqa: N818 - no error at all
     """The rule says nothing about this model; the message says why."""
 
 

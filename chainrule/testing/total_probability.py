@@ -23,10 +23,11 @@ _NORMALISED = (Categorical.log_prob, torch.distributions.Categorical.log_prob)
 @contract_check
 @torch.no_grad()
 def check_total_probability(subject: Subject) -> str:
-    """The conditionals sum or integrate to 1, as do whole sequences where they can be listed, and log_prob is their sum.
+    """The conditionals sum or integrate to 1, as do whole sequences where they can be listed, and log_prob is the sum.
 
     Every conditional of the given rows is summed over the support (integrated, for one real number), at the weights as
-    they are and at random ones; all sequences of a length for which they are few are listed and their probabilities added.
+    they are and at random ones; all sequences of a length for which they are few are listed and their probabilities
+    added.
     """
     tried = []
     for label, model in [("", subject.model), *weighted(subject, (sharp,))]:
@@ -35,7 +36,9 @@ def check_total_probability(subject: Subject) -> str:
         tried.append(_sum_sequences(subject, model, label))
     found = [what for what in tried if what]
     if not found:
-        raise DoesNotApply("the support can neither be listed nor integrated over; log_prob is the sum of the conditionals")
+        raise DoesNotApply(
+            "the support can neither be listed nor integrated over; log_prob is the sum of the conditionals"
+        )
     return "; ".join(found)
 
 

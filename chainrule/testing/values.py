@@ -27,18 +27,19 @@ def values(distribution: Distribution, probes: Tensor, axes: int) -> Tensor:
     All of them for a categorical distribution; those of the probes for any other.
     """
     if isinstance(distribution, distributions.Categorical):
-        logits = distribution.logits.flatten(axes)
-        if type(distribution).log_prob in _PLAIN:
-            return logits
-        probes = probes[:2]
-        return torch.cat([logits, _at(distribution, probes, axes)], -1)
-    return _at(distribution, probes, axes)
+        logits = distribution.logits
+        if type(distribution).log_prob not in _PLAIN:  # then the table may not be what log_prob says
+            for probe in probes[:4]:
+                logits = logits.index_copy(
+                    -1, probe.long().view(1), _at(distribution, probe, axes).view_as(logits[..., :1])
+                )
+        return logits.flatten(axes)
+    return torch.cat([_at(distribution, probe, axes) for probe in probes], -1)
 
 
-def _at(distribution: Distribution, probes: Tensor, axes: int) -> Tensor:
+def _at(distribution: Distribution, probe: Tensor, axes: int) -> Tensor:
     shape = distribution.batch_shape[:axes]
-    terms = [distribution.log_prob(probe.expand(shape + probe.shape)).reshape(*shape, -1) for probe in probes]
-    return torch.cat(terms, -1)
+    return distribution.log_prob(probe.expand(shape + probe.shape)).reshape(*shape, -1)
 
 
 def distance(left: Tensor, right: Tensor) -> Tensor:

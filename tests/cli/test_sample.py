@@ -86,10 +86,18 @@ def test_words_are_drawn_with_spaces_between(command, runs):
     assert len(Run.open(runs / "words").vocabulary.encode(out.removesuffix("\n"))) == 14
 
 
-def test_drawing_leaves_the_number_of_threads_as_it_was(command, runs):
+def test_one_text_is_drawn_by_one_thread_and_the_number_put_back(runs):
+    run = Run.open(runs / "stream")
     before = torch.get_num_threads()
-    command("sample", runs / "stream", "--length", 3)
-    assert torch.get_num_threads() == before
+    torch.set_num_threads(2)
+    try:
+        stream = Drawing(run.model(), run.vocabulary).stream(run.vocabulary.encode(""), 3, seed=0)
+        next(stream)
+        within = torch.get_num_threads()
+        stream.close()
+        assert (within, torch.get_num_threads()) == (1, 2)
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_unseen_characters_in_a_prompt_are_named_with_the_remedy(refused, runs):

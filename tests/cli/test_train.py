@@ -3,6 +3,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from chainrule.cli.drawing import Drawing
 from chainrule.cli.main import main
 from chainrule.run import Run
+from chainrule.training.loop import train
 
 TINY = ["--hidden-size", 8, "--batch-size", 2, "--chunk-length", 8, "--validation-fraction", 0.2]
 LOST = {"config.json", "vocabulary.json", "model.safetensors", "checkpoint.safetensors", "metrics.jsonl", "corpus"}
@@ -106,6 +108,15 @@ def test_a_finished_run_can_be_made_longer(command, here):
     assert Run.open("run").config.extent.steps == 4
 
 
+def test_a_run_cannot_be_made_shorter_than_it_is(command, here):
+    command("train", "log.txt", *TINY, "--steps", 4, "--out", "run")
+    before = tree(here / "run")
+    outcome = command("train", "--resume", "--out", "run", "--steps", 2)
+    assert outcome.status == 2
+    assert outcome.err.splitlines()[-1].startswith("chainrule: steps: expected at least the 4")
+    assert tree(here / "run") == before
+
+
 @pytest.mark.parametrize(
     ("option", "parts"),
     [
@@ -158,7 +169,7 @@ def test_a_run_that_is_there_is_refused_and_keeps_every_byte(command, refused, h
     Path("empty.txt").touch()
     refused("train", "empty.txt", "--overwrite", "--out", "run")  # what cannot be trained on replaces nothing
     refused("train", "log.txt", "--overwrite", "--out", "run", "--batch-size", 5000)
-    refused("train", "log.txt", "--overwrite", "--out", "run", "--tie-weights", "--embedding-size", 3)
+    refused("train", "log.txt", *TINY, "--overwrite", "--out", "run", "--tie-weights", "--embedding-size", 3)
     assert tree(here / "run") == before
     assert sorted(path.name for path in here.iterdir()) == ["empty.txt", "log.txt", "run"]
     assert command("train", "log.txt", *TINY, "--steps", 1, "--out", "run", "--overwrite").status == 0
@@ -173,6 +184,14 @@ def test_another_directory_is_never_overwritten(refused, here):
     assert "no such run" in refused("train", "log.txt", "--resume", "--out", "nowhere")
     assert "file" in refused("train", "log.txt", "--overwrite", "--out", "log.txt")
     assert Path("thesis/chapter.txt").read_text() == "years of work"
+
+
+def test_an_empty_directory_can_become_a_run(command, here, monkeypatch):
+    Path("run").mkdir()
+    monkeypatch.chdir("run")
+    assert command("train", "../log.txt", *TINY, "--steps", 1, "--out", ".").status == 0
+    assert command("info", ".").status == 0
+    assert sorted(path.name for path in here.iterdir()) == ["log.txt", "run"]
 
 
 def test_what_a_killed_preparation_left_is_no_obstacle(command, here):
@@ -231,10 +250,19 @@ def test_a_device_that_is_not_there_is_named(refused, here):
     assert not Path("runs").exists()
 
 
-def test_the_budget_is_kept_from_start_to_end(command, here):
-    summary = json.loads(command("train", "log.txt", *TINY, "--budget", "2s", "--out", "run", "--json").out)
-    assert summary["seconds"] < 3  # 5% and whatever a busy machine adds
-    assert summary["steps"] > 5
+def test_starting_up_counts_as_part_of_the_budget(command, here, monkeypatch):
+    budgets = []
+
+    def spy(network, batches, held_out, options, directory, **keywords):
+        budgets.append(options.budget)
+        return train(network, batches, held_out, replace(options, budget=None, steps=1), directory, **keywords)
+
+    monkeypatch.setattr("chainrule.training.loop.train", spy)
+    assert command("train", "log.txt", *TINY, "--budget", "1h", "--out", "slow").status == 0
+    assert 3500 < budgets[0] < 3600
+    assert Run.open("slow").config.extent.budget == 3600
+    assert command("train", "log.txt", *TINY, "--budget", "0.001s", "--out", "fast").status == 0
+    assert budgets[1] == 0.0005  # training gets half of it, whatever the preparation took
 
 
 def test_several_processes_train_one_run(here):

@@ -8,16 +8,16 @@ from torch import nn
 
 from chainrule.layers import GRU, LSTM, RNN, Recurrent
 
-B, T, I, M = 5, 7, 3, 4  # noqa: E741 - the axis names of the library
+B, T, N, M = 5, 7, 3, 4
 TOLERANCE = 1e-10  # float64; sums of some hundred terms of size one
 KINDS = {
-    "lstm": lambda **kw: LSTM(I, M, **kw),
-    "gru-after": lambda **kw: GRU(I, M, reset_after=True, **kw),
-    "gru-before": lambda **kw: GRU(I, M, reset_after=False, **kw),
-    "tanh": lambda **kw: RNN(I, M, nonlinearity="tanh", **kw),
-    "relu": lambda **kw: RNN(I, M, nonlinearity="relu", **kw),
-    "sigmoid": lambda **kw: RNN(I, M, nonlinearity="sigmoid", **kw),
-    "identity": lambda **kw: RNN(I, M, nonlinearity="identity", **kw),
+    "lstm": lambda **kw: LSTM(N, M, **kw),
+    "gru-after": lambda **kw: GRU(N, M, reset_after=True, **kw),
+    "gru-before": lambda **kw: GRU(N, M, reset_after=False, **kw),
+    "tanh": lambda **kw: RNN(N, M, nonlinearity="tanh", **kw),
+    "relu": lambda **kw: RNN(N, M, nonlinearity="relu", **kw),
+    "sigmoid": lambda **kw: RNN(N, M, nonlinearity="sigmoid", **kw),
+    "identity": lambda **kw: RNN(N, M, nonlinearity="identity", **kw),
 }
 IN_TORCH = ("lstm", "gru-after", "tanh", "relu")
 LENGTHS = {
@@ -79,7 +79,7 @@ def assert_equal(left, right):
 @pytest.mark.parametrize("kind", KINDS)
 def test_written_out_bptt_equals_autograd_through_the_cell(kind, lengths, bias, symbols):
     layer = KINDS[kind](num_layers=2, bias=bias, backend="bptt")
-    x = torch.randint(I, (B, T)) if symbols else torch.randn(B, T, I, requires_grad=True)
+    x = torch.randint(N, (B, T)) if symbols else torch.randn(B, T, N, requires_grad=True)
     state = random_state(layer)
     inputs = [*layer.parameters(), *parts(state), *([] if symbols else [x])]
     whole = values_and_gradients(*layer(x, state, LENGTHS[lengths]), inputs)
@@ -92,7 +92,7 @@ def test_written_out_bptt_equals_autograd_through_the_cell(kind, lengths, bias, 
 @pytest.mark.parametrize("kind", IN_TORCH)
 def test_both_backends_agree(kind, lengths, bidirectional):
     layer = KINDS[kind](num_layers=2, bidirectional=bidirectional)
-    x = torch.randn(B, T, I, requires_grad=True)
+    x = torch.randn(B, T, N, requires_grad=True)
     state = random_state(layer)
     results = []
     for backend in ("bptt", "vendor"):
@@ -112,16 +112,16 @@ def test_both_backends_agree(kind, lengths, bidirectional):
     ],
 )
 def test_state_dicts_load_to_and_from_torch(ours, theirs, bidirectional):
-    layer = ours(I, M, num_layers=2, bidirectional=bidirectional, backend="bptt")
-    peer = theirs(I, M, num_layers=2, bidirectional=bidirectional, batch_first=True)
-    x = torch.randn(B, T, I)
+    layer = ours(N, M, num_layers=2, bidirectional=bidirectional, backend="bptt")
+    peer = theirs(N, M, num_layers=2, bidirectional=bidirectional, batch_first=True)
+    x = torch.randn(B, T, N)
     peer.load_state_dict(layer.state_dict())
     expected, last = peer(x)
     output, state = layer(x)
     torch.testing.assert_close(output, expected, rtol=0, atol=TOLERANCE)
     for part, theirs_last in zip(parts(state), parts(last), strict=True):
         torch.testing.assert_close(part, theirs_last.transpose(0, 1), rtol=0, atol=TOLERANCE)
-    fresh = theirs(I, M, num_layers=2, bidirectional=bidirectional, batch_first=True)
+    fresh = theirs(N, M, num_layers=2, bidirectional=bidirectional, batch_first=True)
     layer.load_state_dict(fresh.state_dict())
     torch.testing.assert_close(layer(x)[0], fresh(x)[0], rtol=0, atol=TOLERANCE)
 
@@ -129,7 +129,7 @@ def test_state_dicts_load_to_and_from_torch(ours, theirs, bidirectional):
 @pytest.mark.parametrize("kind", ["lstm", "gru-after", "gru-before", "sigmoid"])
 def test_the_backward_direction_starts_at_each_rows_own_end(kind):
     layer = KINDS[kind](bidirectional=True, backend="bptt")
-    x, lengths = torch.randn(B, T, I), LENGTHS["unequal"]
+    x, lengths = torch.randn(B, T, N), LENGTHS["unequal"]
     output, state = layer(x, None, lengths)
     for row, length in enumerate(lengths.tolist()):
         assert torch.equal(output[row, length:], torch.zeros(T - length, 2 * M))
@@ -148,7 +148,7 @@ def test_the_backward_direction_starts_at_each_rows_own_end(kind):
 )
 def test_what_stands_past_the_end_is_never_read_and_chunks_continue(kind, lengths, cut):
     torch.set_default_dtype(torch.float64)
-    layer, x = KINDS[kind](num_layers=2), torch.randn(B, T, I)
+    layer, x = KINDS[kind](num_layers=2), torch.randn(B, T, N)
     lengths = torch.tensor(lengths)
     output, state = layer(x, None, lengths)
     past = torch.arange(T) >= lengths[:, None]
@@ -165,15 +165,15 @@ def test_what_stands_past_the_end_is_never_read_and_chunks_continue(kind, length
 def test_the_two_gru_conventions_are_different_functions_of_the_same_weights():
     after, before = KINDS["gru-after"](), KINDS["gru-before"]()
     before.load_state_dict(after.state_dict())
-    x = torch.randn(B, T, I)
+    x = torch.randn(B, T, N)
     assert (after(x)[0] - before(x)[0]).abs().max() > 1e-3
 
 
 @pytest.mark.parametrize("reset_after", [True, False])
 def test_gru_equals_its_written_equations(reset_after):
-    layer = GRU(I, M, reset_after=reset_after, backend="bptt")
+    layer = GRU(N, M, reset_after=reset_after, backend="bptt")
     w_ih, w_hh, b_ih, b_hh = layer.all_weights[0]
-    x, h = torch.randn(B, T, I), torch.randn(B, M)
+    x, h = torch.randn(B, T, N), torch.randn(B, M)
     output, _ = layer(x, h[:, None])
     (w_ir, w_iz, w_in), (w_hr, w_hz, w_hn) = w_ih.chunk(3), w_hh.chunk(3)
     (b_ir, b_iz, b_in), (b_hr, b_hz, b_hn) = b_ih.chunk(3), b_hh.chunk(3)
@@ -187,13 +187,13 @@ def test_gru_equals_its_written_equations(reset_after):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_integers_are_one_hot_vectors(kind):
-    layer, x = KINDS[kind](bidirectional=True), torch.randint(I, (B, T))
-    dense = nn.functional.one_hot(x, I).to(torch.float64)
+    layer, x = KINDS[kind](bidirectional=True), torch.randint(N, (B, T))
+    dense = nn.functional.one_hot(x, N).to(torch.float64)
     torch.testing.assert_close(layer(x)[0], layer(dense)[0], rtol=0, atol=TOLERANCE)
 
 
 def test_a_wide_table_of_symbols_gets_the_same_gradient_by_row_additions(monkeypatch):
-    layer, x = KINDS["lstm"](), torch.randint(I, (B, T))
+    layer, x = KINDS["lstm"](), torch.randint(N, (B, T))
     layer(x)[0].square().sum().backward()
     by_product = layer.weight_ih_l0.grad.clone()
     monkeypatch.setattr("chainrule.layers.projection.ONE_HOT_PRODUCT_LIMIT", 1)
@@ -205,8 +205,8 @@ def test_a_wide_table_of_symbols_gets_the_same_gradient_by_row_additions(monkeyp
 @pytest.mark.parametrize("kind", KINDS)
 def test_bfloat16_autocast_stays_near_float32_and_keeps_float32_states(kind):
     layer = KINDS[kind]().float()
-    x = torch.randn(B, T, I, dtype=torch.float32)
-    expected, last = layer(x)
+    x = torch.randn(B, T, N, dtype=torch.float32)
+    expected, _ = layer(x)
     expected.sum().backward()
     gradients = [p.grad.clone() for p in layer.parameters()]
     layer.zero_grad()
@@ -222,7 +222,7 @@ def test_bfloat16_autocast_stays_near_float32_and_keeps_float32_states(kind):
 
 def test_dropout_acts_between_layers_in_training_only():
     layer = KINDS["gru-after"](num_layers=2, dropout=0.5)
-    x = torch.randn(B, T, I)
+    x = torch.randn(B, T, N)
     assert not torch.equal(layer(x)[0], layer(x)[0])
     layer.eval()
     assert torch.equal(layer(x)[0], layer(x)[0])
@@ -236,7 +236,7 @@ def test_the_written_out_gradient_fails_when_a_step_is_dropped(kind, monkeypatch
     from chainrule.layers.bptt import steps
 
     layer = KINDS[kind](backend="bptt")
-    x, state = torch.randn(B, T, I), random_state(layer)
+    x, state = torch.randn(B, T, N), random_state(layer)
     stepped = values_and_gradients(*by_steps(layer, x, state, None), [layer.weight_hh_l0])
     output, last = layer(x, state)
     monkeypatch.setattr(steps.Product, "into", lambda self, h, out: out.zero_())
@@ -249,17 +249,17 @@ def test_the_written_out_gradient_fails_when_a_step_is_dropped(kind, monkeypatch
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: RNN(I, M, nonlinearity="swish"), "nonlinearity: expected one of tanh, relu, sigmoid, identity"),
-        (lambda: LSTM(I, M, backend="cudnn"), "backend: expected"),
-        (lambda: LSTM(I, M, batch_first=False), "batch_first"),
-        (lambda: GRU(I, M, reset_after=False, backend="vendor")(torch.zeros(B, T, I)), "no vendor kernel computes"),
-        (lambda: GRU(I, M)(torch.zeros(B, T, I + 1)), "x: expected features"),
-        (lambda: GRU(I, M)(torch.zeros(T, I)), "x: expected features"),
-        (lambda: GRU(I, M)(torch.zeros(B, T, I), torch.zeros(B, 2, M)), "state: expected a tensor of shape"),
-        (lambda: LSTM(I, M)(torch.zeros(B, T, I), torch.zeros(B, 1, M)), "state: expected a pair"),
-        (lambda: GRU(I, M)(torch.zeros(B, T, I), None, torch.tensor([1, 2])), "lengths: expected 5 integers"),
-        (lambda: GRU(I, M)(torch.zeros(B, T, I), None, torch.full((B,), T + 1)), "lengths: expected values in"),
-        (lambda: GRU(I, M, bidirectional=True).step(torch.zeros(B, I), None), "bidirectional"),
+        (lambda: RNN(N, M, nonlinearity="swish"), "nonlinearity: expected one of tanh, relu, sigmoid, identity"),
+        (lambda: LSTM(N, M, backend="cudnn"), "backend: expected"),
+        (lambda: LSTM(N, M, batch_first=False), "batch_first"),
+        (lambda: GRU(N, M, reset_after=False, backend="vendor")(torch.zeros(B, T, N)), "no vendor kernel computes"),
+        (lambda: GRU(N, M)(torch.zeros(B, T, N + 1)), "x: expected features"),
+        (lambda: GRU(N, M)(torch.zeros(T, N)), "x: expected features"),
+        (lambda: GRU(N, M)(torch.zeros(B, T, N), torch.zeros(B, 2, M)), "state: expected a tensor of shape"),
+        (lambda: LSTM(N, M)(torch.zeros(B, T, N), torch.zeros(B, 1, M)), "state: expected a pair"),
+        (lambda: GRU(N, M)(torch.zeros(B, T, N), None, torch.tensor([1, 2])), "lengths: expected 5 integers"),
+        (lambda: GRU(N, M)(torch.zeros(B, T, N), None, torch.full((B,), T + 1)), "lengths: expected values in"),
+        (lambda: GRU(N, M, bidirectional=True).step(torch.zeros(B, N), None), "bidirectional"),
     ],
 )
 def test_wrong_arguments_are_named(make, message):
@@ -269,4 +269,14 @@ def test_wrong_arguments_are_named(make, message):
 
 def test_recurrent_is_a_torch_rnn_module_with_its_parameter_names():
     assert issubclass(Recurrent, nn.RNNBase)
-    assert list(LSTM(I, M, 2, bidirectional=True).state_dict()) == list(nn.LSTM(I, M, 2, bidirectional=True).state_dict())
+    assert list(LSTM(N, M, 2, bidirectional=True).state_dict()) == list(
+        nn.LSTM(N, M, 2, bidirectional=True).state_dict()
+    )
+
+
+def test_the_fast_tanh_is_tanh():
+    from chainrule.layers.bptt.steps import tanh
+
+    a = torch.linspace(-100, 100, 200001, dtype=torch.float32)
+    torch.testing.assert_close(tanh(a, torch.empty_like(a)), a.tanh(), rtol=0, atol=2e-7)
+    torch.testing.assert_close(tanh(a.double(), torch.empty(a.shape)), a.double().tanh(), rtol=0, atol=1e-15)

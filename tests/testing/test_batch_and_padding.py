@@ -98,7 +98,7 @@ def test_coupling_is_found_from_a_single_row(broken):
 def test_the_order_of_rows_breaks_this_rule_and_those_that_compare_batches():
     failed = {result.name for result in check_model(RowNumber(), X).failures}
     assert "batch_independence" in failed
-    assert not failed & {"causality", "total_probability", "save_load", "reproducible", "chunk_invariance"}
+    assert failed <= {"batch_independence", "step_equals_forward", "total_probability"}  # these compare batches too
 
 
 class CountsPadding(Tiny):
@@ -162,9 +162,7 @@ class PoisonedGradient(TinyNormal):
         return (terms if lengths is None else torch.where(length_mask(lengths, x.shape[1]), terms, 0)).sum(1)
 
 
-@pytest.mark.parametrize(
-    "broken", [CountsPadding, LeavesPadding, PerElement, OneTooMany, AtLeastOne, FromTheRight]
-)
+@pytest.mark.parametrize("broken", [CountsPadding, LeavesPadding, PerElement, OneTooMany, AtLeastOne, FromTheRight])
 def test_padding_that_matters_breaks_this_rule_alone(broken):
     failed = {result.name for result in check_model(broken(), X).failures}
     assert failed == {"padding_invariance"}

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 from training_toy import ToyBatch, ToyModel, ToyStream, held_out, options, remains
 
-from chainrule.training import Interrupted, NonFiniteLossError, evaluate, sitting, train
+from chainrule.training import Interrupted, NonFiniteLossError, evaluate, load_weights, sitting, train
 
 
 def test_training_learns_and_ends_with_the_best_weights_in_the_model(tmp_path: Path) -> None:
@@ -28,7 +28,10 @@ def test_early_stopping_waits_for_its_patience_and_keeps_the_best_weights(
     results = iter([3.0, 2.0, 2.5, 2.0, 1.0])  # equal is no improvement
     monkeypatch.setattr(sitting, "evaluate", lambda model, batches: sitting.Evaluation(next(results), 1))
     settings = options(steps=100, validate_every=5, patience=2)
-    result = train(ToyModel(), ToyStream(), held_out, settings, tmp_path, progress=False)
+    model, kept = ToyModel(), ToyModel(seed=1)
+    result = train(model, ToyStream(), held_out, settings, tmp_path, progress=False)
+    assert load_weights(tmp_path / "model.safetensors", kept)["step"] == 10
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), kept.parameters(), strict=True))
     assert (result.step, result.best_step, result.ended_by) == (20, 10, "patience")
     again = train(ToyModel(), ToyStream(), held_out, settings, tmp_path, resume=True, progress=False)
     assert again.step == 20
@@ -77,6 +80,7 @@ def test_a_signal_breaks_off_a_validation_which_is_done_anew_on_resume(tmp_path:
 
     with pytest.raises(Interrupted, match="step 4 is saved"):
         train(ToyModel(), ToyStream(), interrupted_held_out, options(), tmp_path / "a", progress=False)
+    assert "validation" not in (tmp_path / "a" / "metrics.jsonl").read_text()
     train(ToyModel(), ToyStream(), held_out, options(), tmp_path / "a", resume=True, progress=False)
     train(ToyModel(), ToyStream(), held_out, options(), tmp_path / "b", progress=False)
     assert remains(tmp_path / "a") == remains(tmp_path / "b")

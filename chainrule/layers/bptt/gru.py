@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from chainrule.layers.bptt.steps import Product, backwards, last, previous, wide_dtype
+from chainrule.layers.bptt.steps import Product, backwards, forwards, last, previous, tanh, wide_dtype
 
 _sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input  # d * y * (1 - y)
 _tanh_backward = torch.ops.aten.tanh_backward.grad_input  # d * (1 - y * y)
@@ -22,14 +22,14 @@ def gru_reset_after(
         h_t = (1 - z) \odot n + z \odot h_{t-1}
 
     Args:
-        projected: (N, 3M), order r, z, n: W_ih x_t + b_ih, with b_hh added for r and z.
+        projected: (R, 3M), order r, z, n: W_ih x_t + b_ih, with b_hh added for r and z.
         weight_hh: (3M, M).
         bias_hn: (M,), the bias inside the reset gate's reach.
         h0: (B, M), rows longest first.
         sizes: b_t, the rows running at each step.
 
     Returns:
-        h of every step (N, M), and h of each row after its last step, (B, M).
+        h of every step (R, M), and h of each row after its last step, (B, M).
     """
     h, h_last = _ResetAfter.apply(projected, weight_hh, bias_hn, h0, sizes)
     return h, h_last
@@ -62,19 +62,13 @@ class _ResetAfter(torch.autograd.Function):
         recurrent = Product(weight_hh.to(low).t(), h0.shape[0], wide)
         h_prev, h_prev_low = h0.to(wide), h0.to(low)
         r, z, q = product.split(size, 1)
-        for p_rz, p_n, all_t, rz_t, r_t, z_t, q_t, n_t, h_t, h_low_t in zip(
-            *(
-                flat.split(sizes)
-                for flat in (
-                    projected[:, : 2 * size], projected[:, 2 * size :], product, product[:, : 2 * size], r, z, q, n, h, h_low,
-                )  # fmt: skip
-            ),
-            strict=True,
+        for p_rz, p_n, all_t, rz_t, r_t, z_t, q_t, n_t, h_t, h_low_t in forwards(
+            sizes, *projected.split([2 * size, size], 1), product, product[:, : 2 * size], r, z, q, n, h, h_low
         ):
             running = len(p_n)
             recurrent.add(bias, h_prev_low[:running], out=all_t)
             rz_t.add_(p_rz).sigmoid_()
-            torch.addcmul(p_n, r_t, q_t, out=n_t).tanh_()
+            tanh(torch.addcmul(p_n, r_t, q_t, out=n_t), out=n_t)
             h_prev = torch.lerp(n_t, h_prev[:running], z_t, out=h_t)
             h_prev_low = h_t if low == wide else h_low_t.copy_(h_t)
         ctx.save_for_backward(weight_hh, h0, product, n, h, h_low)
@@ -83,7 +77,7 @@ class _ResetAfter(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, local: Tensor, dh_last: Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, local: Tensor, dh_last: Tensor) -> Any:
         weight_hh, h0, product, n, h, h_low = ctx.saved_tensors
         sizes, size, low, wide = ctx.sizes, h.shape[1], h_low.dtype, h.dtype
         d = product.new_empty(len(product), 3 * size, dtype=low)  # at r, z and q: what W_hh sees
@@ -91,14 +85,8 @@ class _ResetAfter(torch.autograd.Function):
         dh = dh_last.to(wide, copy=True)
         scratch, kept = torch.empty_like(dh), torch.empty_like(dh)
         recurrent = Product(weight_hh.to(low), dh.shape[0], wide)
-        for r, z, q, n_t, h_prev, d_t, d_r, d_z, d_q, d_n_t, local_t in zip(
-            *(
-                backwards(flat, sizes)
-                for flat in (
-                    *product.split(size, 1), n, previous(h0, h, sizes), d, *d.split(size, 1), d_n, local,
-                )  # fmt: skip
-            ),
-            strict=True,
+        for r, z, q, n_t, h_prev, d_t, d_r, d_z, d_q, d_n_t, local_t in backwards(
+            sizes, *product.split(size, 1), n, previous(h0, h, sizes), d, *d.split(size, 1), d_n, local
         ):
             running = len(local_t)
             dh_t, s, k = dh[:running], scratch[:running], kept[:running]
@@ -133,18 +121,14 @@ class _ResetBefore(torch.autograd.Function):
         candidate = Product(weight[2 * size :].t(), h0.shape[0], wide)
         h_prev, h_prev_low = h0.to(wide), h0.to(low)
         r, z = rz.split(size, 1)
-        for p_rz, p_n, rz_t, r_t, z_t, n_t, h_t, h_low_t, reset_t in zip(
-            *(
-                flat.split(sizes)
-                for flat in (projected[:, : 2 * size], projected[:, 2 * size :], rz, r, z, n, h, h_low, reset)
-            ),
-            strict=True,
+        for p_rz, p_n, rz_t, r_t, z_t, n_t, h_t, h_low_t, reset_t in forwards(
+            sizes, projected[:, : 2 * size], projected[:, 2 * size :], rz, r, z, n, h, h_low, reset
         ):
             running = len(p_n)
             h_prev = h_prev[:running]
             gate.add(p_rz, h_prev_low[:running], out=rz_t).sigmoid_()
             torch.mul(r_t, h_prev, out=reset_t)
-            candidate.add(p_n, reset_t, out=n_t).tanh_()
+            tanh(candidate.add(p_n, reset_t, out=n_t), out=n_t)
             h_prev = torch.lerp(n_t, h_prev, z_t, out=h_t)
             h_prev_low = h_t if low == wide else h_low_t.copy_(h_t)
         ctx.save_for_backward(weight_hh, h0, rz, n, h, h_low, reset)
@@ -153,7 +137,7 @@ class _ResetBefore(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, local: Tensor, dh_last: Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, local: Tensor, dh_last: Tensor) -> Any:
         weight_hh, h0, rz, n, h, h_low, reset = ctx.saved_tensors
         sizes, size, low, wide = ctx.sizes, h.shape[1], h_low.dtype, h.dtype
         d = rz.new_empty(len(rz), 3 * size, dtype=low)
@@ -162,12 +146,8 @@ class _ResetBefore(torch.autograd.Function):
         weight = weight_hh.to(low)
         gate = Product(weight[: 2 * size], dh.shape[0], wide)
         candidate = Product(weight[2 * size :], dh.shape[0], wide)
-        for r, z, n_t, h_prev, d_rz, d_r, d_z, d_n, local_t in zip(
-            *(
-                backwards(flat, sizes)
-                for flat in (*rz.split(size, 1), n, previous(h0, h, sizes), d[:, : 2 * size], *d.split(size, 1), local)
-            ),
-            strict=True,
+        for r, z, n_t, h_prev, d_rz, d_r, d_z, d_n, local_t in backwards(
+            sizes, *rz.split(size, 1), n, previous(h0, h, sizes), d[:, : 2 * size], *d.split(size, 1), local
         ):
             running = len(local_t)
             dh_t, s, k = dh[:running], scratch[:running], kept[:running]

@@ -6,13 +6,15 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from chainrule.layers.bptt.steps import Product, backwards, last, previous, wide_dtype
+from chainrule.layers.bptt.steps import Product, backwards, forwards, last, previous, tanh, wide_dtype
 
 _sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input  # d * y * (1 - y)
 _tanh_backward = torch.ops.aten.tanh_backward.grad_input  # d * (1 - y * y)
 
 
-def lstm(projected: Tensor, weight_hh: Tensor, h0: Tensor, c0: Tensor, sizes: list[int]) -> tuple[Tensor, Tensor, Tensor]:
+def lstm(
+    projected: Tensor, weight_hh: Tensor, h0: Tensor, c0: Tensor, sizes: list[int]
+) -> tuple[Tensor, Tensor, Tensor]:
     r"""Run the recurrence over projected inputs.
 
     .. math::
@@ -20,13 +22,13 @@ def lstm(projected: Tensor, weight_hh: Tensor, h0: Tensor, c0: Tensor, sizes: li
         c_t = f \odot c_{t-1} + i \odot g, \qquad h_t = o \odot \tanh(c_t)
 
     Args:
-        projected: (N, 4M), W_ih x_t + b_ih + b_hh for every real element, gates in the order i, f, g, o.
+        projected: (R, 4M), W_ih x_t + b_ih + b_hh for every real element, gates in the order i, f, g, o.
         weight_hh: (4M, M).
         h0, c0: (B, M), rows longest first.
         sizes: b_t, the rows running at each step.
 
     Returns:
-        h of every step (N, M), and h and c of each row after its last step, (B, M).
+        h of every step (R, M), and h and c of each row after its last step, (B, M).
     """
     h, h_last, c_last = _LSTM.apply(projected, weight_hh, h0, c0, sizes)
     return h, h_last, c_last
@@ -45,20 +47,16 @@ class _LSTM(torch.autograd.Function):
         recurrent = Product(weight.t(), h0.shape[0], wide)
         h_prev, c_prev = h0.to(low), c0.to(wide)
         i, f, g, o = gates.split(size, 1)
-        for p_t, a_t, if_t, i_t, f_t, g_t, o_t, h_t, c_t, tanh_t in zip(
-            *(
-                flat.split(sizes)
-                for flat in (projected, gates, gates[:, : 2 * size], i, f, g, o, h, c, tanh_c)
-            ),
-            strict=True,
+        for p_t, a_t, if_t, i_t, f_t, g_t, o_t, h_t, c_t, tanh_t in forwards(
+            sizes, projected, gates, gates[:, : 2 * size], i, f, g, o, h, c, tanh_c
         ):
             running = len(p_t)
             recurrent.add(p_t, h_prev[:running], out=a_t)
             if_t.sigmoid_()
-            g_t.tanh_()
+            tanh(g_t, out=g_t)
             o_t.sigmoid_()
             torch.mul(f_t, c_prev[:running], out=c_t).addcmul_(i_t, g_t)
-            torch.mul(o_t, torch.tanh(c_t, out=tanh_t), out=h_t)
+            torch.mul(o_t, tanh(c_t, out=tanh_t), out=h_t)
             h_prev, c_prev = h_t, c_t
         ctx.save_for_backward(weight_hh, h0, c0, gates, h, c, tanh_c)
         ctx.sizes = sizes
@@ -66,7 +64,7 @@ class _LSTM(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, local: Tensor, dh_last: Tensor, dc_last: Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, local: Tensor, dh_last: Tensor, dc_last: Tensor) -> Any:
         weight_hh, h0, c0, gates, h, c, tanh_c = ctx.saved_tensors
         sizes, size, low = ctx.sizes, h.shape[1], h.dtype
         weight = weight_hh.to(low)
@@ -75,12 +73,8 @@ class _LSTM(torch.autograd.Function):
         scratch = torch.empty_like(dh)
         recurrent = Product(weight, dh.shape[0], gates.dtype)
         c_prev = previous(c0, c, sizes)
-        for i, f, g, o, c_before, tanh_t, d, d_i, d_f, d_g, d_o, local_t in zip(
-            *(
-                backwards(flat, sizes)
-                for flat in (*gates.split(size, 1), c_prev, tanh_c, d_gates, *d_gates.split(size, 1), local)
-            ),
-            strict=True,
+        for i, f, g, o, c_before, tanh_t, d, d_i, d_f, d_g, d_o, local_t in backwards(
+            sizes, *gates.split(size, 1), c_prev, tanh_c, d_gates, *d_gates.split(size, 1), local
         ):
             running = len(local_t)
             dh_t, dc_t, s = dh[:running], dc[:running], scratch[:running]

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from chainrule.layers.bptt.steps import Product, backwards, last, previous, wide_dtype
+from chainrule.layers.bptt.steps import Product, backwards, forwards, last, previous, tanh, wide_dtype
 
 # f in place, and d * f'(a) from the output y = f(a), both without a further array.
 NONLINEARITIES: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tensor, Tensor], Tensor]]] = {
-    "tanh": (Tensor.tanh_, lambda d, y, out: torch.ops.aten.tanh_backward.grad_input(d, y, grad_input=out)),
+    "tanh": (lambda a: tanh(a, out=a), lambda d, y, out: torch.ops.aten.tanh_backward.grad_input(d, y, grad_input=out)),
     "relu": (Tensor.relu_, lambda d, y, out: torch.ops.aten.threshold_backward.grad_input(d, y, 0, grad_input=out)),
     "sigmoid": (Tensor.sigmoid_, lambda d, y, out: torch.ops.aten.sigmoid_backward.grad_input(d, y, grad_input=out)),
     "identity": (lambda a: a, lambda d, y, out: out.copy_(d)),
@@ -24,14 +24,14 @@ def rnn(projected: Tensor, weight_hh: Tensor, h0: Tensor, nonlinearity: str, siz
     .. math:: h_t = f(W_{ih} x_t + b_{ih} + b_{hh} + W_{hh} h_{t-1})
 
     Args:
-        projected: (N, M), W_ih x_t + b_ih + b_hh for every real element.
+        projected: (R, M), W_ih x_t + b_ih + b_hh for every real element.
         weight_hh: (M, M).
         h0: (B, M), rows longest first.
         nonlinearity: f, a key of `NONLINEARITIES`.
         sizes: b_t, the rows running at each step.
 
     Returns:
-        h of every step (N, M), and h of each row after its last step, (B, M).
+        h of every step (R, M), and h of each row after its last step, (B, M).
     """
     h, h_last = _RNN.apply(projected, weight_hh, h0, nonlinearity, sizes)
     return h, h_last
@@ -46,7 +46,7 @@ class _RNN(torch.autograd.Function):
         h_low = h if low == wide else torch.empty_like(projected)
         recurrent = Product(weight_hh.to(low).t(), h0.shape[0], wide)
         h_prev = h0.to(low)
-        for p_t, h_t, h_low_t in zip(projected.split(sizes), h.split(sizes), h_low.split(sizes), strict=True):
+        for p_t, h_t, h_low_t in forwards(sizes, projected, h, h_low):
             activate(recurrent.add(p_t, h_prev[: len(p_t)], out=h_t))
             h_prev = h_t if low == wide else h_low_t.copy_(h_t)
         ctx.save_for_backward(weight_hh, h0, h, h_low)
@@ -55,7 +55,7 @@ class _RNN(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, local: Tensor, dh_last: Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, local: Tensor, dh_last: Tensor) -> Any:
         weight_hh, h0, h, h_low = ctx.saved_tensors
         sizes = ctx.sizes
         slope = NONLINEARITIES[ctx.nonlinearity][1]
@@ -63,9 +63,7 @@ class _RNN(torch.autograd.Function):
         d_low = d if h.dtype == h_low.dtype else torch.empty_like(h_low)
         dh = dh_last.to(h.dtype, copy=True)
         recurrent = Product(weight_hh.to(h_low.dtype), dh.shape[0], h.dtype)
-        for h_t, d_t, d_low_t, local_t in zip(
-            *(backwards(flat, sizes) for flat in (h, d, d_low, local)), strict=True
-        ):
+        for h_t, d_t, d_low_t, local_t in backwards(sizes, h, d, d_low, local):
             dh_t = dh[: len(local_t)]
             dh_t.add_(local_t)  # δ_t, complete
             slope(dh_t, h_t, d_t)

@@ -1,5 +1,7 @@
 """What the recurrences share: slices of flat arrays by time step, and products in the projection's precision."""
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
@@ -7,16 +9,14 @@ from torch import Tensor
 def previous(first: Tensor, flat: Tensor, sizes: list[int]) -> Tensor:
     """The state that each row of `flat` was computed from: `first` at step 0, then the rows one step earlier.
 
-    first: (B, M), the initial state; flat: (N, M), the states after each step. Returns (N, M).
+    first: (B, M), the initial state; flat: (R, M), the states after each step. Returns (R, M).
     """
     if not sizes:
         return flat
     if sizes[0] == sizes[-1]:
         return torch.cat([first[: sizes[0]].to(flat.dtype), flat[: -sizes[0]]])
     steps = flat.split(sizes)
-    return torch.cat(
-        [first[: sizes[0]].to(flat.dtype), *(h[:size] for h, size in zip(steps, sizes[1:], strict=False))]
-    )
+    return torch.cat([first[: sizes[0]].to(flat.dtype), *(h[:size] for h, size in zip(steps, sizes[1:], strict=False))])
 
 
 def last(first: Tensor, flat: Tensor, sizes: list[int]) -> Tensor:
@@ -34,14 +34,30 @@ def last(first: Tensor, flat: Tensor, sizes: list[int]) -> Tensor:
     return torch.cat(parts)
 
 
-def backwards(flat: Tensor, sizes: list[int]) -> list[Tensor]:
-    """The time steps of `flat`, last first."""
-    return list(flat.split(sizes))[::-1]
+def forwards(sizes: list[int], *flat: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """The slices of several flat arrays, time step by time step."""
+    return zip(*(array.split(sizes) for array in flat), strict=True)
+
+
+def backwards(sizes: list[int], *flat: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """The same, last step first."""
+    return zip(*(reversed(array.split(sizes)) for array in flat), strict=True)
 
 
 def wide_dtype(projected: Tensor) -> torch.dtype:
     """The type in which gates and cells are kept: the projection's own, but never less than float32."""
     return torch.float32 if projected.dtype in (torch.bfloat16, torch.float16) else projected.dtype
+
+
+def tanh(a: Tensor, out: Tensor) -> Tensor:
+    """tanh(a) into `out`, which may be `a`.
+
+    On a CPU in float32 it is taken as 2σ(2a) − 1: equal to within 2e-7, and a third of the time, since torch's sigmoid
+    is vectorised and its tanh is not.
+    """
+    if a.dtype == torch.float32 and a.device.type == "cpu":
+        return torch.mul(a, 2, out=out).sigmoid_().mul_(2).sub_(1)
+    return torch.tanh(a, out=out)
 
 
 class Product:

@@ -1,0 +1,67 @@
+import io
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chainrule.data.source import Source
+from chainrule.data.split import split_by_position
+
+
+def source(raw: bytes) -> Source:
+    return Source("x", "x", len(raw), lambda: io.BytesIO(raw))
+
+
+def parts(raw: bytes, fraction: float, **options: bool) -> tuple[str, str]:
+    train, valid = split_by_position(source(raw), fraction, **options)
+    return "".join(train.text()), "".join(valid.text())
+
+
+@given(st.text(alphabet="aé科\n\r", min_size=2).map(str.encode), st.floats(0.01, 0.99))
+def test_the_parts_are_the_whole_and_neither_is_empty(raw, fraction):
+    train, valid = parts(raw, fraction, at_line_end=False)
+    assert train + valid == raw.decode()
+    assert train
+    assert valid
+
+
+@given(
+    st.lists(st.text(alphabet="aé科\r"), min_size=2).map(lambda lines: "\n".join(lines) + "\n"), st.floats(0.01, 0.99)
+)
+def test_lines_stay_whole_and_the_cut_is_the_nearest_line_end(text, fraction):
+    raw = text.encode()
+    train, _ = parts(raw, fraction, at_line_end=True)
+    ends = [i + 1 for i, byte in enumerate(raw[:-1]) if byte == 10]
+    target = min(max(round(len(raw) * (1 - fraction)), 1), len(raw) - 1)
+    assert abs(len(train.encode()) - target) == min(abs(end - target) for end in ends)
+    assert train.endswith("\n")
+
+
+def test_a_stream_whose_lines_are_too_long_is_cut_between_characters():
+    _, valid = parts(("a\n" + "科" * 1000).encode(), 0.1, at_line_end=False)
+    assert 90 <= len(valid) <= 110
+    assert set(valid) == {"科"}
+
+
+def test_line_ends_far_from_the_target_are_found():
+    raw = b"a\n" + b"x" * 3_000_000 + b"\n" + b"y" * 3_000_000
+    assert len(parts(raw, 0.6, at_line_end=True)[0]) == 3_000_003
+    assert len(parts(raw, 0.4, at_line_end=True)[0]) == 3_000_003
+
+
+@pytest.mark.parametrize("raw", [b"one line\n", b"one line"])
+def test_one_line_cannot_be_shared_out(raw):
+    with pytest.raises(ValueError, match="at least two lines"):
+        split_by_position(source(raw), 0.5, at_line_end=True)
+
+
+def test_one_character_cannot_be_shared_out():
+    with pytest.raises(ValueError, match="at least two characters"):
+        split_by_position(source("科".encode()), 0.5, at_line_end=False)
+
+
+def test_an_error_in_the_held_out_part_tells_its_place_in_the_file():
+    raw = b"line\n" * 100 + b"ab\xff\n"
+    _, valid = split_by_position(source(raw), 0.1, at_line_end=True)
+    with pytest.raises(ValueError, match=r"byte 502 \(line 101\)"):
+        list(valid.text())

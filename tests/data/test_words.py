@@ -1,0 +1,60 @@
+from itertools import pairwise
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chainrule.data import WordVocabulary, words
+from chainrule.data.vocabulary import cut_before_space
+
+spaced = st.text(alphabet="ab \n\t\r\u3000\x1c")
+
+
+def chunked(text: str, cuts: list[int]) -> list[str]:
+    edges = [0, *sorted(cut % (len(text) + 1) for cut in cuts), len(text)]
+    return [text[a:b] for a, b in pairwise(edges)]
+
+
+@given(spaced)
+def test_text_comes_back_up_to_the_amount_of_white_space(text):
+    vocabulary = WordVocabulary.fit([text])
+    back = vocabulary.decode(vocabulary.encode(text))
+    assert [line.split() for line in back.split("\n")] == [line.split() for line in text.split("\n")]
+
+
+@given(spaced, st.lists(st.integers(0)))
+def test_no_word_is_cut_by_a_chunk(text, cuts):
+    vocabulary = WordVocabulary.fit(chunked(text, cuts))
+    assert vocabulary.to_json() == WordVocabulary.fit([text]).to_json()
+    ids = list(vocabulary.encode_chunks(chunked(text, cuts)))
+    assert np.array_equal(np.concatenate([*ids, []]), vocabulary.encode(text))
+
+
+def test_the_most_frequent_words_come_first_and_equals_in_order():
+    text = "b a c b a b"
+    assert WordVocabulary.fit([text]).words == ["b", "a", "c"]
+    assert WordVocabulary.fit(["d c b a"]).words == ["a", "b", "c", "d"]
+    assert WordVocabulary.fit([text], min_count=2).words == ["b", "a"]
+    small = WordVocabulary.fit([text], vocabulary_size=3)
+    assert (small.words, len(small)) == (["b"], 3)
+
+
+def test_a_literal_unk_is_the_unknown_word_and_a_literal_eos_is_a_word():
+    vocabulary = WordVocabulary.fit(["<unk> <unk> <eos> a"])
+    assert vocabulary.words == ["<eos>", "a"]
+    assert vocabulary.encode("<unk> never <eos>\n").tolist() == [0, 0, 2, 1]
+    assert [vocabulary.token(symbol) for symbol in range(4)] == ["<unk>", "<eos>", "<eos>", "a"]
+
+
+def test_counting_forgets_the_rarest_words_when_there_are_too_many(monkeypatch):
+    monkeypatch.setattr(words, "_MOST_COUNTED", 50)
+    chunks = (f"often w{i} x{i} " for i in range(500))
+    vocabulary = WordVocabulary.fit(chunks)
+    assert "often" in vocabulary.words
+    assert len(vocabulary.words) <= 50
+
+
+def test_a_text_without_white_space_is_cut_rather_than_held():
+    pieces = list(cut_before_space(["x" * 10] * 30, limit=100))
+    assert all(0 < len(piece) <= 110 for piece in pieces)
+    assert "".join(pieces) == "x" * 300

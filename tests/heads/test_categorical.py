@@ -1,0 +1,175 @@
+"""Categorical is torch's, drawn from an explicit generator and cut for sampling as brute force would."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chainrule.heads import Categorical
+
+LOGITS = torch.randn(2, 3, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+scores = st.lists(st.integers(-400, 400), min_size=1, max_size=6).map(lambda values: torch.tensor(values).double() / 64)
+
+
+@pytest.mark.parametrize("name", ["logits", "probs", "mode", "mean", "variance", "param_shape", "batch_shape"])
+def test_its_attributes_are_those_of_torch(name):
+    ours, theirs = (getattr(kind(logits=LOGITS), name) for kind in (Categorical, torch.distributions.Categorical))
+    if isinstance(theirs, torch.Tensor):
+        torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12, equal_nan=True)
+    else:
+        assert ours == theirs
+
+
+def test_log_prob_and_entropy_and_their_gradients_are_those_of_torch():
+    value = torch.randint(5, (2, 3))
+    for method in (lambda kind: kind.log_prob(value), lambda kind: kind.entropy()):
+        results = []
+        for kind in (Categorical, torch.distributions.Categorical):
+            logits = LOGITS.clone().requires_grad_()
+            result = method(kind(logits=logits))
+            (gradient,) = torch.autograd.grad((result * torch.arange(6.0).view(2, 3)).sum(), logits)
+            results.append((result, gradient))
+        torch.testing.assert_close(*(values for values, _ in results), rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(*(gradient for _, gradient in results), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 1), (2, 3), (4, 2, 3)])
+def test_values_of_any_shape_are_broadcast_as_in_torch(shape):
+    value = torch.randint(5, shape)
+    ours = Categorical(LOGITS).log_prob(value)
+    torch.testing.assert_close(ours, torch.distributions.Categorical(logits=LOGITS).log_prob(value))
+
+
+def test_its_support_is_listed():
+    assert torch.equal(Categorical(LOGITS).enumerate_support(expand=False).flatten(), torch.arange(5))
+
+
+def test_impossible_symbols_have_probability_zero_and_are_not_drawn():
+    die = Categorical(torch.tensor([0.0, -torch.inf, 1.0]))
+    assert die.log_prob(torch.tensor(1)) == -torch.inf
+    assert 1 not in die.sample((1000,))
+    assert all(die.sample() != 1 for _ in range(200))
+
+
+def test_scores_far_from_zero_are_no_trouble():
+    die = Categorical(torch.tensor([1e30, 1e30, -1e30]))
+    torch.testing.assert_close(die.log_prob(torch.tensor([0, 1])), torch.full((2,), -math.log(2)))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_scores_are_summed_in_float32(dtype):
+    half = torch.randn(4, 1000).to(dtype)
+    value = torch.randint(1000, (4,))
+    expected = torch.distributions.Categorical(logits=half.float()).log_prob(value)
+    assert Categorical(half).log_prob(value).dtype == torch.float32
+    torch.testing.assert_close(Categorical(half).log_prob(value), expected)
+    assert Categorical(half).probs.dtype == torch.float32
+
+
+@pytest.mark.parametrize("shape", [(), (20_000,)])
+def test_draws_have_the_frequencies_of_log_prob(shape):
+    row = torch.tensor([0.1, 2.0, -1.0, 0.5])
+    die = Categorical(row if shape else row.expand(20_000, 4))
+    counts = torch.bincount(die.sample(shape, generator=torch.Generator().manual_seed(0)), minlength=4).double()
+    expected = 20_000 * row.softmax(0).double()
+    assert ((counts - expected) ** 2 / expected).sum() < 24  # chi-square, 3 degrees: exceeded once in 40,000
+
+
+@pytest.mark.parametrize("shape", [(), (7,), (2, 4)])
+def test_draws_have_their_shape_and_come_from_the_generator_alone(shape):
+    die = Categorical(LOGITS.expand(2, 3, 5))
+    first = die.sample(shape, generator=torch.Generator().manual_seed(1))
+    state = torch.get_rng_state()
+    torch.manual_seed(123)
+    again = die.sample(shape, generator=torch.Generator().manual_seed(1))
+    assert first.shape == (*shape, 2, 3)
+    assert torch.equal(first, again)
+    torch.set_rng_state(state)
+    die.sample(shape, generator=torch.Generator().manual_seed(1))
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_rows_of_a_batch_are_drawn_independently_and_each_from_its_own_scores():
+    die = Categorical(torch.tensor([[50.0, 0.0], [0.0, 50.0], [0.0, 0.0]]))
+    drawn = die.sample((500,))
+    assert (drawn[:, 0] == 0).all()
+    assert (drawn[:, 1] == 1).all()
+    assert 150 < drawn[:, 2].sum() < 350
+
+
+def test_expanding_repeats_the_scores():
+    expanded = Categorical(LOGITS[0]).expand((4, 3))
+    assert expanded.batch_shape == (4, 3)
+    assert torch.equal(expanded.logits[2], Categorical(LOGITS[0]).logits)
+
+
+@given(scores, st.floats(0.1, 5))
+def test_temperature_raises_probabilities_to_a_power(row, temperature):
+    power = row.softmax(0) ** (1 / temperature)
+    torch.testing.assert_close(Categorical(row).filtered(temperature).probs, power / power.sum())
+
+
+@given(scores)
+def test_temperature_zero_keeps_the_first_of_the_most_probable(row):
+    assert Categorical(row).filtered(0.0).probs.tolist() == [float(i == int(row.argmax())) for i in range(len(row))]
+
+
+@given(scores, st.integers(1, 8))
+def test_top_k_keeps_the_k_most_probable(row, k):
+    probs = Categorical(row).filtered(top_k=k).probs
+    kept = probs > 0
+    assert int(kept.sum()) == min(k, len(row))
+    if not kept.all():
+        assert row[kept].min() >= row[~kept].max()
+    expected = row.softmax(0) * kept
+    torch.testing.assert_close(probs, expected / expected.sum())
+
+
+@given(scores, st.floats(0.01, 0.99))
+def test_top_p_keeps_the_smallest_set_that_reaches_p(row, p):
+    probs = row.softmax(0)
+    kept = Categorical(row).filtered(top_p=p).probs > 0
+    reached = [
+        (len(chosen), -float(probs[list(chosen)].sum()))
+        for size in range(1, len(row) + 1)
+        for chosen in itertools.combinations(range(len(row)), size)
+        if float(probs[list(chosen)].sum()) >= p - 1e-12
+    ]
+    size, mass = min(reached)
+    assert abs(int(kept.sum()) - size) <= (1 if abs(-mass - p) < 1e-9 else 0)  # a sum that equals p but for rounding
+    assert float(probs[kept].sum()) >= p - 1e-12
+    if not kept.all():
+        assert probs[kept].min() >= probs[~kept].max() - 1e-15
+
+
+def test_filters_apply_one_after_the_other():
+    row = torch.tensor([3.0, 2.0, 1.0, 0.0])
+    both = Categorical(row).filtered(0.5, 3, 0.95)
+    assert torch.equal(both.logits, Categorical(row).filtered(0.5).filtered(top_k=3).filtered(top_p=0.95).logits)
+    assert (both.probs > 0).tolist() == [True, True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"temperature": -1.0}, "temperature: expected a number >= 0"),
+        ({"temperature": math.nan}, "temperature"),
+        ({"temperature": math.inf}, "temperature"),
+        ({"top_k": 0}, "top_k: expected an integer >= 1, got 0"),
+        ({"top_p": 0.0}, r"top_p: expected a number in \(0, 1\], got 0.0"),
+        ({"top_p": 1.5}, "top_p"),
+        ({"top_p": math.nan}, "top_p"),
+    ],
+)
+def test_filters_out_of_range_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        Categorical(LOGITS).filtered(**arguments)
+
+
+@pytest.mark.parametrize("logits", [torch.tensor(1.0), torch.zeros(2, 0)])
+def test_scores_of_no_symbol_are_refused(logits):
+    with pytest.raises(ValueError, match="logits: expected shape"):
+        Categorical(logits)

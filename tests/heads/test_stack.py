@@ -1,0 +1,43 @@
+"""Distributions side by side are one distribution."""
+
+import torch
+from torch import distributions
+
+from chainrule.heads import Categorical, stack
+
+
+def test_categoricals_make_one_categorical():
+    parts = [Categorical(torch.randn(2, 4)), distributions.Categorical(logits=torch.randn(2, 4))]
+    joined = stack(parts)
+    x = torch.randint(4, (2, 2))
+    assert isinstance(joined, Categorical)
+    assert joined.batch_shape == (2, 2)
+    expected = torch.stack([part.log_prob(x[:, t]) for t, part in enumerate(parts)], 1)
+    torch.testing.assert_close(joined.log_prob(x), expected)
+
+
+def test_other_distributions_keep_their_shapes_and_densities():
+    parts = [distributions.Independent(distributions.Normal(torch.randn(2, 3), 1.0), 1) for _ in range(4)]
+    joined = stack(parts)
+    assert (joined.batch_shape, joined.event_shape) == ((2, 4), (3,))
+    x = joined.sample()
+    assert x.shape == (2, 4, 3)
+    assert joined.sample((5,)).shape == (5, 2, 4, 3)
+    assert torch.equal(joined.log_prob(x), torch.stack([part.log_prob(x[:, t]) for t, part in enumerate(parts)], 1))
+
+
+def test_values_are_broadcast_before_the_batch():
+    joined = stack([distributions.Normal(torch.randn(2), 1.0) for _ in range(3)])
+    x = torch.randn(7, 2, 3)
+    assert joined.log_prob(x).shape == (7, 2, 3)
+    assert torch.equal(joined.log_prob(x)[4], joined.log_prob(x[4]))
+
+
+def test_a_listed_support_is_that_of_the_parts():
+    joined = stack([distributions.Bernoulli(torch.full((2,), 0.5)) for _ in range(3)])
+    assert joined.has_enumerate_support
+    assert torch.equal(joined.enumerate_support(expand=False), torch.tensor([0.0, 1.0]).view(2, 1, 1))
+    assert joined.enumerate_support().shape == (2, 2, 3)
+    assert joined.log_prob(joined.enumerate_support()).exp().sum(0).allclose(torch.ones(2, 3))
+    assert not stack([distributions.Normal(torch.zeros(2), 1.0)]).has_enumerate_support
+    assert joined.support is distributions.Bernoulli.support

@@ -1,0 +1,115 @@
+"""An unroll that depends on where the chunks end is found."""
+
+import pytest
+import torch
+from sound_models import Tiny
+
+from chainrule.testing import check_chunk_invariance, check_model
+
+X = torch.randint(5, (3, 9), generator=torch.Generator().manual_seed(0))
+
+
+class OnePass(Tiny):
+    """A sound `unroll` of its own."""
+
+    def unroll(self, x, state, x_prev=None):
+        first = self.start.expand(len(x), -1) if x_prev is None else self.read(x_prev)
+        inputs = torch.cat([first.unsqueeze(1), self.read(x)[:, :-1]], 1)
+        states = []
+        for t in range(x.shape[1]):
+            state = self.cell(inputs[:, t], state)
+            states.append(state)
+        return self.conditional(torch.stack(states, 1)), state
+
+
+class IgnoresState(OnePass):
+    def unroll(self, x, state, x_prev=None):
+        return super().unroll(x, self.initial_state(len(x)), x_prev)
+
+
+class IgnoresPrevious(OnePass):
+    """Every chunk begins with the start symbol."""
+
+    def unroll(self, x, state, x_prev=None):
+        return super().unroll(x, state)
+
+
+class ReturnsOldState(OnePass):
+    def unroll(self, x, state, x_prev=None):
+        return super().unroll(x, state, x_prev)[0], state
+
+
+class ReadsLastToo(OnePass):
+    """The state has read the last element, which the next chunk reads again."""
+
+    def unroll(self, x, state, x_prev=None):
+        conditionals, state = super().unroll(x, state, x_prev)
+        return conditionals, self.cell(self.read(x[:, -1]), state)
+
+
+class SingleElements(OnePass):
+    """Wrong for chunks of one element."""
+
+    def unroll(self, x, state, x_prev=None):
+        conditionals, following = super().unroll(x, state, x_prev)
+        return conditionals, state if x.shape[1] == 1 else following
+
+
+class LongChunks(OnePass):
+    """Forgets in chunks of more than 4."""
+
+    def unroll(self, x, state, x_prev=None):
+        conditionals, following = super().unroll(x, state, x_prev)
+        return conditionals, following * (x.shape[1] <= 4)
+
+
+class Overwrites(OnePass):
+    def unroll(self, x, state, x_prev=None):
+        conditionals, following = super().unroll(x, state, x_prev)
+        state.copy_(following)
+        return conditionals, following
+
+
+class OtherThanForward(OnePass):
+    """The same for every chunking, and another function."""
+
+    def unroll(self, x, state, x_prev=None):
+        conditionals, state = super().unroll(x, state, x_prev)
+        return type(conditionals)(0.9 * conditionals.logits), state
+
+
+class ShuffledRows(OnePass):
+    """Returns the rows of the state in another order."""
+
+    def unroll(self, x, state, x_prev=None):
+        conditionals, state = super().unroll(x, state, x_prev)
+        return conditionals, state.roll(1, 0)
+
+
+def test_a_sound_unroll_passes():
+    assert check_model(OnePass(), X).ok
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        IgnoresState,
+        IgnoresPrevious,
+        ReturnsOldState,
+        ReadsLastToo,
+        SingleElements,
+        LongChunks,
+        Overwrites,
+        OtherThanForward,
+        ShuffledRows,
+    ],
+)
+def test_a_chunk_boundary_that_matters_is_named(broken):
+    assert not check_chunk_invariance(broken(), X).ok
+
+
+@pytest.mark.parametrize("broken", [IgnoresPrevious, LongChunks, OtherThanForward])
+def test_only_rules_that_rest_on_unroll_fail_with_it(broken):
+    failed = {result.name for result in check_model(broken(), X).failures}
+    assert "chunk_invariance" in failed
+    assert failed <= {"chunk_invariance", "samples_follow_log_prob"}  # a prefix is read by unroll
