@@ -53,8 +53,21 @@ def machine() -> dict[str, Any]:
     }
 
 
-def publish(name: str, rows: list[dict[str, Any]]) -> None:
-    """Print the rows as a table and write `benchmarks/results/NAME.json`."""
+def claim(what: str, measured: float, sense: str, target: float, unit: str = "") -> dict[str, Any]:
+    """One line of the results table: a figure beside what it had to be; `sense` is "<=" or ">="."""
+    met = measured <= target if sense == "<=" else measured >= target
+    sign = {"<=": "≤", ">=": "≥"}[sense]
+    return {"what": what, "measured": f"{measured:.3g}{unit}", "target": f"{sign} {target:g}{unit}", "met": met}
+
+
+def publish(name: str, rows: list[dict[str, Any]], claims: list[dict[str, Any]]) -> None:
+    """Print the rows as a table and write `benchmarks/results/NAME.json`; `tables.py` puts it into the documentation.
+
+    Args:
+        name: of the script.
+        rows: all that was measured.
+        claims: the figures that had a target, as `claim` makes them.
+    """
     columns = list(dict.fromkeys(column for row in rows for column in row))
     table = [columns, *([_cell(row.get(column)) for column in columns] for row in rows)]
     widths = [max(len(line[index]) for line in table) for index in range(len(columns))]
@@ -66,7 +79,10 @@ def publish(name: str, rows: list[dict[str, Any]]) -> None:
         "date": datetime.date.today().isoformat(),
         "machine": machine(),
         "rows": rows,
+        "claims": claims,
     }
+    for row in claims:
+        print(f"{'reached' if row['met'] else 'MISSED '}  {row['what']}: {row['measured']} (target {row['target']})")
     print(f"machine: {result['machine']}  date: {result['date']}")
     path = Path(__file__).parent / "results" / f"{name}.json"
     path.parent.mkdir(exist_ok=True)

@@ -14,6 +14,7 @@ from chainrule.layers.projection import project
 from chainrule.state import State
 
 Backend = Literal["auto", "vendor", "bptt"]
+ONE_HOT_LIMIT = 2**24  # elements of one-hot vectors made for the vendor's kernel: 64 MiB
 LayerStep = Callable[[Tensor, State], tuple[Tensor, State]]
 
 
@@ -198,15 +199,19 @@ class Recurrent(nn.RNNBase, ABC):
             return False
         if self.backend == "vendor" or x.device.type != "cpu":
             return True
-        # Measured on CPU (benchmarks/recurrent_training.py): the one fused training kernel there is the LSTM's in
-        # float32 over full rows; it loses to ours on one-hot inputs, under autocast, and where lengths differ.
-        return (
+        # Measured on a CPU (benchmarks/speed_recurrent_training.py): the one fused kernel there is the LSTM's in float32
+        # over full rows. Training on symbols, ours gains more by looking them up than by fusing; without gradients, the
+        # kernel wins even though it is given the one-hot vectors, as long as they fit.
+        fused = (
             self.mode == "LSTM"
             and packing.rows is None
             and packing.time > 1
-            and x.dtype == torch.float32
+            and self.weight_hh_l0.dtype == torch.float32
             and not torch.is_autocast_enabled("cpu")
         )
+        if x.is_floating_point():
+            return fused
+        return fused and not torch.is_grad_enabled() and x.numel() * self.input_size <= ONE_HOT_LIMIT
 
     def _bias(self, weights: Sequence[Tensor]) -> Tensor | None:
         return self._early_bias(weights[1], weights[2]) if self.bias else None
