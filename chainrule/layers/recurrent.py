@@ -199,9 +199,9 @@ class Recurrent(nn.RNNBase, ABC):
             return False
         if self.backend == "vendor" or x.device.type != "cpu":
             return True
-        # Measured on a CPU (benchmarks/speed_recurrent_training.py): the one fused kernel there is the LSTM's in float32
-        # over full rows. Training on symbols, ours gains more by looking them up than by fusing; without gradients, the
-        # kernel wins even though it is given the one-hot vectors, as long as they fit.
+        # Measured on a CPU (benchmarks/speed_recurrent_training.py): the one fused kernel there is the LSTM's in
+        # float32 over full rows. In training on symbols, looking them up gains more than fusing; without gradients the
+        # kernel wins even though it must be given the one-hot vectors, as long as they fit.
         fused = (
             self.mode == "LSTM"
             and packing.rows is None
