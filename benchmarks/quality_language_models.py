@@ -29,7 +29,8 @@ JOBS: dict[str, dict[str, Any]] = {
     },
     "shakespeare-60m": {
         "what": "tiny Shakespeare, test nats/char, at most 60 minutes",
-        "options": "--budget 55m --num-layers 2 --dropout 0.4 --learning-rate 5e-3 --validation-fraction 0.03",
+        "options": "--budget 55m --num-layers 2 --dropout 0.4 --learning-rate 5e-3 --batch-size 64 "
+        "--validation-fraction 0.03",
         "target": 1.44,
     },
     "ptb": {

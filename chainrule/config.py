@@ -29,8 +29,8 @@ class RecurrentOptions:
     """Layers, one above the other."""
     embedding_size: int | None = _within(None, 1, 1 << 16)
     """Features of each symbol; one-hot where not given."""
-    dropout: float = _within(0.0, 0.0, 0.99)
-    """Share of features dropped in training."""
+    dropout: float = _within(0.3, 0.0, 0.99)
+    """Share of features dropped in training; 0 where the text is far larger than the model can learn."""
     tie_weights: bool = False
     """Use the embedding as the output matrix."""
     reset_after: bool = True
@@ -80,13 +80,13 @@ class Extent:
 class OptimisationOptions:
     """The options of `chainrule.training.TrainingOptions`, how long it lasts apart; the defaults are the same."""
 
-    batch_size: int = _within(64, 1, 1 << 24)
+    batch_size: int = _within(32, 1, 1 << 24)
     """Rows of a batch."""
     chunk_length: int = _within(64, 1, 1 << 24)
     """Symbols that gradients flow through."""
     line_length: int = _within(1024, 1, 1 << 24)
     """Longer lines are cut in training (--reading lines)."""
-    learning_rate: float = _within(3e-3, 0.0, 1e3)
+    learning_rate: float = _within(6e-3, 0.0, 1e3)
     """Peak learning rate of AdamW."""
     weight_decay: float = _within(0.01, 0.0, 1e3)
     """Decoupled weight decay of matrices."""

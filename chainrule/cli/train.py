@@ -153,14 +153,18 @@ def _conclude(run: "Run", result: "TrainingResult", *, json: bool) -> None:
             "nats_per_element": best.nats_per_element,
             "bits_per_element": best.bits_per_element,
             "perplexity": best.perplexity,
+            "validation_elements": best.elements,
         }
         print(json_format.dumps(summary))
         return
+    held_out = run.config.corpus["valid"]["elements"]
+    # A validation that would take too much of the run reads a part, the same each time.
+    part = "" if best.elements >= held_out else f"first {best.elements:,} of {held_out:,} symbols of the "
     early = " (stopped early: no more improvement)" if result.ended_by == "patience" else ""
     print(
         f"\n{result.step:,} steps in {format_duration(result.elapsed)}{early}\n"
         f"best: {best.bits_per_element:.4f} bits ({best.nats_per_element:.4f} nats) per {_ELEMENT[level]} "
-        f"on the held-out text, perplexity {best.perplexity:.4g}, at step {result.best_step:,}\n"
+        f"on the {part}held-out text, perplexity {best.perplexity:.4g}, at step {result.best_step:,}\n"
         f"run:  {run.path}\n"
         f"next: chainrule sample {quoted(run.path)}\n"
         f"      chainrule score {quoted(run.path)} FILE --per line --sort\n"

@@ -38,6 +38,8 @@ def check_full_context(subject: Subject) -> str:
     x = subject.beginning(LONGEST)
     if x.shape[1] == 1 and subject.context is None:
         raise DoesNotApply("x has a single element and there is no context")
+    if subject.support is not None and len(subject.support) == 1:
+        raise DoesNotApply("the support is a single value, of probability 1 whatever was read")
     pairs = _compare_elements(subject, x)
     context = ""
     if subject.context is not None:

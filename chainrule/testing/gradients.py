@@ -26,6 +26,8 @@ def check_gradients_reach_parameters(subject: Subject) -> str:
     }
     if not wanted:
         raise DoesNotApply("no parameter requires a gradient")
+    if subject.support is not None and len(subject.support) == 1:
+        raise DoesNotApply("the support is a single value, of probability 1 whatever the parameters")
     x = _long_enough(subject)
     missing = {"log_prob": set(wanted), "unroll": set(wanted)}
     for attempt, model in enumerate(_models(subject)):

@@ -104,19 +104,24 @@ def _integrate(subject: Subject, model: AutoregressiveModel, label: str) -> str:
     conditionals = subject.conditionals(x, subject.rows[:1], model=model)
     ends = interval(conditionals)
     assert ends is not None
-    hints = conditionals.sample(torch.Size((100,)))
     places = torch.linspace(0, subject.time - 1, min(FEW, subject.time)).round().long().tolist()
     entries = conditionals.batch_shape[2:].numel()
+    settled = 0
     for t in places:
 
         def density(points: Tensor, t: int = t) -> Tensor:
             grid = points.view(-1, *[1] * x.dim()).expand(-1, *x.shape)
             return conditionals.log_prob(grid)[:, 0, t].reshape(len(points), entries)[:, 0].exp()
 
-        total, error = integral(density, *ends, hints[:, 0, t].reshape(100, entries)[:, 0])
+        for count in (100, 10_000):  # many hints where few may have missed a narrow peak of little mass
+            hints = conditionals.sample(torch.Size((count,)))[:, 0, t].reshape(count, entries)[:, 0]
+            total, error = integral(density, *ends, hints)
+            if abs(total - 1) <= INTEGRATION:
+                break
         if error < INTEGRATION / 2:
+            settled += 1
             _require_one(torch.tensor([[total]]), INTEGRATION, f"{label}the density of x_{t}")
-    return f"{len(places)} conditional densities integrated"
+    return f"{settled} conditional densities integrated" if settled else ""
 
 
 def _sum_sequences(subject: Subject, model: AutoregressiveModel, label: str) -> str:

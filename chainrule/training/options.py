@@ -40,10 +40,10 @@ class TrainingOptions:
     steps: int | None = None
     epochs: float | None = None
     budget: float | None = None
-    batch_size: int = 64
+    batch_size: int = 32
     chunk_length: int = 64
     line_length: int = 1024
-    learning_rate: float = 3e-3
+    learning_rate: float = 6e-3
     weight_decay: float = 0.01
     warmup: float = 0.03
     clip_norm: float | None = 1.0

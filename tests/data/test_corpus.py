@@ -135,10 +135,14 @@ def test_the_same_corpus_is_used_again_and_another_is_written_anew(text, tmp_pat
 def test_a_corpus_cut_off_while_written_is_no_corpus(text, tmp_path, monkeypatch):
     prepare_corpus(text, tmp_path / "corpus")
 
-    def full(*_):
-        raise OSError(28, "No space left on device")
+    original = corpus_module._write_tokens
 
-    monkeypatch.setattr(corpus_module, "_write_tokens", full)
+    def full_at_the_second(*arguments):
+        if arguments[2] == "valid":
+            raise OSError(28, "No space left on device")
+        return original(*arguments)
+
+    monkeypatch.setattr(corpus_module, "_write_tokens", full_at_the_second)
     with pytest.raises(OSError, match="No space"):
         prepare_corpus(text, tmp_path / "corpus", level="byte")
     assert list((tmp_path / "corpus").iterdir()) == []  # a full disk does not stay full

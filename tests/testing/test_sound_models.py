@@ -15,9 +15,11 @@ from sound_models import (
     Window,
 )
 from torch import nn
+from torch.distributions import Categorical as TorchCategorical
+from torch.distributions import MixtureSameFamily, Normal
 
 from chainrule.models import RecurrentLM
-from chainrule.testing import check_model
+from chainrule.testing import check_model, check_total_probability
 
 
 def symbols(size, rows=3, time=8):
@@ -127,6 +129,20 @@ def test_saturated_vanishing_and_near_deterministic_models_pass(cell, scale):
     for parameter in model.parameters():
         parameter.data = scale * torch.randn_like(parameter)
     require_sound(model, symbols(7, 2, 20))
+
+
+def test_a_vocabulary_of_one_symbol_passes():
+    require_sound(RecurrentLM(1, hidden_size=4), symbols(1), silent=["full_context", "gradients_reach_parameters"])
+
+
+def test_a_narrow_peak_of_little_mass_is_not_overlooked():
+    class Spike(TinyNormal):
+        def conditional(self, h):
+            weights = torch.tensor([0.995, 0.005]).expand(*h.shape[:-1], 2)
+            centres = self.output(h) + torch.tensor([0.0, 3.0])
+            return MixtureSameFamily(TorchCategorical(probs=weights), Normal(centres, torch.tensor([1.0, 1e-7])))
+
+    assert check_total_probability(Spike(), torch.randn(2, 4)).ok
 
 
 def test_long_sequences_pass():

@@ -64,7 +64,9 @@ def test_a_file_changed_in_any_byte_is_refused(tmp_path: Path) -> None:
     good = path.read_bytes()
     for place in range(len(good)):
         path.write_bytes(good[:place] + bytes([good[place] ^ 1]) + good[place + 1 :])
-        with pytest.raises(ValueError, match=r"x: expected (the file as chainrule wrote it|a file that chainrule wrote), got"):
+        with pytest.raises(
+            ValueError, match=r"x: expected (the file as chainrule wrote it|a file that chainrule wrote), got"
+        ):
             read_sealed(path)
 
 
