@@ -2,7 +2,7 @@
 
 import json as json_format
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any
@@ -62,6 +62,8 @@ def train(
 
     if resume and overwrite:
         raise ValueError("--resume and --overwrite: one continues a run, the other deletes it: choose one")
+    if options.embedding_size is None and text.level in ("word", "bpe"):  # a wide vocabulary wants a narrow input
+        options = replace(options, embedding_size=options.hidden_size)
     asked = RunConfig(
         source=None if data is None else str(data),
         validation=None if validation is None else str(validation),

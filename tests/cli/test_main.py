@@ -45,7 +45,7 @@ def test_help_lists_every_option_with_its_default(command):
         "--hidden-size",
         "[default: 512]",
         "--learning-rate",
-        "[default: 0.003]",
+        "[default: 0.006]",
         "[default: 3m]",
         "lstm, gru, rnn",
     ):

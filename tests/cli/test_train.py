@@ -25,6 +25,14 @@ def here(tmp_path: Path, text_file: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     return tmp_path
 
 
+@pytest.mark.parametrize(("options", "size"), [([], 8), (["--embedding-size", 3], 3)])
+def test_words_are_embedded_and_characters_are_not(command, here, options, size):
+    command("train", "log.txt", *TINY, "--steps", 1, "--level", "word", "--out", "words", *options)
+    command("train", "log.txt", *TINY, "--steps", 1, "--out", "characters")
+    assert Run.open("words").config.options.embedding_size == size
+    assert Run.open("characters").config.options.embedding_size is None
+
+
 def tree(directory: Path) -> dict[str, bytes]:
     return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
 
