@@ -28,7 +28,7 @@ class RecurrentOptions:
     num_layers: int = _within(1, 1, 256)
     """Layers, one above the other."""
     embedding_size: int | None = _within(None, 1, 1 << 16)
-    """Features of each symbol; where not given, hidden-size for words and subwords, one-hot for characters and bytes."""
+    """Features of each symbol; where not given, hidden-size for words and subwords, else one-hot."""
     dropout: float = _within(0.3, 0.0, 0.99)
     """Share of features dropped in training; 0 where the text is far larger than the model can learn."""
     tie_weights: bool = False

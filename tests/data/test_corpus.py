@@ -91,6 +91,12 @@ def test_without_a_file_it_is_the_text_built_into_python(tmp_path):
     assert "pydoc_data.topics" in corpus.summary()["source"]["name"]
 
 
+def test_the_built_in_text_is_the_help_topics_in_alphabetical_order():
+    topics = pytest.importorskip("pydoc_data.topics").topics
+    assert builtin_text().startswith(topics[min(topics)])
+    assert builtin_text().endswith(topics[max(topics)])
+
+
 def test_a_fingerprint_tells_content_and_name_but_no_folder(tmp_path):
     (tmp_path / "text").write_bytes(b"content")
     assert fingerprint(tmp_path / "text") == {

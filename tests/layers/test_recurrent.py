@@ -233,14 +233,14 @@ def test_dropout_acts_between_layers_in_training_only():
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_written_out_gradient_fails_when_a_step_is_dropped(kind, monkeypatch):
     """The comparison above can fail: lose the gradient that arrives from the next step, and it does."""
-    from chainrule.layers.bptt import steps
+    from chainrule.layers.bptt.product import Product
 
     layer = KINDS[kind](backend="bptt")
     x, state = torch.randn(B, T, N), random_state(layer)
     stepped = values_and_gradients(*by_steps(layer, x, state, None), [layer.weight_hh_l0])
     output, last = layer(x, state)
-    monkeypatch.setattr(steps.Product, "into", lambda self, h, out: out.zero_())
-    monkeypatch.setattr(steps.Product, "add", lambda self, addend, h, out: out.zero_())
+    monkeypatch.setattr(Product, "into", lambda self, h, out: out.zero_())
+    monkeypatch.setattr(Product, "add", lambda self, addend, h, out: out.zero_())
     whole = values_and_gradients(output, last, [layer.weight_hh_l0])
     with pytest.raises(AssertionError):
         assert_equal(whole, stepped)
@@ -295,3 +295,38 @@ def test_the_automatic_choice_changes_no_value(kind):
             without, _ = layer(x)
         for output in (with_gradient, without):
             torch.testing.assert_close(output, expected, rtol=0, atol=1e-6)  # float32, sums in another order
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_product_laid_out_once_is_the_plain_product(dtype, monkeypatch):
+    from chainrule.layers.bptt import product
+
+    weight, x = torch.randn(24, 40, dtype=dtype), torch.randn(6, 40, dtype=dtype)
+    addend, results = torch.randn(6, 24, dtype=torch.float32), {}
+    for packs in (True, False):
+        monkeypatch.setattr(product, "_can_pack", lambda weight, packs=packs: packs)
+        for rows in (6, 2):  # fewer rows than it was laid out for: shorter sequences have ended
+            times = product.Product(weight, 6, 8, torch.float32)
+            sums = times.add(addend[:rows], x[:rows], out=torch.empty(rows, 24, dtype=torch.float32))
+            alone = times.into(x[:rows], out=torch.empty(rows, 24, dtype=torch.float32))
+            results[packs, rows] = sums, alone
+    expected = x.double() @ weight.double().t()
+    tolerance = 1e-5 if dtype == torch.float32 else 0.2  # bfloat16 rounds sums of size ten to multiples of 1/16
+    for (_, rows), (sums, alone) in results.items():
+        torch.testing.assert_close(sums.double(), addend[:rows].double() + expected[:rows], rtol=0, atol=tolerance)
+        torch.testing.assert_close(alone.double(), expected[:rows], rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_long_float32_rows_take_laid_out_products_and_agree_with_float64(kind):
+    layer = KINDS[kind](backend="bptt").float()
+    x, lengths = torch.randn(B, 20, N, dtype=torch.float32), torch.tensor([20, 3, 0, 11, 20])
+    results = []
+    for double in (False, True):
+        layer = layer.double() if double else layer
+        layer.zero_grad()
+        output, _ = layer(x.double() if double else x, None, lengths)
+        output.square().sum().backward()
+        results.append([output.double(), *(parameter.grad.double() for parameter in layer.parameters())])
+    for single, exact in zip(*results, strict=True):
+        torch.testing.assert_close(single, exact, rtol=1e-4, atol=1e-4)

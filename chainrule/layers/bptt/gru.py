@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from chainrule.layers.bptt.steps import Product, backwards, forwards, last, previous, tanh, wide_dtype
+from chainrule.layers.bptt.product import Product
+from chainrule.layers.bptt.steps import backwards, forwards, last, previous, tanh, wide_dtype
 
 _sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input  # d * y * (1 - y)
 _tanh_backward = torch.ops.aten.tanh_backward.grad_input  # d * (1 - y * y)
@@ -59,7 +60,7 @@ class _ResetAfter(torch.autograd.Function):
         h = torch.empty_like(n)
         h_low = h if low == wide else torch.empty_like(n, dtype=low)
         bias = torch.cat([bias_hn.new_zeros(2 * size), bias_hn]).to(wide)
-        recurrent = Product(weight_hh.to(low).t(), h0.shape[0], wide)
+        recurrent = Product(weight_hh.to(low), h0.shape[0], len(sizes), wide)
         h_prev, h_prev_low = h0.to(wide), h0.to(low)
         r, z, q = product.split(size, 1)
         for p_rz, p_n, all_t, rz_t, r_t, z_t, q_t, n_t, h_t, h_low_t in forwards(
@@ -84,7 +85,7 @@ class _ResetAfter(torch.autograd.Function):
         d_n = torch.empty_like(h_low)
         dh = dh_last.to(wide, copy=True)
         scratch, kept = torch.empty_like(dh), torch.empty_like(dh)
-        recurrent = Product(weight_hh.to(low), dh.shape[0], wide)
+        recurrent = Product(weight_hh.to(low).t(), dh.shape[0], len(sizes), wide)
         for r, z, q, n_t, h_prev, d_t, d_r, d_z, d_q, d_n_t, local_t in backwards(
             sizes, *product.split(size, 1), n, previous(h0, h, sizes), d, *d.split(size, 1), d_n, local
         ):
@@ -117,8 +118,8 @@ class _ResetBefore(torch.autograd.Function):
         h_low = h if low == wide else torch.empty_like(n, dtype=low)
         reset = torch.empty_like(h_low)  # r ⊙ h_{t-1}
         weight = weight_hh.to(low)
-        gate = Product(weight[: 2 * size].t(), h0.shape[0], wide)
-        candidate = Product(weight[2 * size :].t(), h0.shape[0], wide)
+        gate = Product(weight[: 2 * size], h0.shape[0], len(sizes), wide)
+        candidate = Product(weight[2 * size :], h0.shape[0], len(sizes), wide)
         h_prev, h_prev_low = h0.to(wide), h0.to(low)
         r, z = rz.split(size, 1)
         for p_rz, p_n, rz_t, r_t, z_t, n_t, h_t, h_low_t, reset_t in forwards(
@@ -144,8 +145,8 @@ class _ResetBefore(torch.autograd.Function):
         dh = dh_last.to(wide, copy=True)
         scratch, kept = torch.empty_like(dh), torch.empty_like(dh)
         weight = weight_hh.to(low)
-        gate = Product(weight[: 2 * size], dh.shape[0], wide)
-        candidate = Product(weight[2 * size :], dh.shape[0], wide)
+        gate = Product(weight[: 2 * size].t(), dh.shape[0], len(sizes), wide)
+        candidate = Product(weight[2 * size :].t(), dh.shape[0], len(sizes), wide)
         for r, z, n_t, h_prev, d_rz, d_r, d_z, d_n, local_t in backwards(
             sizes, *rz.split(size, 1), n, previous(h0, h, sizes), d[:, : 2 * size], *d.split(size, 1), local
         ):

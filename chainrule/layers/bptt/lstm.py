@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from chainrule.layers.bptt.steps import Product, backwards, forwards, last, previous, tanh, wide_dtype
+from chainrule.layers.bptt.product import Product
+from chainrule.layers.bptt.steps import backwards, forwards, last, previous, tanh, wide_dtype
 
 _sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input  # d * y * (1 - y)
 _tanh_backward = torch.ops.aten.tanh_backward.grad_input  # d * (1 - y * y)
@@ -44,7 +45,7 @@ class _LSTM(torch.autograd.Function):
         h = projected.new_empty(rows, size)
         c = projected.new_empty(rows, size, dtype=wide)
         tanh_c = torch.empty_like(c)
-        recurrent = Product(weight.t(), h0.shape[0], wide)
+        recurrent = Product(weight, h0.shape[0], len(sizes), wide)
         h_prev, c_prev = h0.to(low), c0.to(wide)
         i, f, g, o = gates.split(size, 1)
         for p_t, a_t, if_t, i_t, f_t, g_t, o_t, h_t, c_t, tanh_t in forwards(
@@ -71,7 +72,7 @@ class _LSTM(torch.autograd.Function):
         d_gates = gates.new_empty(gates.shape, dtype=low)  # D_t δ_t of each gate
         dh, dc = dh_last.to(gates.dtype, copy=True), dc_last.to(gates.dtype, copy=True)
         scratch = torch.empty_like(dh)
-        recurrent = Product(weight, dh.shape[0], gates.dtype)
+        recurrent = Product(weight.t(), dh.shape[0], len(sizes), gates.dtype)
         c_prev = previous(c0, c, sizes)
         for i, f, g, o, c_before, tanh_t, d, d_i, d_f, d_g, d_o, local_t in backwards(
             sizes, *gates.split(size, 1), c_prev, tanh_c, d_gates, *d_gates.split(size, 1), local

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from chainrule.layers.bptt.steps import Product, backwards, forwards, last, previous, tanh, wide_dtype
+from chainrule.layers.bptt.product import Product
+from chainrule.layers.bptt.steps import backwards, forwards, last, previous, tanh, wide_dtype
 
 # f in place, and d * f'(a) from the output y = f(a), both without a further array.
 NONLINEARITIES: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tensor, Tensor], Tensor]]] = {
@@ -44,7 +45,7 @@ class _RNN(torch.autograd.Function):
         activate = NONLINEARITIES[nonlinearity][0]
         h = torch.empty_like(projected, dtype=wide)
         h_low = h if low == wide else torch.empty_like(projected)
-        recurrent = Product(weight_hh.to(low).t(), h0.shape[0], wide)
+        recurrent = Product(weight_hh.to(low), h0.shape[0], len(sizes), wide)
         h_prev = h0.to(low)
         for p_t, h_t, h_low_t in forwards(sizes, projected, h, h_low):
             activate(recurrent.add(p_t, h_prev[: len(p_t)], out=h_t))
@@ -62,7 +63,7 @@ class _RNN(torch.autograd.Function):
         d = torch.empty_like(h)  # D_t δ_t
         d_low = d if h.dtype == h_low.dtype else torch.empty_like(h_low)
         dh = dh_last.to(h.dtype, copy=True)
-        recurrent = Product(weight_hh.to(h_low.dtype), dh.shape[0], h.dtype)
+        recurrent = Product(weight_hh.to(h_low.dtype).t(), dh.shape[0], len(sizes), h.dtype)
         for h_t, d_t, d_low_t, local_t in backwards(sizes, h, d, d_low, local):
             dh_t = dh[: len(local_t)]
             dh_t.add_(local_t)  # δ_t, complete

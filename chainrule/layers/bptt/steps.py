@@ -1,4 +1,4 @@
-"""What the recurrences share: slices of flat arrays by time step, and products in the projection's precision."""
+"""What the recurrences share: slices of flat arrays by time step, and the types they are kept in."""
 
 from collections.abc import Iterator
 
@@ -58,23 +58,3 @@ def tanh(a: Tensor, out: Tensor) -> Tensor:
     if a.dtype == torch.float32 and a.device.type == "cpu":
         return torch.mul(a, 2, out=out).sigmoid_().mul_(2).sub_(1)
     return torch.tanh(a, out=out)
-
-
-class Product:
-    """`addend + h @ weight`, with the product taken in the weight's type and the sum in the wide one."""
-
-    def __init__(self, weight: Tensor, rows: int, wide: torch.dtype):
-        self.weight = weight
-        self.mixed = weight.dtype != wide
-        self.scratch = weight.new_empty(rows, weight.shape[1]) if self.mixed else None
-
-    def add(self, addend: Tensor, h: Tensor, out: Tensor) -> Tensor:
-        if self.scratch is None:
-            return torch.addmm(addend, h, self.weight, out=out)
-        product = torch.mm(h, self.weight, out=self.scratch[: h.shape[0]])
-        return torch.add(addend, product, out=out)
-
-    def into(self, h: Tensor, out: Tensor) -> Tensor:
-        if self.scratch is None:
-            return torch.mm(h, self.weight, out=out)
-        return out.copy_(torch.mm(h, self.weight, out=self.scratch[: h.shape[0]]))
