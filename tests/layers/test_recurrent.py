@@ -25,6 +25,7 @@ LENGTHS = {
     "unequal": torch.tensor([7, 3, 0, 5, 7]),
     "empty": torch.zeros(B, dtype=torch.long),
     "none reaches the end": torch.tensor([1, 1, 2, 1, 0]),
+    "full or empty": torch.tensor([7, 0, 7, 7, 0]),
 }
 
 

@@ -1,16 +1,29 @@
-"""Run as a script by each of several processes: trains on this process's rows of chunks, then of lines.
+"""Run as a script by each of several processes: trains on this process's rows of chunks, then of lines, then is
+interrupted.
 
 Usage: parallel_run.py DIRECTORY
 """
 
+import os
+import signal
 import sys
 from pathlib import Path
 
 import torch
-from training_toy import ToyLines, ToyModel, ToyStream, held_out, options
+from training_toy import ToyBatch, ToyLines, ToyModel, ToyStream, held_out, options
 
-from chainrule.training import save_weights, train
+from chainrule.training import Interrupted, save_weights, train
 from chainrule.training.parallel import processes
+
+
+class Signalled(ToyStream):
+    """The second process is told twice to stop, as torchrun and a terminal do; the first one is not."""
+
+    def at(self, step: int) -> ToyBatch:
+        if step == 6 and os.environ["RANK"] == "1":
+            for number in (signal.SIGINT, signal.SIGTERM):
+                os.kill(os.getpid(), number)
+        return super().at(step)
 
 
 def main(directory: Path) -> None:
@@ -21,6 +34,10 @@ def main(directory: Path) -> None:
             model = ToyModel(dropout=0.0, seed=team.rank)  # only the first process's weights count
             train(model, batches, held_out, options(), directory / kind, progress=False)
             save_weights(directory / f"{kind}-{team.rank}" / "weights", model, {})
+        try:
+            train(ToyModel(), Signalled(shard=shard), held_out, options(), directory / "interrupted", progress=False)
+        except Interrupted as stop:
+            (directory / f"interrupted-{team.rank}").write_text(str(stop.step))
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from training_toy import ToyLines, ToyModel, ToyStream, held_out, options
 
 from chainrule.training import train
 from chainrule.training.parallel import Processes, choose_device, process_shard
+from chainrule.training.sealed import read_sealed
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +46,11 @@ def test_two_processes_equal_one_on_the_same_batches(kind: str, two: Path, tmp_p
         torch.testing.assert_close(other[name], tensor, rtol=1e-3, atol=1e-5, msg=f"{name} differs")
     first, second = [(two / f"{kind}-{rank}" / "weights").read_bytes() for rank in (0, 1)]
     assert first == second
+
+
+def test_a_signal_to_one_process_saves_and_ends_them_all(two: Path) -> None:
+    assert [(two / f"interrupted-{rank}").read_text() for rank in (0, 1)] == ["7", "7"]
+    assert read_sealed(two / "interrupted" / "checkpoint.safetensors")[1]["position"]["step"] == 7
 
 
 def test_a_run_of_two_processes_continues_as_one_of_one(two: Path, tmp_path: Path) -> None:

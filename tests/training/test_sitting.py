@@ -11,6 +11,10 @@ from safetensors.torch import load_file
 from training_toy import ToyBatch, ToyModel, ToyStream, held_out, options, remains
 
 from chainrule.training import Interrupted, NonFiniteLossError, evaluate, load_weights, sitting, train
+from chainrule.training.guard import Guard
+from chainrule.training.metrics import Metrics
+from chainrule.training.progress import Display
+from chainrule.training.report import Report
 
 
 def test_training_learns_and_ends_with_the_best_weights_in_the_model(tmp_path: Path) -> None:
@@ -109,6 +113,31 @@ def test_an_infinite_loss_stops_with_step_history_and_advice_and_keeps_the_check
         assert part in str(failure.value)
     result = train(ToyModel(), ToyStream(), held_out, options(), tmp_path, resume=True, progress=False)
     assert result.step == 16
+
+
+def test_a_validation_that_is_no_number_stops_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sitting, "evaluate", lambda model, batches: sitting.Evaluation(float("nan"), 1))
+    with pytest.raises(NonFiniteLossError, match="validation loss is not finite at step 4"):
+        train(ToyModel(), ToyStream(), held_out, options(), tmp_path, progress=False)
+
+
+def test_figures_read_several_at_once_are_all_on_the_disk_before_a_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train(ToyModel(), ToyStream(), held_out, options(), tmp_path / "a", progress=False)
+    monkeypatch.setattr(sitting, "Report", SeldomReport)
+    with pytest.raises(Interrupted):
+        train(ToyModel(), Signalled(6, signal.SIGINT), held_out, options(), tmp_path / "b", progress=False)
+    assert (tmp_path / "b" / "metrics.jsonl").read_text().count('"event": "step"') == 7
+    train(ToyModel(), ToyStream(), held_out, options(), tmp_path / "b", resume=True, progress=False)
+    assert remains(tmp_path / "a") == remains(tmp_path / "b")
+
+
+class SeldomReport(Report):
+    """Reads figures as on a GPU, where each reading makes the device wait."""
+
+    def __init__(self, metrics: Metrics | None, display: Display, guard: Guard, device: torch.device):
+        super().__init__(metrics, display, guard, torch.device("cuda"))
 
 
 def test_weights_that_overflow_never_reach_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

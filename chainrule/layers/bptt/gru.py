@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from chainrule.layers.bptt.product import Product
-from chainrule.layers.bptt.steps import backwards, forwards, last, previous, tanh, wide_dtype
+from chainrule.layers.bptt.steps import backwards, forwards, last, previous, tanh, weight_gradient, wide_dtype
 
 _sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input  # d * y * (1 - y)
 _tanh_backward = torch.ops.aten.tanh_backward.grad_input  # d * (1 - y * y)
@@ -100,7 +100,7 @@ class _ResetAfter(torch.autograd.Function):
             torch.mul(s, r, out=d_q)
             d_r.copy_(_sigmoid_backward(s.mul_(q), r, grad_input=s))
             recurrent.add(k, d_t, out=dh_t)
-        d_weight = torch.mm(d.t(), previous(h0, h_low, sizes)).to(weight_hh.dtype)
+        d_weight = weight_gradient(d, h0, h_low, sizes).to(weight_hh.dtype)
         d_bias = d[:, 2 * size :].sum(0, dtype=wide).to(weight_hh.dtype)
         d_projected = torch.cat([d[:, : 2 * size], d_n], 1)
         return d_projected, d_weight, d_bias, dh.to(h0.dtype), None
@@ -161,6 +161,6 @@ class _ResetBefore(torch.autograd.Function):
             k.addcmul_(s, r)
             d_r.copy_(_sigmoid_backward(s.mul_(h_prev), r, grad_input=s))
             gate.add(k, d_rz, out=dh_t)
-        h_before = previous(h0, h_low, sizes)
-        d_weight = torch.cat([torch.mm(d[:, : 2 * size].t(), h_before), torch.mm(d[:, 2 * size :].t(), reset)])
+        d_gates = weight_gradient(d[:, : 2 * size], h0, h_low, sizes)
+        d_weight = torch.cat([d_gates, torch.mm(d[:, 2 * size :].t(), reset)])
         return d, d_weight.to(weight_hh.dtype), dh.to(h0.dtype), None

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from chainrule.layers.bptt.product import Product
-from chainrule.layers.bptt.steps import backwards, forwards, last, previous, tanh, wide_dtype
+from chainrule.layers.bptt.steps import backwards, forwards, last, previous, tanh, weight_gradient, wide_dtype
 
 _sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input  # d * y * (1 - y)
 _tanh_backward = torch.ops.aten.tanh_backward.grad_input  # d * (1 - y * y)
@@ -87,5 +87,5 @@ class _LSTM(torch.autograd.Function):
             d_g.copy_(_tanh_backward(torch.mul(dc_t, i, out=s), g, grad_input=s))
             recurrent.into(d, out=dh_t)
             dc_t.mul_(f)
-        d_weight = torch.mm(d_gates.t(), previous(h0, h, sizes)).to(weight_hh.dtype)
+        d_weight = weight_gradient(d_gates, h0, h, sizes).to(weight_hh.dtype)
         return d_gates, d_weight, dh.to(h0.dtype), dc.to(c0.dtype), None

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from chainrule.layers.bptt.product import Product
-from chainrule.layers.bptt.steps import backwards, forwards, last, previous, tanh, wide_dtype
+from chainrule.layers.bptt.steps import backwards, forwards, last, tanh, weight_gradient, wide_dtype
 
 # f in place, and d * f'(a) from the output y = f(a), both without a further array.
 NONLINEARITIES: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tensor, Tensor], Tensor]]] = {
@@ -69,5 +69,5 @@ class _RNN(torch.autograd.Function):
             dh_t.add_(local_t)  # δ_t, complete
             slope(dh_t, h_t, d_t)
             recurrent.into(d_t if d is d_low else d_low_t.copy_(d_t), out=dh_t)
-        d_weight = torch.mm(d_low.t(), previous(h0, h_low, sizes)).to(weight_hh.dtype)
+        d_weight = weight_gradient(d_low, h0, h_low, sizes).to(weight_hh.dtype)
         return d_low, d_weight, dh.to(h0.dtype), None, None

@@ -6,23 +6,29 @@ import torch
 from torch import Tensor
 
 
-def previous(first: Tensor, flat: Tensor, sizes: list[int]) -> Tensor:
-    """The state that each row of `flat` was computed from: `first` at step 0, then the rows one step earlier.
+def previous(first: Tensor, flat: Tensor, sizes: list[int]) -> list[Tensor]:
+    """For each step the states it started from: `first` at step 0, then those of the rows still running.
 
-    first: (B, M), the initial state; flat: (R, M), the states after each step. Returns (R, M).
+    first: (B, M), the initial state; flat: (R, M), the states after each step.
     """
-    if not sizes:
-        return flat
-    if sizes[0] == sizes[-1]:
-        return torch.cat([first[: sizes[0]].to(flat.dtype), flat[: -sizes[0]]])
-    steps = flat.split(sizes)
-    return torch.cat([first[: sizes[0]].to(flat.dtype), *(h[:size] for h, size in zip(steps, sizes[1:], strict=False))])
+    before = [first.to(flat.dtype), *flat.split(sizes)]
+    return [h[:size] for h, size in zip(before, sizes, strict=False)]
+
+
+def weight_gradient(d: Tensor, first: Tensor, flat: Tensor, sizes: list[int]) -> Tensor:
+    """Σ_t D_t δ_t h_{t−1}ᵀ, one product over all steps.
+
+    d: (R, K), gradients at the pre-activations; first: (B, M); flat: (R, M). Returns (K, M).
+    """
+    rows = sizes[0]
+    if rows != sizes[-1]:
+        return torch.mm(d.t(), torch.cat(previous(first, flat, sizes)))
+    start = torch.mm(d[:rows].t(), first[:rows].to(flat.dtype))  # all but the first step without a copy of the states
+    return torch.addmm(start, d[rows:].t(), flat[:-rows])
 
 
 def last(first: Tensor, flat: Tensor, sizes: list[int]) -> Tensor:
     """The state of each row after its own last step, (B, M); a row without any step keeps its initial state."""
-    if not sizes:
-        return first.clone()
     final = flat.split(sizes)
     # Rows end in order, the shortest first: row r ends at the last step whose size exceeds r.
     parts, running = [], 0
@@ -39,9 +45,10 @@ def forwards(sizes: list[int], *flat: Tensor) -> Iterator[tuple[Tensor, ...]]:
     return zip(*(array.split(sizes) for array in flat), strict=True)
 
 
-def backwards(sizes: list[int], *flat: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """The same, last step first."""
-    return zip(*(reversed(array.split(sizes)) for array in flat), strict=True)
+def backwards(sizes: list[int], *flat: Tensor | list[Tensor]) -> Iterator[tuple[Tensor, ...]]:
+    """The same, last step first; a list is of slices already."""
+    steps = (array if isinstance(array, list) else array.split(sizes) for array in flat)
+    return zip(*(reversed(slices) for slices in steps), strict=True)
 
 
 def wide_dtype(projected: Tensor) -> torch.dtype:
