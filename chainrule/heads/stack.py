@@ -43,7 +43,7 @@ class Stacked(Distribution):
         return values.expand(-1, *self._batch_shape, *self._event_shape) if expand else values
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """(..., B, T), nats; value (..., B, T, *event shape), broadcast against the batch shape."""
+        """(..., B, T), nats; value (..., B, T) and the event shape, broadcast against the batch shape."""
         value = value.expand(torch.broadcast_shapes(value.shape, self._batch_shape + self._event_shape))
         after = len(self._batch_shape) - 2  # axes of the batch that follow time
         elements = value.unbind(-1 - after - len(self._event_shape))
