@@ -95,7 +95,8 @@ def held_out() -> Iterator[ToyBatch]:
 
 def options(**changes: object) -> TrainingOptions:
     """Sixteen steps over an epoch's end, in the precision and on the device that promise the same bits."""
-    settings: dict[str, object] = {"steps": 16, "validate_every": 4, "precision": "float32", "device": "cpu"}
+    settings: dict[str, object] = {"steps": 16, "validate_every": 4, "learning_rate": 3e-3}
+    settings |= {"precision": "float32", "device": "cpu"}
     if changes.keys() & {"epochs", "budget"}:
         del settings["steps"], settings["validate_every"]
     return TrainingOptions(**(settings | changes))  # type: ignore[arg-type]

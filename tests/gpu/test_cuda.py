@@ -1,0 +1,57 @@
+"""The same figures on a GPU as on the processor. Skipped where there is none."""
+
+import pytest
+import torch
+
+from chainrule.layers import GRU, LSTM, RNN
+from chainrule.models import RecurrentLM
+from chainrule.testing import check_model
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+
+LAYERS = {
+    "lstm": lambda: LSTM(3, 4, 2),
+    "gru": lambda: GRU(3, 4, 2),
+    "gru, reset before": lambda: GRU(3, 4, 2, reset_after=False),
+    "rnn": lambda: RNN(3, 4, 2),
+    "rnn, sigmoid": lambda: RNN(3, 4, 2, nonlinearity="sigmoid"),
+}
+
+
+@pytest.mark.parametrize("symbols", [False, True], ids=["features", "one-hot"])
+@pytest.mark.parametrize("lengths", [None, torch.tensor([7, 3, 0, 5, 7])], ids=["full", "unequal"])
+@pytest.mark.parametrize("kind", LAYERS)
+def test_values_and_gradients_are_those_of_the_processor(kind, lengths, symbols):
+    layer = LAYERS[kind]().double()
+    x = torch.randint(3, (5, 7)) if symbols else torch.randn(5, 7, 3, dtype=torch.float64)
+    results = []
+    for device in ("cpu", "cuda"):
+        layer.to(device).zero_grad()
+        output, _ = layer(x.to(device), None, None if lengths is None else lengths.to(device))
+        output.square().sum().backward()
+        results.append([output.cpu(), *(parameter.grad.cpu() for parameter in layer.parameters())])
+    for ours, theirs in zip(*results, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru", "rnn"])
+def test_a_language_model_keeps_the_contract_there(cell):
+    model = RecurrentLM(vocab_size=4, cell=cell, hidden_size=8, num_layers=2).cuda()
+    report = check_model(model, torch.randint(4, (3, 6)).cuda(), lengths=torch.tensor([6, 2, 4]).cuda())
+    assert report.ok, str(report)
+
+
+def test_bfloat16_training_lowers_the_loss_there():
+    model = RecurrentLM(vocab_size=4, hidden_size=32).cuda()
+    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-2, fused=True)
+    x = torch.randint(4, (8, 16)).cuda()
+    losses = []
+    for _ in range(40):
+        with torch.autocast("cuda", torch.bfloat16):
+            conditionals, _ = model.unroll(x, model.initial_state(8))
+            loss = -conditionals.log_prob(x).mean()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0] - 0.3
