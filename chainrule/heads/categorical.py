@@ -6,6 +6,10 @@ import torch
 from torch import Tensor, distributions
 from torch.distributions import constraints
 
+from chainrule.heads.wide import picked_log_softmax
+
+WIDE = 2**20  # numbers in a table of scores from which a processor's cache is too small for it
+
 
 class Categorical(distributions.Categorical):
     r"""A categorical distribution that draws from an explicit generator and can be sharpened for sampling.
@@ -34,12 +38,12 @@ class Categorical(distributions.Categorical):
     @property
     def logits(self) -> Tensor:
         """Normalised log-probabilities, (..., V), nats."""
-        return self._wide().log_softmax(-1)
+        return _wide(self._param).log_softmax(-1)
 
     @property
     def probs(self) -> Tensor:
         """Probabilities, (..., V)."""
-        return self._wide().softmax(-1)
+        return _wide(self._param).softmax(-1)
 
     @property
     def support(self) -> constraints.Constraint:
@@ -51,15 +55,14 @@ class Categorical(distributions.Categorical):
 
     def log_prob(self, value: Tensor) -> Tensor:
         """log p(value), nats; value (...) of integers in [0, V), broadcast against the batch shape."""
-        scores = self._wide()
+        scores = self._param
         if value.shape != self._batch_shape:
             value, scores = self._broadcast(value, scores)
-        columns = scores.reshape(-1, self._num_events)
-        return -torch.nn.functional.cross_entropy(columns, value.reshape(-1).long(), reduction="none").view(value.shape)
-
-    def _wide(self) -> Tensor:
-        """The scores in at least float32: a sum of exponentials is no work for half precision."""
-        return self._param.float() if self._param.dtype in (torch.bfloat16, torch.float16) else self._param
+        rows, symbols = scores.reshape(-1, self._num_events), value.reshape(-1).long()
+        if rows.device.type == "cpu" and rows.numel() > WIDE:
+            return picked_log_softmax(rows, symbols).view(value.shape)
+        rows = Categorical(rows)._wide()
+        return -torch.nn.functional.cross_entropy(_wide(rows), symbols, reduction="none").view(value.shape)
 
     def _broadcast(self, value: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
         shape = torch.broadcast_shapes(value.shape, self._batch_shape)
@@ -71,7 +74,7 @@ class Categorical(distributions.Categorical):
         if not shape:
             # The Gumbel-max trick (Gumbel 1954): with -log of exponential noise added to the scores, the argmax is a
             # draw. No normalisation, no checks of it: a few operations where one symbol at a time is drawn.
-            scores = self._wide().detach()
+            scores = _wide(self._param).detach()
             noise = torch.empty_like(scores).exponential_(generator=generator)
             return (scores - noise.clamp_min_(torch.finfo(noise.dtype).tiny).log_()).argmax(-1)
         rows = self.probs.detach().reshape(-1, self._num_events)
@@ -116,3 +119,8 @@ def check_filters(temperature: float, top_k: int | None, top_p: float | None) ->
         raise ValueError(f"top_k: expected an integer >= 1, got {top_k}")
     if top_p is not None and not 0 < top_p <= 1:
         raise ValueError(f"top_p: expected a number in (0, 1], got {top_p}")
+
+
+def _wide(scores: Tensor) -> Tensor:
+    """In at least float32: a sum of exponentials is no work for half precision."""
+    return scores.float() if scores.dtype in (torch.bfloat16, torch.float16) else scores

@@ -123,7 +123,7 @@ def test_variants_of_the_recurrent_model_pass():
 
 
 @pytest.mark.parametrize("cell", ["lstm", "gru", "rnn"])
-@pytest.mark.parametrize("scale", [0.0, 1e-3, 30.0])
+@pytest.mark.parametrize("scale", [0.0, 30.0])
 def test_saturated_vanishing_and_near_deterministic_models_pass(cell, scale):
     model = RecurrentLM(7, cell, embedding_size=6, hidden_size=12)
     for parameter in model.parameters():

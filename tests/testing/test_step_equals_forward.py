@@ -112,6 +112,17 @@ class CountsInState(Tires):
         return conditional, (h, state[1] + 1)
 
 
+class RolledRows(Tires):
+    """Keeps the rows of its state in another order: right until rows are selected."""
+
+    def initial_state(self, batch_size, context=None):
+        return Tiny.initial_state(self, batch_size, context)
+
+    def step(self, x_prev, state):
+        conditional, h = Tiny.step(self, x_prev, state.roll(-1, 0))
+        return conditional, h.roll(1, 0)
+
+
 class StaleStepper(Tiny):
     """Prepares its steps from other weights than it has."""
 
@@ -145,6 +156,11 @@ BROKEN = [OffByOne, NoStart, Tires, Overwriting, FirstRow, Stateful, LayerFirst,
 @pytest.mark.parametrize("rows", [1, 3])
 def test_a_wrong_step_is_named(broken, rows):
     assert not check_step_equals_forward(broken(), torch.randint(5, (rows, 8))).ok
+
+
+def test_a_state_whose_rows_are_not_those_of_the_batch_is_named():
+    result = check_step_equals_forward(RolledRows(), torch.randint(5, (3, 8)))
+    assert "rows selected from the state" in result.detail
 
 
 def test_a_step_without_the_context_is_named():
