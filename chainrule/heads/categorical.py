@@ -61,7 +61,6 @@ class Categorical(distributions.Categorical):
         rows, symbols = scores.reshape(-1, self._num_events), value.reshape(-1).long()
         if rows.device.type == "cpu" and rows.numel() > WIDE:
             return picked_log_softmax(rows, symbols).view(value.shape)
-        rows = Categorical(rows)._wide()
         return -torch.nn.functional.cross_entropy(_wide(rows), symbols, reduction="none").view(value.shape)
 
     def _broadcast(self, value: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
