@@ -2,7 +2,7 @@
 
     python benchmarks/speed_wide_vocabulary.py [--rounds 15]
 
-The scores are bfloat16, as autocast makes them, with the sums in float32 on both sides; values and gradients are compared
+The scores are bfloat16, as autocast makes them, the sums float32 on both sides; values and gradients are compared
 first.
 """
 
