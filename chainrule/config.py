@@ -50,8 +50,8 @@ class DataOptions:
     """What one symbol is."""
     reading: Literal["stream", "lines"] = "stream"
     """One continuous stream, or one example per line."""
-    validation_fraction: float = _within(0.05, 0.0, 0.9)
-    """Tail of the text that is held out."""
+    validation_fraction: float | None = _within(None, 0.0, 0.9)
+    """Tail of the text that is held out; 0.01 of a megabyte or more where not given, up to 0.05 of a shorter text."""
     vocabulary_size: int | None = _within(None, 3, 1 << 24)
     """Keep this many symbols at most (word, bpe)."""
     min_count: int = _within(1, 1, 1 << 40)

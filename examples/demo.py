@@ -17,7 +17,7 @@ def main(budget: str = "100s") -> int:
     """Train, compare, sample; returns the exit status."""
     from chainrule.cli.main import main as chainrule
 
-    status = chainrule(["train", "--out", str(RUN), "--budget", budget, "--overwrite"])
+    status = chainrule(["train", "--out", str(RUN), "--budget", budget, "--overwrite", "--validation-fraction", "0.05"])
     if status:
         return status
     compare()

@@ -13,6 +13,7 @@ from chainrule.data import (
     Corpus,
     LineBatches,
     StreamBatches,
+    builtin_text,
     fingerprint,
     line_evaluation,
     open_corpus,
@@ -36,6 +37,9 @@ def create(asked: RunConfig, out: Path, *, overwrite: bool) -> Run:
         ValueError, FileNotFoundError: the text cannot be read, or is too short.
     """
     refuse_taken(out, overwrite=overwrite)
+    if asked.data.validation_fraction is None:
+        fraction = _usual_fraction(asked.source)
+        asked = replace(asked, data=replace(asked.data, validation_fraction=fraction))
     whole = out.resolve()
     draft_path = whole.with_name(f"{whole.name}.preparing")
     _discard(draft_path)  # left by a run that was killed while it prepared its text
@@ -130,7 +134,7 @@ def _prepared(run: Run) -> Corpus:
             level=config.data.level,
             reading=config.data.reading,
             validation=config.validation,
-            validation_fraction=config.data.validation_fraction,
+            validation_fraction=config.data.validation_fraction or 0.05,
             vocabulary_size=config.data.vocabulary_size,
             min_count=config.data.min_count,
             progress=progress,
@@ -138,6 +142,15 @@ def _prepared(run: Run) -> Corpus:
     finally:
         if progress is not None:
             progress.clear()
+
+
+def _usual_fraction(source: str | None) -> float:
+    """A hundredth of a long text; of a short one more, up to a twentieth, so that about 10,000 bytes are held out.
+
+    The tail of a text is what the text that follows it is most like: every part of it that is held out is missed there.
+    """
+    size = len(builtin_text()) if source is None else fingerprint(source)["bytes"]
+    return max(0.01, min(0.05, 10_000 / size))
 
 
 def _facts(corpus: Corpus) -> dict[str, Any]:
