@@ -150,7 +150,7 @@ def _usual_fraction(source: str | None) -> float:
     The tail of a text is what the text that follows it is most like: every part of it that is held out is missed there.
     """
     size = len(builtin_text()) if source is None else fingerprint(source)["bytes"]
-    return max(0.01, min(0.05, 10_000 / size))
+    return max(0.01, min(0.05, 10_000 / max(size, 1)))
 
 
 def _facts(corpus: Corpus) -> dict[str, Any]:

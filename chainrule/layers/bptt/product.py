@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 LEAST_STEPS = 8  # fewer products do not pay for laying the weight out
+LEAST_FLOAT32 = 2**19  # numbers in a float32 weight: below, a plain product that adds in the same call is faster
 
 
 class Product:
@@ -54,4 +55,4 @@ def _can_pack(weight: Tensor) -> bool:
         return False
     if weight.dtype == torch.bfloat16:
         return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
-    return weight.dtype == torch.float32
+    return weight.dtype == torch.float32 and weight.numel() >= LEAST_FLOAT32
