@@ -57,7 +57,7 @@ def claim(what: str, measured: float, sense: str, target: float, unit: str = "")
     """One line of the results table: a figure beside what it had to be; `sense` is "<=" or ">="."""
     met = measured <= target if sense == "<=" else measured >= target
     sign = {"<=": "≤", ">=": "≥"}[sense]
-    return {"what": what, "measured": f"{measured:.3g}{unit}", "target": f"{sign} {target:g}{unit}", "met": met}
+    return {"what": what, "measured": f"{measured:.4g}{unit}", "target": f"{sign} {target:g}{unit}", "met": met}
 
 
 def publish(name: str, rows: list[dict[str, Any]], claims: list[dict[str, Any]]) -> None:
