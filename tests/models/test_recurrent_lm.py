@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from chainrule.heads import Categorical
 from chainrule.models import RecurrentLM
 from chainrule.testing import check_model
 
@@ -87,3 +88,15 @@ def test_wrong_options_are_named(options, message):
 def test_a_context_is_refused():
     with pytest.raises(ValueError, match="context"):
         RecurrentLM(vocab_size=4, hidden_size=8)(torch.zeros(1, 2, dtype=torch.long), torch.zeros(1, 2))
+
+
+def test_a_subclass_with_a_step_of_its_own_samples_from_it():
+    class Stubborn(RecurrentLM):
+        def step(self, x_prev, state):
+            conditional, state = super().step(x_prev, state)
+            return Categorical(
+                torch.full_like(conditional.logits, -torch.inf).index_fill(-1, torch.tensor([2]), 0.0)
+            ), state
+
+    model = Stubborn(vocab_size=4, hidden_size=8)
+    assert model.sample(2, length=5).tolist() == [[2] * 5] * 2
