@@ -201,7 +201,8 @@ def read_options(kind: type[Options], content: dict[str, Any], where: str) -> Op
     Raises:
         ValueError: a key is unknown or missing, a value is of another type or out of range.
     """
-    _check_keys(where, content, {item.name for item in fields(kind)})  # type: ignore[arg-type]
+    names = {item.name for item in fields(kind)}  # type: ignore[arg-type]  # Options is a dataclass; a TypeVar cannot say so
+    _check_keys(where, content, names)
     try:
         return kind(**content)
     except ValueError as error:

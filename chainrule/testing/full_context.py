@@ -234,5 +234,10 @@ def _from_state(subject: Subject, model: AutoregressiveModel, x: Tensor, s: int)
 
 def _leaves(state: State) -> list[Tensor]:
     found: list[Tensor] = []
-    map_state(lambda leaf: found.append(leaf) or leaf, state)  # type: ignore[func-returns-value]
+
+    def keep(leaf: Tensor) -> Tensor:
+        found.append(leaf)
+        return leaf
+
+    map_state(keep, state)
     return [leaf for leaf in found if leaf.is_floating_point()]

@@ -74,7 +74,7 @@ def _sum_over_support(subject: Subject, model: AutoregressiveModel, label: str, 
     conditionals = subject.conditionals(x, model=model)
     if type(conditionals).log_prob in _NORMALISED and len(support) > 512:
         # These are known to read a table of log-probabilities: one sum over the table is the sum over the values.
-        totals = conditionals.logits.exp().sum(-1)  # type: ignore[attr-defined]
+        totals = conditionals.logits.exp().sum(-1)  # type: ignore[attr-defined]  # those in _NORMALISED have it
     else:
         if len(support) > 512:
             x = x[:2, :FEW] if subject.shortens else x[:2]

@@ -30,7 +30,7 @@ def die_in_step(number: int) -> None:
         if taken[0] == number:
             die()
 
-    torch.optim.AdamW.step = step  # type: ignore[method-assign]
+    torch.optim.AdamW.step = step
 
 
 def die_before_rename(number: int) -> None:
@@ -42,7 +42,7 @@ def die_before_rename(number: int) -> None:
             die()
         replace(source, target)
 
-    atomic.os.replace = dying  # type: ignore[assignment]
+    atomic.os.replace = dying
 
 
 def die_after_rename(number: int) -> None:
@@ -54,7 +54,7 @@ def die_after_rename(number: int) -> None:
         if calls[0] == number:
             die()
 
-    atomic.os.replace = dying  # type: ignore[assignment]
+    atomic.os.replace = dying
 
 
 def die_half_written(number: int) -> None:
@@ -68,7 +68,7 @@ def die_half_written(number: int) -> None:
             os.truncate(path, path.stat().st_size // 2)
             die()
 
-    sealed.save_file = dying  # type: ignore[assignment]
+    sealed.save_file = dying
 
 
 # Renames: 1 metrics.jsonl at the beginning, then at steps 4, 8, 12 and 16 model.safetensors and checkpoint.safetensors.

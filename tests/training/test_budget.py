@@ -57,7 +57,7 @@ class Clock:
 def run(clock: Clock, budget: float, batches: int, directory: Path, **settings: object) -> TrainingResult:
     return train(
         ToyModel(), clock.stream(), lambda: clock.held_out(batches), options(budget=budget), directory, progress=False,
-        **settings,  # type: ignore[arg-type]
+        **settings,
     )  # fmt: skip
 
 
@@ -152,7 +152,7 @@ def test_a_run_is_saved_every_minute_whether_it_validates_or_not(
 
     def noted(*arguments: object) -> None:
         saved.append(clock.now)
-        save(*arguments)  # type: ignore[arg-type]
+        save(*arguments)
 
     monkeypatch.setattr(sitting, "save_checkpoint", noted)
     settings = options(steps=60, validate_every=60)

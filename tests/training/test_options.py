@@ -14,7 +14,7 @@ from chainrule.training import TrainingOptions
 )  # fmt: skip
 def test_a_value_out_of_range_is_refused_by_name(name: str, value: object) -> None:
     with pytest.raises(ValueError, match=f"^{name}: expected .*got"):
-        TrainingOptions(**{name: value})  # type: ignore[arg-type]
+        TrainingOptions(**{name: value})
 
 
 def test_a_run_has_one_length() -> None:
@@ -37,4 +37,4 @@ def test_length_patience_device_and_logging_may_change_on_resume() -> None:
 def test_what_makes_another_run_may_not_change_on_resume(name: str, value: object) -> None:
     old = getattr(TrainingOptions(), name)
     with pytest.raises(ValueError, match=f"{name} was {old} and is {value}"):
-        TrainingOptions(**{name: value}).check_unchanged(vars(TrainingOptions()))  # type: ignore[arg-type]
+        TrainingOptions(**{name: value}).check_unchanged(vars(TrainingOptions()))

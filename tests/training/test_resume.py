@@ -57,7 +57,7 @@ class Stopping(ToyStream):
         super().__init__()
         self.stop_at = stop_at
 
-    def at(self, step: int):  # type: ignore[no-untyped-def]
+    def at(self, step: int):
         if step == self.stop_at:
             raise ConnectionError("the data is gone")
         return super().at(step)

@@ -76,7 +76,7 @@ def test_a_second_signal_does_not_wait_and_the_last_checkpoint_stands(tmp_path: 
 
 
 def test_a_signal_breaks_off_a_validation_which_is_done_anew_on_resume(tmp_path: Path) -> None:
-    def interrupted_held_out():  # type: ignore[no-untyped-def]
+    def interrupted_held_out():
         for number, batch in enumerate(held_out()):
             if number == 1:
                 os.kill(os.getpid(), signal.SIGINT)
@@ -97,7 +97,7 @@ class Exploding(ToyModel):
         super().__init__()
         self.passes, self.explodes_at = 0, at
 
-    def unroll(self, x, state, x_prev=None):  # type: ignore[no-untyped-def]
+    def unroll(self, x, state, x_prev=None):
         conditionals, state = super().unroll(x, state, x_prev)
         self.passes += self.training
         if self.passes >= self.explodes_at and self.training:

@@ -99,7 +99,7 @@ def options(**changes: object) -> TrainingOptions:
     settings |= {"precision": "float32", "device": "cpu"}
     if changes.keys() & {"epochs", "budget"}:
         del settings["steps"], settings["validate_every"]
-    return TrainingOptions(**(settings | changes))  # type: ignore[arg-type]
+    return TrainingOptions(**(settings | changes))
 
 
 def remains(directory: Path) -> dict[str, bytes]:
