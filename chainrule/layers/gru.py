@@ -71,17 +71,18 @@ class GRU(Recurrent):
         gates = 2 * self.hidden_size  # b_hn stands inside the reset gate's reach
         return torch.cat([bias_ih[:gates] + bias_hh[:gates], bias_ih[gates:]])
 
-    def _bias_hn(self, weights: Sequence[Tensor]) -> Tensor:
+    def bias_hn(self, weights: Sequence[Tensor]) -> Tensor:
+        """The bias inside the reset gate's reach, (M,); weights as for `input_bias`."""
         return weights[2][2 * self.hidden_size :] if self.bias else weights[0].new_zeros(self.hidden_size)
 
     def _run(
         self, projected: Tensor, weights: Sequence[Tensor], state: list[Tensor], sizes: list[int]
     ) -> tuple[Tensor, ...]:
         if self.reset_after:
-            return bptt.gru_reset_after(projected, weights[0], self._bias_hn(weights), state[0], sizes)
+            return bptt.gru_reset_after(projected, weights[0], self.bias_hn(weights), state[0], sizes)
         return bptt.gru_reset_before(projected, weights[0], state[0], sizes)
 
     def _cell(self, projected: Tensor, weights: Sequence[Tensor], state: list[Tensor]) -> tuple[Tensor, ...]:
         if self.reset_after:
-            return (cells.gru_cell_reset_after(projected, state[0], weights[0], self._bias_hn(weights)),)
+            return (cells.gru_cell_reset_after(projected, state[0], weights[0], self.bias_hn(weights)),)
         return (cells.gru_cell_reset_before(projected, state[0], weights[0]),)

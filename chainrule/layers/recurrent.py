@@ -131,7 +131,7 @@ class Recurrent(nn.RNNBase, ABC):
         for layer, (weight_ih, *weights) in enumerate(self.all_weights):
             if layer and self.dropout:
                 x_t = nn.functional.dropout(x_t, self.dropout, self.training)
-            projected = project(x_t, weight_ih, self._bias(weights))
+            projected = project(x_t, weight_ih, self.input_bias(weights))
             new.append(self._cell(projected, weights, [part[:, layer] for part in parts]))
             x_t = new[-1][0]
         return x_t, self._state([torch.stack(part, 1) for part in zip(*new, strict=True)])
@@ -147,7 +147,7 @@ class Recurrent(nn.RNNBase, ABC):
         layers = []
         with torch.no_grad():
             for weight_ih, *weights in self.all_weights:
-                bias = self._bias(weights)
+                bias = self.input_bias(weights)
                 layers.append((weight_ih, bias, weights))
             weight_ih, bias, _ = layers[0]
             if features is None:
@@ -183,7 +183,7 @@ class Recurrent(nn.RNNBase, ABC):
             for index in range(layer * directions, (layer + 1) * directions):
                 backward = index % directions == 1
                 weight_ih, *weights = self.all_weights[index]
-                projected = project(packing.reverse(flat) if backward else flat, weight_ih, self._bias(weights))
+                projected = project(packing.reverse(flat) if backward else flat, weight_ih, self.input_bias(weights))
                 h, *final = self._run(projected, weights, [part[:, index] for part in parts], packing.sizes)
                 outputs.append(packing.reverse(h) if backward else h)
                 last.append(final)
@@ -213,7 +213,11 @@ class Recurrent(nn.RNNBase, ABC):
             return fused
         return fused and not torch.is_grad_enabled() and x.numel() * self.input_size <= ONE_HOT_LIMIT
 
-    def _bias(self, weights: Sequence[Tensor]) -> Tensor | None:
+    def input_bias(self, weights: Sequence[Tensor]) -> Tensor | None:
+        """The part of one layer's biases that is added to W_ih x before the recurrence, (G·M,).
+
+        weights: W_hh and the biases, the layer's `all_weights` after W_ih.
+        """
         return self._early_bias(weights[1], weights[2]) if self.bias else None
 
     def _check_input(self, x: Tensor, time: bool) -> None:

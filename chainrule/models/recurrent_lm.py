@@ -99,12 +99,12 @@ class RecurrentLM(AutoregressiveModel):
 
     def forward(self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None) -> Categorical:
         state = self.initial_state(x.shape[0], context)
-        h, _ = self.recurrent(self._inputs(x, None), state, lengths)
-        return self._conditional(h)
+        h, _ = self.recurrent(self.inputs(x, None), state, lengths)
+        return self.conditional(h)
 
     def unroll(self, x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[Categorical, State]:
-        h, state = self.recurrent(self._inputs(x, x_prev), state)
-        return self._conditional(h), state
+        h, state = self.recurrent(self.inputs(x, x_prev), state)
+        return self.conditional(h), state
 
     def initial_state(self, batch_size: int, context: Tensor | None = None) -> State:
         if context is not None:
@@ -115,11 +115,11 @@ class RecurrentLM(AutoregressiveModel):
         if x_prev is None:
             h = state[0] if isinstance(state, tuple) else state
             x_prev = torch.full((h.shape[0],), self.vocab_size, device=h.device)
-        h, state = self.recurrent.step(self._embedded(x_prev), state)
-        return self._conditional(h), state
+        h, state = self.recurrent.step(self.embedded(x_prev), state)
+        return self.conditional(h), state
 
     def stepper(self) -> Step:
-        parts = ("step", "_embedded", "_conditional")
+        parts = ("step", "embedded", "conditional")
         if any(getattr(type(self), part) is not getattr(RecurrentLM, part) for part in parts):
             return self.step  # a subclass changed what a step is
         with torch.no_grad():
@@ -139,18 +139,24 @@ class RecurrentLM(AutoregressiveModel):
 
         return step
 
-    def _inputs(self, x: Tensor, x_prev: Tensor | None) -> Tensor:
-        """What is read before each element: the start symbol or `x_prev`, then x without its last. (B, T[, E])."""
+    def inputs(self, x: Tensor, x_prev: Tensor | None = None) -> Tensor:
+        """What the recurrent layers read before each element: the start symbol or `x_prev`, then x without its last.
+
+        Returns:
+            (B, T, E), or the symbols themselves (B, T) where there is no embedding.
+        """
         if x_prev is None:
             x_prev = torch.full_like(x[:, 0], self.vocab_size)
-        return self._embedded(torch.cat([x_prev.unsqueeze(1), x[:, :-1]], 1))
+        return self.embedded(torch.cat([x_prev.unsqueeze(1), x[:, :-1]], 1))
 
-    def _embedded(self, symbols: Tensor) -> Tensor:
+    def embedded(self, symbols: Tensor) -> Tensor:
+        """The recurrent layers' input for symbols (..): (.., E), or the symbols themselves where there is no embedding."""
         if self.embedding is None:
             return symbols
         return nn.functional.dropout(self.embedding(symbols), self.dropout, self.training)
 
-    def _conditional(self, h: Tensor) -> Categorical:
+    def conditional(self, h: Tensor) -> Categorical:
+        """p(x_t | x_{<t}) from the top layer's h_t, (.., M)."""
         h = nn.functional.dropout(h, self.dropout, self.training)
         return Categorical(nn.functional.linear(h, self._output_weight(), self.bias_ho))
 

@@ -1,0 +1,15 @@
+"""Looking inside: what flows back through time, what is remembered, and which units know what."""
+
+from chainrule.diagnostics.backpropagation import Backpropagation, backpropagate
+from chainrule.diagnostics.gradient_flow import GradientFlow, gradient_flow
+from chainrule.diagnostics.inspection import Inspection, LayerInspection, inspect_recurrence
+
+__all__ = [
+    "Backpropagation",
+    "GradientFlow",
+    "Inspection",
+    "LayerInspection",
+    "backpropagate",
+    "gradient_flow",
+    "inspect_recurrence",
+]

@@ -1,0 +1,34 @@
+"""Figures of rows of unequal length, by their distance to the row's last step."""
+
+import math
+
+import torch
+from torch import Tensor
+
+THRESHOLD = 0.01  # below it, as a part of what it was, something counts as gone
+
+
+def by_distance(values: Tensor, lengths: Tensor) -> Tensor:
+    """The mean over rows of what stands k steps before each row's last, (B, T) → (T,), float64, on the CPU.
+
+    NaN where no row is so long. Rows that are NaN are left out.
+
+    >>> by_distance(torch.tensor([[1.0, 2.0, 4.0], [3.0, 6.0, 0.0]]), torch.tensor([3, 2]))
+    tensor([5.0000, 2.5000, 1.0000], dtype=torch.float64)
+    """
+    values, lengths = values.double().cpu(), lengths.cpu()
+    at = lengths.unsqueeze(1) - 1 - torch.arange(values.shape[1])
+    there = values.gather(1, at.clamp(min=0)).masked_fill(at < 0, math.nan)
+    return there.nanmean(0)
+
+
+def reach(profile: Tensor) -> float:
+    """The number of steps back from which a profile (T,) stays under 1% of its value at distance 0; else infinite.
+
+    >>> reach(torch.tensor([1.0, 0.1, 0.001])), reach(torch.tensor([1.0, 0.5]))
+    (2.0, inf)
+    """
+    known = profile[~profile.isnan()]
+    above = torch.nonzero(known >= THRESHOLD * known[0]).flatten()
+    first_below = int(above[-1]) + 1 if len(above) else 0
+    return math.inf if first_below == len(known) else float(first_below)

@@ -1,0 +1,222 @@
+"""Everything that `chainrule inspect` shows of a recurrence on data: one object, made in one call."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from chainrule.diagnostics.backpropagation import Backpropagation, backpropagate
+from chainrule.diagnostics.distance import by_distance, reach
+from chainrule.diagnostics.gradient_flow import GradientFlow, gradient_flow
+from chainrule.diagnostics.saturation import SIGMOIDS, dead_units, histogram, saturation
+from chainrule.diagnostics.separation import SeparatingUnit, separating_units
+from chainrule.diagnostics.subject import evaluating, single_layers
+from chainrule.diagnostics.verdict import Evidence, Verdict, verdict
+from chainrule.layers import GRU, LSTM, RNN, Recurrent
+from chainrule.models import RecurrentLM
+
+LARGEST_SLOPES = {"tanh": 1.0, "relu": 1.0, "sigmoid": 0.25, "identity": 1.0}
+
+
+@dataclass(frozen=True)
+class LayerInspection:
+    """One layer. Profiles are means over rows by the distance k to a row's last step, (T,), float64.
+
+    Args:
+        cell: "rnn", "lstm" or "gru".
+        description: the cell in words, such as "RNN (tanh)".
+        hidden_size: M.
+        delta_last: ‖δ_{n−k}‖ for a loss at the last step only.
+        local_last: ‖g_{n−k}‖ for the same loss.
+        delta_every: ‖δ_{n−k}‖ for a loss at every step.
+        local_every: ‖g_{n−k}‖ for the same loss.
+        jacobian_norm: ‖J_{n−k}‖.
+        product_norm: ‖J_n ⋯ J_{n−k+1}‖.
+        bound: what norms alone promise of `product_norm`.
+        reach: steps back after which `delta_last` stays under 1% of its value at the loss; infinite if it never does.
+        growth: the largest `delta_last` beside its value at the loss.
+        spectral_norm, spectral_radius, memory_length, memory_length_perturbed: see `GradientFlow`.
+        saturation: the share of each nonlinearity that is flat, by gate ("hidden" for an RNN's own).
+        dead: the share of ReLU units that are never above zero; `None` for other nonlinearities.
+        gate_means: of each σ gate, over elements and units.
+        gate_histograms: shares in 20 bins over [0, 1].
+        units: those that separate the chosen property best; empty where none was chosen.
+        verdict: one sentence, and the rule it comes from.
+    """
+
+    cell: str
+    description: str
+    hidden_size: int
+    delta_last: Tensor
+    local_last: Tensor
+    delta_every: Tensor
+    local_every: Tensor
+    jacobian_norm: Tensor
+    product_norm: Tensor
+    bound: Tensor
+    reach: float
+    growth: float
+    spectral_norm: float
+    spectral_radius: float
+    memory_length: float
+    memory_length_perturbed: float
+    saturation: dict[str, float]
+    dead: float | None
+    gate_means: dict[str, float]
+    gate_histograms: dict[str, Tensor]
+    units: list[SeparatingUnit]
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """A recurrence on data.
+
+    Args:
+        layers: bottom first.
+        flow: for a loss at each row's last step.
+        every_step: gradients for a loss averaged over all steps.
+        surprise: −log2 p(x_t | x_{<t}), (B, T), bits; zero past a row's end; `None` for a bare layer.
+        has_property: (B, T) booleans, as given.
+    """
+
+    layers: list[LayerInspection]
+    flow: GradientFlow
+    every_step: Backpropagation
+    surprise: Tensor | None
+    has_property: Tensor | None
+
+
+def inspect_recurrence(
+    module: nn.Module,
+    x: Tensor,
+    lengths: Tensor | None = None,
+    *,
+    has_property: Tensor | None = None,
+    seed: int = 0,
+) -> Inspection:
+    """Look inside a recurrence on real data: gradients through time, Jacobians, gates, memory, and a verdict a layer.
+
+    Args:
+        module, x, lengths, seed: as for `gradient_flow`.
+        has_property: (B, T) booleans; the units are sought whose state, after x_t was read, separates elements that
+            have the property from those that have not.
+
+    Raises:
+        ValueError: as for `gradient_flow`; `has_property` of another shape than x.
+
+    >>> from chainrule import RecurrentLM
+    >>> model = RecurrentLM(vocab_size=5, hidden_size=8)
+    >>> inspection = inspect_recurrence(model, torch.randint(0, 5, (2, 12)))
+    >>> inspection.layers[0].description, inspection.surprise.shape
+    ('LSTM', torch.Size([2, 12]))
+    """
+    flow = gradient_flow(module, x, "last", lengths, seed=seed)
+    every_step = backpropagate(module, x, "mean", lengths)
+    recurrent = module.recurrent if isinstance(module, RecurrentLM) else module
+    assert isinstance(recurrent, nn.RNNBase)
+    if has_property is not None and has_property.shape != flow.delta[0].shape[:2]:
+        raise ValueError(
+            f"has_property: expected a boolean for each element, {tuple(flow.delta[0].shape[:2])}, "
+            f"got {tuple(has_property.shape)}"
+        )
+    # A model's h_t has read x_{t−1} and predicts x_t; a bare layer's has read x_t.
+    lag = int(isinstance(module, RecurrentLM))
+    layers = [
+        _layer(layer, index, flow, every_step, has_property, lag)
+        for index, layer in enumerate(single_layers(recurrent))
+    ]
+    return Inspection(layers, flow, every_step, _surprise(module, x, flow), has_property)
+
+
+def _layer(
+    layer: Recurrent,
+    index: int,
+    flow: GradientFlow,
+    every_step: Backpropagation,
+    has_property: Tensor | None,
+    lag: int,
+) -> LayerInspection:
+    def profile(values: Tensor) -> Tensor:
+        return by_distance(values, flow.lengths)
+
+    def norms(gradient: Tensor) -> Tensor:
+        return profile(torch.linalg.vector_norm(gradient, dim=-1))
+
+    finite = [row for row in range(len(flow.lengths)) if row not in dict(flow.nonfinite)]
+    real = torch.arange(flow.delta[0].shape[1]) < flow.lengths.cpu().unsqueeze(1)
+    values = {name: gate.cpu()[finite][real[finite]] for name, gate in flow.gates[index].items()}  # (P, M) each
+    gates = {name: gate for name, gate in values.items() if name in SIGMOIDS}
+    delta_last = norms(flow.delta[index])
+    nonlinearity = layer.nonlinearity if isinstance(layer, RNN) else "tanh"
+    flat = {name: saturation(gate, "sigmoid") for name, gate in gates.items()}
+    if isinstance(layer, LSTM | GRU):
+        flat["candidate"] = saturation(values["candidate"], "tanh")
+    elif nonlinearity in ("tanh", "sigmoid"):
+        flat["hidden"] = saturation(values["hidden"], nonlinearity)
+    dead = dead_units(values["hidden"]) if nonlinearity == "relu" else None
+    gate_means = {name: float(gate.mean()) for name, gate in gates.items()}
+    longest = int(flow.lengths[finite].max()) - 1
+    growth = float((delta_last[~delta_last.isnan()] / delta_last[0]).amax())
+    cell = {LSTM: "lstm", GRU: "gru", RNN: "rnn"}[type(layer)]
+    evidence = Evidence(
+        cell, nonlinearity, longest, reach(delta_last), growth, flow.spectral_norm[index], LARGEST_SLOPES[nonlinearity],
+        flat, dead or 0.0, gate_means,
+    )  # fmt: skip
+    return LayerInspection(
+        cell=cell,
+        description=_description(layer),
+        hidden_size=layer.hidden_size,
+        delta_last=delta_last,
+        local_last=norms(flow.local[index]),
+        delta_every=norms(every_step.delta[index]),
+        local_every=norms(every_step.local[index]),
+        jacobian_norm=profile(flow.jacobian_norms[index]),
+        product_norm=profile(flow.product_norms[index]),
+        bound=profile(flow.bound[index]),
+        reach=evidence.reach,
+        growth=growth,
+        spectral_norm=flow.spectral_norm[index],
+        spectral_radius=flow.spectral_radius[index],
+        memory_length=flow.memory_length[index],
+        memory_length_perturbed=flow.memory_length_perturbed[index],
+        saturation=flat,
+        dead=dead,
+        gate_means=gate_means,
+        gate_histograms={name: histogram(gate) for name, gate in gates.items()},
+        units=[] if has_property is None else _units(flow, index, has_property.cpu() & real, real, finite, lag),
+        verdict=verdict(evidence),
+    )
+
+
+def _units(
+    flow: GradientFlow, index: int, has_property: Tensor, real: Tensor, finite: list[int], lag: int
+) -> list[SeparatingUnit]:
+    """Of c where there is one, else of h: in the state that has read each element."""
+    traces = flow.gates[index]
+    state = traces.get("cell", traces["hidden"]).cpu()[finite]
+    time = state.shape[1] - lag
+    after = state[:, lag:]
+    read = real[finite][:, lag:]  # x_t was read by a state that is real itself
+    return separating_units(after[read], has_property[finite][:, :time][read])
+
+
+def _description(layer: Recurrent) -> str:
+    match layer:
+        case LSTM():
+            return "LSTM"
+        case GRU():
+            return f"GRU (reset {'after' if layer.reset_after else 'before'} the product)"
+        case RNN():
+            return f"RNN ({layer.nonlinearity})"
+    raise ValueError(f"module: expected an RNN, LSTM or GRU, got {type(layer).__name__}")
+
+
+def _surprise(module: nn.Module, x: Tensor, flow: GradientFlow) -> Tensor | None:
+    if not isinstance(module, RecurrentLM):
+        return None
+    real = torch.arange(x.shape[1], device=x.device) < flow.lengths.unsqueeze(1)
+    with torch.no_grad(), evaluating(module):
+        nats = -module(x.masked_fill(~real, 0), lengths=flow.lengths).log_prob(x.masked_fill(~real, 0))
+    return nats.masked_fill(~real, 0) / math.log(2)

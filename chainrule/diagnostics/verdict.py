@@ -1,0 +1,66 @@
+"""One sentence on what a layer's gradients do, why, and what would change it."""
+
+import math
+from dataclasses import dataclass
+
+OPEN_FORGET, OPEN_UPDATE = 0.8, 0.5  # on average, below which a gate is held to let go too early
+SATURATED, DEAD = 0.3, 0.3
+EXPLOSION = 100.0
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a verdict is made from; see `chainrule.diagnostics.inspection.LayerInspection`."""
+
+    cell: str  # "rnn", "lstm" or "gru"
+    nonlinearity: str  # of an RNN
+    steps: int  # the longest distance there is
+    reach: float
+    growth: float
+    spectral_norm: float
+    largest_slope: float
+    saturation: dict[str, float]
+    dead: float
+    gate_means: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A sentence, and the name of the rule that it comes from (docs/inspecting.md lists them)."""
+
+    rule: str
+    sentence: str
+
+
+def verdict(e: Evidence) -> Verdict:
+    """The first rule that applies, in the order of this function."""
+    keep = f"gradients fall below 1% after {e.reach:g} step{'s' * (e.reach != 1)}"
+    gate, rnn = e.gate_means, e.cell == "rnn"
+    if e.dead > DEAD:
+        return Verdict(
+            "dead-units", f"{e.dead:.0%} of the units are zero everywhere and learn nothing: lower the learning rate"
+        )
+    if e.growth > EXPLOSION:
+        remedy = "clip the gradient and lower the learning rate" + (", or use an LSTM or GRU" if rnn else "")
+        return Verdict("explodes", f"gradients grow {e.growth:.0f}-fold on their way back: {remedy}")
+    if math.isinf(e.reach):
+        return Verdict("carries", f"gradients stay above 1% over all {e.steps} steps read: nothing to mend")
+    if e.cell == "lstm" and gate["forget"] < OPEN_FORGET:
+        mean = gate["forget"]
+        return Verdict("forget-gate-low", f"{keep}; the forget gate sits at {mean:.2f}: raise its bias to 1 or more")
+    if e.cell == "gru" and gate["update"] < OPEN_UPDATE:
+        mean = gate["update"]
+        return Verdict("update-gate-low", f"{keep}; the update gate sits at {mean:.2f}: raise its bias to 1 or more")
+    if rnn and e.saturation and max(e.saturation.values()) > SATURATED:
+        flat = max(e.saturation.values())
+        return Verdict(
+            "saturated", f"{keep}; {flat:.0%} of {e.nonlinearity} is flat: lower the learning rate, or use an LSTM"
+        )
+    if rnn and e.spectral_norm * e.largest_slope < 1:
+        norm = e.spectral_norm * e.largest_slope
+        return Verdict(
+            "contracts", f"{keep}; no step can keep more than {norm:.2f} of them: start W_hh orthogonal, or use an LSTM"
+        )
+    if rnn:
+        return Verdict("vanishes", f"{keep}: if the data reaches back further, use an LSTM or GRU")
+    return Verdict("fades", f"{keep}, its gates being open: train on longer chunks if the data reaches back further")

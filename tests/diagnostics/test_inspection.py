@@ -1,0 +1,173 @@
+"""The whole inspection of a model, figure by figure, against plain computations of the same."""
+
+import math
+
+import pytest
+import torch
+from recurrences import KINDS, B, N, T
+from torch import nn
+
+from chainrule.diagnostics import inspect_recurrence
+from chainrule.diagnostics.distance import by_distance, reach
+from chainrule.diagnostics.saturation import dead_units, histogram, saturation
+from chainrule.diagnostics.separation import separating_units
+from chainrule.layers import LSTM, RNN
+from chainrule.models import RecurrentLM
+
+
+def test_profiles_run_back_from_each_rows_own_end():
+    values = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 0.0], [math.nan, math.nan, math.nan], [9.0, 0.0, 0.0]])
+    profile = by_distance(values, torch.tensor([3, 2, 3, 1]))
+    torch.testing.assert_close(profile, torch.tensor([(3 + 5 + 9) / 3, (2 + 4) / 2, 1.0]))
+    assert by_distance(values[1:2], torch.tensor([2]))[2].isnan()
+
+
+def test_reach_is_where_a_profile_goes_under_for_good():
+    assert reach(torch.tensor([2.0, 0.01, 1.0, 0.019, 0.001, math.nan])) == 3
+    assert reach(torch.tensor([1.0, 2.0, 4.0])) == math.inf
+    assert math.isnan(torch.tensor([math.nan])[0])
+
+
+@pytest.mark.parametrize("kind", ["tanh", "sigmoid"])
+def test_flat_is_where_the_slope_is_under_a_tenth_of_the_largest(kind):
+    a = torch.linspace(-6, 6, 1001).requires_grad_()
+    f = torch.tanh if kind == "tanh" else torch.sigmoid
+    (slope,) = torch.autograd.grad(f(a).sum(), a)
+    expected = (slope < 0.1 * slope.max()).double().mean().item()
+    assert saturation(f(a).detach(), kind) == pytest.approx(expected, abs=0.002)  # the largest is met up to the grid
+
+
+def test_a_relu_is_dead_that_never_fires():
+    values = torch.rand(10, 4)
+    values[:, 1] = 0
+    assert dead_units(values) == 0.25
+
+
+def test_histograms_are_shares():
+    bins = histogram(torch.tensor([[0.0, 0.04], [0.99, 1.0]]))
+    assert bins.shape == (20,)
+    assert bins[0] == bins[19] == 0.5
+
+
+def test_the_area_is_the_share_of_pairs_in_order():
+    values, has_it = torch.randint(0, 4, (30, 6)).double(), torch.rand(30) < 0.4
+    for unit in separating_units(values, has_it, count=6):
+        with_it, without = values[has_it, unit.unit], values[~has_it, unit.unit]
+        pairs = with_it.unsqueeze(1) - without
+        assert unit.area == pytest.approx(((pairs > 0).double() + (pairs == 0) / 2).mean().item())
+
+
+def test_units_that_separate_either_way_come_first():
+    has_it = torch.tensor([True, True, False, False, False])
+    values = torch.stack([torch.randn(5), has_it.double(), -has_it.double() + 0.1 * torch.randn(5)], 1)
+    assert {unit.unit for unit in separating_units(values, has_it, count=2)} == {1, 2}
+    assert separating_units(values, torch.ones(5, dtype=torch.bool)) == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_cell_is_described(kind):
+    inspection = inspect_recurrence(KINDS[kind](), torch.randn(B, T, N), torch.tensor([7, 3, 1, 5]))
+    layer = inspection.layers[1]
+    names = {"lstm": {"input", "forget", "output"}, "gru-after": {"reset", "update"}, "gru-before": {"reset", "update"}}
+    assert layer.gate_means.keys() == layer.gate_histograms.keys() == names.get(kind, set())
+    flat = {"tanh": {"hidden"}, "sigmoid": {"hidden"}, "relu": set(), "identity": set()}
+    assert layer.saturation.keys() == flat.get(kind, names.get(kind, set()) | {"candidate"})
+    assert (layer.dead is None) == (kind != "relu")
+    assert inspection.surprise is None
+    assert layer.delta_last.shape == layer.bound.shape == (T,)
+    torch.testing.assert_close(
+        layer.delta_last[0], inspection.flow.delta[1][[0, 1, 2, 3], [6, 2, 0, 4]].norm(dim=1).mean()
+    )
+
+
+def test_gates_count_where_elements_are_real():
+    layer, x = LSTM(N, 4), torch.randn(2, 6, N)
+    padded = torch.cat([x, torch.full((2, 5, N), torch.nan)], 1)
+    whole, cut = inspect_recurrence(layer, x), inspect_recurrence(layer, padded, torch.tensor([6, 6]))
+    assert cut.layers[0].gate_means == pytest.approx(whole.layers[0].gate_means)
+    assert cut.layers[0].saturation == pytest.approx(whole.layers[0].saturation)
+
+
+def test_surprise_is_the_models_own_in_bits():
+    model = RecurrentLM(5, hidden_size=6)
+    x, lengths = torch.randint(0, 5, (3, 9)), torch.tensor([9, 4, 0])
+    surprise = inspect_recurrence(model, x, lengths).surprise
+    torch.testing.assert_close(surprise.sum(1), -model.log_prob(x, lengths=lengths).detach() / math.log(2))
+
+
+def test_the_unit_that_counts_is_found_after_the_element_was_read():
+    """A state made by hand: unit 2 is 1 after symbol 3 and 0 after others."""
+    model = RecurrentLM(5, "rnn", hidden_size=4)
+    for weight in model.recurrent.parameters():
+        weight.data.zero_()
+    model.recurrent.weight_ih_l0.data[2, 3] = 5.0
+    model.recurrent.weight_ih_l0.data[0] = torch.randn(6)
+    x = torch.randint(0, 5, (4, 30))
+    best = inspect_recurrence(model, x, has_property=x == 3).layers[0].units[0]
+    assert (best.unit, best.area) == (2, 1.0)
+    layer = RNN(5, 4)
+    layer.load_state_dict({name: weight[..., :5] if "ih_l" in name and weight.dim() == 2 else weight
+                           for name, weight in model.recurrent.state_dict().items()})  # fmt: skip
+    best = inspect_recurrence(layer, x, has_property=x == 3).layers[0].units[0]
+    assert (best.unit, best.area) == (2, 1.0)
+
+
+def test_a_row_that_is_not_finite_is_left_out_of_the_figures():
+    layer, x = LSTM(N, 4), torch.randn(3, 9, N)
+    has_it = torch.rand(3, 9) < 0.5
+    alone = inspect_recurrence(layer, x[[0, 2]], has_property=has_it[[0, 2]])
+    x[1, 3] = torch.nan
+    found = inspect_recurrence(layer, x, has_property=has_it)
+    assert found.layers[0].gate_means == pytest.approx(alone.layers[0].gate_means)
+    assert found.layers[0].units == alone.layers[0].units
+    torch.testing.assert_close(found.layers[0].delta_every, alone.layers[0].delta_every)
+
+
+def test_a_property_of_another_shape_is_refused():
+    with pytest.raises(ValueError, match="has_property: expected a boolean for each element"):
+        inspect_recurrence(LSTM(N, 4), torch.randn(2, 6, N), has_property=torch.ones(2, 5, dtype=torch.bool))
+
+
+VERDICTS = {
+    "carries": lambda: _identity(0.99),
+    "contracts": lambda: _identity(0.3),
+    "explodes": lambda: _identity(1.5),
+    "saturated": lambda: _recurrent(RNN(N, 16), 1.5, inputs=30),
+    "vanishes": lambda: _recurrent(RNN(N, 16), 1.5, inputs=2),
+    "dead-units": lambda: _dead(),
+    "forget-gate-low": lambda: _biased(nn.LSTM(N, 16, batch_first=True), slice(16, 32), -2),
+    "update-gate-low": lambda: _biased(nn.GRU(N, 16, batch_first=True), slice(16, 32), -2),
+    "fades": lambda: _biased(LSTM(N, 16), slice(16, 32), 2),
+}
+
+
+def _identity(alpha):
+    layer = RNN(N, 4, nonlinearity="identity", bias=False)
+    layer.weight_hh_l0.data = alpha * torch.eye(4)
+    return layer
+
+
+def _recurrent(layer, norm, inputs):
+    weight = layer.weight_hh_l0.data
+    weight *= norm / torch.linalg.matrix_norm(weight, 2)
+    layer.weight_ih_l0.data *= inputs
+    return layer
+
+
+def _biased(layer, rows, bias):
+    layer.bias_ih_l0.data[rows] = bias
+    layer.bias_hh_l0.data[rows] = 0
+    return layer
+
+
+def _dead():
+    layer = RNN(N, 8, nonlinearity="relu")
+    layer.bias_ih_l0.data[:5] = -100
+    return layer
+
+
+@pytest.mark.parametrize("rule", VERDICTS)
+def test_each_verdict_is_reached_by_the_network_it_is_about(rule):
+    verdict = inspect_recurrence(VERDICTS[rule](), torch.randn(4, 60, N)).layers[0].verdict
+    assert verdict.rule == rule
+    assert verdict.sentence
