@@ -158,10 +158,11 @@ def _layer(
     dead = dead_units(values["hidden"]) if nonlinearity == "relu" else None
     gate_means = {name: float(gate.mean()) for name, gate in gates.items()}
     longest = int(flow.lengths[finite].max()) - 1
-    growth = float((delta_last[~delta_last.isnan()] / delta_last[0]).amax())
+    relative = delta_last[: longest + 1] / delta_last[0]
+    growth = float(relative.amax())
     cell = {LSTM: "lstm", GRU: "gru", RNN: "rnn"}[type(layer)]
     evidence = Evidence(
-        cell, nonlinearity, longest, reach(delta_last), growth, flow.spectral_norm[index], LARGEST_SLOPES[nonlinearity],
+        cell, nonlinearity, longest, reach(delta_last), float(relative[-1]), growth, flow.spectral_norm[index], LARGEST_SLOPES[nonlinearity],
         flat, dead or 0.0, gate_means,
     )  # fmt: skip
     return LayerInspection(

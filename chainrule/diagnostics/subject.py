@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from chainrule.base import length_mask
 from chainrule.layers import GRU, LSTM, RNN, Recurrent
+from chainrule.layers.recurrent import Backend
 from chainrule.models import RecurrentLM
 from chainrule.state import State
 
@@ -154,11 +155,15 @@ def single_layers(recurrent: nn.RNNBase) -> list[Recurrent]:
 
 def _single(recurrent: nn.RNNBase, input_size: int) -> Recurrent:
     size, bias = recurrent.hidden_size, recurrent.bias
+    # cuDNN wants the weights of a module in one block of memory, which those of a part of it are not.
+    backend: Backend = "auto" if cast(Tensor, recurrent.weight_hh_l0).device.type == "cpu" else "bptt"
     if recurrent.mode == "LSTM":
-        return LSTM(input_size, size, bias=bias, device="meta")
+        return LSTM(input_size, size, bias=bias, backend=backend, device="meta")
     if recurrent.mode == "GRU":
-        return GRU(input_size, size, bias=bias, reset_after=getattr(recurrent, "reset_after", True), device="meta")
-    return RNN(input_size, size, nonlinearity=cast(str, recurrent.nonlinearity), bias=bias, device="meta")
+        after = getattr(recurrent, "reset_after", True)
+        return GRU(input_size, size, bias=bias, reset_after=after, backend=backend, device="meta")
+    f = cast(str, recurrent.nonlinearity)
+    return RNN(input_size, size, nonlinearity=f, bias=bias, backend=backend, device="meta")
 
 
 def _output(recurrent: nn.RNNBase, features: Tensor, states: list[tuple[Tensor, ...]], lengths: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ class Evidence:
     nonlinearity: str  # of an RNN
     steps: int  # the longest distance there is
     reach: float
+    end: float  # what is left of the gradient at that distance, beside its value at the loss
     growth: float
     spectral_norm: float
     largest_slope: float
@@ -34,7 +35,10 @@ class Verdict:
 
 def verdict(e: Evidence) -> Verdict:
     """The first rule that applies, in the order of this function."""
-    keep = f"gradients fall below 1% after {e.reach:g} step{'s' * (e.reach != 1)}"
+    if math.isinf(e.reach):
+        keep = f"gradients keep {e.end:.0%} over all {e.steps} steps read"
+    else:
+        keep = f"gradients fall below 1% after {e.reach:g} step{'s' * (e.reach != 1)}"
     gate, rnn = e.gate_means, e.cell == "rnn"
     if e.dead > DEAD:
         return Verdict(
@@ -43,19 +47,19 @@ def verdict(e: Evidence) -> Verdict:
     if e.growth > EXPLOSION:
         remedy = "clip the gradient and lower the learning rate" + (", or use an LSTM or GRU" if rnn else "")
         return Verdict("explodes", f"gradients grow {e.growth:.0f}-fold on their way back: {remedy}")
+    if rnn and e.saturation and max(e.saturation.values()) > SATURATED:
+        flat = max(e.saturation.values())
+        return Verdict(
+            "saturated", f"{keep}; {flat:.0%} of {e.nonlinearity} is flat: lower the learning rate, or use an LSTM"
+        )
     if math.isinf(e.reach):
-        return Verdict("carries", f"gradients stay above 1% over all {e.steps} steps read: nothing to mend")
+        return Verdict("carries", f"{keep}: nothing hinders learning at these distances")
     if e.cell == "lstm" and gate["forget"] < OPEN_FORGET:
         mean = gate["forget"]
         return Verdict("forget-gate-low", f"{keep}; the forget gate sits at {mean:.2f}: raise its bias to 1 or more")
     if e.cell == "gru" and gate["update"] < OPEN_UPDATE:
         mean = gate["update"]
         return Verdict("update-gate-low", f"{keep}; the update gate sits at {mean:.2f}: raise its bias to 1 or more")
-    if rnn and e.saturation and max(e.saturation.values()) > SATURATED:
-        flat = max(e.saturation.values())
-        return Verdict(
-            "saturated", f"{keep}; {flat:.0%} of {e.nonlinearity} is flat: lower the learning rate, or use an LSTM"
-        )
     if rnn and e.spectral_norm * e.largest_slope < 1:
         norm = e.spectral_norm * e.largest_slope
         return Verdict(

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from chainrule.diagnostics import gradient_flow
 from chainrule.layers import GRU, LSTM, RNN
 from chainrule.models import RecurrentLM
 from chainrule.testing import check_model
@@ -32,6 +33,17 @@ def test_values_and_gradients_are_those_of_the_processor(kind, lengths, symbols)
         results.append([output.cpu(), *(parameter.grad.cpu() for parameter in layer.parameters())])
     for ours, theirs in zip(*results, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+def test_gradients_of_every_step_are_those_of_the_processor(kind):
+    layer, x, lengths = LAYERS[kind]().double(), torch.randn(3, 9, 3, dtype=torch.float64), torch.tensor([9, 4, 1])
+    here = gradient_flow(layer, x, "mean", lengths)
+    there = gradient_flow(layer.cuda(), x.cuda(), "mean", lengths.cuda())
+    assert here.memory_length == there.memory_length
+    for name in ("delta", "jacobian_norms", "product_norms", "bound", "influence"):
+        for ours, theirs in zip(getattr(here, name), getattr(there, name), strict=True):
+            torch.testing.assert_close(ours, theirs.cpu(), rtol=1e-8, atol=1e-10)
 
 
 @pytest.mark.parametrize("cell", ["lstm", "gru", "rnn"])
