@@ -159,12 +159,20 @@ def _layer(
     gate_means = {name: float(gate.mean()) for name, gate in gates.items()}
     longest = int(flow.lengths[finite].max()) - 1
     relative = delta_last[: longest + 1] / delta_last[0]
-    growth = float(relative.amax())
     cell = {LSTM: "lstm", GRU: "gru", RNN: "rnn"}[type(layer)]
     evidence = Evidence(
-        cell, nonlinearity, longest, reach(delta_last), float(relative[-1]), growth, flow.spectral_norm[index], LARGEST_SLOPES[nonlinearity],
-        flat, dead or 0.0, gate_means,
-    )  # fmt: skip
+        cell=cell,
+        nonlinearity=nonlinearity,
+        steps=longest,
+        reach=reach(delta_last),
+        end=float(relative[-1]),
+        growth=float(relative.amax()),
+        spectral_norm=flow.spectral_norm[index],
+        largest_slope=LARGEST_SLOPES[nonlinearity],
+        saturation=flat,
+        dead=dead or 0.0,
+        gate_means=gate_means,
+    )
     return LayerInspection(
         cell=cell,
         description=_description(layer),
@@ -177,7 +185,7 @@ def _layer(
         product_norm=profile(flow.product_norms[index]),
         bound=profile(flow.bound[index]),
         reach=evidence.reach,
-        growth=growth,
+        growth=evidence.growth,
         spectral_norm=flow.spectral_norm[index],
         spectral_radius=flow.spectral_radius[index],
         memory_length=flow.memory_length[index],
