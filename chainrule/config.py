@@ -78,7 +78,10 @@ class Extent:
 
 @dataclass(frozen=True)
 class OptimisationOptions:
-    """The options of `chainrule.training.TrainingOptions`, how long it lasts apart; the defaults are the same."""
+    """The options of `chainrule.training.TrainingOptions`, how long it lasts apart; the defaults are the same.
+
+    `watch_gradients` alone is not among them: it decides on what `chainrule.training.train` is given to look with.
+    """
 
     batch_size: int = _within(32, 1, 1 << 24)
     """Rows of a batch."""
@@ -106,6 +109,10 @@ class OptimisationOptions:
     """Where to compute: auto, cpu or cuda."""
     tensorboard: bool = False
     """Write TensorBoard events too."""
+    watch_gradients: bool = False
+    """Log how gradients flow back through time."""
+    watch_every: int | None = _within(None, 1, 1 << 53)
+    """Steps between looks at the gradients; 20 where not given, 100 on a GPU."""
 
     def __post_init__(self) -> None:
         check_options(self)

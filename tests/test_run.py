@@ -76,6 +76,7 @@ def test_the_seed_decides_the_weights_and_the_callers_randomness_is_left_alone(r
 
 def test_the_defaults_are_those_of_the_training_loop():
     ours = asdict(OptimisationOptions())
+    assert ours.pop("watch_gradients") is False  # what the command line does with it: train(watch=...)
     theirs = asdict(TrainingOptions())
     assert ours == {name: value for name, value in theirs.items() if name not in asdict(Extent())}
     assert set(asdict(Extent())) | set(ours) == set(theirs)

@@ -23,7 +23,8 @@ from chainrule.data import (
 from chainrule.run import CONFIG, CORPUS, VOCABULARY, Run, refuse_taken, remove
 
 EVALUATION_ROWS = 16
-_FREE = {"patience", "device", "tensorboard"}  # may change on resume, as in `chainrule.training.TrainingOptions`
+# May change on resume, as in `chainrule.training.TrainingOptions`.
+_FREE = {"patience", "device", "tensorboard", "watch_gradients", "watch_every"}
 
 Training = StreamBatches | LineBatches
 HeldOut = Callable[[], Iterable[Batch]]

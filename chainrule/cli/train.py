@@ -16,6 +16,7 @@ from chainrule.config import DataOptions, Extent, ModelName, OptimisationOptions
 if TYPE_CHECKING:
     from chainrule.data import Corpus
     from chainrule.run import Run
+    from chainrule.training.gradient_watch import Watch
     from chainrule.training.loop import TrainingResult
 
 _RUN, _DATA, _MODEL, _TRAINING = (
@@ -62,6 +63,12 @@ def train(
 
     if resume and overwrite:
         raise ValueError("--resume and --overwrite: one continues a run, the other deletes it: choose one")
+    if "--watch-every" in given and not (training.watch_gradients or resume):
+        raise ValueError("--watch-every: says how often --watch-gradients looks, which was not asked for: give both")
+    if training.watch_gradients and text.reading == "stream" and training.chunk_length < 2:
+        raise ValueError(
+            "--chunk-length: expected at least 2 with --watch-gradients: nothing flows back through one step"
+        )
     if options.embedding_size is None and text.level in ("word", "bpe"):  # a wide vocabulary wants a narrow input
         options = replace(options, embedding_size=options.hidden_size)
     asked = RunConfig(
@@ -117,12 +124,14 @@ def _train(asked: RunConfig, out: Path, given: frozenset[str], *, resume: bool, 
             return drawing.texts(1, corpus.vocabulary.encode(""), _SAMPLE_LENGTH[corpus.level], step)[0][0]
 
         settings = asdict(run.config.extent) | asdict(run.config.training)
+        watch = _watch() if settings.pop("watch_gradients") else None
         if settings["budget"] is not None:  # starting up counts, but a huge text must leave time to train on it
             settings["budget"] -= min(monotonic() - began, settings["budget"] / 2)
         try:
             result = train(
-                network, batches, held_out, TrainingOptions(**settings), run.path, resume=resume, on_validation=sample
-            )
+                network, batches, held_out, TrainingOptions(**settings), run.path,
+                resume=resume, on_validation=sample, watch=watch,
+            )  # fmt: skip
         except ValueError:
             if team.first and before is not None:  # refused, so the run stays as it was
                 Run(out, before).write_config()
@@ -130,6 +139,12 @@ def _train(asked: RunConfig, out: Path, given: frozenset[str], *, resume: bool, 
     if team.first:
         _conclude(run, result, json=json)
     return 0
+
+
+def _watch() -> "Watch":
+    from chainrule.diagnostics.gradient_profile import gradient_profile
+
+    return gradient_profile
 
 
 def _introduce(run: "Run", corpus: "Corpus", parameters: int) -> None:

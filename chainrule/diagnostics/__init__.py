@@ -2,6 +2,7 @@
 
 from chainrule.diagnostics.backpropagation import Backpropagation, backpropagate
 from chainrule.diagnostics.gradient_flow import GradientFlow, gradient_flow
+from chainrule.diagnostics.gradient_profile import gradient_profile
 from chainrule.diagnostics.inspection import Inspection, LayerInspection, inspect_recurrence
 
 __all__ = [
@@ -11,5 +12,6 @@ __all__ = [
     "LayerInspection",
     "backpropagate",
     "gradient_flow",
+    "gradient_profile",
     "inspect_recurrence",
 ]

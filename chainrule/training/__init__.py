@@ -4,6 +4,7 @@ from chainrule.training.batch import Batch, TrainingBatches, ValidationBatches
 from chainrule.training.checkpoint import load_weights, save_weights
 from chainrule.training.errors import Interrupted, NonFiniteLossError
 from chainrule.training.evaluate import Evaluation, evaluate
+from chainrule.training.gradient_watch import Watch
 from chainrule.training.loop import TrainingResult, train
 from chainrule.training.objective import Objective
 from chainrule.training.options import TrainingOptions
@@ -20,6 +21,7 @@ __all__ = [
     "TrainingOptions",
     "TrainingResult",
     "ValidationBatches",
+    "Watch",
     "evaluate",
     "learning_rate",
     "load_weights",

@@ -9,6 +9,7 @@ from chainrule.base import AutoregressiveModel
 from chainrule.training.batch import TrainingBatches, ValidationBatches
 from chainrule.training.checkpoint import CHECKPOINT, WEIGHTS, load_weights
 from chainrule.training.evaluate import Evaluation
+from chainrule.training.gradient_watch import Watch
 from chainrule.training.interrupts import deferred_interrupts
 from chainrule.training.options import TrainingOptions
 from chainrule.training.parallel import processes
@@ -51,6 +52,7 @@ def train(
     *,
     resume: bool = False,
     on_validation: OnValidation | None = None,
+    watch: Watch | None = None,
     progress: bool = True,
 ) -> TrainingResult:
     """Fit a model by maximum likelihood; it ends with the best weights in it.
@@ -69,6 +71,8 @@ def train(
         directory: the run directory, made if it is missing.
         resume: continue from the checkpoint there; where none was written yet, begin.
         on_validation: called with the model (in evaluation mode) and the step; the text it returns is shown.
+        watch: looks at the gradients of the first step and every `watch_every` after it, for `metrics.jsonl` and
+            warnings: `chainrule.diagnostics.gradient_profile` does, for recurrent models. It changes no weight.
         progress: show a progress bar, or plain lines where standard error is no terminal.
 
     Raises:
@@ -91,8 +95,8 @@ def train(
         directory.mkdir(parents=True, exist_ok=True)
         display = make_display(shown=progress and team.first)
         sitting = Sitting(
-            model, train_batches, valid_batches, options, directory, team, interrupts, on_validation, display,
-            began=began, resume=resume,
+            model, train_batches, valid_batches, options, directory, team, interrupts, on_validation, watch,
+            display, began=began, resume=resume,
         )  # fmt: skip
         sitting.run()
         team.agree([0.0])  # the first process has written the best weights before any other reads them

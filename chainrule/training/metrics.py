@@ -13,6 +13,7 @@ from chainrule.training.position import Position
 
 METRICS = "metrics.jsonl"
 TIMINGS = "timings.jsonl"
+_EVENTS = ("step", "validation", "watch", "warning")
 
 
 class Metrics:
@@ -62,6 +63,21 @@ class Metrics:
         )
         self._events("validation", figures, step)
 
+    def watch(self, step: int, look: dict[str, Any]) -> None:
+        """How gradients flow back through time, as `gradient_watch.record` makes it."""
+        self._metrics.write({"event": "watch", "step": step} | look)
+        for index, layer in enumerate(look["layers"]):
+            ratios = dict(zip(look["distances"], layer["relative"], strict=True))
+            shown = {f"distance_{k}": ratio for k, ratio in ratios.items() if k & (k - 1) == 0}  # the same in all looks
+            reach = layer["reach"] or look["distances"][-1] + 1
+            self._events(f"gradient_layer_{index}", {"norm": layer["norm"], "reach": reach} | shown, step)
+
+    def warning(self, step: int, about: str, text: str) -> None:
+        """What the person watching was warned of."""
+        self._metrics.write({"event": "warning", "step": step, "about": about, "text": text})
+        if self._writer is not None:
+            self._writer.add_text("warning", text, step)
+
     def timing(self, step: int, **seconds: float) -> None:
         """What the clock says."""
         self._timings.write({"step": step} | seconds)
@@ -108,7 +124,7 @@ class _Lines:
 
 
 def _drop_later(path: Path, position: Position) -> None:
-    limits = {"step": position.step, "validation": position.validated}
+    limits = {event: position.validated if event == "validation" else position.step for event in _EVENTS}
     with replacing(path) as partial, partial.open("wb") as kept:
         if position.step > 0 and path.exists():
             with path.open("rb") as lines:
@@ -126,7 +142,7 @@ def _parse(line: bytes) -> dict[str, Any] | None:
         record: dict[str, Any] = json.loads(line)
     except ValueError:
         return None
-    return record if record.get("event") in ("step", "validation") else None
+    return record if record.get("event") in _EVENTS else None
 
 
 def _tensorboard(directory: Path, step: int) -> Any:

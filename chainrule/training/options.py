@@ -29,6 +29,8 @@ class TrainingOptions:
         seed: seed of all randomness of training (dropout).
         device: auto, cpu, cuda or cuda:N; auto takes a GPU if there is one.
         tensorboard: write TensorBoard events too, in the folder `tensorboard` of the run.
+        watch_every: steps between looks at the gradients, where training is given something to look with; None looks
+            every 20 steps, on a GPU every 100.
 
     Raises:
         ValueError: a value outside its range.
@@ -53,12 +55,13 @@ class TrainingOptions:
     seed: int = 0
     device: str = "auto"
     tensorboard: bool = False
+    watch_every: int | None = None
 
     def __post_init__(self) -> None:
         given = [name for name in EXTENTS if getattr(self, name) is not None]
         if len(given) > 1:
             raise ValueError(f"steps, epochs, budget: expected at most one, got {' and '.join(given)}: drop one")
-        for name in ("steps", "batch_size", "chunk_length", "line_length", "validate_every", "patience"):
+        for name in COUNTS:
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or value < 1):
                 raise ValueError(f"{name}: expected an integer >= 1, got {value}")
@@ -101,4 +104,5 @@ class TrainingOptions:
 
 
 EXTENTS = ("steps", "epochs", "budget")
-MAY_CHANGE = frozenset((*EXTENTS, "patience", "device", "tensorboard"))
+COUNTS = ("steps", "batch_size", "chunk_length", "line_length", "validate_every", "patience", "watch_every")
+MAY_CHANGE = frozenset((*EXTENTS, "patience", "device", "tensorboard", "watch_every"))

@@ -25,6 +25,7 @@ class Position:
         last: result of the last validation, likewise.
         validation_batches: how many batches a validation reads; None while that is not known.
         validation_seconds: how long the last validation took, its saving included.
+        steps_far_over, vanished_looks, exploded_looks: what `GradientAlarms` has counted.
     """
 
     step: int = 0
@@ -38,6 +39,9 @@ class Position:
     last: tuple[float, int] | None = None
     validation_batches: int | None = None
     validation_seconds: float | None = None
+    steps_far_over: int = 0
+    vanished_looks: int = 0
+    exploded_looks: int = 0
 
     def record(self, evaluation: Evaluation) -> bool:
         """Take note of a validation at the present step; true where it is the best so far."""

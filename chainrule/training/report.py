@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 
 from chainrule.training.evaluate import Evaluation
+from chainrule.training.gradient_alarms import GradientAlarms, GradientWarning
+from chainrule.training.gradient_watch import Profile, record
 from chainrule.training.guard import Guard
 from chainrule.training.metrics import Metrics
 from chainrule.training.position import Position
@@ -34,29 +36,32 @@ class Report:
         metrics: the files; None in processes that write none.
         display: what the person sees.
         guard: stops the run at the first figure that is not finite.
+        alarms: warn of gradients that vanish or explode.
         device: where the figures come from.
     """
 
-    def __init__(self, metrics: Metrics | None, display: Display, guard: Guard, device: torch.device):
-        self._metrics, self._display, self._guard = metrics, display, guard
+    def __init__(
+        self, metrics: Metrics | None, display: Display, guard: Guard, alarms: GradientAlarms, device: torch.device
+    ):
+        self._metrics, self._display, self._guard, self._alarms = metrics, display, guard, alarms
         self._at_once = 1 if device.type == "cpu" else 16
         self._pending: list[StepFigures] = []
         self._recent: deque[tuple[float, int, float]] = deque(maxlen=32)  # seconds, elements, nats
         self._mark = monotonic()
 
-    def step(self, figures: StepFigures, elapsed: float) -> float | None:
-        """Take a step's figures; the seconds that a step takes, where it is known anew.
+    def step(self, figures: StepFigures, elapsed: float, *, now: bool = False) -> float | None:
+        """Take a step's figures, to be read `now` or together; the seconds that a step takes, where it is known anew.
 
         Raises:
             NonFiniteLossError: a loss or a gradient is not finite.
         """
         self._pending.append(figures)
-        if len(self._pending) < self._at_once:
+        if len(self._pending) < self._at_once and not now:
             return None
         count = len(self._pending)
         read = self.flush()
-        now = monotonic()
-        seconds, self._mark = now - self._mark, now
+        mark = monotonic()
+        seconds, self._mark = mark - self._mark, mark
         self._recent.append((seconds, read.elements, read.nats))
         self._draw(figures, elapsed)
         return seconds / count
@@ -72,7 +77,17 @@ class Report:
             if self._metrics is not None:
                 batch = Evaluation(nats, figures.batch_elements)
                 self._metrics.step(figures.step, figures.elements, batch, norm, figures.learning_rate)
+            warning = self._alarms.step(figures.step, norm)
+            if warning is not None:
+                self._warn(figures.step, warning)
         return Evaluation(sum(nats for nats, _ in values), sum(figures.batch_elements for figures in pending))
+
+    def watch(self, step: int, profiles: list[Profile]) -> None:
+        """Pass on a look at the gradients of a step whose figures were read."""
+        if self._metrics is not None:
+            self._metrics.watch(step, record(profiles))
+        for warning in self._alarms.look(profiles):
+            self._warn(step, warning)
 
     def validation(
         self, position: Position, evaluation: Evaluation, *, best: bool, sample: str | None, seconds: float
@@ -107,6 +122,11 @@ class Report:
         self._display.close()
         if self._metrics is not None:
             self._metrics.close()
+
+    def _warn(self, step: int, warning: GradientWarning) -> None:
+        if self._metrics is not None:
+            self._metrics.warning(step, warning.about, warning.text)
+        self._display.note(f"step {step:,}  warning: {warning.text}")
 
     def _draw(self, figures: StepFigures, elapsed: float) -> None:
         left = elapsed * (1 - figures.progress) / figures.progress

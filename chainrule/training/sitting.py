@@ -13,6 +13,8 @@ from chainrule.training.checkpoint import CHECKPOINT, WEIGHTS, restore_checkpoin
 from chainrule.training.errors import Interrupted
 from chainrule.training.evaluate import Evaluation, evaluate, score
 from chainrule.training.extent import make_extent
+from chainrule.training.gradient_alarms import GradientAlarms
+from chainrule.training.gradient_watch import EVERY, EVERY_ON_GPU, GradientWatch, Watch
 from chainrule.training.guard import Guard
 from chainrule.training.interrupts import Interrupts
 from chainrule.training.metrics import Metrics
@@ -47,6 +49,7 @@ class Sitting:
         team: Processes,
         interrupts: Interrupts,
         on_validation: OnValidation | None,
+        watch: Watch | None,
         display: Display,
         *,
         began: float,
@@ -69,7 +72,10 @@ class Sitting:
         self._objective = team.distribute(Objective(model, multiply_dtype(options.precision, team.device)))
         metrics = Metrics(directory, self.position, tensorboard=options.tensorboard) if team.first else None
         self._guard = Guard(self.position.step)
-        self._report = Report(metrics, display, self._guard, team.device)
+        alarms = GradientAlarms(self.position, options.clip_norm, model)
+        self._report = Report(metrics, display, self._guard, alarms, team.device)
+        every = options.watch_every or (EVERY_ON_GPU if team.device.type == "cuda" else EVERY)
+        self._watch = None if watch is None else GradientWatch(watch, every)
         self._rate = options.learning_rate
         self._began = began - self.position.elapsed  # as if the run had been one sitting
         self._saved_at = monotonic()
@@ -132,12 +138,23 @@ class Sitting:
         trained = position.elements + elements
         nats = self._team.sum(nats.detach())
         figures = StepFigures(position.step + 1, trained, elements, nats, norm, self._rate, progress)
-        seconds = self._report.step(figures, position.elapsed)  # before the update: a bad gradient must not reach it
+        look = self._watch is not None and self._watch.due(figures.step)
+        # Before the update: a bad gradient must not reach it.
+        seconds = self._report.step(figures, position.elapsed, now=look)
         if seconds is not None:
             self._extent.step_took(seconds)
+        if look and self._team.first:
+            self._look(batch)
         self._optimiser.step()
         self._optimiser.zero_grad(set_to_none=True)
         self._state, position.step, position.elements = state, position.step + 1, trained
+
+    def _look(self, batch: Batch) -> None:
+        """At the gradients of the present batch and weights, through time."""
+        assert self._watch is not None
+        profiles = self._watch.look(self._model, batch, self._state, self._team.device)
+        if profiles:
+            self._report.watch(self.position.step + 1, profiles)
 
     def _validate(self) -> None:
         self._report.flush()

@@ -258,6 +258,23 @@ def test_a_device_that_is_not_there_is_named(refused, here):
     assert not Path("runs").exists()
 
 
+def test_gradients_are_watched_on_request_and_on_resume_as_before(command, here):
+    outcome = command("train", "log.txt", *TINY, "--steps", 3, "--out", "run", "--watch-gradients", "--watch-every", 2)
+    assert outcome.status == 0, outcome.err
+    assert command("train", "--resume", "--out", "run", "--steps", 5).status == 0
+    assert command("train", "--resume", "--out", "run", "--steps", 7, "--watch-every", 1).status == 0
+    assert command("train", "--resume", "--out", "run", "--steps", 9, "--no-watch-gradients").status == 0
+    assert [record["step"] for record in Run.open("run").metrics() if record["event"] == "watch"] == [1, 3, 5, 6, 7]
+    assert json.loads(command("info", "run", "--json").out)["step"] == 9
+
+
+def test_a_watch_that_cannot_be_is_refused(refused, here):
+    assert "--watch-gradients" in refused("train", "log.txt", *TINY, "--watch-every", 5)
+    assert "--watch-every" in refused("train", "log.txt", *TINY, "--watch-gradients", "--watch-every", 0)
+    assert "--chunk-length" in refused("train", "log.txt", "--watch-gradients", "--chunk-length", 1)
+    assert not Path("runs").exists()
+
+
 def test_starting_up_counts_as_part_of_the_budget(command, here, monkeypatch):
     budgets = []
 

@@ -9,7 +9,7 @@ from chainrule.training import TrainingOptions
         ("steps", 0), ("steps", 1.5), ("epochs", 0.0), ("epochs", float("inf")), ("budget", -1.0), ("batch_size", 0),
         ("chunk_length", -1), ("line_length", 0), ("learning_rate", 0.0), ("learning_rate", float("nan")),
         ("weight_decay", -0.1), ("warmup", 1.0), ("clip_norm", 0.0), ("validate_every", 0), ("patience", 0),
-        ("precision", "float16"), ("seed", -1),
+        ("watch_every", 0), ("precision", "float16"), ("seed", -1),
     ],
 )  # fmt: skip
 def test_a_value_out_of_range_is_refused_by_name(name: str, value: object) -> None:
@@ -23,7 +23,7 @@ def test_a_run_has_one_length() -> None:
 
 
 def test_length_patience_device_and_logging_may_change_on_resume() -> None:
-    earlier = {**vars(TrainingOptions(steps=5)), "patience": 3, "device": "cuda", "tensorboard": True}
+    earlier = {**vars(TrainingOptions(steps=5)), "patience": 3, "device": "cuda", "tensorboard": True, "watch_every": 7}
     TrainingOptions(budget=9.0).check_unchanged(earlier)
 
 

@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 from training_toy import ToyBatch, ToyModel, ToyStream, held_out, options, remains
 
 from chainrule.training import Interrupted, NonFiniteLossError, evaluate, load_weights, sitting, train
+from chainrule.training.gradient_alarms import GradientAlarms
 from chainrule.training.guard import Guard
 from chainrule.training.metrics import Metrics
 from chainrule.training.progress import Display
@@ -136,8 +137,10 @@ def test_figures_read_several_at_once_are_all_on_the_disk_before_a_checkpoint(
 class SeldomReport(Report):
     """Reads figures as on a GPU, where each reading makes the device wait."""
 
-    def __init__(self, metrics: Metrics | None, display: Display, guard: Guard, device: torch.device):
-        super().__init__(metrics, display, guard, torch.device("cuda"))
+    def __init__(
+        self, metrics: Metrics | None, display: Display, guard: Guard, alarms: GradientAlarms, device: torch.device
+    ):
+        super().__init__(metrics, display, guard, alarms, torch.device("cuda"))
 
 
 def test_weights_that_overflow_never_reach_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
