@@ -2,7 +2,8 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from itertools import islice
+from functools import partial
+from itertools import count, islice
 
 import torch
 from torch import Tensor, nn
@@ -23,19 +24,29 @@ class AutoregressiveModel(nn.Module, ABC):
     A subclass defines `forward`, `initial_state` and `step`, and is a whole model: likelihood, sampling, scoring of
     streams and truncated backpropagation are written here, once. `forward` and `step` are the same function computed
     two ways; `chainrule.testing.check_model` proves it.
+
+    The order of the chain rule need not be the layout of x: columns may be visited in any order, pixels row by row. A
+    model whose x is no sequence (B, T) in visiting order says with `to_sequence` and `from_sequence` how the one
+    becomes the other. `forward`, `log_prob` and `sample` speak of x as it is laid out; `step`, `unroll`, `stream`,
+    `visible_past`, `lengths` and `prefix` of the sequence.
+
+    Attributes:
+        sequence_length: T, where every x has as many elements; `None` where any number may come.
     """
+
+    sequence_length: int | None = None
 
     @abstractmethod
     def forward(self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None) -> Distribution:
         """All conditionals p(x_t | x_<t, c) in one parallel pass (teacher forcing).
 
         Args:
-            x: (B, T) elements.
+            x: (B, T) elements, or laid out otherwise, as `from_sequence` makes them.
             context: what the whole sequence is conditioned on, batch first.
             lengths: (B,) number of real elements of each row; what stands after them is never read.
 
         Returns:
-            A distribution of batch shape (B, T).
+            A distribution of batch shape (B, T), laid out as x is.
         """
 
     @abstractmethod
@@ -53,6 +64,18 @@ class AutoregressiveModel(nn.Module, ABC):
         Returns:
             A distribution of batch shape (B,), and the state after reading `x_prev`.
         """
+
+    def to_sequence(self, x: Tensor) -> Tensor:
+        """The elements of x in the order in which the chain rule visits them, (B, T).
+
+        x itself, unless a model says otherwise. It moves elements and changes none, so that whatever is laid out as x
+        is, as the terms of its log-likelihood are, can be brought into order by it.
+        """
+        return x
+
+    def from_sequence(self, sequence: Tensor) -> Tensor:
+        """The inverse of `to_sequence`: (B, T) elements in visiting order, laid out as `forward` reads them."""
+        return sequence
 
     def unroll(self, x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[Distribution, State]:
         """The conditionals of a chunk of elements from a state, and the state after it.
@@ -96,12 +119,14 @@ class AutoregressiveModel(nn.Module, ABC):
         r"""Exact log-likelihood :math:`\sum_t \log p(x_t \mid x_{<t}, c)` of each row, (B,), nats."""
         if lengths is None:
             return self.forward(x, context).log_prob(x).flatten(1).sum(1)
+        x = self.to_sequence(x)
         real = length_mask(lengths, x.shape[1])
         # Padding may hold anything, NaN and out-of-range symbols included: a real element, inside the support, replaces
         # it.
         inside = x.flatten(0, 1)[real.flatten().int().argmax().view(1)]
         x = torch.where(_spread(real, x), x, inside.masked_fill(~real.any(), 0))
-        terms = self.forward(x, context, lengths).log_prob(x)
+        x = self.from_sequence(x)
+        terms = self.to_sequence(self.forward(x, context, lengths).log_prob(x))
         return terms.masked_fill(~_spread(real, terms), 0).flatten(1).sum(1)
 
     @torch.no_grad()
@@ -110,7 +135,7 @@ class AutoregressiveModel(nn.Module, ABC):
         n: int,
         context: Tensor | None = None,
         *,
-        length: int,
+        length: int | None = None,
         prefix: Tensor | None = None,
         temperature: float = 1.0,
         top_k: int | None = None,
@@ -118,19 +143,24 @@ class AutoregressiveModel(nn.Module, ABC):
         eos: int | None = None,
         generator: torch.Generator | None = None,
     ) -> Tensor:
-        """Draw n sequences of `length` elements, (n, length), prefix included.
+        """Draw n sequences of `length` elements, (n, length) or laid out as x is, prefix included.
 
         Args:
             n: number of sequences.
             context: batch first with n rows, or one row for all.
-            length: number of elements of each sequence, the prefix counted.
-            prefix: what the sequences begin with: (P,) for all, or (n, P, ...), or (1, P, ...) for all.
+            length: number of elements of each sequence, the prefix counted; needed where the model leaves it open.
+            prefix: what the sequences begin with, in visiting order: (P,) for all, or (n, P, ...), or (1, P, ...) for
+                all. What is known of an x is completed from `to_sequence(x)[:, :P]`.
             temperature: 0 is greedy, 1 is the model's own distribution.
             top_k: draw from the k most probable symbols.
             top_p: draw from the fewest symbols whose probability reaches p.
             eos: a symbol that ends a sequence; the rest of its row is filled with it.
             generator: source of randomness; the same seed gives the same sample.
+
+        Raises:
+            ValueError: an argument is out of range, or `length` is missing, or not the one that the model has.
         """
+        length = self._length(length)
         prefix = None if prefix is None else _rows_of(prefix, n)
         start = 0 if prefix is None else prefix.shape[1]
         if length < max(start, 1):
@@ -146,9 +176,19 @@ class AutoregressiveModel(nn.Module, ABC):
             if eos is not None and bool((drawn == eos).all()):
                 elements += [drawn] * (length - start - len(elements))
                 break
-        if prefix is None:
-            return torch.stack(elements, 1)
-        return torch.cat([prefix, torch.stack(elements, 1).to(prefix.device)], 1) if elements else prefix.clone()
+        # Rows of elements first: to write them one by one into columns takes several times as long.
+        parts = [torch.stack(elements).transpose(0, 1).contiguous()] if elements else []
+        if prefix is not None:
+            parts = [prefix, *(part.to(prefix.device) for part in parts)]
+        return self.from_sequence(torch.cat(parts, 1))
+
+    def _length(self, asked: int | None) -> int:
+        known = self.sequence_length
+        if asked is None and known is None:
+            raise ValueError("length: expected the number of elements to draw: this model leaves it open, got None")
+        if asked is not None and known is not None and asked != known:
+            raise ValueError(f"length: expected {known}, the elements of every x of this model, or None, got {asked}")
+        return known if asked is None else asked  # type: ignore[return-value]  # one of the two is known
 
     def stream(
         self,
@@ -161,35 +201,36 @@ class AutoregressiveModel(nn.Module, ABC):
         top_p: float | None = None,
         generator: torch.Generator | None = None,
     ) -> Iterator[Tensor]:
-        """Draw elements (n,) without end, as they come; `sample` collects them. The prefix is read, not returned."""
+        """Draw elements (n,) as they come, without end where a sequence has none; `sample` collects them.
+
+        The prefix is read, not returned.
+        """
         check_filters(temperature, top_k, top_p)
         if n < 1:
             raise ValueError(f"n: expected at least 1, got {n}")
         device = next(self.parameters(), torch.empty(0)).device
         if context is not None:
             context = context.to(device).expand(n, *context.shape[1:])
-        return self._draws(n, context, prefix, device, (temperature, top_k, top_p), generator)
+        if prefix is not None:
+            prefix = _rows_of(prefix.to(device), n)
+        pick = partial(draw, temperature=temperature, top_k=top_k, top_p=top_p, generator=generator)
+        return self._draws(n, context, prefix, pick)
 
     def _draws(
-        self,
-        n: int,
-        context: Tensor | None,
-        prefix: Tensor | None,
-        device: torch.device,
-        filters: tuple[float, int | None, float | None],
-        generator: torch.Generator | None,
+        self, n: int, context: Tensor | None, prefix: Tensor | None, pick: Callable[[Distribution], Tensor]
     ) -> Iterator[Tensor]:
-        temperature, top_k, top_p = filters
-        step, x_prev = self.stepper(), None
+        """The stream; a model that can do better than step by step has its own. `prefix` is (n, P, ...) or `None`."""
+        step, x_prev, known = self.stepper(), None, 0
         with torch.no_grad():
             state = self.initial_state(n, context)
-            if prefix is not None and (x := _rows_of(prefix.to(device), n)).shape[1] > 0:
-                state = self.unroll(x, state)[1]
-                x_prev = x[:, -1]
-        while True:
+            if prefix is not None and prefix.shape[1] > 0:
+                known = prefix.shape[1]
+                state = self.unroll(prefix, state)[1]
+                x_prev = prefix[:, -1]
+        for _ in count() if self.sequence_length is None else range(self.sequence_length - known):
             with torch.no_grad():  # entered anew for each element: a generator must not leak it to its caller
                 conditional, state = step(x_prev, state)
-                x_prev = draw(conditional, temperature=temperature, top_k=top_k, top_p=top_p, generator=generator)
+                x_prev = pick(conditional)
             yield x_prev
 
 

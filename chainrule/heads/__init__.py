@@ -1,7 +1,25 @@
-"""One element's distribution."""
+"""One element's distribution; and, over a whole row of tags, a conditional random field."""
 
+from chainrule.heads.bernoulli import Bernoulli
 from chainrule.heads.categorical import Categorical
+from chainrule.heads.discretized_logistic_mixture import DiscretizedLogisticMixture
 from chainrule.heads.draw import draw
+from chainrule.heads.gaussian_mixture import GaussianMixture
+from chainrule.heads.linear_chain_crf import LinearChainCRF
+from chainrule.heads.pixel_logistic_mixture import PixelLogisticMixture
 from chainrule.heads.stack import stack
+from chainrule.heads.tag_constraints import TagConstraints, bio_constraints, bioes_constraints
 
-__all__ = ["Categorical", "draw", "stack"]
+__all__ = [
+    "Bernoulli",
+    "Categorical",
+    "DiscretizedLogisticMixture",
+    "GaussianMixture",
+    "LinearChainCRF",
+    "PixelLogisticMixture",
+    "TagConstraints",
+    "bio_constraints",
+    "bioes_constraints",
+    "draw",
+    "stack",
+]

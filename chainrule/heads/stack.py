@@ -7,7 +7,9 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution, constraints
 
+from chainrule.heads.bernoulli import Bernoulli
 from chainrule.heads.categorical import Categorical
+from chainrule.heads.location_scale_mixture import LocationScaleMixture
 
 
 def stack(conditionals: Sequence[Distribution]) -> Distribution:
@@ -15,6 +17,14 @@ def stack(conditionals: Sequence[Distribution]) -> Distribution:
     scores = [part.logits for part in conditionals if isinstance(part, torch.distributions.Categorical)]
     if len(scores) == len(conditionals):
         return Categorical(torch.stack(scores, 1))
+    scores = [part.logits for part in conditionals if isinstance(part, torch.distributions.Bernoulli)]
+    if len(scores) == len(conditionals):
+        return Bernoulli(torch.stack(scores, 1))
+    mixtures = [part for part in conditionals if isinstance(part, LocationScaleMixture)]
+    kinds = {(type(part), part.logits.shape[-1], getattr(part, "levels", None)) for part in mixtures}
+    if len(mixtures) == len(conditionals) and len(kinds) == 1:
+        parameters = zip(*(part.parameters for part in mixtures), strict=True)
+        return mixtures[0].with_parameters(*(torch.stack(rows, 1) for rows in parameters))
     return Stacked(conditionals)
 
 

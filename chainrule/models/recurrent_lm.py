@@ -79,6 +79,8 @@ class RecurrentLM(AutoregressiveModel):
 
     def reset_parameters(self) -> None:
         """Draw the weights anew: recurrences orthogonal gate by gate, forget gates open (Jozefowicz et al. 2015)."""
+        if self.bias_ho.is_meta:  # no numbers to draw, and a second's import to find that out
+            return
         size = self.recurrent.hidden_size
         for name, parameter in self.recurrent.named_parameters():
             if name.startswith("weight_hh"):
@@ -150,7 +152,7 @@ class RecurrentLM(AutoregressiveModel):
         return self.embedded(torch.cat([x_prev.unsqueeze(1), x[:, :-1]], 1))
 
     def embedded(self, symbols: Tensor) -> Tensor:
-        """The recurrent layers' input for symbols (..): (.., E), or the symbols themselves where there is no embedding."""
+        """The recurrent layers' input for symbols (..): (.., E), or the symbols where there is no embedding."""
         if self.embedding is None:
             return symbols
         return nn.functional.dropout(self.embedding(symbols), self.dropout, self.training)

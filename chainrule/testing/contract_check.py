@@ -75,8 +75,8 @@ def check_arguments(model: AutoregressiveModel, x: Tensor, context: Tensor | Non
         raise ValueError(
             f"lengths: expected {x.shape[0]} integers, one a row, got shape {tuple(lengths.shape)} of {lengths.dtype}"
         )
-    if not 0 <= int(lengths.min()) <= int(lengths.max()) <= x.shape[1] or not lengths.any():
+    time = model.to_sequence(x).shape[1]
+    if not 0 <= int(lengths.min()) <= int(lengths.max()) <= time or not lengths.any():
         raise ValueError(
-            f"lengths: expected values in [0, {x.shape[1]}], not all 0, "
-            f"got {int(lengths.min())} to {int(lengths.max())}"
+            f"lengths: expected values in [0, {time}], not all 0, got {int(lengths.min())} to {int(lengths.max())}"
         )

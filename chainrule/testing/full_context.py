@@ -40,15 +40,17 @@ def check_full_context(subject: Subject) -> str:
         raise DoesNotApply("x has a single element and there is no context")
     if subject.support is not None and len(subject.support) == 1:
         raise DoesNotApply("the support is a single value, of probability 1 whatever was read")
-    pairs = _compare_elements(subject, x)
+    pairs, blind = _compare_elements(subject, x)
+    unseen = f"; {blind} more are a blind spot or limited context, as visible_past declares" if blind else ""
     context = ""
     if subject.context is not None:
         _compare_contexts(subject, x)
         context = ", and so has the context on every conditional"
-    return f"each of {pairs} pairs s < t (T={x.shape[1]}) has an influence{context}"
+    return f"each of {pairs} pairs s < t (T={x.shape[1]}) has an influence{context}{unseen}"
 
 
-def _compare_elements(subject: Subject, x: Tensor) -> int:
+def _compare_elements(subject: Subject, x: Tensor) -> tuple[int, int]:
+    """How many pairs s < t were proved to have an influence, and how many are declared to have none."""
     time = x.shape[1]
     sources = torch.linspace(0, time - 1, min(time, LONGEST)).round().long()
     watched = torch.zeros(time, time, dtype=torch.bool)
@@ -64,7 +66,7 @@ def _compare_elements(subject: Subject, x: Tensor) -> int:
     if (declared & ~seen).any():
         seen |= _influence_through_state(subject, x, declared & ~seen)
     _judge(declared, seen)
-    return int(declared.sum())
+    return int(declared.sum()), int((watched & ~declared).tril(-1).sum())
 
 
 def _compare_contexts(subject: Subject, x: Tensor) -> None:

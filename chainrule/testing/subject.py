@@ -11,6 +11,7 @@ from chainrule.base import AutoregressiveModel, length_mask
 from chainrule.testing.leaves import hidden_tensors
 from chainrule.testing.support import finite_support, has_real_support
 from chainrule.testing.values import probe_values, values
+from chainrule.testing.visiting_order import InVisitingOrder, has_own_layout
 
 ROWS = 4  # of the caller's batch: enough for rows that differ, few enough for a wide model
 NUMBERS = 4_000_000  # of all conditionals of one pass: 32 MB
@@ -29,8 +30,8 @@ class Subject:
     """A copy of a model that may be changed at will, with a few rows of x.
 
     Attributes:
-        model: the copy, float64, in evaluation mode, on the device of the original.
-        x: (B, T, ...) between 2 and `ROWS` rows; what stood after `lengths` is replaced by real elements.
+        model: the copy, float64, in evaluation mode, on the device of the original, seen in its visiting order.
+        x: (B, T, ...) in visiting order, 2 to `ROWS` rows; what stood after `lengths` is replaced by real elements.
         context: the rows of the context, or `None`.
         lengths: the caller's, or `None`.
         random: the source of every choice of the checks, on the CPU.
@@ -43,6 +44,9 @@ class Subject:
         self.device = device_of(model)
         self.model = independent_copy(model)
         x = x.detach().to(self.device)
+        if has_own_layout(self.model):
+            x = _in_visiting_order(self.model, x)
+            self.model = InVisitingOrder(self.model)
         x = x.double() if x.is_floating_point() else x
         self.lengths = None if lengths is None else lengths.detach().to(self.device)
         if self.lengths is not None:
@@ -118,7 +122,7 @@ class Subject:
     @cached_property
     def shortens(self) -> bool:
         """Whether the model takes sequences shorter than x, as one of a fixed number of columns does not."""
-        if self.time == 1:
+        if self.time == 1 or self.model.sequence_length is not None:
             return False
         try:
             self.forward(self.x[:, :1])
@@ -212,6 +216,14 @@ def independent_copy(model: AutoregressiveModel) -> AutoregressiveModel:
             tensor.data = tensor.data.double()
     twin.zero_grad(set_to_none=True)
     return twin
+
+
+def _in_visiting_order(model: AutoregressiveModel, x: Tensor) -> Tensor:
+    sequence = model.to_sequence(x)
+    again = model.from_sequence(sequence)
+    if sequence.dim() != 2 or again.shape != x.shape or not ((again == x) | (again != again)).all():
+        raise Violation(f"from_sequence(to_sequence(x)) is not x, or to_sequence(x) no (B, T): {tuple(sequence.shape)}")
+    return sequence
 
 
 def _without_padding(x: Tensor, lengths: Tensor) -> Tensor:

@@ -1,0 +1,90 @@
+"""The distribution of one binary value."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, distributions
+from torch.nn.functional import logsigmoid
+
+from chainrule.heads.categorical import check_filters
+
+
+class Bernoulli(distributions.Bernoulli):
+    r"""A Bernoulli distribution that draws from an explicit generator and can be sharpened for sampling.
+
+    .. math:: p(x = 1) = \sigma(a), \qquad \log p(x) = \log \sigma((2x - 1) a)
+
+    It is `torch.distributions.Bernoulli` in every method; its log-likelihood is exact for any logit, infinite ones
+    included, and values may be booleans or integers. Draws are 0 and 1 in the type of the logits.
+
+    Args:
+        logits: (...) real scores a.
+
+    >>> coin = Bernoulli(logits=torch.tensor([0.0, 100.0]))
+    >>> coin.log_prob(torch.tensor([1, 0]))
+    tensor([  -0.6931, -100.0000])
+    """
+
+    def __init__(self, logits: Tensor):
+        self._param = logits
+        distributions.Distribution.__init__(self, logits.shape, validate_args=False)
+
+    @property
+    def logits(self) -> Tensor:
+        """Scores a, in at least float32."""
+        return self._param if self._param.dtype not in (torch.bfloat16, torch.float16) else self._param.float()
+
+    @property
+    def probs(self) -> Tensor:
+        """Probabilities of 1."""
+        return self.logits.sigmoid()
+
+    @property
+    def param_shape(self) -> torch.Size:
+        return self._param.shape
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """log p(value), nats; value (...) of 0 and 1, broadcast against the batch shape."""
+        scores = self.logits
+        return logsigmoid((2 * value.to(scores.dtype) - 1) * scores)
+
+    def entropy(self) -> Tensor:
+        """Nats; 0 where the outcome is certain."""
+        scores = self.logits
+        # log p is -inf where p is 0, and p log p is 0 there.
+        one, zero = (side.sigmoid() * logsigmoid(side).clamp_min(-1e30) for side in (scores, -scores))
+        return -(one + zero)
+
+    def sample(self, sample_shape: Any = (), *, generator: torch.Generator | None = None) -> Tensor:
+        """Draw 0 and 1 of shape sample_shape + batch shape, always inside the support of `log_prob`."""
+        probs = self.logits.sigmoid()
+        if probs.requires_grad:
+            probs = probs.detach()
+        if sample_shape:
+            probs = probs.expand(torch.Size(sample_shape) + probs.shape)
+        # u < p of uniform u: 0 is never drawn where p = 1, nor 1 where p = 0.
+        return torch.rand_like(probs, generator=generator).lt_(probs)
+
+    def filtered(self, temperature: float = 1.0, top_k: int | None = None, top_p: float | None = None) -> "Bernoulli":
+        """The distribution that sampling draws from, as `Categorical.filtered` makes it for the two symbols 0 and 1.
+
+        Args:
+            temperature: divides the logits; 0 keeps the more probable value alone (0 of equals).
+            top_k: 1 keeps the more probable value alone.
+            top_p: keeps the more probable value alone where its probability reaches p.
+        """
+        check_filters(temperature, top_k, top_p)
+        scores = self.logits
+        likelier = torch.where(scores > 0, torch.inf, -torch.inf).to(scores)
+        if temperature == 0 or top_k == 1:
+            return Bernoulli(likelier)
+        scores = scores / temperature
+        if top_p is not None and top_p < 1:
+            scores = torch.where(scores.abs().sigmoid() >= top_p, likelier, scores)
+        return Bernoulli(scores)
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> "Bernoulli":
+        return Bernoulli(self._param.expand(torch.Size(batch_shape)))
+
+    def __repr__(self) -> str:
+        return f"Bernoulli(batch_shape={tuple(self._batch_shape)})"

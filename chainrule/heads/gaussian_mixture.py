@@ -1,0 +1,107 @@
+"""The distribution of one real number: a mixture of normal densities."""
+
+import math
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+from torch.distributions import constraints
+
+from chainrule.heads.location_scale_mixture import LocationScaleMixture, largest_exponent, split_parameters
+
+HALVINGS = 64  # of a quantile's bracket: to the last digit of float64 and below
+
+
+class GaussianMixture(LocationScaleMixture):
+    r"""A mixture of K normal densities on the real line (Bishop 1994, mixture density networks).
+
+    .. math:: p(x) = \sum_k \pi_k \, \mathcal{N}(x \mid \mu_k, s_k^2), \qquad
+        \log p(x) = \operatorname{logsumexp}_k \left[ \log \pi_k - \tfrac12 \left(\frac{x - \mu_k}{s_k}\right)^2
+        - \log s_k - \tfrac12 \log 2\pi \right]
+
+    It is a density, in nats, and depends on the unit of x: of x / c the log-density is larger by log c. Nothing is
+    bounded: with a component on a value that is repeated and its scale going to 0 the likelihood grows without end, so
+    that data with atoms ask for another head, or for noise. Half precision is worked on in float32. Value and gradient
+    are finite at any logits and log-scales and at means up to 1e30; a scale that the type cannot hold is taken as the
+    nearest that it can.
+
+    Args:
+        logits: (..., K) real scores of the components, π = softmax(logits).
+        means: (..., K) μ.
+        log_scales: (..., K) log s.
+
+    Raises:
+        ValueError: the three differ in shape, or there is no component.
+
+    >>> x = GaussianMixture(torch.zeros(2), torch.tensor([-1.0, 1.0]), torch.zeros(2))
+    >>> x.log_prob(torch.tensor(0.0)), x.mean, x.variance
+    (tensor(-1.4189), tensor(0.), tensor(2.))
+    >>> x.cdf(torch.tensor(0.0)), x.icdf(torch.tensor(0.9))
+    (tensor(0.5000), tensor(1.8495))
+    """
+
+    support = constraints.real
+
+    @classmethod
+    def from_parameters(cls, outputs: Tensor) -> Self:
+        """From outputs of a network (..., 3K): K logits, K means, K log-scales, as they are.
+
+        >>> GaussianMixture.from_parameters(torch.zeros(5, GaussianMixture.num_parameters(10)))
+        GaussianMixture(batch_shape=(5,), K=10)
+        """
+        return cls(*split_parameters(outputs))
+
+    @property
+    def mean(self) -> Tensor:
+        return (self.log_weights.exp() * self.means).sum(-1)
+
+    @property
+    def variance(self) -> Tensor:
+        spread = (self.means - self.mean.unsqueeze(-1)).square()
+        return (self.log_weights.exp() * ((2 * self.log_scales).exp() + spread)).sum(-1)
+
+    def component_log_prob(self, value: Tensor) -> Tensor:
+        log_scales = self.log_scales.clamp_min(-largest_exponent(self.means.dtype))
+        return -self._standard(value).square() / 2 - log_scales - math.log(2 * math.pi) / 2
+
+    def cdf(self, value: Tensor) -> Tensor:
+        """P(X <= value); value (...), broadcast against the batch shape."""
+        return (self.log_weights.exp() * torch.special.ndtr(self._standard(value))).sum(-1)
+
+    @torch.no_grad()
+    def icdf(self, value: Tensor) -> Tensor:
+        """The quantile x at which `cdf` reaches a probability, by bisection; no gradient.
+
+        The quantile of a mixture lies between the smallest and the largest of its components' quantiles.
+
+        Args:
+            value: (...) probabilities, broadcast against the batch shape; 0 and 1 give −inf and inf.
+
+        Raises:
+            ValueError: a value is no probability.
+        """
+        if not bool(((value >= 0) & (value <= 1)).all()):
+            raise ValueError(f"value: expected probabilities in [0, 1], got {value.min()} to {value.max()}")
+        scales = self.log_scales.clamp(max=largest_exponent(self.means.dtype)).exp()
+        quantiles = self.means + scales * torch.special.ndtri(value.unsqueeze(-1))
+        low, high = quantiles.amin(-1), quantiles.amax(-1)
+        for _ in range(HALVINGS):
+            middle = (low + high) / 2
+            below = self.cdf(middle) < value
+            low, high = torch.where(below, middle, low), torch.where(below, high, middle)
+        return high
+
+    def sample(self, sample_shape: Any = (), *, generator: torch.Generator | None = None) -> Tensor:
+        """Draw real numbers of shape sample_shape + batch shape."""
+        means, log_scales = self._picked(sample_shape, generator)
+        scales = log_scales.clamp(max=largest_exponent(means.dtype)).exp()
+        return means + scales * torch.randn_like(means, generator=generator)
+
+    def with_parameters(self, logits: Tensor, means: Tensor, log_scales: Tensor) -> Self:
+        return type(self)(logits, means, log_scales)
+
+    def _standard(self, value: Tensor) -> Tensor:
+        """(x − μ) / s, (..., K), held where its square would leave the type."""
+        largest = torch.finfo(self.means.dtype).max ** 0.5 / 2
+        inverse_scale = (-self.log_scales).clamp(max=largest_exponent(self.means.dtype)).exp()
+        return ((value.unsqueeze(-1) - self.means) * inverse_scale).clamp(-largest, largest)

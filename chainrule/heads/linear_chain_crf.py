@@ -1,0 +1,210 @@
+"""A distribution over whole sequences of tags, in which neighbours depend on each other."""
+
+import torch
+from torch import Tensor, nn
+
+from chainrule.heads.forward_backward import TagChain, draw_tags, forward_messages, log_partition, tag_marginals
+from chainrule.heads.tag_constraints import TagConstraints
+from chainrule.heads.viterbi import best_paths
+
+
+class LinearChainCRF(nn.Module):
+    r"""A linear-chain conditional random field over K tags (Lafferty, McCallum and Pereira 2001).
+
+    .. math:: s(y, e) = b_{y_1} + \sum_{t=1}^{T} e_t(y_t) + \sum_{t=2}^{T} A_{y_{t-1} y_t} + c_{y_T}, \qquad
+        \log p(y \mid e) = s(y, e) - \log \sum_{y'} e^{s(y', e)}
+
+    The emissions e come from a network; A, b and c are learned here, and begin at 0, where the tags are independent and
+    each place is a softmax of its own. Sums and maxima over all K^T sequences are exact, in O(T K²).
+
+    Everywhere, emissions are (B, T, K) real scores, and `lengths` (B,) the number of real places of each row, None
+    where all are. What stands past a row's end is never read: it may be NaN, and tags there out of range; where tags
+    are returned it is -1. A row of length 0 has one sequence, the empty one, of probability 1. Computation is in
+    float32 at least, under autocast too.
+
+    Args:
+        num_tags: K.
+        constraints: which tags may stand first, last, and next to each other (see `bio_constraints`); others have
+            probability 0. None allows all. They are no weights, and are not saved with them.
+
+    Raises:
+        ValueError: `num_tags` is below 1, or the constraints are for another number.
+
+    >>> crf = LinearChainCRF(num_tags=2)
+    >>> emissions = torch.tensor([[[1.0, 0.0], [0.0, 3.0]]])
+    >>> crf.decode(emissions)
+    tensor([[0, 1]])
+    >>> _ = crf.transitions.data.copy_(torch.tensor([[0.0, -9.0], [0.0, 0.0]]))  # 1 hardly ever follows 0
+    >>> crf.decode(emissions), crf.log_prob(torch.tensor([[1, 1]]), emissions).exp()
+    (tensor([[1, 1]]), tensor([0.8436], grad_fn=<ExpBackward0>))
+    """
+
+    forbidden_starts: Tensor | None
+
+    def __init__(self, num_tags: int, constraints: TagConstraints | None = None):
+        super().__init__()
+        if num_tags < 1:
+            raise ValueError(f"num_tags: expected an integer >= 1, got {num_tags}")
+        self.num_tags = num_tags
+        self.transitions = nn.Parameter(torch.zeros(num_tags, num_tags))
+        self.starts = nn.Parameter(torch.zeros(num_tags))
+        self.ends = nn.Parameter(torch.zeros(num_tags))
+        for name in TagConstraints._fields:
+            allowed = None if constraints is None else getattr(constraints, name)
+            shape = getattr(self, name).shape
+            if allowed is not None and (allowed.shape != shape or allowed.dtype != torch.bool):
+                raise ValueError(
+                    f"constraints: expected {name} as booleans of shape {tuple(shape)}, "
+                    f"got {allowed.dtype} of {tuple(allowed.shape)}"
+                )
+            forbidden = None if allowed is None else ~allowed
+            self.register_buffer(f"forbidden_{name}", forbidden, persistent=False)
+
+    def log_prob(self, tags: Tensor, emissions: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """log p(y | e) of each row, (B,), nats; -inf where the constraints forbid y.
+
+        Args:
+            tags: y, (B, T) integers in [0, K).
+            emissions: e, (B, T, K).
+            lengths: (B,).
+
+        Raises:
+            ValueError: shapes do not agree, a length is outside [0, T], or a real tag outside [0, K).
+        """
+        chain, _ = self._chain(emissions, lengths)
+        real = chain.real[:, : emissions.shape[1]]
+        if tags.shape != real.shape or tags.is_floating_point():
+            raise ValueError(
+                f"tags: expected integers of shape {tuple(real.shape)}, got {tags.dtype} of {tuple(tags.shape)}"
+            )
+        if ((tags < 0) | (tags >= self.num_tags)).logical_and(real).any():
+            wrong = tags[real & ((tags < 0) | (tags >= self.num_tags))][0].item()
+            raise ValueError(f"tags: expected values in [0, {self.num_tags}) at real places, got {wrong}")
+        # A row of no place keeps one made-up tag; its score is dropped.
+        tags = tags.long().masked_fill(~real, 0) if tags.shape[1] else tags.new_zeros(len(tags), 1, dtype=torch.long)
+        score = self._score(chain, tags)
+        log_prob = score - log_partition(chain, forward_messages(chain))
+        return log_prob.masked_fill(score == -torch.inf, -torch.inf)
+
+    def log_partition(self, emissions: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """log Z, the log-sum of e^s over all tag sequences of each row, (B,), nats; its gradient is `marginals`.
+
+        Raises:
+            ValueError: shapes do not agree, or a length is outside [0, T].
+        """
+        chain, shift = self._chain(emissions, lengths)
+        return log_partition(chain, forward_messages(chain)) + shift
+
+    def marginals(self, emissions: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """p(y_t = k | e), (B, T, K), by the forward–backward algorithm; 0 past each row's end.
+
+        Raises:
+            ValueError: shapes do not agree, a length is outside [0, T], or a row has no possible tag sequence.
+        """
+        chain, _ = self._chain(emissions, lengths)
+        forward = forward_messages(chain)
+        self._require_a_sequence(log_partition(chain, forward), chain)
+        return tag_marginals(chain, forward)[:, : emissions.shape[1]]
+
+    @torch.no_grad()
+    def decode(self, emissions: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """The most probable tags of each row, (B, T), by the Viterbi algorithm; -1 past its end.
+
+        Raises:
+            ValueError: shapes do not agree, a length is outside [0, T], or a row has no possible tag sequence.
+        """
+        chain, _ = self._chain(emissions, lengths)
+        paths, scores = best_paths(chain, 1)
+        self._require_a_sequence(scores[:, 0], chain)
+        return paths[:, 0, : emissions.shape[1]]
+
+    @torch.no_grad()
+    def decode_n_best(self, emissions: Tensor, lengths: Tensor | None = None, *, n: int) -> tuple[Tensor, Tensor]:
+        """The n most probable tag sequences of each row, best first, and their log-probabilities.
+
+        Returns:
+            Tags (B, n, T), and log p (B, n) in nats. Where fewer than n are possible, the rest are -inf, with tags -1.
+
+        Raises:
+            ValueError: as `decode`, or n is below 1.
+        """
+        if n < 1:
+            raise ValueError(f"n: expected an integer >= 1, got {n}")
+        chain, _ = self._chain(emissions, lengths)
+        paths, scores = best_paths(chain, n)
+        self._require_a_sequence(scores[:, 0], chain)
+        normaliser = log_partition(chain, forward_messages(chain))
+        return paths[:, :, : emissions.shape[1]], scores - normaliser.unsqueeze(1)
+
+    @torch.no_grad()
+    def sample(
+        self, emissions: Tensor, lengths: Tensor | None = None, *, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """Draw tags of each row from p(y | e), exactly, (B, T); -1 past its end.
+
+        Args:
+            emissions: (B, T, K); repeat rows for several draws.
+            lengths: (B,).
+            generator: source of randomness; the same seed gives the same tags.
+
+        Raises:
+            ValueError: as `decode`.
+        """
+        chain, _ = self._chain(emissions, lengths)
+        forward = forward_messages(chain)
+        self._require_a_sequence(log_partition(chain, forward), chain)
+        return draw_tags(chain, forward, generator)[:, : emissions.shape[1]]
+
+    def extra_repr(self) -> str:
+        return f"num_tags={self.num_tags}" + ("" if self.forbidden_starts is None else ", constrained")
+
+    def _chain(self, emissions: Tensor, lengths: Tensor | None) -> tuple[TagChain, Tensor]:
+        """The scores in float32 at least, of T >= 1 places, less a shift of each row, (B,)."""
+        if emissions.dim() != 3 or emissions.shape[2] != self.num_tags:
+            raise ValueError(f"emissions: expected shape (B, T, {self.num_tags}), got {tuple(emissions.shape)}")
+        batch_size, time = emissions.shape[:2]
+        if lengths is None:
+            lengths = torch.full((batch_size,), time, device=emissions.device)
+        elif lengths.shape != (batch_size,) or lengths.is_floating_point():
+            raise ValueError(
+                f"lengths: expected {batch_size} integers, one a row, got {tuple(lengths.shape)} of {lengths.dtype}"
+            )
+        elif ((lengths < 0) | (lengths > time)).any():
+            raise ValueError(
+                f"lengths: expected values in [0, {time}], the places of emissions, got {lengths.tolist()}"
+            )
+        real = torch.arange(max(time, 1), device=emissions.device) < lengths.to(emissions.device).unsqueeze(1)
+        if time == 0:
+            emissions = emissions.new_zeros(batch_size, 1, self.num_tags)
+        dtype = torch.promote_types(torch.promote_types(emissions.dtype, self.transitions.dtype), torch.float32)
+        emissions = emissions.to(dtype).masked_fill(~real.unsqueeze(2), 0)
+        # Each place less its greatest score: sums over long rows stay small. To the gradient that is a constant, as
+        # what it would add cancels: the marginals of a place sum to 1.
+        greatest = emissions.detach().amax(2)
+        greatest = torch.where(greatest.isfinite(), greatest, 0)
+        emissions = emissions - greatest.unsqueeze(2)
+        forbids = self.forbidden_starts is not None or bool((emissions.detach() == -torch.inf).any())
+        starts, transitions, ends = (self._allowed(name).to(dtype) for name in ("starts", "transitions", "ends"))
+        return TagChain(starts, transitions, ends, emissions, real, forbids), greatest.sum(1)
+
+    def _allowed(self, name: str) -> Tensor:
+        scores, forbidden = getattr(self, name), getattr(self, f"forbidden_{name}")
+        return scores if forbidden is None else scores.masked_fill(forbidden, -torch.inf)
+
+    @staticmethod
+    def _score(chain: TagChain, tags: Tensor) -> Tensor:
+        """s(y, e), (B,)."""
+        emitted = chain.emissions.gather(2, tags.unsqueeze(2)).squeeze(2)
+        moved = chain.transitions[tags[:, :-1], tags[:, 1:]].masked_fill(~chain.real[:, 1:], 0)
+        last = tags.gather(1, (chain.real.sum(1, keepdim=True) - 1).clamp_min(0)).squeeze(1)
+        score = chain.starts[tags[:, 0]] + emitted.sum(1) + moved.sum(1) + chain.ends[last]
+        return score.masked_fill(chain.empty, 0)
+
+    @staticmethod
+    def _require_a_sequence(score: Tensor, chain: TagChain) -> None:
+        if not score.isfinite().all():
+            row = int((~score.isfinite()).nonzero()[0])
+            raise ValueError(
+                f"emissions: row {row}, of length {int(chain.real[row].sum())}, has no tag sequence of finite score: "
+                "look for NaN or infinite emissions, and for constraints that no sequence of this length can meet"
+            )

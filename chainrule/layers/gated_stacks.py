@@ -1,0 +1,136 @@
+"""A layer of the gated PixelCNN: two stacks of convolutions that together have no blind spot."""
+
+from torch import Tensor, nn
+
+from chainrule.layers.convolution_masks import MaskType
+from chainrule.layers.gate import gate
+from chainrule.layers.masked_conv2d import MaskedConv2d
+
+
+class GatedStacks(nn.Module):
+    r"""One layer of vertical and horizontal stacks with gated units (van den Oord et al. 2016, Gated PixelCNN).
+
+    .. math:: a = W_v * v, \quad v' = \tanh(a_1) \odot \sigma(a_2), \qquad
+        b = W_h * h + W_{vh} a, \quad h' = h + W_r (\tanh(b_1) \odot \sigma(b_2))
+
+    The vertical stack v reads rows of its own down to the present one; the model feeds it the image shifted down by a
+    row, so that it never meets the present row of the image and needs no mask. The horizontal stack h reads the present
+    row to the left, through masks over channel groups, and what the vertical stack found above. Pixels above, to the
+    right as well, are within reach of the one, pixels to the left within that of the other: there is no blind spot. A
+    label adds a bias to a and to b. A layer of type A reads the image and has no residual connection.
+
+    Args:
+        in_channels: N channels of v and of h.
+        channels: M channels of v' and of h'; with type B, M = N.
+        kernel_size: odd; the horizontal stack reads (k - 1)/2 pixels to the left, the vertical one as many rows up and
+            columns to both sides.
+        mask_type: "A" for the layer that reads the image, "B" for every later one.
+        channel_groups: colour channels, as in `MaskedConv2d`.
+        num_classes: of the labels; `None` where there are none.
+        dropout: probability of zeroing a unit of v' and of the horizontal gate in training.
+
+    Raises:
+        ValueError: an even kernel, an unknown type, or fewer channels than groups.
+
+    >>> import torch
+    >>> layer = GatedStacks(8, 8, 3, "B")
+    >>> v, h = layer(torch.zeros(2, 8, 5, 4), torch.zeros(2, 8, 5, 4))
+    >>> v.shape, h.shape
+    (torch.Size([2, 8, 5, 4]), torch.Size([2, 8, 5, 4]))
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        channels: int,
+        kernel_size: int,
+        mask_type: MaskType,
+        channel_groups: int = 1,
+        *,
+        num_classes: int | None = None,
+        dropout: float = 0.0,
+    ):
+        super().__init__()
+        side = kernel_size // 2
+        self.horizontal = MaskedConv2d(
+            in_channels, 2 * channels, (1, kernel_size), mask_type, channel_groups, parts=2, bias=False
+        )
+        self.residual = MaskedConv2d(channels, channels, 1, "B", channel_groups, bias=False)
+        self.vertical = nn.Conv2d(in_channels, 2 * channels, (side + 1, kernel_size), padding=(0, side))
+        self.vertical_to_horizontal = nn.Conv2d(2 * channels, 2 * channels, 1)
+        self.label_bias = None if num_classes is None else nn.Embedding(num_classes, 4 * channels)
+        self.dropout = dropout
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the weights anew: products keep the variance of their input, biases are zero, labels do little."""
+        self.horizontal.reset_parameters()
+        self.residual.reset_parameters()
+        for convolution in (self.vertical, self.vertical_to_horizontal):
+            nn.init.normal_(convolution.weight, std=convolution.weight[0].numel() ** -0.5)
+            assert convolution.bias is not None
+            nn.init.zeros_(convolution.bias)
+        if self.label_bias is not None:
+            nn.init.normal_(self.label_bias.weight, std=0.1)
+
+    @property
+    def rows_above(self) -> int:
+        """How many rows above the present one the vertical stack reads."""
+        return self.vertical.kernel_size[0] - 1
+
+    def forward(self, v: Tensor, h: Tensor, label: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Both stacks over a whole image.
+
+        Args:
+            v: (B, N, H, W); its row i may depend on rows of the image above i only.
+            h: (B, N, H, W).
+            label: (B,) integers in [0, num_classes).
+
+        Returns:
+            v' and h', (B, M, H, W).
+        """
+        below, found = self.down(nn.functional.pad(v, (0, 0, self.rows_above, 0)), label)
+        return self.drop(below), self.across(h, found)
+
+    def down(self, v: Tensor, label: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """The vertical stack over H rows that stand under those it reads above them.
+
+        Args:
+            v: (B, N, rows above + H, W).
+            label: (B,) integers.
+
+        Returns:
+            v', (B, M, H, W), before dropout, and what is found above each pixel, for the horizontal stack: W_vh a and
+            biases, (B, 2M, H, W).
+        """
+        a = self.vertical(v)
+        if self.label_bias is None:
+            return gate(a), self.vertical_to_horizontal(a)
+        vertical, horizontal = self.label_bias(label).unsqueeze(-1).unsqueeze(-1).chunk(2, 1)  # (B, 2M, 1, 1) each
+        a = a + vertical
+        return gate(a), self.vertical_to_horizontal(a) + horizontal
+
+    def across(self, h: Tensor, found: Tensor) -> Tensor:
+        """The horizontal stack over H rows: h' (B, M, H, W) from h (B, N, H, W) and what `down` found (B, 2M, H, W)."""
+        out = self.residual(self.drop(gate(self.horizontal(h) + found)))
+        return out if self.horizontal.mask_type == "A" else h + out
+
+    def drop(self, gated: Tensor) -> Tensor:
+        """Dropout, in training: on v' before the next layer reads it, and on the horizontal gate."""
+        return nn.functional.dropout(gated, self.dropout, self.training)
+
+    def reach(self, lit_above: Tensor, lit: Tensor) -> tuple[Tensor, Tensor]:
+        """Where the light of lit pixels comes through both stacks, whatever the weights.
+
+        Args:
+            lit_above: (B, 1, H, W) booleans, of v.
+            lit: (B, channel groups, H, W) booleans, of h.
+
+        Returns:
+            The same of v' and h'.
+        """
+        height, width = self.vertical.kernel_size
+        spread = nn.functional.pad(lit_above.float(), (0, 0, height - 1, 0))
+        lit_above = nn.functional.conv2d(spread, spread.new_ones(1, 1, height, width), padding=(0, width // 2)) > 0
+        through = self.residual.reach(self.horizontal.reach(lit) | lit_above)
+        return lit_above, through if self.horizontal.mask_type == "A" else through | lit

@@ -1,0 +1,57 @@
+"""The last layers of an image network: from features of pixels to scores of their values."""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from chainrule.layers.masked_conv2d import MaskedConv2d
+from chainrule.layers.raster_convolutions import RasterConvolutions
+
+
+class PixelScores(nn.Module):
+    r"""Two masked 1×1 convolutions, from features to a score for every value of every colour channel.
+
+    .. math:: a = W_2 \,\mathrm{relu}(W_1 \,\mathrm{relu}(h) + b_1) + b_2
+
+    Args:
+        channels: M features of a pixel.
+        image_channels: C colour channels.
+        levels: V values that a colour channel may have.
+
+    >>> PixelScores(8, image_channels=3, levels=4)(torch.zeros(2, 8, 5, 5)).shape
+    torch.Size([2, 12, 5, 5])
+    """
+
+    def __init__(self, channels: int, image_channels: int, levels: int):
+        super().__init__()
+        self.hidden = MaskedConv2d(channels, channels, 1, "B", image_channels)
+        self.scores = MaskedConv2d(channels, image_channels * levels, 1, "B", image_channels)
+
+    def forward(self, h: Tensor) -> Tensor:
+        """(B, M, H, W) to (B, C·V, H, W), the scores of one colour channel after those of another."""
+        return self.scores(self.hidden(h.relu()).relu())
+
+    def reach(self, lit: Tensor) -> Tensor:
+        """Where the light of lit features comes through, (B, C, H, W) booleans both, as in `MaskedConv2d.reach`."""
+        return self.scores.reach(self.hidden.reach(lit))
+
+
+class RasterScores:
+    """`PixelScores` prepared for single elements: its convolutions, as a `RasterNetwork` lists them."""
+
+    def __init__(self, layer: PixelScores):
+        self._hidden = RasterConvolutions([layer.hidden])
+        self._scores = RasterConvolutions([layer.scores])
+        self.convolutions = {"hidden": self._hidden, "scores": self._scores}
+
+    def element(
+        self, h: Tensor, group: int, seen: Mapping[str, list[Tensor]]
+    ) -> tuple[Tensor, Mapping[str, Sequence[Tensor]]]:
+        """The scores of an element (B, V) from its features h (B, M of the group), and what later elements need."""
+        h = h.relu()
+        (known,) = self._hidden.known(group, seen["hidden"])
+        hidden = torch.addmm(known, h, self._hidden.own[group][0]).relu()
+        (known,) = self._scores.known(group, seen["scores"])
+        scores = torch.addmm(known, hidden, self._scores.own[group][0])
+        return scores, {"hidden": [h], "scores": [hidden]}

@@ -1,0 +1,106 @@
+"""What every model of images shares: the layout of x, its values, and labels."""
+
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from chainrule.base import AutoregressiveModel
+
+
+class ImageModel(AutoregressiveModel):
+    r"""An autoregressive model of images (C, H, W) of integers in [0, levels).
+
+    The chain rule visits pixels in raster order (row by row, from the left) and inside a pixel its colour channels in
+    their order, R before G before B. One element is one colour channel of one pixel, so that T = H·W·C:
+
+    .. math:: p(x \mid c) = \prod_{i=1}^{H} \prod_{j=1}^{W} \prod_{k=1}^{C} p(x_{kij} \mid
+        \text{rows above},\ \text{pixels to the left},\ x_{1ij}, \ldots, x_{k-1,ij},\ c)
+
+    `forward`, `log_prob` and `sample` speak of x (B, C, H, W); `step`, `unroll`, `stream` and `prefix` of its elements
+    in that order; `to_sequence` and `from_sequence` convert. The first rows of a picture, which `sample` completes, are
+    the prefix `to_sequence(x[:, :, :rows])`.
+
+    Args:
+        image_shape: (C, H, W).
+        levels: values that a channel of a pixel may have: 2 for binary images, 256 for 8 bits.
+        num_classes: labels that an image may be conditioned on, given as context (B,) of integers in [0, num_classes);
+            `None` for a model without.
+
+    Raises:
+        ValueError: a size is not positive, or there are fewer than 2 levels.
+    """
+
+    sequence_length: int
+
+    def __init__(self, image_shape: tuple[int, int, int], levels: int, num_classes: int | None):
+        super().__init__()
+        if len(image_shape) != 3 or min(image_shape) < 1:
+            raise ValueError(f"image_shape: expected (C, H, W), each at least 1, got {tuple(image_shape)}")
+        if levels < 2:
+            raise ValueError(f"levels: expected at least 2 values of a channel, got {levels}")
+        if num_classes is not None and num_classes < 1:
+            raise ValueError(f"num_classes: expected at least 1, or None for no labels, got {num_classes}")
+        channels, height, width = image_shape
+        self.image_shape = (channels, height, width)
+        self.levels = levels
+        self.num_classes = num_classes
+        self.sequence_length = height * width * channels
+
+    def to_sequence(self, x: Tensor) -> Tensor:
+        """Rows of images (B, C, rows, W) as elements in visiting order, (B, rows·W·C)."""
+        channels, height, width = self.image_shape
+        if x.dim() != 4 or x.shape[1] != channels or x.shape[2] > height or x.shape[3] != width:
+            raise ValueError(
+                f"x: expected images of shape (B, {channels}, {height}, {width}), or their first rows, "
+                f"got {tuple(x.shape)}"
+            )
+        return x.permute(0, 2, 3, 1).flatten(1)
+
+    def from_sequence(self, sequence: Tensor) -> Tensor:
+        """Elements in visiting order (B, rows·W·C) as rows of images (B, C, rows, W)."""
+        channels, _, width = self.image_shape
+        if sequence.dim() != 2 or sequence.shape[1] % (width * channels):
+            raise ValueError(
+                f"sequence: expected (B, T) with T a multiple of {width * channels}, the elements of a row of pixels, "
+                f"got {tuple(sequence.shape)}"
+            )
+        return sequence.view(len(sequence), -1, width, channels).permute(0, 3, 1, 2)
+
+    def _checked_sizes(self, channels: int, layers: int, kernel_sizes: Mapping[str, int], dropout: float) -> None:
+        """Raise ValueError for sizes that no network of this kind has."""
+        if layers < 1:
+            raise ValueError(f"layers: expected at least 1, got {layers}")
+        if channels < 2 * self.image_shape[0]:
+            raise ValueError(f"channels: expected at least {2 * self.image_shape[0]}, 2 for a colour, got {channels}")
+        for name, size in kernel_sizes.items():
+            if size < 3 or size % 2 == 0:
+                raise ValueError(f"{name}: expected an odd number of pixels, at least 3, got {size}")
+        if not 0 <= dropout < 1:
+            raise ValueError(f"dropout: expected a number in [0, 1), got {dropout}")
+
+    def _checked(self, x: Tensor) -> None:
+        """Raise ValueError for what is no batch of this model's images."""
+        if x.dim() != 4 or x.shape[1:] != self.image_shape:
+            expected = ", ".join(str(size) for size in self.image_shape)
+            raise ValueError(f"x: expected images of shape (B, {expected}), got {tuple(x.shape)}")
+        if x.is_floating_point():
+            raise ValueError(f"x: expected integers in [0, {self.levels}), got {x.dtype}: quantise the images first")
+
+    def _label(self, label: Tensor | None, batch_size: int) -> Tensor | None:
+        """The labels, as indices; a ValueError for what is no batch of them."""
+        if self.num_classes is None:
+            if label is not None:
+                raise ValueError("context: this model has no labels; leave it None, or give the model num_classes")
+            return None
+        if label is None or label.shape != (batch_size,) or label.is_floating_point():
+            got = None if label is None else f"shape {tuple(label.shape)} of {label.dtype}"
+            raise ValueError(f"context: expected {batch_size} labels, integers of shape ({batch_size},), got {got}")
+        if batch_size and not 0 <= int(label.min()) <= int(label.max()) < self.num_classes:
+            raise ValueError(
+                f"context: expected labels in [0, {self.num_classes}), got {int(label.min())} to {int(label.max())}"
+            )
+        return label.long()
+
+    def _scaled(self, x: Tensor, like: Tensor) -> Tensor:
+        """Integers in [0, levels) as numbers from -1 to 1, in the type of `like`."""
+        return x.to(like.dtype) * (2 / (self.levels - 1)) - 1

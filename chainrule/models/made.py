@@ -1,0 +1,271 @@
+"""A masked autoencoder for distribution estimation: binary tables."""
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import Distribution
+
+from chainrule.base import AutoregressiveModel, Step, length_mask
+from chainrule.heads import Bernoulli
+from chainrule.layers.masked_linear import MaskedLinear
+from chainrule.layers.masks import made_degrees, made_masks
+from chainrule.layers.projection import project
+from chainrule.models.made_columns import Columns, DegreeLayer
+from chainrule.state import State
+
+
+class MADE(AutoregressiveModel):
+    r"""A dense network whose masks make every output a conditional of D binary columns (Germain et al. 2015).
+
+    .. math:: h^{(l)} = \mathrm{relu}((W^{(l)} \odot M^{(l)}) h^{(l-1)} + b^{(l)}), \qquad h^{(0)} = x, \qquad
+        p(x_d = 1 \mid x_{<d}) = \sigma((V \odot M^V) h^{(L)} + (A \odot M^A) x + c)_d
+
+    Columns are visited in any order; `forward` speaks of them as they stand in x, `step` as they are visited. The first
+    layer and the output also read a condition, where there is one. Without hidden layers it is a chain of logistic
+    regressions (a fully visible sigmoid belief network, Neal 1992).
+
+    Args:
+        num_features: D; x is (B, D) of 0 and 1 in any type.
+        hidden_sizes: units of each hidden layer. A layer of fewer than D-1 units cannot pass every column on to the
+            next one; `visible_past` says which pairs are lost, and `direct` restores them.
+        order: a permutation of the columns, in the order they are visited; None visits them as they stand.
+        context_size: features of a condition, (B, context_size) real numbers, or the number of labels, (B,) integers;
+            None for no condition.
+        direct: connect each column to later outputs past the hidden layers too (A).
+        dropout: probability of zeroing a hidden unit in training; of `forward` alone, `step` never drops any.
+
+    Raises:
+        ValueError: a size is below 1, the order is no permutation, `dropout` is no probability, or there is no hidden
+            layer for `direct` to go past.
+
+    >>> model = MADE(num_features=3, hidden_sizes=[8], order=[2, 0, 1])
+    >>> x = model.sample(4, generator=torch.Generator().manual_seed(0))
+    >>> x.shape, model(x).probs.shape, model.log_prob(x).shape
+    (torch.Size([4, 3]), torch.Size([4, 3]), torch.Size([4]))
+    """
+
+    order: Tensor
+
+    def __init__(
+        self,
+        num_features: int,
+        hidden_sizes: Sequence[int],
+        order: Sequence[int] | Tensor | None = None,
+        *,
+        context_size: int | None = None,
+        direct: bool = False,
+        dropout: float = 0.0,
+    ):
+        super().__init__()
+        if num_features < 1:
+            raise ValueError(f"num_features: expected an integer >= 1, got {num_features}")
+        if any(size < 1 for size in hidden_sizes):
+            raise ValueError(f"hidden_sizes: expected integers >= 1, got {list(hidden_sizes)}")
+        if context_size is not None and context_size < 1:
+            raise ValueError(f"context_size: expected an integer >= 1, or None for no condition, got {context_size}")
+        if direct and not hidden_sizes:
+            raise ValueError("direct: without a hidden layer all connections are direct, leave it False; got True")
+        if not 0 <= dropout < 1:
+            raise ValueError(f"dropout: expected a number in [0, 1), got {dropout}")
+        self.dropout = dropout
+        self.num_features = self.sequence_length = num_features
+        self.hidden_sizes = tuple(hidden_sizes)
+        self.context_size = context_size
+        order = torch.arange(num_features) if order is None else torch.as_tensor(order)
+        self._check_order(order)
+        degrees = self.draw_degrees(order)
+        *masks, output_mask = made_masks(degrees)
+        self.hidden = nn.ModuleList(MaskedLinear(mask) for mask in masks)
+        self.output = MaskedLinear(output_mask)
+        self.direct = MaskedLinear(made_masks(degrees[:1])[0], bias=False) if direct else None
+        if self.direct is not None:
+            nn.init.zeros_(self.direct.weight)  # begins as the network without it
+        widths = {"hidden": self.hidden_sizes[:1], "output": (num_features,)}
+        self.context_weights = nn.ParameterDict(
+            {name: nn.Parameter(torch.empty(*width, context_size)) for name, width in widths.items() if width}
+            if context_size is not None
+            else {}
+        )
+        for weight in self.context_weights.values():
+            nn.init.normal_(weight, std=weight.shape[1] ** -0.5)
+        self._set_degrees(order, degrees[1:])
+        self.register_load_state_dict_post_hook(_remask)
+
+    def forward(self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None) -> Bernoulli:
+        x = self._wide(x, "x").to(self.output.weight.dtype)
+        if lengths is not None:
+            real = self.from_sequence(length_mask(lengths, self.num_features).expand(len(x), -1))
+            x = x.masked_fill(~real, 0)
+        if ((x != 0) & (x != 1)).any():
+            value = x[(x != 0) & (x != 1)][0].item()
+            raise ValueError(f"x: expected 0 and 1, got {value:g}: binarise the columns, or model them as another kind")
+        context = self._context(context, len(x))
+        h = x
+        for number, layer in enumerate(self.hidden):
+            activation = layer(h)
+            if number == 0 and context is not None:
+                activation = activation + project(context, self.context_weights["hidden"], None)
+            h = nn.functional.dropout(activation.relu(), self.dropout, self.training)
+        logits = self.output(h)
+        if self.direct is not None:
+            logits = logits + self.direct(x)
+        if context is not None:
+            logits = logits + project(context, self.context_weights["output"], None)
+        return Bernoulli(logits)
+
+    def initial_state(self, batch_size: int, context: Tensor | None = None) -> State:
+        return self._steps().initial_state(batch_size, self._context(context, batch_size))
+
+    def step(self, x_prev: Tensor | None, state: State) -> tuple[Bernoulli, State]:
+        return self._stepped(self._steps(), x_prev, state)
+
+    def stepper(self) -> Step:
+        if type(self).step is not MADE.step:
+            return self.step  # a subclass changed what a step is
+        with torch.no_grad():
+            columns = self._steps()
+        return lambda x_prev, state: self._stepped(columns, x_prev, state)
+
+    def _draws(
+        self, n: int, context: Tensor | None, prefix: Tensor | None, pick: Callable[[Distribution], Tensor]
+    ) -> Iterator[Tensor]:
+        if type(self).step is not MADE.step or type(self).stepper is not MADE.stepper:
+            return super()._draws(n, context, prefix, pick)  # a subclass changed what a step is
+        return self._steps().draws(n, self._context(context, n), prefix, pick)
+
+    def to_sequence(self, x: Tensor) -> Tensor:
+        return self._wide(x, "x").index_select(1, self.order.to(x.device))
+
+    def from_sequence(self, sequence: Tensor) -> Tensor:
+        return self._wide(sequence, "sequence").index_select(1, self.order.argsort().to(sequence.device))
+
+    def visible_past(self, length: int) -> Tensor:
+        if length != self.num_features:
+            raise ValueError(f"length: expected {self.num_features}, the columns of every row, got {length}")
+        reach = torch.eye(length, device=self.order.device)
+        for layer in (*self.hidden, self.output):
+            reach = (layer.mask.to(reach) @ reach).clamp_max(1)  # counts of paths, kept from overflowing
+        if self.direct is not None:
+            reach = reach + self.direct.mask.to(reach)
+        return self.to_sequence(self.to_sequence(reach).t()).t() > 0
+
+    @property
+    def degrees(self) -> list[Tensor]:
+        """Of the columns, then of the units of each hidden layer; see `chainrule.layers.masks.made_degrees`."""
+        hidden = [self.get_buffer(f"degrees_{number}") for number in range(len(self.hidden_sizes))]
+        return [self.order.argsort() + 1, *hidden]
+
+    def draw_degrees(self, order: Tensor, generator: torch.Generator | None = None) -> list[Tensor]:
+        """Degrees of this model's columns and units for an order; shuffled by a generator, ascending without one."""
+        # With a condition, units of degree 0 read it alone: the first column depends on it through them.
+        lowest = 1 if self.context_size is None else 0
+        return made_degrees(order, self.hidden_sizes, lowest=lowest, generator=generator)
+
+    def with_masks(self, order: Tensor, degrees: Sequence[Tensor]) -> "MADE":
+        """This model with the same weights under other masks: the parameters are shared, and trained together.
+
+        Args:
+            order: (D,) a permutation of the columns.
+            degrees: (M,) integers from 0 to D-1 for each hidden layer.
+
+        Raises:
+            ValueError: the order is no permutation, or the degrees do not fit the hidden layers.
+        """
+        self._check_order(order)
+        sizes = tuple(len(part) for part in degrees)
+        if sizes != self.hidden_sizes:
+            raise ValueError(f"degrees: expected one for each unit, {self.hidden_sizes}, got {sizes}")
+        if any(part.min() < 0 or part.max() >= self.num_features for part in degrees):
+            raise ValueError(f"degrees: expected integers from 0 to {self.num_features - 1}, got others")
+        shared = {id(tensor): tensor for tensor in (*self.parameters(), *self.buffers())}
+        other = copy.deepcopy(self, shared)
+        device = self.order.device
+        other._set_degrees(order.to(device), [part.to(device) for part in degrees])
+        return other
+
+    def resampled(self, generator: torch.Generator, *, shuffle: bool = True) -> "MADE":
+        """This model under masks drawn anew, sharing its parameters: one batch of agnostic training (section 4.2-4.3).
+
+        Args:
+            generator: source of the order and of the units' degrees.
+            shuffle: draw an order as well; otherwise it stays, and only the connections change.
+
+        >>> model = MADE(num_features=3, hidden_sizes=[8])
+        >>> other = model.resampled(torch.Generator().manual_seed(0))
+        >>> other.order, other.output.weight is model.output.weight
+        (tensor([2, 0, 1]), True)
+        """
+        order = self.order.cpu()
+        if shuffle:
+            order = torch.randperm(self.num_features, generator=generator, device=generator.device).cpu()
+        return self.with_masks(order, self.draw_degrees(order, generator)[1:])
+
+    def _set_degrees(self, order: Tensor, degrees: Sequence[Tensor]) -> None:
+        self.register_buffer("order", order)
+        for number, part in enumerate(degrees):
+            self.register_buffer(f"degrees_{number}", part)
+        _remask(self)
+
+    def _steps(self) -> Columns:
+        layers = [*self.hidden, self.output]
+        # An output is ready when all columns before its own are known, one less than its degree.
+        degrees = [*self.degrees[1:], self.degrees[0] - 1]
+        weights = [{place: layer.weight} for place, layer in enumerate(layers)]
+        if self.direct is not None:
+            weights[-1][0] = self.direct.weight
+        context: list[Tensor | None] = [None] * len(layers)
+        if self.context_weights:
+            context[0], context[-1] = self.context_weights.get("hidden"), self.context_weights["output"]
+        parts = zip(degrees, (layer.bias for layer in layers), weights, context, strict=True)
+        return Columns(self.order, [DegreeLayer(*part) for part in parts])
+
+    def _stepped(self, columns: Columns, x_prev: Tensor | None, state: State) -> tuple[Bernoulli, State]:
+        return columns.step(None if x_prev is None else x_prev.to(self.output.weight.dtype), state)
+
+    def _wide(self, x: Tensor, name: str) -> Tensor:
+        if x.dim() != 2 or x.shape[1] != self.num_features:
+            raise ValueError(f"{name}: expected shape (B, D) with D = {self.num_features}, got {tuple(x.shape)}")
+        return x
+
+    def _context(self, context: Tensor | None, batch_size: int) -> Tensor | None:
+        if self.context_size is None:
+            if context is not None:
+                raise ValueError("context: this model is not conditioned on anything; leave it None")
+            return None
+        size = self.context_size
+        if context is None:
+            raise ValueError(
+                f"context: expected (B, {size}) features or (B,) labels, got None: the model is conditioned"
+            )
+        if context.is_floating_point():
+            if context.dim() != 2 or context.shape[1] != size:
+                raise ValueError(f"context: expected shape (B, {size}), got {tuple(context.shape)}")
+            context = context.to(self.output.weight.dtype)
+        elif context.dim() != 1 or not bool(((context >= 0) & (context < size)).all()):
+            got = (
+                f"shape {tuple(context.shape)}"
+                if context.dim() != 1
+                else f"{int(context.min())} to {int(context.max())}"
+            )
+            raise ValueError(f"context: expected (B,) labels from 0 to {size - 1}, got {got}")
+        if len(context) not in (1, batch_size):
+            raise ValueError(f"context: expected {batch_size} rows, or one for all, got {len(context)}")
+        return context.expand(batch_size, *context.shape[1:])
+
+    def _check_order(self, order: Tensor) -> None:
+        if order.shape != (self.num_features,) or not torch.equal(order.sort().values.cpu(), torch.arange(len(order))):
+            raise ValueError(
+                f"order: expected a permutation of 0 to {self.num_features - 1}, "
+                f"got {order.tolist() if order.numel() < 20 else f'shape {tuple(order.shape)}'}"
+            )
+
+
+def _remask(model: MADE, *_: object) -> None:
+    """Masks follow from the degrees: after drawing these or loading them."""
+    degrees = model.degrees
+    for layer, mask in zip((*model.hidden, model.output), made_masks(degrees), strict=True):
+        layer.mask = mask
+    if model.direct is not None:
+        (model.direct.mask,) = made_masks(degrees[:1])

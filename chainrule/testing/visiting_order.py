@@ -1,0 +1,105 @@
+"""A model seen in the order in which it visits the elements of x."""
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, distributions
+from torch.distributions import Distribution, constraints
+
+from chainrule.base import AutoregressiveModel, Step
+from chainrule.heads import Categorical
+from chainrule.state import State
+
+
+def has_own_layout(model: AutoregressiveModel) -> bool:
+    """Whether x is no sequence in visiting order: the model says how the one becomes the other."""
+    base = AutoregressiveModel
+    return type(model).to_sequence is not base.to_sequence or type(model).from_sequence is not base.from_sequence
+
+
+class InVisitingOrder(AutoregressiveModel):
+    """The same model of the sequences x_1 ... x_T: every check of the contract speaks of these.
+
+    What the model does is not improved upon: `sample` is its own, brought into order; `forward` is its own, asked about
+    x as it is laid out.
+    """
+
+    def __init__(self, model: AutoregressiveModel):
+        super().__init__()
+        self.model = model
+        self.sequence_length = model.sequence_length
+
+    def forward(self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None) -> Distribution:
+        laid_out = self.model.from_sequence(x)
+        conditionals = self.model(laid_out, context, lengths)
+        if not isinstance(conditionals, Distribution) or conditionals.batch_shape != laid_out.shape:
+            return conditionals  # which is a violation, and for the caller to say
+        if type(conditionals).log_prob in _PLAIN:
+            assert isinstance(conditionals, distributions.Categorical)
+            symbols = conditionals.logits.movedim(-1, 0)  # to_sequence moves elements: a table of them symbol by symbol
+            rows = self.model.to_sequence(symbols.flatten(0, 1))
+            return Categorical(rows.reshape(len(symbols), *x.shape).movedim(0, -1))
+        return Visited(conditionals, self.model, x.shape)
+
+    def initial_state(self, batch_size: int, context: Tensor | None = None) -> State:
+        return self.model.initial_state(batch_size, context)
+
+    def step(self, x_prev: Tensor | None, state: State) -> tuple[Distribution, State]:
+        return self.model.step(x_prev, state)
+
+    def stepper(self) -> Step:
+        return self.model.stepper()
+
+    def unroll(self, x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[Distribution, State]:
+        return self.model.unroll(x, state, x_prev)
+
+    def visible_past(self, length: int) -> Tensor:
+        return self.model.visible_past(length)
+
+    def log_prob(self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None) -> Tensor:
+        return self.model.log_prob(self.model.from_sequence(x), context, lengths)
+
+    def sample(self, *arguments: Any, **options: Any) -> Tensor:
+        return self.model.to_sequence(self.model.sample(*arguments, **options))
+
+    def stream(self, *arguments: Any, **options: Any) -> Iterator[Tensor]:
+        return self.model.stream(*arguments, **options)
+
+
+class Visited(Distribution):
+    """The conditionals of `forward`, a batch of x as it is laid out, as a batch of sequences (B, T)."""
+
+    arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {}
+
+    def __init__(self, conditionals: Distribution, model: AutoregressiveModel, shape: torch.Size):
+        self.conditionals, self.model = conditionals, model
+        super().__init__(shape, validate_args=False)
+
+    @property
+    def support(self) -> Any:
+        return self.conditionals.support
+
+    @property
+    def has_enumerate_support(self) -> bool:  # type: ignore[override]  # a class attribute in torch, a fact about parts here
+        return self.conditionals.has_enumerate_support
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        """Every value of one element, (K, 1, 1), or (K, B, T) expanded."""
+        values = self.conditionals.enumerate_support(expand=False).view(-1, *[1] * len(self._batch_shape))
+        return values.expand(-1, *self._batch_shape) if expand else values
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """(..., B, T), nats; value (..., B, T), broadcast against the batch shape."""
+        value = value.expand(torch.broadcast_shapes(value.shape, self._batch_shape))
+        laid_out = self.model.from_sequence(value.reshape(-1, value.shape[-1]))
+        terms = self.conditionals.log_prob(laid_out.view(*value.shape[:-1], *laid_out.shape[1:]))
+        return self.model.to_sequence(terms.reshape(laid_out.shape)).reshape(value.shape)
+
+    def sample(self, sample_shape: Any = ()) -> Tensor:
+        drawn = self.conditionals.sample(torch.Size(sample_shape))
+        rows = drawn.reshape(-1, *self.conditionals.batch_shape[1:])
+        return self.model.to_sequence(rows).reshape(torch.Size(sample_shape) + self._batch_shape)
+
+
+_PLAIN = (Categorical.log_prob, distributions.Categorical.log_prob)

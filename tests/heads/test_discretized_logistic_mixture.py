@@ -1,0 +1,234 @@
+"""A discretised logistic mixture sums to 1, draws what it says, and is finite everywhere."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from mixture_models import TinyLevels
+from torch.nn.functional import logsigmoid
+
+from chainrule.heads import Categorical, DiscretizedLogisticMixture, draw, stack
+from chainrule.heads.logistic_bins import standard_edges
+from chainrule.testing import check_model
+
+
+def mixture(*shape, components=3, levels=256, seed=0, dtype=torch.float64):
+    random = torch.Generator().manual_seed(seed)
+    logits, means, log_scales = torch.randn(3, *shape, components, generator=random, dtype=dtype)
+    return DiscretizedLogisticMixture(logits, means / 2, log_scales - 2, levels)
+
+
+def total(distribution):
+    return distribution.log_prob(distribution.enumerate_support()).exp().sum(0)
+
+
+def seeded_generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+@given(
+    st.integers(2, 300),
+    st.lists(st.tuples(st.floats(-9, 9), st.floats(-1e4, 1e4), st.floats(-20, 20)), min_size=1, max_size=4),
+)
+def test_it_sums_to_one_over_its_levels(levels, components):
+    logits, means, log_scales = torch.tensor(components, dtype=torch.float64).unbind(1)
+    assert float(total(DiscretizedLogisticMixture(logits, means, log_scales, levels))) == pytest.approx(1, abs=1e-9)
+
+
+def test_the_sum_misses_a_tail_that_is_not_taken(monkeypatch):
+    def without_tails(value, means, log_scales, levels):
+        a, b = standard_edges(value, means, log_scales, levels)
+        return logsigmoid(b) + logsigmoid(-a) + (-torch.expm1(a - b)).log()
+
+    monkeypatch.setattr("chainrule.heads.discretized_logistic_mixture.log_bin_mass", without_tails)
+    assert (total(mixture(5)) < 0.9999).all()
+
+
+def test_its_probability_is_the_mixture_of_differences_of_cumulative_probabilities():
+    x = mixture(4, levels=8)
+    value = torch.arange(8).view(8, 1, 1)
+    edges = torch.stack([value / 4 - 1, (value + 1) / 4 - 1])
+    lower, upper = ((edges - x.means) / x.log_scales.exp()).sigmoid()
+    lower, upper = torch.where(value > 0, lower, 0), torch.where(value < 7, upper, 1)
+    expected = (x.logits.softmax(-1) * (upper - lower)).sum(-1).log()
+    torch.testing.assert_close(x.log_prob(torch.arange(8).view(8, 1)), expected, rtol=0, atol=1e-12)
+
+
+@given(st.lists(st.tuples(*[st.floats(-1e4, 1e4, width=32)] * 2, st.floats(-20, 20, width=32)), min_size=1, max_size=4))
+def test_value_and_gradient_are_finite_anywhere(components):
+    parameters = [part.requires_grad_() for part in torch.tensor(components).unbind(1)]
+    terms = DiscretizedLogisticMixture(*parameters).log_prob(torch.arange(0, 256, 15).repeat(2)[:18])
+    gradients = torch.autograd.grad(terms.sum(), parameters)
+    assert terms.isfinite().all()
+    assert all(gradient.isfinite().all() for gradient in gradients)
+
+
+@pytest.mark.parametrize("logits", [[3e38, -3e38], [0.0, -torch.inf]])
+@pytest.mark.parametrize("mean", [-1e30, 0.0, 1e20])
+@pytest.mark.parametrize("log_scale", [-1e38, -87.5, 88.0, 1e38])
+def test_parameters_at_the_ends_of_float32_are_no_trouble(logits, mean, log_scale):
+    parameters = [torch.tensor(logits), torch.full((2,), mean), torch.full((2,), log_scale)]
+    for part in parameters:
+        part.requires_grad_()
+    distribution = DiscretizedLogisticMixture(*parameters)
+    terms = distribution.log_prob(torch.tensor([0, 127, 128, 255]))
+    assert terms.isfinite().all()
+    assert all(gradient.isfinite().all() for gradient in torch.autograd.grad(terms.sum(), parameters))
+    assert 0 <= int(distribution.sample(generator=seeded_generator())) < 256
+
+
+def test_float32_is_float64_to_six_digits():
+    exact = mixture(500)
+    single = exact.with_parameters(*(part.float() for part in exact.parameters))
+    exact = exact.with_parameters(*(part.double() for part in single.parameters))
+    value = torch.randint(256, (500,))
+    torch.testing.assert_close(single.log_prob(value).double(), exact.log_prob(value), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_is_worked_on_in_float32(dtype):
+    outputs = torch.randn(40, 12).to(dtype).requires_grad_()
+    value = torch.randint(256, (40,))
+    with torch.autocast("cpu", torch.bfloat16):
+        terms = DiscretizedLogisticMixture.from_parameters(outputs).log_prob(value)
+    assert terms.dtype == torch.float32
+    assert torch.equal(terms, DiscretizedLogisticMixture.from_parameters(outputs.float()).log_prob(value))
+    terms.sum().backward()
+    assert outputs.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("value", [-1, 256, 1.5, float("nan"), float("inf")])
+def test_what_is_no_level_has_probability_zero(value):
+    assert mixture().log_prob(torch.tensor(value)) == -torch.inf
+
+
+@pytest.mark.parametrize("dtype", [torch.long, torch.uint8, torch.float32, torch.bool])
+@pytest.mark.parametrize("shape", [(), (3,), (2, 1), (2, 3), (4, 2, 3)])
+def test_values_of_any_shape_and_type_are_broadcast(shape, dtype):
+    x, value = mixture(2, 3), torch.randint(2, shape)
+    expected = x.expand((*shape[:-2], 2, 3)).log_prob(value.expand((*shape[:-2], 2, 3)))
+    assert torch.equal(x.log_prob(value.to(dtype)), expected)
+
+
+def chi_square(drawn, probs):
+    """The statistic over cells with at least 5 expected, and 6 standard deviations above its mean."""
+    counts, expected = torch.bincount(drawn, minlength=len(probs)).double(), len(drawn) * probs
+    kept = expected >= 5
+    terms = torch.cat([(counts - expected)[kept], (counts - expected)[~kept].sum().view(1)]).square()
+    sizes = torch.cat([expected[kept], expected[~kept].sum().clamp_min(1).view(1)])
+    freedom = int(kept.sum())
+    return float((terms / sizes).sum()), freedom + 6 * (2 * freedom) ** 0.5 + 12
+
+
+@pytest.mark.parametrize("levels", [2, 5, 256])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_draws_have_the_frequencies_of_log_prob(levels, dtype):
+    x = mixture(levels=levels, dtype=dtype)
+    drawn = x.sample((50_000,), generator=seeded_generator())
+    assert drawn.dtype == torch.long
+    statistic, bound = chi_square(drawn, x.categorical().probs.double())
+    assert statistic < bound
+
+
+@pytest.mark.parametrize("broken", ["shifted by half a bin", "clamped to bounds inside"])
+def test_the_frequencies_would_notice_a_wrong_discretisation(broken):
+    x = mixture(levels=16)
+    drawn = x.sample((50_000,), generator=seeded_generator())
+    if broken == "shifted by half a bin":
+        wrong = x.with_parameters(x.logits, x.means + 1 / 16, x.log_scales)
+        drawn = wrong.sample((50_000,), generator=seeded_generator())
+    else:
+        drawn = drawn.clamp(1, 14)
+    statistic, bound = chi_square(drawn, x.categorical().probs)
+    assert statistic > bound
+
+
+def test_a_draw_lands_in_the_bin_that_log_prob_gives_it_to():
+    """The mean is one rounding below an edge: its distance from it is lost where 1 is added, and not in log_prob."""
+    mean = torch.nextafter(torch.tensor(0.5), torch.tensor(0.0))
+    x = DiscretizedLogisticMixture(torch.zeros(1), mean.view(1), torch.tensor([-21.0]))
+    assert float(x.log_prob(torch.tensor(192))) < -30
+    assert set(x.sample((2000,), generator=seeded_generator()).tolist()) == {191}
+
+
+@given(st.integers(2, 300), st.floats(-1e4, 1e4), st.floats(-20, 20), st.integers(0, 99))
+def test_draws_are_levels(levels, mean, log_scale, seed):
+    x = DiscretizedLogisticMixture(torch.zeros(1), torch.tensor([mean]), torch.tensor([log_scale]), levels)
+    drawn = x.sample((20,), generator=seeded_generator(seed))
+    assert 0 <= int(drawn.min()) <= int(drawn.max()) < levels
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 5)])
+def test_draws_come_from_the_generator_in_the_shape_asked_for(shape):
+    x = mixture(2, 3)
+    before = torch.get_rng_state()
+    first, again, other = (x.sample(shape, generator=seeded_generator(seed)) for seed in (0, 0, 1))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert first.shape == (*shape, 2, 3)
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+
+
+def test_it_is_sharpened_as_the_table_of_its_levels():
+    x = mixture(4, levels=7)
+    table = Categorical(x.log_prob(torch.arange(7).view(7, 1)).t())
+    torch.testing.assert_close(x.categorical().probs, table.probs)
+    torch.testing.assert_close(x.filtered(0.5, 3, 0.9).probs, table.filtered(0.5, 3, 0.9).probs)
+    assert torch.equal(draw(x, temperature=0.0), table.logits.argmax(-1))
+    assert torch.equal(draw(x, top_k=1), table.logits.argmax(-1))
+    with pytest.raises(ValueError, match="temperature: expected a number >= 0"):
+        draw(x, temperature=-1.0)
+
+
+def test_draw_gives_what_sample_gives():
+    x = mixture(50)
+    assert torch.equal(draw(x, generator=seeded_generator()), x.sample(generator=seeded_generator()))
+
+
+def test_mixtures_side_by_side_are_one_mixture():
+    parts = [mixture(2, levels=9, seed=seed) for seed in range(4)]
+    joined = stack(parts)
+    value = torch.randint(9, (2, 4))
+    assert isinstance(joined, DiscretizedLogisticMixture)
+    assert joined.batch_shape == (2, 4)
+    expected = torch.stack([part.log_prob(value[:, t]) for t, part in enumerate(parts)], 1)
+    assert torch.equal(joined.log_prob(value), expected)
+
+
+@pytest.mark.parametrize("other", [mixture(2, levels=5), mixture(2, levels=9, components=4)])
+def test_mixtures_of_other_levels_or_components_keep_their_own(other):
+    parts = [mixture(2, levels=9), other]
+    value = torch.randint(5, (2, 2))
+    expected = torch.stack([part.log_prob(value[:, t]) for t, part in enumerate(parts)], 1)
+    assert torch.equal(stack(parts).log_prob(value), expected)
+
+
+def test_outputs_of_a_network_are_logits_then_means_then_log_scales():
+    outputs = torch.randn(4, DiscretizedLogisticMixture.num_parameters(5))
+    x = DiscretizedLogisticMixture.from_parameters(outputs, levels=11)
+    assert x.levels == 11
+    assert torch.equal(torch.cat(x.parameters, -1), outputs)
+    assert x.expand((3, 4)).batch_shape == (3, 4)
+    assert x.expand((3, 4)).levels == 11
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: DiscretizedLogisticMixture(*torch.zeros(3, 2), levels=1), "levels: expected at least 2, got 1"),
+        (lambda: DiscretizedLogisticMixture(*torch.zeros(3, 2, 0)), r"logits: expected shape \(..., K\) with K >= 1"),
+        (lambda: DiscretizedLogisticMixture(torch.zeros(2), torch.zeros(3), torch.zeros(2)), "means: expected the sh"),
+        (lambda: DiscretizedLogisticMixture(*torch.zeros(2, 2), torch.zeros(1)), "log_scales: expected the shape"),
+        (lambda: DiscretizedLogisticMixture.from_parameters(torch.zeros(4)), r"outputs: expected shape \(..., 3K\)"),
+        (lambda: DiscretizedLogisticMixture.from_parameters(torch.zeros(2, 0)), "outputs: expected shape"),
+    ],
+)
+def test_parameters_that_make_no_mixture_are_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_a_model_with_this_head_keeps_the_contract():
+    report = check_model(TinyLevels(), torch.randint(6, (2, 5)))
+    assert report.ok, f"\n{report}"
+    assert all(result.applies for result in report.results), f"\n{report}"

@@ -1,0 +1,100 @@
+"""Gated PixelCNN behind the contract, without a blind spot."""
+
+import pytest
+import torch
+
+from chainrule.models.gated_pixel_cnn import GatedPixelCNN
+from chainrule.testing import check_causality, check_full_context, check_model, check_step_equals_forward
+
+VARIANTS = {
+    "binary": {"image_shape": (1, 5, 4), "levels": 2, "channels": 8, "first_kernel_size": 3},
+    "RGB, uneven groups": {"image_shape": (3, 3, 3), "levels": 3, "channels": 7},
+    "labels": {"image_shape": (1, 4, 4), "levels": 3, "channels": 6, "num_classes": 3},
+    "two colours, labels, dropout": {
+        "image_shape": (2, 2, 5),
+        "levels": 2,
+        "channels": 5,
+        "num_classes": 2,
+        "kernel_size": 5,
+        "first_kernel_size": 3,
+        "dropout": 0.3,
+    },
+}
+
+
+def made(**options):
+    return GatedPixelCNN(**{"image_shape": (1, 5, 5), "levels": 2, "channels": 8, "layers": 2, **options})
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_keeps_the_contract(variant):
+    model = made(**VARIANTS[variant])
+    x = torch.randint(model.levels, (3, *model.image_shape))
+    labels = None if model.num_classes is None else torch.arange(3) % model.num_classes
+    report = check_model(model, x, labels)
+    assert report.ok, str(report)
+
+
+@pytest.mark.parametrize("shape", [(1, 5, 5), (3, 3, 4), (2, 4, 3)])
+def test_every_earlier_element_is_visible_within_reach(shape):
+    model = made(image_shape=shape, layers=2, first_kernel_size=5)
+    time = model.sequence_length
+    assert torch.equal(model.visible_past(time), torch.ones(time, time, dtype=torch.bool).tril(-1))
+
+
+def test_beyond_its_reach_it_declares_to_see_nothing():
+    model = made(image_shape=(1, 5, 9), layers=1, first_kernel_size=3)
+    seen = model.visible_past(45)[4 * 9 + 4].view(5, 9)  # of the pixel in row 4, column 4
+    assert seen.int().tolist() == [
+        [0, 0, 0, 0, 0, 0, 0, 0, 0],
+        [0, 0, 1, 1, 1, 1, 1, 0, 0],
+        [0, 0, 1, 1, 1, 1, 1, 0, 0],
+        [0, 0, 1, 1, 1, 1, 1, 0, 0],
+        [0, 0, 1, 1, 0, 0, 0, 0, 0],
+    ]
+    report = check_full_context(model, torch.randint(2, (2, 1, 5, 9)))
+    assert report.ok, report.detail
+
+
+def test_type_b_first_breaks_causality():
+    model = made(image_shape=(1, 3, 4))
+    model.first.horizontal.mask[:, :, 0, 3] = True
+    assert not check_causality(model, torch.randint(2, (2, 1, 3, 4))).ok
+
+
+def test_a_vertical_stack_that_meets_the_present_row_breaks_causality():
+    class Unshifted(GatedPixelCNN):
+        def rows(self, pixels, above, label):
+            return super().rows(pixels, {**above, "pixels": above["pixels"].flip(2)}, label)
+
+        def forward(self, x, context=None, lengths=None):
+            image = torch.cat([x[:, :, 1:], x[:, :, :1]], 2)  # every row in the place of the one above
+            return super().forward(image, context, lengths)
+
+    assert not check_causality(Unshifted((1, 3, 4), 2, channels=8, layers=1), torch.randint(2, (2, 1, 3, 4))).ok
+
+
+def test_colours_in_the_wrong_order_break_causality():
+    model = made(image_shape=(3, 2, 2), channels=12)
+    for module in model.modules():
+        if hasattr(module, "mask"):
+            centre = module.mask[:, :, 0, module.mask.shape[3] // 2]
+            for half in centre.chunk(getattr(module, "parts", 1)):
+                half.copy_(half.flip(0, 1))
+    assert not check_causality(model, torch.randint(2, (2, 3, 2, 2))).ok
+
+
+def test_rows_above_that_are_off_by_one_break_step():
+    class Low(GatedPixelCNN):
+        def initial_state(self, batch_size, context=None):
+            state = super().initial_state(batch_size, context)
+            return {**state, "above": self.rows(state["above"]["pixels"][:, :, :1] + 1, state["above"], None)[1]}
+
+    assert not check_step_equals_forward(Low((1, 3, 4), 2, channels=8, layers=1), torch.randint(2, (2, 1, 3, 4))).ok
+
+
+def test_a_label_changes_every_conditional():
+    model = made(num_classes=10).double()
+    x = torch.randint(2, (1, 1, 5, 5)).expand(2, -1, -1, -1)
+    logits = model(x, torch.tensor([3, 4])).logits
+    assert (logits[0] != logits[1]).all()

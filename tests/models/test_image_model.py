@@ -1,0 +1,118 @@
+"""Images and the order in which their elements are visited."""
+
+import pytest
+import torch
+
+from chainrule.models.gated_pixel_cnn import GatedPixelCNN
+from chainrule.models.pixel_cnn import PixelCNN
+
+
+def model(shape=(3, 2, 4), **options):
+    return GatedPixelCNN(shape, **{"levels": 4, "channels": 6, "layers": 1, **options})
+
+
+def test_elements_are_visited_row_by_row_pixel_by_pixel_and_red_green_blue():
+    x = torch.zeros(1, 3, 2, 4, dtype=torch.long)
+    for colour in range(3):
+        for row in range(2):
+            for column in range(4):
+                x[0, colour, row, column] = (row * 4 + column) * 3 + colour
+    assert model().to_sequence(x).tolist() == [list(range(24))]
+
+
+def test_a_sequence_becomes_the_image_it_came_from_and_so_do_its_first_rows():
+    x = torch.randint(4, (5, 3, 2, 4))
+    assert torch.equal(model().from_sequence(model().to_sequence(x)), x)
+    assert torch.equal(model().from_sequence(model().to_sequence(x[:, :, :1])), x[:, :, :1])
+
+
+def test_conditionals_stand_where_their_elements_stand():
+    shuffled = model().double()
+    x = torch.randint(4, (2, 3, 2, 4))
+    conditionals = shuffled(x)
+    assert conditionals.batch_shape == x.shape
+    stepped, state, x_prev = [], shuffled.initial_state(2), None
+    for symbol in shuffled.to_sequence(x).unbind(1):
+        conditional, state = shuffled.step(x_prev, state)
+        stepped.append(conditional.log_prob(symbol))
+        x_prev = symbol
+    expected = shuffled.from_sequence(torch.stack(stepped, 1))
+    torch.testing.assert_close(conditionals.log_prob(x), expected, rtol=0, atol=1e-12)
+
+
+def test_uint8_images_are_read_as_they_are():
+    x = torch.randint(4, (2, 3, 2, 4))
+    plain = model()
+    assert torch.equal(plain.log_prob(x.to(torch.uint8)), plain.log_prob(x))
+
+
+def test_levels_are_spread_from_minus_one_to_one():
+    like = torch.zeros(1)
+    assert model(levels=5)._scaled(torch.arange(5), like).tolist() == [-1, -0.5, 0, 0.5, 1]
+
+
+@pytest.mark.parametrize("kind", [PixelCNN, GatedPixelCNN])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"image_shape": (28, 28)}, r"image_shape: expected \(C, H, W\), each at least 1, got \(28, 28\)"),
+        ({"image_shape": (1, 0, 3)}, "image_shape"),
+        ({"levels": 1}, "levels: expected at least 2 values"),
+        ({"channels": 4}, "channels: expected at least 6"),
+        ({"layers": 0}, "layers: expected at least 1, got 0"),
+        ({"kernel_size": 2}, "kernel_size: expected an odd number of pixels, at least 3, got 2"),
+        ({"first_kernel_size": 1}, "first_kernel_size: expected an odd number of pixels, at least 3, got 1"),
+        ({"dropout": 1.0}, "dropout"),
+        ({"num_classes": 0}, "num_classes: expected at least 1"),
+    ],
+)
+def test_wrong_sizes_are_named(kind, options, message):
+    with pytest.raises(ValueError, match=message):
+        kind(**{"image_shape": (3, 4, 4), "channels": 6, "layers": 1, **options})
+
+
+def test_a_pixel_cnn_has_an_even_number_of_channels():
+    with pytest.raises(ValueError, match="channels: expected an even number"):
+        PixelCNN((1, 4, 4), channels=5)
+
+
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        (torch.zeros(2, 3, 4, 2).long(), r"x: expected images of shape \(B, 3, 2, 4\), got \(2, 3, 4, 2\)"),
+        (torch.zeros(2, 24).long(), "x: expected images of shape"),
+        (torch.zeros(2, 3, 2, 4), r"x: expected integers in \[0, 4\), got torch.float32: quantise"),
+    ],
+)
+def test_what_is_no_batch_of_images_is_refused(x, message):
+    with pytest.raises(ValueError, match=message):
+        model()(x)
+
+
+def test_what_is_no_row_of_pixels_is_refused():
+    with pytest.raises(ValueError, match=r"sequence: expected .* a multiple of 12"):
+        model().from_sequence(torch.zeros(1, 13))
+    with pytest.raises(ValueError, match="x: expected images of shape"):
+        model().to_sequence(torch.zeros(1, 3, 3, 4))
+
+
+@pytest.mark.parametrize(
+    ("label", "message"),
+    [
+        (None, "context: expected 2 labels, integers of shape .* got None"),
+        (torch.zeros(2), "got shape .2,. of torch.float32"),
+        (torch.zeros(3).long(), "got shape .3,."),
+        (torch.tensor([0, 10]), r"context: expected labels in \[0, 10\), got 0 to 10"),
+    ],
+)
+def test_labels_are_checked(label, message):
+    labelled = model(num_classes=10)
+    with pytest.raises(ValueError, match=message):
+        labelled(torch.zeros(2, 3, 2, 4).long(), label)
+    with pytest.raises(ValueError, match=message):
+        labelled.initial_state(2, label)
+
+
+def test_a_model_without_labels_takes_none():
+    with pytest.raises(ValueError, match="context: this model has no labels"):
+        model().sample(1, torch.zeros(1).long())

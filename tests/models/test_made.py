@@ -1,0 +1,366 @@
+"""MADE behind the contract, in any order, and sampled at the cost of a pass without a difference in value."""
+
+import itertools
+from itertools import islice
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chainrule.base import AutoregressiveModel
+from chainrule.heads import Bernoulli, draw
+from chainrule.models import MADE
+from chainrule.models.made_columns import BLOCK
+from chainrule.testing import check_model
+
+ORDER = [3, 0, 5, 1, 4, 2]
+VARIANTS = {
+    "no hidden layer": {"hidden_sizes": []},
+    "one hidden layer": {"hidden_sizes": [12]},
+    "two hidden layers": {"hidden_sizes": [12, 10]},
+    "direct, dropout": {"hidden_sizes": [12], "direct": True, "dropout": 0.3},
+    "permuted": {"hidden_sizes": [12], "order": ORDER},
+    "permuted, no hidden layer": {"hidden_sizes": [], "order": ORDER},
+    "permuted, two hidden layers, direct": {"hidden_sizes": [12, 10], "order": ORDER, "direct": True},
+    "too few units to connect every pair": {"hidden_sizes": [3], "order": ORDER},
+}
+WIDE = {
+    "no hidden layer": {"hidden_sizes": []},
+    "one hidden layer": {"hidden_sizes": [200]},
+    "fewer units than columns": {"hidden_sizes": [40]},
+    "two hidden layers, direct": {"hidden_sizes": [150, 60], "direct": True},
+    "labels": {"hidden_sizes": [150], "context_size": 4},
+    "features, two hidden layers": {"hidden_sizes": [60, 150], "context_size": 4, "direct": True},
+}
+CONTEXTS = {"labels": torch.tensor([0, 2, 1, 3, 2]), "features, two hidden layers": torch.randn(5, 4)}
+
+
+def binary(rows, columns, seed=0):
+    return torch.randint(2, (rows, columns), generator=torch.Generator().manual_seed(seed))
+
+
+def wide(name, dtype=torch.float64, columns=2 * BLOCK + 7):
+    """A model of several blocks of columns in some order, with shuffled degrees and strong weights; its context."""
+    torch.manual_seed(1)
+    order = torch.randperm(columns)
+    model = MADE(columns, order=order, **WIDE[name]).resampled(torch.Generator().manual_seed(2))
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3 if parameter.dim() < 2 else 2 * parameter.shape[1] ** -0.5)
+    context = CONTEXTS.get(name)
+    return model.to(dtype).eval(), context.to(dtype) if context is not None and context.is_floating_point() else context
+
+
+def stepped(model, step, x, context):
+    sequence, state, x_prev, logits = model.to_sequence(x), model.initial_state(len(x), context), None, []
+    for t in range(x.shape[1]):
+        conditional, state = step(x_prev, state)
+        logits.append(conditional.logits)
+        x_prev = sequence[:, t]
+    return model.from_sequence(torch.stack(logits, 1))
+
+
+def recomputed(model, n, context=None, seed=0, **sharpened):
+    """A sample by one whole pass for each column."""
+    generator, x = torch.Generator().manual_seed(seed), torch.zeros(n, model.num_features)
+    for column in model.order.tolist():
+        logits = model(x, context).logits[:, column]
+        x[:, column] = draw(Bernoulli(logits), generator=generator, **sharpened).to(x)
+    return x
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_keeps_the_contract(variant):
+    torch.manual_seed(0)
+    report = check_model(MADE(6, **VARIANTS[variant]), binary(3, 6))
+    assert report.ok, str(report)
+    assert [result.name for result in report.results if not result.applies] == ["padding_invariance"]
+
+
+@pytest.mark.parametrize("context", [torch.randn(3, 4), torch.tensor([0, 3, 1])], ids=["features", "labels"])
+@pytest.mark.parametrize("hidden_sizes", [[], [12], [12, 10]])
+def test_keeps_the_contract_with_a_condition(context, hidden_sizes):
+    torch.manual_seed(0)
+    model = MADE(5, hidden_sizes, [2, 0, 4, 1, 3], context_size=4)
+    report = check_model(model, binary(3, 5), context)
+    assert report.ok, str(report)
+
+
+def test_keeps_the_contract_under_drawn_masks():
+    model = MADE(6, [9, 9], direct=True).resampled(torch.Generator().manual_seed(4))
+    assert check_model(model, binary(3, 6)).ok
+
+
+@pytest.mark.parametrize("hidden_sizes", [[], [3], [3, 2]])
+def test_a_single_column_is_a_marginal(hidden_sizes):
+    model, every = MADE(1, hidden_sizes).double(), torch.tensor([[0], [1]])
+    assert float(model.log_prob(every).exp().sum().detach()) == pytest.approx(1, abs=1e-12)
+    torch.testing.assert_close(model.step(None, model.initial_state(2))[0].logits, model(every).logits[:, 0])
+    assert model.sample(3).shape == (3, 1)
+
+
+@given(st.permutations(range(5)), st.lists(st.integers(1, 8), max_size=2), st.booleans(), st.integers(0, 99))
+@settings(max_examples=25, deadline=None)
+def test_probabilities_of_all_rows_add_up_to_one(order, hidden_sizes, shuffle, seed):
+    model = MADE(5, hidden_sizes, order, direct=bool(hidden_sizes)).double()
+    model = model.resampled(torch.Generator().manual_seed(seed), shuffle=shuffle)
+    every = torch.tensor(list(itertools.product([0, 1], repeat=5)))
+    assert float(model.log_prob(every).exp().sum().detach()) == pytest.approx(1, abs=1e-12)
+
+
+def test_without_a_hidden_layer_the_jacobian_is_the_table_of_the_equations():
+    model, x = MADE(3, []), torch.zeros(1, 3)
+    read = torch.stack([torch.autograd.grad(model.output(x.requires_grad_())[0, d], x)[0][0] for d in range(3)])
+    assert (read != 0).int().tolist() == [[0, 0, 0], [1, 0, 0], [1, 1, 0]]
+
+
+def test_hidden_units_are_dropped_in_training_only_and_never_in_sampling():
+    model, x = MADE(6, [50], dropout=0.5), binary(4, 6)
+    model.train()
+    assert not torch.equal(model(x).logits, model(x).logits)
+    trained = model.sample(4, generator=torch.Generator().manual_seed(0))
+    model.eval()
+    assert torch.equal(model(x).logits, model(x).logits)
+    assert torch.equal(model.sample(4, generator=torch.Generator().manual_seed(0)), trained)
+
+
+def test_the_first_column_of_the_order_is_a_marginal():
+    logits = MADE(6, [12], ORDER)(binary(8, 6)).logits
+    assert torch.equal(logits[:, 3], logits[:1, 3].expand(8))
+    assert logits[:, 0].unique().numel() == 2
+
+
+@pytest.mark.parametrize("name", WIDE)
+def test_steps_are_the_pass_across_blocks_of_columns(name):
+    model, context = wide(name)
+    x = binary(5, model.num_features)
+    expected = model(x, context).logits
+    for step in (model.step, model.stepper()):
+        torch.testing.assert_close(stepped(model, step, x, context), expected, rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("name", WIDE)
+@pytest.mark.parametrize("sharpened", [{}, {"temperature": 0.5}, {"temperature": 0.0}])
+def test_a_sample_is_the_one_that_full_recomputation_draws(name, sharpened):
+    model, context = wide(name)
+    drawn = model.sample(5, context, generator=torch.Generator().manual_seed(0), **sharpened)
+    assert torch.equal(drawn.float(), recomputed(model, 5, context, **sharpened))
+
+
+def test_a_sample_by_plain_steps_is_the_same():
+    class Plain(MADE):
+        _draws = AutoregressiveModel._draws
+
+    model, _ = wide("two hidden layers, direct")
+    expected = model.sample(5, generator=torch.Generator().manual_seed(0))
+    model.__class__ = Plain
+    assert torch.equal(model.sample(5, generator=torch.Generator().manual_seed(0)), expected)
+
+
+@pytest.mark.parametrize("name", WIDE)
+def test_in_float32_steps_stay_within_rounding_of_the_pass(name):
+    model, context = wide(name, torch.float32)
+    x = binary(5, model.num_features)
+    expected = model(x, context).logits
+    # Logits are sums of some hundred terms of size 1: their order moves them by a few units of 1e-6.
+    torch.testing.assert_close(stepped(model, model.stepper(), x, context), expected, rtol=1e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("known", [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK + 7])
+def test_known_columns_are_completed_in_the_models_order(known):
+    model, _ = wide("two hidden layers, direct")
+    x = binary(4, model.num_features, seed=5).double()
+    prefix = model.to_sequence(x)[:, :known]
+    whole = model.sample(4, prefix=prefix, temperature=0.0)
+    assert torch.equal(model.to_sequence(whole)[:, :known], prefix)
+    greedy = (model(whole).logits > 0).double()
+    assert torch.equal(model.to_sequence(whole)[:, known:], model.to_sequence(greedy)[:, known:])
+
+
+def test_a_stream_ends_with_the_row_and_leaves_gradients_alone():
+    model, _ = wide("one hidden layer")
+    model.train()
+    stream = model.stream(2, generator=torch.Generator().manual_seed(0))
+    drawn = torch.stack(list(islice(stream, 1000)), 1)
+    assert torch.equal(model.from_sequence(drawn), model.sample(2, generator=torch.Generator().manual_seed(0)))
+    assert torch.is_grad_enabled()
+    assert not drawn.requires_grad
+
+
+def test_a_step_past_the_last_column_is_refused():
+    model = MADE(2, [4])
+    state = model.initial_state(1)
+    for x_prev in (None, torch.zeros(1)):
+        _, state = model.step(x_prev, state)
+    with pytest.raises(ValueError, match="nothing follows"):
+        model.step(torch.zeros(1), state)
+
+
+def test_steps_compute_each_unit_once(monkeypatch):
+    model, _ = wide("one hidden layer")
+    shapes, product = [], torch.addmm
+    monkeypatch.setattr(
+        torch, "addmm", lambda bias, a, b: (shapes.append((len(a), b.shape[1])), product(bias, a, b))[1]
+    )
+    stepped(model, model.stepper(), binary(5, model.num_features), None)
+    assert sum(units for rows, units in shapes if rows == 5) == 200  # at each step, for 5 rows of x
+    blocks = [units for units, rows in shapes if rows == 5]  # when a block begins: its units, and its columns
+    assert sum(blocks) == 200 + model.num_features
+
+
+def test_a_length_is_known_and_another_one_refused():
+    model = MADE(4, [8])
+    assert model.sample(2).shape == (2, 4)
+    assert model.sample(2, length=4).shape == (2, 4)
+    with pytest.raises(ValueError, match="length: expected 4"):
+        model.sample(2, length=5)
+
+
+def test_lengths_give_the_marginal_of_the_first_columns_in_the_order():
+    model = MADE(4, [9], [2, 0, 3, 1]).double()
+    x = binary(1, 4)
+    others = torch.tensor(list(itertools.product([0, 1], repeat=2)))
+    every = x.repeat(4, 1)
+    every[:, [3, 1]] = others
+    expected = model.log_prob(every).logsumexp(0)
+    garbage = x.clone()
+    garbage[:, [3, 1]] = 77
+    got = model.log_prob(garbage, lengths=torch.tensor([2]))
+    torch.testing.assert_close(got[0], expected, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(model(garbage, lengths=torch.tensor([2])).logits[0, 2], model(x).logits[0, 2])
+
+
+def test_resampled_masks_share_the_weights_and_leave_the_model_as_it_was():
+    model = MADE(6, [12], direct=True)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    other = model.resampled(torch.Generator().manual_seed(0))
+    assert all(left is right for left, right in zip(model.parameters(), other.parameters(), strict=True))
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+    assert not torch.equal(other.order, model.order)
+    assert torch.equal(model.resampled(torch.Generator().manual_seed(0), shuffle=False).order, model.order)
+    (-other.log_prob(binary(3, 6)).mean()).backward()
+    assert model.output.weight.grad is not None
+
+
+def test_loading_brings_the_masks_that_belong_to_the_weights():
+    model = MADE(6, [12, 8], direct=True).resampled(torch.Generator().manual_seed(0)).double()
+    other = MADE(6, [12, 8], ORDER, direct=True).double()
+    other.load_state_dict(model.state_dict())
+    x = binary(4, 6)
+    assert torch.equal(model(x).logits, other(x).logits)
+    assert check_model(other, x).ok
+
+
+def test_booleans_integers_and_floats_are_one_x():
+    model, x = MADE(6, [12]), binary(4, 6)
+    assert torch.equal(model.log_prob(x), model.log_prob(x.bool()))
+    assert torch.equal(model.log_prob(x), model.log_prob(x.to(torch.uint8)))
+    assert torch.equal(model.log_prob(x), model.log_prob(x.double()))
+
+
+class Unmasked(MADE):
+    """Reads a column that it must not: one weight too many in the first layer."""
+
+    def forward(self, x, context=None, lengths=None):
+        leak = self.hidden[0].weight.new_zeros(self.num_features)
+        leak[self.order[1]] = 1.0
+        conditionals = super().forward(x, context, lengths)
+        extra = torch.zeros_like(conditionals.logits)
+        extra[:, self.order[0]] = x.to(leak) @ leak
+        return Bernoulli(conditionals.logits + extra)
+
+
+class WrongPermutation(MADE):
+    """Samples through the inverse of its order."""
+
+    def sample(self, *arguments, **options):
+        return self.to_sequence(self.to_sequence(super().sample(*arguments, **options)))
+
+
+class IndexOrder(MADE):
+    """Steps through the columns as they stand, whatever the order."""
+
+    def _steps(self):
+        other = MADE(self.num_features, self.hidden_sizes).to(self.output.weight)
+        other.load_state_dict({**self.state_dict(), "order": torch.arange(self.num_features)})
+        return other._steps()
+
+
+class LaterUnits(MADE):
+    """Computes a unit from the columns before the one that completes it."""
+
+    def _steps(self):
+        columns = super()._steps()
+        columns.complete[1] = columns.complete[1][1:] + columns.complete[1][-1:]
+        return columns
+
+
+@pytest.mark.parametrize(
+    ("broken", "rule"),
+    [
+        (Unmasked, "causality"),
+        (WrongPermutation, "samples_follow_log_prob"),
+        (IndexOrder, "step_equals_forward"),
+        (LaterUnits, "step_equals_forward"),
+    ],
+)
+def test_a_model_broken_in_its_order_is_found(broken, rule):
+    torch.manual_seed(0)
+    model = broken(5, [12], [3, 0, 4, 1, 2])
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=1.0)
+    assert rule in {result.name for result in check_model(model, binary(3, 5)).failures}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"num_features": 0}, "num_features: expected an integer >= 1, got 0"),
+        ({"hidden_sizes": [4, 0]}, r"hidden_sizes: expected integers >= 1, got \[4, 0\]"),
+        ({"order": [0, 1, 1]}, r"order: expected a permutation of 0 to 2, got \[0, 1, 1\]"),
+        ({"order": [0, 1]}, "order: expected a permutation"),
+        ({"hidden_sizes": [], "direct": True}, "direct: without a hidden layer"),
+        ({"context_size": 0}, "context_size"),
+        ({"dropout": 1.0}, r"dropout: expected a number in \[0, 1\), got 1.0"),
+    ],
+)
+def test_wrong_options_are_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        MADE(**{"num_features": 3, "hidden_sizes": [4], **arguments})
+
+
+@pytest.mark.parametrize(
+    ("x", "context", "message"),
+    [
+        (torch.zeros(2, 4), None, r"x: expected shape \(B, D\) with D = 3, got \(2, 4\)"),
+        (torch.full((2, 3), 2), None, "x: expected 0 and 1, got 2"),
+        (torch.full((2, 3), torch.nan), None, "x: expected 0 and 1, got nan"),
+        (torch.zeros(2, 3), torch.zeros(2), "context: this model is not conditioned"),
+    ],
+)
+def test_wrong_input_is_named(x, context, message):
+    with pytest.raises(ValueError, match=message):
+        MADE(3, [4]).log_prob(x, context)
+
+
+@pytest.mark.parametrize(
+    ("context", "message"),
+    [
+        (None, "context: expected .* got None"),
+        (torch.tensor([0, 4]), r"context: expected \(B,\) labels from 0 to 3, got 0 to 4"),
+        (torch.tensor([0, -1]), "labels from 0 to 3, got -1 to 0"),
+        (torch.zeros(2, 5), r"context: expected shape \(B, 4\), got \(2, 5\)"),
+        (torch.zeros(3, 4), "context: expected 2 rows"),
+    ],
+)
+def test_wrong_contexts_are_named(context, message):
+    with pytest.raises(ValueError, match=message):
+        MADE(3, [4], context_size=4).log_prob(torch.zeros(2, 3), context)
+
+
+@pytest.mark.parametrize(
+    ("degrees", "message"), [([torch.ones(3)], "one for each unit"), ([torch.full((4,), 3)], "integers from 0 to 2")]
+)
+def test_degrees_that_do_not_fit_are_named(degrees, message):
+    with pytest.raises(ValueError, match=message):
+        MADE(3, [4]).with_masks(torch.arange(3), degrees)

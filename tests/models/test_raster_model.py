@@ -1,0 +1,156 @@
+"""What is sampled from caches is what whole passes give."""
+
+from itertools import islice
+
+import pytest
+import torch
+
+from chainrule.heads import Categorical, draw
+from chainrule.layers.raster_convolutions import RasterConvolutions
+from chainrule.models.gated_pixel_cnn import GatedPixelCNN
+from chainrule.models.pixel_cnn import PixelCNN
+from chainrule.state import load_state, save_state, select
+from chainrule.testing import check_step_equals_forward
+
+KINDS = pytest.mark.parametrize("kind", [PixelCNN, GatedPixelCNN])
+SHAPES = pytest.mark.parametrize(("shape", "levels"), [((1, 5, 4), 2), ((3, 3, 3), 5)])
+
+
+def model(kind, shape=(3, 3, 3), levels=5, **options):
+    made = kind(shape, levels, channels=8, layers=2, **{"first_kernel_size": 5, **options}).double().eval()
+    for parameter in made.parameters():  # conditionals that depend strongly on what was read
+        torch.nn.init.normal_(parameter, std=max(parameter[0].numel(), 1) ** -0.5 if parameter.dim() > 1 else 0.5)
+    return made
+
+
+def recomputed(kind, n, labels, generator, prefix=None):
+    """`sample` by one whole pass over the image for each element."""
+    x = torch.zeros(n, kind.sequence_length, dtype=torch.long)
+    start = 0 if prefix is None else prefix.shape[1]
+    x[:, :start] = 0 if prefix is None else prefix
+    for t in range(start, kind.sequence_length):
+        logits = kind(kind.from_sequence(x), labels).logits
+        rows = torch.stack([kind.to_sequence(scores) for scores in logits.unbind(-1)], -1)
+        x[:, t] = draw(Categorical(rows[:, t]), generator=generator)
+    return kind.from_sequence(x)
+
+
+@KINDS
+@SHAPES
+def test_a_sample_is_value_for_value_the_one_of_full_recomputation(kind, shape, levels):
+    made, labels = model(kind, shape, levels, num_classes=3), torch.tensor([0, 2, 1, 1])
+    x = made.sample(4, labels, generator=torch.Generator().manual_seed(7))
+    with torch.no_grad():
+        assert torch.equal(x, recomputed(made, 4, labels, torch.Generator().manual_seed(7)))
+    assert len(x.unique()) == levels
+
+
+@KINDS
+def test_a_completion_is_value_for_value_the_one_of_full_recomputation(kind):
+    made, x = model(kind), torch.randint(5, (4, 3, 3, 3))
+    for known in (1, 9, 14, 18, 26):
+        prefix = made.to_sequence(x)[:, :known]
+        completed = made.sample(4, prefix=prefix, generator=torch.Generator().manual_seed(7))
+        with torch.no_grad():
+            assert torch.equal(completed, recomputed(made, 4, None, torch.Generator().manual_seed(7), prefix))
+
+
+@KINDS
+def test_known_rows_are_read_in_one_pass(kind, monkeypatch):
+    made, x = model(kind, (1, 6, 4), 2), torch.randint(2, (1, 1, 6, 4))
+    predicted = []
+    predict = kind._predict
+    monkeypatch.setattr(kind, "_predict", lambda *arguments: predicted.append(1) or predict(*arguments))
+    made.unroll(made.to_sequence(x), made.initial_state(1))
+    assert len(predicted) == 4  # the last row only
+
+
+@KINDS
+def test_the_first_rows_of_a_picture_are_completed(kind):
+    made, x = model(kind), torch.randint(5, (2, 3, 3, 3))
+    completed = made.sample(2, prefix=made.to_sequence(x[:, :, :2]), generator=torch.Generator().manual_seed(0))
+    assert torch.equal(completed[:, :, :2], x[:, :, :2])
+
+
+@KINDS
+def test_a_stepper_is_step_and_leaves_the_state_it_was_given_alone(kind):
+    made = model(kind)
+    stepper, x = made.stepper(), made.to_sequence(torch.randint(5, (2, 3, 3, 3)))
+    state, x_prev = made.initial_state(2), None
+    with torch.no_grad():
+        for t in range(x.shape[1]):
+            expected, following = made.step(x_prev, state)
+            for _ in range(2):  # twice from one state
+                got, state_after = stepper(x_prev, state)
+                assert torch.equal(got.logits, expected.logits)
+            state, x_prev = (following if t % 2 else state_after), x[:, t]
+
+
+@KINDS
+def test_a_state_can_be_forked_and_saved_anywhere(kind, tmp_path):
+    made, x = model(kind), torch.randint(5, (2, 3, 3, 3))
+    x = made.to_sequence(x)
+    for known in (1, 5, 9, 20):
+        state = made.unroll(x[:, :known], made.initial_state(2))[1]
+        save_state(state, tmp_path / "state.safetensors")
+        rows = torch.tensor([1, 0, 1])
+        forked = select(load_state(tmp_path / "state.safetensors"), rows)
+        expected = made.unroll(x[:, known:], state, x[:, known - 1])[0]
+        got = made.unroll(x[rows, known:], forked, x[rows, known - 1])[0]
+        torch.testing.assert_close(got.logits, expected.logits[rows], rtol=0, atol=1e-12)
+
+
+@KINDS
+def test_a_stream_ends_with_the_image(kind):
+    made = model(kind)
+    assert len(list(made.stream(1))) == 27
+    assert len(list(made.stream(1, prefix=torch.zeros(20, dtype=torch.long)))) == 7
+
+
+@KINDS
+@pytest.mark.parametrize("method", ["known", "from_above"])
+def test_a_cache_that_is_off_by_one_breaks_step(kind, method, monkeypatch):
+    if kind is GatedPixelCNN and method == "from_above":
+        method = "row"  # its rows above are the image's
+    right = getattr(RasterConvolutions, method)
+
+    def one_too_early(self, group, seen, from_above=None, column=0):
+        return right(self, group, [torch.zeros_like(seen[0]), *seen[:-1]], from_above, column)
+
+    def one_to_the_left(self, *arguments):
+        return right(self, *arguments).roll(1, 2 if method == "from_above" else -1)
+
+    made, x = model(kind, (1, 3, 4), 2), torch.randint(2, (2, 1, 3, 4))
+    assert check_step_equals_forward(made, x).ok
+    monkeypatch.setattr(RasterConvolutions, method, one_too_early if method == "known" else one_to_the_left)
+    assert not check_step_equals_forward(made, x).ok
+
+
+@KINDS
+def test_a_subclass_with_a_step_of_its_own_samples_from_it(kind):
+    class Stubborn(kind):
+        def step(self, x_prev, state):
+            conditional, state = super().step(x_prev, state)
+            return Categorical(
+                torch.full_like(conditional.logits, -torch.inf).index_fill(-1, torch.tensor([2]), 0.0)
+            ), state
+
+    assert (Stubborn((1, 2, 2), 4, channels=4, layers=1).sample(2) == 2).all()
+
+
+@KINDS
+def test_dropout_is_for_training_and_never_for_sampling(kind):
+    made = model(kind, dropout=0.5)
+    drawn = [made.train(mode).sample(3, generator=torch.Generator().manual_seed(1)) for mode in (False, True)]
+    assert torch.equal(*drawn)
+    x = drawn[0]
+    assert not torch.equal(made.log_prob(x), made.log_prob(x))
+
+
+@KINDS
+def test_pixels_may_come_one_at_a_time(kind):
+    made = model(kind)
+    elements = list(islice(made.stream(2, generator=torch.Generator().manual_seed(1)), 12))
+    assert all(element.shape == (2,) for element in elements)
+    whole = made.to_sequence(made.sample(2, generator=torch.Generator().manual_seed(1)))
+    assert torch.equal(torch.stack(elements, 1), whole[:, :12])
