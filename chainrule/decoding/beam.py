@@ -1,0 +1,69 @@
+"""The live prefixes of a beam search, all rows in one flat list, and their best extensions."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from chainrule.decoding.best_first import best_first
+
+
+@dataclass(frozen=True)
+class Extensions:
+    """The best extensions of a beam by one symbol, row by row, best first: of each its parent and new symbol."""
+
+    rows: Tensor  # (E,) ascending
+    parents: Tensor  # (E,) number of the prefix in the beam
+    symbols: Tensor  # (E,)
+    log_probs: Tensor  # (E,)
+
+
+@dataclass(frozen=True)
+class Beam:
+    """N live prefixes of R rows, row by row, best first: a row has no places for prefixes that are not there.
+
+    Args:
+        rows: (N,) the row of each, ascending in [0, R).
+        sequences: (N, T) symbols so far.
+        log_probs: (N,) nats. In float64, so that sums over many steps keep the order of their terms.
+    """
+
+    rows: Tensor
+    sequences: Tensor
+    log_probs: Tensor
+
+    def extensions(self, row_count: int, log_probs: Tensor, beam_size: int) -> Extensions:
+        """The `beam_size` most probable extensions of each row's prefixes, or all where fewer are possible.
+
+        Of equally probable ones, those of the better prefix come first, then those of the lower symbol.
+
+        Args:
+            row_count: R.
+            log_probs: (N, V) of each symbol after each prefix; -inf for one that is not possible.
+            beam_size: K.
+
+        Raises:
+            ValueError: a log-probability is NaN.
+        """
+        # The K best of a row are among the K best of each of its prefixes: no table of K·V sums is needed.
+        values, symbols = best_first(log_probs, beam_size)
+        if values[:, 0].isnan().any():  # NaN comes first
+            raise ValueError(
+                f"model: its conditional of element {self.sequences.shape[1] + 1} holds NaN: "
+                "look for weights or a context that are not finite"
+            )
+        counts = self.rows.bincount(minlength=row_count)
+        first = counts.cumsum(0) - counts
+        rank = torch.arange(len(self.rows), device=first.device) - first[self.rows]
+        width, branches = int(counts.max()), values.shape[1]
+        table = self.log_probs.new_full((row_count, width, branches), -torch.inf)
+        table[self.rows, rank] = self.log_probs.unsqueeze(1) + values
+        best = table.flatten(1).sort(stable=True, dim=1, descending=True)
+        rows, place = (best.values[:, :beam_size] > -torch.inf).nonzero(as_tuple=True)
+        chosen = best.indices[rows, place]
+        parents = first[rows] + chosen // branches
+        return Extensions(rows, parents, symbols[parents, chosen % branches], best.values[rows, place])
+
+    def sequences_of(self, extensions: Extensions) -> Tensor:
+        """(E, T+1)."""
+        return torch.cat([self.sequences[extensions.parents], extensions.symbols.unsqueeze(1)], 1)

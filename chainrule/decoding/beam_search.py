@@ -1,0 +1,224 @@
+"""Beam search over any model's `step` and `State`, all rows of a batch at once."""
+
+import math
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from chainrule.base import AutoregressiveModel
+from chainrule.decoding.beam import Beam
+from chainrule.decoding.decoded import Decoded, Ended, Hypothesis
+from chainrule.decoding.repeated_ngrams import repeats_ngram
+from chainrule.decoding.symbol_log_probs import symbol_log_probs
+from chainrule.state import State, select
+
+
+@torch.no_grad()
+def beam_search(
+    model: AutoregressiveModel,
+    context: Tensor | None = None,
+    *,
+    beam_size: int,
+    max_length: int,
+    eos: int | None,
+    length_penalty: float = 0.0,
+    n_best: int = 1,
+    min_length: int = 0,
+    no_repeat_ngram: int | None = None,
+    prefix: Tensor | None = None,
+) -> list[Decoded]:
+    r"""Search for the sequences of highest score among those that the model can end, n best of each row.
+
+    .. math:: \mathrm{score}(x) = \frac{\log p(x, \mathrm{eos} \mid c)}{|x, \mathrm{eos}|^\alpha}
+
+    At every step the `beam_size` most probable extensions of a row's live prefixes are kept. Those by `<eos>` have
+    ended and are set apart; the others live on. With one prefix this is greedy decoding, whatever α is; with as many as
+    there are sequences it finds the best of all. Results of a row do not depend on the rows beside it; rows and
+    prefixes that are done cost no further step.
+
+    **When a row is done.** A live prefix y, of t elements, can still become any x that begins with y, has more elements
+    and at most L = `max_length`. A further factor p ≤ 1 never raises log p, and log p ≤ 0 is divided by at most L^α, so
+
+    .. math:: \mathrm{score}(x) = \frac{\log p(x)}{|x|^\alpha} \le \frac{\log p(y)}{|x|^\alpha}
+        \le \frac{\log p(y)}{L^\alpha}.
+
+    The row is done once its n-th best ended score has reached this bound for the best live prefix: no live prefix can
+    then change the n best, and the result is `proven`. The score that y has now, log p(y) / t^α, would be no bound
+    where α > 0. A row that comes to `max_length` first returns what has ended, and the `gap`: how far the best bound
+    stands above it. Where fewer than n ended, the most probable live prefixes, cut at `max_length`, follow them, so
+    that no result is empty.
+
+    Args:
+        model: any model over symbols, in the mode it is in: call `eval()` first where it has dropout.
+        context: batch first, a row for each search; None for one search of an unconditional model.
+        beam_size: live prefixes of a row.
+        max_length: L, most elements of a sequence, `<eos>` counted, as `model.sample` counts them.
+        eos: the symbol that ends a sequence; None where none does and all have `max_length` elements.
+        length_penalty: α >= 0; 0 ranks by log p, which favours short sequences, 1 by log p per element.
+        n_best: sequences to return of each row, at most `beam_size`; fewer come where fewer are possible.
+        min_length: fewest elements of a sequence, `<eos>` not counted.
+        no_repeat_ngram: n, to let no sequence hold an n-gram twice; None to let it.
+        prefix: what the sequences begin with, in visiting order: (P,) for all, or (B, P), or (1, P) for all. It belongs
+            to the sequences in every respect: in `log_probs`, all lengths, and repetitions.
+
+    Returns:
+        For each row, its n best sequences, in visiting order. Log-likelihoods are the model's own: what `min_length`
+        and `no_repeat_ngram` forbid is passed over, and the rest not renormalised.
+
+    Raises:
+        ValueError: an argument is out of range, or a conditional is not over symbols or holds NaN.
+
+    Source: Sutskever, Vinyals and Le 2014 (beam search over a decoder's step); Huang, Zhao and Ma 2017 (stopping by a
+    bound).
+
+    >>> from chainrule.models import RecurrentLM
+    >>> model = RecurrentLM(vocab_size=3, hidden_size=1)
+    >>> _ = model.weight_ho.data.zero_(), model.bias_ho.data.copy_(torch.tensor([0.5, 0.2, 0.3]).log())
+    >>> [result] = beam_search(model, beam_size=2, max_length=2, eos=2, n_best=2)
+    >>> [sequence.tolist() for sequence in result.sequences], result.log_probs.exp(), result.proven
+    ([[], [0]], tensor([0.3000, 0.1500], dtype=torch.float64), False)
+    >>> round(result.gap, 4)  # log 0.25 of the live prefix [0, 0] against log 0.15
+    0.5108
+    """
+    _check_numbers(beam_size, max_length, eos, length_penalty, n_best, min_length, no_repeat_ngram)
+    _check_limit(max_length, model.sequence_length, prefix)
+    device = next(model.parameters(), torch.empty(0)).device
+    row_count, context, prefix = _rows(context, prefix, device)
+    if row_count == 0:
+        return []
+    beam, state = _begin(model, row_count, context, prefix, device)
+    known = beam.sequences.shape[1]
+    step, x_prev = model.stepper(), beam.sequences[:, -1] if known else None
+    names = list(range(row_count))  # the caller's number of each row that is still searched
+    ended = [Ended(n_best) for _ in names]
+    results: dict[int, Decoded] = {}
+    for length in range(known + 1, max_length + 1):
+        conditional, state = step(x_prev, state)
+        log_probs = symbol_log_probs(conditional)
+        if eos is not None and eos >= log_probs.shape[1]:
+            raise ValueError(f"eos: expected a symbol of the model, in [0, {log_probs.shape[1]}), got {eos}")
+        log_probs = _permitted(log_probs, beam.sequences, eos, min_length, no_repeat_ngram)
+        found = beam.extensions(len(names), log_probs, beam_size)
+        last = length == max_length
+        ends = found.symbols == eos if eos is not None else torch.full_like(found.symbols, last, dtype=torch.bool)
+        live: list[list[Hypothesis]] = [[] for _ in names]
+        sequences = beam.sequences_of(found)
+        elements = length if eos is None else length - 1
+        hypotheses = _hypotheses(sequences, found.log_probs, length**length_penalty)
+        for row, hypothesis, end in zip(found.rows.tolist(), hypotheses, ends.tolist(), strict=True):
+            if end:
+                ended[names[row]].add(replace(hypothesis, sequence=hypothesis.sequence[:elements]))
+            else:
+                live[row].append(hypothesis)
+        searched = []
+        for row, name in enumerate(names):
+            if not live[row] and not ended[name].hypotheses:  # no prefix of the row has a possible extension
+                stuck = beam.rows == row
+                cut = _hypotheses(beam.sequences[stuck], beam.log_probs[stuck], max(length - 1, 1) ** length_penalty)
+                results[name] = ended[name].decoded(cut)
+            elif not live[row] or live[row][0].log_prob / max_length**length_penalty <= ended[name].worst:
+                results[name] = ended[name].decoded([])
+            elif last:
+                results[name] = ended[name].decoded(live[row])
+            searched.append(name not in results)
+        if not any(searched):
+            break
+        active = torch.tensor(searched, device=device)
+        kept = ~ends & active[found.rows]
+        names = [name for name in names if name not in results]
+        beam = Beam((active.cumsum(0) - 1)[found.rows[kept]], sequences[kept], found.log_probs[kept])
+        state, x_prev = select(state, found.parents[kept]), found.symbols[kept]
+    return [results[name] for name in range(row_count)]
+
+
+def _begin(
+    model: AutoregressiveModel, row_count: int, context: Tensor | None, prefix: Tensor | None, device: torch.device
+) -> tuple[Beam, State]:
+    """One live prefix for each row, and the state that is ready to read its last element."""
+    state = model.initial_state(row_count, context)
+    rows = torch.arange(row_count, device=device)
+    if prefix is None or prefix.shape[1] == 0:
+        return Beam(rows, rows.new_empty(row_count, 0), rows.new_zeros(row_count, dtype=torch.float64)), state
+    conditionals, state = model.unroll(prefix, state)
+    return Beam(rows, prefix, conditionals.log_prob(prefix).double().sum(1)), state
+
+
+def _hypotheses(sequences: Tensor, log_probs: Tensor, divisor: float) -> list[Hypothesis]:
+    return [
+        Hypothesis(log_prob / divisor, log_prob, sequence)
+        for log_prob, sequence in zip(log_probs.tolist(), sequences.unbind(), strict=True)
+    ]
+
+
+def _permitted(
+    log_probs: Tensor, sequences: Tensor, eos: int | None, min_length: int, no_repeat_ngram: int | None
+) -> Tensor:
+    """log p of each symbol, (N, V), -inf where it is not permitted."""
+    if no_repeat_ngram is not None:
+        repeated = repeats_ngram(sequences, no_repeat_ngram, log_probs.shape[1])
+        if eos is not None:
+            repeated[:, eos] = False
+        log_probs = log_probs.masked_fill(repeated, -torch.inf)
+    if eos is not None and sequences.shape[1] < min_length:
+        log_probs = log_probs.index_fill(1, torch.tensor(eos, device=log_probs.device), -torch.inf)
+    return log_probs
+
+
+def _rows(
+    context: Tensor | None, prefix: Tensor | None, device: torch.device
+) -> tuple[int, Tensor | None, Tensor | None]:
+    """How many rows are asked for, and a context and a prefix of as many."""
+    given = {}
+    if context is not None:
+        context = context.to(device)
+        given["context"] = len(context)
+    if prefix is not None:
+        prefix = prefix.to(device, torch.long)
+        prefix = prefix.unsqueeze(0) if prefix.dim() == 1 else prefix
+        given["prefix"] = len(prefix)
+    several = {count for count in given.values() if count != 1}
+    if len(several) > 1:
+        raise ValueError(
+            f"prefix: expected shape (P,), or as many rows as the context, {given['context']}, or one, "
+            f"got {given['prefix']} rows"
+        )
+    row_count = several.pop() if several else 1
+    if context is not None:
+        context = context.expand(row_count, *context.shape[1:])
+    return row_count, context, None if prefix is None else prefix.expand(row_count, -1)
+
+
+def _check_numbers(
+    beam_size: int,
+    max_length: int,
+    eos: int | None,
+    length_penalty: float,
+    n_best: int,
+    min_length: int,
+    no_repeat_ngram: int | None,
+) -> None:
+    for name, value in (("beam_size", beam_size), ("max_length", max_length), ("no_repeat_ngram", no_repeat_ngram)):
+        if value is not None and value < 1:
+            raise ValueError(f"{name}: expected an integer >= 1, got {value}")
+    if eos is not None and eos < 0:
+        raise ValueError(f"eos: expected a symbol >= 0, or None where sequences have no end symbol, got {eos}")
+    if not 0 <= length_penalty < math.inf:
+        raise ValueError(f"length_penalty: expected a number >= 0 (0 is none), got {length_penalty}")
+    if not 1 <= n_best <= beam_size:
+        raise ValueError(f"n_best: expected 1 to beam_size, {beam_size}, got {n_best}: widen the beam for more")
+    if not 0 <= min_length < max_length:
+        raise ValueError(
+            f"min_length: expected 0 to {max_length - 1}, so that <eos> still has a place within max_length, "
+            f"got {min_length}"
+        )
+
+
+def _check_limit(max_length: int, sequence_length: int | None, prefix: Tensor | None) -> None:
+    known = 0 if prefix is None else prefix.shape[-1]
+    if max_length <= known:
+        raise ValueError(
+            f"max_length: expected more than the {known} elements of the prefix, which are counted, got {max_length}"
+        )
+    if sequence_length is not None and max_length > sequence_length:
+        raise ValueError(f"max_length: expected at most {sequence_length}, all that this model has, got {max_length}")

@@ -1,0 +1,25 @@
+"""The k greatest come in one order, equals included."""
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chainrule.decoding.best_first import best_first
+
+
+@given(st.integers(0, 2**31), st.integers(1, 40), st.integers(1, 8), st.integers(1, 30))
+def test_it_is_a_stable_sort_cut_at_k(seed, columns, kinds, k):
+    generator = torch.Generator().manual_seed(seed)
+    scores = torch.randint(kinds, (5, columns), generator=generator).float()
+    scores[torch.rand(5, columns, generator=generator) < 0.2] = -torch.inf
+    values, places = best_first(scores, k)
+    expected = scores.sort(stable=True, dim=1, descending=True)
+    k = min(k, columns)
+    assert torch.equal(values, expected.values[:, :k])
+    possible = values > -torch.inf
+    assert torch.equal(places[possible], expected.indices[:, :k][possible])
+    assert torch.equal(scores.gather(1, places), values)
+
+
+def test_nan_comes_first_so_that_a_search_can_notice_it():
+    assert best_first(torch.tensor([[1.0, torch.nan, 2.0]]), 2)[0][0, 0].isnan()

@@ -1,0 +1,47 @@
+"""Greedy decoding takes the argmax at every step; a beam of one does the same."""
+
+import pytest
+import torch
+from decoded_models import Table, TinyDecoder
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chainrule.decoding import beam_search, greedy
+
+CONTEXT = torch.randn(6, 2, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+
+
+@given(seed=st.integers(0, 10_000), vocab_size=st.integers(2, 9), max_length=st.integers(1, 12))
+def test_it_is_the_sample_of_temperature_zero(seed, vocab_size, max_length):
+    model = TinyDecoder(vocab_size, seed=seed)
+    drawn = model.sample(len(CONTEXT), CONTEXT, length=max_length, temperature=0, eos=0)
+    for row, result in zip(drawn.tolist(), greedy(model, CONTEXT, max_length=max_length, eos=0), strict=True):
+        ended = 0 in row
+        assert result.sequences[0].tolist() == (row[: row.index(0)] if ended else row)
+        assert result.proven is result.ended[0].item() is ended
+
+
+@given(seed=st.integers(0, 10_000), length_penalty=st.floats(0, 3), no_repeat_ngram=st.sampled_from([None, 2]))
+def test_a_beam_of_one_equals_it_whatever_the_length_penalty(seed, length_penalty, no_repeat_ngram):
+    model = TinyDecoder(vocab_size=5, seed=seed)
+    options = {"max_length": 9, "eos": 0, "min_length": 2, "no_repeat_ngram": no_repeat_ngram}
+    for one, beam in zip(
+        greedy(model, CONTEXT, **options),
+        beam_search(model, CONTEXT, beam_size=1, length_penalty=length_penalty, **options),
+        strict=True,
+    ):
+        assert torch.equal(one.sequences[0], beam.sequences[0])
+        assert torch.equal(one.log_probs, beam.log_probs)
+
+
+def test_of_equals_the_lowest_symbol_is_taken():
+    assert greedy(Table([[0.2] * 5] * 6), max_length=3, eos=4)[0].sequences[0].tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("min_length", [0, 1, 4])
+def test_it_does_not_end_before_the_minimum(min_length):
+    model = Table([[1.0, 0.0], [0.9, 0.1], [0.9, 0.1]])
+    [result] = greedy(model, max_length=6, eos=0, min_length=min_length)
+    assert result.sequences[0].tolist() == [1] * min_length
+    expected = torch.tensor(0.1).double().log() * min_length + torch.tensor(0.9).double().log()
+    torch.testing.assert_close(result.log_probs[0], expected, rtol=1e-6, atol=0)
