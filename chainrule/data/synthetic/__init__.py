@@ -1,0 +1,19 @@
+"""Tasks that ask for memory over a known number of steps, with their chance level and exact optimum."""
+
+from chainrule.data.synthetic.adding import AddingProblem
+from chainrule.data.synthetic.agreement import SubjectVerbAgreement
+from chainrule.data.synthetic.copy_memory import CopyMemory
+from chainrule.data.synthetic.delayed_recall import DelayedRecall
+from chainrule.data.synthetic.parity import Parity
+from chainrule.data.synthetic.task import SymbolTask, SyntheticBatch, SyntheticTask
+
+__all__ = [
+    "AddingProblem",
+    "CopyMemory",
+    "DelayedRecall",
+    "Parity",
+    "SubjectVerbAgreement",
+    "SymbolTask",
+    "SyntheticBatch",
+    "SyntheticTask",
+]
