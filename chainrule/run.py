@@ -5,6 +5,7 @@
     model.safetensors       the weights of the best validation
     checkpoint.safetensors  the last state of training, to resume from
     metrics.jsonl           figures of training; timings.jsonl, tensorboard/
+    report.html             what `chainrule inspect` saw
     corpus/                 the text as symbols; made again from the text where it is missing
 
 Nothing in it is ever executed: JSON and safetensors only, checked while read.
@@ -32,8 +33,9 @@ VOCABULARY = "vocabulary.json"
 WEIGHTS = "model.safetensors"
 CHECKPOINT = "checkpoint.safetensors"
 METRICS = "metrics.jsonl"
+REPORT = "report.html"
 CORPUS = "corpus"
-_FILES = (CONFIG, VOCABULARY, WEIGHTS, CHECKPOINT, METRICS, "timings.jsonl")
+_FILES = (CONFIG, VOCABULARY, WEIGHTS, CHECKPOINT, METRICS, REPORT, "timings.jsonl")
 _FOLDERS = (CORPUS, "tensorboard")
 _CONFIG_LIMIT = 1 << 20  # bytes; a config is a few hundred
 

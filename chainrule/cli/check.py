@@ -2,14 +2,9 @@
 
 import json as json_format
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from cyclopts import Parameter
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from chainrule.run import Run
 
 ROWS, ELEMENTS = 4, 32
 
@@ -30,12 +25,13 @@ def check(
         seed: Of the perturbations and samples that the checks draw.
         json: Print one JSON object a check, with "name", "ok", "applies" and "detail".
     """
+    from chainrule.cli.windows import own_window
     from chainrule.run import Run
     from chainrule.testing import check_model
 
     opened = Run.open(run)
     model = opened.model()
-    x, lengths = window(opened)
+    x, lengths, _ = own_window(opened, ROWS, ELEMENTS)
     report = check_model(model, x, lengths=lengths, seed=seed)
     if json:
         for result in report.results:
@@ -44,24 +40,3 @@ def check(
     else:
         print(report)
     return 0 if report.ok else 1
-
-
-def window(run: "Run") -> "tuple[Tensor, Tensor | None]":
-    """(B, T) symbols of the run's own held-out text, and how many of each row are real where rows are lines.
-
-    Raises:
-        FileNotFoundError: the run's corpus is gone.
-    """
-    import torch
-
-    from chainrule.data import line_evaluation, open_corpus
-    from chainrule.run import CORPUS
-
-    corpus = open_corpus(run.path / CORPUS)
-    if corpus.reading == "lines":
-        batch = next(iter(line_evaluation(corpus.valid, ROWS)))
-        assert batch.lengths is not None
-        return batch.x[:, :ELEMENTS], batch.lengths.clamp(max=ELEMENTS)
-    tokens = corpus.valid if len(corpus.valid) >= ROWS * ELEMENTS else corpus.train
-    width = min(ELEMENTS, len(tokens) // ROWS)
-    return torch.from_numpy(tokens.slice(0, ROWS * width)).view(ROWS, width), None

@@ -14,6 +14,7 @@ from cyclopts import App, CycloptsError, UnusedCliTokensError
 from chainrule.cli.check import check
 from chainrule.cli.command_line import flag
 from chainrule.cli.info import info
+from chainrule.cli.inspect import inspect
 from chainrule.cli.sample import sample
 from chainrule.cli.score import score
 from chainrule.cli.train import train
@@ -22,6 +23,7 @@ VERBS: dict[str, Callable[..., int | None]] = {
     "train": train,
     "sample": sample,
     "score": score,
+    "inspect": inspect,
     "check": check,
     "info": info,
 }
@@ -85,7 +87,7 @@ def _one_line(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     if isinstance(error, MemoryError) or "llocate" in str(error):
-        return "out of memory: choose a smaller --hidden-size, --batch-size or --chunk-length"
+        return "out of memory: choose a smaller --hidden-size, --batch-size, --chunk-length, --rows or --steps"
     if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
         return f"unexpected argument {error.unused_tokens[0]!r}: `chainrule VERB --help` shows what a verb takes"
     return " ".join(str(error).split()) or type(error).__name__

@@ -9,11 +9,15 @@ from typing import Any
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
     """Write `content` as JSON so that a reader finds the old file or the whole new one, whatever happens meanwhile."""
+    write_text(path, json.dumps(content, indent=1) + "\n")
+
+
+def write_text(path: Path, content: str) -> None:
+    """Write `content` as UTF-8, as `write_json` does; what no UTF-8 can hold becomes a question mark."""
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump(content, file, indent=1)
-            file.write("\n")
+        with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace", newline="") as file:
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         Path(temporary).chmod(0o666 & ~_umask())  # what open() would have given it; a temporary file is private

@@ -34,8 +34,10 @@ class LayerInspection:
         jacobian_norm: ‖J_{n−k}‖.
         product_norm: ‖J_n ⋯ J_{n−k+1}‖.
         bound: what norms alone promise of `product_norm`.
-        reach: steps back after which `delta_last` stays under 1% of its value at the loss; infinite if it never does.
-        growth: the largest `delta_last` beside its value at the loss.
+        cell_last: ‖∂L/∂c_{n−k}‖ for that loss; `None` where there is no cell.
+        reach: steps back after which `delta_last`, and `cell_last` where there is one, stay under 1% of their values at
+            the loss; infinite if they never do.
+        growth: the largest of `delta_last`, or `cell_last`, beside its value at the loss.
         spectral_norm, spectral_radius, memory_length, memory_length_perturbed: see `GradientFlow`.
         saturation: the share of each nonlinearity that is flat, by gate ("hidden" for an RNN's own).
         dead: the share of ReLU units that are never above zero; `None` for other nonlinearities.
@@ -50,6 +52,7 @@ class LayerInspection:
     hidden_size: int
     delta_last: Tensor
     local_last: Tensor
+    cell_last: Tensor | None
     delta_every: Tensor
     local_every: Tensor
     jacobian_norm: Tensor
@@ -158,13 +161,16 @@ def _layer(
     dead = dead_units(values["hidden"]) if nonlinearity == "relu" else None
     gate_means = {name: float(gate.mean()) for name, gate in gates.items()}
     longest = int(flow.lengths[finite].max()) - 1
-    relative = delta_last[: longest + 1] / delta_last[0]
+    cell_last = norms(flow.delta_cell[index]) if flow.delta_cell else None
+    # An LSTM's gradient travels by the cell: what h has lost may still be there.
+    profiles = [delta_last] if cell_last is None else [delta_last, cell_last]
+    relative = torch.stack([each[: longest + 1] / each[0] for each in profiles]).amax(0)
     cell = {LSTM: "lstm", GRU: "gru", RNN: "rnn"}[type(layer)]
     evidence = Evidence(
         cell=cell,
         nonlinearity=nonlinearity,
         steps=longest,
-        reach=reach(delta_last),
+        reach=max(reach(each) for each in profiles),
         end=float(relative[-1]),
         growth=float(relative.amax()),
         spectral_norm=flow.spectral_norm[index],
@@ -179,6 +185,7 @@ def _layer(
         hidden_size=layer.hidden_size,
         delta_last=delta_last,
         local_last=norms(flow.local[index]),
+        cell_last=cell_last,
         delta_every=norms(every_step.delta[index]),
         local_every=norms(every_step.local[index]),
         jacobian_norm=profile(flow.jacobian_norms[index]),

@@ -10,7 +10,7 @@ from chainrule.diagnostics.derivatives import Derivative
 EXACT = 64  # states up to this size have their Jacobians written out
 ITERATIONS = 20  # of Lanczos' method on larger ones
 ROUNDS = 2  # of subspace iteration for their products
-NUMBERS = 2**22  # held by one array at a time
+NUMBERS = 2**21  # held by one array at a time
 WRITTEN_OUT = 2**23  # numbers in all running products, up to which they are written out although states are larger
 
 
@@ -35,7 +35,8 @@ def _by_matrices(derivative: Derivative, start: Tensor) -> Tensor:
     eye = torch.eye(derivative.state_size, dtype=start.dtype, device=start.device)
     rows = derivative.points[0]
     matrices = derivative.each(lambda factor: factor.unsqueeze(1)).push(eye.expand(rows, -1, -1))
-    return torch.linalg.matrix_norm(matrices.double(), 2)
+    matrices = matrices.double()
+    return _largest(matrices.transpose(1, 2) @ matrices)[0].sqrt()
 
 
 def _by_lanczos(derivative: Derivative, start: Tensor) -> Tensor:
@@ -54,7 +55,7 @@ def _by_lanczos(derivative: Derivative, start: Tensor) -> Tensor:
     gram = torch.diag_embed(alphas**2 + betas**2)
     beside = betas[..., :-1] * alphas[..., 1:]
     gram += torch.diag_embed(beside, 1) + torch.diag_embed(beside, -1)
-    return torch.linalg.eigvalsh(gram)[..., -1].clamp(min=0).sqrt()
+    return _largest(gram)[0].sqrt()
 
 
 def _start(derivative: Derivative, generator: torch.Generator) -> Tensor:
@@ -141,8 +142,24 @@ def _carried_back(derivative: Derivative, lengths: Tensor, directions: Tensor) -
 def _log_norm(block: Tensor) -> tuple[Tensor, Tensor]:
     """log ‖block‖ of (B, k, S), and the combination (B, k) of its rows that is stretched most."""
     block = block.double()
-    values, vectors = torch.linalg.eigh(block @ block.transpose(1, 2))
-    return values[:, -1].clamp(min=0).log() / 2, vectors[..., -1]
+    value, vector = _largest(block @ block.transpose(1, 2))
+    return value.log() / 2, vector
+
+
+def _largest(gram: Tensor) -> tuple[Tensor, Tensor]:
+    """The largest eigenvalue (R,) and its eigenvector (R, k) of positive semi-definite matrices (R, k, k).
+
+    Squaring a matrix squares the ratios of its eigenvalues. After twenty times the largest is alone, or so near to the
+    next that its Rayleigh quotient is right to 2e-7 all the same. LAPACK's routines take several times as long.
+    """
+    power = gram
+    for _ in range(20):
+        largest = power.diagonal(dim1=1, dim2=2).amax(1).view(-1, 1, 1)
+        power = power / torch.where(largest > 0, largest, 1)
+        power = power @ power
+    column = power.diagonal(dim1=1, dim2=2).argmax(1).view(-1, 1, 1).expand(-1, gram.shape[1], 1)
+    vector = _unit(power.gather(2, column).squeeze(2))[0]
+    return torch.einsum("rk,rkl,rl->r", vector, gram, vector).clamp(min=0), vector
 
 
 def products_of_bounds(bounds: Tensor, lengths: Tensor) -> Tensor:

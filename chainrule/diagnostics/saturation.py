@@ -9,7 +9,7 @@ SIGMOIDS = ("input", "forget", "output", "reset", "update")
 
 
 def saturation(values: Tensor, kind: str) -> float:
-    """The share of f(a) at which f is flat: its slope is under a tenth of its largest, |tanh| > 0.949 for one.
+    """The share of f(a) at which f is flat: its slope is under a tenth of its largest, as tanh's beyond ±0.949.
 
     values: (.., M), after f; kind: "tanh" or "sigmoid".
 

@@ -3,7 +3,8 @@ import json
 import pytest
 import torch
 
-from chainrule.cli.check import window
+from chainrule.cli.check import ELEMENTS, ROWS
+from chainrule.cli.windows import own_window
 from chainrule.heads import Categorical
 from chainrule.models import RecurrentLM
 from chainrule.run import Run
@@ -37,11 +38,11 @@ def test_a_failing_check_gives_status_1(command, runs, monkeypatch):
 
 def test_the_window_is_the_runs_own_held_out_text(runs):
     run = Run.open(runs / "stream")
-    x, lengths = window(run)
+    x, lengths, _ = own_window(run, ROWS, ELEMENTS)
     assert x.shape == (4, 32)
     assert lengths is None
     assert "all is" in run.vocabulary.decode(x.flatten().numpy())
-    x, lengths = window(Run.open(runs / "lines"))
+    x, lengths, _ = own_window(Run.open(runs / "lines"), ROWS, ELEMENTS)
     assert x.shape[0] == 4
     assert 0 < lengths.max() == x.shape[1] <= 32
 

@@ -1,0 +1,98 @@
+"""Properties of the elements of a text that a unit may have learned to follow: inside quotes, late in a line."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+HERE = "here"  # the group of a pattern that is meant where the pattern looks at more
+PROPERTIES = {
+    "quotes": (r'(?<!\w)(?P<here>"(?=\S)[^"\n]*)(?<=\S)"|(?P<here2>“[^”]*)”', "inside double quotation marks"),
+    "parentheses": (r"(?P<here>\([^()]*)\)", "inside parentheses"),
+    "brackets": (r"(?P<here>\[[^\[\]]*)\]", "inside square brackets"),
+    "late-in-line": (r"(?m:^[^\n]{40})(?P<here>[^\n]+)", "after the 40th character of a line"),
+    "indentation": (r"(?m:^[ \t]+)", "blanks that begin a line"),
+    "upper-case": (r"[A-ZÀ-ÖØ-ÞΑ-ΩА-Я]", "capital letters"),
+    "word-start": (r"\b\w", "the first letter of a word"),
+    "word-end": (r"\w\b", "the last letter of a word"),
+    "line-start": (r"(?m:^)[^\n]", "the first character of a line"),
+    "line-end": (r"\n", "the end of a line"),
+    "punctuation": (r"[^\w\s]", "punctuation marks"),
+    "vowel": (r"(?i:[aeiou])", "vowels"),
+    "digit": (r"\d", "digits"),
+    "space": (r"\s", "white space"),
+}
+ENOUGH = 0.05  # a property that so few elements have, or lack, is not chosen where another is there
+
+
+@dataclass(frozen=True)
+class TextProperty:
+    """A property: an element has it where its characters overlap a match of a pattern.
+
+    Args:
+        name: of `PROPERTIES`, or the regular expression itself.
+        pattern: if it has groups named `here`, `here2`..., their matches count in place of the whole.
+        meaning: in words; empty for an expression.
+    """
+
+    name: str
+    pattern: re.Pattern[str]
+    meaning: str = ""
+
+    def of(self, text: str, spans: Sequence[tuple[int, int]]) -> list[bool]:
+        """Whether each element has it; `spans` are where the elements stand in the text."""
+        inside = [False] * len(text)
+        for match in self.pattern.finditer(text):
+            for start, stop in _meant(match):
+                inside[start:stop] = [True] * (stop - start)
+        return [any(inside[start:stop]) for start, stop in spans]
+
+
+def text_property(name: str) -> TextProperty:
+    r"""A property by its name in `PROPERTIES`, or by a regular expression.
+
+    Raises:
+        ValueError: it is neither.
+
+    >>> text_property("vowel").of("abe", [(0, 1), (1, 2), (2, 3)])
+    [True, False, True]
+    >>> text_property(r"#(?P<here>\d+)").of("#12", [(0, 1), (1, 2), (2, 3)])
+    [False, True, True]
+    """
+    if name in PROPERTIES:
+        return _named(name)
+    try:
+        return TextProperty(name, re.compile(name))
+    except re.error as error:
+        raise ValueError(
+            f"property: expected one of {', '.join(PROPERTIES)}, or a regular expression, got {name!r} ({error})"
+        ) from None
+
+
+def choose_property(rows: Iterable[tuple[str, Sequence[tuple[int, int]]]]) -> TextProperty | None:
+    """The first in the order of `PROPERTIES` that enough of the elements have and lack; those come first that take
+    memory to follow. `None` where no property tells any two elements apart.
+
+    rows: a text, and where its elements stand in it.
+    """
+    rows = list(rows)
+    best, rarest = None, 0.0
+    for name in PROPERTIES:
+        has = [value for text, spans in rows for value in _named(name).of(text, spans)]
+        share = sum(has) / max(len(has), 1)
+        rarer = min(share, 1 - share)
+        if rarer >= ENOUGH:
+            return _named(name)
+        if rarer > rarest:
+            best, rarest = _named(name), rarer
+    return best
+
+
+def _named(name: str) -> TextProperty:
+    pattern, meaning = PROPERTIES[name]
+    return TextProperty(name, re.compile(pattern), meaning)
+
+
+def _meant(match: re.Match[str]) -> list[tuple[int, int]]:
+    groups = [group for group in match.re.groupindex if group.startswith(HERE)]
+    spans = [match.span(group) for group in groups] if groups else [match.span()]
+    return [span for span in spans if span[0] >= 0]

@@ -1,0 +1,62 @@
+"""Inspections of small untrained models on texts that try to break out of a page."""
+
+import torch
+
+from chainrule import RecurrentLM
+from chainrule.data import ByteVocabulary, CharVocabulary, Vocabulary, WordVocabulary
+from chainrule.data.spans import symbol_spans
+from chainrule.diagnostics import Inspection, inspect_recurrence
+from chainrule.diagnostics.clipping import clipping
+from chainrule.diagnostics.report import ReadRow, ReadText, Subject, report_page
+from chainrule.diagnostics.text_properties import TextProperty, text_property
+
+NASTY = "<script>alert(\"x\")</script> & <b onclick='y()'>\n\x1b[31m \u202eab\u0301\n"
+SUBJECT = Subject("runs/<i>mine</i>", "an <u>lstm</u>", "chainrule inspect 'runs/<i>mine</i>'")
+
+
+def read(vocabulary: Vocabulary, lines: list[str], chosen: TextProperty | None) -> tuple[ReadText, torch.Tensor, list]:
+    """The text as the command line prepares it: rows, symbols padded with 0, which elements have the property."""
+    rows = [vocabulary.encode(line) for line in lines]
+    x = torch.zeros(len(rows), max(map(len, rows)), dtype=torch.long)
+    has = torch.zeros_like(x, dtype=torch.bool)
+    parts = []
+    for row, ids in enumerate(rows):
+        x[row, : len(ids)] = torch.from_numpy(ids)
+        text, spans = symbol_spans(vocabulary, ids)
+        parts.append(ReadRow(text, spans))
+        if chosen is not None:
+            has[row, : len(ids)] = torch.tensor(chosen.of(text, spans))
+    name = "the <em>text</em>"
+    return (
+        ReadText(name, vocabulary.level, parts, 0, chosen, float(has.double().mean())),
+        x,
+        [len(ids) for ids in rows],
+        has,
+    )
+
+
+def make(
+    cell: str = "lstm",
+    lines: tuple[str, ...] = (NASTY, "plain words"),
+    level: str = "char",
+    chosen: str | None = "vowel",
+    **options,
+) -> tuple[Inspection, ReadText]:
+    text = "".join(lines)
+    vocabulary = {
+        "char": lambda: CharVocabulary(text),
+        "byte": ByteVocabulary,
+        "word": lambda: WordVocabulary(sorted(set(text.split()))),
+    }[level]()
+    wanted = None if chosen is None else text_property(chosen)
+    subject, x, lengths, has = read(vocabulary, list(lines), wanted)
+    torch.manual_seed(0)
+    model = RecurrentLM(len(vocabulary), cell, hidden_size=6, **options)
+    marks = None if wanted is None else has
+    return inspect_recurrence(model, x, torch.tensor(lengths), has_property=marks), subject
+
+
+def make_page() -> str:
+    """The page of two layers, with training."""
+    metrics = [{"event": "step", "step": step, "gradient_norm": 2.0 / step} for step in range(1, 9)]
+    return report_page(*make(num_layers=2), SUBJECT, clipping(metrics, 1.0))
