@@ -41,10 +41,10 @@ docs: setup ## build docs/_build/html strictly
 	@echo "docs: open docs/_build/html/index.html"
 
 bench: setup ## speed measurements (minutes); tables on the screen, JSON in benchmarks/results
-	@for script in benchmarks/speed_*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+	@for script in benchmarks/speed_*.py benchmarks/sampling.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
 nightly: test bench ## tests, speed, and the training runs behind the results tables (hours)
-	@for script in benchmarks/quality_*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+	@for script in benchmarks/quality_*.py benchmarks/memory.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
 clean: ## remove what make built, .venv too
 	rm -rf $(VENV) docs/_build build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
