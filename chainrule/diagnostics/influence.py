@@ -7,7 +7,6 @@ from torch import Tensor
 
 from chainrule.diagnostics.derivatives import Passage
 from chainrule.diagnostics.subject import Subject
-from chainrule.layers import Recurrent
 from chainrule.layers.projection import project
 
 THRESHOLD = 0.01
@@ -32,9 +31,12 @@ def influence(
     subject = subject.select(rows)
     derivatives = [passage.derivative.each(lambda factor: factor[:, rows].unsqueeze(2)) for passage in passages]
     before, after, times = _changes(subject, generator)
-    first = subject.layers[0].all_weights[0][0]
+    weights = [layer.all_weights[0] for layer in subject.layers]
+    first, *rest = weights[0]
     shift = project(after, first, None) - project(before, first, None)  # (B·K, G·M)
     shift = shift.view(*times.shape, -1)
+    unchanged = project(subject.features.flatten(0, 1), first, subject.layers[0].input_bias(rest))
+    unchanged = unchanged.unflatten(0, subject.features.shape[:2])  # (B, T, G·M)
     by_derivative = torch.zeros(len(passages), subject.features.shape[1], *times.shape, dtype=torch.float64)
     by_change = torch.zeros_like(by_derivative)
     moved = [d.weight_hh.new_zeros(*times.shape, d.state_size) for d in derivatives]
@@ -42,12 +44,11 @@ def influence(
     size = subject.output.shape[-1]
     for t in range(subject.features.shape[1]):
         here = times == t
-        x = subject.features[:, t].repeat_interleave(times.shape[1], 0)
-        x = torch.where(here.flatten().view(-1, *(1,) * (x.dim() - 1)), after, x)
         dp = shift * here.unsqueeze(-1)
+        projected = unchanged[:, t].repeat_interleave(times.shape[1], 0) + dp.flatten(0, 1)
         for index, (layer, derivative) in enumerate(zip(subject.layers, derivatives, strict=True)):
             moved[index] = derivative[t].push(moved[index], dp)
-            x, changed[index] = _step(layer, x, changed[index])
+            changed[index] = layer.cell(projected, weights[index][1:], list(changed[index]))
             passage = passages[index]
             parts = [passage.h] if passage.c is None else [passage.h, passage.c]
             own = torch.cat([part[t, rows] for part in parts], -1).unsqueeze(1)  # (B, 1, S)
@@ -55,7 +56,9 @@ def influence(
             by_derivative[index, t] = torch.linalg.vector_norm(moved[index], dim=-1).double()
             by_change[index, t] = torch.linalg.vector_norm(difference, dim=-1).double()
             if index + 1 < len(subject.layers):
-                dp = moved[index][..., :size] @ subject.layers[index + 1].weight_ih_l0.t()
+                weight_ih, *above = weights[index + 1]
+                dp = moved[index][..., :size] @ weight_ih.t()
+                projected = project(changed[index][0], weight_ih, subject.layers[index + 1].input_bias(above))
     return _by_distance(by_derivative, times, subject.lengths), _by_distance(by_change, times, subject.lengths)
 
 
@@ -90,12 +93,6 @@ def _changes(subject: Subject, generator: torch.Generator) -> tuple[Tensor, Tens
     others = torch.searchsorted(seen, before)
     others += torch.randint(1, len(seen), (len(before),), generator=generator).to(before.device)
     return before, seen[others % len(seen)], times
-
-
-def _step(layer: Recurrent, x: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
-    parts = tuple(part.unsqueeze(1) for part in state)
-    y, new = layer.step(x, parts if layer.has_cell else parts[0])
-    return y, tuple(part.squeeze(1) for part in (new if layer.has_cell else (new,)))
 
 
 def _by_distance(norms: Tensor, times: Tensor, lengths: Tensor) -> list[Tensor]:

@@ -8,7 +8,8 @@ from torch import Tensor
 from chainrule.diagnostics.derivatives import Derivative
 
 EXACT = 64  # states up to this size have their Jacobians written out
-ITERATIONS = 20  # of Lanczos' method on larger ones
+ITERATIONS = 16  # of Lanczos' method on larger ones
+BEGINNINGS = 4  # random directions that the search for their products starts from
 ROUNDS = 2  # of subspace iteration for their products
 NUMBERS = 2**21  # held by one array at a time
 WRITTEN_OUT = 2**23  # numbers in all running products, up to which they are written out although states are larger
@@ -79,8 +80,8 @@ def running_products(derivative: Derivative, norms: Tensor, lengths: Tensor, gen
     The product is never formed. A block of k directions at s_n is carried back, which gives (J_n ⋯ J_{t+1})ᵀ U at every
     t; its largest singular value is the norm if U contains the direction that the product stretches to. Where that is
     cheap, up to 64 states for one, U is the whole space, and the norms are exact. Beyond, U is found by subspace
-    iteration: the product over each of the distances 1, 1.4, 2, 2.8, 4, ... is followed there and back, and the
-    direction that it stretches to joins U. That approaches the norm from below, within a few per cent as a rule.
+    iteration: the product over each of the distances 2, 2.8, 4, ... 32, 128, ... is followed there and back, and
+    the direction that it stretches to joins U. That approaches the norm from below, within a few per cent as a rule.
 
     derivative: at the points (T, B); norms: (T, B), from `jacobian_norms`; lengths: (B,).
     """
@@ -91,9 +92,15 @@ def running_products(derivative: Derivative, norms: Tensor, lengths: Tensor, gen
         )
     else:
         directions = _leading_directions(derivative, lengths, generator)
-    logs = torch.stack(
-        [_log_norm(block)[0] + scale for _, block, scale in _carried_back(derivative, lengths, directions)]
-    )
+    squares, grams, scales = [], [], []
+    for t, block, scale in _carried_back(derivative, lengths, directions):
+        block = block.double()
+        grams.append(block @ block.transpose(1, 2))
+        scales.append(scale)
+        if t == 0 or len(grams) * grams[0].numel() > NUMBERS:
+            squares.append(_largest(torch.cat(grams))[0])
+            grams.clear()
+    logs = torch.cat(squares).log().view(len(scales), -1) / 2 + torch.stack(scales)
     products = logs.flip(0).exp()
     time = torch.arange(len(products), device=lengths.device).unsqueeze(1)
     products = torch.where(time == lengths - 2, norms.roll(-1, 0), products)  # of one step, the norm is known
@@ -103,22 +110,26 @@ def running_products(derivative: Derivative, norms: Tensor, lengths: Tensor, gen
 def _leading_directions(derivative: Derivative, lengths: Tensor, generator: torch.Generator) -> Tensor:
     """(B, k, S), orthonormal: at each row's last state, what products of many lengths stretch to."""
     time, batch = derivative.points
-    distances = torch.tensor(sorted({min(round(2 ** (power / 2)), time - 1) for power in range(2 * time.bit_length())}))
+    # Directions turn quickly at first and settle later, as a long product has one that outweighs all others.
+    wanted = [round(2 ** (power / 2)) for power in range(2, 11)] + [32 * 4**power for power in range(1, 9)]
+    distances = torch.tensor(sorted({min(distance, time - 1) for distance in wanted}))
     anchors = (lengths.unsqueeze(1) - 1 - distances.to(lengths)).clamp(min=0)  # (B, A)
-    block = torch.randn(batch, len(distances) + 1, derivative.state_size, generator=generator, dtype=torch.float64)
+    block = torch.randn(batch, BEGINNINGS, derivative.state_size, generator=generator, dtype=torch.float64)
     block = _orthonormal(block.to(derivative.weight_hh))
+    shortest = int(lengths.min())
     for _ in range(ROUNDS):
         starts = block.new_zeros(batch, len(distances), derivative.state_size)
         for t, carried, _ in _carried_back(derivative, lengths, block):
             here = anchors == t
             if here.any():
-                leading = (_log_norm(carried)[1].unsqueeze(1) @ carried.double()).to(starts)  # (B, 1, S)
+                wide = carried.double()
+                leading = (_largest(wide @ wide.transpose(1, 2))[1].unsqueeze(1) @ wide).to(starts)  # (B, 1, S)
                 starts = torch.where(here.unsqueeze(-1), leading, starts)
         vectors = torch.zeros_like(starts)
         for t in range(time):
-            moving = (t < lengths).view(-1, 1, 1)
             if t:
-                vectors = torch.where(moving, _unit(derivative[t].each(_for_block).push(vectors))[0], vectors)
+                moved = _unit(derivative[t].each(_for_block).push(vectors))[0]
+                vectors = moved if t < shortest else torch.where((t < lengths).view(-1, 1, 1), moved, vectors)
             vectors = torch.where((anchors == t).unsqueeze(-1), starts, vectors)
         block = _orthonormal(torch.cat([vectors, block[:, :1]], 1))
     return block
@@ -137,13 +148,6 @@ def _carried_back(derivative: Derivative, lengths: Tensor, directions: Tensor) -
             block = torch.where(inside.view(-1, 1, 1), pulled, block)
             scale = scale + largest.flatten().double().log().masked_fill(~inside, 0)
         yield t, block, scale
-
-
-def _log_norm(block: Tensor) -> tuple[Tensor, Tensor]:
-    """log ‖block‖ of (B, k, S), and the combination (B, k) of its rows that is stretched most."""
-    block = block.double()
-    value, vector = _largest(block @ block.transpose(1, 2))
-    return value.log() / 2, vector
 
 
 def _largest(gram: Tensor) -> tuple[Tensor, Tensor]:

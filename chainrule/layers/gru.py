@@ -82,7 +82,7 @@ class GRU(Recurrent):
             return bptt.gru_reset_after(projected, weights[0], self.bias_hn(weights), state[0], sizes)
         return bptt.gru_reset_before(projected, weights[0], state[0], sizes)
 
-    def _cell(self, projected: Tensor, weights: Sequence[Tensor], state: list[Tensor]) -> tuple[Tensor, ...]:
+    def cell(self, projected: Tensor, weights: Sequence[Tensor], state: list[Tensor]) -> tuple[Tensor, ...]:
         if self.reset_after:
             return (cells.gru_cell_reset_after(projected, state[0], weights[0], self.bias_hn(weights)),)
         return (cells.gru_cell_reset_before(projected, state[0], weights[0]),)

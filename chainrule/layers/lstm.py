@@ -67,5 +67,5 @@ class LSTM(Recurrent):
     ) -> tuple[Tensor, ...]:
         return bptt.lstm(projected, weights[0], state[0], state[1], sizes)
 
-    def _cell(self, projected: Tensor, weights: Sequence[Tensor], state: list[Tensor]) -> tuple[Tensor, ...]:
+    def cell(self, projected: Tensor, weights: Sequence[Tensor], state: list[Tensor]) -> tuple[Tensor, ...]:
         return cells.lstm_cell(projected, state[0], state[1], weights[0])

@@ -82,7 +82,7 @@ class Recurrent(nn.RNNBase, ABC):
         """One layer in one direction over all steps: h of every step (R, M), then each part of the last state."""
 
     @abstractmethod
-    def _cell(self, projected: Tensor, weights: Sequence[Tensor], state: list[Tensor]) -> tuple[Tensor, ...]:
+    def cell(self, projected: Tensor, weights: Sequence[Tensor], state: list[Tensor]) -> tuple[Tensor, ...]:
         """One layer, one step: each part of the new state, h first."""
 
     def forward(self, x: Tensor, state: State = None, lengths: Tensor | None = None) -> tuple[Tensor, State]:
@@ -132,7 +132,7 @@ class Recurrent(nn.RNNBase, ABC):
             if layer and self.dropout:
                 x_t = nn.functional.dropout(x_t, self.dropout, self.training)
             projected = project(x_t, weight_ih, self.input_bias(weights))
-            new.append(self._cell(projected, weights, [part[:, layer] for part in parts]))
+            new.append(self.cell(projected, weights, [part[:, layer] for part in parts]))
             x_t = new[-1][0]
         return x_t, self._state([torch.stack(part, 1) for part in zip(*new, strict=True)])
 
@@ -163,7 +163,7 @@ class Recurrent(nn.RNNBase, ABC):
                     projected = nn.functional.linear(x_t, weight_ih, bias)
                 else:
                     projected = table.index_select(0, x_t)
-                new.append(self._cell(projected, weights, [part[:, index] for part in parts]))
+                new.append(self.cell(projected, weights, [part[:, index] for part in parts]))
                 x_t = new[-1][0]
             if len(new) == 1:
                 return x_t, self._state([part.unsqueeze(1) for part in new[0]])

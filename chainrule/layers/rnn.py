@@ -77,5 +77,5 @@ class RNN(Recurrent):
     ) -> tuple[Tensor, ...]:
         return bptt.rnn(projected, weights[0], state[0], self.nonlinearity, sizes)
 
-    def _cell(self, projected: Tensor, weights: Sequence[Tensor], state: list[Tensor]) -> tuple[Tensor, ...]:
+    def cell(self, projected: Tensor, weights: Sequence[Tensor], state: list[Tensor]) -> tuple[Tensor, ...]:
         return (cells.rnn_cell(projected, state[0], weights[0], self.nonlinearity),)

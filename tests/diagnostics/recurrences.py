@@ -33,7 +33,7 @@ def taped(layer, x, lengths=None):
     hs, cs = [], []
     for t in range(x.shape[1]):
         projected = x[:, t] @ weight_ih.t() + layer.input_bias(weights)
-        h, *c = layer._cell(projected, weights, state)
+        h, *c = layer.cell(projected, weights, state)
         if lengths is not None:
             h = torch.where((lengths > t).unsqueeze(1), h, 0.0)
         state = [h, *c]
