@@ -2,21 +2,29 @@
 
 from chainrule.heads.bernoulli import Bernoulli
 from chainrule.heads.categorical import Categorical
+from chainrule.heads.column import Column
 from chainrule.heads.discretized_logistic_mixture import DiscretizedLogisticMixture
 from chainrule.heads.draw import draw
 from chainrule.heads.gaussian_mixture import GaussianMixture
+from chainrule.heads.integer_logistic_mixture import IntegerLogisticMixture
 from chainrule.heads.linear_chain_crf import LinearChainCRF
 from chainrule.heads.pixel_logistic_mixture import PixelLogisticMixture
 from chainrule.heads.stack import stack
+from chainrule.heads.table_column import TableColumn
+from chainrule.heads.table_row import TableRow
 from chainrule.heads.tag_constraints import TagConstraints, bio_constraints, bioes_constraints
 
 __all__ = [
     "Bernoulli",
     "Categorical",
+    "Column",
     "DiscretizedLogisticMixture",
     "GaussianMixture",
+    "IntegerLogisticMixture",
     "LinearChainCRF",
     "PixelLogisticMixture",
+    "TableColumn",
+    "TableRow",
     "TagConstraints",
     "bio_constraints",
     "bioes_constraints",

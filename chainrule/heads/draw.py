@@ -8,6 +8,7 @@ from chainrule.heads.categorical import Categorical, check_filters
 from chainrule.heads.discretized_logistic_mixture import DiscretizedLogisticMixture
 from chainrule.heads.location_scale_mixture import LocationScaleMixture
 from chainrule.heads.pixel_logistic_mixture import PixelLogisticMixture
+from chainrule.heads.table_column import TableColumn
 
 
 def draw(
@@ -43,7 +44,7 @@ def draw(
             "temperature, top_k and top_p need a categorical distribution, "
             f"got {type(distribution).__name__}: leave them at their defaults"
         )
-    if isinstance(distribution, (LocationScaleMixture, PixelLogisticMixture)):
+    if isinstance(distribution, (LocationScaleMixture, PixelLogisticMixture, TableColumn)):
         return distribution.sample(generator=generator)
     if generator is None:
         return distribution.sample()

@@ -54,11 +54,11 @@ def log_bin_mass(value: Tensor, means: Tensor, log_scales: Tensor, levels: int) 
     return (
         logsigmoid(b).masked_fill(last, 0)
         + logsigmoid(-a).masked_fill(first, 0)
-        + _log_one_minus_exp(log_width).masked_fill(first | last, 0)
+        + log_one_minus_exp(log_width).masked_fill(first | last, 0)
     )
 
 
-def _log_one_minus_exp(log_width: Tensor) -> Tensor:
+def log_one_minus_exp(log_width: Tensor) -> Tensor:
     """log(1 − e^{−δ}) of log δ; below e^-40 it is log δ, and above e^5 it is 0, to the last digit of float64."""
     width = log_width.clamp(-40, 5).exp()
     return torch.where(log_width < -40, log_width, (-torch.expm1(-width)).log())

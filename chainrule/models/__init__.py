@@ -6,6 +6,7 @@ from chainrule.models.made import MADE
 from chainrule.models.made_ensemble import MADEEnsemble
 from chainrule.models.pixel_cnn import PixelCNN
 from chainrule.models.recurrent_lm import RecurrentLM
+from chainrule.models.table_made import TableMADE
 from chainrule.models.wavenet import WaveNet
 
-__all__ = ["MADE", "GatedPixelCNN", "ImageModel", "MADEEnsemble", "PixelCNN", "RecurrentLM", "WaveNet"]
+__all__ = ["MADE", "GatedPixelCNN", "ImageModel", "MADEEnsemble", "PixelCNN", "RecurrentLM", "TableMADE", "WaveNet"]

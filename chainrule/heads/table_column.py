@@ -1,0 +1,116 @@
+"""The distribution of a value of a table: a category, an integer or a real number, which may be missing."""
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.distributions import Distribution, constraints
+
+from chainrule.heads.categorical import Categorical
+from chainrule.heads.column import ColumnGroup
+from chainrule.heads.gaussian_mixture import GaussianMixture
+from chainrule.heads.integer_logistic_mixture import IntegerLogisticMixture
+from chainrule.heads.location_scale_mixture import LocationScaleMixture
+
+
+class TableColumn(Distribution):
+    r"""The value of a column, by its kind.
+
+    Over the S symbols of a column, π = softmax(a). With m the mixture of a numeric column, "other" its last symbol,
+
+    .. math:: p(v) = \pi_v \quad\text{(categorical)}, \qquad
+        p(v) = \pi_v [v \text{ is an atom}] + \pi_{\text{other}} \, m(v) \quad\text{(integer)}, \qquad
+        p(\text{missing}) = \pi_{\text{missing}}
+
+    and for a real number :math:`\pi_v` where it is an atom, else the density :math:`\pi_{\text{other}} \, m(v)`. The
+    network speaks of z = (v − centre) / scale; m has the unit of v, its log-density is that of z less log scale (the
+    Jacobian). A categorical or integer column adds up to 1; a real one too, as the sum over its atoms and "missing" and
+    the integral over the density. Everything is computed in float64.
+
+    Args:
+        group: the column, or several of a kind.
+        outputs: (..., n) real numbers of a network, n = `Column.outputs`; the last axis of the batch shape is that of
+            the columns of the group, where it has one.
+
+    >>> group = ColumnGroup([Column("real", missing=True, scale=10.0)], single=True)
+    >>> x = TableColumn(group, torch.zeros(2 + 3))
+    >>> x.log_prob(torch.tensor([torch.nan, 0.0]))  # log 1/2, and log 1/2 - log(10 * 1.001) - log sqrt(2 pi)
+    tensor([-0.6931, -3.9157], dtype=torch.float64)
+    """
+
+    arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {}
+
+    def __init__(self, group: ColumnGroup, outputs: Tensor):
+        self.group, self.outputs = group, outputs
+        self.logits = outputs[..., : group.symbols].double()
+        super().__init__(outputs.shape[:-1], validate_args=False)
+
+    @property
+    def support(self) -> constraints.Constraint | None:
+        """Of categories the codes, of integers that are never negative or missing all of them, of reals without atoms
+        that are never missing all numbers; else None.
+        """
+        group = self.group
+        if group.kind == "categorical":
+            return constraints.integer_interval(0, group.symbols - 1)
+        if group.kind == "integer":
+            counts = not group.missing and all(column.low == 0 for column in group.columns)
+            return constraints.nonnegative_integer if counts else None
+        return constraints.real if group.symbols == 1 else None
+
+    @property
+    def mixture(self) -> LocationScaleMixture:
+        """The distribution of any other number, in the unit of the column."""
+        group, device = self.group, self.outputs.device
+        logits, means, log_scales = self.outputs[..., group.symbols :].double().chunk(3, -1)
+        scale = group.constant("scale", device).unsqueeze(-1)
+        means = group.constant("centre", device).unsqueeze(-1) + scale * means
+        if group.kind == "integer":
+            return IntegerLogisticMixture(logits, means, scale.log() + log_scales, group.constant("low", device))
+        finest = group.constant("finest", device).unsqueeze(-1).log()
+        log_scales = torch.logaddexp(finest, log_scales)  # the scale plus the finest one: a density has a highest peak
+        return GaussianMixture(logits, means, scale.log() + log_scales)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """log p(value), nats, for a real number that is no atom of its density; −inf for what the column cannot hold.
+
+        value: (...) broadcast against the batch shape; NaN is missing.
+        """
+        group, value = self.group, value.double()
+        value = value.expand(torch.broadcast_shapes(value.shape, self._batch_shape))
+        symbol = group.symbol(value)
+        logs = self.logits.log_softmax(-1)
+        own = logs.expand(*value.shape, group.symbols).gather(-1, symbol.unsqueeze(-1)).squeeze(-1)
+        if group.kind == "categorical":
+            return own.masked_fill(value != symbol, -torch.inf)
+        finite = value.isfinite()
+        # Where there is no number to ask about, one that gives no gradient but finite ones.
+        number = torch.where(finite, value, group.constant("centre", value.device).round())
+        other = logs[..., -1] + self.mixture.log_prob(number)
+        if group.kind == "integer":
+            whole = finite & (number == number.floor()) & (number >= group.constant("low", value.device))
+            other = torch.where(whole, other, own.detach())  # no infinity on the way to a gradient
+            atom = symbol < group.symbols - 1 - group.missing
+            numbers = torch.where(atom, torch.logaddexp(own, other), other).masked_fill(~whole, -torch.inf)
+        else:
+            numbers = torch.where(symbol < group.symbols - 1, own, other).masked_fill(~finite, -torch.inf)
+        return torch.where(value.isnan(), own, numbers) if group.missing else numbers
+
+    def sample(self, sample_shape: Any = (), *, generator: torch.Generator | None = None) -> Tensor:
+        """Draw values, float64, of shape sample_shape + batch shape, always inside the support of `log_prob`."""
+        shape = torch.Size(sample_shape) + self._batch_shape
+        symbol = Categorical(self.logits.expand(*shape, -1)).sample(generator=generator)
+        if self.group.kind == "categorical":
+            return symbol.double()
+        drawn = self.mixture.sample(sample_shape, generator=generator)
+        atoms = self.group.constant("atoms", drawn.device).expand(*shape, -1)
+        rest = torch.full_like(drawn, torch.nan).unsqueeze(-1)
+        known = torch.cat([atoms, rest, rest], -1)  # missing, and any other number, are none of them
+        picked = known.gather(-1, symbol.unsqueeze(-1)).squeeze(-1)
+        return torch.where(symbol == self.group.symbols - 1, drawn, picked)
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> "TableColumn":
+        return TableColumn(self.group, self.outputs.expand(*torch.Size(batch_shape), -1))
+
+    def __repr__(self) -> str:
+        return f"TableColumn({self.group.kind}, batch_shape={tuple(self._batch_shape)}, S={self.group.symbols})"

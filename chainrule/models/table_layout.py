@@ -1,0 +1,87 @@
+"""Where the columns of a table lie among the features that a network reads and the numbers that it gives."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from chainrule.heads.column import Column, ColumnGroup
+from chainrule.heads.table_column import TableColumn
+from chainrule.heads.table_row import TableRow
+
+
+class TableLayout:
+    """Columns of a kind lie together, so that a wide table takes few operations.
+
+    Args:
+        columns: the D columns.
+        components: of the mixture of each numeric column.
+
+    Attributes:
+        feature_columns: (F,) the column that each feature is read from.
+        output_columns: (N,) the column that each output is a parameter of.
+
+    >>> flag = Column("categorical", categories=2)
+    >>> layout = TableLayout([flag, Column("real"), flag], components=1)
+    >>> layout.feature_columns, layout.output_columns
+    (tensor([0, 0, 2, 2, 1, 1]), tensor([0, 0, 2, 2, 1, 1, 1, 1]))
+    """
+
+    def __init__(self, columns: Sequence[Column], components: int):
+        self.columns, self.components = list(columns), components
+        groups: dict[tuple[str, int, bool], list[int]] = {}
+        for place, column in enumerate(columns):
+            groups.setdefault((column.kind, column.symbols, column.missing), []).append(place)
+        self.places = list(groups.values())
+        self.groups = [ColumnGroup([columns[place] for place in places]) for places in self.places]
+        self.singles = [ColumnGroup([column], single=True) for column in columns]
+        grouped = [place for places in self.places for place in places]
+        features = [columns[place].features() for place in grouped]
+        outputs = [columns[place].outputs(components) for place in grouped]
+        self.features, self.outputs = _slices(grouped, features), _slices(grouped, outputs)
+        # On the processor also where weights are made without memory.
+        with torch.device("cpu"):
+            self.feature_columns = torch.tensor(grouped).repeat_interleave(torch.tensor(features))
+            self.output_columns = torch.tensor(grouped).repeat_interleave(torch.tensor(outputs))
+
+    def read(self, x: Tensor) -> Tensor:
+        """(B, D) values -> (B, F) features, float64."""
+        parts = zip(self.groups, self.places, strict=True)
+        read = [group.read(x.index_select(1, torch.tensor(places, device=x.device))) for group, places in parts]
+        return torch.cat([features.flatten(1) for features in read], 1)
+
+    def row(self, outputs: Tensor) -> TableRow:
+        """(B, N) outputs of a network as the distribution of a row."""
+        sizes = [len(places) * self._count(places) for places in self.places]
+        parts = zip(self.groups, self.places, outputs.split(sizes, 1), strict=True)
+        columns = [TableColumn(group, part.view(len(part), len(places), -1)) for group, places, part in parts]
+        return TableRow(columns, self.places)
+
+    def read_column(self, place: int, values: Tensor) -> Tensor:
+        """(B,) values of a column -> (B, its features), float64."""
+        return self.singles[place].read(values)
+
+    def column(self, place: int, outputs: Tensor) -> TableColumn:
+        """(B, n) outputs for a column as the distribution of its values."""
+        return TableColumn(self.singles[place], outputs)
+
+    def spread_components(self, bias: Tensor) -> None:
+        """Write places and widths of components, those of a standard column, into a bias (N,)."""
+        places = torch.linspace(-1, 1, self.components) if self.components > 1 else torch.zeros(1)
+        for place, column in enumerate(self.columns):
+            if column.numeric:
+                _, means, log_scales = bias[self.outputs[place]][column.symbols :].chunk(3)
+                means.copy_(places)
+                log_scales.fill_(-0.5)
+
+    def _count(self, places: list[int]) -> int:
+        return self.columns[places[0]].outputs(self.components)
+
+
+def _slices(places: list[int], sizes: list[int]) -> list[slice]:
+    """The slice of each column, by its number."""
+    found, start = {}, 0
+    for place, size in zip(places, sizes, strict=True):
+        found[place] = slice(start, start + size)
+        start += size
+    return [found[place] for place in range(len(places))]

@@ -1,0 +1,180 @@
+"""A masked autoencoder for distribution estimation: tables of mixed columns."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from chainrule.base import AutoregressiveModel, Step
+from chainrule.heads.column import Column
+from chainrule.heads.table_column import TableColumn
+from chainrule.heads.table_row import TableRow
+from chainrule.layers.masked_linear import MaskedLinear
+from chainrule.layers.masks import made_degrees
+from chainrule.models.table_layout import TableLayout
+from chainrule.models.table_steps import TableSteps
+from chainrule.state import State
+
+
+class TableMADE(AutoregressiveModel):
+    r"""A dense network whose masks make its outputs the conditionals of D columns of any kind.
+
+    .. math:: h^{(l)} = \mathrm{relu}((W^{(l)} \odot M^{(l)}) h^{(l-1)} + b^{(l)}), \qquad h^{(0)} = f(x), \qquad
+        p(x_d \mid x_{<d}) = \mathrm{column}_d\left((V \odot M^V) h^{(L)} + (A \odot M^A) f(x) + c\right)
+
+    It is MADE (Germain et al. 2015) with masks between columns in place of binary units: a column is read as several
+    features f (a 1 for its category, or for a frequent value, and its standardised number), and written as the
+    parameters of its distribution, a `TableColumn`; all features and all parameters of a column have its degree.
+    Without hidden layers it is a chain of regressions, logistic ones for categories.
+
+    x is (B, D) in any type, float64 to keep large integers: codes of categories, numbers, NaN where a number is
+    missing. A value that its column cannot hold has probability 0, and is read as the nearest that it can.
+
+    Args:
+        columns: the D columns.
+        hidden_sizes: units of each hidden layer.
+        order: a permutation of the columns, in the order they are visited; None visits them as they stand.
+        components: of the mixture of each numeric column.
+        direct: connect each column to later outputs past the hidden layers too (A).
+        dropout: probability of zeroing a hidden unit in training; of `forward` alone, `step` never drops any.
+
+    Raises:
+        ValueError: there is no column, a size is below 1, the order is no permutation, `dropout` is no probability, or
+            there is no hidden layer for `direct` to go past.
+
+    >>> columns = [Column("categorical", categories=3), Column("real", centre=170.0, scale=10.0, missing=True)]
+    >>> model = TableMADE(columns, hidden_sizes=[8], order=[1, 0])
+    >>> x = model.sample(4, generator=torch.Generator().manual_seed(0))
+    >>> x.shape, model(x).log_prob(x).shape, model.log_prob(x).shape
+    (torch.Size([4, 2]), torch.Size([4, 2]), torch.Size([4]))
+    """
+
+    def __init__(
+        self,
+        columns: Sequence[Column],
+        hidden_sizes: Sequence[int],
+        order: Sequence[int] | Tensor | None = None,
+        *,
+        components: int = 8,
+        direct: bool = True,
+        dropout: float = 0.0,
+    ):
+        super().__init__()
+        if not columns:
+            raise ValueError("columns: expected at least one, got none")
+        if any(size < 1 for size in hidden_sizes):
+            raise ValueError(f"hidden_sizes: expected integers >= 1, got {list(hidden_sizes)}")
+        if components < 1:
+            raise ValueError(f"components: expected an integer >= 1, got {components}")
+        if direct and not hidden_sizes:
+            raise ValueError("direct: without a hidden layer all connections are direct, leave it False; got True")
+        if not 0 <= dropout < 1:
+            raise ValueError(f"dropout: expected a number in [0, 1), got {dropout}")
+        self.columns, self.hidden_sizes, self.dropout = tuple(columns), tuple(hidden_sizes), dropout
+        self.sequence_length = len(columns)
+        self.order = tuple(range(len(columns)) if order is None else map(int, order))
+        if sorted(self.order) != list(range(len(columns))):
+            raise ValueError(f"order: expected a permutation of 0 to {len(columns) - 1}, got {list(self.order)}")
+        self.layout = TableLayout(columns, components)
+        # On the processor also where weights are made without memory: masks are read while the layers are made.
+        with torch.device("cpu"):
+            masks = self._masks()
+        *hidden, output = masks[: len(hidden_sizes) + 1]
+        self.hidden = nn.ModuleList(MaskedLinear(mask) for mask in hidden)
+        self.output = MaskedLinear(output)
+        self.direct = MaskedLinear(masks[-1], bias=False) if direct else None
+        self._reset()
+        self.register_load_state_dict_post_hook(_remask)
+
+    def forward(self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None) -> TableRow:
+        """All conditionals; see `AutoregressiveModel.forward`. What stands after `lengths` is read by later ones only.
+
+        Raises:
+            ValueError: x is not (B, D), or there is a context: the model has none.
+        """
+        self._refuse(context)
+        features = self.layout.read(self._wide(x, "x")).to(self.output.weight.dtype)
+        h = features
+        for layer in self.hidden:
+            h = nn.functional.dropout(layer(h).relu(), self.dropout, self.training)
+        outputs = self.output(h)
+        if self.direct is not None:
+            outputs = outputs + self.direct(features)
+        return self.layout.row(outputs)
+
+    def initial_state(self, batch_size: int, context: Tensor | None = None) -> State:
+        self._refuse(context)
+        return tuple(self.output.weight.new_zeros(batch_size, 0) for _ in range(len(self.hidden) + 1))
+
+    def step(self, x_prev: Tensor | None, state: State) -> tuple[TableColumn, State]:
+        return self._steps().step(x_prev, state)
+
+    def stepper(self) -> Step:
+        if type(self).step is not TableMADE.step:
+            return self.step  # a subclass changed what a step is
+        with torch.no_grad():
+            return self._steps().step
+
+    def to_sequence(self, x: Tensor) -> Tensor:
+        return self._wide(x, "x").index_select(1, torch.tensor(self.order, device=x.device))
+
+    def from_sequence(self, sequence: Tensor) -> Tensor:
+        back = torch.tensor(self.order, device=sequence.device).argsort()
+        return self._wide(sequence, "sequence").index_select(1, back)
+
+    def visible_past(self, length: int) -> Tensor:
+        if length != len(self.columns):
+            raise ValueError(f"length: expected {len(self.columns)}, the columns of every row, got {length}")
+        later = torch.ones(length, length, dtype=torch.bool).tril(-1)
+        if self.direct is not None or not self.hidden_sizes:
+            return later
+        reach = torch.arange(length).unsqueeze(1) == torch.arange(length)  # of places in the order
+        read = torch.arange(1, length + 1)
+        for degrees in [*self.degrees[1:], torch.arange(length)]:
+            reach = ((degrees.unsqueeze(1) >= read).float() @ reach.float()) > 0
+            read = degrees
+        return reach & later
+
+    @property
+    def degrees(self) -> list[Tensor]:
+        """Of the columns, then of the units of each hidden layer; see `chainrule.layers.masks.made_degrees`."""
+        return made_degrees(torch.tensor(self.order), self.hidden_sizes)
+
+    def _masks(self) -> list[Tensor]:
+        """Of the hidden layers, of the output, and of the direct connections."""
+        columns, *hidden = self.degrees
+        read, written = columns[self.layout.feature_columns], columns[self.layout.output_columns]
+        masks = [above.unsqueeze(1) >= below for below, above in pairwise([read, *hidden])]
+        return [*masks, written.unsqueeze(1) > (hidden[-1] if hidden else read), written.unsqueeze(1) > read]
+
+    def _reset(self) -> None:
+        """Begin as the network without direct connections, with components spread over a column."""
+        if self.direct is not None:
+            nn.init.zeros_(self.direct.weight)
+        assert self.output.bias is not None
+        with torch.no_grad():
+            self.layout.spread_components(self.output.bias)
+
+    def _steps(self) -> TableSteps:
+        layers = [(layer.weight, layer.bias) for layer in (*self.hidden, self.output)]
+        direct = None if self.direct is None else self.direct.weight
+        return TableSteps(self.layout, self.order, self.degrees[1:], layers, direct)
+
+    def _wide(self, x: Tensor, name: str) -> Tensor:
+        if x.dim() != 2 or x.shape[1] != len(self.columns):
+            raise ValueError(f"{name}: expected shape (B, D) with D = {len(self.columns)}, got {tuple(x.shape)}")
+        return x
+
+    def _refuse(self, context: Tensor | None) -> None:
+        if context is not None:
+            raise ValueError("context: this model is not conditioned on anything; leave it None")
+
+
+def _remask(model: TableMADE, *_: object) -> None:
+    """Masks follow from the order: where the model was made without memory, they are made when it is loaded."""
+    *masks, direct = (mask.to(model.output.weight.device) for mask in model._masks())
+    for layer, mask in zip((*model.hidden, model.output), masks, strict=True):
+        layer.mask = mask
+    if model.direct is not None:
+        model.direct.mask = direct
