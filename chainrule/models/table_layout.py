@@ -67,11 +67,11 @@ class TableLayout:
 
     def spread_components(self, bias: Tensor) -> None:
         """Write places and widths of components, those of a standard column, into a bias (N,)."""
-        places = torch.linspace(-1, 1, self.components) if self.components > 1 else torch.zeros(1)
         for place, column in enumerate(self.columns):
             if column.numeric:
                 _, means, log_scales = bias[self.outputs[place]][column.symbols :].chunk(3)
-                means.copy_(places)
+                for number, mean in enumerate(means):
+                    mean.fill_((2 * number + 1) / self.components - 1)
                 log_scales.fill_(-0.5)
 
     def _count(self, places: list[int]) -> int:

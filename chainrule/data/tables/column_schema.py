@@ -1,0 +1,153 @@
+"""One column of a schema: which cells it takes, and the numbers they become."""
+
+import math
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import Any
+
+from chainrule.data.tables.cells import MISSING, as_integer, as_number, number_text
+from chainrule.data.tables.column_facts import COLUMN_KINDS, ColumnFacts, ColumnKind
+from chainrule.heads.column import Column
+
+OTHER = "<other>"
+_KEYS = {"name", "kind", "categories", "numbers"}
+_NUMBERS = {"atoms", "missing", "centre", "scale", "low", "finest"}
+
+
+@dataclass(frozen=True)
+class ColumnSchema:
+    """How the cells of a column become numbers and numbers become cells.
+
+    Args:
+        name: of the column.
+        kind: categorical, integer, real, or skip for one that is left out.
+        categories: texts of a categorical column, in the order of their codes: "" stands for a missing cell, `<other>`
+            for any that is not listed.
+        numbers: of an integer or real column, what `chainrule.heads.Column` knows of it.
+
+    >>> colour = ColumnSchema("colour", "categorical", ("blue", "red", ""))
+    >>> colour.encode("red"), colour.encode("?"), colour.decode(2.0)
+    (1.0, 2.0, '')
+    """
+
+    name: str
+    kind: ColumnKind
+    categories: tuple[str, ...] = ()
+    numbers: Column | None = field(default=None)
+
+    @classmethod
+    def fit(cls, facts: ColumnFacts, kind: ColumnKind, min_count: int) -> "ColumnSchema":
+        """The schema of a column of training rows.
+
+        Args:
+            facts: what its cells come to.
+            kind: categorical, integer, real or skip.
+            min_count: rarer categories become `<other>`. Above 1 each column takes what it never saw: a categorical one
+                as `<other>`, a numeric one a missing cell.
+
+        Raises:
+            ValueError: the column cannot be of that kind, or has nothing to learn.
+        """
+        if kind == "skip":
+            return cls(facts.name, kind)
+        facts.check(kind)
+        if kind != "categorical":
+            return cls(facts.name, kind, numbers=facts.numbers(kind, missing=facts.missing > 0 or min_count > 1))
+        categories = facts.categories(min_count)
+        categories += [OTHER] if min_count > 1 and OTHER not in categories else []
+        return cls(facts.name, kind, (*categories, *([""] if facts.missing else [])))
+
+    def column(self) -> Column:
+        """As a head takes it."""
+        return self.numbers or Column("categorical", categories=len(self.categories))
+
+    def encode(self, cell: str) -> float:
+        """The number of a cell: a code, the number itself, or NaN.
+
+        Raises:
+            ValueError: the column takes no such cell; the message names the column and the cell, not the file.
+        """
+        if self.numbers is None:
+            code = self._codes.get("" if cell in MISSING else cell, self._codes.get(OTHER))
+            if code is None and cell in MISSING:
+                raise self._error("a missing cell, though none was missing in training: fill it in")
+            if code is None:
+                raise self._error(
+                    f"the category {cell!r} was not in training (known: {', '.join(self.categories[:8])}"
+                    f"{', …' if len(self.categories) > 8 else ''}): correct it, or train with --min-count 2 or more, "
+                    f"which keeps a category {OTHER}"
+                )
+            return float(code)
+        if cell in MISSING:
+            if self.numbers.missing:
+                return math.nan
+            raise self._error("a missing cell, though none was missing in training: fill it in")
+        number = as_number(cell)
+        if number is None:
+            raise self._error(f"expected a number, got {cell!r}")
+        if math.isinf(number):
+            raise self._error(f"expected a finite number, got {cell!r}: correct it, or leave the cell empty")
+        if self.kind == "integer":
+            # "12.0" is an integer too, in a file that another program wrote.
+            if as_integer(cell) is None and not (number.is_integer() and abs(number) <= 2**53):
+                raise self._error(f"expected an integer, got {cell!r}")
+            if self.numbers.low is not None and number < self.numbers.low:
+                raise self._error(f"expected an integer >= {self.numbers.low}, as in training, got {cell!r}")
+        return number
+
+    def decode(self, value: float) -> str:
+        """The cell of a number."""
+        if self.numbers is None:
+            return self.categories[int(value)]
+        return number_text(value, whole=self.kind == "integer")
+
+    def seen(self, cell: str) -> bool:
+        """Whether a cell is no category that `<other>` stands for."""
+        return self.numbers is not None or ("" if cell in MISSING else cell) in self._codes
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON takes it."""
+        numbers = None
+        if self.numbers is not None:
+            known = asdict(self.numbers)
+            numbers = {name: known[name] for name in sorted(_NUMBERS)} | {"atoms": list(self.numbers.atoms)}
+        return {"name": self.name, "kind": self.kind, "categories": list(self.categories), "numbers": numbers}
+
+    @classmethod
+    def from_json(cls, content: Any) -> "ColumnSchema":
+        """Check and read what `to_json` made.
+
+        Raises:
+            ValueError: it is something else.
+        """
+        if not isinstance(content, dict) or content.keys() != _KEYS:
+            raise ValueError(f"column: expected the keys {', '.join(sorted(_KEYS))}, got {content!r:.80}")
+        name, kind, categories, numbers = (content[key] for key in ("name", "kind", "categories", "numbers"))
+        if not isinstance(name, str) or kind not in COLUMN_KINDS or not isinstance(categories, list):
+            raise ValueError(f"column: expected a name, a kind and a list of categories, got {content!r:.80}")
+        if not all(isinstance(category, str) for category in categories) or len(set(categories)) < len(categories):
+            raise ValueError(f"column {name!r}: expected categories that are different texts, got others")
+        if (kind == "categorical") != bool(categories) or (kind in ("integer", "real")) != (numbers is not None):
+            raise ValueError(f"column {name!r}: categories and numbers do not fit the kind {kind}")
+        return cls(name, kind, tuple(categories), None if numbers is None else _column(name, kind, numbers))
+
+    @cached_property
+    def _codes(self) -> dict[str, int]:
+        return {category: code for code, category in enumerate(self.categories)}
+
+    def _error(self, what: str) -> ValueError:
+        return ValueError(f"column {self.name!r}: {what}")
+
+
+def _column(name: str, kind: Any, numbers: Any) -> Column:
+    fits = isinstance(numbers, dict) and numbers.keys() == _NUMBERS
+    if fits:
+        floats = [numbers["centre"], numbers["scale"], numbers["finest"]]
+        fits = isinstance(numbers["atoms"], list) and type(numbers["missing"]) is bool
+        fits = fits and (numbers["low"] is None or type(numbers["low"]) is int)
+        fits = fits and all(
+            type(value) in (int, float) and math.isfinite(value) for value in [*floats, *numbers["atoms"]]
+        )
+    if not fits:
+        raise ValueError(f"column {name!r}: expected {', '.join(sorted(_NUMBERS))}, got {numbers!r:.80}")
+    return Column(kind, **(numbers | {"atoms": tuple(map(float, numbers["atoms"]))}))

@@ -1,0 +1,148 @@
+"""The schema of a table: its columns, from training rows alone."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from chainrule.data.atomic import read_json, write_json
+from chainrule.data.tables.column_facts import COLUMN_KINDS, ColumnFacts, ColumnKind
+from chainrule.data.tables.column_schema import ColumnSchema
+from chainrule.data.tables.table_file import Row, TableFile
+from chainrule.heads.column import Column
+
+FORMAT = 1
+Rows = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class TableSchema:
+    """What turns rows of text into numbers and back.
+
+    Args:
+        columns: all of the file, those that are left out too.
+        header: whether the file had one.
+
+    >>> schema = TableSchema((ColumnSchema("colour", "categorical", ("blue", "red")),), header=True)
+    >>> schema.encode(["red"]), list(schema.decode(np.array([[1.0], [0.0]])))
+    ([1.0], [['red'], ['blue']])
+    """
+
+    columns: tuple[ColumnSchema, ...]
+    header: bool
+
+    @classmethod
+    def fit(
+        cls, facts: Sequence[ColumnFacts], header: bool, types: Mapping[str, ColumnKind], min_count: int
+    ) -> "TableSchema":
+        """The schema of training rows.
+
+        Args:
+            facts: of each column.
+            header: whether the file has one.
+            types: kinds that were asked for in place of those found.
+            min_count: see `ColumnSchema.fit`.
+
+        Raises:
+            ValueError: a type is asked for a column that is not there; see `ColumnSchema.fit` too.
+        """
+        names = [column.name for column in facts]
+        for name, kind in types.items():
+            if name not in names:
+                raise ValueError(f"--types {name}={kind}: there is no such column (there are: {', '.join(names)})")
+            if kind not in COLUMN_KINDS:
+                raise ValueError(f"--types {name}={kind}: expected one of {', '.join(COLUMN_KINDS)}")
+        columns = tuple(
+            ColumnSchema.fit(column, types.get(column.name) or column.kind(), min_count) for column in facts
+        )
+        if all(column.kind == "skip" for column in columns):
+            raise ValueError("--types: all columns are left out: keep at least one")
+        return cls(columns, header)
+
+    @property
+    def kept(self) -> list[ColumnSchema]:
+        """The columns that are modelled, in the order of x."""
+        return [column for column in self.columns if column.kind != "skip"]
+
+    def heads(self) -> list[Column]:
+        """The columns that are modelled, as `chainrule.models.TableMADE` takes them."""
+        return [column.column() for column in self.kept]
+
+    def encode(self, cells: Sequence[str]) -> list[float]:
+        """The numbers of the cells of the kept columns, (D,)."""
+        return [column.encode(cell) for column, cell in zip(self.kept, cells, strict=True)]
+
+    def decode(self, rows: Rows) -> Iterator[list[str]]:
+        """The cells of rows (N, D)."""
+        kept = self.kept
+        for row in rows.tolist():
+            yield [column.decode(value) for column, value in zip(kept, row, strict=True)]
+
+    def open(self, path: str | Path) -> Iterator[Row]:
+        """The rows of another file, cells of the kept columns in their order, its header compared with this one's.
+
+        Columns of a file with a header are found by name, in whatever order; those left out may be missing.
+
+        Raises:
+            ValueError: a column is missing or unknown, or there are more or fewer; or a row is no row.
+            FileNotFoundError: there is no such file.
+        """
+        file = TableFile(path, header=self.header)
+        names = [column.name for column in self.columns]
+        if self.header:
+            for column in self.kept:
+                if column.name not in file.names:
+                    raise ValueError(
+                        f"{path}: the column {column.name!r} is missing: expected the header {', '.join(names)}, "
+                        f"got {', '.join(file.names):.200}"
+                    )
+            for name in file.names:
+                if name not in names:
+                    raise ValueError(
+                        f"{path}: the column {name!r} was not there in training: remove it "
+                        f"(expected: {', '.join(names)})"
+                    )
+        elif len(file.names) != len(names):
+            raise ValueError(f"{path}: expected {len(names)} columns without a header, got {len(file.names)}")
+        picked = [file.names.index(column.name) for column in self.kept]
+        return ((line, [cells[place] for place in picked]) for line, cells in file.rows())
+
+    def encoded(self, path: str | Path) -> Iterator[tuple[int, list[str], list[float]]]:
+        """Line, cells and numbers of the rows of a file; errors name the line."""
+        for line, cells in self.open(path):
+            try:
+                yield line, cells, self.encode(cells)
+            except ValueError as error:
+                raise ValueError(f"{path} line {line}, {error}") from None
+
+    def save(self, path: Path) -> None:
+        """Write it as JSON."""
+        columns = [column.to_json() for column in self.columns]
+        write_json(path, {"format": FORMAT, "header": self.header, "columns": columns})
+
+    @classmethod
+    def load(cls, path: Path) -> "TableSchema":
+        """Read what `save` wrote.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            ValueError: it is damaged, or from a newer version.
+        """
+        if not path.is_file():
+            raise FileNotFoundError(f"{path}: no such file: expected the schema of a table")
+        content: dict[str, Any] = read_json(path)
+        try:
+            if content.get("format") != FORMAT:
+                raise ValueError(f"format: expected {FORMAT}, got {content.get('format')!r}")
+            columns, header = content.get("columns"), content.get("header")
+            if not isinstance(columns, list) or not columns or type(header) is not bool:
+                raise ValueError("expected a list of columns and whether there is a header")
+            schema = cls(tuple(map(ColumnSchema.from_json, columns)), header)
+            if not schema.kept:
+                raise ValueError("expected at least one column that is not left out")
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}; the file is damaged, or a newer chainrule wrote it") from None
+        return schema

@@ -1,0 +1,280 @@
+"""Rows of text become numbers and the same rows again; what cannot is refused in one line."""
+
+import gzip
+import itertools
+import math
+import sys
+import tracemalloc
+import types
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chainrule.data.tables import (
+    OTHER,
+    ColumnFacts,
+    ColumnSchema,
+    TableBatches,
+    TableFile,
+    TableSchema,
+    open_table,
+    prepare_table,
+    table_evaluation,
+)
+
+NAN = math.nan
+
+
+def csv_file(folder, lines, name="rows.csv"):
+    path = folder / name
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def mixed(rows=60):
+    lines = ["colour,count,zip,height"]
+    for n in range(rows):
+        colour = ["red", "blue", "green", "?"][n % 4] if n % 7 else '"red, or so"'
+        lines.append(f"{colour},{n * n % 101},0{n % 9}1,{'' if n % 11 == 3 else n / 7}")
+    return lines
+
+
+@pytest.fixture
+def table(tmp_path):
+    return prepare_table(csv_file(tmp_path, mixed()), tmp_path / "table", min_count=1)
+
+
+def test_kinds_are_found(table):
+    assert [column.kind for column in table.schema.columns] == ["categorical", "integer", "categorical", "real"]
+    assert table.train.shape == (54, 4)
+    assert table.valid.shape == (6, 4)
+
+
+def test_rows_come_back_cell_by_cell(table, tmp_path):
+    for line, cells, numbers in table.schema.encoded(tmp_path / "rows.csv"):
+        (again,) = table.schema.decode(np.array([numbers]))
+        expected = ["" if cell == "?" else cell for cell in cells]
+        assert again[:3] == expected[:3], line
+        assert again[3] == expected[3] or float(again[3]) == float(expected[3])
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.text(st.characters(codec="utf-8", exclude_categories=("C", "Z")), min_size=1, max_size=5),
+            st.integers(-(2**53), 2**53),
+            st.floats(-1e100, 1e100),
+        ),
+        min_size=3,
+        max_size=30,
+    )
+)
+@settings(max_examples=40, deadline=None)
+def test_any_row_comes_back(rows):
+    facts = [ColumnFacts(name, "rows") for name in ("word", "whole", "fraction")]
+    cells = [[f"w{word}", str(whole), repr(fraction)] for word, whole, fraction in rows]
+    cells += [["wa", "1", "0.5"], ["wb", "2", "1.5"], ["wc", "3", "-2.5"]]
+    for line, row in enumerate(cells):
+        for column, cell in zip(facts, row, strict=True):
+            column.add(cell, line)
+    schema = TableSchema.fit(facts, True, {}, 1)
+    again = list(schema.decode(np.array([schema.encode(row) for row in cells])))
+    assert [row[:2] for row in again] == [row[:2] for row in cells]
+    assert [float(row[2]) for row in again] == [float(row[2]) for row in cells]
+
+
+def test_the_schema_knows_training_rows_only_and_is_saved_whole(tmp_path):
+    lines = mixed(100)
+    first = prepare_table(csv_file(tmp_path, lines), tmp_path / "one", seed=3)
+    held_out = {tuple(row) for row in first.schema.decode(first.valid)}
+    assert len(held_out) == 10
+    assert TableSchema.load(tmp_path / "one" / "schema.json") == first.schema
+    mean = float(np.mean(first.train[:, 1]))
+    assert first.schema.heads()[1].centre == pytest.approx(mean)
+    again = open_table(tmp_path / "one")
+    assert np.array_equal(again.train, first.train, equal_nan=True)
+
+
+def test_a_type_may_be_said_and_a_column_left_out(tmp_path):
+    path = csv_file(tmp_path, mixed())
+    table = prepare_table(path, tmp_path / "t", types={"count": "categorical", "height": "skip"})
+    assert [column.kind for column in table.schema.kept] == ["categorical"] * 3
+    assert table.train.shape[1] == 3
+    with pytest.raises(ValueError, match="--types size=real: there is no such column"):
+        prepare_table(path, tmp_path / "t", types={"size": "real"})
+    with pytest.raises(ValueError, match="line 2, column 'colour': expected a number, got 'red, or so'"):
+        prepare_table(path, tmp_path / "t", types={"colour": "real"})
+    with pytest.raises(ValueError, match="column 'height': expected an integer"):
+        prepare_table(path, tmp_path / "t", types={"height": "integer"})
+
+
+def test_frequent_numbers_are_atoms():
+    facts = ColumnFacts("gain", "rows")
+    for line in range(1000):
+        facts.add("0" if line % 10 else str(1000 + 37 * line), line)
+    column = facts.numbers("integer", missing=False)
+    assert column.atoms == (0.0,)
+    assert column.low == 0
+
+
+def test_an_unseen_category_is_an_error_or_other(tmp_path):
+    path = csv_file(tmp_path, ["a,b"] + [f"{'xy'[n % 2]},{n}" for n in range(20)])
+    strict = prepare_table(path, tmp_path / "strict", min_count=1).schema
+    other = csv_file(tmp_path, ["a,b", "x,3", "z,4"], "new.csv")
+    with pytest.raises(ValueError, match=r"new.csv line 3, column 'a': the category 'z' was not in training"):
+        list(strict.encoded(other))
+    lenient = prepare_table(path, tmp_path / "lenient", min_count=2).schema
+    rows = [numbers for _, _, numbers in lenient.encoded(other)]
+    assert list(lenient.decode(np.array(rows))) == [["x", "3"], [OTHER, "4"]]
+
+
+def test_another_file_has_the_same_header_in_any_order(tmp_path, table):
+    lines = [",".join(reversed(row.split(","))) for row in ["colour,count,zip,height", "red,3,001,2.5"]]
+    ((_, cells, _),) = table.schema.encoded(csv_file(tmp_path, lines, "turned.csv"))
+    assert cells == ["red", "3", "001", "2.5"]
+    for header, message in (
+        ("colour,zip,height", "the column 'count' is missing"),
+        ("colour,count,zip,height,age", "the column 'age' was not there"),
+        ("Colour,count,zip,height", "the column 'colour' is missing"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            list(table.schema.encoded(csv_file(tmp_path, [header], "changed.csv")))
+
+
+def test_without_a_header_columns_are_numbered_and_counted(tmp_path):
+    path = csv_file(tmp_path, [f"{n},{n % 3}" for n in range(40)])
+    table = prepare_table(path, tmp_path / "table")
+    assert [column.name for column in table.schema.columns] == ["column1", "column2"]
+    assert len(table.train) + len(table.valid) == 40
+    with pytest.raises(ValueError, match="expected 2 columns without a header, got 3"):
+        list(table.schema.encoded(csv_file(tmp_path, ["1,2,3"], "wide.csv")))
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+def test_separators_and_compression_are_seen(tmp_path, separator):
+    path = tmp_path / "rows.csv.gz"
+    path.write_bytes(gzip.compress(f"name{separator} size\nä b {separator}1\n\n".encode("utf-8-sig")))
+    file = TableFile(path)
+    assert file.names == ["name", "size"]
+    assert list(file.rows()) == [(2, ["ä b", "1"])]
+
+
+BAD = {
+    "constant": (["a,b"] + [f"1,{n}" for n in range(20)], "column 'a': constant, '1' in all 18 training rows"),
+    "all missing": (["a,b"] + [f"?,{n}" for n in range(20)], "column 'a': all 18 training rows are missing"),
+    "infinite": (["a,b"] + [f"{n}.5,{n}" for n in range(20)] + ["inf,1"], "line 22, column 'a': expected a finite num"),
+    "ragged": (["a,b"] + [f"{n},{n}" for n in range(20)] + ["1,2,3"], "line 22: expected 2 cells, got 3"),
+    "identifier": (["a,b"] + [f"u{n},{n}" for n in range(2000)], "an identifier or free text"),
+    "twice": (["a,b"], "expected at least two rows to train on, got 0"),
+    "few": (["a,b", "1,2", "2,3", "3,4"], "expected at least 10 rows, to hold one out"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_table_is_refused_in_one_line(tmp_path, name):
+    lines, message = BAD[name]
+    path = csv_file(tmp_path, lines)
+    with pytest.raises(ValueError) as error:
+        prepare_table(path, tmp_path / "table", min_count=1)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("column", "cell", "message"),
+    [
+        ("count", "inf", "expected a finite number"),
+        ("count", "1.5", "expected an integer"),
+        ("count", "-4", "expected an integer >= 0"),
+        ("count", "many", "expected a number"),
+        ("count", "nan", "a missing cell, though none was missing in training"),
+        ("zip", "", "a missing cell"),
+        ("height", "1e999", "expected a finite number"),
+    ],
+)
+def test_a_cell_that_does_not_fit_is_refused(table, column, cell, message):
+    (schema,) = [known for known in table.schema.columns if known.name == column]
+    with pytest.raises(ValueError, match=message):
+        schema.encode(cell)
+
+
+def test_bytes_that_are_no_text_and_a_broken_archive_are_refused(tmp_path):
+    (tmp_path / "latin.csv").write_bytes(b"a,b\n" + b"x,1\n" * 5000 + "é,1\n".encode("latin-1"))
+    with pytest.raises(ValueError, match=r"expected UTF-8.*: convert the file"):
+        list(TableFile(tmp_path / "latin.csv").rows())
+    (tmp_path / "cut.csv.gz").write_bytes(gzip.compress(b"a,b\n" + bytes(range(48, 58)) * 9999)[:60])
+    with pytest.raises(ValueError, match="cannot be read"):
+        list(TableFile(tmp_path / "cut.csv.gz").rows())
+    with pytest.raises(FileNotFoundError, match="no such file"):
+        TableFile(tmp_path / "none.csv")
+
+
+def test_a_damaged_schema_is_refused(table, tmp_path):
+    path = tmp_path / "table" / "schema.json"
+    for old, new in (('"format": 1', '"format": 2'), ('"categorical"', '"text"'), ('"centre"', '"middle"')):
+        text = path.read_text()
+        assert old in text
+        (tmp_path / "schema.json").write_text(text.replace(old, new))
+        with pytest.raises(ValueError, match="damaged"):
+            TableSchema.load(tmp_path / "schema.json")
+
+
+def test_cut_rows_are_refused(table, tmp_path):
+    path = tmp_path / "table" / "train.rows"
+    path.write_bytes(path.read_bytes()[:-8])
+    with pytest.raises(ValueError, match=r"train\.rows: damaged"):
+        open_table(tmp_path / "table")
+
+
+def test_parquet_is_read_by_polars_or_refused(tmp_path, monkeypatch):
+    path = tmp_path / "rows.parquet"
+    path.write_bytes(b"PAR1")
+    monkeypatch.setitem(sys.modules, "polars", None)
+    with pytest.raises(ValueError, match="pip install polars"):
+        TableFile(path)
+    frame = types.SimpleNamespace(iter_rows=lambda: iter([("x", 1, None), ("y", 2, 0.5)]))
+    polars = types.SimpleNamespace(
+        read_parquet_schema=lambda path: {"a": str, "b": int, "c": float},
+        read_parquet=lambda path: types.SimpleNamespace(iter_slices=lambda rows: iter([frame])),
+    )
+    monkeypatch.setitem(sys.modules, "polars", polars)
+    file = TableFile(path)
+    assert file.names == ["a", "b", "c"]
+    assert list(file.rows()) == [(1, ["x", "1", ""]), (2, ["y", "2", "0.5"])]
+
+
+def test_memory_does_not_grow_with_the_rows(tmp_path):
+    peaks = []
+    for rows in (20_000, 80_000):
+        path = csv_file(tmp_path, itertools.chain(["a,b"], (f"{n % 17},{n % 97 / 4}" for n in range(rows))))
+        tracemalloc.start()
+        prepare_table(path, tmp_path / str(rows))
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.6 * peaks[0]  # a block of rows is held as lists; four times as many rows are not
+
+
+def test_an_epoch_reads_every_row_once_and_resumes_anywhere():
+    rows = np.arange(46.0).reshape(23, 2)
+    batches, other = TableBatches(rows, 5, seed=1), TableBatches(rows, 5, seed=1)
+    assert batches.steps_per_epoch == 4
+    read = np.concatenate([batches.at(step).x.numpy() for step in range(4)])
+    assert len(np.unique(read[:, 0])) == 20
+    assert np.array_equal(other.at(6).x, batches.at(6).x)
+    assert not np.array_equal(batches.at(0).x, batches.at(4).x)
+    halves = [TableBatches(rows, 4, seed=1, shard=(rank, 2)).at(2).x for rank in (0, 1)]
+    whole = TableBatches(rows, 4, seed=1).at(2).x
+    assert np.array_equal(np.stack(halves, 1).reshape(4, 2), whole)
+    held_out = [batch.x for batch in table_evaluation(rows, 10)]
+    assert np.array_equal(np.concatenate(held_out), rows)
+
+
+def test_a_missing_number_is_no_number():
+    facts = ColumnFacts("age", "rows")
+    for line, cell in enumerate(["1", "2", "3", "NA", "nan"]):
+        facts.add(cell, line)
+    schema = ColumnSchema.fit(facts, "integer", 1)
+    assert math.isnan(schema.encode("?"))
+    assert schema.decode(NAN) == ""
