@@ -7,7 +7,7 @@ MISSING = frozenset(("", "?", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", 
 LARGEST = 2**53  # float64 holds every integer up to here
 
 _INTEGER = re.compile(r"0|-?[1-9][0-9]*")
-_NUMBER = re.compile(r"[+-]?((0|[1-9][0-9]*)\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_NUMBER = re.compile(r"[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _INFINITE = re.compile(r"[+-]?inf(inity)?", re.IGNORECASE)
 
 

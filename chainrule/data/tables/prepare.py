@@ -69,7 +69,8 @@ def prepare_table(
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
     ...     rows = Path(folder) / "rows.csv"
-    ...     _ = rows.write_text("colour,size\\n" + "".join(f"{'red' if n % 3 else 'blue'},{n / 8}\\n" for n in range(40)))
+    ...     lines = [f"{'red' if n % 3 else 'blue'},{n / 8}" for n in range(40)]
+    ...     _ = rows.write_text("\\n".join(["colour,size", *lines]))
     ...     table = prepare_table(rows, Path(folder) / "table")
     ...     [column.kind for column in table.schema.columns], table.train.shape, table.valid.shape
     (['categorical', 'real'], (36, 2), (4, 2))
