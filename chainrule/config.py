@@ -15,7 +15,7 @@ OPTION_OF = {"reset_after": "gru", "nonlinearity": "rnn"}  # options of one mode
 Options = TypeVar("Options")
 
 
-def _within(default: Any, low: float, high: float) -> Any:
+def within(default: Any, low: float, high: float) -> Any:
     return field(default=default, metadata={"range": (low, high)})
 
 
@@ -23,13 +23,13 @@ def _within(default: Any, low: float, high: float) -> Any:
 class RecurrentOptions:
     """The options of `chainrule.models.RecurrentLM`, its cell apart: that is the name of the model."""
 
-    hidden_size: int = _within(512, 1, 1 << 16)
+    hidden_size: int = within(512, 1, 1 << 16)
     """Units of each layer."""
-    num_layers: int = _within(1, 1, 256)
+    num_layers: int = within(1, 1, 256)
     """Layers, one above the other."""
-    embedding_size: int | None = _within(None, 1, 1 << 16)
+    embedding_size: int | None = within(None, 1, 1 << 16)
     """Features of each symbol; where not given, hidden-size for words and subwords, else one-hot."""
-    dropout: float = _within(0.3, 0.0, 0.99)
+    dropout: float = within(0.3, 0.0, 0.99)
     """Share of features dropped in training; 0 where the text is far larger than the model can learn."""
     tie_weights: bool = False
     """Use the embedding as the output matrix."""
@@ -50,11 +50,11 @@ class DataOptions:
     """What one symbol is."""
     reading: Literal["stream", "lines"] = "stream"
     """One continuous stream, or one example per line."""
-    validation_fraction: float | None = _within(None, 0.0, 0.9)
+    validation_fraction: float | None = within(None, 0.0, 0.9)
     """Tail of the text that is held out; 0.01 of a megabyte or more where not given, up to 0.05 of a shorter text."""
-    vocabulary_size: int | None = _within(None, 3, 1 << 24)
+    vocabulary_size: int | None = within(None, 3, 1 << 24)
     """Keep this many symbols at most (word, bpe)."""
-    min_count: int = _within(1, 1, 1 << 40)
+    min_count: int = within(1, 1, 1 << 40)
     """Rarer symbols become unknown."""
 
     def __post_init__(self) -> None:
@@ -65,9 +65,9 @@ class DataOptions:
 class Extent:
     """How long training lasts: one of the three, or none for the default of `chainrule.training.TrainingOptions`."""
 
-    steps: int | None = _within(None, 1, 1 << 53)
-    epochs: float | None = _within(None, 1e-9, 1e9)
-    budget: float | None = _within(None, 1e-3, 1e9)
+    steps: int | None = within(None, 1, 1 << 53)
+    epochs: float | None = within(None, 1e-9, 1e9)
+    budget: float | None = within(None, 1e-3, 1e9)
 
     def __post_init__(self) -> None:
         check_options(self)
@@ -83,27 +83,27 @@ class OptimisationOptions:
     `watch_gradients` alone is not among them: it decides on what `chainrule.training.train` is given to look with.
     """
 
-    batch_size: int = _within(32, 1, 1 << 24)
+    batch_size: int = within(32, 1, 1 << 24)
     """Rows of a batch."""
-    chunk_length: int = _within(64, 1, 1 << 24)
+    chunk_length: int = within(64, 1, 1 << 24)
     """Symbols that gradients flow through."""
-    line_length: int = _within(1024, 1, 1 << 24)
+    line_length: int = within(1024, 1, 1 << 24)
     """Longer lines are cut in training (--reading lines)."""
-    learning_rate: float = _within(6e-3, 0.0, 1e3)
+    learning_rate: float = within(6e-3, 0.0, 1e3)
     """Peak learning rate of AdamW."""
-    weight_decay: float = _within(0.01, 0.0, 1e3)
+    weight_decay: float = within(0.01, 0.0, 1e3)
     """Decoupled weight decay of matrices."""
-    warmup: float = _within(0.03, 0.0, 1.0)
+    warmup: float = within(0.03, 0.0, 1.0)
     """Share of the run in which the learning rate rises."""
-    clip_norm: float | None = _within(1.0, 0.0, 1e9)
+    clip_norm: float | None = within(1.0, 0.0, 1e9)
     """Largest global norm of the gradient."""
-    validate_every: int | None = _within(None, 1, 1 << 53)
+    validate_every: int | None = within(None, 1, 1 << 53)
     """Steps between validations; about ten over the run where not given."""
-    patience: int | None = _within(None, 1, 1 << 53)
+    patience: int | None = within(None, 1, 1 << 53)
     """Stop after so many validations without improvement; never where not given."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Of matrix products; auto takes bfloat16 where the device computes it."""
-    seed: int = _within(0, 0, (1 << 63) - 1)
+    seed: int = within(0, 0, (1 << 63) - 1)
     """The same seed gives the same run on the same machine."""
     device: str = "auto"
     """Where to compute: auto, cpu or cuda."""
@@ -111,7 +111,7 @@ class OptimisationOptions:
     """Write TensorBoard events too."""
     watch_gradients: bool = False
     """Log how gradients flow back through time."""
-    watch_every: int | None = _within(None, 1, 1 << 53)
+    watch_every: int | None = within(None, 1, 1 << 53)
     """Steps between looks at the gradients; 20 where not given, 100 on a GPU."""
 
     def __post_init__(self) -> None:
@@ -180,23 +180,23 @@ class RunConfig:
                 f"format: this version reads {FORMAT}, the run has {content['format']} "
                 f"(written by chainrule {content['chainrule']}): install a newer chainrule"
             )
-        _check_keys("config", content, {"format", "chainrule", "kind", "data", "corpus", "model", "training"})
+        check_keys("config", content, {"format", "chainrule", "kind", "data", "corpus", "model", "training"})
         if content["kind"] != cls.KIND:
             raise ValueError(f"kind: expected {cls.KIND!r}, got {content['kind']!r}")
-        model, data = _object(content, "model"), dict(_object(content, "data"))
-        _check_keys("model", model, {"name", "options"})
+        model, data = read_object(content, "model"), dict(read_object(content, "data"))
+        check_keys("model", model, {"name", "options"})
         if not _fits(model["name"], ModelName, None):
             raise ValueError(f"model.name: expected {_describe(ModelName, None)}, got {model['name']!r}")
-        training = dict(_object(content, "training"))
+        training = dict(read_object(content, "training"))
         extent = {item.name: training.pop(item.name) for item in fields(Extent) if item.name in training}
-        source, validation = _path(data, "source"), _path(data, "validation")
+        source, validation = read_path(data, "source"), read_path(data, "validation")
         return cls(
             source=source,
             validation=validation,
             data=read_options(DataOptions, data, "data"),
-            corpus=_checked_corpus(_object(content, "corpus")),
+            corpus=_checked_corpus(read_object(content, "corpus")),
             model=model["name"],
-            options=read_options(RecurrentOptions, _object(model, "options"), "model.options"),
+            options=read_options(RecurrentOptions, read_object(model, "options"), "model.options"),
             extent=read_options(Extent, extent, "training"),
             training=read_options(OptimisationOptions, training, "training"),
         )
@@ -209,7 +209,7 @@ def read_options(kind: type[Options], content: dict[str, Any], where: str) -> Op
         ValueError: a key is unknown or missing, a value is of another type or out of range.
     """
     names = {item.name for item in fields(kind)}  # type: ignore[arg-type]  # Options is a dataclass; a TypeVar cannot say so
-    _check_keys(where, content, names)
+    check_keys(where, content, names)
     try:
         return kind(**content)
     except ValueError as error:
@@ -254,14 +254,14 @@ def _describe(hint: Any, bounds: tuple[float, float] | None) -> str:
     return f"{named} from {bounds[0]} to {bounds[1]}" if bounds is not None and hint in (int, float) else named
 
 
-def _check_keys(where: str, content: dict[str, Any], expected: set[str]) -> None:
+def check_keys(where: str, content: dict[str, Any], expected: set[str]) -> None:
     if unknown := sorted(map(str, content.keys() - expected)):
         raise ValueError(f"{where}: unknown key {unknown[0]!r} (known: {', '.join(sorted(expected))})")
     if missing := sorted(expected - content.keys()):
         raise ValueError(f"{where}: the key {missing[0]!r} is missing")
 
 
-def _object(content: dict[str, Any], key: str) -> dict[str, Any]:
+def read_object(content: dict[str, Any], key: str) -> dict[str, Any]:
     value = content[key]
     if not isinstance(value, dict):
         raise ValueError(f"{key}: expected an object, got {value!r}")
@@ -273,18 +273,18 @@ _COUNTS = {"elements": int, "lines": int, "unknown": int}
 
 
 def _checked_corpus(content: dict[str, Any]) -> dict[str, Any]:
-    _check_keys("corpus", content, {"source", "validation", "train", "valid"})
+    check_keys("corpus", content, {"source", "validation", "train", "valid"})
     for part, kinds in (("source", _FINGERPRINT), ("validation", _FINGERPRINT), ("train", _COUNTS), ("valid", _COUNTS)):
         if part == "validation" and content[part] is None:
             continue
-        _check_keys(f"corpus.{part}", _object(content, part), set(kinds))
+        check_keys(f"corpus.{part}", read_object(content, part), set(kinds))
         for name, kind in kinds.items():
             if type(content[part][name]) is not kind:
                 raise ValueError(f"corpus.{part}.{name}: expected {_describe(kind, None)}, got {content[part][name]!r}")
     return content
 
 
-def _path(content: dict[str, Any], key: str) -> str | None:
+def read_path(content: dict[str, Any], key: str) -> str | None:
     value = content.pop(key, None)
     if value is not None and not isinstance(value, str):
         raise ValueError(f"data.{key}: expected a path or null, got {value!r}")

@@ -18,7 +18,7 @@ from dataclasses import asdict
 from functools import cached_property
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from chainrule.config import ModelName, RecurrentOptions, RunConfig
 
@@ -35,8 +35,9 @@ CHECKPOINT = "checkpoint.safetensors"
 METRICS = "metrics.jsonl"
 REPORT = "report.html"
 CORPUS = "corpus"
+TABLE = "table"
 _FILES = (CONFIG, VOCABULARY, WEIGHTS, CHECKPOINT, METRICS, REPORT, "timings.jsonl")
-_FOLDERS = (CORPUS, "tensorboard")
+_FOLDERS = (CORPUS, TABLE, "tensorboard")
 _CONFIG_LIMIT = 1 << 20  # bytes; a config is a few hundred
 
 
@@ -65,7 +66,7 @@ class Run:
         self.config = config
 
     @classmethod
-    def open(cls, path: str | Path) -> "Run":
+    def open(cls, path: str | Path) -> Self:
         """Open a run that exists.
 
         Raises:
@@ -77,10 +78,15 @@ class Run:
             raise FileNotFoundError(f"{path}: no such run; `chainrule train DATA --out {path}` makes one")
         if not (path / CONFIG).is_file():
             raise ValueError(f"{path}: not a run: expected a directory with {CONFIG}, as `chainrule train` writes it")
-        return cls(path, _read_config(path / CONFIG))
+        return cls(path, _read_config(path / CONFIG, cls.config_from_json))
 
     @classmethod
-    def create(cls, path: str | Path, config: RunConfig, *, overwrite: bool = False) -> "Run":
+    def config_from_json(cls, content: Any) -> RunConfig:
+        """The config of this kind of run, checked."""
+        return RunConfig.from_json(content)
+
+    @classmethod
+    def create(cls, path: str | Path, config: Any, *, overwrite: bool = False) -> Self:
         """Make a directory for a new run and write its config.
 
         Raises:
@@ -128,7 +134,6 @@ class Run:
             FileNotFoundError: there are no weights yet.
             ValueError: the weights are truncated, changed, or those of another model.
         """
-        import torch
 
         from chainrule.training.checkpoint import load_weights
 
@@ -143,11 +148,17 @@ class Run:
                 f"{weights}: holds {there} numbers, but {CONFIG} and {VOCABULARY} describe a model of at least "
                 f"{needed}: one of the files was changed or comes from another run"
             )
-        with torch.device("meta"):  # no memory and no random weights: the file has them all
-            model = self._build()
-        model.to_empty(device="cpu")
+        model = self._unfilled()
         load_weights(weights, model)
         return model.to(device).eval()
+
+    def _unfilled(self) -> "AutoregressiveModel":
+        """The model with no weights in particular: the file has them all."""
+        import torch
+
+        with torch.device("meta"):  # no memory and no random weights
+            model = self._build()
+        return model.to_empty(device="cpu")
 
     def _build(self) -> "AutoregressiveModel":
         return MODELS[self.config.model](len(self.vocabulary), self.config.options)
@@ -210,18 +221,31 @@ def remove(path: Path) -> None:
 
 
 def _is_run(path: Path) -> bool:
+    from chainrule.table_config import TableRunConfig
+
+    read = TableRunConfig.from_json if kind_of(path) == TableRunConfig.KIND else RunConfig.from_json
     try:
-        _read_config(path / CONFIG)
+        _read_config(path / CONFIG, read)
     except (OSError, ValueError):
         return False
     return True
 
 
-def _read_config(path: Path) -> RunConfig:
+def kind_of(path: Path) -> str | None:
+    """Of which kind the run in a directory says that it is; None where there is none that can be read."""
+    try:
+        content = _read_config(path / CONFIG, lambda content: content)
+    except (OSError, ValueError):
+        return None
+    kind = content.get("kind") if isinstance(content, dict) else None
+    return kind if isinstance(kind, str) else None
+
+
+def _read_config(path: Path, read: Callable[[Any], Any]) -> Any:
     if path.stat().st_size > _CONFIG_LIMIT:
         raise ValueError(f"{path}: expected at most {_CONFIG_LIMIT} bytes, got {path.stat().st_size}: damaged")
     try:
-        return RunConfig.from_json(json.loads(path.read_text(encoding="utf-8")))
+        return read(json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, RecursionError) as error:  # JSON's and Unicode's errors are ValueErrors too
         raise ValueError(f"{path}: {error or 'nested too deeply'}") from None
 

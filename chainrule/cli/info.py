@@ -21,8 +21,11 @@ def info(run: Path, /, *, json: Annotated[bool, Parameter(negative=())] = False)
         run: The run directory.
         json: Print it as one JSON object.
     """
-    from chainrule.run import Run
+    from chainrule.run import Run, kind_of
 
+    if kind_of(run) == "table":
+        _show_table(run, json=json)
+        return
     opened = Run.open(run)
     facts = gather(opened)
     if json:
@@ -76,6 +79,39 @@ def _rows(run: "Run", facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("continue", facts["continue"]),
         ("sample", f"chainrule sample {quoted(run.path)}"),
     ]
+
+
+def _show_table(path: Path, *, json: bool) -> None:
+    from chainrule.cli.table_training import columns_table
+    from chainrule.cli.table_verbs import table_facts
+    from chainrule.table_run import TableRun
+
+    facts = table_facts(TableRun.open(path)) | {"continue": resume_command(path)}
+    if json:
+        print(json_format.dumps(facts, ensure_ascii=False))
+        return
+    table, data, model, best = (facts[name] for name in ("table", "data", "model", "best"))
+    held_out = table["validation"]["name"] if table["validation"] else f"{data['validation_fraction']:.0%}, drawn"
+    rows = [
+        ("run", facts["run"]),
+        ("model", f"{model['name']} ({', '.join(f'{name} {value}' for name, value in model['options'].items())})"),
+        ("parameters", f"{facts['parameters']:,}"),
+        ("on disk", ", ".join(f"{name} {_bytes(size)}" for name, size in facts["bytes"].items())),
+        ("data", f"{table['source']['name']} ({_bytes(table['source']['bytes'])}), {len(table['columns'])} columns"),
+        ("split", f"{table['rows']['train']:,} rows to train on, {table['rows']['valid']:,} held out ({held_out})"),
+        ("training", f"{facts['step']:,} steps; asked for {_asked(facts['training'])}"),
+        (
+            "best",
+            "no validation yet"
+            if best is None
+            else f"{best['nats_per_row']:.4f} nats per row of the held-out rows, at step {best['step']:,}",
+        ),
+        ("continue", facts["continue"]),
+        ("sample", f"chainrule sample {quoted(path)} -n 16"),
+    ]
+    for name, value in rows:
+        print(f"{name:<12} {value}")
+    print("columns", *columns_table(table), sep="\n  ")
 
 
 def _figures(best: dict[str, Any]) -> str:

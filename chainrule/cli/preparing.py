@@ -43,7 +43,7 @@ def create(asked: RunConfig, out: Path, *, overwrite: bool) -> Run:
         asked = replace(asked, data=replace(asked.data, validation_fraction=fraction))
     whole = out.resolve()
     draft_path = whole.with_name(f"{whole.name}.preparing")
-    _discard(draft_path)  # left by a run that was killed while it prepared its text
+    discard(draft_path)  # left by a run that was killed while it prepared its text
     draft = Run.create(draft_path, asked)
     try:
         corpus = _prepared(draft)
@@ -54,11 +54,11 @@ def create(asked: RunConfig, out: Path, *, overwrite: bool) -> Run:
         draft.new_model(asked.training.seed)
         remove(out)
         if out.exists():
-            _adopt(draft.path, out)
+            adopt(draft.path, out)
         else:
             draft.path.rename(out)
     except BaseException:
-        _discard(draft.path)
+        discard(draft.path)
         raise
     return Run.open(out)
 
@@ -185,14 +185,14 @@ def _describe(text: dict[str, Any] | None) -> str:
     return "none" if text is None else f"{text['name']} ({text['bytes']} bytes, SHA-256 {text['sha256'][:12]}…)"
 
 
-def _adopt(draft: Path, out: Path) -> None:
+def adopt(draft: Path, out: Path) -> None:
     """Move the parts of a run into a directory that is there, what makes it a run last."""
     for part in sorted(draft.iterdir(), key=lambda part: part.name == CONFIG):
         part.rename(out / part.name)
     draft.rmdir()
 
 
-def _discard(draft: Path) -> None:
+def discard(draft: Path) -> None:
     """Delete a half-made run, and its directory unless someone keeps other files in it."""
     if draft.is_dir():
         remove(draft)

@@ -31,14 +31,15 @@ def score(
     json: Annotated[bool, Parameter(negative=())] = False,
     device: str = "auto",
 ) -> None:
-    """Score a text: nats, bits and perplexity, exact under the model.
+    """Score a text or a table: nats, bits and perplexity, exact under the model.
 
     A model trained on a stream scores every symbol given all that stands before it in the file; a model trained on
-    lines scores each line on its own, its end included. Either way the lines add up to the file.
+    lines scores each line on its own, its end included. Either way the lines add up to the file. A model of a table
+    scores each row, in nats, and names the cell that surprised most beyond what is usual in its column.
 
     Args:
         run: The run directory.
-        file: The text; - reads standard input.
+        file: The text, - for standard input; or the table.
         per: One row for each line, each element or the whole file; line where --sort or --top is given, else file.
         sort: Most surprising first.
         top: Only so many rows, the most surprising ones.
@@ -48,11 +49,19 @@ def score(
         device: Where to compute: auto, cpu or cuda.
     """
     from chainrule.cli.scoring import read_pieces, score_lines, score_stream
-    from chainrule.run import Run
+    from chainrule.run import Run, kind_of
     from chainrule.training.parallel import choose_device
 
     if top is not None and top < 1:
         raise ValueError(f"--top: expected a whole number >= 1, got {top}")
+    if kind_of(run) == "table":
+        from chainrule.cli.table_verbs import score_table
+
+        if per is not None or by != "bits":
+            name = "--by" if per is None else "--per"
+            raise ValueError(f"{name}: an option for texts, but {run} is a run on a table: leave it out")
+        score_table(run, file, device, top, sort=sort, json=json)
+        return
     sort = sort or top is not None
     if sort and per == "file":
         raise ValueError("--per file: there is one row, nothing to sort: use --per line or --per element")

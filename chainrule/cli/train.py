@@ -1,11 +1,11 @@
-"""`chainrule train`: a text becomes a run directory."""
+"""`chainrule train`: a text, or a table, becomes a run directory."""
 
 import json as json_format
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Group, Parameter
 
@@ -39,24 +39,30 @@ def train(
     overwrite: Annotated[bool, Parameter(group=_RUN, negative=())] = False,
     json: Annotated[bool, Parameter(group=_RUN, negative=())] = False,
     validation: Annotated[Path | None, Parameter(group=_DATA)] = None,
+    types: Annotated[str, Parameter(group=_DATA)] = "",
+    header: Annotated[Literal["auto", "yes", "no"], Parameter(group=_DATA)] = "auto",
     text: Annotated[DataOptions, Parameter(name="*", group=_DATA)] = _DATA_DEFAULTS,
     model: Annotated[ModelName, Parameter(group=_MODEL)] = "lstm",
     options: Annotated[RecurrentOptions, Parameter(name="*", group=_MODEL)] = _MODEL_DEFAULTS,
     training: Annotated[OptimisationOptions, Parameter(name="*", group=_TRAINING)] = _TRAINING_DEFAULTS,
     given: Annotated[frozenset[str], Parameter(parse=False)],
 ) -> int:
-    """Train a language model on a text.
+    """Train a language model on a text, or a MADE on the rows of a table.
 
     Args:
-        data: The text, a UTF-8 file of any size; the text built into Python if not given.
-        out: The run directory; runs/NAME-LEVEL-MODEL if not given.
-        budget: Wall-clock time to train for, such as 90s, 3m or 1h30m.
+        data: A text, UTF-8 of any size, or a table (.csv, .csv.gz, .tsv, .parquet; a text if --level, --reading or
+            --model is given); the text built into Python if not given.
+        out: The run directory; runs/NAME-LEVEL-MODEL, or runs/NAME-made of a table, if not given.
+        budget: Wall-clock time to train for, such as 90s, 3m or 1h30m; 1m for a table.
         steps: Weight updates to train for, in place of a budget.
-        epochs: Passes over the text to train for, in place of a budget.
+        epochs: Passes over the data to train for, in place of a budget.
         resume: Go on with the run in --out, with its own options; --budget, --steps or --epochs may extend it.
         overwrite: Replace the run in --out.
         json: Print the closing summary as one JSON object, and nothing else, on standard output.
-        validation: A file to hold out in place of the tail of DATA.
+        validation: A file to hold out in place of the tail of DATA, or of some rows of a table.
+        types: Kinds of a table's columns where those found are not meant: COLUMN=KIND,... with categorical, integer,
+            real or skip.
+        header: Whether the first row of a table is a header; auto looks.
         model: The recurrent layer.
     """
     from chainrule.training.errors import Interrupted
@@ -69,6 +75,14 @@ def train(
         raise ValueError(
             "--chunk-length: expected at least 2 with --watch-gradients: nothing flows back through one step"
         )
+    if _is_table(data, out, given, resume=resume):
+        extent = _extent(budget if "--budget" in given else "1m", steps, epochs, given)
+        return _train_table(
+            data, out, validation, types, header, (text, options, training), extent, given,
+            resume=resume, overwrite=overwrite, json=json,
+        )  # fmt: skip
+    for name in {"--types", "--header"} & given:
+        raise ValueError(f"{name}: an option for tables, but {data} is read as a text: leave it out")
     if options.embedding_size is None and text.level in ("word", "bpe"):  # a wide vocabulary wants a narrow input
         options = replace(options, embedding_size=options.hidden_size)
     asked = RunConfig(
@@ -84,6 +98,40 @@ def train(
     out = out or Path("runs") / f"{data.stem if data else 'python-help'}-{text.level}-{model}"
     try:
         return _train(asked, out, given, resume=resume, overwrite=overwrite, json=json)
+    except Interrupted as stop:
+        raise KeyboardInterrupt(f"interrupted; step {stop.step} is saved, go on with: {resume_command(out)}") from None
+
+
+def _is_table(data: Path | None, out: Path | None, given: frozenset[str], *, resume: bool) -> bool:
+    from chainrule.data.tables.table_file import is_table
+    from chainrule.run import kind_of
+
+    if resume and out is not None and out.exists():
+        return kind_of(out) == "table"
+    return data is not None and is_table(data) and not given & {"--level", "--reading", "--model"}
+
+
+def _train_table(
+    data: Path | None,
+    out: Path | None,
+    validation: Path | None,
+    types: str,
+    header: str,
+    groups: tuple[Any, ...],
+    extent: Extent,
+    given: frozenset[str],
+    *,
+    resume: bool,
+    overwrite: bool,
+    json: bool,
+) -> int:
+    from chainrule.cli.table_training import asked_for, train_table
+    from chainrule.training.errors import Interrupted
+
+    asked = asked_for(data, validation, types, header, groups, extent, given)
+    out = out or Path("runs") / f"{data.name.partition('.')[0] if data else 'table'}-made"
+    try:
+        return train_table(asked, out, given, resume=resume, overwrite=overwrite, json=json)
     except Interrupted as stop:
         raise KeyboardInterrupt(f"interrupted; step {stop.step} is saved, go on with: {resume_command(out)}") from None
 

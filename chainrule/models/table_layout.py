@@ -17,10 +17,6 @@ class TableLayout:
         columns: the D columns.
         components: of the mixture of each numeric column.
 
-    Attributes:
-        feature_columns: (F,) the column that each feature is read from.
-        output_columns: (N,) the column that each output is a parameter of.
-
     >>> flag = Column("categorical", categories=2)
     >>> layout = TableLayout([flag, Column("real"), flag], components=1)
     >>> layout.feature_columns, layout.output_columns
@@ -39,10 +35,18 @@ class TableLayout:
         features = [columns[place].features() for place in grouped]
         outputs = [columns[place].outputs(components) for place in grouped]
         self.features, self.outputs = _slices(grouped, features), _slices(grouped, outputs)
-        # On the processor also where weights are made without memory.
-        with torch.device("cpu"):
-            self.feature_columns = torch.tensor(grouped).repeat_interleave(torch.tensor(features))
-            self.output_columns = torch.tensor(grouped).repeat_interleave(torch.tensor(outputs))
+        self._feature_columns = [place for place, size in zip(grouped, features, strict=True) for _ in range(size)]
+        self._output_columns = [place for place, size in zip(grouped, outputs, strict=True) for _ in range(size)]
+
+    @property
+    def feature_columns(self) -> Tensor:
+        """(F,) the column that each feature is read from."""
+        return torch.tensor(self._feature_columns, device="cpu")
+
+    @property
+    def output_columns(self) -> Tensor:
+        """(N,) the column that each output is a parameter of."""
+        return torch.tensor(self._output_columns, device="cpu")
 
     def read(self, x: Tensor) -> Tensor:
         """(B, D) values -> (B, F) features, float64."""

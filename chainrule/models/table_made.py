@@ -77,9 +77,7 @@ class TableMADE(AutoregressiveModel):
         if sorted(self.order) != list(range(len(columns))):
             raise ValueError(f"order: expected a permutation of 0 to {len(columns) - 1}, got {list(self.order)}")
         self.layout = TableLayout(columns, components)
-        # On the processor also where weights are made without memory: masks are read while the layers are made.
-        with torch.device("cpu"):
-            masks = self._masks()
+        masks = [mask.to(torch.get_default_device()) for mask in self._masks()]
         *hidden, output = masks[: len(hidden_sizes) + 1]
         self.hidden = nn.ModuleList(MaskedLinear(mask) for mask in hidden)
         self.output = MaskedLinear(output)
@@ -139,7 +137,8 @@ class TableMADE(AutoregressiveModel):
     @property
     def degrees(self) -> list[Tensor]:
         """Of the columns, then of the units of each hidden layer; see `chainrule.layers.masks.made_degrees`."""
-        return made_degrees(torch.tensor(self.order), self.hidden_sizes)
+        with torch.device("cpu"):  # also where weights are made without memory
+            return made_degrees(torch.tensor(self.order), self.hidden_sizes)
 
     def _masks(self) -> list[Tensor]:
         """Of the hidden layers, of the output, and of the direct connections."""

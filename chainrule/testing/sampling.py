@@ -99,7 +99,8 @@ class Trial:
             x = self.model.sample(count, context, length=self.time, generator=generator, **asked)
         self._require_shape(x, count, way)
         start = 0 if prefix is None else prefix.shape[min(prefix.dim() - 1, 1)]
-        if prefix is not None and not bool((x[:, :start] == prefix).all()):
+        begun = x[:, :start]
+        if prefix is not None and not bool(((begun == prefix) | (begun.isnan() & prefix.isnan())).all()):
             raise Violation(f"{self.label}{way} returned sequences that do not begin with the prefix")
         return x.to(subject.x.dtype)
 

@@ -49,6 +49,11 @@ def has_real_support(distribution: Distribution) -> bool:
     return constraint is constraints.real or constraint is constraints.real_vector
 
 
+def has_support(distribution: Distribution) -> bool:
+    """Whether a distribution says what its support is: one that has several, position by position, does not."""
+    return _constraint(distribution) is not None
+
+
 def _constraint(distribution: Distribution) -> Any:
     try:
         constraint: Any = distribution.support

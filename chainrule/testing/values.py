@@ -5,9 +5,10 @@ from torch import Tensor, distributions
 from torch.distributions import Distribution
 
 from chainrule.heads import Categorical
-from chainrule.testing.support import finite_support
+from chainrule.testing.support import finite_support, has_support
 
 PROBES = 8
+MOST_PROBES = 64
 _PLAIN = (Categorical.log_prob, distributions.Categorical.log_prob)
 
 
@@ -18,7 +19,9 @@ def probe_values(distribution: Distribution, x: Tensor) -> Tensor:
         chosen = torch.linspace(0, len(support) - 1, min(PROBES, len(support))).round().long()
         return support[chosen.to(support.device)].to(x)
     drawn = distribution.sample().to(x)
-    return torch.cat([x.flatten(0, 1)[: PROBES // 2], drawn.flatten(0, 1)[: PROBES - PROBES // 2]])
+    # Where positions have supports of their own, as columns of a table, an element of each of them.
+    count = PROBES - PROBES // 2 if has_support(distribution) else min(x.shape[1], MOST_PROBES)
+    return torch.cat([x.flatten(0, 1)[: PROBES // 2], drawn.flatten(0, 1)[:count]])
 
 
 def values(distribution: Distribution, probes: Tensor, axes: int) -> Tensor:

@@ -65,7 +65,7 @@ class TableFile:
         self.names = cells if self.header else [f"column{number}" for number in range(1, len(cells) + 1)]
         if len(set(self.names)) < len(self.names):
             twice = next(name for name in self.names if self.names.count(name) > 1)
-            raise ValueError(f"{self.path}: the header has {twice!r} twice: rename one, or say --no-header")
+            raise ValueError(f"{self.path}: the header has {twice!r} twice: rename one, or say --header no")
 
     def rows(self) -> Iterator[Row]:
         """The rows with the number of the line where each ends (for Parquet of the row), cells as text.

@@ -1,0 +1,202 @@
+"""A table from CSV to a run, and what the verbs do with it."""
+
+import csv
+import io
+import json
+import shutil
+
+import pytest
+import torch
+
+from chainrule.cli.table_training import asked_for, parse_types, train_table
+from chainrule.config import Extent
+from chainrule.data.tables import TableBatches
+from chainrule.table_config import TableRunConfig
+from chainrule.table_run import TableRun
+
+COLUMNS = ["colour", "count", "height", "class"]
+
+
+def lines(rows=200):
+    yield ",".join(COLUMNS)
+    for n in range(rows):
+        colour = ["red", "blue", "green"][n % 3]
+        yield f"{colour},{n * n % 101},{'?' if n % 11 == 3 else n % 37 / 7},{'yes' if n % 3 else 'no'}"
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory):
+    path = tmp_path_factory.mktemp("table") / "rows.csv"
+    path.write_text("".join(f"{line}\n" for line in lines()))
+    return path
+
+
+@pytest.fixture(scope="module")
+def run(rows, tmp_path_factory):
+    """Trained for a few steps; not to be written to."""
+    out = tmp_path_factory.mktemp("runs") / "run"
+    given = frozenset(("--steps", "--hidden-size", "--device"))
+    asked = asked_for(rows, None, "", "auto", (), Extent(steps=20), given)
+    train_table(asked, out, given, resume=False, overwrite=False, json=True)
+    return out
+
+
+def test_a_table_is_recognised_shown_and_learnt(command, rows, tmp_path):
+    out = tmp_path / "run"
+    outcome = command(
+        "train", rows, "--out", out, "--steps", 300, "--hidden-size", 32, "--types", "count=real", "--json"
+    )
+    assert outcome.status == 0, outcome.err
+    summary = json.loads(outcome.out)
+    assert summary["nats_per_row"] == pytest.approx(4 * summary["nats_per_element"])
+    for shown in (
+        "rows.csv, read as a table",
+        "180 rows to train on, 20 held out, with a header",
+        "real (not integer)",
+    ):
+        assert shown in outcome.err
+    records = TableRun.open(out).metrics()
+    losses = [record["nats_per_element"] for record in records if record["event"] == "step"]
+    assert losses[-1] < losses[0] - 0.5  # the class follows from the colour, if nothing else
+
+
+def test_a_resumed_run_is_the_run_that_was_not_interrupted(command, rows, tmp_path, monkeypatch):
+    arguments = (rows, "--steps", 20, "--hidden-size", 8, "--validation-fraction", 0.2, "--validate-every", 5)
+    assert command("train", *arguments, "--out", tmp_path / "whole").status == 0
+    at = TableBatches.at
+
+    def interrupted(self, step):
+        if step == 12:
+            raise KeyboardInterrupt
+        return at(self, step)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TableBatches, "at", interrupted)
+        assert command("train", *arguments, "--out", tmp_path / "parts").status == 130
+    assert command("train", "--resume", "--out", tmp_path / "parts").status == 0
+    whole, parts = ((tmp_path / name / "metrics.jsonl").read_text() for name in ("whole", "parts"))
+    assert whole == parts
+
+
+def test_sampled_rows_are_rows_of_the_schema(command, run, tmp_path):
+    printed = command("sample", run, "-n", 5, "--seed", 1).out
+    assert command("sample", run, "-n", 5, "--seed", 1, "--out", tmp_path / "new.csv").status == 0
+    assert (tmp_path / "new.csv").read_text() == printed
+    header, *drawn = csv.reader(io.StringIO(printed))
+    assert header == COLUMNS
+    assert len(drawn) == 5
+    schema = TableRun.open(run).schema
+    assert all(len(schema.encode(row)) == 4 for row in drawn)
+    objects = [json.loads(line) for line in command("sample", run, "-n", 5, "--seed", 1, "--json").out.splitlines()]
+    assert [list(row.values()) for row in objects] == drawn
+
+
+def test_scores_are_those_of_the_model_most_surprising_first(command, run, rows):
+    records = [json.loads(line) for line in command("score", run, rows, "--json").out.splitlines()]
+    assert len(records) == 200
+    model, schema = TableRun.open(run).model(), TableRun.open(run).schema
+    x = torch.tensor([numbers for _, _, numbers in schema.encoded(rows)], dtype=torch.float64)
+    assert [record["nats"] for record in records] == pytest.approx((-model.log_prob(x)).tolist(), rel=1e-6)
+    assert all(sum(record["columns"].values()) == pytest.approx(record["nats"]) for record in records)
+    ordered = [json.loads(line)["nats"] for line in command("score", run, rows, "--sort", "--json").out.splitlines()]
+    assert ordered == sorted(ordered, reverse=True)
+    table = command("score", run, rows, "--top", 3).out.splitlines()
+    assert len(table) == 5
+    assert table[-1].startswith("200 rows, ")
+
+
+def test_the_column_that_surprised_most_is_named(command, run, tmp_path):
+    (tmp_path / "odd.csv").write_text(",".join(COLUMNS) + "\nred,4,999.5,no\n")
+    (record,) = [json.loads(line) for line in command("score", run, tmp_path / "odd.csv", "--json").out.splitlines()]
+    assert record["most"] == "height"
+
+
+def test_info_shows_columns_and_figures(command, run):
+    shown = command("info", run).out
+    for part in ("200", "180 rows to train on", "nats per row", "colour", "categorical", "--resume"):
+        assert part in shown or part == "200"
+    facts = json.loads(command("info", run, "--json").out)
+    assert facts["model"]["name"] == "made"
+    assert [column["kind"] for column in facts["table"]["columns"]] == ["categorical", "integer", "real", "categorical"]
+
+
+def test_the_contract_holds(command, rows, tmp_path):
+    out = tmp_path / "run"
+    assert command("train", rows, "--out", out, "--steps", 5, "--hidden-size", 8, "--num-layers", 1).status == 0
+    outcome = command("check", out)
+    assert outcome.status == 0, outcome.out
+
+
+def test_options_for_the_other_kind_are_refused(refused, run, rows, tmp_path):
+    assert "--chunk-length: an option for texts" in refused("train", rows, "--chunk-length", 5)
+    assert "--temperature: an option for texts" in refused("sample", run, "--temperature", 0.5)
+    assert "--per: an option for texts" in refused("score", run, rows, "--per", "line")
+    (tmp_path / "a.txt").write_text("some text\n" * 99)
+    assert "--types: an option for tables" in refused("train", tmp_path / "a.txt", "--types", "a=real")
+    assert "leave --hidden-size out" in refused("train", "--resume", "--out", run, "--hidden-size", 9)
+    assert "expected COLUMN=KIND" in refused("train", rows, "--types", "a")
+    assert "no such column" in refused("train", rows, "--types", "a=real", "--out", tmp_path / "x")
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_table_is_a_text_where_a_level_is_given(command, rows, tmp_path):
+    out = tmp_path / "run"
+    arguments = ("--level", "char", "--hidden-size", 8, "--steps", 2, "--batch-size", 2, "--chunk-length", 8)
+    assert command("train", rows, "--out", out, *arguments).status == 0
+    assert json.loads((out / "config.json").read_text())["kind"] == "text"
+
+
+BAD = {
+    "changed header": ("colour,number,height,class\nred,1,2,no\n", "the column 'count' is missing"),
+    "unseen": ("colour,count,height,class\nred,x,2,no\n", "line 2, column 'count': expected a number, got 'x'"),
+    "infinite": ("colour,count,height,class\nred,1,inf,no\n", "expected a finite number"),
+    "ragged": ("colour,count,height,class\nred,1,2\n", "line 2: expected 4 cells, got 3"),
+    "empty": ("colour,count,height,class\n", "at least one row"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_table_is_refused_in_one_line(refused, run, tmp_path, name):
+    content, message = BAD[name]
+    (tmp_path / "bad.csv").write_text(content)
+    assert message in refused("score", run, tmp_path / "bad.csv")
+
+
+def test_a_constant_column_is_refused_and_may_be_left_out(command, refused, tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text("a,b\n" + "".join(f"1,{n % 7}\n" for n in range(50)))
+    assert "column 'a': constant" in refused("train", path, "--out", tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    assert command("train", path, "--out", tmp_path / "run", "--types", "a=skip", "--steps", 1).status == 0
+
+
+def test_an_unseen_category_is_an_error_where_other_is_not_kept(command, refused, rows, tmp_path):
+    strict, path = tmp_path / "strict", tmp_path / "new.csv"
+    assert command("train", rows, "--out", strict, "--steps", 1, "--min-count", 1).status == 0
+    path.write_text(",".join(COLUMNS) + "\npink,4,1.5,no\n")
+    assert "the category 'pink' was not in training (known: blue, green, red)" in refused("score", strict, path)
+
+
+def test_a_changed_config_is_refused(refused, run, tmp_path):
+    shutil.copytree(run, tmp_path / "run")
+    config = tmp_path / "run" / "config.json"
+    original = config.read_text()
+    for old, new in (
+        ('"hidden_size": 256', '"hidden_size": 0'),
+        ('"min_count": 2', '"min_count": "2"'),
+        ('"made"', '"lstm"'),
+    ):
+        assert old in original
+        config.write_text(original.replace(old, new))
+        assert "config.json" in refused("info", tmp_path / "run")
+    config.write_text(original.replace('"hidden_size": 256', '"hidden_size": 60000'))
+    assert "describe a model of at least" in refused("sample", tmp_path / "run")
+
+
+def test_a_config_comes_back(run):
+    config = TableRun.open(run).config
+    assert TableRunConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
+
+
+def test_types_are_read():
+    assert parse_types("a=b=real,") == {"a=b": "real"}
