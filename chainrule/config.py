@@ -180,9 +180,9 @@ class RunConfig:
                 f"format: this version reads {FORMAT}, the run has {content['format']} "
                 f"(written by chainrule {content['chainrule']}): install a newer chainrule"
             )
-        check_keys("config", content, {"format", "chainrule", "kind", "data", "corpus", "model", "training"})
-        if content["kind"] != cls.KIND:
+        if "kind" in content and content["kind"] != cls.KIND:
             raise ValueError(f"kind: expected {cls.KIND!r}, got {content['kind']!r}")
+        check_keys("config", content, {"format", "chainrule", "kind", "data", "corpus", "model", "training"})
         model, data = read_object(content, "model"), dict(read_object(content, "data"))
         check_keys("model", model, {"name", "options"})
         if not _fits(model["name"], ModelName, None):

@@ -70,13 +70,15 @@ class TableLayout:
         return TableColumn(self.singles[place], outputs)
 
     def spread_components(self, bias: Tensor) -> None:
-        """Write places and widths of components, those of a standard column, into a bias (N,)."""
+        """Write places and widths of components, those of a standard column, into a bias (N,); missing is rare."""
         for place, column in enumerate(self.columns):
             if column.numeric:
                 _, means, log_scales = bias[self.outputs[place]][column.symbols :].chunk(3)
                 for number, mean in enumerate(means):
                     mean.fill_((2 * number + 1) / self.components - 1)
                 log_scales.fill_(-0.5)
+                if column.missing:
+                    bias[self.outputs[place]][column.symbols - 2].fill_(-3.0)
 
     def _count(self, places: list[int]) -> int:
         return self.columns[places[0]].outputs(self.components)

@@ -31,8 +31,8 @@ def is_table(path: str | Path) -> bool:
 class TableFile:
     """The names of the columns of a table, and its rows as often as they are asked for.
 
-    The first row is a header if all of its cells are different, none is missing and none is a number. Cells lose the
-    white space around them; empty lines are passed over.
+    The first row is a header if all of its cells are different, none is a number and none but the first is missing.
+    Cells lose the white space around them; empty lines are passed over.
 
     Args:
         path: a file of values separated by commas, semicolons, tabs or bars, compressed by gzip or not, or Parquet.
@@ -58,11 +58,12 @@ class TableFile:
         if first is None:
             raise ValueError(f"{self.path}: expected rows, got nothing but empty lines")
         cells = first[1]
-        looks = len(set(cells)) == len(cells) and not any(
-            cell in MISSING or as_number(cell) is not None for cell in cells
-        )
+        named = cells[1:] if cells[0] == "" else cells  # pandas leaves the name of its index out
+        looks = bool(named) and len(set(cells)) == len(cells)
+        looks = looks and not any(cell in MISSING or as_number(cell) is not None for cell in named)
         self.header = looks if header is None else header
-        self.names = cells if self.header else [f"column{number}" for number in range(1, len(cells) + 1)]
+        numbered = [f"column{number}" for number in range(1, len(cells) + 1)]
+        self.names = [cell or name for cell, name in zip(cells, numbered, strict=True)] if self.header else numbered
         if len(set(self.names)) < len(self.names):
             twice = next(name for name in self.names if self.names.count(name) > 1)
             raise ValueError(f"{self.path}: the header has {twice!r} twice: rename one, or say --header no")

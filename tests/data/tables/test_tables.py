@@ -161,6 +161,24 @@ def test_separators_and_compression_are_seen(tmp_path, separator):
     assert list(file.rows()) == [(2, ["ä b", "1"])]
 
 
+@pytest.mark.parametrize(
+    ("first", "names"),
+    [
+        ("a,b", ["a", "b"]),
+        (",b", ["column1", "b"]),  # the index that pandas writes
+        ("a,1", None),
+        ("a,a", None),
+        ("a,?", None),
+    ],
+)
+def test_a_header_is_told_from_a_row(tmp_path, first, names):
+    file = TableFile(csv_file(tmp_path, [first, "x,2"]))
+    assert file.header == (names is not None)
+    assert file.names == (names or ["column1", "column2"])
+    assert len(list(file.rows())) == 2 - file.header
+    assert TableFile(tmp_path / "rows.csv", header=False).names == ["column1", "column2"]
+
+
 BAD = {
     "constant": (["a,b"] + [f"1,{n}" for n in range(20)], "column 'a': constant, '1' in all 18 training rows"),
     "all missing": (["a,b"] + [f"?,{n}" for n in range(20)], "column 'a': all 18 training rows are missing"),
