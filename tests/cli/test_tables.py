@@ -57,7 +57,7 @@ def test_a_table_is_recognised_shown_and_learnt(command, rows, tmp_path):
         assert shown in outcome.err
     trained = TableRun.open(out)
     x = torch.from_numpy(trained.table().valid.copy())
-    assert float(-trained.model()(x).log_prob(x)[:, 3].mean()) < 0.1  # the class follows from the colour
+    assert float(-trained.model()(x).log_prob(x)[:, 3].mean().detach()) < 0.1  # the class follows from the colour
 
 
 def test_a_resumed_run_is_the_run_that_was_not_interrupted(command, rows, tmp_path, monkeypatch):
