@@ -62,8 +62,12 @@ def inspect(
     from chainrule.diagnostics.clipping import clipping
     from chainrule.diagnostics.panels import new_figure
     from chainrule.diagnostics.report import Subject, report_page
-    from chainrule.run import Run
+    from chainrule.run import Run, kind_of
 
+    if kind_of(run) == "table":
+        raise ValueError(
+            f"{run}: a model of a table, which has no recurrence to look into; `chainrule info` describes it"
+        )
     opened = Run.open(run)
     wanted = _wanted(property)
     model = _recurrent_model(opened)

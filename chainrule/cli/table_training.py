@@ -1,6 +1,7 @@
 """`chainrule train rows.csv`: a table becomes a run directory."""
 
 import json as json_format
+import re
 import shlex
 import sys
 from collections.abc import Iterable
@@ -108,7 +109,7 @@ def train_table(
 
             device = next(trained.parameters()).device
             drawn = trained.sample(_SHOWN, generator=torch.Generator(device).manual_seed(step))
-            return "\n".join(", ".join(row) for row in run.schema.decode(drawn.cpu().numpy()))
+            return "\n".join(", ".join(map(_short, row)) for row in run.schema.decode(drawn.cpu().numpy()))
 
         settings = asdict(run.config.extent) | asdict(training)
         del settings["watch_gradients"]
@@ -236,3 +237,8 @@ def _conclude(run: TableRun, result: "TrainingResult", *, json: bool) -> None:
         f"      chainrule score {quoted(run.path)} {source} --sort\n"
         f"      {resume_command(run.path)} --budget ...  (a longer total trains on)"
     )
+
+
+def _short(cell: str) -> str:
+    """A real number in five digits: a preview is to be read, a sample written to a file keeps them all."""
+    return f"{float(cell):.5g}" if len(cell) > 8 and re.fullmatch(r"-?[0-9.]+(e[-+]?[0-9]+)?", cell) else cell

@@ -200,3 +200,7 @@ def test_a_config_comes_back(run):
 
 def test_types_are_read():
     assert parse_types("a=b=real,") == {"a=b": "real"}
+
+
+def test_there_is_nothing_to_inspect_in_a_table(refused, run):
+    assert "no recurrence to look into" in refused("inspect", run)
