@@ -32,6 +32,7 @@ class TableColumn(Distribution):
         outputs: (..., n) real numbers of a network, n = `Column.outputs`; the last axis of the batch shape is that of
             the columns of the group, where it has one.
 
+    >>> from chainrule.heads import Column
     >>> group = ColumnGroup([Column("real", missing=True, scale=10.0)], single=True)
     >>> x = TableColumn(group, torch.zeros(2 + 3))
     >>> x.log_prob(torch.tensor([torch.nan, 0.0]))  # log 1/2, and log 1/2 - log(10 * 1.001) - log sqrt(2 pi)
