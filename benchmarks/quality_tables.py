@@ -78,6 +78,8 @@ JOBS: dict[str, dict[str, Any]] = {
     },
 }
 NAMED_ONLY = {"mnist"}
+# Where a first choice was scored on the test rows before this one: benchmarks/LOG.md.
+LOOKS = {"adult": " (second look at the test rows)"}
 
 
 def main() -> None:
@@ -95,7 +97,11 @@ def main() -> None:
             parts = {part: torch.from_numpy(rows[part]).float() for part in ("train", "valid", "test")}
         row = measure(name, parts, options.seed)
         target = JOBS[name]["target"]
-        publish(f"quality_tables_{name}", [row], [claim(f"MADE, {name}, test nats", row["test nats"], "<=", target)])
+        publish(
+            f"quality_tables_{name}",
+            [row],
+            [claim(f"MADE, {name}, test nats{LOOKS.get(name, '')}", row["test nats"], "<=", target)],
+        )
 
 
 def measure(name: str, parts: dict[str, Tensor], seed: int) -> dict[str, Any]:
