@@ -1,5 +1,6 @@
 """One process or many: what the loop needs to know of the others."""
 
+import gc
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -90,6 +91,7 @@ def processes(device: str) -> Iterator[Processes]:
         yield Processes(rank, world, chosen)
     finally:
         if ours:
+            gc.collect()  # a gradient reducer left in a reference cycle would outlive the group, and abort the exit
             dist.destroy_process_group()
 
 
