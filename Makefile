@@ -21,7 +21,7 @@ $(STAMP): pyproject.toml constraints.txt
 	  { rm -rf $(VENV) && $(PYTHON) -m venv $(VENV); }
 	@echo "setup: installing the pinned dependencies into $(VENV); the first time takes a few minutes"
 	@$(PIP) hatchling editables
-	@$(PIP) --no-build-isolation -e '.[bpe,tensorboard,plots,dev,docs]'
+	@$(PIP) --no-build-isolation -e '.[bpe,tensorboard,plots,images,sound,metrics,dev,docs]'
 	@touch $@
 
 demo: setup ## train on the text built into Python for about 100 s; compare with xz and bzip2; sample

@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count, islice
+from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -11,12 +12,31 @@ from torch.distributions import Distribution
 
 from chainrule.heads import draw, stack
 from chainrule.heads.categorical import check_filters
-from chainrule.state import State
+from chainrule.state import State, expand, map_state
 
 Step = Callable[[Tensor | None, State], tuple[Distribution, State]]
+Context: TypeAlias = State  # what a sequence is conditioned on: a tensor, or a tree of tensors, batch first
 
 
-class AutoregressiveModel(nn.Module, ABC):
+class LikelihoodModel(nn.Module, ABC):
+    r"""Anything with an exact likelihood p(x | c): what can be trained by maximising it, and compared by it.
+
+    A model that labels is one, of the labels given the sequence. A model of sequences, element by element, is an
+    `AutoregressiveModel`.
+    """
+
+    @abstractmethod
+    def log_prob(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
+        """Exact log-likelihood log p(x | c) of each row, (B,), nats.
+
+        Args:
+            x: what is modelled, batch first.
+            context: what it is conditioned on, a tensor or a tree of tensors, batch first.
+            lengths: (B,) real elements of each row of x, where it has a time axis and rows may be shorter.
+        """
+
+
+class AutoregressiveModel(LikelihoodModel):
     r"""A model of sequences, one element at a time.
 
     .. math:: p(x \mid c) = \prod_{t=1}^{T} p(x_t \mid x_{<t}, c)
@@ -37,12 +57,12 @@ class AutoregressiveModel(nn.Module, ABC):
     sequence_length: int | None = None
 
     @abstractmethod
-    def forward(self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None) -> Distribution:
+    def forward(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Distribution:
         """All conditionals p(x_t | x_<t, c) in one parallel pass (teacher forcing).
 
         Args:
             x: (B, T) elements, or laid out otherwise, as `from_sequence` makes them.
-            context: what the whole sequence is conditioned on, batch first.
+            context: what the whole sequence is conditioned on: a tensor, or a tree of tensors, batch first.
             lengths: (B,) number of real elements of each row; what stands after them is never read.
 
         Returns:
@@ -50,7 +70,7 @@ class AutoregressiveModel(nn.Module, ABC):
         """
 
     @abstractmethod
-    def initial_state(self, batch_size: int, context: Tensor | None = None) -> State:
+    def initial_state(self, batch_size: int, context: Context = None) -> State:
         """The state before the first element: a tree of tensors, batch first."""
 
     @abstractmethod
@@ -115,7 +135,7 @@ class AutoregressiveModel(nn.Module, ABC):
         """
         return self.step
 
-    def log_prob(self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None) -> Tensor:
+    def log_prob(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
         r"""Exact log-likelihood :math:`\sum_t \log p(x_t \mid x_{<t}, c)` of each row, (B,), nats."""
         if lengths is None:
             return self.forward(x, context).log_prob(x).flatten(1).sum(1)
@@ -133,7 +153,7 @@ class AutoregressiveModel(nn.Module, ABC):
     def sample(
         self,
         n: int,
-        context: Tensor | None = None,
+        context: Context = None,
         *,
         length: int | None = None,
         prefix: Tensor | None = None,
@@ -193,7 +213,7 @@ class AutoregressiveModel(nn.Module, ABC):
     def stream(
         self,
         n: int,
-        context: Tensor | None = None,
+        context: Context = None,
         *,
         prefix: Tensor | None = None,
         temperature: float = 1.0,
@@ -210,14 +230,14 @@ class AutoregressiveModel(nn.Module, ABC):
             raise ValueError(f"n: expected at least 1, got {n}")
         device = next(self.parameters(), torch.empty(0)).device
         if context is not None:
-            context = context.to(device).expand(n, *context.shape[1:])
+            context = expand(map_state(lambda leaf: leaf.to(device), context), n)
         if prefix is not None:
             prefix = _rows_of(prefix.to(device), n)
         pick = partial(draw, temperature=temperature, top_k=top_k, top_p=top_p, generator=generator)
         return self._draws(n, context, prefix, pick)
 
     def _draws(
-        self, n: int, context: Tensor | None, prefix: Tensor | None, pick: Callable[[Distribution], Tensor]
+        self, n: int, context: Context, prefix: Tensor | None, pick: Callable[[Distribution], Tensor]
     ) -> Iterator[Tensor]:
         """The stream; a model that can do better than step by step has its own. `prefix` is (n, P, ...) or `None`."""
         step, x_prev, known = self.stepper(), None, 0

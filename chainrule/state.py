@@ -49,6 +49,44 @@ def select(state: State, rows: Tensor) -> State:
     return map_state(lambda leaf: leaf.index_select(0, rows.to(leaf.device)), state)
 
 
+def expand(state: State, rows: int) -> State:
+    """Repeat a state of one row `rows` times, without copying; one of so many rows stays as it is.
+
+    >>> expand({"h": torch.zeros(1, 3), "c": None}, 2)["h"].shape
+    torch.Size([2, 3])
+    """
+    return map_state(lambda leaf: leaf.expand(rows, *leaf.shape[1:]), state)
+
+
+def leaves(state: State) -> list[Tensor]:
+    """The tensors of a state, in order.
+
+    >>> [leaf.shape for leaf in leaves((torch.zeros(2, 3), None, [torch.zeros(2)]))]
+    [torch.Size([2, 3]), torch.Size([2])]
+    """
+    found: list[Tensor] = []
+
+    def note(leaf: Tensor) -> Tensor:
+        found.append(leaf)
+        return leaf
+
+    map_state(note, state)
+    return found
+
+
+def count_rows(state: State) -> int:
+    """B, of which all leaves of a state have as many rows, or one.
+
+    Raises:
+        ValueError: the leaves disagree, or there are none.
+    """
+    shapes = [tuple(leaf.shape) for leaf in leaves(state)]
+    several = {shape[0] for shape in shapes if shape} - {1}
+    if not shapes or () in shapes or len(several) > 1:
+        raise ValueError(f"expected tensors with one row for each sequence, or one for all, got shapes {shapes}")
+    return several.pop() if several else 1
+
+
 def detach(state: State) -> State:
     """Keep the values and drop the gradients: the boundary of truncated backpropagation through time."""
     return map_state(Tensor.detach, state)

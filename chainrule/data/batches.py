@@ -4,22 +4,29 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from chainrule.state import State
+
 
 @dataclass(frozen=True)
 class Batch:
     """Elements of several sequences, side by side.
 
     Attributes:
-        x: (B, T) int64 symbols.
+        x: (B, T) what is modelled, such as int64 symbols.
         lengths: (B,) real elements of each row, where rows are whole sequences; `None` where they are chunks of a
-            stream. previous: (B,) the element before each row of a stream; `None` where `x` begins its sequences.
-            fresh: whether the state starts anew; otherwise it carries over from the batch before.
+            stream, or `whole`.
+        previous: (B,) the element before each row of a stream; `None` where `x` begins its sequences.
+        fresh: whether the state starts anew; otherwise it carries over from the batch before.
+        context: what each row is conditioned on, a tensor or a tree of tensors, batch first.
+        whole: rows are whole, all of them real: pictures (B, C, H, W), labels (B,).
     """
 
     x: Tensor
     lengths: Tensor | None = None
     previous: Tensor | None = None
     fresh: bool = True
+    context: State = None
+    whole: bool = False
 
 
 def check_batch_size(batch_size: int, shard: tuple[int, int]) -> None:

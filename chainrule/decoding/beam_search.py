@@ -6,18 +6,18 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from chainrule.base import AutoregressiveModel
+from chainrule.base import AutoregressiveModel, Context
 from chainrule.decoding.beam import Beam
 from chainrule.decoding.decoded import Decoded, Ended, Hypothesis
 from chainrule.decoding.repeated_ngrams import repeats_ngram
 from chainrule.decoding.symbol_log_probs import symbol_log_probs
-from chainrule.state import State, select
+from chainrule.state import State, count_rows, expand, map_state, select
 
 
 @torch.no_grad()
 def beam_search(
     model: AutoregressiveModel,
-    context: Tensor | None = None,
+    context: Context = None,
     *,
     beam_size: int,
     max_length: int,
@@ -133,7 +133,7 @@ def beam_search(
 
 
 def _begin(
-    model: AutoregressiveModel, row_count: int, context: Tensor | None, prefix: Tensor | None, device: torch.device
+    model: AutoregressiveModel, row_count: int, context: Context, prefix: Tensor | None, device: torch.device
 ) -> tuple[Beam, State]:
     """One live prefix for each row, and the state that is ready to read its last element."""
     state = model.initial_state(row_count, context)
@@ -165,14 +165,12 @@ def _permitted(
     return log_probs
 
 
-def _rows(
-    context: Tensor | None, prefix: Tensor | None, device: torch.device
-) -> tuple[int, Tensor | None, Tensor | None]:
+def _rows(context: Context, prefix: Tensor | None, device: torch.device) -> tuple[int, Context, Tensor | None]:
     """How many rows are asked for, and a context and a prefix of as many."""
     given = {}
     if context is not None:
-        context = context.to(device)
-        given["context"] = len(context)
+        context = map_state(lambda leaf: leaf.to(device), context)
+        given["context"] = count_rows(context)
     if prefix is not None:
         prefix = prefix.to(device, torch.long)
         prefix = prefix.unsqueeze(0) if prefix.dim() == 1 else prefix
@@ -184,8 +182,7 @@ def _rows(
             f"got {given['prefix']} rows"
         )
     row_count = several.pop() if several else 1
-    if context is not None:
-        context = context.expand(row_count, *context.shape[1:])
+    context = expand(context, row_count)
     return row_count, context, None if prefix is None else prefix.expand(row_count, -1)
 
 

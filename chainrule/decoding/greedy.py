@@ -2,14 +2,14 @@
 
 from torch import Tensor
 
-from chainrule.base import AutoregressiveModel
+from chainrule.base import AutoregressiveModel, Context
 from chainrule.decoding.beam_search import beam_search
 from chainrule.decoding.decoded import Decoded
 
 
 def greedy(
     model: AutoregressiveModel,
-    context: Tensor | None = None,
+    context: Context = None,
     *,
     max_length: int,
     eos: int | None,

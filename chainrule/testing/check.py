@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from chainrule.base import AutoregressiveModel
+from chainrule.base import AutoregressiveModel, Context
 from chainrule.testing.batch_independence import check_batch_independence
 from chainrule.testing.causality import check_causality
 from chainrule.testing.chunk_invariance import check_chunk_invariance
@@ -34,7 +34,7 @@ CHECKS = (
 def check_model(
     model: AutoregressiveModel,
     x: Tensor,
-    context: Tensor | None = None,
+    context: Context = None,
     lengths: Tensor | None = None,
     *,
     seed: int = 0,

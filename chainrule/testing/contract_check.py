@@ -6,7 +6,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from chainrule.base import AutoregressiveModel
+from chainrule.base import AutoregressiveModel, Context
+from chainrule.state import leaves
 from chainrule.testing.isolation import isolated
 from chainrule.testing.report import Result
 from chainrule.testing.subject import DoesNotApply, Subject, Violation, device_of
@@ -21,7 +22,7 @@ class Check(Protocol):
         self,
         model: AutoregressiveModel,
         x: Tensor,
-        context: Tensor | None = None,
+        context: Context = None,
         lengths: Tensor | None = None,
         *,
         seed: int = 0,
@@ -39,7 +40,7 @@ def contract_check(body: Callable[[Subject], str]) -> Check:
     def check(
         model: AutoregressiveModel,
         x: Tensor,
-        context: Tensor | None = None,
+        context: Context = None,
         lengths: Tensor | None = None,
         *,
         seed: int = 0,
@@ -60,15 +61,16 @@ def contract_check(body: Callable[[Subject], str]) -> Check:
     return check
 
 
-def check_arguments(model: AutoregressiveModel, x: Tensor, context: Tensor | None, lengths: Tensor | None) -> None:
+def check_arguments(model: AutoregressiveModel, x: Tensor, context: Context, lengths: Tensor | None) -> None:
     """Raise ValueError for arguments that no model could be checked with."""
     if not isinstance(model, AutoregressiveModel):
         raise ValueError(f"model: expected an AutoregressiveModel, got {type(model).__name__}")
     if not isinstance(x, Tensor) or x.dim() < 2 or 0 in x.shape[:2]:
         got = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
         raise ValueError(f"x: expected a tensor of shape (B, T) with B, T >= 1, got {got}")
-    if context is not None and (context.dim() < 1 or context.shape[0] not in (1, x.shape[0])):
-        raise ValueError(f"context: expected {x.shape[0]} rows as in x, or 1, got shape {tuple(context.shape)}")
+    if any(leaf.dim() < 1 or leaf.shape[0] not in (1, x.shape[0]) for leaf in leaves(context)):
+        shapes = ", ".join(str(tuple(leaf.shape)) for leaf in leaves(context))
+        raise ValueError(f"context: expected {x.shape[0]} rows as in x, or 1, got shape {shapes}")
     if lengths is None:
         return
     if lengths.shape != x.shape[:1] or lengths.is_floating_point() or lengths.dtype == torch.bool:

@@ -1,12 +1,13 @@
 """Every earlier element, and the context, can influence every conditional."""
 
 from collections.abc import Iterator
+from itertools import count
 
 import torch
 from torch import Tensor
 
-from chainrule.base import AutoregressiveModel
-from chainrule.state import State, map_state
+from chainrule.base import AutoregressiveModel, Context
+from chainrule.state import State, leaves, map_state
 from chainrule.testing.contract_check import contract_check
 from chainrule.testing.subject import DoesNotApply, Subject, Violation
 from chainrule.testing.values import distance
@@ -136,35 +137,44 @@ def _influence(subject: Subject, model: AutoregressiveModel, x: Tensor, sources:
 def _context_influence(subject: Subject, model: AutoregressiveModel, x: Tensor, parts: set[int]) -> Tensor | None:
     """(T,) booleans: whether another context moved p(x_t | x_<t, c); `None` where the model took no other.
 
-    Entries of the context that moved anything leave `parts`.
+    Entries of the context that moved anything leave `parts`; of a tree, leaves.
     """
-    assert subject.context is not None
     base = subject.forward(x, model=model)
     moved = None
-    for entry in [None, *sorted(parts)]:
+    whole: list[int | None] = [None] if isinstance(subject.context, Tensor) else []
+    for entry in [*whole, *sorted(parts)]:
         other = _other_context(subject, entry)
         try:
             numbers = subject.values(model(x, other), 2)
         except (IndexError, RuntimeError, ValueError):
-            continue  # a class number that the model does not know
-        if entry is None:
-            moved = (distance(base, numbers) > 0).any(0).cpu()
-        elif (distance(base, numbers) > 0).any():
+            continue  # a class number that the model does not know, a length that cannot be
+        changed = (distance(base, numbers) > 0).any(0).cpu()
+        if entry is None or not whole:
+            moved = changed if moved is None else moved | changed
+        if entry is not None and changed.any():
             parts.discard(entry)
     return moved
 
 
 def _context_parts(subject: Subject) -> set[int]:
-    """Some entries of the first axis of a row's context."""
-    if subject.context is None or subject.context.dim() < 2 or subject.context.shape[1] < 2:
-        return set()
-    return set(torch.linspace(0, subject.context.shape[1] - 1, 16).round().long().tolist())
-
-
-def _other_context(subject: Subject, entry: int | None) -> Tensor:
-    """The context with every entry replaced, or one."""
+    """Some entries of the first axis of a row's context; of a tree, its leaves."""
     context = subject.context
-    assert context is not None
+    if not isinstance(context, Tensor):
+        return set(range(len(leaves(context))))
+    if context.dim() < 2 or context.shape[1] < 2:
+        return set()
+    return set(torch.linspace(0, context.shape[1] - 1, 16).round().long().tolist())
+
+
+def _other_context(subject: Subject, entry: int | None) -> Context:
+    """The context with every entry replaced, or one; of a tree, one leaf."""
+    if isinstance(subject.context, Tensor):
+        return _other_tensor(subject, subject.context, entry)
+    place = count()
+    return map_state(lambda leaf: _other_tensor(subject, leaf, None) if next(place) == entry else leaf, subject.context)
+
+
+def _other_tensor(subject: Subject, context: Tensor, entry: int | None) -> Tensor:
     if context.is_floating_point():
         other = context + subject.normal(context.shape) * (context.std(correction=0) + 0.1)
     elif context.dtype == torch.bool:

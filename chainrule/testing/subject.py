@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from chainrule.base import AutoregressiveModel, length_mask
+from chainrule.base import AutoregressiveModel, Context, length_mask
+from chainrule.state import expand, map_state, select
 from chainrule.testing.leaves import hidden_tensors
 from chainrule.testing.support import finite_support, has_real_support
 from chainrule.testing.values import probe_values, values
@@ -37,9 +38,7 @@ class Subject:
         random: the source of every choice of the checks, on the CPU.
     """
 
-    def __init__(
-        self, model: AutoregressiveModel, x: Tensor, context: Tensor | None, lengths: Tensor | None, seed: int
-    ):
+    def __init__(self, model: AutoregressiveModel, x: Tensor, context: Context, lengths: Tensor | None, seed: int):
         self.random = torch.Generator().manual_seed(seed)
         self.device = device_of(model)
         self.model = independent_copy(model)
@@ -56,9 +55,7 @@ class Subject:
         self.x = x[rows]
         self.context = None
         if context is not None:
-            context = context.detach().to(self.device)
-            context = context.double() if context.is_floating_point() else context
-            self.context = context.expand(x.shape[0], *context.shape[1:])[rows]
+            self.context = select(expand(map_state(self._in_float64, context), x.shape[0]), rows)
         if x.shape[0] == 1:
             self.lengths = None if self.lengths is None else self.lengths[rows]
             self.x = torch.cat([self.x[:1], self.altered(self.x)[1:]])
@@ -88,9 +85,13 @@ class Subject:
             raise Violation(f"forward: expected batch shape (B, T) = {tuple(x.shape[:2])}, got {shape}")
         return distribution
 
-    def context_of(self, rows: Tensor | None) -> Tensor | None:
+    def context_of(self, rows: Tensor | None) -> Context:
         """The context of the given rows; of all rows of x by default."""
-        return self.context if self.context is None or rows is None else self.context[rows]
+        return self.context if rows is None else select(self.context, rows)
+
+    def _in_float64(self, leaf: Tensor) -> Tensor:
+        leaf = leaf.detach().to(self.device)
+        return leaf.double() if leaf.is_floating_point() else leaf
 
     @torch.no_grad()
     def forward(

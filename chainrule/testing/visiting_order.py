@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, distributions
 from torch.distributions import Distribution, constraints
 
-from chainrule.base import AutoregressiveModel, Step
+from chainrule.base import AutoregressiveModel, Context, Step
 from chainrule.heads import Categorical
 from chainrule.state import State
 
@@ -30,7 +30,7 @@ class InVisitingOrder(AutoregressiveModel):
         self.model = model
         self.sequence_length = model.sequence_length
 
-    def forward(self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None) -> Distribution:
+    def forward(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Distribution:
         laid_out = self.model.from_sequence(x)
         conditionals = self.model(laid_out, context, lengths)
         if not isinstance(conditionals, Distribution) or conditionals.batch_shape != laid_out.shape:
@@ -42,7 +42,7 @@ class InVisitingOrder(AutoregressiveModel):
             return Categorical(rows.reshape(len(symbols), *x.shape).movedim(0, -1))
         return Visited(conditionals, self.model, x.shape)
 
-    def initial_state(self, batch_size: int, context: Tensor | None = None) -> State:
+    def initial_state(self, batch_size: int, context: Context = None) -> State:
         return self.model.initial_state(batch_size, context)
 
     def step(self, x_prev: Tensor | None, state: State) -> tuple[Distribution, State]:
@@ -57,7 +57,7 @@ class InVisitingOrder(AutoregressiveModel):
     def visible_past(self, length: int) -> Tensor:
         return self.model.visible_past(length)
 
-    def log_prob(self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None) -> Tensor:
+    def log_prob(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
         return self.model.log_prob(self.model.from_sequence(x), context, lengths)
 
     def sample(self, *arguments: Any, **options: Any) -> Tensor:

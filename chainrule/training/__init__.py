@@ -5,6 +5,7 @@ from chainrule.training.checkpoint import load_weights, save_weights
 from chainrule.training.errors import Interrupted, NonFiniteLossError
 from chainrule.training.evaluate import Evaluation, evaluate
 from chainrule.training.gradient_watch import Watch
+from chainrule.training.judge import Judge, Judgement
 from chainrule.training.loop import TrainingResult, train
 from chainrule.training.objective import Objective
 from chainrule.training.options import TrainingOptions
@@ -15,6 +16,8 @@ __all__ = [
     "Batch",
     "Evaluation",
     "Interrupted",
+    "Judge",
+    "Judgement",
     "NonFiniteLossError",
     "Objective",
     "TrainingBatches",

@@ -5,13 +5,15 @@ from typing import Protocol, TypeAlias
 
 from torch import Tensor
 
+from chainrule.base import Context
+
 
 class Batch(Protocol):
     """Some elements of each of B rows. `chainrule.data` makes such batches; so can any object with these attributes."""
 
     @property
     def x(self) -> Tensor:
-        """(B, T) elements."""
+        """(B, T) elements, or whatever `whole` rows consist of."""
 
     @property
     def lengths(self) -> Tensor | None:
@@ -20,6 +22,14 @@ class Batch(Protocol):
     @property
     def previous(self) -> Tensor | None:
         """(B,) the element before x[:, 0]; None where the rows begin here, with no state to carry over."""
+
+    @property
+    def context(self) -> Context:
+        """What each row is conditioned on; rows with a context are whole sequences."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether the rows are whole sequences without lengths: pictures (B, C, H, W), labels (B,)."""
 
 
 class TrainingBatches(Protocol):
@@ -40,4 +50,4 @@ def count_elements(batch: Batch) -> int:
     """The elements that a batch asks a model to predict."""
     if batch.lengths is not None:
         return int(batch.lengths.sum())
-    return batch.x.shape[0] * batch.x.shape[1]
+    return batch.x.numel() if batch.whole else batch.x.shape[0] * batch.x.shape[1]

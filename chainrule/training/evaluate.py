@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import torch
 
-from chainrule.base import AutoregressiveModel
-from chainrule.state import State
+from chainrule.base import LikelihoodModel
+from chainrule.state import State, map_state
 from chainrule.training import units
 from chainrule.training.batch import Batch, count_elements
 from chainrule.training.objective import Objective
@@ -38,7 +38,7 @@ class Evaluation:
 
 
 @torch.no_grad()
-def evaluate(model: AutoregressiveModel, batches: Iterable[Batch]) -> Evaluation:
+def evaluate(model: LikelihoodModel, batches: Iterable[Batch]) -> Evaluation:
     """Score batches in order, in float32, carrying the state from chunk to chunk; the model's mode is put back after.
 
     Raises:
@@ -67,5 +67,6 @@ def score(objective: torch.nn.Module, batch: Batch, state: State, device: torch.
     x = batch.x.to(device, non_blocking=True)
     lengths = None if batch.lengths is None else batch.lengths.to(device, non_blocking=True)
     previous = None if batch.previous is None else batch.previous.to(device, non_blocking=True)
-    result: tuple[torch.Tensor, State] = objective(x, lengths, previous, state)
+    context = map_state(lambda leaf: leaf.to(device, non_blocking=True), batch.context)
+    result: tuple[torch.Tensor, State] = objective(x, lengths, previous, state, context, whole=batch.whole)
     return result

@@ -5,12 +5,13 @@ from pathlib import Path
 from time import monotonic
 from typing import Literal
 
-from chainrule.base import AutoregressiveModel
+from chainrule.base import LikelihoodModel
 from chainrule.training.batch import TrainingBatches, ValidationBatches
 from chainrule.training.checkpoint import CHECKPOINT, WEIGHTS, load_weights
 from chainrule.training.evaluate import Evaluation
 from chainrule.training.gradient_watch import Watch
 from chainrule.training.interrupts import deferred_interrupts
+from chainrule.training.judge import Judge
 from chainrule.training.options import TrainingOptions
 from chainrule.training.parallel import processes
 from chainrule.training.progress import make_display
@@ -28,6 +29,7 @@ class TrainingResult:
         elements: elements trained on.
         elapsed: wall-clock seconds, earlier sittings included.
         best: the best validation, whose weights are in `model.safetensors`.
+        best_value: its judgement; None where the likelihood decided.
         best_step: its step.
         last: the last validation.
         ended_by: "patience" where it stopped early; "length" where steps, epochs or budget were used up.
@@ -39,12 +41,13 @@ class TrainingResult:
     elapsed: float
     best: Evaluation
     best_step: int
+    best_value: float | None
     last: Evaluation
     ended_by: Literal["length", "patience"]
 
 
 def train(
-    model: AutoregressiveModel,
+    model: LikelihoodModel,
     train_batches: TrainingBatches,
     valid_batches: ValidationBatches,
     options: TrainingOptions,
@@ -52,6 +55,7 @@ def train(
     *,
     resume: bool = False,
     on_validation: OnValidation | None = None,
+    judge: Judge | None = None,
     watch: Watch | None = None,
     progress: bool = True,
 ) -> TrainingResult:
@@ -71,6 +75,8 @@ def train(
         directory: the run directory, made if it is missing.
         resume: continue from the checkpoint there; where none was written yet, begin.
         on_validation: called with the model (in evaluation mode) and the step; the text it returns is shown.
+        judge: says at each validation what the model is worth by the measure of its task; the weights with the highest
+            value are kept, and patience waits for one. Where not given, those with the highest likelihood.
         watch: looks at the gradients of the first step and every `watch_every` after it, for `metrics.jsonl` and
             warnings: `chainrule.diagnostics.gradient_profile` does, for recurrent models. It changes no weight.
         progress: show a progress bar, or plain lines where standard error is no terminal.
@@ -95,7 +101,7 @@ def train(
         directory.mkdir(parents=True, exist_ok=True)
         display = make_display(shown=progress and team.first)
         sitting = Sitting(
-            model, train_batches, valid_batches, options, directory, team, interrupts, on_validation, watch,
+            model, train_batches, valid_batches, options, directory, team, interrupts, on_validation, judge, watch,
             display, began=began, resume=resume,
         )  # fmt: skip
         sitting.run()
@@ -111,6 +117,7 @@ def train(
         elapsed=position.elapsed,
         best=Evaluation(*position.best),
         best_step=position.best_step,
+        best_value=position.best_value,
         last=Evaluation(*position.last),
         ended_by="patience" if sitting.out_of_patience else "length",
     )

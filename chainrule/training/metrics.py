@@ -9,6 +9,7 @@ from typing import Any
 
 from chainrule.training.atomic import replacing
 from chainrule.training.evaluate import Evaluation
+from chainrule.training.judge import Judgement
 from chainrule.training.position import Position
 
 METRICS = "metrics.jsonl"
@@ -51,13 +52,13 @@ class Metrics:
         self._metrics.write({"event": "step", "step": step, "elements": elements} | figures)
         self._events("training", figures, step)
 
-    def validation(self, step: int, evaluation: Evaluation, *, best: bool) -> None:
-        """A validation's figures; `elements` counts what it read."""
+    def validation(self, step: int, evaluation: Evaluation, judgement: Judgement | None = None, *, best: bool) -> None:
+        """A validation's figures; `elements` counts what it read. A judgement stands under its own name."""
         figures = {
             "nats_per_element": evaluation.nats_per_element,
             "bits_per_element": evaluation.bits_per_element,
             "perplexity": evaluation.perplexity if math.isfinite(evaluation.perplexity) else None,
-        }
+        } | ({} if judgement is None else {judgement.name: judgement.value})
         self._metrics.write(
             {"event": "validation", "step": step, "elements": evaluation.elements} | figures | {"best": best}
         )

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from chainrule.base import AutoregressiveModel
+from chainrule.base import AutoregressiveModel, Context, LikelihoodModel
 from chainrule.state import State, detach
 from chainrule.training.precision import autocast
 
@@ -12,8 +12,8 @@ class Objective(nn.Module):
     r"""Negative log-likelihood of a batch, :math:`-\sum_{b,t} \log p(x_{bt} \mid x_{b,<t})`, in nats.
 
     Chunks of endless rows continue from the state that the last chunk ended in: its value crosses the boundary,
-    gradients do not (truncated backpropagation through time, Williams and Peng 1990). Rows with lengths are whole
-    sequences.
+    gradients do not (truncated backpropagation through time, Williams and Peng 1990). Rows with lengths or a context,
+    and those said to be whole, are whole sequences.
 
     It is a module so that DistributedDataParallel can wrap it.
 
@@ -22,13 +22,20 @@ class Objective(nn.Module):
         dtype: number format of matrix products, see `multiply_dtype`.
     """
 
-    def __init__(self, model: AutoregressiveModel, dtype: torch.dtype = torch.float32):
+    def __init__(self, model: LikelihoodModel, dtype: torch.dtype = torch.float32):
         super().__init__()
         self.model = model
         self.dtype = dtype
 
     def forward(
-        self, x: Tensor, lengths: Tensor | None = None, previous: Tensor | None = None, state: State = None
+        self,
+        x: Tensor,
+        lengths: Tensor | None = None,
+        previous: Tensor | None = None,
+        state: State = None,
+        context: Context = None,
+        *,
+        whole: bool = False,
     ) -> tuple[Tensor, State]:
         """The nats of a batch, (), and the detached state after it.
 
@@ -37,10 +44,17 @@ class Objective(nn.Module):
             lengths: (B,) real elements of whole sequences; None for a chunk.
             previous: (B,) the element before the chunk; None where the rows begin here.
             state: the state after `previous`; unused where the rows begin here.
+            context: what each row is conditioned on.
+            whole: rows are whole sequences without lengths.
+
+        Raises:
+            TypeError: chunks of endless rows for a model that cannot go on with them.
         """
         with autocast(self.dtype, x.device):
-            if lengths is not None:
-                return -self.model.log_prob(x, lengths=lengths).float().sum(), None
+            if whole or lengths is not None or context is not None:
+                return -self.model.log_prob(x, context, lengths).float().sum(), None
+            if not isinstance(self.model, AutoregressiveModel):
+                raise TypeError(f"expected batches of whole rows for a {type(self.model).__name__}, got chunks")
             if previous is None:
                 state = self.model.initial_state(x.shape[0])
             conditionals, state = self.model.unroll(x, state, previous)

@@ -22,7 +22,8 @@ class Position:
         stale: validations in a row that brought no improvement.
         best_step: step of the best validation.
         best: its result as (nats, elements).
-        last: result of the last validation, likewise.
+        best_value: its judgement; None where the likelihood decides.
+        last: result of the last validation, as `best`.
         validation_batches: how many batches a validation reads; None while that is not known.
         validation_seconds: how long the last validation took, its saving included.
         steps_far_over, vanished_looks, exploded_looks: what `GradientAlarms` has counted.
@@ -36,6 +37,7 @@ class Position:
     stale: int = 0
     best_step: int = 0
     best: tuple[float, int] | None = None
+    best_value: float | None = None
     last: tuple[float, int] | None = None
     validation_batches: int | None = None
     validation_seconds: float | None = None
@@ -43,14 +45,17 @@ class Position:
     vanished_looks: int = 0
     exploded_looks: int = 0
 
-    def record(self, evaluation: Evaluation) -> bool:
-        """Take note of a validation at the present step; true where it is the best so far."""
-        improved = self.best is None or evaluation.nats_per_element < Evaluation(*self.best).nats_per_element
+    def record(self, evaluation: Evaluation, value: float | None = None) -> bool:
+        """Take note of a validation at the present step; true where it is the best so far, by `value` if given."""
+        if value is not None:
+            improved = self.best_value is None or value > self.best_value
+        else:
+            improved = self.best is None or evaluation.nats_per_element < Evaluation(*self.best).nats_per_element
         self.last = (evaluation.nats, evaluation.elements)
         self.validated = self.step
         self.stale = 0 if improved else self.stale + 1
         if improved:
-            self.best, self.best_step = self.last, self.step
+            self.best, self.best_step, self.best_value = self.last, self.step, value
         return improved
 
     def to_json(self) -> dict[str, Any]:

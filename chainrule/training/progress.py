@@ -8,6 +8,7 @@ from typing import Any
 
 from chainrule.training import units
 from chainrule.training.evaluate import Evaluation
+from chainrule.training.judge import Judgement
 
 
 class Display(ABC):
@@ -18,7 +19,9 @@ class Display(ABC):
         """Training figures: the fraction done, nats per element of the last steps, elements per second, time left."""
 
     @abstractmethod
-    def validation(self, step: int, evaluation: Evaluation, *, best: bool, sample: str | None) -> None:
+    def validation(
+        self, step: int, evaluation: Evaluation, judgement: Judgement | None = None, *, best: bool, sample: str | None
+    ) -> None:
         """A validation's result, and a text to show with it."""
 
     @abstractmethod
@@ -36,7 +39,9 @@ class Silent(Display):
     def step(self, step: int, progress: float, nats_per_element: float, rate: float, seconds_left: float) -> None:
         pass
 
-    def validation(self, step: int, evaluation: Evaluation, *, best: bool, sample: str | None) -> None:
+    def validation(
+        self, step: int, evaluation: Evaluation, judgement: Judgement | None = None, *, best: bool, sample: str | None
+    ) -> None:
         pass
 
     def note(self, text: str) -> None:
@@ -58,8 +63,10 @@ class Lines(Display):
             self._next = monotonic() + self._every
             self.note(f"{progress:4.0%}  {_training_line(step, nats_per_element, rate)}  {_clock(seconds_left)} left")
 
-    def validation(self, step: int, evaluation: Evaluation, *, best: bool, sample: str | None) -> None:
-        self.note(_validation_line(step, evaluation, best))
+    def validation(
+        self, step: int, evaluation: Evaluation, judgement: Judgement | None = None, *, best: bool, sample: str | None
+    ) -> None:
+        self.note(_validation_line(step, evaluation, judgement, best))
         if sample:
             self.note(_indented(sample))
 
@@ -92,8 +99,12 @@ class Bar(Display):
         figures = f"{_training_line(step, nats_per_element, rate)}  {_clock(seconds_left)} left"
         self._bar.update(self._task, completed=progress, description=figures)
 
-    def validation(self, step: int, evaluation: Evaluation, *, best: bool, sample: str | None) -> None:
-        self._console.print(_validation_line(step, evaluation, best), style="bold" if best else None, markup=False)
+    def validation(
+        self, step: int, evaluation: Evaluation, judgement: Judgement | None = None, *, best: bool, sample: str | None
+    ) -> None:
+        self._console.print(
+            _validation_line(step, evaluation, judgement, best), style="bold" if best else None, markup=False
+        )
         if sample:
             self._console.print(_indented(sample), style="dim", markup=False)
 
@@ -116,10 +127,13 @@ def _training_line(step: int, nats_per_element: float, rate: float) -> str:
     return f"step {step:,}  {figures}  {rate:,.0f} elements/s"
 
 
-def _validation_line(step: int, evaluation: Evaluation, best: bool) -> str:
+def _validation_line(step: int, evaluation: Evaluation, judgement: Judgement | None, best: bool) -> str:
     figures = f"{evaluation.nats_per_element:.4f} nats {evaluation.bits_per_element:.4f} bits/element"
     mark = "  best so far" if best else ""
-    return f"step {step:,}  held out: {figures}  perplexity {evaluation.perplexity:.4g}{mark}"
+    judged = (
+        f"perplexity {evaluation.perplexity:.4g}" if judgement is None else f"{judgement.name} {judgement.value:.4g}"
+    )
+    return f"step {step:,}  held out: {figures}  {judged}{mark}"
 
 
 def _indented(sample: str) -> str:

@@ -11,6 +11,7 @@ from chainrule.training.evaluate import Evaluation
 from chainrule.training.gradient_alarms import GradientAlarms, GradientWarning
 from chainrule.training.gradient_watch import Profile, record
 from chainrule.training.guard import Guard
+from chainrule.training.judge import Judgement
 from chainrule.training.metrics import Metrics
 from chainrule.training.position import Position
 from chainrule.training.progress import Display
@@ -90,18 +91,25 @@ class Report:
             self._warn(step, warning)
 
     def validation(
-        self, position: Position, evaluation: Evaluation, *, best: bool, sample: str | None, seconds: float
+        self,
+        position: Position,
+        evaluation: Evaluation,
+        judgement: Judgement | None,
+        *,
+        best: bool,
+        sample: str | None,
+        seconds: float,
     ) -> None:
         """Pass on the result of a validation that took `seconds`."""
         if self._metrics is not None:
-            self._metrics.validation(position.step, evaluation, best=best)
+            self._metrics.validation(position.step, evaluation, judgement, best=best)
             self._metrics.timing(
                 position.step,
                 elapsed=position.elapsed,
                 validation_seconds=seconds,
                 training_elements_per_second=self._rate(),
             )
-        self._display.validation(position.step, evaluation, best=best, sample=sample)
+        self._display.validation(position.step, evaluation, judgement, best=best, sample=sample)
 
     def note(self, text: str) -> None:
         """Tell the person watching."""

@@ -1,12 +1,13 @@
 """One sitting of a run: from its checkpoint, or the beginning, to its end or an interruption."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 
 import torch
 
-from chainrule.base import AutoregressiveModel
+from chainrule.base import AutoregressiveModel, LikelihoodModel
 from chainrule.state import State
 from chainrule.training.batch import Batch, TrainingBatches, ValidationBatches, count_elements
 from chainrule.training.checkpoint import CHECKPOINT, WEIGHTS, restore_checkpoint, save_checkpoint, save_weights
@@ -17,6 +18,7 @@ from chainrule.training.gradient_alarms import GradientAlarms
 from chainrule.training.gradient_watch import EVERY, EVERY_ON_GPU, GradientWatch, Watch
 from chainrule.training.guard import Guard
 from chainrule.training.interrupts import Interrupts
+from chainrule.training.judge import Judge, Judgement
 from chainrule.training.metrics import Metrics
 from chainrule.training.objective import Objective
 from chainrule.training.optimiser import clip_gradient, make_optimiser
@@ -30,7 +32,7 @@ from chainrule.training.report import Report, StepFigures
 from chainrule.training.schedule import learning_rate
 
 SAVE_SECONDS = 60.0  # a killed run loses no more than this
-OnValidation = Callable[[AutoregressiveModel, int], str | None]
+OnValidation = Callable[[LikelihoodModel, int], str | None]
 
 
 class Sitting:
@@ -41,7 +43,7 @@ class Sitting:
 
     def __init__(
         self,
-        model: AutoregressiveModel,
+        model: LikelihoodModel,
         train_batches: TrainingBatches,
         valid_batches: ValidationBatches,
         options: TrainingOptions,
@@ -49,6 +51,7 @@ class Sitting:
         team: Processes,
         interrupts: Interrupts,
         on_validation: OnValidation | None,
+        judge: Judge | None,
         watch: Watch | None,
         display: Display,
         *,
@@ -58,7 +61,7 @@ class Sitting:
         self._model = model.to(team.device)
         self._train_batches, self._valid_batches = train_batches, valid_batches
         self._options, self._directory, self._team = options, directory, team
-        self._interrupts, self._on_validation = interrupts, on_validation
+        self._interrupts, self._on_validation, self._judge = interrupts, on_validation, judge
         self._optimiser = make_optimiser(model, options.learning_rate, options.weight_decay)
         self._extent = make_extent(options, train_batches.steps_per_epoch)
         self._state: State = None
@@ -152,6 +155,7 @@ class Sitting:
     def _look(self, batch: Batch) -> None:
         """At the gradients of the present batch and weights, through time."""
         assert self._watch is not None
+        assert isinstance(self._model, AutoregressiveModel)  # what has no recurrence is refused by the watch itself
         profiles = self._watch.look(self._model, batch, self._state, self._team.device)
         if profiles:
             self._report.watch(self.position.step + 1, profiles)
@@ -164,16 +168,18 @@ class Sitting:
         if evaluation is None:
             return
         self._guard.validation(position.step, evaluation.nats, self._rate)
-        best = position.record(evaluation)
+        judgement = self._judgement()
+        best = position.record(evaluation, None if judgement is None else judgement.value)
         if self._team.first:
             self._guard.weights(self._model, position.step, self._rate)
             if best:
                 about = {"step": position.step, "nats": evaluation.nats, "elements": evaluation.elements}
                 save_weights(self._directory / WEIGHTS, self._model, about)
-            sample = self._sample()
+            shown = [self._sample(), judgement.text if judgement is not None else None]
             self._read_clock()
             seconds = monotonic() - began
-            self._report.validation(position, evaluation, best=best, sample=sample, seconds=seconds)
+            sample = "\n".join(text for text in shown if text) or None
+            self._report.validation(position, evaluation, judgement, best=best, sample=sample, seconds=seconds)
         self._save()
         self._read_clock()
         position.validated_at, position.validation_seconds = position.elapsed, monotonic() - began
@@ -195,6 +201,21 @@ class Sitting:
             if self._interrupts.requested:
                 raise _BrokenOffError
             yield batch
+
+    def _judgement(self) -> Judgement | None:
+        """The first process judges while the others wait for the value."""
+        if self._judge is None:
+            return None
+        judgement = Judgement("", 0.0)
+        if self._team.first:
+            self._model.eval()
+            try:
+                with torch.no_grad():
+                    judgement = self._judge(self._model, self.position.step)
+            finally:
+                self._model.train()
+        (value,) = self._team.agree([judgement.value])
+        return replace(judgement, value=value)
 
     def _sample(self) -> str | None:
         if self._on_validation is None:

@@ -51,6 +51,8 @@ class ToyBatch:
     x: Tensor
     lengths: Tensor | None = None
     previous: Tensor | None = None
+    context: Tensor | None = None
+    whole: bool = False
 
 
 class ToyStream:

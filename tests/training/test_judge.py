@@ -1,0 +1,88 @@
+"""Models of labels given something, and measures other than the likelihood."""
+
+import json
+
+import pytest
+import torch
+from torch import Tensor, nn
+from training_toy import ToyBatch, ToyLines, ToyModel, ToyStream, held_out, options
+
+from chainrule.base import Context, LikelihoodModel
+from chainrule.training import Evaluation, Judgement, Objective, train
+from chainrule.training.batch import count_elements
+from chainrule.training.position import Position
+
+INPUTS = torch.randn(32, 3, generator=torch.Generator().manual_seed(0))
+LABELS = (INPUTS[:, 0] > 0).long()
+
+
+class Labeller(LikelihoodModel):
+    """p(label | vector), no model of sequences."""
+
+    def __init__(self):
+        super().__init__()
+        self.scores = nn.Linear(3, 2)
+
+    def log_prob(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
+        return self.scores(context["vector"]).log_softmax(1).gather(1, x.unsqueeze(1)).squeeze(1)
+
+
+class Labels:
+    steps_per_epoch = 1
+
+    def at(self, step: int) -> ToyBatch:
+        return ToyBatch(LABELS, context={"vector": INPUTS}, whole=True)
+
+
+def test_a_model_of_labels_learns_from_whole_rows_with_a_context(tmp_path):
+    model = Labeller()
+    result = train(model, Labels(), lambda: [Labels().at(0)], options(steps=60, learning_rate=0.1), tmp_path)
+    assert result.best.elements == len(LABELS)
+    assert result.best.nats == pytest.approx(-model.log_prob(LABELS, {"vector": INPUTS}).sum().item(), rel=1e-5)
+    assert result.best.nats_per_element < 0.2
+    assert result.best_value is None
+
+
+def test_chunks_are_refused_where_no_state_goes_on():
+    with pytest.raises(TypeError, match="whole rows"):
+        Objective(Labeller())(LABELS.unsqueeze(1))
+
+
+def test_every_value_of_a_whole_row_counts():
+    assert count_elements(ToyBatch(torch.zeros(2, 3, 4, 5), whole=True)) == 120
+    assert count_elements(ToyBatch(torch.zeros(7), whole=True)) == 7
+
+
+def test_the_weights_that_are_kept_are_those_that_the_judge_values_most(tmp_path):
+    asked = []
+
+    def judge(model, step):
+        assert not model.training
+        assert not torch.is_grad_enabled()
+        asked.append(step)
+        return Judgement("luck", {4: 1.0, 8: 5.0}.get(step, 2.0), "an example")
+
+    result = train(ToyModel(), ToyStream(), held_out, options(), tmp_path, judge=judge)
+    assert asked == [4, 8, 12, 16]
+    assert (result.best_step, result.best_value) == (8, 5.0)
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    validations = [line for line in lines if line["event"] == "validation"]
+    assert [line["luck"] for line in validations] == [1.0, 5.0, 2.0, 2.0]
+    assert [line["best"] for line in validations] == [True, True, False, False]
+
+
+def test_a_judgement_survives_an_interruption(tmp_path):
+    def judge(model, step):
+        return Judgement("luck", 1 / step)
+
+    train(ToyModel(), ToyLines(), held_out, options(steps=8), tmp_path, judge=judge)
+    result = train(ToyModel(), ToyLines(), held_out, options(steps=16), tmp_path, judge=judge, resume=True)
+    assert (result.best_step, result.best_value) == (4, 0.25)
+
+
+def test_without_a_judge_the_likelihood_decides():
+    position = Position(step=1)
+    assert position.record(Evaluation(2.0, 1))
+    assert not position.record(Evaluation(3.0, 1))
+    assert position.record(Evaluation(4.0, 1), 0.1)
+    assert not position.record(Evaluation(1.0, 1), 0.1)
