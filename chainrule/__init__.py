@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from chainrule.base import AutoregressiveModel
     from chainrule.models.recurrent_lm import RecurrentLM
-    from chainrule.run import Run
+    from chainrule.runs.run import Run
 
 __all__ = ["AutoregressiveModel", "RecurrentLM", "Run", "__version__"]
 
 _HOMES = {
     "AutoregressiveModel": "chainrule.base",
     "RecurrentLM": "chainrule.models.recurrent_lm",
-    "Run": "chainrule.run",
+    "Run": "chainrule.runs.run",
 }
 
 

@@ -1,7 +1,11 @@
 """How things are written on the command line."""
 
 import shlex
+from collections.abc import Callable
 from pathlib import Path
+
+Verb = Callable[..., int | None]
+"""What runs when a verb is typed; its signature says which arguments it takes."""
 
 
 def flag(name: str) -> str:

@@ -6,27 +6,14 @@ Nothing heavy is imported here or at the top of a verb's file: `chainrule --help
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from cyclopts import App, CycloptsError, UnusedCliTokensError
 
-from chainrule.cli.check import check
-from chainrule.cli.command_line import flag
-from chainrule.cli.info import info
-from chainrule.cli.inspect import inspect
-from chainrule.cli.sample import sample
-from chainrule.cli.score import score
-from chainrule.cli.train import train
+from chainrule.cli.command_line import Verb, flag
+from chainrule.cli.kinds import HELP_OF, kind_asked_for, verbs_of
 
-VERBS: dict[str, Callable[..., int | None]] = {
-    "train": train,
-    "sample": sample,
-    "score": score,
-    "inspect": inspect,
-    "check": check,
-    "info": info,
-}
 USER_ERROR, INTERRUPTED, BROKEN_PIPE = 2, 130, 141  # the last two as a shell reports SIGINT and SIGPIPE
 
 
@@ -59,12 +46,12 @@ def _run(arguments: list[str]) -> int:
 
     app = App(
         name="chainrule",
-        help="Exact models of text, one symbol at a time.",
+        help="Exact models of sequences, one element at a time: text, tables, pictures, sound, and labels of them.",
         version=_version,
         version_flags=["--version"],
         config=(remember,),
     )
-    for place, (name, verb) in enumerate(VERBS.items()):
+    for place, (name, verb) in enumerate(_verbs(arguments).items()):
         app.command(verb, name=name, sort_key=place)
     try:
         command, bound, unbound = app.parse_args(arguments, exit_on_error=False, print_error=False)
@@ -73,6 +60,25 @@ def _run(arguments: list[str]) -> int:
     if "given" in unbound:
         bound.arguments["given"] = frozenset(given)
     return command(*bound.args, **bound.kwargs) or 0
+
+
+def _verbs(arguments: list[str]) -> dict[str, Verb]:
+    """All verbs; the one that the command line begins with is that of the kind of run which the rest is about.
+
+    Raises:
+        ValueError: that kind has no such verb.
+    """
+    verbs = dict(verbs_of("text"))
+    name = arguments[0] if arguments else ""
+    for other, kind in HELP_OF.items():
+        verbs[other] = verbs_of(kind)[other]
+    if name in verbs:
+        kind = kind_asked_for(name, arguments[1:])
+        own = verbs_of(kind)
+        if name not in own:
+            raise ValueError(f"{name}: a run of the kind {kind} has no such verb, but {', '.join(own)}")
+        verbs[name] = own[name]
+    return verbs
 
 
 def _is_expected(error: Exception) -> bool:

@@ -8,9 +8,11 @@ from typing import NamedTuple
 import pytest
 
 from chainrule.cli.main import main
-from chainrule.cli.preparing import create
-from chainrule.config import DataOptions, Extent, OptimisationOptions, RecurrentOptions, RunConfig
-from chainrule.run import WEIGHTS, Run
+from chainrule.cli.text.train import TextTrainer
+from chainrule.cli.trainer import create_run
+from chainrule.runs.config import Extent, RunConfig
+from chainrule.runs.run import WEIGHTS
+from chainrule.runs.text import RecurrentOptions, TextData, TextRun, TextTraining
 from chainrule.training.checkpoint import save_weights
 
 
@@ -62,19 +64,19 @@ def text_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def make_run(source: Path, out: Path, **data: str) -> Run:
+def make_run(source: Path, out: Path, **data: str) -> TextRun:
     """A run with the weights that a model begins with: scoring, sampling and checking need no more."""
     asked = RunConfig(
-        source=str(source),
-        validation=None,
-        data=DataOptions(validation_fraction=0.2, **data),
-        corpus={},
+        sources={"source": str(source), "validation": None},
+        data=TextData(validation_fraction=0.2, **data),
+        facts={},
         model="gru",
         options=RecurrentOptions(hidden_size=8),
         extent=Extent(steps=4),
-        training=OptimisationOptions(batch_size=2, chunk_length=8),
+        training=TextTraining(batch_size=2, chunk_length=8),
     )
-    run = create(asked, out, overwrite=False)
+    create_run(TextTrainer(), asked, out, overwrite=False)
+    run = TextRun.open(out)
     save_weights(run.path / WEIGHTS, run.new_model(0), {})
     return run
 

@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chainrule import Run
-from chainrule.config import DataOptions, Extent, OptimisationOptions, RecurrentOptions, RunConfig, read_options
 from chainrule.data import CharVocabulary
-from chainrule.run import CONFIG, VOCABULARY, WEIGHTS
+from chainrule.runs.config import Extent, RunConfig, read_options
+from chainrule.runs.run import CONFIG, VOCABULARY, WEIGHTS
+from chainrule.runs.text import RecurrentOptions, TextData, TextRun, TextTraining
 from chainrule.training.checkpoint import save_weights
 from chainrule.training.options import TrainingOptions
 
@@ -23,20 +24,19 @@ FACTS = {
     "valid": {"elements": 2, "lines": 0, "unknown": 0},
 }
 ASKED = RunConfig(
-    source="a.txt",
-    validation=None,
-    data=DataOptions(),
-    corpus=FACTS,
+    sources={"source": "a.txt", "validation": None},
+    data=TextData(),
+    facts=FACTS,
     model="gru",
     options=RecurrentOptions(hidden_size=4),
     extent=Extent(steps=3),
-    training=OptimisationOptions(),
+    training=TextTraining(),
 )
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Run:
-    run = Run.create(tmp_path / "run", ASKED)
+def run(tmp_path: Path) -> TextRun:
+    run = TextRun.create(tmp_path / "run", ASKED)
     CharVocabulary("abc").save(run.path / VOCABULARY)
     save_weights(run.path / WEIGHTS, run.new_model(seed=0), {})
     return run
@@ -75,7 +75,7 @@ def test_the_seed_decides_the_weights_and_the_callers_randomness_is_left_alone(r
 
 
 def test_the_defaults_are_those_of_the_training_loop():
-    ours = asdict(OptimisationOptions())
+    ours = asdict(TextTraining())
     assert ours.pop("watch_gradients") is False  # what the command line does with it: train(watch=...)
     theirs = asdict(TrainingOptions())
     assert ours == {name: value for name, value in theirs.items() if name not in asdict(Extent())}
@@ -99,7 +99,7 @@ def test_what_is_no_run_is_refused(tmp_path, content):
 
 
 def test_a_newer_run_asks_for_a_newer_version(run):
-    change(run, format=2, chainrule="9.0", something_new=1)
+    change(run, format=3, chainrule="9.0", something_new=1)
     with pytest.raises(ValueError, match=r"format.*9\.0.*newer chainrule"):
         Run.open(run.path)
 
@@ -122,15 +122,15 @@ def test_a_newer_run_asks_for_a_newer_version(run):
         ({"model__options__shell": "rm"}, "unknown key 'shell'"),
         ({"model__options__dropout": None}, "dropout"),
         ({"data__level": "letter"}, "level.*char, byte, word, bpe"),
-        ({"data__source": 3}, "source"),
+        ({"data__sources": {"source": 3, "validation": None}}, "sources.source"),
         ({"data__where": 3}, "where"),
         ({"training__learning_rate": "fast"}, "learning_rate"),
         ({"training__learning_rate": float("nan")}, "learning_rate"),
         ({"training__epochs": 1.0}, "steps and epochs"),
         ({"training__momentum": 0.9}, "momentum"),
-        ({"corpus__train": None}, "corpus|train"),
-        ({"corpus__train__elements": "many"}, "elements"),
-        ({"corpus__source__sha256": 1}, "sha256"),
+        ({"facts__train": None}, "facts|train"),
+        ({"facts__train__elements": "many"}, "elements"),
+        ({"facts__source__sha256": 1}, "sha256"),
     ],
 )
 def test_a_tampered_config_is_refused_and_the_entry_named(run, changes, message):
@@ -141,7 +141,7 @@ def test_a_tampered_config_is_refused_and_the_entry_named(run, changes, message)
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("section", ["data", "model", "training", "corpus", "kind"])
+@pytest.mark.parametrize("section", ["data", "model", "training", "facts", "kind"])
 def test_a_missing_entry_is_named(run, section):
     content = json.loads((run.path / CONFIG).read_text())
     del content[section]
@@ -232,10 +232,10 @@ def test_a_pickle_in_place_of_the_weights_is_not_executed(run, tmp_path):
 def test_an_existing_run_is_replaced_only_on_request_and_alone(run):
     (run.path / "notes.txt").write_text("mine")
     with pytest.raises(FileExistsError, match=r"--resume.*--overwrite"):
-        Run.create(run.path, ASKED)
+        TextRun.create(run.path, ASKED)
     assert (run.path / WEIGHTS).exists()
     other = replace(ASKED, model="lstm")
-    assert Run.create(run.path, other, overwrite=True).config == other
+    assert TextRun.create(run.path, other, overwrite=True).config == other
     assert sorted(path.name for path in run.path.iterdir()) == [CONFIG, "notes.txt"]
     assert Run.open(run.path).config == other
 
@@ -244,14 +244,14 @@ def test_an_existing_run_is_replaced_only_on_request_and_alone(run):
 def test_a_directory_that_is_no_run_is_never_overwritten(tmp_path, name):
     (tmp_path / name).write_text('{"precious": true}')
     with pytest.raises(FileExistsError, match="no run"):
-        Run.create(tmp_path, ASKED, overwrite=True)
+        TextRun.create(tmp_path, ASKED, overwrite=True)
     with pytest.raises(FileExistsError, match="file"):
-        Run.create(tmp_path / name, ASKED, overwrite=True)
+        TextRun.create(tmp_path / name, ASKED, overwrite=True)
     assert (tmp_path / name).read_text() == '{"precious": true}'
 
 
 def test_an_empty_directory_is_free(tmp_path):
-    Run.create(tmp_path, ASKED)
+    TextRun.create(tmp_path, ASKED)
     assert Run.open(tmp_path).config == ASKED
 
 
@@ -260,7 +260,7 @@ def test_overwriting_follows_no_link_out_of_the_run(run, tmp_path):
     (tmp_path / "elsewhere" / "train.tokens").write_text("precious")
     shutil.rmtree(run.path / "corpus", ignore_errors=True)
     (run.path / "corpus").symlink_to(tmp_path / "elsewhere")
-    Run.create(run.path, ASKED, overwrite=True)
+    TextRun.create(run.path, ASKED, overwrite=True)
     assert (tmp_path / "elsewhere" / "train.tokens").read_text() == "precious"
 
 

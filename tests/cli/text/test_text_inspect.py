@@ -7,10 +7,10 @@ import sys
 import pytest
 import torch
 
-from chainrule.cli.inspect import inspect
+from chainrule.cli.text.inspect import inspect
 from chainrule.diagnostics import inspect_recurrence
 from chainrule.diagnostics.text_properties import PROPERTIES
-from chainrule.run import WEIGHTS, Run
+from chainrule.runs.run import WEIGHTS, Run
 from chainrule.training.checkpoint import save_weights
 
 SMALL = ["--rows", 2, "--steps", 16]

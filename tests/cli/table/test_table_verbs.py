@@ -8,11 +8,11 @@ import shutil
 import pytest
 import torch
 
-from chainrule.cli.table_training import asked_for, parse_types, train_table
-from chainrule.config import Extent
+from chainrule.cli.main import main
+from chainrule.cli.table.train import parse_types
 from chainrule.data.tables import TableBatches
-from chainrule.table_config import TableRunConfig
-from chainrule.table_run import TableRun
+from chainrule.runs.config import RunConfig
+from chainrule.runs.table import TableRun
 
 COLUMNS = ["colour", "count", "height", "class"]
 
@@ -35,9 +35,7 @@ def rows(tmp_path_factory):
 def run(rows, tmp_path_factory):
     """Trained for a few steps; not to be written to."""
     out = tmp_path_factory.mktemp("runs") / "run"
-    given = frozenset(("--steps", "--hidden-size", "--device"))
-    asked = asked_for(rows, None, "", "auto", (), Extent(steps=20), given)
-    train_table(asked, out, given, resume=False, overwrite=False, json=True)
+    assert main(["train", str(rows), "--out", str(out), "--steps", "20", "--json"]) == 0
     return out
 
 
@@ -117,7 +115,7 @@ def test_info_shows_columns_and_figures(command, run):
         assert part in shown or part == "200"
     facts = json.loads(command("info", run, "--json").out)
     assert facts["model"]["name"] == "made"
-    assert [column["kind"] for column in facts["table"]["columns"]] == ["categorical", "integer", "real", "categorical"]
+    assert [column["kind"] for column in facts["facts"]["columns"]] == ["categorical", "integer", "real", "categorical"]
 
 
 def test_the_contract_holds(command, rows, tmp_path):
@@ -128,12 +126,12 @@ def test_the_contract_holds(command, rows, tmp_path):
 
 
 def test_options_for_the_other_kind_are_refused(refused, run, rows, tmp_path):
-    assert "--chunk-length: an option for texts" in refused("train", rows, "--chunk-length", 5)
-    assert "--temperature: an option for texts" in refused("sample", run, "--temperature", 0.5)
-    assert "--per: an option for texts" in refused("score", run, rows, "--per", "line")
+    assert "--chunk-length" in refused("train", rows, "--chunk-length", 5)
+    assert "--temperature" in refused("sample", run, "--temperature", 0.5)
+    assert "--per" in refused("score", run, rows, "--per", "line")
     (tmp_path / "a.txt").write_text("some text\n" * 99)
-    assert "--types: an option for tables" in refused("train", tmp_path / "a.txt", "--types", "a=real")
-    assert "leave --hidden-size out" in refused("train", "--resume", "--out", run, "--hidden-size", 9)
+    assert "--types" in refused("train", tmp_path / "a.txt", "--types", "a=real")
+    assert "--hidden-size was 256 and is 9" in refused("train", "--resume", "--out", run, "--hidden-size", 9)
     assert "expected COLUMN=KIND" in refused("train", rows, "--types", "a")
     assert "no such column" in refused("train", rows, "--types", "a=real", "--out", tmp_path / "x")
     assert not (tmp_path / "x").exists()
@@ -195,7 +193,7 @@ def test_a_changed_config_is_refused(refused, run, tmp_path):
 
 def test_a_config_comes_back(run):
     config = TableRun.open(run).config
-    assert TableRunConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
+    assert RunConfig.from_json(json.loads(json.dumps(config.to_json("table"))), TableRun) == config
 
 
 def test_types_are_read():
@@ -203,4 +201,4 @@ def test_types_are_read():
 
 
 def test_there_is_nothing_to_inspect_in_a_table(refused, run):
-    assert "no recurrence to look into" in refused("inspect", run)
+    assert "a run of the kind table has no such verb, but train" in refused("inspect", run)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 if TYPE_CHECKING:
-    from chainrule.cli.scoring import Scored
+    from chainrule.cli.text.scoring import Scored
     from chainrule.data.vocabulary import Vocabulary
 
 Per = Literal["line", "element", "file"]
@@ -31,15 +31,16 @@ def score(
     json: Annotated[bool, Parameter(negative=())] = False,
     device: str = "auto",
 ) -> None:
-    """Score a text or a table: nats, bits and perplexity, exact under the model.
+    """Score data: nats and bits, exact under the model; shown are the options for a run on a text.
+
+    `chainrule score RUN --help` shows those for RUN.
 
     A model trained on a stream scores every symbol given all that stands before it in the file; a model trained on
-    lines scores each line on its own, its end included. Either way the lines add up to the file. A model of a table
-    scores each row, in nats, and names the cell that surprised most beyond what is usual in its column.
+    lines scores each line on its own, its end included. Either way the lines add up to the file.
 
     Args:
         run: The run directory.
-        file: The text, - for standard input; or the table.
+        file: The text, - for standard input.
         per: One row for each line, each element or the whole file; line where --sort or --top is given, else file.
         sort: Most surprising first.
         top: Only so many rows, the most surprising ones.
@@ -48,28 +49,20 @@ def score(
         json: Print one JSON object a row.
         device: Where to compute: auto, cpu or cuda.
     """
-    from chainrule.cli.scoring import read_pieces, score_lines, score_stream
-    from chainrule.run import Run, kind_of
+    from chainrule.cli.text.scoring import read_pieces, score_lines, score_stream
+    from chainrule.runs.text import TextRun
     from chainrule.training.parallel import choose_device
 
     if top is not None and top < 1:
         raise ValueError(f"--top: expected a whole number >= 1, got {top}")
-    if kind_of(run) == "table":
-        from chainrule.cli.table_verbs import score_table
-
-        if per is not None or by != "bits":
-            name = "--by" if per is None else "--per"
-            raise ValueError(f"{name}: an option for texts, but {run} is a run on a table: leave it out")
-        score_table(run, file, device, top, sort=sort, json=json)
-        return
     sort = sort or top is not None
     if sort and per == "file":
         raise ValueError("--per file: there is one row, nothing to sort: use --per line or --per element")
     per = per or ("line" if sort else "file")
-    opened = Run.open(run)
+    opened = TextRun.open(run)
     vocabulary, model = opened.vocabulary, opened.model(choose_device(device))
-    surprises = score_lines if opened.config.data.reading == "lines" else score_stream
-    scored = surprises(model, vocabulary, read_pieces(file, strict=opened.config.data.level != "byte"))
+    surprises = score_lines if opened.data.reading == "lines" else score_stream
+    scored = surprises(model, vocabulary, read_pieces(file, strict=opened.data.level != "byte"))
     total = Row(None, None)
     rows = total.adding(_rows(scored, vocabulary, per))
     if sort:

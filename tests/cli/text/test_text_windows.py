@@ -1,9 +1,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainrule.cli.windows import file_window, own_window
+from chainrule.cli.text.windows import file_window, own_window
 from chainrule.data import ByteVocabulary, WordVocabulary
-from chainrule.run import Run
+from chainrule.runs.run import Run
 
 
 @given(size=st.integers(2, 60), rows=st.integers(1, 5), steps=st.integers(2, 20))

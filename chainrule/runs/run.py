@@ -1,32 +1,31 @@
 """The run directory: everything that a training run leaves, and all that the other verbs need.
 
-    config.json             what was asked for (chainrule.config)
-    vocabulary.json         symbols
+    config.json             what was asked for (chainrule.runs.config)
     model.safetensors       the weights of the best validation
     checkpoint.safetensors  the last state of training, to resume from
     metrics.jsonl           figures of training; timings.jsonl, tensorboard/
     report.html             what `chainrule inspect` saw
-    corpus/                 the text as symbols; made again from the text where it is missing
+
+and the data as it was prepared: of a text, `vocabulary.json` and `corpus/`; of a table, `table/`; else `data/`.
 
 Nothing in it is ever executed: JSON and safetensors only, checked while read.
 """
 
 import json
 import shutil
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import asdict
-from functools import cached_property
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, cast
 
-from chainrule.config import ModelName, RecurrentOptions, RunConfig
+from chainrule.runs.config import OptimisationOptions, RunConfig, kind_in
+from chainrule.runs.kinds import run_class
 
 if TYPE_CHECKING:
     import torch
 
-    from chainrule.base import AutoregressiveModel
-    from chainrule.data.vocabulary import Vocabulary
+    from chainrule.base import LikelihoodModel
 
 CONFIG = "config.json"
 VOCABULARY = "vocabulary.json"
@@ -36,30 +35,36 @@ METRICS = "metrics.jsonl"
 REPORT = "report.html"
 CORPUS = "corpus"
 TABLE = "table"
+DATA = "data"
 _FILES = (CONFIG, VOCABULARY, WEIGHTS, CHECKPOINT, METRICS, REPORT, "timings.jsonl")
-_FOLDERS = (CORPUS, TABLE, "tensorboard")
-_CONFIG_LIMIT = 1 << 20  # bytes; a config is a few hundred
+_FOLDERS = (CORPUS, TABLE, DATA, "tensorboard")
+M = TypeVar("M", bound="LikelihoodModel")
+_CONFIG_LIMIT = 1 << 20  # bytes; a config is a few hundred, and a kilobyte for each column of a table
 
 
-def _recurrent(cell: ModelName) -> Callable[[int, RecurrentOptions], "AutoregressiveModel"]:
-    def build(vocab_size: int, options: RecurrentOptions) -> "AutoregressiveModel":
-        from chainrule.models.recurrent_lm import RecurrentLM
-
-        return RecurrentLM(vocab_size, cell=cell, **asdict(options))
-
-    return build
-
-
-MODELS = {"lstm": _recurrent("lstm"), "gru": _recurrent("gru"), "rnn": _recurrent("rnn")}
-
-
-class Run:
+class Run(ABC, Generic[M]):
     """A run directory: `Run.open("runs/x").model()` is the trained model.
+
+    A subclass is a kind of run. It says which options there are, and builds the model from them and from the facts that
+    preparing the data left.
 
     Args:
         path: the directory.
         config: what its config.json holds.
+
+    Attributes:
+        KIND: its name in config.json, a key of `chainrule.runs.kinds.RUNS`.
+        SOURCES: names of the files of the data, and what each is called on the command line.
+        DATA: the dataclass of options of how they are read.
+        MODELS: the dataclass of options of each model, by name.
+        TRAINING: the dataclass of options of training.
     """
+
+    KIND: ClassVar[str]
+    SOURCES: ClassVar[dict[str, str]] = {"source": "DATA", "validation": "--validation"}
+    DATA: ClassVar[type]
+    MODELS: ClassVar[dict[str, type]]
+    TRAINING: ClassVar[type[OptimisationOptions]] = OptimisationOptions
 
     def __init__(self, path: Path, config: RunConfig):
         self.path = path
@@ -67,31 +72,45 @@ class Run:
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
-        """Open a run that exists.
+        """Open a run that exists; `Run.open` one of any kind.
 
         Raises:
             FileNotFoundError: there is no such directory.
-            ValueError: it is no run, comes from a newer version, or was tampered with.
+            ValueError: it is no run, of another kind or format, or was tampered with.
         """
         path = Path(path)
         if not path.exists():
             raise FileNotFoundError(f"{path}: no such run; `chainrule train DATA --out {path}` makes one")
         if not (path / CONFIG).is_file():
             raise ValueError(f"{path}: not a run: expected a directory with {CONFIG}, as `chainrule train` writes it")
-        return cls(path, _read_config(path / CONFIG, cls.config_from_json))
+        kind = _read_config(path / CONFIG, lambda content: run_class(kind_in(content))) if cls is Run else cls
+        return cast(Self, kind(path, _read_config(path / CONFIG, lambda content: RunConfig.from_json(content, kind))))
 
     @classmethod
-    def config_from_json(cls, content: Any) -> RunConfig:
-        """The config of this kind of run, checked."""
-        return RunConfig.from_json(content)
+    def check_facts(cls, facts: dict[str, Any]) -> None:
+        """Raise ValueError for facts that preparing the data cannot have left."""
 
     @classmethod
-    def create(cls, path: str | Path, config: Any, *, overwrite: bool = False) -> Self:
+    def check_config(cls, config: RunConfig) -> None:
+        """Raise ValueError for options that do not go together."""
+
+    @abstractmethod
+    def build(self) -> M:
+        """The model that config and data describe, its weights drawn by torch's own generator."""
+
+    def fewest_weights(self) -> int:
+        """A number of weights that the model has at least: files with fewer are refused before it takes memory."""
+        return 0
+
+    @classmethod
+    def create(cls, path: str | Path, config: RunConfig, *, overwrite: bool = False) -> Self:
         """Make a directory for a new run and write its config.
 
         Raises:
             FileExistsError: something is there already; with `overwrite`, something that is no run.
+            ValueError: the options do not go together.
         """
+        cls.check_config(config)
         path = Path(path)
         refuse_taken(path, overwrite=overwrite)
         remove(path)
@@ -104,30 +123,17 @@ class Run:
         """Write config.json, all or nothing."""
         from chainrule.data.atomic import write_json
 
-        write_json(self.path / CONFIG, self.config.to_json())
+        write_json(self.path / CONFIG, self.config.to_json(self.KIND))
 
-    @cached_property
-    def vocabulary(self) -> "Vocabulary":
-        """The symbols, read once."""
-        from chainrule.data.levels import load_vocabulary
-
-        vocabulary = load_vocabulary(self.path / VOCABULARY)
-        if vocabulary.level != self.config.data.level:
-            raise ValueError(
-                f"{self.path / VOCABULARY}: the level is {vocabulary.level!r}, but {CONFIG} says "
-                f"{self.config.data.level!r}: one of the two files was changed"
-            )
-        return vocabulary
-
-    def new_model(self, seed: int) -> "AutoregressiveModel":
+    def new_model(self, seed: int) -> M:
         """The model before training, its weights drawn from `seed`; the caller's random state is left alone."""
         import torch
 
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            return self._build()
+            return self.build()
 
-    def model(self, device: "str | torch.device" = "cpu") -> "AutoregressiveModel":
+    def model(self, device: "str | torch.device" = "cpu") -> M:
         """The trained model, best validation, in eval mode.
 
         Raises:
@@ -142,31 +148,19 @@ class Run:
             raise FileNotFoundError(
                 f"{weights}: no weights yet; `chainrule train --resume --out {self.path}` continues the training"
             )
-        there, needed = _count_weights(weights), self._fewest_weights()
+        there, needed = _count_weights(weights), self.fewest_weights()
         if there < needed:  # a changed config must not take the memory of the model that it claims
             raise ValueError(
-                f"{weights}: holds {there} numbers, but {CONFIG} and {VOCABULARY} describe a model of at least "
+                f"{weights}: holds {there} numbers, but {CONFIG} and the data beside it describe a model of at least "
                 f"{needed}: one of the files was changed or comes from another run"
             )
         model = self._unfilled()
         load_weights(weights, model)
         return model.to(device).eval()
 
-    def _unfilled(self) -> "AutoregressiveModel":
-        """The model with no weights in particular: the file has them all."""
-        import torch
-
-        with torch.device("meta"):  # no memory and no random weights
-            model = self._build()
-        return model.to_empty(device="cpu")
-
-    def _build(self) -> "AutoregressiveModel":
-        return MODELS[self.config.model](len(self.vocabulary), self.config.options)
-
-    def _fewest_weights(self) -> int:
-        options = self.config.options
-        first = (options.embedding_size or options.hidden_size) * len(self.vocabulary)
-        return first + options.num_layers * options.hidden_size**2
+    def _unfilled(self) -> M:
+        """The model with no weights in particular, as the file has them all; what is in no file is made with it."""
+        return self.new_model(0)
 
     def metrics(self) -> list[dict[str, Any]]:
         """The records of metrics.jsonl; a last line cut short by a crash is left out."""
@@ -221,11 +215,8 @@ def remove(path: Path) -> None:
 
 
 def _is_run(path: Path) -> bool:
-    from chainrule.table_config import TableRunConfig
-
-    read = TableRunConfig.from_json if kind_of(path) == TableRunConfig.KIND else RunConfig.from_json
     try:
-        _read_config(path / CONFIG, read)
+        Run.open(path)
     except (OSError, ValueError):
         return False
     return True
@@ -234,11 +225,9 @@ def _is_run(path: Path) -> bool:
 def kind_of(path: Path) -> str | None:
     """Of which kind the run in a directory says that it is; None where there is none that can be read."""
     try:
-        content = _read_config(path / CONFIG, lambda content: content)
+        return cast(str, _read_config(path / CONFIG, kind_in))
     except (OSError, ValueError):
         return None
-    kind = content.get("kind") if isinstance(content, dict) else None
-    return kind if isinstance(kind, str) else None
 
 
 def _read_config(path: Path, read: Callable[[Any], Any]) -> Any:

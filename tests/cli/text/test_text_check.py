@@ -3,11 +3,11 @@ import json
 import pytest
 import torch
 
-from chainrule.cli.check import ELEMENTS, ROWS
-from chainrule.cli.windows import own_window
+from chainrule.cli.text.check import ELEMENTS, ROWS
+from chainrule.cli.text.windows import own_window
 from chainrule.heads import Categorical
 from chainrule.models import RecurrentLM
-from chainrule.run import Run
+from chainrule.runs.run import Run
 
 
 @pytest.mark.parametrize("kind", ["stream", "lines"])

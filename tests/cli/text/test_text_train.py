@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from chainrule.cli.drawing import Drawing
 from chainrule.cli.main import main
-from chainrule.run import Run
+from chainrule.cli.text.drawing import Drawing
+from chainrule.runs.run import Run
 from chainrule.training.loop import train
 
 TINY = ["--hidden-size", 8, "--batch-size", 2, "--chunk-length", 8, "--validation-fraction", 0.2]

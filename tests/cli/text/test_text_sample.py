@@ -4,8 +4,8 @@ import math
 import pytest
 import torch
 
-from chainrule.cli.drawing import Drawing
-from chainrule.run import Run
+from chainrule.cli.text.drawing import Drawing
+from chainrule.runs.run import Run
 
 
 def test_one_text_begins_with_the_prompt_and_has_the_length_asked_for(command, runs):

@@ -6,8 +6,8 @@ import sys
 import pytest
 import torch
 
-from chainrule.cli import scoring
-from chainrule.run import Run
+from chainrule.cli.text import scoring
+from chainrule.runs.run import Run
 
 
 def records(outcome):

@@ -9,18 +9,18 @@ import torch
 from torch import Tensor
 
 from chainrule.data import open_corpus, read_lines, read_text
-from chainrule.run import CORPUS
+from chainrule.runs.run import CORPUS
 
 if TYPE_CHECKING:
     from chainrule.data.tokens import Tokens
     from chainrule.data.vocabulary import Ids, Vocabulary
-    from chainrule.run import Run
+    from chainrule.runs.text import TextRun
 
 _LINES_LOOKED_AT = 1 << 16
 Window = tuple[Tensor, Tensor | None]
 
 
-def own_window(run: "Run", rows: int, steps: int) -> tuple[Tensor, Tensor | None, str]:
+def own_window(run: "TextRun", rows: int, steps: int) -> tuple[Tensor, Tensor | None, str]:
     """(B, T) symbols of the run's own held-out text, how many of each row are real where rows are lines, and which part
     of the text it is: where too little is held out for that many rows, a stream's come from the training part.
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from chainrule.diagnostics.clipping import Clipping
     from chainrule.diagnostics.report import ReadText
     from chainrule.models import RecurrentLM
-    from chainrule.run import Run
+    from chainrule.runs.text import TextRun
 
 MOST_ROWS, MOST_STEPS, MOST_SYMBOLS = 256, 10_000, 1 << 16
 
@@ -57,18 +57,14 @@ def inspect(
     """
     _check_numbers(rows, steps, seed)
     page = _checked_page(out, run, file)
-    from chainrule.cli.inspection_json import inspection_figures
+    from chainrule.cli.text.inspection_json import inspection_figures
     from chainrule.diagnostics import inspect_recurrence
     from chainrule.diagnostics.clipping import clipping
     from chainrule.diagnostics.panels import new_figure
     from chainrule.diagnostics.report import Subject, report_page
-    from chainrule.run import Run, kind_of
+    from chainrule.runs.text import TextRun
 
-    if kind_of(run) == "table":
-        raise ValueError(
-            f"{run}: a model of a table, which has no recurrence to look into; `chainrule info` describes it"
-        )
-    opened = Run.open(run)
+    opened = TextRun.open(run)
     wanted = _wanted(property)
     model = _recurrent_model(opened)
     new_figure()  # where matplotlib is missing, that is said before any work is done
@@ -104,7 +100,7 @@ def _check_numbers(rows: int, steps: int, seed: int) -> None:
 
 
 def _checked_page(out: Path | None, run: Path, file: str | None) -> Path:
-    from chainrule.run import REPORT
+    from chainrule.runs.run import REPORT
 
     page = run / REPORT if out is None else out
     if out is None and not run.is_dir():
@@ -129,7 +125,7 @@ def _wanted(name: str | None) -> Any:
         raise ValueError(f"--{error}") from None
 
 
-def _recurrent_model(run: "Run") -> "RecurrentLM":
+def _recurrent_model(run: "TextRun") -> "RecurrentLM":
     from chainrule.models import RecurrentLM
 
     model = run.model()
@@ -140,13 +136,13 @@ def _recurrent_model(run: "Run") -> "RecurrentLM":
     return model
 
 
-def _window(run: "Run", file: str | None, rows: int, steps: int) -> "tuple[Tensor, Tensor | None, str]":
+def _window(run: "TextRun", file: str | None, rows: int, steps: int) -> "tuple[Tensor, Tensor | None, str]":
     """The rows, their lengths, and where they come from."""
-    from chainrule.cli.windows import file_window, own_window
+    from chainrule.cli.text.windows import file_window, own_window
 
     if file is None:
         x, lengths, part = own_window(run, rows, steps)
-        facts = run.config.corpus
+        facts = run.config.facts
         source = facts["validation"] if part == "held-out" and facts["validation"] else facts["source"]
         return x, lengths, f"{part} text of {source['name']}"
     x, lengths = file_window(run.vocabulary, run.config.data.reading, file, rows, steps)
@@ -154,7 +150,7 @@ def _window(run: "Run", file: str | None, rows: int, steps: int) -> "tuple[Tenso
 
 
 def _read(
-    run: "Run", name: str, x: "Tensor", lengths: "Tensor | None", wanted: Any, asked: str | None
+    run: "TextRun", name: str, x: "Tensor", lengths: "Tensor | None", wanted: Any, asked: str | None
 ) -> "tuple[ReadText, Tensor | None]":
     """The text of the rows, and which of its elements have the property that units are sought for."""
     import torch
@@ -188,11 +184,11 @@ def _read(
     return read, None if chosen is None else has
 
 
-def _count_unknown(run: "Run", x: "Tensor", counts: list[int]) -> int:
+def _count_unknown(run: "TextRun", x: "Tensor", counts: list[int]) -> int:
     return sum(int((row[:count] == run.vocabulary.unknown).sum()) for row, count in zip(x, counts, strict=True))
 
 
-def _model_line(run: "Run") -> str:
+def _model_line(run: "TextRun") -> str:
     options = run.config.options
     layers = f"{options.num_layers} layer{'s' * (options.num_layers != 1)}"
     return f"{run.config.model} of {layers} with {options.hidden_size} units"
@@ -234,7 +230,7 @@ def _working() -> "Iterator[Callable[[str], None]]":
 
 
 def _print_table(
-    run: "Run", inspection: "Inspection", read: "ReadText", trained: "Clipping | None", page: Path
+    run: "TextRun", inspection: "Inspection", read: "ReadText", trained: "Clipping | None", page: Path
 ) -> None:
     from rich import box
     from rich.console import Console

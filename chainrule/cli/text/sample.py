@@ -1,4 +1,4 @@
-"""`chainrule sample`: text, or rows of a table, drawn from a trained model."""
+"""`chainrule sample`: text drawn from a trained model."""
 
 import json as json_format
 import sys
@@ -24,15 +24,15 @@ def sample(
     top_p: float | None = None,
     seed: int | None = None,
     device: str = "cpu",
-    out: Path | None = None,
     json: Annotated[bool, Parameter(negative=())] = False,
-    given: Annotated[frozenset[str], Parameter(parse=False)],
 ) -> None:
-    """Draw text, or rows of a table, from a trained model.
+    """Draw from a trained model; shown are the options for a run on a text.
+
+    `chainrule sample RUN --help` shows those for RUN.
 
     Args:
         run: The run directory.
-        n: How many texts or rows.
+        n: How many texts.
         prompt: What each text begins with.
         length: Symbols to draw after the prompt; a model of lines may end earlier, at the end of its line.
         temperature: 1 is the model's own distribution, below it is bolder, 0 always takes the likeliest symbol.
@@ -40,36 +40,26 @@ def sample(
         top_p: Draw from the likeliest symbols that together reach this probability.
         seed: The same seed gives the same text; a new one each time if not given.
         device: Where to compute: auto, cpu or cuda.
-        out: A CSV file for the rows of a table; standard output if not given.
-        json: Print one JSON object a text, with "prompt", "text", "elements" and "seed", or one a row.
+        json: Print one JSON object a text, with "prompt", "text", "elements" and "seed".
     """
-    from chainrule.cli.drawing import Drawing
+    from chainrule.cli.text.drawing import Drawing
     from chainrule.heads.categorical import check_filters
-    from chainrule.run import Run, kind_of
+    from chainrule.runs.text import TextRun
     from chainrule.training.parallel import choose_device
 
     if n < 1:
         raise ValueError(f"-n: expected a whole number >= 1, got {n}")
-    if kind_of(run) == "table":
-        from chainrule.cli.table_verbs import sample_table
-
-        for name in sorted(given & {"--prompt", "--length", "--temperature", "--top-k", "--top-p"}):
-            raise ValueError(f"{name}: an option for texts, but {run} is a run on a table: leave it out")
-        sample_table(run, n, out, seed, device, json=json)
-        return
-    if out is not None:
-        raise ValueError(f"--out: for rows of a table, but {run} is a run on a text: write its output to a file with >")
     if length < 1:
         raise ValueError(f"--length: expected a whole number >= 1, got {length}")
     check_filters(temperature, top_k, top_p)
-    opened = Run.open(run)
+    opened = TextRun.open(run)
     vocabulary = opened.vocabulary
     ids = encode_prompt(vocabulary, prompt)
     seed = randbelow(1 << 31) if seed is None else seed
     drawing = Drawing(
         opened.model(choose_device(device)),
         vocabulary,
-        eos=vocabulary.eos if opened.config.data.reading == "lines" else None,
+        eos=vocabulary.eos if opened.data.reading == "lines" else None,
         temperature=temperature,
         top_k=top_k,
         top_p=top_p,

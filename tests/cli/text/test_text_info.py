@@ -2,7 +2,7 @@ import json
 
 import torch
 
-from chainrule.run import Run
+from chainrule.runs.run import Run
 
 
 def test_info_tells_what_a_run_is(command, runs, text_file):
@@ -27,7 +27,7 @@ def test_info_as_json_holds_the_same(command, runs, text_file):
     facts = json.loads(command("info", runs / "lines", "--json").out)
     run = Run.open(runs / "lines")
     assert facts["vocabulary_size"] == len(run.vocabulary)
-    assert facts["corpus"]["source"]["bytes"] == text_file.stat().st_size
+    assert facts["facts"]["source"]["bytes"] == text_file.stat().st_size
     assert facts["data"]["reading"] == "lines"
     assert facts["bytes"]["model.safetensors"] == (run.path / "model.safetensors").stat().st_size
     assert facts["best"] is None
@@ -42,6 +42,7 @@ def test_info_shows_the_best_validation_not_the_last(command, run_copy):
             "nats_per_element": nats,
             "bits_per_element": nats / 0.7,
             "perplexity": 9.0,
+            "best": step < 30,
         }
         for step, nats in figures
     ]

@@ -1,0 +1,47 @@
+"""The options that `chainrule train` has whatever it trains."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Group, Parameter
+
+from chainrule.cli.durations import parse_duration
+from chainrule.runs.config import Extent
+
+RUN, DATA, MODEL, TRAINING = (
+    Group(name, sort_key=place) for place, name in enumerate(("Run", "Data", "Model", "Training"), start=1)
+)
+Switch = Annotated[bool, Parameter(negative=())]
+
+
+@dataclass(frozen=True)
+class RunFlags:
+    """Where the run is, and how long it lasts."""
+
+    out: Path | None = None
+    """The run directory; a name below runs/, made of those of the data and the model, if not given."""
+    task: str | None = None
+    """Of which kind the run is, such as text, table, image, tag or translate; seen from DATA if not given."""
+    budget: str | None = None
+    """Wall-clock time to train for, such as 90s, 3m or 1h30m; 3m if nothing is said (1m for a table)."""
+    steps: int | None = None
+    """Weight updates to train for, in place of a budget."""
+    epochs: float | None = None
+    """Passes over the data to train for, in place of a budget."""
+    resume: Switch = False
+    """Go on with the run in --out, with its own options; --budget, --steps or --epochs may extend it."""
+    overwrite: Switch = False
+    """Replace the run in --out."""
+    json: Switch = False
+    """Print the closing summary as one JSON object, and nothing else, on standard output."""
+
+    def extent(self, usual: str) -> Extent:
+        """How long training lasts; `usual` is the budget where nothing is said.
+
+        Raises:
+            ValueError: a value out of range, or more than one of the three.
+        """
+        open_end = self.budget is None and self.steps is None and self.epochs is None
+        budget = usual if open_end else self.budget
+        return Extent(self.steps, self.epochs, None if budget is None else parse_duration(budget))

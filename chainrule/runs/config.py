@@ -1,0 +1,256 @@
+"""What `config.json` of any run holds, and how it is read back: every key known, every value of its type and range.
+
+The dataclasses of options are the option groups of `chainrule train`: a default is written once, and checked once.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+if TYPE_CHECKING:
+    from chainrule.runs.run import Run
+
+FORMAT = 2
+
+Options = TypeVar("Options")
+
+
+def within(default: Any, low: float, high: float) -> Any:
+    return field(default=default, metadata={"range": (low, high)})
+
+
+class CheckedOptions:
+    """A dataclass of options that checks itself when it is made; its fields have their ranges from `within`."""
+
+    def __post_init__(self) -> None:
+        check_options(self)
+
+
+@dataclass(frozen=True)
+class Extent(CheckedOptions):
+    """How long training lasts: one of the three, or none for the default of `chainrule.training.TrainingOptions`."""
+
+    steps: int | None = within(None, 1, 1 << 53)
+    epochs: float | None = within(None, 1e-9, 1e9)
+    budget: float | None = within(None, 1e-3, 1e9)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        given = [name for name, value in asdict(self).items() if value is not None]
+        if len(given) > 1:
+            raise ValueError(f"{given[1]}: expected one of --budget, --steps and --epochs, got {' and '.join(given)}")
+
+
+@dataclass(frozen=True)
+class OptimisationOptions(CheckedOptions):
+    """The options of `chainrule.training.TrainingOptions` that every kind of run has, how long it lasts apart.
+
+    A kind with other defaults, or more options, has a subclass.
+    """
+
+    batch_size: int = within(32, 1, 1 << 24)
+    """Rows of a batch."""
+    learning_rate: float = within(6e-3, 0.0, 1e3)
+    """Peak learning rate of AdamW."""
+    weight_decay: float = within(0.01, 0.0, 1e3)
+    """Decoupled weight decay of matrices."""
+    warmup: float = within(0.03, 0.0, 1.0)
+    """Share of the run in which the learning rate rises."""
+    clip_norm: float | None = within(1.0, 0.0, 1e9)
+    """Largest global norm of the gradient."""
+    validate_every: int | None = within(None, 1, 1 << 53)
+    """Steps between validations; about ten over the run where not given."""
+    patience: int | None = within(None, 1, 1 << 53)
+    """Stop after so many validations without improvement; never where not given."""
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Of matrix products; auto takes bfloat16 where the device computes it."""
+    seed: int = within(0, 0, (1 << 63) - 1)
+    """The same seed gives the same run on the same machine."""
+    device: str = "auto"
+    """Where to compute: auto, cpu or cuda."""
+    tensorboard: bool = False
+    """Write TensorBoard events too."""
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """All of `config.json`.
+
+    Args:
+        sources: the files of the data as the user named them, by the names in `Run.SOURCES`; None where there is none.
+        data: how they are read.
+        facts: what they came to when they were prepared: of each source, its fingerprint (name, size, SHA-256), by
+            which a resumed run knows its data again; counts; whatever else the kind of run needs.
+        model: its name, one of `Run.MODELS`.
+        options: the options of the model.
+        extent: how long training lasts.
+        training: how it goes.
+    """
+
+    sources: dict[str, str | None]
+    data: Any
+    facts: dict[str, Any]
+    model: str
+    options: Any
+    extent: Extent
+    training: Any
+
+    def to_json(self, kind: str) -> dict[str, Any]:
+        """The mapping that is written to disk."""
+        from chainrule import __version__
+
+        return {
+            "format": FORMAT,
+            "chainrule": __version__,
+            "kind": kind,
+            "data": {"sources": self.sources, **asdict(self.data)},
+            "facts": self.facts,
+            "model": {"name": self.model, "options": asdict(self.options)},
+            "training": {**asdict(self.extent), **asdict(self.training)},
+        }
+
+    @classmethod
+    def from_json(cls, content: Any, run: "type[Run[Any]]") -> "RunConfig":
+        """Check and read what `to_json` made, for a kind of run.
+
+        Raises:
+            ValueError: the content is of another format or kind, or has an unknown key or a value that cannot be.
+        """
+        kind = kind_in(content)
+        if kind != run.KIND:
+            raise ValueError(f"kind: expected {run.KIND!r}, got {kind!r}")
+        check_keys("config", content, {"format", "chainrule", "kind", "data", "facts", "model", "training"})
+        model, data = read_object(content, "model"), dict(read_object(content, "data"))
+        check_keys("model", model, {"name", "options"})
+        if not isinstance(model["name"], str) or model["name"] not in run.MODELS:
+            raise ValueError(f"model.name: expected one of {', '.join(run.MODELS)}, got {model['name']!r:.80}")
+        training = dict(read_object(content, "training"))
+        extent = {item.name: training.pop(item.name) for item in fields(Extent) if item.name in training}
+        facts = read_object(content, "facts")
+        run.check_facts(facts)
+        config = cls(
+            sources=_read_sources(data, run),
+            data=read_options(run.DATA, data, "data"),
+            facts=facts,
+            model=model["name"],
+            options=read_options(run.MODELS[model["name"]], read_object(model, "options"), "model.options"),
+            extent=read_options(Extent, extent, "training"),
+            training=read_options(run.TRAINING, training, "training"),
+        )
+        run.check_config(config)
+        return config
+
+
+def kind_in(content: Any) -> str:
+    """Of which kind a run says that it is, in a format that this version reads.
+
+    Raises:
+        ValueError: it is no run, or of another format.
+    """
+    if not isinstance(content, dict) or "format" not in content or "chainrule" not in content:
+        raise ValueError("expected an object with the keys format and chainrule: this is no chainrule run")
+    if type(content["format"]) is not int or content["format"] < 1:
+        raise ValueError(f"format: expected {FORMAT}, got {content['format']!r}")
+    if content["format"] != FORMAT:
+        other = "a newer" if content["format"] > FORMAT else "the older"
+        raise ValueError(
+            f"format: this version reads {FORMAT}, the run has {content['format']} "
+            f"(written by chainrule {content['chainrule']}): install {other} chainrule, or train anew"
+        )
+    if not isinstance(content.get("kind"), str):
+        raise ValueError(f"kind: expected the kind of the run, got {content.get('kind')!r:.80}")
+    return content["kind"]
+
+
+def _read_sources(data: dict[str, Any], run: "type[Run[Any]]") -> dict[str, str | None]:
+    sources = data.pop("sources", None)
+    if not isinstance(sources, dict):
+        raise ValueError(f"data.sources: expected paths by name, got {sources!r:.80}")
+    check_keys("data.sources", sources, set(run.SOURCES))
+    for name, path in sources.items():
+        if path is not None and not isinstance(path, str):
+            raise ValueError(f"data.sources.{name}: expected a path or null, got {path!r:.80}")
+    return sources
+
+
+def read_options(kind: type[Options], content: dict[str, Any], where: str) -> Options:
+    """Make a dataclass of options from an untrusted mapping.
+
+    Raises:
+        ValueError: a key is unknown or missing, a value is of another type or out of range.
+    """
+    names = {item.name for item in fields(kind)}  # type: ignore[arg-type]  # Options is a dataclass; a TypeVar cannot say so
+    check_keys(where, content, names)
+    try:
+        return kind(**content)
+    except ValueError as error:
+        raise ValueError(f"{where}.{error}") from None
+
+
+def check_options(options: Any) -> None:
+    """Check every field of a dataclass against its annotation and the range in its metadata.
+
+    >>> OptimisationOptions(batch_size=0)
+    Traceback (most recent call last):
+    ValueError: batch_size: expected a whole number from 1 to 16777216, got 0
+    """
+    hints = get_type_hints(type(options))
+    for item in fields(options):
+        value = getattr(options, item.name)
+        if not _fits(value, hints[item.name], item.metadata.get("range")):
+            expected = _describe(hints[item.name], item.metadata.get("range"))
+            raise ValueError(f"{item.name}: expected {expected}, got {value!r}")
+
+
+def _fits(value: Any, hint: Any, bounds: tuple[float, float] | None) -> bool:
+    if get_origin(hint) is UnionType:
+        return any(_fits(value, member, bounds) for member in get_args(hint))
+    if get_origin(hint) is Literal:
+        return isinstance(value, str) and value in get_args(hint)
+    if hint is NoneType:
+        return value is None
+    if hint is float and type(value) is int:
+        value = float(value) if abs(value) < 1 << 53 else math.inf
+    if type(value) is not hint:  # exactly: True is no number
+        return False
+    return bounds is None or bounds[0] <= value <= bounds[1]
+
+
+def _describe(hint: Any, bounds: tuple[float, float] | None) -> str:
+    if get_origin(hint) is UnionType:
+        return " or ".join(_describe(member, bounds) for member in get_args(hint))
+    if get_origin(hint) is Literal:
+        return "one of " + ", ".join(map(str, get_args(hint)))
+    named = {NoneType: "nothing", int: "a whole number", float: "a number", bool: "true or false", str: "text"}[hint]
+    return f"{named} from {bounds[0]} to {bounds[1]}" if bounds is not None and hint in (int, float) else named
+
+
+def check_keys(where: str, content: dict[str, Any], expected: set[str]) -> None:
+    if unknown := sorted(map(str, content.keys() - expected)):
+        raise ValueError(f"{where}: unknown key {unknown[0]!r} (known: {', '.join(sorted(expected))})")
+    if missing := sorted(expected - content.keys()):
+        raise ValueError(f"{where}: the key {missing[0]!r} is missing")
+
+
+def read_object(content: dict[str, Any], key: str) -> dict[str, Any]:
+    value = content[key]
+    if not isinstance(value, dict):
+        raise ValueError(f"{key}: expected an object, got {value!r}")
+    return value
+
+
+FINGERPRINT = {"name": str, "bytes": int, "sha256": str}
+
+
+def check_entries(where: str, content: dict[str, Any], key: str, kinds: Mapping[str, type]) -> None:
+    """Check that `content[key]` is an object with exactly the entries of `kinds`, each of its type.
+
+    Raises:
+        ValueError: it is not.
+    """
+    check_keys(f"{where}.{key}", read_object(content, key), set(kinds))
+    for name, kind in kinds.items():
+        if type(content[key][name]) is not kind:
+            raise ValueError(f"{where}.{key}.{name}: expected {_describe(kind, None)}, got {content[key][name]!r:.80}")

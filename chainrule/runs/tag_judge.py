@@ -1,0 +1,81 @@
+"""What a tagger is worth on held-out sentences."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from chainrule.training.judge import Judge, Judgement
+
+if TYPE_CHECKING:
+    from chainrule.base import LikelihoodModel
+    from chainrule.data.batches import Batch
+    from chainrule.data.tagged import TaggedCorpus, TaggedVocabulary
+    from chainrule.models import SequenceTagger
+
+_SHOWN = 14  # words of an example
+
+
+@torch.no_grad()
+def predicted_tags(
+    model: "SequenceTagger", batches: Iterable["Batch"], vocabulary: "TaggedVocabulary"
+) -> Iterator[list[str]]:
+    """The most probable tags of each sentence, in order; the model should be in evaluation mode."""
+    from chainrule.state import map_state
+
+    device = next(model.parameters()).device
+    for batch in batches:
+        assert batch.lengths is not None
+        context = map_state(lambda part: part.to(device), batch.context)
+        rows = model.decode(context, batch.lengths.to(device)).tolist()
+        for row, length in zip(rows, batch.lengths.tolist(), strict=True):
+            yield [vocabulary.tags[tag] for tag in row[:length]]
+
+
+def true_tags(batches: Iterable["Batch"], vocabulary: "TaggedVocabulary") -> Iterator[list[str]]:
+    """The tags that stand in the sentences, in order."""
+    for batch in batches:
+        assert batch.lengths is not None
+        for row, length in zip(batch.x.tolist(), batch.lengths.tolist(), strict=True):
+            yield [vocabulary.tags[tag] for tag in row[:length]]
+
+
+def tag_judge(corpus: "TaggedCorpus") -> Judge:
+    """Entity F1 of the held-out sentences where the tags mark spans, the accuracy of words where they do not.
+
+    With it comes one of them, another each time, as it is and as it was tagged.
+    """
+    from chainrule.data.tagged import tagged_evaluation
+    from chainrule.metrics.entities import entity_scores
+    from chainrule.metrics.tag_accuracy import tag_accuracy
+
+    vocabulary = corpus.vocabulary
+    gold = list(true_tags(tagged_evaluation(corpus.valid), vocabulary))
+    unknown = [[not vocabulary.word(word) for word in words] for words in corpus.valid_words]
+    marks_spans = vocabulary.scheme is not None
+    interesting = [place for place, row in enumerate(gold) if len(row) > 1 and (not marks_spans or set(row) != {"O"})]
+
+    def judge(model: "LikelihoodModel", step: int) -> Judgement:
+        found = list(predicted_tags(model, tagged_evaluation(corpus.valid), vocabulary))  # type: ignore[arg-type]  # a tagger
+        example = ""
+        if interesting:
+            place = interesting[step % len(interesting)]
+            example = side_by_side(corpus.valid_words[place], gold[place], found[place])
+        if marks_spans:
+            return Judgement("f1", entity_scores(gold, found).f1, example)
+        return Judgement("accuracy", tag_accuracy(gold, found, unknown).accuracy, example)
+
+    return judge
+
+
+def side_by_side(words: Sequence[str], gold: Sequence[str], found: Sequence[str]) -> str:
+    """A sentence, a word with its tag each; where the tag is wrong, the wrong one with the right one.
+
+    >>> side_by_side(["Time", "flies"], ["NOUN", "VERB"], ["NOUN", "NOUN"])
+    'Time/NOUN flies/NOUN(is VERB)'
+    """
+    cells = [
+        f"{word}/{tag}" if tag == true else f"{word}/{tag}(is {true})"
+        for word, true, tag in zip(words, gold, found, strict=True)
+    ]
+    return " ".join(cells[:_SHOWN]) + (" ..." if len(cells) > _SHOWN else "")
