@@ -1,7 +1,8 @@
-"""The most probable sequences of a model, searched for with its `step` and `State`; knows no model."""
+"""Sequences found with the `step` and `State` of any model: the most probable ones, and completions; knows no model."""
 
 from chainrule.decoding.beam_search import beam_search
+from chainrule.decoding.completion import Completed, complete
 from chainrule.decoding.decoded import Decoded
 from chainrule.decoding.greedy import greedy
 
-__all__ = ["Decoded", "beam_search", "greedy"]
+__all__ = ["Completed", "Decoded", "beam_search", "complete", "greedy"]

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from chainrule.data.atomic import read_json, write_json
+from chainrule.data.tables.cells import MISSING
 from chainrule.data.tables.column_facts import COLUMN_KINDS, ColumnFacts, ColumnKind
 from chainrule.data.tables.column_schema import ColumnSchema
 from chainrule.data.tables.table_file import Row, TableFile
@@ -117,6 +118,36 @@ class TableSchema:
                 yield line, cells, self.encode(cells)
             except ValueError as error:
                 raise ValueError(f"{path} line {line}, {error}") from None
+
+    def partial(self, path: str | Path) -> Iterator[tuple[int, list[float], list[bool]]]:
+        """Line, numbers and which of them are known, of rows to be completed; errors name the line.
+
+        A cell is unknown where it is empty or spells a missing value, or where its column is not in the file.
+
+        Raises:
+            ValueError: a column is unknown, or a row is no row.
+            FileNotFoundError: there is no such file.
+        """
+        file = TableFile(path, header=self.header)
+        names = [column.name for column in self.columns]
+        if not self.header and len(file.names) != len(names):
+            raise ValueError(f"{path}: expected {len(names)} columns without a header, got {len(file.names)}")
+        there = file.names if self.header else names
+        for name in there:
+            if name not in names:
+                raise ValueError(
+                    f"{path}: the column {name!r} was not there in training: remove it (expected: {', '.join(names)})"
+                )
+        for line, cells in file.rows():
+            numbers, known = [], []
+            for column in self.kept:
+                cell = cells[there.index(column.name)] if column.name in there else ""
+                known.append(cell not in MISSING)
+                try:
+                    numbers.append(column.encode(cell) if known[-1] else 0.0)
+                except ValueError as error:
+                    raise ValueError(f"{path} line {line}, {error}") from None
+            yield line, numbers, known
 
     def save(self, path: Path) -> None:
         """Write it as JSON."""

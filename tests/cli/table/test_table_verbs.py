@@ -202,3 +202,31 @@ def test_types_are_read():
 
 def test_there_is_nothing_to_inspect_in_a_table(refused, run):
     assert "a run of the kind table has no such verb, but train" in refused("inspect", run)
+
+
+def test_missing_cells_are_filled_in_and_known_ones_kept(command, rows, tmp_path):
+    out = tmp_path / "run"
+    assert command("train", rows, "--out", out, "--steps", 300, "--hidden-size", 32).status == 0
+    (tmp_path / "partial.csv").write_text("class,colour\nyes,\n,red\nno,?\n")
+    table = command("sample", out, "--complete", tmp_path / "partial.csv", "-n", 20, "--seed", 1).out
+    header, *drawn = csv.reader(io.StringIO(table))
+    assert header == COLUMNS
+    assert [row[3] for row in drawn[:20]] == ["yes"] * 20
+    assert "red" not in [
+        row[0] for row in drawn[:20]
+    ]  # the class says that the colour is another, though it comes last
+    assert [row[0] for row in drawn[20:40]] == ["red"] * 20
+    assert [row[3] for row in drawn[20:40]] == ["no"] * 20
+    assert [row[0] for row in drawn[40:]].count("red") >= 16  # 300 steps leave a little for the others
+    assert len({row[1] for row in drawn}) > 10
+
+
+def test_a_partial_table_that_cannot_be_completed_is_refused(refused, run, tmp_path):
+    (tmp_path / "partial.csv").write_text("weight\n3\n")
+    assert "the column 'weight' was not there in training" in refused(
+        "sample", run, "--complete", tmp_path / "partial.csv"
+    )
+    (tmp_path / "partial.csv").write_text("colour,count\nred,many\n")
+    assert "line 2, column 'count'" in refused("sample", run, "--complete", tmp_path / "partial.csv")
+    assert "--particles" in refused("sample", run, "--complete", tmp_path / "partial.csv", "--particles", 0)
+    assert "no such file" in refused("sample", run, "--complete", tmp_path / "nowhere.csv")

@@ -1,0 +1,55 @@
+"""Many continuations of each row, from one reading of what is known."""
+
+import torch
+from torch import Tensor
+
+from chainrule.base import AutoregressiveModel, Context
+from chainrule.heads import draw
+from chainrule.state import count_rows, expand, map_state, select
+
+
+@torch.no_grad()
+def sample_paths(
+    model: AutoregressiveModel,
+    context: Context,
+    *,
+    paths: int,
+    length: int,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """Draw several sequences for each row of a context: it is read once, its state forked, all go on side by side.
+
+    `model.sample` with each row of the context repeated draws from the same distribution, but reads it anew for each.
+
+    Args:
+        model: any model of the contract.
+        context: what each of B rows is conditioned on, batch first.
+        paths: sequences for each row.
+        length: elements of each sequence.
+        generator: source of randomness; the same seed gives the same paths.
+
+    Returns:
+        (B, paths, length) and the shape of an element.
+
+    Raises:
+        ValueError: `paths` or `length` is below 1, or the context has no rows.
+
+    >>> from chainrule.models import WaveNet
+    >>> model = WaveNet(levels=4, channels=4, layers_per_block=2, skip_channels=4, num_classes=3)
+    >>> sample_paths(model, torch.tensor([0, 2]), paths=5, length=7).shape
+    torch.Size([2, 5, 7])
+    """
+    for name, value in (("paths", paths), ("length", length)):
+        if value < 1:
+            raise ValueError(f"{name}: expected an integer >= 1, got {value}")
+    device = next(model.parameters(), torch.empty(0)).device
+    rows = count_rows(context)
+    known = expand(map_state(lambda leaf: leaf.to(device), context), rows)
+    forks = torch.arange(rows, device=device).repeat_interleave(paths)
+    state = select(model.initial_state(rows, known), forks)
+    step, x_prev, elements = model.stepper(), None, []
+    for _ in range(length):
+        conditional, state = step(x_prev, state)
+        x_prev = draw(conditional, generator=generator)
+        elements.append(x_prev)
+    return torch.stack(elements, 1).unflatten(0, (rows, paths))
