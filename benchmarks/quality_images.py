@@ -27,7 +27,7 @@ from chainrule.training.optimiser import make_optimiser
 
 FILE = "binarized_mnist/binarized_mnist.npz"
 TARGET = 83.0  # test nats; PixelCNN in its paper: 81.30
-PEAK, WEIGHT_DECAY, BATCH, WARMUP = 1.5e-3, 0.01, 32, 0.02
+PEAK, WEIGHT_DECAY, BATCH, WARMUP = 2.5e-3, 0.01, 32, 0.02
 
 
 def main() -> None:

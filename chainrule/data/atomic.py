@@ -14,9 +14,14 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 
 def write_text(path: Path, content: str) -> None:
     """Write `content` as UTF-8, as `write_json` does; what no UTF-8 can hold becomes a question mark."""
+    write_bytes(path, content.encode("utf-8", "replace"))
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write `content` as it is, as `write_json` does."""
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace", newline="") as file:
+        with os.fdopen(descriptor, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())

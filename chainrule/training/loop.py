@@ -76,7 +76,8 @@ def train(
         resume: continue from the checkpoint there; where none was written yet, begin.
         on_validation: called with the model (in evaluation mode) and the step; the text it returns is shown.
         judge: says at each validation what the model is worth by the measure of its task; the weights with the highest
-            value are kept, and patience waits for one. Where not given, those with the highest likelihood.
+            value are kept (of equals, those with the higher likelihood), and patience waits for one. Where not given,
+            those with the highest likelihood.
         watch: looks at the gradients of the first step and every `watch_every` after it, for `metrics.jsonl` and
             warnings: `chainrule.diagnostics.gradient_profile` does, for recurrent models. It changes no weight.
         progress: show a progress bar, or plain lines where standard error is no terminal.

@@ -46,11 +46,15 @@ class Position:
     exploded_looks: int = 0
 
     def record(self, evaluation: Evaluation, value: float | None = None) -> bool:
-        """Take note of a validation at the present step; true where it is the best so far, by `value` if given."""
-        if value is not None:
-            improved = self.best_value is None or value > self.best_value
+        """Take note of a validation at the present step; true where it is the best so far.
+
+        The higher `value` is the better one, where it is given; of equals, the higher likelihood.
+        """
+        likelier = self.best is None or evaluation.nats_per_element < Evaluation(*self.best).nats_per_element
+        if value is None or value == self.best_value:
+            improved = likelier
         else:
-            improved = self.best is None or evaluation.nats_per_element < Evaluation(*self.best).nats_per_element
+            improved = self.best_value is None or value > self.best_value
         self.last = (evaluation.nats, evaluation.elements)
         self.validated = self.step
         self.stale = 0 if improved else self.stale + 1

@@ -80,9 +80,11 @@ def test_a_judgement_survives_an_interruption(tmp_path):
     assert (result.best_step, result.best_value) == (4, 0.25)
 
 
-def test_without_a_judge_the_likelihood_decides():
+def test_without_a_judge_and_between_equals_the_likelihood_decides():
     position = Position(step=1)
     assert position.record(Evaluation(2.0, 1))
     assert not position.record(Evaluation(3.0, 1))
     assert position.record(Evaluation(4.0, 1), 0.1)
-    assert not position.record(Evaluation(1.0, 1), 0.1)
+    assert not position.record(Evaluation(5.0, 1), 0.1)
+    assert position.record(Evaluation(1.0, 1), 0.1)  # of equals, the likelier
+    assert not position.record(Evaluation(0.5, 1), 0.05)

@@ -1,0 +1,42 @@
+"""Captions of many pictures, a batch at a time."""
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+import numpy as np
+import torch
+
+from chainrule.data.words import WordVocabulary
+from chainrule.decoding import Decoded, beam_search
+from chainrule.models.captioner import Captioner
+
+
+def search(
+    model: Captioner,
+    pictures: Iterable[np.ndarray],
+    vocabulary: WordVocabulary,
+    *,
+    beam: int,
+    n_best: int = 1,
+    max_length: int,
+    length_penalty: float = 0.0,
+    batch_size: int = 64,
+) -> Iterator[Decoded]:
+    """The most probable captions of each picture (3, S, S), in their order."""
+    device = next(model.parameters()).device
+    pictures = iter(pictures)
+    while block := list(islice(pictures, batch_size)):
+        yield from beam_search(
+            model,
+            torch.from_numpy(np.stack(block)).to(device),
+            beam_size=beam,
+            n_best=n_best,
+            max_length=max_length,
+            eos=vocabulary.eos,
+            length_penalty=length_penalty,
+        )
+
+
+def words_of(found: Decoded, vocabulary: WordVocabulary) -> list[str]:
+    """The captions of one picture as text, the best first."""
+    return [vocabulary.decode(sequence.tolist()).strip() for sequence in found.sequences]

@@ -1,0 +1,28 @@
+"""Pictures and what is said of them."""
+
+from chainrule.data.captions.caption_file import Caption, read_captions
+from chainrule.data.captions.captioned import CaptionBatches, CaptionedPictures, caption_evaluation
+from chainrule.data.captions.picture_store import PictureStore
+from chainrule.data.captions.prepare import (
+    PreparedCaptions,
+    captions_by_picture,
+    is_prepared,
+    open_captions,
+    prepare_captions,
+    store_fingerprint,
+)
+
+__all__ = [
+    "Caption",
+    "CaptionBatches",
+    "CaptionedPictures",
+    "PictureStore",
+    "PreparedCaptions",
+    "caption_evaluation",
+    "captions_by_picture",
+    "is_prepared",
+    "open_captions",
+    "prepare_captions",
+    "read_captions",
+    "store_fingerprint",
+]

@@ -1,0 +1,69 @@
+"""Where a captioner looked for each word."""
+
+from collections.abc import Sequence
+from math import ceil, isqrt
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+from chainrule.diagnostics.panels import INK, MUTED, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_COLUMNS = 5
+
+
+def picture_attention(picture: npt.NDArray[np.uint8], words: Sequence[str], weights: Tensor) -> "Figure":
+    """Draw the picture, and once more for each word with the places that were looked at left bright.
+
+    Args:
+        picture: (3, S, S), values from 0 to 255.
+        words: T of them.
+        weights: (T, P) attention over a square grid of P places, row by row, as `Captioner.attended` gives it.
+
+    Returns:
+        A figure. Under each word stands the greatest weight: 1/P would be everywhere alike.
+
+    Raises:
+        ValueError: there are not as many weights as words, or the grid is not square.
+        ImportError: matplotlib is missing.
+    """
+    side = isqrt(weights.shape[1])
+    if len(words) != len(weights) or side * side != weights.shape[1]:
+        raise ValueError(
+            f"weights: expected ({len(words)}, P) with a square number P of places, got {tuple(weights.shape)}"
+        )
+    rows = ceil((len(words) + 1) / _COLUMNS)
+    figure = new_figure(1.5 * _COLUMNS, 1.85 * rows)
+    figure.set_facecolor("white")
+    pixels = picture.transpose(1, 2, 0)
+    for place in range(rows * _COLUMNS):
+        axes = figure.add_subplot(rows, _COLUMNS, place + 1)
+        axes.set_axis_off()
+        if place > len(words):
+            continue
+        if place == 0:
+            axes.imshow(pixels)
+            axes.set_title("picture", fontsize=10, color=MUTED)
+            continue
+        looked = weights[place - 1].double().reshape(side, side).numpy()
+        axes.imshow(_lit(pixels, looked))
+        axes.set_title(f"{words[place - 1]}\n{looked.max():.2f}", fontsize=10, color=INK)
+    return figure
+
+
+def _lit(pixels: npt.NDArray[np.uint8], looked: npt.NDArray[np.float64]) -> npt.NDArray[np.uint8]:
+    """The picture, dark where it was not looked at; between the grid's places the light changes evenly."""
+    height, width = pixels.shape[:2]
+    light = looked / max(looked.max(), 1e-12)
+    light = _stretched(_stretched(light, height).T, width).T
+    return (pixels * (0.15 + 0.85 * light)[:, :, None]).astype(np.uint8)
+
+
+def _stretched(rows: npt.NDArray[np.float64], count: int) -> npt.NDArray[np.float64]:
+    """Linear interpolation of the first axis, the middle of each row in its place."""
+    places = (np.arange(count) + 0.5) * len(rows) / count - 0.5
+    return np.stack([np.interp(places, np.arange(len(rows)), column) for column in rows.T], 1)

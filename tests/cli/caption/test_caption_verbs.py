@@ -1,0 +1,187 @@
+"""Captioned pictures from a zip file to a run, and what the verbs do with it."""
+
+import io
+import json
+import zipfile
+
+import numpy as np
+import pytest
+
+pytest.importorskip("PIL.Image")
+pytest.importorskip("sacrebleu")
+from PIL import Image
+
+from chainrule.cli.main import main
+from chainrule.runs.caption import CaptionRun
+
+COLOURS = {"red": (200, 20, 20), "green": (20, 200, 20), "blue": (20, 20, 200)}
+TINY = ["--picture-size", 16, "--picture-features", 32, "--hidden-size", 24, "--embedding-size", 16, "--min-count", 1]
+
+
+def picture(colour: str, number: int) -> bytes:
+    pixels = np.random.default_rng(number).integers(0, 40, (16, 16, 3)) + np.array(COLOURS[colour])
+    content = io.BytesIO()
+    Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(content, "PNG")
+    return content.getvalue()
+
+
+def write_data(folder, count=48):
+    """Squares of one colour, and captions that name it."""
+    names = [list(COLOURS)[number % 3] for number in range(count)]
+    with zipfile.ZipFile(folder / "pictures.zip", "w") as archive:
+        for number, colour in enumerate(names):
+            archive.writestr(f"some/folder/{number}.png", picture(colour, number))
+    lines = [
+        f"{n}.png#{k}\t{start} {colour} square\n"
+        for n, colour in enumerate(names)
+        for k, start in enumerate(["A", "the"])
+    ]
+    (folder / "captions.txt").write_text("".join(lines))
+    (folder / "one.png").write_bytes(picture("blue", 999))
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("captions")
+    write_data(folder)
+    return folder
+
+
+def words(arguments):
+    return [str(argument) for argument in arguments]
+
+
+@pytest.fixture(scope="module")
+def run(data, tmp_path_factory):
+    """Trained until it names colours; not to be written to."""
+    out = tmp_path_factory.mktemp("runs") / "run"
+    arguments = ["train", data / "pictures.zip", "--captions", data / "captions.txt", "--task", "caption", "--out", out]
+    options = [
+        "--steps",
+        150,
+        "--batch-size",
+        12,
+        "--learning-rate",
+        0.01,
+        "--dropout",
+        0.1,
+        "--validate-every",
+        50,
+        "--json",
+    ]
+    assert main(words([*arguments, *TINY, *options])) == 0
+    return out
+
+
+def test_it_learns_to_name_what_it_sees(command, run, data):
+    outcome = command("caption", run, data / "one.png")
+    assert outcome.status == 0, outcome.err
+    assert "blue square" in outcome.out
+    seen = json.loads(
+        command("evaluate", run, data / "pictures.zip", "--captions", data / "captions.txt", "--json").out
+    )
+    other = ["--captions", data / "captions.txt", "--json", "--shuffle"]
+    shuffled = json.loads(command("evaluate", run, data / "pictures.zip", *other).out)
+    assert seen["bleu_2"] > 90
+    assert shuffled["bleu_2"] < seen["bleu_2"]
+    assert shuffled["perplexity"] > 2 * seen["perplexity"]
+    assert seen["signature"].startswith("nrefs:2")
+
+
+def test_captions_as_json_and_several(command, run, data):
+    records = [
+        json.loads(line) for line in command("caption", run, data / "one.png", "--n-best", 3, "--json").out.splitlines()
+    ]
+    assert len(records) == 3
+    assert [record["nats"] for record in records] == sorted(record["nats"] for record in records) or all(
+        record["proven"] is not None for record in records
+    )
+    assert len({record["caption"] for record in records}) == 3
+    both = command("caption", run, data / "one.png", data / "one.png", "--beam", 1).out.splitlines()
+    assert both[0] == both[1]
+    assert both[0].startswith(f"{data / 'one.png'}\t")
+
+
+def test_where_it_looked_becomes_a_picture(command, run, data, tmp_path):
+    pytest.importorskip("matplotlib")
+    outcome = command("caption", run, data / "one.png", "--attention", tmp_path / "look.png")
+    assert outcome.status == 0, outcome.err
+    with Image.open(tmp_path / "look.png") as drawn:
+        assert drawn.size[0] > 300
+
+
+def test_info_and_the_held_out_part(command, run):
+    facts = json.loads(command("info", run, "--json").out)
+    assert facts["facts"]["counts"]["valid"]["pictures"] == 5
+    assert facts["best"]["bleu"] >= 0
+    assert "43 pictures with 86 captions to train on, 5 with 10 held out" in command("info", run).out
+
+
+def test_a_resumed_run_is_the_run_that_was_not_interrupted(command, data, tmp_path):
+    asked = [data / "pictures.zip", "--captions", data / "captions.txt", "--task", "caption", *TINY, "--batch-size", 8]
+    every = ["--validate-every", 3]
+    assert command("train", *asked, *every, "--steps", 6, "--out", tmp_path / "whole").status == 0
+    assert command("train", *asked, *every, "--steps", 6, "--out", tmp_path / "parts", "--seed", 0).status == 0
+    first = (tmp_path / "parts" / "metrics.jsonl").read_text()
+    assert first == (tmp_path / "whole" / "metrics.jsonl").read_text()
+    assert command("train", "--resume", "--out", tmp_path / "parts", "--steps", 9).status == 0
+    assert len((tmp_path / "parts" / "metrics.jsonl").read_text()) > len(first)
+
+
+def test_words_and_pixels_come_back(run):
+    prepared = CaptionRun.open(run).prepared
+    assert sorted(prepared.vocabulary.words) == ["a", "blue", "green", "red", "square", "the"]
+    colours = np.array(prepared.train.pictures).mean((2, 3)).argmax(1)
+    for place, colour in enumerate(colours.tolist()):
+        own = [
+            prepared.train.captions.padded(np.array([caption]))[0][0].tolist()
+            for caption in prepared.train.captions_of(place)
+        ]
+        assert all(list(COLOURS)[colour] in prepared.vocabulary.decode(row) for row in own)
+
+
+def test_bad_data_is_refused_in_one_line(refused, data, tmp_path):
+    def train(captions, pictures=data / "pictures.zip", *more):
+        (tmp_path / "captions.txt").write_text(captions)
+        out = tmp_path / "run"
+        line = refused(
+            "train", pictures, "--captions", tmp_path / "captions.txt", "--task", "caption", "--out", out, *more
+        )
+        assert not out.exists()
+        return line
+
+    assert "line 2: the picture no.png is not in" in train("1.png\ta\nno.png\tb\n")
+    assert "line 1: expected a name, a tab and a caption" in train("1.png a dog\n")
+    assert "expected captions, got none" in train("\n")
+    assert "at least two pictures" in train("1.png\ta\n")
+    assert "line 1: expected at most 2 symbols" in train(
+        "1.png\ta b c\n2.png\ta\n", data / "pictures.zip", "--max-length", 2
+    )
+    (tmp_path / "no.zip").write_text("no zip")
+    assert "expected a zip file or a folder of pictures" in train("1.png\ta\n", tmp_path / "no.zip")
+    with zipfile.ZipFile(tmp_path / "bad.zip", "w") as archive:
+        archive.writestr("1.png", picture("red", 1))
+        archive.writestr("2.png", picture("red", 1)[:99])
+    assert "bad.zip: 2.png: cannot be read" in train("1.png\ta\n2.png\tb\n", tmp_path / "bad.zip")
+    assert "give both" in refused("train", data / "pictures.zip", "--task", "caption")
+
+
+def test_what_cannot_be_captioned_is_refused(refused, run, data, tmp_path):
+    assert "no such file" in refused("caption", run, tmp_path / "no.png")
+    (tmp_path / "no.png").write_text("no picture")
+    assert "no.png: cannot be read" in refused("caption", run, tmp_path / "no.png")
+    assert "at least one picture" in refused("caption", run)
+    assert "--n-best" in refused("caption", run, data / "one.png", "--beam", 2, "--n-best", 3)
+    assert "--attention" in refused("caption", run, data / "one.png", "--attention", "look.jpg")
+
+
+def test_a_folder_and_a_table_with_commas_are_read_too(command, tmp_path):
+    (tmp_path / "pictures").mkdir()
+    for number in range(6):
+        (tmp_path / "pictures" / f"{number}.png").write_bytes(picture("red", number))
+    (tmp_path / "captions.csv").write_text(
+        "image,caption\n" + "".join(f'{n}.png,"red, and square"\n' for n in range(6))
+    )
+    asked = ["--captions", tmp_path / "captions.csv", "--task", "caption", *TINY, "--steps", 1, "--batch-size", 2]
+    assert command("train", tmp_path / "pictures", *asked, "--out", tmp_path / "run").status == 0
+    assert CaptionRun.open(tmp_path / "run").prepared.vocabulary.words == ["and", "red,", "square"]

@@ -1,0 +1,128 @@
+import sys
+from types import ModuleType, SimpleNamespace
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from chainrule.layers.backbone import Backbone
+from chainrule.layers.picture_encoder import PictureEncoder, ResidualBlock, SqueezeExcitation, standardised
+
+
+def test_excitation_is_its_equation():
+    torch.manual_seed(0)
+    layer, x = SqueezeExcitation(8).double(), torch.randn(2, 8, 3, 5, dtype=torch.float64)
+    inside = torch.relu(x.mean((2, 3)) @ layer.squeeze.weight.T + layer.squeeze.bias)
+    scale = 1 / (1 + torch.exp(-(inside @ layer.excite.weight.T + layer.excite.bias)))
+    torch.testing.assert_close(layer(x), x * scale[:, :, None, None])
+
+
+def test_a_new_block_is_the_identity_of_what_is_positive():
+    block, x = ResidualBlock(8, 8), torch.rand(2, 8, 4, 4)
+    torch.testing.assert_close(block(x), x)
+    nn.init.ones_(block.second_norm.weight)
+    assert (block(x) - x).abs().max() > 0.01
+
+
+@pytest.mark.parametrize(("size", "positions"), [((64, 64), 64), ((32, 64), 32), ((33, 33), 25)])
+def test_the_grid_halves_with_each_stage(size, positions):
+    grid = PictureEncoder((8, 8, 16))(torch.zeros(2, 3, *size, dtype=torch.uint8))
+    assert grid.shape == (2, positions, 16)
+
+
+def test_positions_of_the_grid_stand_row_by_row():
+    torch.manual_seed(0)
+    encoder = PictureEncoder((8, 8, 16)).double()
+    for block in encoder.stages:  # no position knows of the whole picture
+        block.excitation = nn.Identity()
+    for module in encoder.modules():
+        if isinstance(module, nn.GroupNorm):
+            module.forward = lambda x: x
+    picture = torch.zeros(1, 3, 64, 64)
+    lit = picture.clone()
+    lit[:, :, 20, 60] = 255  # row 2, column 7 of 8
+    changed = (encoder(lit) - encoder(picture)).abs().sum(2).flatten()
+    assert int(changed.argmax()) in (2 * 8 + 7, 3 * 8 + 7)
+    assert not changed.view(8, 8)[:, :4].any()
+    assert not changed.view(8, 8)[6:].any()
+
+
+def test_pictures_of_a_batch_do_not_influence_each_other():
+    torch.manual_seed(0)
+    encoder = PictureEncoder((8, 16)).double()
+    pictures = torch.randint(256, (3, 3, 16, 16))
+    together = encoder(pictures)
+    torch.testing.assert_close(together[1:2], encoder(pictures[1:2]))
+
+
+def test_bytes_become_numbers_about_zero():
+    pictures = torch.randint(256, (1, 3, 5, 4), dtype=torch.uint8)
+    expected = (pictures.double() / 255 - torch.tensor([0.485, 0.456, 0.406]).double().view(3, 1, 1)) / torch.tensor(
+        [0.229, 0.224, 0.225]
+    ).double().view(3, 1, 1)
+    torch.testing.assert_close(standardised(pictures, torch.zeros(1, dtype=torch.float64)), expected)
+    with pytest.raises(ValueError, match=r"\(B, 3, H, W\)"):
+        standardised(torch.zeros(1, 1, 5, 5), torch.zeros(1))
+
+
+@pytest.mark.parametrize("channels", [(), (8, 0)])
+def test_no_stage_is_refused(channels):
+    with pytest.raises(ValueError, match="channels"):
+        PictureEncoder(channels)
+
+
+class Network(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.convolution = nn.Conv2d(3, 5, 3, stride=2, padding=1)
+        self.norm = nn.BatchNorm2d(5)
+        self.feature_info = SimpleNamespace(channels=lambda: [3, 5])
+
+    def forward(self, x):
+        return [x, self.norm(self.convolution(x))]
+
+
+@pytest.fixture
+def timm(monkeypatch):
+    """A stand-in with the two functions of timm that are used."""
+    module = ModuleType("timm")
+
+    def create_model(name, *, pretrained, features_only):
+        assert not pretrained  # nothing is downloaded
+        assert features_only
+        if name != "small":
+            raise RuntimeError(f"Unknown model ({name})")
+        return Network()
+
+    module.create_model = create_model
+    monkeypatch.setitem(sys.modules, "timm", module)
+
+
+def test_a_backbone_gives_its_last_features_as_a_grid(timm, tmp_path):
+    torch.manual_seed(0)
+    backbone, other = Backbone("small"), Network()
+    extra = {"head.weight": torch.zeros(2)}
+    save_file(other.state_dict() | extra, tmp_path / "weights.safetensors")
+    backbone.load(tmp_path / "weights.safetensors")
+    pictures = torch.randint(256, (2, 3, 8, 8), dtype=torch.uint8)
+    grid = backbone.train()(pictures)
+    assert grid.shape == (2, 16, 5)
+    expected = other.eval()(standardised(pictures, torch.zeros(1)))[-1].flatten(2).transpose(1, 2)
+    torch.testing.assert_close(grid, expected)
+    assert not any(weight.requires_grad for weight in backbone.parameters())
+    assert all(weight.requires_grad for weight in Backbone("small", trained=True).parameters())
+
+
+def test_what_is_no_backbone_is_refused(timm, tmp_path, monkeypatch):
+    with pytest.raises(ValueError, match="makes no features with 'large'"):
+        Backbone("large")
+    save_file({"convolution.weight": torch.zeros(1)}, tmp_path / "few.safetensors")
+    with pytest.raises(ValueError, match=r"few\.safetensors: lacks 'convolution\.weight'"):
+        Backbone("small").load(tmp_path / "few.safetensors")
+    torch.save({"convolution.weight": torch.zeros(1)}, tmp_path / "pickle.pt")
+    with pytest.raises(ValueError, match="expected a safetensors file"):
+        Backbone("small").load(tmp_path / "pickle.pt")
+    monkeypatch.setitem(sys.modules, "timm", None)
+    with pytest.raises(ValueError, match="pip install timm"):
+        Backbone("small")

@@ -1,0 +1,60 @@
+import pytest
+import torch
+
+from chainrule.decoding import beam_search, greedy
+from chainrule.layers.picture_encoder import PictureEncoder
+from chainrule.models.captioner import Captioner
+from chainrule.testing import check_full_context, check_model
+
+PICTURES = torch.randint(256, (3, 3, 16, 16), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+X = torch.randint(5, (3, 4), generator=torch.Generator().manual_seed(1))
+
+
+class Blind(Captioner):
+    def encode(self, context):
+        return super().encode(torch.zeros_like(context))
+
+
+def captioner(kind=Captioner, **options):
+    torch.manual_seed(0)
+    model = kind(5, PictureEncoder((8, 8)), embedding_size=6, hidden_size=7, **options)
+    for name, weight in model.named_parameters():
+        if "norm.weight" in name:
+            torch.nn.init.ones_(weight)
+    return model.eval()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"attention": "multiplicative", "input_feeding": True, "cell": "gru"}, {"attention": None, "cell": "rnn"}],
+)
+def test_the_contract_holds(options):
+    report = check_model(captioner(**options), X, PICTURES, lengths=torch.tensor([4, 2, 3]))
+    assert report.ok, report
+
+
+def test_the_check_notices_a_captioner_that_does_not_look():
+    result = check_full_context(captioner(kind=Blind), X, PICTURES)
+    assert not result.ok
+    assert "the context never influences" in result.detail
+
+
+def test_captions_are_searched_for_each_picture_alone():
+    model = captioner()
+    together = beam_search(model, PICTURES, beam_size=3, max_length=6, eos=0)
+    for picture, found in zip(PICTURES.split(1), together, strict=True):
+        (alone,) = beam_search(model, picture, beam_size=3, max_length=6, eos=0)
+        assert [row.tolist() for row in alone.sequences] == [row.tolist() for row in found.sequences]
+    assert len(greedy(model, PICTURES, max_length=4, eos=0)) == 3
+
+
+def test_where_it_looks_adds_up_to_one():
+    weights = captioner().attended(X, PICTURES)
+    assert weights.shape == (3, 4, 16)
+    torch.testing.assert_close(weights.sum(2), torch.ones(3, 4))
+
+
+@pytest.mark.parametrize("context", [None, torch.zeros(3, 1, 8, 8), {"pictures": PICTURES}])
+def test_what_is_no_picture_is_refused(context):
+    with pytest.raises(ValueError, match=r"pictures \(B, 3, H, W\)"):
+        captioner()(X, context)
