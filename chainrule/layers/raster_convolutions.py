@@ -6,9 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from chainrule.layers.masked_conv2d import MaskedConv2d
+from chainrule.layers.raster_memory import RasterMemory
 
 
-class RasterConvolutions:
+class RasterConvolutions(RasterMemory):
     r"""L masked convolutions of one shape, their weights laid out for visiting an image element by element.
 
     An element is one channel group of one pixel. Of what a convolution reads for it, almost everything is known before
@@ -34,17 +35,14 @@ class RasterConvolutions:
         first = layers[0]
         weight = torch.stack([layer.masked_weight() for layer in layers])  # (L, out, in, rows + 1, width)
         count, _, _, height, width = weight.shape
-        self.layers = count
-        self.groups = first.channel_groups
-        self.rows_above = height - 1
-        self.left = width // 2
         out_groups, in_groups = first.groups_of_channels()
+        super().__init__(count, in_groups.bincount().tolist(), left=width // 2)
+        self.rows_above = height - 1
         self.order = out_groups.argsort(stable=True).to(weight.device)
         bias = torch.stack([_bias(layer) for layer in layers])
         if scale is not None:
             weight, bias = weight * scale.view(-1, 1, 1, 1), bias * scale
         weight = weight[:, self.order]
-        self._in = in_groups.bincount().tolist()
         self._above = weight[:, :, :, :-1].flatten(0, 1)  # (L·out, in, rows, width)
         self._bias = bias[:, self.order]
         present = weight[:, :, :, -1]  # (L, out, in, width)
@@ -79,36 +77,6 @@ class RasterConvolutions:
         found = nn.functional.conv2d(rows, self._above, padding=(0, self.left), groups=self.layers)  # (B, L·out, 1, W)
         found = found.view(len(rows), self.layers, -1, rows.shape[-1]).transpose(2, 3)
         return found + self._bias.unsqueeze(1)
-
-    def begin_row(self, like: Tensor) -> list[Tensor]:
-        """What is seen to the left of a row: zeros, an entry (B, L, in) for each element. `like` has B rows."""
-        blanks = [like.new_zeros(len(like), self.layers, size) for size in self._in]
-        return blanks * self.left
-
-    def see(self, seen: list[Tensor], features: Sequence[Tensor], *, whole_row: bool = False) -> list[Tensor]:
-        """Put the features of one more element to those seen; what no later element reads is dropped.
-
-        Args:
-            seen: from `begin_row` or `see`.
-            features: of the element, what each of the L convolutions reads of it, (B, in of the group).
-            whole_row: drop nothing: the row below will ask for it.
-        """
-        if not whole_row and not self.left and self.groups == 1:
-            return seen
-        seen = [*seen, torch.stack(list(features), 1) if self.layers > 1 else features[0].unsqueeze(1)]
-        if whole_row:
-            return seen
-        group = self.count(seen) % self.groups
-        return seen[len(seen) - self.left * self.groups - group :]
-
-    def count(self, seen: list[Tensor]) -> int:
-        """How many elements were seen since the row began, of those that are kept."""
-        return len(seen) - self.left * self.groups
-
-    def row(self, seen: list[Tensor], width: int) -> Tensor:
-        """The features of a row whose every element was seen: (B, L·in, 1, W)."""
-        row = torch.cat(seen[self.left * self.groups :], 2)  # (B, L, W·in)
-        return row.view(len(row), self.layers, width, -1).transpose(2, 3).flatten(1, 2).unsqueeze(2)
 
     def known(
         self, group: int, seen: list[Tensor], from_above: Tensor | None = None, column: int = 0

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from chainrule.base import Step
 from chainrule.heads import Categorical
-from chainrule.layers.raster_convolutions import RasterConvolutions
+from chainrule.layers.raster_memory import RasterMemory
 from chainrule.models.image_model import ImageModel
 from chainrule.state import State
 
@@ -19,11 +19,11 @@ class RasterNetwork(ABC):
     """The weights of an image network, prepared for visiting an image element by element.
 
     Attributes:
-        convolutions: by name, all that read features of other elements; those named "pixels" read the image.
+        convolutions: by name, all that read or carry features of other elements; those named "pixels" read the image.
         whole_rows: the names of those whose features the row below asks for.
     """
 
-    convolutions: Mapping[str, RasterConvolutions]
+    convolutions: Mapping[str, RasterMemory]
     whole_rows: frozenset[str] = frozenset({PIXELS})
 
     @abstractmethod

@@ -1,0 +1,282 @@
+"""The Diagonal BiLSTM: two recurrences along the diagonals of an image, which together see all that is past."""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from chainrule.layers.bptt.lattice_lstm import lattice_cell, lattice_lstm
+from chainrule.layers.masked_conv2d import MaskedConv2d
+from chainrule.layers.raster_convolutions import RasterConvolutions
+from chainrule.layers.raster_memory import RasterMemory
+from chainrule.layers.skew import skew, unskew
+from chainrule.state import State
+
+
+class DiagonalLSTM(nn.Module):
+    r"""A residual Diagonal BiLSTM layer (van den Oord et al. 2016, Pixel Recurrent Neural Networks).
+
+    .. math::
+        i, f, o = \sigma(\cdot), \quad g = \tanh(\cdot)
+        \quad\text{of}\quad W_{is} x_{ij} + b + U_{\uparrow} h_{i-1,j} + U_{\leftarrow} h_{i,j-1} \\
+        c_{ij} = f \odot c_{i,j-1} + i \odot g, \qquad h_{ij} = o \odot \tanh c_{ij}, \qquad
+        x'_{ij} = x_{ij} + W (h^{\rightarrow}_{ij} + h^{\leftarrow}_{i-1,j})
+
+    The stream h^→ runs from the left, h^← with weights of its own from the right (j + 1 in the place of j - 1). A whole
+    diagonal of the image, or of its mirror image, is one step, as `chainrule.layers.skew` lays them out, and both
+    streams step together. What came from the right is shifted down by a row, so that it is past; it needs no mask over
+    channel groups, where h^→ has one of type B. Outside the image h and c are zero. A label adds a bias to the gates of
+    both streams; they stand in the order i, f, o, g.
+
+    Features that a mask of type A made know nothing of their own pixel, so that from the last pixel of a row, which no
+    other feature of the row has seen, nothing would come to the next row but what a kernel reaches. The layer above
+    them can therefore read the image itself: W_x times the pixel is added to the gates of h^←, and nothing is unseen.
+
+    Args:
+        channels: M channels of x and x'; h and c have half as many.
+        channel_groups: colour channels, as in `MaskedConv2d`.
+        image_channels: C channels of the image, where the stream from the right reads it; `None` where it does not.
+        num_classes: of the labels; `None` where there are none.
+        dropout: probability of zeroing an input of W in training.
+
+    Raises:
+        ValueError: fewer channels than groups.
+
+    >>> DiagonalLSTM(8)(torch.zeros(2, 8, 5, 4)).shape
+    torch.Size([2, 8, 5, 4])
+    """
+
+    carries = ("left", "right")
+
+    def __init__(
+        self,
+        channels: int,
+        channel_groups: int = 1,
+        *,
+        image_channels: int | None = None,
+        num_classes: int | None = None,
+        dropout: float = 0.0,
+    ):
+        super().__init__()
+        half = channels // 2
+        self.input_left = MaskedConv2d(channels, 4 * half, 1, "B", channel_groups, parts=4)
+        self.input_right = nn.Conv2d(channels, 4 * half, 1)
+        self.image_right = None if image_channels is None else nn.Conv2d(image_channels, 4 * half, 1, bias=False)
+        self.recurrent = nn.Parameter(torch.empty(2, 2, half, 4 * half))  # of each stream U_up and U_side, transposed
+        self.output = MaskedConv2d(half, channels, 1, "B", channel_groups, bias=False)
+        self.label_bias = None if num_classes is None else nn.Embedding(num_classes, 8 * half)
+        self.dropout = dropout
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the weights anew; the bias of forget gates is 1 (Gers et al. 2000), and labels do little."""
+        self.input_left.reset_parameters()
+        self.output.reset_parameters()
+        half = self.recurrent.shape[2]
+        for weight in (self.input_right.weight, *(() if self.image_right is None else (self.image_right.weight,))):
+            nn.init.uniform_(weight, -((3 / weight.shape[1]) ** 0.5), (3 / weight.shape[1]) ** 0.5)
+        nn.init.uniform_(self.recurrent, -((1.5 / half) ** 0.5), (1.5 / half) ** 0.5)  # two of them add up
+        for bias in (self.input_left.bias, self.input_right.bias):
+            assert bias is not None
+            nn.init.zeros_(bias)
+            nn.init.ones_(bias[half : 2 * half])
+        if self.label_bias is not None:
+            nn.init.normal_(self.label_bias.weight, std=0.1)
+
+    def forward(self, x: Tensor, label: Tensor | None = None, image: Tensor | None = None) -> Tensor:
+        """Read a whole image, x (B, M, H, W), with labels (B,) and the image (B, C, H, W), to x' (B, M, H, W)."""
+        blank = x.new_zeros(len(x), self.recurrent.shape[2], 1, x.shape[3])
+        return self.below(x, (blank, blank), label, image)[0]
+
+    def below(
+        self,
+        x: Tensor,
+        above: tuple[Tensor, Tensor],
+        label: Tensor | None = None,
+        image: Tensor | None = None,
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """Read rows that others stand over.
+
+        Args:
+            x: (B, M, n, W).
+            above: h of both streams in the row over them, (B, M/2, 1, W) each.
+            label: (B,) integers in [0, num_classes).
+            image: (B, C, n, W), where it is read.
+
+        Returns:
+            x' (B, M, n, W), and h of both streams in the last row.
+
+        Raises:
+            ValueError: the image is missing.
+        """
+        left_above, right_above = above
+        read = x
+        if self.image_right is not None:
+            if image is None:
+                raise ValueError("image: expected (B, C, n, W), as this layer has image_channels, got None")
+            read = torch.cat([x, image], 1)
+        streams = _both(read, read)  # (2, n, W, B, M), or with C channels more
+        a = torch.baddbmm(self._biases(label, x.shape[2] * x.shape[3]), streams.flatten(1, 3), self._weights())
+        a = a.view(*streams.shape[:4], -1)  # (2, n, W, B, 4M/2)
+        found = _both(left_above, right_above).flatten(1, 3) @ self.recurrent[:, 0]  # (2, W·B, 4M/2)
+        a[:, 0] += found.view(2, *a.shape[2:])
+        height, width = a.shape[1:3]
+        windows = [(max(0, d - width + 1), min(d + 1, height)) for d in range(height + width - 1)]
+        h, _ = lattice_lstm(skew(a), self.recurrent, (-1, 0), windows=windows)
+        left, right = unskew(h).unbind(0)  # (n, W, B, M/2) each
+        right = right.flip(1)
+        hidden = left + shifted_down(right_above.permute(2, 3, 0, 1), right)
+        hidden = nn.functional.dropout(hidden, self.dropout, self.training)
+        out = hidden @ self.output.masked_weight().flatten(1).t()  # (n, W, B, M)
+        left, right = (rows[-1:].permute(2, 3, 0, 1) for rows in (left, right))
+        return x + out.permute(2, 3, 0, 1), (left, right)
+
+    def _weights(self) -> Tensor:
+        """What both streams read their input by, (2, M, 4M/2); the image's C channels, where read, by the right."""
+        left, right = self.input_left.masked_weight().flatten(1), self.input_right.weight.flatten(1)
+        if self.image_right is not None:
+            image = self.image_right.weight.flatten(1)
+            left, right = torch.cat([left, torch.zeros_like(image)], 1), torch.cat([right, image], 1)
+        return torch.stack([left, right]).transpose(1, 2)
+
+    def _biases(self, label: Tensor | None, pixels: int) -> Tensor:
+        """Of both streams, (2, 1, 4M/2), or with labels for each pixel of each image, (2, pixels·B, 4M/2)."""
+        biases = torch.stack([_given(self.input_left.bias), _given(self.input_right.bias)]).unsqueeze(1)
+        if self.label_bias is None:
+            return biases
+        biases = biases + torch.stack(self.label_bias(label).chunk(2, 1))  # (2, B, 4M/2)
+        return biases.unsqueeze(1).expand(-1, pixels, -1, -1).flatten(1, 2)
+
+    def reach(self, lit: Tensor, image: Tensor | None = None) -> Tensor:
+        """Where the light of lit features and of a lit image comes through, as in `MaskedConv2d.reach`.
+
+        Args:
+            lit: (B, groups, H, W) booleans.
+            image: (B, C, H, W) booleans, where it is read.
+
+        Returns:
+            (B, groups, H, W) booleans.
+        """
+        pixels = lit.any(1, keepdim=True)
+        from_left = _spread(pixels)
+        from_right = _spread((pixels if image is None else pixels | image.any(1, keepdim=True)).flip(3)).flip(3)
+        earlier = _shifted(from_left, 2) | _shifted(from_left, 3) | _shifted(from_right, 2)
+        return lit | self.output.reach(self.input_left.reach(lit) | earlier)
+
+
+class RasterDiagonalLSTM:
+    """`DiagonalLSTM` layers prepared for single elements, as a part of a `RasterNetwork`, whose methods these are.
+
+    The stream from the left goes along with the elements. That from the right passes over a row when the row is full,
+    in all layers at once; of them the first may read the image, which is among a row's features by the name given.
+    """
+
+    whole_rows = frozenset({"input", "left"})
+
+    def __init__(self, layers: Sequence[DiagonalLSTM], image: str):
+        self.input = RasterConvolutions([layer.input_left for layer in layers])
+        self.output = RasterConvolutions([layer.output for layer in layers])
+        self._layers = list(layers)
+        self._image = image
+        order = self.input.order
+        recurrent = torch.stack([layer.recurrent for layer in layers])  # (L, 2, 2, M/2, 4M/2)
+        (self._up, sideways), right = recurrent[:, 0][..., order].unbind(1), recurrent[:, 1]
+        self._right_up, self._right_side = right[:, 0], right[:, 1:]
+        self._right_in = torch.stack([layer.input_right.weight[:, :, 0, 0].t() for layer in layers])  # (L, M, 4M/2)
+        self._right_bias = torch.stack([_given(layer.input_right.bias) for layer in layers]).view(len(layers), 1, 1, -1)
+        sizes = layers[0].output.groups_of_channels()[1].bincount()
+        ends = sizes.cumsum(0)
+        self._units = [slice(end - size, end) for size, end in zip(sizes.tolist(), ends.tolist(), strict=True)]
+        self._gates = [slice(4 * units.start, 4 * units.stop) for units in self._units]
+        self._sideways = [sideways[:, :, gates].contiguous() for gates in self._gates]
+        # Later groups have their bias from the convolution, with what it reads of earlier groups.
+        self._bias = torch.stack([_given(layer.input_left.bias) for layer in layers])[:, order]
+        self._bias[:, self._gates[0].stop :] = 0
+        memory = RasterMemory(len(layers), sizes.tolist(), left=1)
+        self.convolutions = {"input": self.input, "output": self.output, "left": memory, "cells": memory}
+
+    def begin_row(self, above: State, label: Tensor | None) -> tuple[State, Mapping[str, Tensor]]:
+        """For every pixel of a row what the gates read of the row above, and the stream from the right."""
+        left, right = (self._by_layer(above[name]) for name in DiagonalLSTM.carries)  # (L, W, B, M/2)
+        found = left.flatten(1, 2) @ self._up  # (L, W·B, 4M/2)
+        found = found.view(*left.shape[:3], -1).permute(2, 0, 1, 3) + self._bias.unsqueeze(1)  # (B, L, W, 4M/2)
+        if label is not None:
+            found = found + self._label_bias(label, 0)[..., self.input.order].unsqueeze(2)
+        return {**above, "label": label}, {"input": found, "right": right.permute(2, 0, 1, 3)}
+
+    def element(
+        self, x: Tensor, group: int, column: int, from_above: Mapping[str, Tensor], seen: Mapping[str, list[Tensor]]
+    ) -> tuple[Tensor, Mapping[str, Sequence[Tensor]]]:
+        """x (B, M of the group) after all layers, and the features of the element."""
+        groups = self.input.groups
+        begin = len(seen["left"]) - groups - group  # of the pixel to the left
+        pixel = (
+            seen["left"][begin] if groups == 1 else torch.cat(seen["left"][begin : begin + groups], 2)
+        )  # (B, L, M/2)
+        above = from_above["input"][:, :, column, self._gates[group]].transpose(0, 1)
+        gates: Sequence[Tensor] = torch.baddbmm(above, pixel.transpose(0, 1), self._sideways[group]).unbind(0)
+        if group:
+            gates = [a + b for a, b in zip(gates, self.input.known(group, seen["input"]), strict=True)]
+        out = self.output.known(group, seen["output"])
+        cells_before = seen["cells"][-groups].unbind(1)
+        right = from_above["right"][:, :, column, self._units[group]].unbind(1)
+        read: list[Tensor] = []
+        left: list[Tensor] = []
+        cells: list[Tensor] = []
+        gathered: list[Tensor] = []
+        own, own_out = self.input.own[group], self.output.own[group]
+        for layer in range(self.input.layers):
+            read.append(x)
+            h, c = lattice_cell(torch.addmm(gates[layer], x, own[layer]), cells_before[layer])
+            left.append(h)
+            cells.append(c)
+            gathered.append(h + right[layer])
+            known = x + out[layer] if group else x  # without a bias, nothing is known before the first colour
+            x = torch.addmm(known, gathered[-1], own_out[layer])
+        return x, {"input": read, "output": gathered, "left": left, "cells": cells}
+
+    def end_row(self, above: State, row: Mapping[str, Tensor]) -> State:
+        """h of both streams in the row that is full; that from the right runs over it now."""
+        read, over = (self._by_layer(rows).flip(1) for rows in (row["input"], above["right"]))  # (L, W, B, ...)
+        found = read.flatten(1, 2) @ self._right_in + over.flatten(1, 2) @ self._right_up
+        found = found.view(*read.shape[:3], -1) + self._right_bias  # (L, W, B, 4M/2)
+        if (image_right := self._layers[0].image_right) is not None:
+            found[0] += image_right(row[self._image].flip(3)).squeeze(2).permute(2, 0, 1)
+        if above["label"] is not None:
+            found = found + self._label_bias(above["label"], 1).transpose(0, 1).unsqueeze(1)
+        right, _ = lattice_lstm(found.unsqueeze(2), self._right_side, (0,))  # (L, W, 1, B, M/2)
+        return {"left": row["left"], "right": right.flip(1).permute(3, 0, 4, 2, 1).flatten(1, 2)}
+
+    def _by_layer(self, rows: Tensor) -> Tensor:
+        """(B, L·N, 1, W) -> (L, W, B, N)."""
+        return rows.squeeze(2).unflatten(1, (self.input.layers, -1)).permute(1, 3, 0, 2)
+
+    def _label_bias(self, label: Tensor, stream: int) -> Tensor:
+        """What labels add to the gates of a stream, (B, L, 4M/2)."""
+        biases = [layer.label_bias(label).chunk(2, 1)[stream] for layer in self._layers if layer.label_bias is not None]
+        return torch.stack(biases, 1)
+
+
+def _given(part: Tensor | None) -> Tensor:
+    assert part is not None
+    return part
+
+
+def shifted_down(above: Tensor, rows: Tensor) -> Tensor:
+    """In the place of each row the one over it, first the one above all: (1, ...) and (n, ...) to (n, ...)."""
+    return torch.cat([above, rows[:-1]])
+
+
+def _both(left: Tensor, right: Tensor) -> Tensor:
+    """Two (B, F, n, W) as (2, n, W, B, F), what is meant for the stream from the right mirrored."""
+    return torch.stack([left.permute(2, 3, 0, 1), right.flip(3).permute(2, 3, 0, 1)])
+
+
+def _spread(lit: Tensor) -> Tensor:
+    """Where a lit pixel stands above, to the left, both, or in the place itself."""
+    return lit.int().cummax(2).values.cummax(3).values.bool()
+
+
+def _shifted(lit: Tensor, dim: int) -> Tensor:
+    """One row down (dim 2) or one column to the right (dim 3)."""
+    return torch.cat([torch.zeros_like(lit.narrow(dim, 0, 1)), lit.narrow(dim, 0, lit.shape[dim] - 1)], dim)
