@@ -1,5 +1,6 @@
 """Formulas as MathML, which browsers draw by themselves: the pages load no script from elsewhere."""
 
+import re
 from typing import Any
 
 from docutils import nodes
@@ -9,11 +10,12 @@ from sphinx.application import Sphinx
 from sphinx.util import logging
 
 logger = logging.getLogger(__name__)
+_SIZES = re.compile(r"\\[bB]igg?[lr]?(?![a-zA-Z])")  # sizes of brackets: MathML stretches them by itself
 
 
 def _markup(node: nodes.Element, as_block: bool) -> str:
     try:
-        return tex2mathml(node.astext(), as_block=as_block)
+        return tex2mathml(_SIZES.sub("", node.astext()), as_block=as_block)
     except MathError as error:
         logger.warning("formula: %s in %r", error, node.astext(), location=node)
         return ""
