@@ -1,0 +1,89 @@
+"""Texts with their words shaded by attention, as a page or a picture."""
+
+from collections.abc import Sequence
+from html import escape
+from math import exp
+from pathlib import Path
+
+from chainrule.cli.classify.answers import Answer
+from chainrule.data.atomic import write_text
+
+_STYLE = """
+:root { color-scheme: light dark; --ink: #1f6feb; }
+body { font: 16px/1.7 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
+p { margin: 0 0 1rem; overflow-wrap: anywhere; }
+b { font-weight: 600; }
+small { opacity: 0.7; }
+span { border-radius: 0.2em; padding: 0.05em 0.15em; background: color-mix(in srgb, var(--ink) var(--a), transparent); }
+"""
+_COLUMNS = 90  # characters of a line of a picture
+
+
+def write_page(path: Path, answers: Sequence[Answer], names: Sequence[str]) -> None:
+    """A page that needs nothing else: a word is the darker the more it counted beside the words around it."""
+    parts = []
+    for answer in answers:
+        assert answer.attention is not None
+        words = [
+            f'<span style="--a:{strength:.0%}" title="{weight:.3f}">{escape(token)}</span>'
+            for token, weight, strength in zip(
+                answer.tokens, answer.attention, _strengths(answer.attention), strict=True
+            )
+        ]
+        share = exp(answer.log_probs[answer.best])
+        parts.append(
+            f"<p><b>{escape(names[answer.best])}</b> {share:.1%} <small>line {answer.row.line}</small><br>"
+            f"{' '.join(words) or '<small>empty: the shares of the labels in training</small>'}</p>"
+        )
+    body = "\n".join(parts)
+    write_text(
+        path,
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width"><title>Attention</title>'
+        f"<style>{_STYLE}</style></head><body>\n<h1>What the classifier looked at</h1>\n{body}\n</body></html>\n",
+    )
+
+
+def write_picture(path: Path, answers: Sequence[Answer], names: Sequence[str]) -> None:
+    """The same as a PNG, drawn by matplotlib.
+
+    Raises:
+        ValueError: matplotlib is not installed.
+    """
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ValueError(
+            "--attention: pictures are drawn by matplotlib, which is not installed: pip install 'chainrule[plots]', "
+            "or name a file that ends in .html"
+        ) from None
+    rows: list[tuple[int, float, str, float]] = []  # column, line, word, strength
+    line = 0.0
+    for answer in answers:
+        assert answer.attention is not None
+        rows.append((0, line, f"{names[answer.best]} {exp(answer.log_probs[answer.best]):.1%}", -1))
+        line, column = line + 1, 0
+        for token, strength in zip(answer.tokens, _strengths(answer.attention), strict=True):
+            if column and column + len(token) > _COLUMNS:
+                line, column = line + 1, 0
+            rows.append((column, line, token, strength))
+            column += len(token) + 1
+        line += 1.6
+    figure = Figure(figsize=(10, max(0.26 * line + 0.2, 1)))
+    FigureCanvasAgg(figure)
+    axes = figure.add_axes((0.01, 0, 0.98, 1))
+    axes.set(xlim=(0, _COLUMNS + 2), ylim=(line, -0.6))
+    axes.axis("off")
+    for column, at, word, strength in rows:
+        shade = None if strength < 0 else {"facecolor": (0.12, 0.44, 0.92, strength), "linewidth": 0, "pad": 1.5}
+        weight = "bold" if strength < 0 else "normal"
+        shown = word.replace("$", r"\$")  # no mathematics
+        axes.text(column, at, shown, family="monospace", size=9, va="center", bbox=shade, weight=weight)
+    figure.savefig(path, dpi=110)
+
+
+def _strengths(weights: Sequence[float]) -> list[float]:
+    """Weights as opacities, the heaviest at 0.8."""
+    most = max(weights, default=1.0)
+    return [0.8 * weight / most for weight in weights]

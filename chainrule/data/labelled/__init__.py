@@ -1,0 +1,42 @@
+"""Texts with labels on disk become labels to predict, conditioned on texts as numbers."""
+
+from chainrule.data.labelled.batches import LabelledBatches, labelled_evaluation
+from chainrule.data.labelled.encoded_texts import EncodedTexts
+from chainrule.data.labelled.labelled_file import Columns, LabelledFile, LabelledText
+from chainrule.data.labelled.labels import Labels
+from chainrule.data.labelled.prepare import (
+    LabelledPart,
+    LabelledTexts,
+    encoded_part,
+    label_counts,
+    load_counts,
+    load_labels,
+    load_symbols,
+    open_labelled,
+    part_facts,
+    prepare_labelled,
+)
+from chainrule.data.labelled.text_symbols import TEXT_LEVELS, TextLevel, TextSymbols
+
+__all__ = [
+    "TEXT_LEVELS",
+    "Columns",
+    "EncodedTexts",
+    "LabelledBatches",
+    "LabelledFile",
+    "LabelledPart",
+    "LabelledText",
+    "LabelledTexts",
+    "Labels",
+    "TextLevel",
+    "TextSymbols",
+    "encoded_part",
+    "label_counts",
+    "labelled_evaluation",
+    "load_counts",
+    "load_labels",
+    "load_symbols",
+    "open_labelled",
+    "part_facts",
+    "prepare_labelled",
+]

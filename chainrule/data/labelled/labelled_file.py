@@ -1,0 +1,226 @@
+"""A file of texts with labels, or of texts alone, row by row."""
+
+import csv
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from chainrule.data.text import check_file, read_lines
+
+TEXT_NAMES = ("text", "sentence", "review", "content", "comment", "message", "document", "tweet", "title", "body")
+LABEL_NAMES = ("label", "class", "category", "sentiment", "target", "rating", "labels", "y")
+_LOOKED_AT = 1000  # rows by which it is judged which of two columns is the label
+_COMMAS = ",;\t|"
+
+
+@dataclass(frozen=True)
+class LabelledText:
+    """A row: the number of the line where it ends, its text, and its label; "" where the file has none."""
+
+    line: int
+    text: str
+    label: str
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which columns of a file are read, counted from 0; `label` is None where there is none.
+
+    The names are those of the header, None where there is no header.
+    """
+
+    text: int
+    label: int | None
+    header: bool
+    text_name: str | None = None
+    label_name: str | None = None
+
+
+class LabelledFile:
+    r"""Texts and their labels, as often as they are asked for.
+
+    A name that ends in .csv is read with quotes and a comma, semicolon, tab or bar between cells; of any other file
+    each line is a row with tabs between cells, and a quote is a character like others. UTF-8.
+
+    The first row is a header where it has the columns asked for by name, or one of the usual names (text, sentence,
+    review, ...; label, class, sentiment, ...). Without one, the label is the column of two with fewer different cells.
+
+    Args:
+        path: the file; "-" is standard input, for texts alone.
+        text_column: name, or number from 1, of the column of texts; found by itself where it can be.
+        label_column: the same of the labels.
+        labelled: whether labels are wanted. Without, a file with one column is as good.
+        like: the columns of another file: taken by name where this one has a header with them, else, where it has no
+            header, by number.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is empty, or it does not tell which columns are meant.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        text_column: str | None = None,
+        label_column: str | None = None,
+        labelled: bool = True,
+        like: Columns | None = None,
+    ):
+        self.path = str(path)
+        if self.path != "-":
+            check_file(path)
+        self._delimiter = self._find_delimiter() if self.path.lower().endswith(".csv") else None
+        if self.path == "-" and labelled:
+            raise ValueError(f"{path}: texts with labels are read more than once: write standard input to a file first")
+        if self.path == "-":  # the column is said, or each line is a text
+            self.columns = Columns(_number(text_column) or 0, None, header=False)
+            self._plain = text_column is None
+            return
+        beginning = list(islice(self._cells(), _LOOKED_AT))
+        if not beginning:
+            raise ValueError(f"{path}: expected rows of texts, got nothing but empty lines")
+        self._plain = not labelled and text_column is None and all(len(cells) == 1 for _, cells in beginning)
+        rows = [cells for _, cells in beginning]
+        self.columns = _find_columns(self.path, rows, text_column, label_column, labelled, like)
+
+    def __iter__(self) -> Iterator[LabelledText]:
+        """The rows; an empty text is kept.
+
+        Raises:
+            ValueError: a row has no such column, or an empty label; the file and its line are named.
+        """
+        if self._plain and self._delimiter is None:
+            for line, text in read_lines(self.path):
+                yield LabelledText(line, text.strip(), "")
+            return
+        last = max(self.columns.text, -1 if self.columns.label is None else self.columns.label)
+        for line, cells in islice(self._cells(), int(self.columns.header), None):
+            if len(cells) <= last:
+                raise ValueError(
+                    f"{self._name} line {line}: expected at least {last + 1} columns, got {len(cells)}"
+                    + ("" if self._delimiter else ": put a tab between text and label")
+                )
+            label = "" if self.columns.label is None else cells[self.columns.label].strip()
+            if self.columns.label is not None and not label:
+                raise ValueError(f"{self._name} line {line}: the label is empty: give one, or leave the row out")
+            yield LabelledText(line, cells[self.columns.text].strip(), label)
+
+    @property
+    def _name(self) -> str:
+        return "standard input" if self.path == "-" else self.path
+
+    def _cells(self) -> Iterator[tuple[int, list[str]]]:
+        if self._delimiter is None:
+            for line, text in read_lines(self.path):
+                text = text.removesuffix("\r").removeprefix("\ufeff" if line == 1 else "")
+                if text:
+                    yield line, text.split("\t")
+            return
+        reader = csv.reader(_lines(self.path), delimiter=self._delimiter, strict=True)
+        while True:
+            try:
+                cells = next(reader, None)
+            except csv.Error as error:
+                raise ValueError(f"{self.path} line {reader.line_num}: no row of a table: {error}") from None
+            if cells is None:
+                return
+            if cells:
+                yield reader.line_num, cells
+
+    def _find_delimiter(self) -> str:
+        first = next((line for line in _lines(self.path) if line.strip()), "")
+        return max(_COMMAS, key=first.count)
+
+
+def _lines(path: str) -> Iterator[str]:
+    for number, line in read_lines(path):
+        yield line.removeprefix("\ufeff" if number == 1 else "") + "\n"
+
+
+def _find_columns(
+    path: str, rows: list[list[str]], text: str | None, label: str | None, labelled: bool, like: Columns | None
+) -> Columns:
+    first = [cell.strip() for cell in rows[0]]
+    if like is not None:
+        text = like.text_name if text is None and like.text_name in first else text
+        label = like.label_name if labelled and label is None and like.label_name in first else label
+    named = [name for name in (text, label) if name is not None and _number(name) is None]
+    missing = [name for name in named if name not in first]
+    if missing:
+        raise ValueError(
+            f"{path} line 1: expected a header with the column {missing[0]!r}, got {', '.join(map(repr, first))[:80]}: "
+            "name another column, or give its number"
+        )
+    lower = [cell.lower() for cell in first]
+    usual = {kind: _usual(lower, names) for kind, names in (("text", TEXT_NAMES), ("label", LABEL_NAMES))}
+    header = bool(named) or (usual["text"] is not None and (usual["label"] is not None or len(first) != 2))
+    header = header or (usual["label"] is not None and len(first) == 2)
+    width = len(first)
+
+    def place(asked: str | None, kind: str) -> int | None:
+        if asked is None:
+            return usual[kind] if header else None
+        number = _number(asked)
+        found = first.index(asked) if number is None else number
+        if found >= width:
+            raise ValueError(f"{path} line 1: expected at least {found + 1} columns, got {width}")
+        return found
+
+    at_text, at_label = place(text, "text"), place(label, "label")
+    if like is not None and not header and width > max(like.text, like.label or 0):
+        at_text = like.text if at_text is None else at_text
+        at_label = like.label if at_label is None else at_label
+    if not labelled:
+        at_label = None
+    if width == 1 and at_label is None and not labelled:
+        return Columns(0, None, header, first[0] if header else None)
+    if width == 1:
+        raise ValueError(f"{path} line 1: expected a text and a label with a tab between them, got one column")
+    if width == 2:
+        if at_text is None and at_label is None:
+            at_label = _fewer(rows[int(header) :])
+            at_text = 1 - at_label
+        elif at_text is None:
+            at_text = 1 - (at_label or 0)
+        elif labelled and at_label is None:
+            at_label = 1 - at_text
+    if at_text is None or (labelled and at_label is None):
+        what = "text" if at_text is None else "label"
+        raise ValueError(
+            f"{path}: {width} columns ({', '.join(map(repr, first))[:80]}): name that of the {what} with "
+            f"--{what}-column NAME, or by its number"
+        )
+    if at_text == at_label:
+        raise ValueError(f"{path}: --text-column and --label-column: expected two columns, got one twice")
+    at_label = at_label if labelled else None
+    names = (first[at_text], None if at_label is None else first[at_label]) if header else (None, None)
+    return Columns(at_text, at_label, header, *names)
+
+
+def _fewer(rows: Iterable[list[str]]) -> int:
+    """Of two columns that with fewer different cells; of equals the one with the shorter ones."""
+    pairs = [cells for cells in rows if len(cells) == 2]
+    if not pairs:
+        return 1
+    kinds = [
+        (len(Counter(cells[place] for cells in pairs)), sum(len(cells[place]) for cells in pairs)) for place in (0, 1)
+    ]
+    return 0 if kinds[0] < kinds[1] else 1
+
+
+def _usual(header: list[str], names: tuple[str, ...]) -> int | None:
+    return next((header.index(name) for name in names if name in header), None)
+
+
+def _number(column: str | None) -> int | None:
+    """A column given by its number, counted from 0; None for one given by name.
+
+    >>> _number("2"), _number("review")
+    (1, None)
+    """
+    if column is None or not column.isascii() or not column.isdigit() or int(column) < 1:
+        return None
+    return int(column) - 1

@@ -1,0 +1,1 @@
+"""How good an answer is, by the measures of each task, each by the library that its field uses."""

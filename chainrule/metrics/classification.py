@@ -1,0 +1,94 @@
+"""How good the answers of a classifier are, and how well it knows that."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+BINS = 15  # of the calibration error, as Guo et al. have them
+
+
+@dataclass(frozen=True)
+class ClassificationScores:
+    """What a classifier came to.
+
+    Args:
+        accuracy: share of right labels.
+        macro_f1: F1 of each label that occurs, averaged with equal weight.
+        calibration_error: how far confidence is from accuracy, on average: 0 is perfect.
+        nats: mean negative log-probability of the true label.
+        count: how many were labelled.
+        by_label: precision, recall, F1 and number of each label.
+        confusion: (C, C) counts, a row for each true label, a column for each given one.
+    """
+
+    accuracy: float
+    macro_f1: float
+    calibration_error: float
+    nats: float
+    count: int
+    by_label: dict[str, tuple[float, float, float, int]]
+    confusion: tuple[tuple[int, ...], ...]
+
+
+def classification_scores(log_probs: Tensor, labels: Tensor, names: Sequence[str]) -> ClassificationScores:
+    r"""Accuracy, macro F1, confusion and expected calibration error, by torchmetrics (Detlefsen et al. 2022).
+
+    .. math:: \mathrm{ECE} = \sum_b \frac{n_b}{N} \lvert \mathrm{accuracy}_b - \mathrm{confidence}_b \rvert
+
+    over 15 bins b of equal width of the probability of the given label (Guo et al. 2017).
+
+    Args:
+        log_probs: (N, C) normalised log-probabilities of the labels, nats.
+        labels: (N,) true ones, integers in [0, C).
+        names: of the C labels.
+
+    Raises:
+        ValueError: the shapes do not agree, there is nothing to score, or torchmetrics is not installed.
+
+    >>> import torch
+    >>> scores = classification_scores(torch.tensor([[0.9, 0.1], [0.2, 0.8]]).log(), torch.tensor([0, 0]), ["a", "b"])
+    >>> scores.accuracy, scores.confusion, round(scores.calibration_error, 3)
+    (0.5, ((1, 1), (0, 0)), 0.45)
+    """
+    try:
+        from torchmetrics.functional.classification import (
+            multiclass_accuracy,
+            multiclass_calibration_error,
+            multiclass_confusion_matrix,
+            multiclass_f1_score,
+        )
+    except ImportError:
+        raise ValueError(
+            "classifications are scored by torchmetrics, which is not installed: pip install 'chainrule[metrics]'"
+        ) from None
+    classes = len(names)
+    if log_probs.dim() != 2 or log_probs.shape[1] != classes or labels.shape != log_probs.shape[:1]:
+        raise ValueError(
+            f"log_probs: expected shape (N, {classes}) with N labels, got {tuple(log_probs.shape)} and "
+            f"{tuple(labels.shape)}"
+        )
+    if not len(labels):
+        raise ValueError("labels: expected at least one, got none")
+    probs = log_probs.double().exp()
+    confusion = multiclass_confusion_matrix(probs, labels, classes)
+    by_label = {}
+    for place, name in enumerate(names):
+        right, given, true = (
+            int(n) for n in (confusion[place, place], confusion[:, place].sum(), confusion[place].sum())
+        )
+        by_label[name] = (
+            right / given if given else 0.0,
+            right / true if true else 0.0,
+            2 * right / (given + true) if given + true else 0.0,
+            true,
+        )
+    return ClassificationScores(
+        accuracy=float(multiclass_accuracy(probs, labels, classes, average="micro")),
+        macro_f1=float(multiclass_f1_score(probs, labels, classes, average="macro")),
+        calibration_error=float(multiclass_calibration_error(probs, labels, classes, n_bins=BINS)),
+        nats=-float(log_probs.double().gather(1, labels.unsqueeze(1)).mean()),
+        count=len(labels),
+        by_label=by_label,
+        confusion=tuple(tuple(row) for row in confusion.tolist()),
+    )

@@ -1,0 +1,268 @@
+"""A classifier of whole sequences: a recurrent encoder, pooled over time."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from chainrule.base import Context, LikelihoodModel
+from chainrule.heads import Categorical
+from chainrule.layers import GRU, LSTM, RNN
+from chainrule.layers.bidirectional import Bidirectional
+from chainrule.layers.pooling import POOLINGS, AttentionPooling, max_pooling, mean_pooling
+
+_ONE_WAY: dict[str, type[LSTM] | type[GRU] | type[RNN]] = {"lstm": LSTM, "gru": GRU, "rnn": RNN}
+NOTHING = -1  # no symbol: what fills up a bag
+
+
+class SequenceClassifier(LikelihoodModel):
+    r"""p(y | x) of one label y for a whole sequence x: many-to-one.
+
+    .. math::
+        h_{1..T} = \mathrm{encoder}(x_{1..T}), \qquad z = \mathrm{pool}(h_{1..T}), \qquad
+        p(y \mid x) = \mathrm{softmax}(W z + b)
+
+    x is a sequence of symbols (B, T), of bags of symbols (B, T, K), such as a word with its character n-grams
+    (Bojanowski et al. 2017), or of feature frames (B, T, N), such as a spectrum at each moment. A bag is a symbol s
+    and k parts of it, :math:`E_s + \frac{1}{\sqrt k} \sum_j E_{p_j}`; -1 is no symbol, with which bags are filled up.
+
+    An empty sequence says nothing: its answer is the prior.
+
+    Args:
+        num_classes: labels are integers in [0, num_classes).
+        vocab_size: V, of sequences of symbols; give this or `feature_size`.
+        feature_size: N, of sequences of frames.
+        cell: "lstm", "gru" or "rnn".
+        embedding_size: features of each symbol; unused with frames.
+        hidden_size: M, units of each layer and direction.
+        num_layers: recurrent layers.
+        bidirectional: read from both ends.
+        pooling: "last" (the state after the whole sequence), "mean", "max" or "attention"; several joined by "+" are
+            concatenated.
+        dropout: probability of zeroing in training, on the input features, between layers and on z.
+        symbol_dropout: probability of leaving out a symbol in training.
+        prior: (num_classes,) probabilities of the labels before anything is read; equal where not given.
+
+    Raises:
+        ValueError: an argument is out of range.
+
+    >>> model = SequenceClassifier(num_classes=2, vocab_size=10, hidden_size=8)
+    >>> context = {"inputs": torch.tensor([[1, 2, 3], [4, 5, 0]]), "lengths": torch.tensor([3, 2])}
+    >>> model(context).probs.shape, model.log_prob(torch.tensor([0, 1]), context).shape
+    (torch.Size([2, 2]), torch.Size([2]))
+    >>> model.attend(context)[1, 2].item()  # nothing looks past a row's end
+    0.0
+    """
+
+    log_prior: Tensor
+
+    def __init__(
+        self,
+        num_classes: int,
+        vocab_size: int | None = None,
+        feature_size: int | None = None,
+        cell: str = "lstm",
+        embedding_size: int = 100,
+        hidden_size: int = 100,
+        num_layers: int = 1,
+        bidirectional: bool = True,
+        pooling: str = "attention",
+        dropout: float = 0.0,
+        symbol_dropout: float = 0.0,
+        prior: Sequence[float] | None = None,
+    ):
+        super().__init__()
+        if (vocab_size is None) == (feature_size is None):
+            raise ValueError(
+                "vocab_size, feature_size: expected one of them, of symbols or of frames, "
+                f"got {'neither' if vocab_size is None else 'both'}"
+            )
+        sizes = {"num_classes": num_classes, "embedding_size": embedding_size, "hidden_size": hidden_size,
+                 "num_layers": num_layers, "vocab_size": vocab_size, "feature_size": feature_size}  # fmt: skip
+        for name, value in sizes.items():
+            if value is not None and value < 1:
+                raise ValueError(f"{name}: expected an integer >= 1, got {value}")
+        for name, share in (("dropout", dropout), ("symbol_dropout", symbol_dropout)):
+            if not 0 <= share < 1:
+                raise ValueError(f"{name}: expected a number in [0, 1), got {share}")
+        if cell not in _ONE_WAY:
+            raise ValueError(f"cell: expected one of {', '.join(_ONE_WAY)}, got {cell!r}")
+        self.poolings = _poolings(pooling)
+        self.num_classes, self.vocab_size, self.feature_size = num_classes, vocab_size, feature_size
+        self.dropout, self.symbol_dropout = dropout, symbol_dropout
+        # One row more: nothing, always zero.
+        self.embedding = None if vocab_size is None else nn.Embedding(vocab_size + 1, embedding_size, vocab_size)
+        width = embedding_size if feature_size is None else feature_size
+        self.encoder: Bidirectional | LSTM | GRU | RNN
+        if bidirectional:
+            self.encoder = Bidirectional(cell, width, hidden_size, num_layers, dropout)
+        else:
+            self.encoder = _ONE_WAY[cell](width, hidden_size, num_layers, dropout=dropout)
+        outputs = hidden_size * (2 if bidirectional else 1)
+        self.attention = AttentionPooling(outputs) if "attention" in self.poolings else None
+        self.output = nn.Linear(outputs * len(self.poolings), num_classes)
+        self.register_buffer("log_prior", _log_prior(prior, num_classes))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the weights of the embedding and the output anew; the answers begin near the prior."""
+        if self.output.weight.is_meta:
+            return
+        if self.embedding is not None:
+            nn.init.normal_(self.embedding.weight, std=0.1)
+            with torch.no_grad():
+                self.embedding.weight[-1].zero_()
+        nn.init.normal_(self.output.weight, std=self.output.in_features**-0.5)
+        with torch.no_grad():
+            self.output.bias.copy_(self.log_prior)
+
+    @torch.no_grad()
+    def start_from_counts(self, counts: Tensor, scale: float = 0.4) -> None:
+        r"""Let the first features of each symbol say with which labels it was seen, before anything is learnt.
+
+        .. math:: E_{sy} = \lambda \log \frac{p(s \mid y)}{p(s \mid \neg y)}, \qquad
+            p(s \mid y) = \frac{1 + n_{sy}}{\sum_u (1 + n_{uy})}
+
+        These are the log-count ratios of naive Bayes (Wang and Manning 2012), smoothed, so that a rare symbol says
+        little. Trained from there, a model of few texts learns sooner, and less by heart.
+
+        Args:
+            counts: (V, C) in how many texts of each label each symbol stands.
+            scale: λ; other features begin with a standard deviation of 0.1.
+
+        Raises:
+            ValueError: there are no symbols, more labels than half of the features, or counts of another shape.
+        """
+        if self.embedding is None or self.vocab_size is None or 2 * self.num_classes > self.embedding.embedding_dim:
+            raise ValueError("counts: expected a model of symbols with at least two features for each label")
+        if counts.shape != (self.vocab_size, self.num_classes):
+            wanted = (self.vocab_size, self.num_classes)
+            raise ValueError(f"counts: expected shape (V, C) = {wanted}, got {tuple(counts.shape)}")
+        smoothed = counts.double() + 1
+        rest = smoothed.sum(1, keepdim=True) - smoothed
+        ratios = (smoothed / smoothed.sum(0)).log() - (rest / rest.sum(0)).log()
+        self.embedding.weight[:-1, : self.num_classes] = (scale * ratios).to(self.embedding.weight)
+
+    def forward(self, context: Context) -> Categorical:
+        """p(y | x) of each row.
+
+        Args:
+            context: the sequences: a tensor where all are full, or `{"inputs": tensor, "lengths": (B,)}`, lengths 0
+                allowed; what stands past a row's end is never read.
+
+        Returns:
+            A distribution of batch shape (B,) over the labels.
+        """
+        outputs, last, lengths = self._encoded(context)
+        parts = []
+        for pooling in self.poolings:
+            match pooling:
+                case "last":
+                    parts.append(last)
+                case "mean":
+                    parts.append(mean_pooling(outputs, lengths))
+                case "max":
+                    parts.append(max_pooling(outputs, lengths))
+                case "attention":
+                    assert self.attention is not None
+                    parts.append(self.attention(outputs, lengths)[0])
+        z = nn.functional.dropout(torch.cat([part.to(outputs) for part in parts], 1), self.dropout, self.training)
+        logits = self.output(z)
+        if lengths is not None:
+            logits = torch.where((lengths == 0).unsqueeze(1), self.log_prior.to(logits), logits)
+        return Categorical(logits)
+
+    def log_prob(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
+        """log p(y | x) of each label, (B,), nats.
+
+        Args:
+            x: (B,) labels.
+            context: the sequences, as `forward` takes them.
+            lengths: None: a label has none. Those of the sequences stand in the context.
+        """
+        if lengths is not None:
+            raise ValueError("lengths: expected None: a label has no length; put those of the sequences in the context")
+        return self(context).log_prob(x)
+
+    def attend(self, context: Context) -> Tensor:
+        """How much each time step counted in the pooling, (B, T): the weights α, 0 past a row's end.
+
+        Raises:
+            ValueError: the model pools without attention.
+        """
+        if self.attention is None:
+            raise ValueError(f"pooling: expected a model with attention, got one with {'+'.join(self.poolings)}")
+        outputs, _, lengths = self._encoded(context)
+        return self.attention.weights(outputs, lengths)
+
+    def _encoded(self, context: Context) -> tuple[Tensor, Tensor, Tensor | None]:
+        """The encoder's h of every step (B, T, M), the last state of its top layer (B, M), and the lengths."""
+        inputs, lengths = self._inputs(context)
+        features = nn.functional.dropout(self._features(inputs), self.dropout, self.training)
+        if isinstance(self.encoder, Bidirectional):
+            outputs, state = self.encoder(features, lengths)
+            last = (state[0] if isinstance(state, tuple) else state)[-1]
+        else:
+            outputs, state = self.encoder(features, None, lengths)
+            last = (state[0] if isinstance(state, tuple) else state)[:, -1]
+        return outputs, last, lengths
+
+    def _inputs(self, context: Context) -> tuple[Tensor, Tensor | None]:
+        if isinstance(context, Tensor):
+            context = {"inputs": context}
+        if not isinstance(context, dict) or "inputs" not in context:
+            raise ValueError(
+                "context: expected the sequences, a tensor or {'inputs': tensor, 'lengths': (B,)}, "
+                f"got {type(context).__name__}"
+            )
+        inputs, lengths = context["inputs"], context.get("lengths")
+        if self.feature_size is None:
+            fits = not inputs.is_floating_point() and inputs.dim() in (2, 3)
+            wanted = "integers (B, T), or bags of them (B, T, K)"
+        else:
+            fits = inputs.is_floating_point() and inputs.dim() == 3 and inputs.shape[2] == self.feature_size
+            wanted = f"features (B, T, {self.feature_size})"
+        if not fits:
+            raise ValueError(f"context: expected {wanted}, got shape {tuple(inputs.shape)} of {inputs.dtype}")
+        if lengths is not None:
+            # Padding may hold anything: it must neither be looked up nor spoil a product.
+            real = torch.arange(inputs.shape[1], device=inputs.device) < lengths.unsqueeze(1)
+            filling = NOTHING if self.feature_size is None else 0
+            inputs = inputs.masked_fill(~real.view(real.shape + (1,) * (inputs.dim() - 2)), filling)
+        return inputs, lengths
+
+    def _features(self, inputs: Tensor) -> Tensor:
+        """(B, T, N) of what the encoder reads."""
+        if self.embedding is None:
+            return inputs
+        table, nothing = self.embedding.weight, self.embedding.num_embeddings - 1
+        symbols = inputs.where(inputs >= 0, nothing)
+        if self.training and self.symbol_dropout:
+            symbols = symbols.masked_fill(
+                torch.rand(symbols.shape, device=symbols.device) < self.symbol_dropout, nothing
+            )
+        if symbols.dim() == 2 or symbols.shape[2] == 1:
+            return nn.functional.embedding(symbols.view(symbols.shape[:2]), table, nothing)
+        itself, parts = symbols[:, :, 0], symbols[:, :, 1:]
+        total = nn.functional.embedding_bag(parts.flatten(0, 1), table, mode="sum", padding_idx=nothing)
+        count = (parts != nothing).sum(2, keepdim=True).clamp(min=1)
+        return nn.functional.embedding(itself, table, nothing) + total.unflatten(0, parts.shape[:2]) * count.rsqrt()
+
+
+def _poolings(pooling: str) -> tuple[str, ...]:
+    """The parts of a pooling such as "attention+mean".
+
+    Raises:
+        ValueError: a part is unknown, or there twice.
+    """
+    parts = tuple(pooling.split("+"))
+    if len(set(parts)) < len(parts) or not set(parts) <= set(POOLINGS):
+        raise ValueError(f"pooling: expected one or more of {', '.join(POOLINGS)}, joined by '+', got {pooling!r}")
+    return parts
+
+
+def _log_prior(prior: Sequence[float] | None, num_classes: int) -> Tensor:
+    shares = torch.tensor([1 / num_classes] * num_classes if prior is None else list(prior), dtype=torch.float64)
+    if shares.shape != (num_classes,) or not bool((shares > 0).all()) or abs(float(shares.sum()) - 1) > 1e-6:
+        raise ValueError(f"prior: expected {num_classes} positive probabilities that sum to 1, got {prior}")
+    return shares.log().float()

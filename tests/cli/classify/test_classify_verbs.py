@@ -1,0 +1,220 @@
+"""`chainrule train ... --task classify`, `classify`, `evaluate` and `info`, from the command line."""
+
+import io
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from chainrule.cli.classify.train import ClassifyTrainer
+from chainrule.cli.trainer import create_run
+from chainrule.runs.classify import ClassifierOptions, ClassifierTraining, ClassifyRun, LabelledData
+from chainrule.runs.config import Extent, RunConfig
+from chainrule.runs.run import WEIGHTS, Run
+from chainrule.training.checkpoint import save_weights
+
+
+def rows(count: int) -> str:
+    """Lines whose label is told by one word."""
+    words = {"good": "1", "fine": "1", "bad": "0", "poor": "0"}
+    return "".join(
+        f"thing {n} of the week is {word} they say\t{words[word]}\n" for n in range(count) for word in [[*words][n % 4]]
+    )
+
+
+@pytest.fixture(scope="session")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("labelled")
+    (folder / "train.tsv").write_text(rows(80), encoding="utf-8")
+    (folder / "test.tsv").write_text(rows(12), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def run(files: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with the weights that a model begins with; not to be written to."""
+    out = tmp_path_factory.mktemp("runs") / "reviews"
+    asked = RunConfig(
+        sources={"source": str(files / "train.tsv"), "dev": None},
+        data=LabelledData(max_length=9),
+        facts={},
+        model="classifier",
+        options=ClassifierOptions(hidden_size=4, embedding_size=6),
+        extent=Extent(steps=2),
+        training=ClassifierTraining(batch_size=8),
+    )
+    create_run(ClassifyTrainer(), asked, out, overwrite=False)
+    opened = ClassifyRun.open(out)
+    save_weights(out / WEIGHTS, opened.new_model(0), {})
+    return out
+
+
+def test_a_run_learns_to_tell_texts_apart_and_shows_what_it_got_wrong(
+    command: Callable, files: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    made = command(
+        "train", files / "train.tsv", "--task", "classify", "--dev", files / "test.tsv", "--out", out, "--epochs", 8,
+        "--hidden-size", 8, "--embedding-size", 16, "--batch-size", 8, "--learning-rate", 0.01, "--validate-every", 5,
+    )  # fmt: skip
+    assert made.status == 0, made.err
+    assert (
+        "without a header, texts in column 1, labels in column 2: 80 texts (720 words) to train on, 12 held out"
+        in made.err
+    )
+    assert "2 labels: 0 50%, 1 50%" in made.err
+    assert "accuracy" in made.err
+    assert "best: accuracy 100.00% on the held-out texts" in made.out
+    assert f"chainrule classify {out} -" in made.out
+    records = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert max(record["accuracy"] for record in records if record["event"] == "validation") == 1
+    figures = json.loads(command("evaluate", out, files / "test.tsv", "--json").out)
+    assert (figures["accuracy"], figures["texts"], figures["errors"]) == (1.0, 12, [])
+    assert figures["confusion"] == [[6, 0], [0, 6]]
+
+
+def test_mistakes_are_shown_at_each_validation(run: Path) -> None:
+    opened = ClassifyRun.open(run)
+    judge = ClassifyTrainer().judge(opened)
+    model = opened.model()
+    model.output.weight.data.zero_()
+    model.output.bias.data.copy_(model.output.bias.new_tensor([5.0, 0.0]))
+    judgement = judge(model, 1)
+    wrong = [line for line in judgement.text.splitlines() if ": 0 99%, is 1: thing" in line]
+    assert len(wrong) == 2
+    assert judgement.value == (opened.texts().valid.labels == 0).mean()
+
+
+def test_every_text_gets_its_label_and_probability(command: Callable, run: Path, files: Path) -> None:
+    lines = command("classify", run, files / "test.tsv").out.splitlines()
+    assert len(lines) == 12
+    label, share, text = lines[0].split("\t")
+    assert label in ("0", "1")
+    assert 0.5 <= float(share) <= 1
+    assert text == "thing 0 of the week is good they say"
+    both = command("classify", run, files / "test.tsv", "--top", 2).out.splitlines()[0].split("\t")
+    assert both[:2] == [label, share]
+    assert float(both[1]) + float(both[3]) == pytest.approx(1, abs=2e-4)
+
+
+def test_json_has_all_probabilities_words_and_weights(command: Callable, run: Path, files: Path) -> None:
+    records = [json.loads(line) for line in command("classify", run, files / "test.tsv", "--json").out.splitlines()]
+    assert [record["line"] for record in records] == list(range(1, 13))
+    for record in records:
+        assert (
+            record["probabilities"][record["label"]] == record["probability"] == max(record["probabilities"].values())
+        )
+        assert sum(record["probabilities"].values()) == pytest.approx(1)
+        assert record["tokens"] == record["text"].split()
+        assert sum(record["attention"]) == pytest.approx(1)
+        assert len(record["attention"]) == len(record["tokens"])
+
+
+def test_a_text_is_answered_alike_alone_and_among_others(
+    command: Callable, run: Path, files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    together = [json.loads(line) for line in command("classify", run, files / "test.tsv", "--json").out.splitlines()]
+    text = together[5]["text"]
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(f"{text}\n".encode())))
+    alone = json.loads(command("classify", run, "-", "--json").out)
+    assert alone["probability"] == pytest.approx(together[5]["probability"], abs=1e-6)
+
+
+def test_empty_texts_are_kept_and_answered_with_the_prior(command: Callable, run: Path, tmp_path: Path) -> None:
+    texts = tmp_path / "texts.txt"
+    texts.write_text("a good one\n\n   \n", encoding="utf-8")
+    answered = command("classify", run, texts, "--json")
+    records = [json.loads(line) for line in answered.out.splitlines()]
+    prior = ClassifyRun.open(run).labels.prior
+    assert [record["empty"] for record in records] == [False, True, True]
+    assert list(records[1]["probabilities"].values()) == pytest.approx(prior)
+    assert list(records[0]["probabilities"].values()) != pytest.approx(prior, abs=1e-5)
+    assert answered.err == "2 empty texts: answered with the shares of the labels in training\n"
+
+
+def test_a_long_text_is_cut_and_that_is_said(command: Callable, run: Path, tmp_path: Path) -> None:
+    texts = tmp_path / "texts.txt"
+    texts.write_text("one two three four five six seven eight nine ten eleven\nshort\n", encoding="utf-8")
+    answered = command("classify", run, texts, "--json")
+    records = [json.loads(line) for line in answered.out.splitlines()]
+    assert [(record["cut"], len(record["tokens"])) for record in records] == [(2, 9), (0, 1)]
+    assert answered.err == "1 texts were read up to their element 9 (--max-length)\n"
+
+
+def test_a_page_shades_words_by_attention_and_escapes_them(command: Callable, run: Path, tmp_path: Path) -> None:
+    texts, page = tmp_path / "texts.txt", tmp_path / "page.html"
+    texts.write_text("<b> is good & bad\n\n", encoding="utf-8")
+    assert command("classify", run, texts, "--attention", page).status == 0
+    written = page.read_text()
+    assert "&lt;</span>" in written
+    assert "<b> is" not in written
+    assert written.count("<span ") == 7
+    assert "--a:80%" in written
+    assert "http" not in written
+
+
+@pytest.mark.skipif(find_spec("matplotlib") is None, reason="needs matplotlib: pip install 'chainrule[plots]'")
+def test_a_picture_is_drawn(command: Callable, run: Path, files: Path, tmp_path: Path) -> None:
+    picture = tmp_path / "picture.png"
+    assert command("classify", run, files / "test.tsv", "--attention", picture).status == 0
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_evaluation_is_a_table_for_people(command: Callable, run: Path, files: Path) -> None:
+    shown = command("evaluate", run, files / "test.tsv", "--errors", 1).out
+    for part in ("accuracy  ", "macro F1", "nats per text", "calibration error", "precision", "confusions, a row"):
+        assert part in shown
+
+
+def test_info_tells_of_texts_and_labels(command: Callable, run: Path) -> None:
+    shown = command("info", run).out
+    counts = ClassifyRun.open(run).labels.counts
+    assert f"labels       0 {counts['0'] / 72:.0%}, 1 {counts['1'] / 72:.0%}" in shown
+    assert "72 texts to train on" in shown
+    facts = json.loads(command("info", run, "--json").out)
+    assert facts["kind"] == "classify"
+    assert facts["facts"]["columns"] == {"text": 0, "label": 1, "header": False, "text_name": None, "label_name": None}
+
+
+def test_a_run_is_resumed_to_the_same_weights(command: Callable, files: Path, tmp_path: Path) -> None:
+    usual = ["--hidden-size", 4, "--embedding-size", 6, "--batch-size", 8, "--validate-every", 4]
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    command("train", files / "train.tsv", "--task", "classify", "--out", whole, "--epochs", 2, *usual)
+    command("train", files / "train.tsv", "--task", "classify", "--out", parts, "--epochs", 2, *usual)
+    again = command("train", "--resume", "--out", parts, "--epochs", 3)
+    assert again.status == 0, again.err
+    longer = [json.loads(line) for line in (parts / "metrics.jsonl").read_text().splitlines()]
+    assert max(record["step"] for record in longer) == 27
+    assert Run.open(parts).config.model == Run.open(whole).config.model == "classifier"
+
+
+def test_what_cannot_be_is_refused_in_one_line(refused: Callable, run: Path, files: Path, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.tsv"
+    out = tmp_path / "out"
+    bad.write_text("fine\t1\nno tab here\n", encoding="utf-8")
+    assert f"{bad} line 2: expected at least 2 columns" in refused("train", bad, "--task", "classify", "--out", out)
+    bad.write_text("fine\t1\nbad\t1\n", encoding="utf-8")
+    assert "all 2 rows have the label '1'" in refused("train", bad, "--task", "classify", "--out", out)
+    bad.write_text("fine\t1\nwhat\tmaybe\n", encoding="utf-8")
+    assert f"{bad} line 2: the label 'maybe' was not seen in training" in refused("evaluate", run, bad)
+    assert "pooling: expected one or more of" in refused(
+        "train", files / "train.tsv", "--task", "classify", "--out", out, "--pooling", "median"
+    )
+    assert not out.exists()
+    assert not list(tmp_path.glob("*.preparing"))
+    assert "--top: expected a whole number >= 1" in refused("classify", run, bad, "--top", 0)
+    assert "ends in .html or .png" in refused("classify", run, bad, "--attention", "page.pdf")
+    assert "no such file" in refused("classify", run, tmp_path / "none.txt")
+    assert "DATA: expected a file of texts and labels" in refused("train", "--task", "classify")
+
+
+def test_a_damaged_run_is_said(refused: Callable, run: Path, files: Path, tmp_path: Path) -> None:
+    for name, message in (("symbols.json", "the file is damaged"), ("labels.json", "the file is damaged")):
+        copy = tmp_path / name.partition(".")[0]
+        shutil.copytree(run, copy)
+        (copy / "data" / name).write_text("{}")
+        assert message in refused("classify", copy, files / "test.tsv")

@@ -1,0 +1,133 @@
+"""Which columns a file has, and one clear line where it has not."""
+
+from pathlib import Path
+
+import pytest
+
+from chainrule.data.labelled import LabelledFile, LabelledText
+
+
+def written(folder: Path, text: str, name: str = "rows.tsv") -> Path:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def read(path: Path, **options) -> list[tuple[str, str]]:
+    return [(row.text, row.label) for row in LabelledFile(path, **options)]
+
+
+def test_text_and_label_stand_with_a_tab_between_them(tmp_path: Path) -> None:
+    path = written(tmp_path, 'a "good" film\t1\nbad, very bad\t0\na film\t1\n')
+    assert list(LabelledFile(path)) == [
+        LabelledText(1, 'a "good" film', "1"),
+        LabelledText(2, "bad, very bad", "0"),
+        LabelledText(3, "a film", "1"),
+    ]
+
+
+def test_the_label_may_stand_first(tmp_path: Path) -> None:
+    path = written(tmp_path, "1\ta good film\n0\tbad\n1\tvery good\n")
+    assert read(path) == [("a good film", "1"), ("bad", "0"), ("very good", "1")]
+
+
+@pytest.mark.parametrize("header", ["sentence\tlabel", "id\tText\tn\tSentiment", "CLASS\tREVIEW"])
+def test_a_header_with_the_usual_names_is_found(tmp_path: Path, header: str) -> None:
+    names = header.lower().split("\t")
+    cells = {"id": "7", "n": "x"} | dict.fromkeys(["sentence", "text", "review"], "fine") | {"label": "yes"}
+    cells |= {"sentiment": "yes", "class": "yes"}
+    path = written(tmp_path, f"{header}\n" + "\t".join(cells[name] for name in names) + "\n")
+    file = LabelledFile(path)
+    assert file.columns.header
+    assert [(row.line, row.text, row.label) for row in file] == [(2, "fine", "yes")]
+
+
+def test_columns_are_named_or_numbered(tmp_path: Path) -> None:
+    path = written(tmp_path, "heading\tbody text\tmood\nA\tgood\tup\nB\tbad\tdown\n")
+    assert read(path, text_column="body text", label_column="mood") == [("good", "up"), ("bad", "down")]
+    assert read(path, text_column="1", label_column="3")[0] == ("heading", "mood")  # numbers say nothing of a header
+    assert read(path, text_column="heading", label_column="3") == [("A", "up"), ("B", "down")]
+
+
+def test_csv_has_quotes_and_lines_inside_them(tmp_path: Path) -> None:
+    path = written(tmp_path, 'text,label\n"so, ""well""\nmade",1\nbad,0\n', "rows.csv")
+    assert [(row.line, row.text, row.label) for row in LabelledFile(path)] == [
+        (3, 'so, "well"\nmade', "1"),
+        (4, "bad", "0"),
+    ]
+
+
+def test_csv_may_have_semicolons_and_a_byte_order_mark(tmp_path: Path) -> None:
+    path = written(tmp_path, "\ufefftext;label\nfine;1\nbad;0\n", "rows.csv")
+    assert read(path) == [("fine", "1"), ("bad", "0")]
+
+
+def test_an_empty_text_is_kept(tmp_path: Path) -> None:
+    path = written(tmp_path, "good\t1\n\t0\n  \t0\nbad\t0\n")
+    assert read(path) == [("good", "1"), ("", "0"), ("", "0"), ("bad", "0")]
+
+
+def test_windows_line_ends_are_no_part_of_a_label(tmp_path: Path) -> None:
+    path = written(tmp_path, "good\t1\r\nbad\t0\r\n")
+    assert read(path) == [("good", "1"), ("bad", "0")]
+
+
+def test_texts_alone_are_lines_and_empty_ones_are_kept(tmp_path: Path) -> None:
+    path = written(tmp_path, "one text\n\nanother, one\n", "texts.txt")
+    rows = list(LabelledFile(path, labelled=False))
+    assert [(row.line, row.text) for row in rows] == [(1, "one text"), (2, ""), (3, "another, one")]
+
+
+def test_texts_alone_are_found_in_a_labelled_file_too(tmp_path: Path) -> None:
+    path = written(tmp_path, "label\ttext\n1\tgood\n0\tbad\n")
+    assert read(path, labelled=False) == [("good", ""), ("bad", "")]
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        ("good\t1\nbad\n", {}, "rows.tsv line 2: expected at least 2 columns, got 1: put a tab"),
+        ("good\t1\nbad\t\n", {}, "rows.tsv line 2: the label is empty"),
+        ("good\nbad\n", {}, "rows.tsv line 1: expected a text and a label with a tab between them"),
+        ("a\tb\tc\n1\t2\t3\n", {}, "rows.tsv: 3 columns .* name that of the text with --text-column"),
+        ("text\tb\tc\n1\t2\t3\n", {"text_column": "text"}, "name that of the label with --label-column"),
+        ("text\tb\tc\n1\t2\t3\n", {}, "name that of the label with --label-column"),
+        ("text\tlabel\nx\ty\n", {"text_column": "body"}, "line 1: expected a header with the column 'body'"),
+        ("x\ty\n", {"label_column": "3"}, "line 1: expected at least 3 columns, got 2"),
+        ("x\ty\n", {"text_column": "1", "label_column": "1"}, "expected two columns, got one twice"),
+        ("\n\n", {}, "expected rows of texts, got nothing but empty lines"),
+    ],
+)
+def test_what_cannot_be_read_is_said_in_one_line(tmp_path: Path, text: str, options: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message) as caught:
+        read(written(tmp_path, text), **options)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_open_quote_is_said_with_its_line(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"rows.csv line \d: no row of a table"):
+        read(written(tmp_path, 'text,label\n"open,1\n', "rows.csv"))
+
+
+def test_a_missing_file_is_said(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="no such file"):
+        LabelledFile(tmp_path / "none.tsv")
+    with pytest.raises(ValueError, match="write standard input to a file first"):
+        LabelledFile("-")
+
+
+def test_columns_are_those_of_another_file_where_there_is_no_header(tmp_path: Path) -> None:
+    like = LabelledFile(written(tmp_path, "1\tgood film\n0\tbad film\n0\tno film\n")).columns
+    path = written(tmp_path, "no\tyes\nyes\tno\n", "dev.tsv")
+    assert read(path, like=like) == [("yes", "no"), ("no", "yes")]
+    assert read(path, like=like, labelled=False) == [("yes", ""), ("no", "")]
+    assert read(written(tmp_path, "text\tlabel\nyes\tno\n", "named.tsv"), like=like) == [("yes", "no")]
+    assert read(written(tmp_path, "a text\n", "plain.txt"), like=like, labelled=False) == [("a text", "")]
+
+
+def test_columns_with_names_of_their_own_are_known_again(tmp_path: Path) -> None:
+    path = written(tmp_path, "what,mood\ngood,up\nbad,down\n", "rows.csv")
+    like = LabelledFile(path, text_column="what", label_column="mood").columns
+    other = written(tmp_path, "mood,date,what\nup,1,fine\n", "other.csv")
+    assert read(other, like=like) == [("fine", "up")]
+    assert read(other, like=like, labelled=False) == [("fine", "")]

@@ -1,0 +1,160 @@
+"""Labelled texts on disk: what is fitted sees the training part alone, and nothing is lost or mixed up."""
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from chainrule.data.labelled import LabelledBatches, Labels, labelled_evaluation, open_labelled, prepare_labelled
+
+
+def rows(count: int = 40) -> str:
+    return "".join(
+        f"this is {'good' if n % 4 else 'bad'} thing {n}\t{'yes' if n % 4 else 'no'}\n" for n in range(count)
+    )
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "rows.tsv"
+    path.write_text(rows(), encoding="utf-8")
+    return path
+
+
+def test_every_row_is_in_one_part_with_its_line_and_label(source: Path, tmp_path: Path) -> None:
+    data = prepare_labelled(source, tmp_path / "data", dev_fraction=0.2)
+    assert sorted([*data.train.lines, *data.valid.lines]) == list(range(1, 41))
+    assert len(data.valid.lines) == 8
+    for part in (data.train, data.valid):
+        for line, label in zip(part.lines, part.labels, strict=True):
+            assert data.labels.names[label] == ("yes" if (line - 1) % 4 else "no")
+    lines = source.read_text().splitlines()
+    assert [lines[line - 1].split("\t")[0] for line in data.valid.lines] == list(data.valid_texts)
+    assert data.manifest["train"] == {"rows": 32, "elements": 160, "longest": 5, "empty": 0, "cut": 0}
+
+
+def test_the_same_seed_holds_out_the_same_rows(source: Path, tmp_path: Path) -> None:
+    parts = [
+        prepare_labelled(source, tmp_path / f"{n}", seed=seed).valid.lines.tolist() for n, seed in enumerate([1, 1, 2])
+    ]
+    assert parts[0] == parts[1] != parts[2]
+
+
+def test_held_out_words_make_no_symbol(source: Path, tmp_path: Path) -> None:
+    dev = tmp_path / "dev.tsv"
+    dev.write_text("zebra zebra zebra\tyes\n", encoding="utf-8")
+    data = prepare_labelled(source, tmp_path / "data", dev=dev, min_count=1)
+    assert "zebra" not in data.symbols.symbols
+    assert len(data.train.lines) == 40
+    assert data.valid_texts == ("zebra zebra zebra",)
+
+
+def test_what_is_on_the_disk_is_opened_again(source: Path, tmp_path: Path) -> None:
+    made = prepare_labelled(source, tmp_path / "data")
+    data = open_labelled(tmp_path / "data")
+    for part in ("train", "valid"):
+        before, after = getattr(made, part), getattr(data, part)
+        everything = np.arange(len(after.labels))
+        assert torch.equal(before.texts.context(everything)["inputs"], after.texts.context(everything)["inputs"])
+        assert before.labels.tolist() == after.labels.tolist()
+    assert isinstance(data.train.texts.tokens, np.memmap)
+    (tmp_path / "data" / "labelled.json").unlink()
+    with pytest.raises(FileNotFoundError, match="prepare them again"):
+        open_labelled(tmp_path / "data")
+
+
+@pytest.mark.parametrize("name", ["train.tokens.npy", "valid.labels.npy", "train.bag_offsets.npy", "valid.json"])
+def test_a_damaged_file_is_said(source: Path, tmp_path: Path, name: str) -> None:
+    prepare_labelled(source, tmp_path / "data")
+    path = tmp_path / "data" / name
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(ValueError, match="data"):
+        open_labelled(tmp_path / "data")
+    np.save(path.with_suffix(".npy"), np.zeros((2, 2)))
+    if path.suffix == ".npy":
+        with pytest.raises(ValueError, match="expected a row of integers"):
+            open_labelled(tmp_path / "data")
+
+
+@pytest.mark.parametrize("name", ["train.tokens", "train.bags", "valid.labels"])
+@pytest.mark.parametrize("number", [-1, 10**6])
+def test_numbers_of_no_symbol_are_refused(source: Path, tmp_path: Path, name: str, number: int) -> None:
+    prepare_labelled(source, tmp_path / "data")
+    path = tmp_path / "data" / f"{name}.npy"
+    array = np.load(path)
+    array[0] = number
+    np.save(path, array)
+    with pytest.raises(ValueError, match="numbers of no symbol or label"):
+        open_labelled(tmp_path / "data")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a b\tx\nc d\tx\ne\tx\n", "all 3 rows have the label 'x'"),
+        ("a\tx\na\ty\na\tx\na\ty\n", "all 4 texts are equal"),
+        ("".join(f"a {n}\tlabel {n}\n" for n in range(9)), "9 different labels in 9 rows"),
+        ("a\tx\nb\ty\n", "expected at least 2 rows to train on and one to hold out"),
+    ],
+)
+def test_what_cannot_be_learnt_is_said(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "rows.tsv"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(ValueError, match=message):
+        prepare_labelled(path, tmp_path / "data", label_column="2", text_column="1")
+
+
+def test_a_held_out_label_that_was_never_trained_on_is_said_with_its_line(source: Path, tmp_path: Path) -> None:
+    dev = tmp_path / "dev.tsv"
+    dev.write_text("fine\tyes\nhm\tmaybe\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"dev.tsv line 2: the label 'maybe' was not seen in training, .*no, yes"):
+        prepare_labelled(source, tmp_path / "data", dev=dev)
+
+
+def test_a_label_seen_once_is_trained_on(tmp_path: Path) -> None:
+    path = tmp_path / "rows.tsv"
+    path.write_text(rows(20) + "odd\trare\n", encoding="utf-8")
+    for seed in range(5):
+        data = prepare_labelled(path, tmp_path / "data", dev_fraction=0.5, seed=seed)
+        assert data.labels.counts["rare"] == 1
+
+
+def test_labels_that_are_numbers_stand_in_their_order() -> None:
+    assert Labels.fit(["10", "9", "b", "-1"]).names == ("-1", "9", "10", "b")
+    with pytest.raises(ValueError, match="damaged"):
+        Labels.from_json({"format": 1, "counts": {"a": 0, "b": 1}})
+
+
+def test_an_epoch_reads_every_row_once_in_batches_of_like_length(tmp_path: Path) -> None:
+    path = tmp_path / "rows.tsv"
+    path.write_text("".join(f"{'word ' * (n % 13)}{n}\t{n % 2}\n" for n in range(300)), encoding="utf-8")
+    data = prepare_labelled(path, tmp_path / "data", dev_fraction=0.05)
+    part = data.train
+    batches = LabelledBatches(part.texts, part.labels, 8, seed=3)
+    assert batches.steps_per_epoch == len(part.labels) // 8
+    seen = np.concatenate([batches._arranged(0), batches._arranged(1)])
+    assert [set(Counter(epoch.flatten().tolist()).values()) for epoch in np.split(seen, 2)] == [{1}, {1}]
+    assert not np.array_equal(*np.split(seen, 2))
+    spread = [int(np.ptp(part.texts.lengths[rows])) for rows in seen]
+    assert np.mean(spread) < 2  # of lengths 1 to 13
+    batch = batches.at(5)
+    assert batch.whole
+    assert torch.equal(batch.x, torch.from_numpy(part.labels[batches._arranged(0)[5]].astype(np.int64)))
+    again = LabelledBatches(part.texts, part.labels, 8, seed=3).at(batches.steps_per_epoch + 2)
+    assert torch.equal(again.context["inputs"], batches.at(batches.steps_per_epoch + 2).context["inputs"])
+
+
+def test_processes_share_the_rows_of_a_batch(source: Path, tmp_path: Path) -> None:
+    part = prepare_labelled(source, tmp_path / "data").train
+    whole = LabelledBatches(part.texts, part.labels, 4).at(1)
+    shares = [LabelledBatches(part.texts, part.labels, 4, shard=(rank, 2)).at(1) for rank in range(2)]
+    assert torch.equal(torch.stack([share.x for share in shares], 1).flatten(), whole.x)
+
+
+def test_evaluation_reads_every_row_in_order_and_cuts_the_long(source: Path, tmp_path: Path) -> None:
+    part = prepare_labelled(source, tmp_path / "data").train
+    batches = list(labelled_evaluation(part.texts, part.labels, 7, limit=3))
+    assert torch.cat([batch.x for batch in batches]).tolist() == part.labels.tolist()
+    assert {int(length) for batch in batches for length in batch.context["lengths"]} == {3}

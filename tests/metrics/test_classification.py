@@ -1,0 +1,62 @@
+"""Scores of a classifier, against the written definitions."""
+
+import pytest
+import torch
+
+from chainrule.metrics.classification import classification_scores
+
+NAMES = ["a", "b", "c"]
+
+
+def made(count: int = 400) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(count, 3, generator=generator, dtype=torch.float64)
+    labels = torch.where(torch.rand(count, generator=generator) < 0.6, logits.argmax(1), 0)
+    return logits.log_softmax(1), labels
+
+
+def test_scores_are_the_written_definitions() -> None:
+    log_probs, labels = made()
+    scores = classification_scores(log_probs, labels, NAMES)
+    given = log_probs.argmax(1)
+    assert scores.accuracy == pytest.approx(float((given == labels).double().mean()))
+    assert scores.nats == pytest.approx(
+        -sum(float(row[label]) for row, label in zip(log_probs, labels, strict=True)) / 400
+    )
+    assert sum(map(sum, scores.confusion)) == scores.count == 400
+    f1 = []
+    for place, name in enumerate(NAMES):
+        right = int(((given == place) & (labels == place)).sum())
+        precision, recall = right / int((given == place).sum()), right / int((labels == place).sum())
+        f1.append(2 * precision * recall / (precision + recall))
+        assert scores.by_label[name] == pytest.approx((precision, recall, f1[-1], int((labels == place).sum())))
+        assert scores.confusion[place][place] == right
+    assert scores.macro_f1 == pytest.approx(sum(f1) / 3)
+
+
+def test_calibration_error_is_the_weighted_gap_of_each_bin() -> None:
+    log_probs, labels = made()
+    confidence, given = log_probs.exp().max(1)
+    gap = 0.0
+    for start in range(15):
+        inside = (confidence > start / 15) & (confidence <= (start + 1) / 15)
+        if inside.any():
+            right = (given == labels)[inside].double().mean()
+            gap += float(inside.double().mean() * (right - confidence[inside].mean()).abs())
+    assert classification_scores(log_probs, labels, NAMES).calibration_error == pytest.approx(gap, abs=1e-6)
+    sure = torch.tensor([[0.0, -50.0], [-50.0, 0.0]])
+    assert classification_scores(sure, torch.tensor([0, 1]), ["a", "b"]).calibration_error == pytest.approx(0, abs=1e-6)
+
+
+def test_a_label_that_never_occurs_has_no_weight() -> None:
+    log_probs = torch.tensor([[0.8, 0.1, 0.1], [0.1, 0.8, 0.1]]).log()
+    scores = classification_scores(log_probs, torch.tensor([0, 1]), NAMES)
+    assert scores.macro_f1 == 1
+    assert scores.by_label["c"] == (0.0, 0.0, 0.0, 0)
+
+
+def test_arguments_are_checked() -> None:
+    with pytest.raises(ValueError, match=r"expected shape \(N, 3\) with N labels, got \(4, 2\) and \(4,\)"):
+        classification_scores(torch.zeros(4, 2), torch.zeros(4, dtype=torch.long), NAMES)
+    with pytest.raises(ValueError, match="expected at least one, got none"):
+        classification_scores(torch.zeros(0, 3), torch.zeros(0, dtype=torch.long), NAMES)
