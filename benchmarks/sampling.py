@@ -4,8 +4,9 @@
 
 For each model and batch, by turns on one thread: `model.sample`, which goes by the caches of `step`, and
 `model.log_prob` of such a batch, which is one pass. Their ratio is the pass ratio. Full recomputation is one pass for
-each element, so that its time is that of a pass times the number of elements. Weights are random (seed 0), which
-changes no cost. Before anything is timed, the conditionals that were drawn from are compared with those of the pass.
+each element (each pixel of a PixelCNN++, whose colours come from one mixture, each of the 16 groups of a multi-scale
+PixelCNN), so that its time is that of a pass times their number. Weights are random (seed 0), which changes no cost.
+Before anything is timed, the conditionals that were drawn from are compared with those of the pass.
 """
 
 import argparse
@@ -18,7 +19,7 @@ from side_by_side import claim, interleaved, median_ratio, publish
 from torch.utils.flop_counter import FlopCounterMode
 
 from chainrule import AutoregressiveModel
-from chainrule.models import GatedPixelCNN, PixelCNN, WaveNet
+from chainrule.models import GatedPixelCNN, MultiScalePixelCNN, PixelCNN, PixelCNNPP, PixelRNN, WaveNet
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class Case:
     length: int | None = None  # elements, where the model leaves it open
     recomputation: dict[int, float] = field(default_factory=dict)  # least speed over full recomputation, by batch
     passes: dict[int, float] = field(default_factory=dict)  # largest pass ratio, by batch
+    elements_a_pass: int = 1  # how many elements full recomputation can draw from one pass
     arithmetic: float = 1.5  # largest ratio of multiplications and additions to those of one pass
 
 
@@ -41,6 +43,16 @@ CASES = {
     "PixelCNN 28×28": Case(lambda: PixelCNN((1, 28, 28), levels=2), IMAGES, passes={64: 20}),
     "gated PixelCNN 16×16×3": Case(
         lambda: GatedPixelCNN((3, 16, 16), levels=256, channels=96), IMAGES, passes={64: 20}
+    ),
+    "PixelRNN (row) 28×28": Case(lambda: PixelRNN((1, 28, 28), levels=2, kind="row"), IMAGES, passes={64: 20}),
+    "PixelRNN (diagonal) 28×28": Case(
+        lambda: PixelRNN((1, 28, 28), levels=2, kind="diagonal"), IMAGES, passes={64: 20}
+    ),
+    "PixelCNN++ 32×32×3": Case(
+        lambda: PixelCNNPP((3, 32, 32)), IMAGES, recomputation={1: 50, 16: 150}, passes={64: 20}, elements_a_pass=3
+    ),
+    "multi-scale PixelCNN 32×32×3": Case(
+        lambda: MultiScalePixelCNN((3, 32, 32)), IMAGES, passes={64: 20}, elements_a_pass=3 * 32 * 32 // 16
     ),
     "WaveNet, 20 layers": Case(WaveNet, (1, 16), length=4000, arithmetic=3),
 }
@@ -94,7 +106,7 @@ def measured(model: AutoregressiveModel, case: Case, batch: int, rounds: int) ->
         "log_prob s": statistics.median(seconds["log_prob"]),
         "µs per step": 1e6 * median / elements,
         "pass ratio": ratio,
-        "÷ recomputation": elements / ratio,
+        "÷ recomputation": elements / case.elements_a_pass / ratio,
     }
 
 

@@ -1,25 +1,55 @@
 """Building blocks without a loss."""
 
+from chainrule.layers.attention import AdditiveAttention, Attention, MultiplicativeAttention
+from chainrule.layers.bidirectional import Bidirectional
 from chainrule.layers.causal_conv1d import CausalConv1d
+from chainrule.layers.character_encoder import CharacterEncoder
+from chainrule.layers.concatenated_elu import concatenated_elu
+from chainrule.layers.diagonal_lstm import DiagonalLSTM
+from chainrule.layers.gated_pyramid import GatedPyramid
+from chainrule.layers.gated_residual_block import GatedResidualBlock
 from chainrule.layers.gated_stacks import GatedStacks
+from chainrule.layers.group_network import GroupNetwork
 from chainrule.layers.gru import GRU
+from chainrule.layers.log_mel import LogMel
 from chainrule.layers.lstm import LSTM
 from chainrule.layers.masked_conv2d import MaskedConv2d
 from chainrule.layers.masked_linear import MaskedLinear
 from chainrule.layers.masked_residual_block import MaskedResidualBlock
 from chainrule.layers.pixel_scores import PixelScores
+from chainrule.layers.pooling import AttentionPooling, max_pooling, mean_pooling
 from chainrule.layers.recurrent import Recurrent
 from chainrule.layers.rnn import RNN
+from chainrule.layers.row_lstm import RowLSTM
+from chainrule.layers.shifted_conv2d import ShiftedConv2d
+from chainrule.layers.shifted_upsampling import ShiftedUpsampling
 
 __all__ = [
     "GRU",
     "LSTM",
     "RNN",
+    "AdditiveAttention",
+    "Attention",
+    "AttentionPooling",
+    "Bidirectional",
     "CausalConv1d",
+    "CharacterEncoder",
+    "DiagonalLSTM",
+    "GatedPyramid",
+    "GatedResidualBlock",
     "GatedStacks",
+    "GroupNetwork",
+    "LogMel",
     "MaskedConv2d",
     "MaskedLinear",
     "MaskedResidualBlock",
+    "MultiplicativeAttention",
     "PixelScores",
     "Recurrent",
+    "RowLSTM",
+    "ShiftedConv2d",
+    "ShiftedUpsampling",
+    "concatenated_elu",
+    "max_pooling",
+    "mean_pooling",
 ]

@@ -1,12 +1,47 @@
 """One file per architecture: layers and a head."""
 
+from chainrule.models.captioner import Captioner
+from chainrule.models.forecaster import Forecaster
 from chainrule.models.gated_pixel_cnn import GatedPixelCNN
 from chainrule.models.image_model import ImageModel
 from chainrule.models.made import MADE
+from chainrule.models.made_conditional import MADEConditional
 from chainrule.models.made_ensemble import MADEEnsemble
+from chainrule.models.multi_scale_pixel_cnn import MultiScalePixelCNN
 from chainrule.models.pixel_cnn import PixelCNN
+from chainrule.models.pixel_cnn_pp import PixelCNNPP
+from chainrule.models.pixel_rnn import PixelRNN
 from chainrule.models.recurrent_lm import RecurrentLM
+from chainrule.models.rnn_made import RNNMADE
+from chainrule.models.seq2seq import Seq2Seq
+from chainrule.models.sequence_classifier import SequenceClassifier
+from chainrule.models.sequence_regressor import SequenceRegressor
+from chainrule.models.sequence_tagger import SequenceTagger
+from chainrule.models.series_scaling import SeriesScaling
 from chainrule.models.table_made import TableMADE
+from chainrule.models.vector_to_sequence import VectorToSequence
 from chainrule.models.wavenet import WaveNet
 
-__all__ = ["MADE", "GatedPixelCNN", "ImageModel", "MADEEnsemble", "PixelCNN", "RecurrentLM", "TableMADE", "WaveNet"]
+__all__ = [
+    "MADE",
+    "RNNMADE",
+    "Captioner",
+    "Forecaster",
+    "GatedPixelCNN",
+    "ImageModel",
+    "MADEConditional",
+    "MADEEnsemble",
+    "MultiScalePixelCNN",
+    "PixelCNN",
+    "PixelCNNPP",
+    "PixelRNN",
+    "RecurrentLM",
+    "Seq2Seq",
+    "SequenceClassifier",
+    "SequenceRegressor",
+    "SequenceTagger",
+    "SeriesScaling",
+    "TableMADE",
+    "VectorToSequence",
+    "WaveNet",
+]

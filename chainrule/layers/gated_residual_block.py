@@ -1,0 +1,106 @@
+"""The residual block of the PixelCNN++."""
+
+import torch
+from torch import Tensor, nn
+
+from chainrule.layers.concatenated_elu import concatenated_elu
+from chainrule.layers.shifted_conv2d import ShiftedConv2d
+from chainrule.state import State
+
+
+class GatedResidualBlock(nn.Module):
+    r"""Two shifted convolutions and a gate beside an identity (Salimans et al. 2017, PixelCNN++).
+
+    .. math:: c = W_1 * f(x) + W_b f(s_b) + W_s f(s) + b_1, \qquad
+        (a_1, a_2) = W_2 * f(c) + b_2 + W_y y, \qquad x' = x + a_1 \odot \sigma(a_2)
+
+    f is `concatenated_elu`, s_b what another stream found at the same place, s a shortcut from an earlier layer, y a
+    label.
+
+    Args:
+        channels: M features of x, s_b, s and x'.
+        reads_right: as in `ShiftedConv2d`.
+        beside: whether there is another stream.
+        shortcut: whether there is a shortcut.
+        num_classes: of the labels; `None` where there are none.
+
+    >>> block = GatedResidualBlock(8, reads_right=False)
+    >>> above = block.blank_rows(torch.zeros(2, 8, 1, 4))
+    >>> block.below(torch.zeros(2, 8, 5, 4), above)[0].shape
+    torch.Size([2, 8, 5, 4])
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        *,
+        reads_right: bool,
+        beside: bool = False,
+        shortcut: bool = False,
+        num_classes: int | None = None,
+    ):
+        super().__init__()
+        self.first = ShiftedConv2d(2 * channels, channels, reads_right=reads_right)
+        self.second = ShiftedConv2d(2 * channels, 2 * channels, reads_right=reads_right)
+        self.beside = nn.Conv2d(2 * channels, channels, 1, bias=False) if beside else None
+        self.shortcut = nn.Conv2d(2 * channels, channels, 1, bias=False) if shortcut else None
+        self.label_bias = None if num_classes is None else nn.Embedding(num_classes, 2 * channels)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the weights anew; at first a block adds a tenth of what it reads, and a label does little."""
+        self.first.reset_parameters()
+        self.second.reset_parameters(gain=0.1)
+        for convolution in (self.beside, self.shortcut):
+            if convolution is not None:
+                nn.init.normal_(convolution.weight, std=convolution.weight.shape[1] ** -0.5)
+        if self.label_bias is not None:
+            nn.init.normal_(self.label_bias.weight, std=0.1)
+
+    def blank_rows(self, like: Tensor) -> State:
+        """What the two convolutions read over the top of an image as wide as `like` (B, M, 1, W)."""
+        blank = like.new_zeros(like.shape[0], 2 * like.shape[1], 1, like.shape[3])
+        return blank, blank
+
+    def below(
+        self,
+        x: Tensor,
+        above: State,
+        label: Tensor | None = None,
+        beside: Tensor | None = None,
+        shortcut: Tensor | None = None,
+        *,
+        dropout: float = 0.0,
+    ) -> tuple[Tensor, State]:
+        """Rows that others stand over.
+
+        Args:
+            x: (B, M, H, W).
+            above: what the two convolutions read in the row over them, (B, 2M, 1, W) each.
+            label: (B,) integers in [0, num_classes).
+            beside: s_b, (B, M, H, W).
+            shortcut: s, (B, M, H, W).
+            dropout: probability of zeroing an input of W_2, for training.
+
+        Returns:
+            x' (B, M, H, W), and `above` for the rows that follow.
+        """
+        over_first, over_second = above
+        read = concatenated_elu(x)
+        c = self.first.below(torch.cat([over_first, read], 2))
+        for convolution, features in ((self.beside, beside), (self.shortcut, shortcut)):
+            if convolution is not None and features is not None:
+                c = c + convolution(concatenated_elu(features))
+        again = nn.functional.dropout(concatenated_elu(c), dropout)
+        a = self.second.below(torch.cat([over_second, again], 2))
+        if self.label_bias is not None:
+            a = a + self.label_bias(label).unsqueeze(-1).unsqueeze(-1)
+        return x + nn.functional.glu(a, 1), (read[:, :, -1:], again[:, :, -1:])
+
+    def reach(self, lit: Tensor, beside: Tensor | None = None, shortcut: Tensor | None = None) -> Tensor:
+        """Where the light of lit pixels comes through, whatever the weights: (B, 1, H, W) booleans all."""
+        inside = self.first.reach(lit)
+        for light in (beside, shortcut):
+            if light is not None:
+                inside = inside | light
+        return lit | self.second.reach(inside)

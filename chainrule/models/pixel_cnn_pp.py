@@ -1,0 +1,300 @@
+"""PixelCNN++: two streams through several resolutions, and one mixture of logistics for all colours of a pixel."""
+
+import torch
+from torch import Tensor, nn
+
+from chainrule.base import Step
+from chainrule.heads import DiscretizedLogisticMixture, PixelLogisticMixture
+from chainrule.heads.logistic_bins import bin_centres
+from chainrule.layers.gated_pyramid import GatedPyramid
+from chainrule.layers.masked_conv2d import MaskedConv2d
+from chainrule.layers.pyramid_scan import PyramidScan
+from chainrule.layers.raster_convolutions import RasterConvolutions
+from chainrule.models.image_model import ImageModel
+from chainrule.state import State
+
+
+class PixelCNNPP(ImageModel):
+    r"""Images by gated residual streams and coupled mixtures of logistics (Salimans et al. 2017, PixelCNN++).
+
+    .. math:: v = \mathrm{pyramid}_v(W_v * \mathrm{rows\ above}), \quad
+        h = \mathrm{pyramid}_h(W_h * x;\ v), \quad
+        p(x_{1ij}, \ldots, x_{Cij} \mid \ldots) = \mathrm{mixture}(W\,\mathrm{elu}(h_{ij}))
+
+    The vertical stream v knows the rows above a pixel, the horizontal stream h also what stands to the left; h reads v
+    at every block, so that there is no blind spot. Both go down to a half and a quarter of the rows and columns and
+    back (see `chainrule.layers.GatedPyramid`). The colours of a pixel are drawn one after the other from one mixture,
+    in which each is coupled to those before it (`chainrule.heads.PixelLogisticMixture`): the network is asked once for
+    a pixel. x is read as numbers from -1 to 1, with a channel of ones beside it that tells the image from its outside.
+
+    The weights are drawn as usual; there is no initialisation from data, and no weight normalisation.
+
+    Args:
+        image_shape: (C, H, W).
+        levels: values that a channel of a pixel may have.
+        channels: M features of a pixel in each stream (in the paper 160).
+        layers: L blocks on the way down at each resolution.
+        resolutions: how many there are, 1 for the full one alone.
+        components: K logistics of the mixture.
+        num_classes: labels that an image may be conditioned on, as context (B,); `None` for none.
+        dropout: probability of zeroing in training, inside the blocks.
+
+    Raises:
+        ValueError: a size is out of range.
+
+    >>> model = PixelCNNPP((3, 4, 4), levels=8, channels=8, layers=1, resolutions=2, components=3)
+    >>> x = model.sample(2, generator=torch.Generator().manual_seed(0))
+    >>> x.shape, model.eval().log_prob(x).shape
+    (torch.Size([2, 3, 4, 4]), torch.Size([2]))
+    """
+
+    def __init__(
+        self,
+        image_shape: tuple[int, int, int],
+        levels: int = 256,
+        channels: int = 64,
+        layers: int = 5,
+        resolutions: int = 3,
+        components: int = 10,
+        *,
+        num_classes: int | None = None,
+        dropout: float = 0.5,
+    ):
+        super().__init__(image_shape, levels, num_classes)
+        self._checked_sizes(channels, layers, {}, dropout)
+        for name, size in {"resolutions": resolutions, "components": components}.items():
+            if size < 1:
+                raise ValueError(f"{name}: expected at least 1, got {size}")
+        colours = self.image_shape[0]
+        self.above = nn.Conv2d(colours + 1, channels, (2, 3), padding=(0, 1))
+        self.first = MaskedConv2d(colours + 1, channels, 3, "A")
+        self.vertical = GatedPyramid(channels, layers, resolutions, reads_right=True, num_classes=num_classes)
+        self.horizontal = GatedPyramid(
+            channels, layers, resolutions, reads_right=False, beside=True, num_classes=num_classes
+        )
+        self.dropout = dropout
+        self.head = nn.Conv2d(channels, PixelLogisticMixture.num_parameters(colours, components), 1)
+        self._reset_parameters(components)
+
+    def _reset_parameters(self, components: int) -> None:
+        """At first the components lie side by side and each is as wide as its place, the same at every pixel."""
+        nn.init.normal_(self.above.weight, std=self.above.weight[0].numel() ** -0.5)
+        nn.init.normal_(self.head.weight, std=0.1 * self.head.weight.shape[1] ** -0.5)
+        assert self.above.bias is not None
+        assert self.head.bias is not None
+        nn.init.zeros_(self.above.bias)
+        nn.init.zeros_(self.head.bias)
+        colours = self.image_shape[0]
+        with torch.no_grad():
+            biases = self.head.bias.view(-1, components)
+            biases[1 : 1 + colours] = (2 * torch.arange(components) + 1) / components - 1
+            biases[1 + colours : 1 + 2 * colours] = -torch.tensor(components).log()
+
+    def forward(
+        self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None
+    ) -> DiscretizedLogisticMixture:
+        """All conditionals, batch shape (B, C, H, W); `lengths` changes none, as none sees what comes after it."""
+        each = self._pixels(x, context).conditionals(x.movedim(1, 3))
+        return each.with_parameters(*(part.movedim(3, 1) for part in each.parameters))
+
+    def log_prob(self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None) -> Tensor:
+        """Exact log-likelihood of each row, (B,), nats; without lengths the colours of a pixel are scored together."""
+        if lengths is not None:
+            return super().log_prob(x, context, lengths)
+        return self._pixels(x, context).log_prob(x.movedim(1, 3)).flatten(1).sum(1)
+
+    def _pixels(self, x: Tensor, context: Tensor | None) -> PixelLogisticMixture:
+        """The joint distribution of each pixel, batch shape (B, H, W)."""
+        self._checked(x)
+        label, dropout = self._label(context, len(x)), self.dropout if self.training else 0.0
+        outputs, _ = self.rows(self._with_ones(x), self.blank_rows(len(x)), label, dropout=dropout)
+        return self._mixture(outputs.movedim(1, 3))
+
+    def _mixture(self, outputs: Tensor) -> PixelLogisticMixture:
+        return PixelLogisticMixture.from_parameters(outputs, self.image_shape[0], self.levels)
+
+    def _with_ones(self, x: Tensor) -> Tensor:
+        """Integers (B, C, ...) as the network reads them, (B, C + 1, ...)."""
+        scaled = self._scaled(x, self.head.weight)
+        return torch.cat([scaled, torch.ones_like(scaled[:, :1])], 1)
+
+    def blank_rows(self, batch_size: int) -> State:
+        """`above` at the top of the image: two rows of it, and what both streams keep."""
+        colours, _, width = self.image_shape
+        blank = self.head.weight.new_zeros(batch_size, self.head.in_channels, 1, width)
+        return {
+            "pixels": blank.new_zeros(batch_size, colours + 1, 2, width),
+            "vertical": self.vertical.blank_rows(blank),
+            "horizontal": self.horizontal.blank_rows(blank),
+        }
+
+    def rows(self, pixels: Tensor, above: State, label: Tensor | None, *, dropout: float = 0.0) -> tuple[Tensor, State]:
+        """A block of whole rows in one pass.
+
+        Args:
+            pixels: (B, C + 1, n, W), numbers from -1 to 1, and ones.
+            above: what is needed of the rows above.
+            label: (B,) integers.
+            dropout: in the blocks, for training; nothing that is drawn from has any.
+
+        Returns:
+            The parameters of the mixtures (B, P, n, W), and `above` for the rows that follow.
+        """
+        image = torch.cat([above["pixels"], pixels], 2)
+        v = self.above(image[:, :, :-1])
+        _, found, vertical = self.vertical.rows(v, above["vertical"], label, dropout=dropout)
+        h = self.first.below(image[:, :, 1:])
+        h, _, horizontal = self.horizontal.rows(h, above["horizontal"], label, found, dropout=dropout)
+        after = {"pixels": image[:, :, pixels.shape[2] :], "vertical": vertical, "horizontal": horizontal}
+        return self._outputs(h), after
+
+    def _outputs(self, h: Tensor) -> Tensor:
+        with torch.autocast(h.device.type, enabled=False):  # a mean in bfloat16 may be off by half a level of 256
+            outputs: Tensor = self.head(nn.functional.elu(h.to(self.head.weight.dtype)))
+            return outputs
+
+    def visible_past(self, length: int) -> Tensor:
+        """Which earlier elements can influence which conditional, followed through both streams, (T, T) booleans."""
+        colours, height, width = self.image_shape
+        lit = torch.eye(height * width, dtype=torch.bool).view(-1, 1, height, width)
+        spread = nn.functional.pad(lit.float(), (1, 1, 2, 0))
+        above = nn.functional.conv2d(spread[:, :, :-1], spread.new_ones(1, 1, 2, 3)) > 0
+        _, found = self.vertical.reach(above)
+        through, _ = self.horizontal.reach(self.first.reach(lit), found)
+        pixels = through.flatten(1).t().contiguous()
+        elements = pixels.repeat_interleave(colours, 0).repeat_interleave(colours, 1)
+        own = torch.block_diag(*[torch.ones(colours, colours).tril(-1)] * (height * width)) > 0
+        return (elements | own)[:length, :length]
+
+    def initial_state(self, batch_size: int, context: Tensor | None = None) -> State:
+        label = self._label(context, batch_size)
+        return {"label": label, "above": self.blank_rows(batch_size), "row": None, "pixel": None}
+
+    def step(self, x_prev: Tensor | None, state: State) -> tuple[DiscretizedLogisticMixture, State]:
+        return self._step(_Scan(self), x_prev, state)
+
+    def stepper(self) -> Step:
+        if type(self).step is not PixelCNNPP.step:
+            return self.step  # a subclass changed what a step is
+        with torch.no_grad():
+            scan = _Scan(self)
+        return lambda x_prev, state: self._step(scan, x_prev, state)
+
+    def unroll(self, x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[DiscretizedLogisticMixture, State]:
+        """The conditionals of a chunk; its whole rows but the last in one pass, the rest pixel by pixel."""
+        colours, _, width = self.image_shape
+        size, scan = colours * width, _Scan(self)
+        t, parts = 0, []
+        while t < x.shape[1]:
+            if x_prev is not None:
+                state = self._read(scan, x_prev, state)
+            if state["row"] is None and (count := (x.shape[1] - t - 1) // size):
+                block = self.from_sequence(x[:, t : t + count * size])
+                outputs, above = self.rows(self._with_ones(block), state["above"], state["label"])
+                each = self._mixture(outputs.movedim(1, 3)).conditionals(block.movedim(1, 3))
+                parts.append([part.flatten(1, 3) for part in each.parameters])  # (B, t, K)
+                state, t = {**state, "above": above}, t + count * size
+            element, state = self._predict(scan, state)
+            parts.append([part.unsqueeze(1) for part in element.parameters])
+            x_prev, t = x[:, t], t + 1
+        return element.with_parameters(*(torch.cat(part, 1) for part in zip(*parts, strict=True))), state
+
+    def _step(self, scan: "_Scan", x_prev: Tensor | None, state: State) -> tuple[DiscretizedLogisticMixture, State]:
+        return self._predict(scan, state if x_prev is None else self._read(scan, x_prev, state))
+
+    def _read(self, scan: "_Scan", x_prev: Tensor, state: State) -> State:
+        """Put an element to its pixel, a full pixel to its row, a full row to those above."""
+        pixel = state["pixel"]
+        earlier = torch.cat([pixel["earlier"], x_prev.unsqueeze(1)], 1)
+        if earlier.shape[1] < self.image_shape[0]:
+            return {**state, "pixel": {**scan.given(x_prev, pixel), "earlier": earlier}}
+        row = scan.see(self._with_ones(earlier), state["row"])
+        if scan.column(row) < self.image_shape[2]:
+            return {**state, "row": row, "pixel": None}
+        return {**state, "above": scan.end_row(state["above"], row), "row": None, "pixel": None}
+
+    def _predict(self, scan: "_Scan", state: State) -> tuple[DiscretizedLogisticMixture, State]:
+        if state["pixel"] is None:
+            above, row = state["above"], state["row"]
+            if row is None:
+                above, row = scan.begin_row(above, state["label"])
+            pixel, row = scan.pixel(row)
+            state = {**state, "above": above, "row": row, "pixel": pixel}
+        return scan.next_colour(state["pixel"]), state
+
+
+class _Scan:
+    """The weights prepared for single pixels. A row is what comes from above, what was seen of it, and its stream."""
+
+    def __init__(self, model: PixelCNNPP):
+        self.model = model
+        self.first = RasterConvolutions([model.first])
+        self.horizontal = PyramidScan(model.horizontal)
+        self.head = model.head.weight.flatten(1).t()
+        device = self.head.device
+        self.pairs = {
+            colours: tuple(rows.to(device) for rows in _pairs_of_first(colours))
+            for colours in range(2, model.image_shape[0] + 1)
+        }
+
+    def begin_row(self, above: State, label: Tensor | None) -> tuple[State, State]:
+        pixels = above["pixels"]
+        _, found, vertical = self.model.vertical.rows(self.model.above(pixels), above["vertical"], label)
+        row = {
+            "from_above": self.first.from_above(pixels[:, :, 1:]),
+            "seen": self.first.begin_row(pixels),
+            "horizontal": self.horizontal.begin_row(above["horizontal"], found, label),
+        }
+        return {**above, "vertical": vertical}, row
+
+    def column(self, row: State) -> int:
+        return self.first.count(row["seen"])
+
+    def see(self, pixel: Tensor, row: State) -> State:
+        return {**row, "seen": self.first.see(row["seen"], [pixel], whole_row=True)}
+
+    def pixel(self, row: State) -> tuple[State, State]:
+        """What the colours of the next pixel are drawn from, and the row."""
+        column = self.column(row)
+        (h,) = self.first.known(0, row["seen"], row["from_above"], column)
+        h, horizontal = self.horizontal.pixel(column, h, row["horizontal"])
+        assert self.model.head.bias is not None
+        mixture = self.model._mixture(torch.addmm(self.model.head.bias, nn.functional.elu(h), self.head))
+        pixel = {
+            "earlier": torch.empty(len(h), 0, dtype=torch.long, device=h.device),
+            "logits": mixture.logits,
+            "means": mixture.means,
+            "log_scales": mixture.log_scales,
+            "coefficients": mixture.coefficients,
+        }
+        return pixel, {**row, "horizontal": horizontal}
+
+    def next_colour(self, pixel: State) -> DiscretizedLogisticMixture:
+        """The first of the colours that are still to be drawn."""
+        means, log_scales = pixel["means"][:, 0], pixel["log_scales"][:, 0]
+        return DiscretizedLogisticMixture(pixel["logits"], means, log_scales, self.model.levels)
+
+    def given(self, value: Tensor, pixel: State) -> State:
+        """The mixture of the colours that are left: posterior weights, means moved by what the first of them is."""
+        logits = pixel["logits"] + self.next_colour(pixel).component_log_prob(value)
+        first, others = self.pairs[pixel["means"].shape[1]]
+        coupled = pixel["coefficients"].index_select(1, first)
+        centre = bin_centres(value.to(coupled.dtype), self.model.levels).view(-1, 1, 1)
+        return {
+            "logits": logits,
+            "means": torch.addcmul(pixel["means"][:, 1:], coupled, centre),
+            "log_scales": pixel["log_scales"][:, 1:],
+            "coefficients": pixel["coefficients"].index_select(1, others),
+        }
+
+    def end_row(self, above: State, row: State) -> State:
+        pixels = torch.cat([above["pixels"], self.first.row(row["seen"], self.model.image_shape[2])], 2)[:, :, 1:]
+        horizontal = self.horizontal.end_row(above["horizontal"], row["horizontal"])
+        return {**above, "pixels": pixels, "horizontal": horizontal}
+
+
+def _pairs_of_first(colours: int) -> tuple[Tensor, Tensor]:
+    """Which coefficients of the pairs (2,1), (3,1), (3,2), … couple a colour to the first, and which do not."""
+    pairs = [(later, earlier) for later in range(colours) for earlier in range(later)]
+    first = torch.tensor([earlier == 0 for _, earlier in pairs])
+    return first.nonzero().flatten(), (~first).nonzero().flatten()
