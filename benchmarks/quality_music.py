@@ -23,7 +23,7 @@ from side_by_side import claim, publish
 from torch import Tensor
 
 from chainrule.base import length_mask
-from chainrule.models.rnn_made import RNNMADE
+from chainrule.models import RNNMADE
 from chainrule.state import detach
 from chainrule.training import learning_rate
 from chainrule.training.optimiser import clip_gradient, make_optimiser
@@ -39,7 +39,7 @@ DEFAULTS: dict[str, Any] = {
     "weight_decay": 0.01,
     "rows": 16,  # pieces side by side
     "chunk_length": 100,  # frames that gradients flow through
-    "core_minutes": 9.0,
+    "core_minutes": 7.0,
     "epochs": 1000,
 }
 JOBS: dict[str, dict[str, Any]] = {

@@ -24,7 +24,7 @@ class RunFlags:
     task: str | None = None
     """Of which kind the run is, such as text, table, image, tag or translate; seen from DATA if not given."""
     budget: str | None = None
-    """Wall-clock time to train for, such as 90s, 3m or 1h30m; 3m if nothing is said (1m for a table)."""
+    """Wall-clock time to train for, such as 90s, 3m or 1h30m; a usual one if nothing is said, 3m for a text."""
     steps: int | None = None
     """Weight updates to train for, in place of a budget."""
     epochs: float | None = None

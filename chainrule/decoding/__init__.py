@@ -4,5 +4,6 @@ from chainrule.decoding.beam_search import beam_search
 from chainrule.decoding.completion import Completed, complete
 from chainrule.decoding.decoded import Decoded
 from chainrule.decoding.greedy import greedy
+from chainrule.decoding.sample_paths import sample_paths
 
-__all__ = ["Completed", "Decoded", "beam_search", "complete", "greedy"]
+__all__ = ["Completed", "Decoded", "beam_search", "complete", "greedy", "sample_paths"]

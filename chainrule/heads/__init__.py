@@ -6,13 +6,16 @@ from chainrule.heads.column import Column
 from chainrule.heads.discretized_logistic_mixture import DiscretizedLogisticMixture
 from chainrule.heads.draw import draw
 from chainrule.heads.gaussian_mixture import GaussianMixture
+from chainrule.heads.independent_tags import IndependentTags
 from chainrule.heads.integer_logistic_mixture import IntegerLogisticMixture
 from chainrule.heads.linear_chain_crf import LinearChainCRF
 from chainrule.heads.pixel_logistic_mixture import PixelLogisticMixture
 from chainrule.heads.stack import stack
+from chainrule.heads.student_t_mixture import StudentTMixture
 from chainrule.heads.table_column import TableColumn
 from chainrule.heads.table_row import TableRow
 from chainrule.heads.tag_constraints import TagConstraints, bio_constraints, bioes_constraints
+from chainrule.heads.tag_sequences import TagSequences
 
 __all__ = [
     "Bernoulli",
@@ -20,12 +23,15 @@ __all__ = [
     "Column",
     "DiscretizedLogisticMixture",
     "GaussianMixture",
+    "IndependentTags",
     "IntegerLogisticMixture",
     "LinearChainCRF",
     "PixelLogisticMixture",
+    "StudentTMixture",
     "TableColumn",
     "TableRow",
     "TagConstraints",
+    "TagSequences",
     "bio_constraints",
     "bioes_constraints",
     "draw",

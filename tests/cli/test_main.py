@@ -46,7 +46,7 @@ def test_help_lists_every_option_with_its_default(command):
         "[default: 512]",
         "--learning-rate",
         "[default: 0.006]",
-        "3m if nothing",
+        "a usual one",
         "lstm, gru, rnn",
     ):
         assert part in shown

@@ -1,0 +1,144 @@
+"""`chainrule evaluate` on a run on series: rolling origins, beside forecasts that anyone can make."""
+
+import json as json_format
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+if TYPE_CHECKING:
+    from chainrule.data.series import SeriesFile
+    from chainrule.runs.forecast import ForecastRun
+
+
+def evaluate(
+    run: Path,
+    data: Path,
+    /,
+    *,
+    start: str | None = None,
+    paths: int = 100,
+    seed: int = 0,
+    device: str = "cpu",
+    json: Annotated[bool, Parameter(negative=())] = False,
+) -> None:
+    """Forecast a file again and again from origins a horizon apart, and score what was forecast by what came.
+
+    Beside the model stand persistence, the last value forever, and seasonal-naive, the last season again; and both with
+    the errors that they made before the first origin. CRPS and RMSE are in the unit of the series, lower is better; of
+    intervals with 80% probability 80% of the values should lie inside.
+
+    Args:
+        run: The run directory.
+        data: A file with the columns that the run was trained on.
+        start: The first origin, a date or the number of a row, from 1. Of the file that the run was trained on, the
+            first row held out; of another, the first that has the run's history before it.
+        paths: How many draws each forecast has.
+        seed: Of the draws.
+        device: Where to compute: auto, cpu or cuda.
+        json: Print one JSON object.
+    """
+    from chainrule.data.series import rolling_origins
+    from chainrule.runs.forecast import ForecastRun
+
+    if paths < 2:
+        raise ValueError(f"--paths: expected a whole number >= 2, got {paths}")
+    opened = ForecastRun.open(run)
+    file, horizon = opened.schema.open(data), opened.data.horizon
+    first = _first_origin(opened, file, data, start)
+    origins = rolling_origins(first, len(file.values), horizon)
+    if not origins:
+        raise ValueError(
+            f"{data}: expected {horizon} rows, the horizon, from row {first + 1} on, got {len(file.values) - first}: "
+            "choose an earlier --start"
+        )
+    record = _scores(opened, file, origins, paths, seed, device)
+    if json:
+        print(json_format.dumps(record, ensure_ascii=False))
+        return
+    print(
+        f"{len(origins)} origins from row {first + 1} on, {horizon} rows each, {paths} paths; "
+        f"{record['nats_per_value']:.4f} nats per value"
+    )
+    width = max(len(name) for name in (*file.targets, "series"))
+    print(f"{'series':<{width}}  {'forecast':<28} {'CRPS':>10} {'RMSE':>10} {'MAE':>10} {'in 80%':>7} {'in 50%':>7}")
+    for row in record["scores"]:
+        numbers = " ".join(f"{row[name]:>10.4g}" for name in ("crps", "rmse", "mae"))
+        shares = " ".join(
+            f"{'':>7}" if row[name] is None else f"{row[name]:>7.1%}" for name in ("coverage", "coverage_50")
+        )
+        print(f"{row['series']:<{width}}  {row['forecast']:<28} {numbers} {shares}".rstrip())
+
+
+def _first_origin(run: "ForecastRun", file: "SeriesFile", data: Path, start: str | None) -> int:
+    from chainrule.data.series.dates import as_date
+    from chainrule.data.source import fingerprint
+
+    if start is None:
+        facts = run.config.facts
+        own = fingerprint(data)["sha256"] == facts["source"]["sha256"]
+        return int(facts["rows"]["train"]) if own else min(run.history, len(file.values))
+    if start.isdecimal():
+        place = int(start) - 1
+    else:
+        date = as_date(start)
+        if date is None or date not in file.dates:
+            raise ValueError(f"--start: expected a date of {data}, or the number of a row, got {start!r}")
+        place = file.dates.index(date)
+    if not max(run.schema.season, 1) <= place < len(file.values):
+        raise ValueError(
+            f"--start: expected a row from {run.schema.season + 1} on, with a season before it, "
+            f"to {len(file.values)}, got {place + 1}"
+        )
+    return place
+
+
+def _scores(
+    run: "ForecastRun", file: "SeriesFile", origins: list[int], paths: int, seed: int, device: str
+) -> dict[str, Any]:
+    import numpy as np
+
+    from chainrule.cli.forecast.drawing import draw_paths
+    from chainrule.data.series import window_evaluation
+    from chainrule.metrics.forecast_scores import ForecastScores, naive_paths
+    from chainrule.metrics.forecasting import seasonal_naive
+    from chainrule.training import evaluate as likelihood
+    from chainrule.training.parallel import choose_device
+
+    values, horizon, unit = file.values, run.data.horizon, np.ones(1)
+    features = run.schema.features(file)
+    model = run.model(choose_device(device))
+    nats = likelihood(model, window_evaluation(values, features, origins, run.history, horizon, 256))
+    drawn = draw_paths(model, values, features, origins, run.history, horizon, paths, seed)
+    came = np.stack([values[origin : origin + horizon].T for origin in origins])  # (O, S, H)
+    random = np.random.default_rng(seed)
+    naive = {"persistence": 1} | ({"seasonal-naive": run.schema.season} if run.schema.season > 1 else {})
+    repeated = {
+        name: np.stack([seasonal_naive(values[:origin].T, horizon, season) for origin in origins])
+        for name, season in naive.items()
+    }
+    reach = {name: season * ((horizon - 1) // season + 1) for name, season in naive.items()}
+    spread = {
+        name: naive_paths(values, origins[0], origins, horizon, season, paths, random)
+        for name, season in naive.items()
+        if origins[0] > reach[name] + horizon
+    }
+    rows = []
+    for number, series in enumerate(file.targets):
+        part = slice(number, number + 1)
+        observed = came[:, part]
+        scores = {"model": ForecastScores.of_paths(drawn[:, :, part], observed, unit)}
+        for name, again in repeated.items():
+            scores[name] = ForecastScores.of_values(again[:, part], observed, unit)
+            if name in spread:
+                scores[f"{name} with its errors"] = ForecastScores.of_paths(spread[name][:, :, part], observed, unit)
+        rows += [{"series": series, "forecast": name, **vars(score)} for name, score in scores.items()]
+    return {
+        "origins": len(origins),
+        "first_row": origins[0] + 1,
+        "horizon": horizon,
+        "paths": paths,
+        "seed": seed,
+        "nats_per_value": nats.nats_per_element,
+        "scores": rows,
+    }

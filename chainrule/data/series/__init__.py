@@ -1,0 +1,29 @@
+"""A file of series becomes windows: dates, covariates, scaling, batches."""
+
+from chainrule.data.series.frequency import Frequency
+from chainrule.data.series.prepare import PreparedSeries, open_series, prepare_series
+from chainrule.data.series.schema import SeriesSchema, future_dates
+from chainrule.data.series.series_file import SeriesFile, read_series
+from chainrule.data.series.windows import (
+    SeriesWindows,
+    rolling_origins,
+    window_batch,
+    window_context,
+    window_evaluation,
+)
+
+__all__ = [
+    "Frequency",
+    "PreparedSeries",
+    "SeriesFile",
+    "SeriesSchema",
+    "SeriesWindows",
+    "future_dates",
+    "open_series",
+    "prepare_series",
+    "read_series",
+    "rolling_origins",
+    "window_batch",
+    "window_context",
+    "window_evaluation",
+]

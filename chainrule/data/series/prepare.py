@@ -1,0 +1,112 @@
+"""A file of series becomes arrays on disk: a schema from training rows, values, covariates."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from chainrule.data.atomic import read_json, write_json
+from chainrule.data.series.schema import SeriesSchema
+from chainrule.data.series.series_file import read_series
+from chainrule.data.source import fingerprint
+
+Floats = npt.NDArray[np.float64]
+ANCHORS = ("last", "season", "centre")
+
+
+@dataclass(frozen=True)
+class PreparedSeries:
+    """What training needs of a file.
+
+    Args:
+        schema: columns and units.
+        values: (T, S) the targets, those held out at the end.
+        features: (T, F) covariates as the model takes them.
+        train_rows: how many of the rows are trained on.
+        facts: fingerprint and counts.
+    """
+
+    schema: SeriesSchema
+    values: Floats
+    features: Floats
+    train_rows: int
+    facts: dict[str, Any]
+
+
+def prepare_series(
+    path: str | Path,
+    folder: str | Path,
+    *,
+    target: str | None,
+    horizon: int,
+    covariates: str = "",
+    date: str = "auto",
+    season: int | None = None,
+    anchor: str = "last",
+    validation_fraction: float = 0.1,
+) -> PreparedSeries:
+    """Read a file, fit the schema on all rows but the last, which are held out, and write both into a folder.
+
+    Args:
+        path: of the file, see `read_series`.
+        folder: is made; receives schema.json, series.json, values.npy and features.npy.
+        target: see `read_series`.
+        horizon: rows that a forecast is for; at least so many are held out.
+        covariates: see `read_series`.
+        date: see `read_series`.
+        season: rows of a season; None takes what is usual at the step between dates.
+        anchor: what values are measured from: the "last" value, the value a "season" ago, or the "centre".
+        validation_fraction: share of the rows that is held out, the last ones.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the file cannot be read, or has too few rows.
+    """
+    if anchor not in ANCHORS:
+        raise ValueError(f"anchor: expected one of {', '.join(ANCHORS)}, got {anchor!r}")
+    file = read_series(path, target, covariates, date)
+    rows = len(file.values)
+    held_out = max(round(validation_fraction * rows), horizon)
+    if rows - held_out < 2 * horizon:
+        raise ValueError(
+            f"{path}: expected at least {2 * horizon + held_out} rows for a horizon of {horizon}, got {rows}: "
+            "choose a smaller --horizon"
+        )
+    length = season or (1 if file.frequency is None else file.frequency.season)
+    if anchor == "season" and length == 1:
+        raise ValueError("--anchor season: expected series with a season: say its length with --season")
+    lag = {"last": 1, "season": length, "centre": 0}[anchor]
+    schema = SeriesSchema.fit(file, rows - held_out, length, lag)
+    features = schema.features(file)[:rows]
+    facts = {
+        "source": fingerprint(path),
+        "rows": {"train": rows - held_out, "valid": held_out},
+        "step": None if file.frequency is None else str(file.frequency),
+        "season": length,
+    }
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    schema.save(folder / "schema.json")
+    np.save(folder / "values.npy", file.values, allow_pickle=False)
+    np.save(folder / "features.npy", features, allow_pickle=False)
+    write_json(folder / "series.json", facts)
+    return open_series(folder)
+
+
+def open_series(folder: str | Path) -> PreparedSeries:
+    """What `prepare_series` left in a folder.
+
+    Raises:
+        FileNotFoundError: a file is missing.
+        ValueError: the files do not belong together.
+    """
+    folder = Path(folder)
+    schema, facts = SeriesSchema.load(folder / "schema.json"), read_json(folder / "series.json")
+    values = np.load(folder / "values.npy", mmap_mode="r", allow_pickle=False)
+    features = np.load(folder / "features.npy", mmap_mode="r", allow_pickle=False)
+    rows = sum(facts["rows"].values())
+    if values.shape != (rows, len(schema.targets)) or features.shape != (rows, schema.num_covariates):
+        raise ValueError(f"{folder}: values.npy or features.npy do not fit the schema: prepare the data again")
+    return PreparedSeries(schema, values, features, facts["rows"]["train"], facts)

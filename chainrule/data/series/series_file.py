@@ -1,0 +1,154 @@
+"""A file of series: a row for each moment, a column for each series."""
+
+import math
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from chainrule.data.series.dates import as_date
+from chainrule.data.series.frequency import Frequency
+from chainrule.data.tables.cells import MISSING, as_number
+from chainrule.data.tables.table_file import TableFile
+
+DATE_NAMES = frozenset(("date", "time", "datetime", "timestamp", "month", "day", "ds"))
+ALL = "all"
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class SeriesFile:
+    """The series of a file, checked: numbers everywhere, dates at regular steps.
+
+    Args:
+        where: the name of the file, for errors.
+        targets: names of the series that are forecast.
+        covariates: names of the columns that are known in advance.
+        date: the name of the column of dates; None where there is none.
+        frequency: the step between dates; None where there are none.
+        dates: (N,), empty where there are none.
+        lines: (N,) where each row stands in the file.
+        values: (T, S) the targets, T <= N: rows after them, with empty targets, are the future.
+        known: (N, F) the covariates.
+    """
+
+    where: str
+    targets: tuple[str, ...]
+    covariates: tuple[str, ...]
+    date: str | None
+    frequency: Frequency | None
+    dates: list[datetime]
+    lines: list[int]
+    values: Floats
+    known: Floats
+
+    @property
+    def future(self) -> int:
+        """Rows at the end whose targets are empty."""
+        return len(self.lines) - len(self.values)
+
+
+def read_series(path: str | Path, target: str | None, covariates: str = "", date: str = "auto") -> SeriesFile:
+    """Read a file of series.
+
+    Args:
+        path: CSV, with a header or without, compressed by gzip or not.
+        target: names of the series to forecast, separated by commas; "all" for all columns that are neither the date
+            nor covariates; None where there is one only.
+        covariates: names of the columns that are known in advance, separated by commas.
+        date: the name of the column of dates; "auto" finds it, "none" is none.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: a column is missing; a cell is no number, or empty, or no date; dates are not at regular steps.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "sales.csv"
+    ...     _ = path.write_text("month,sold,holidays\\n2024-01,7,1\\n2024-02,9,0\\n2024-03,8,2\\n2024-04,,1\\n")
+    ...     file = read_series(path, "sold", covariates="holidays")
+    >>> str(file.frequency), file.values.tolist(), file.known[:, 0].tolist(), file.future
+    ('every month', [[7.0], [9.0], [8.0]], [1.0, 0.0, 2.0, 1.0], 1)
+    """
+    file = TableFile(path)
+    rows = list(file.rows())
+    if not rows:
+        raise ValueError(f"{path}: expected rows under the header, got none")
+    where = str(path)
+    date_name = _date_column(file, rows[0][1], date)
+    known_names = _columns(file, covariates, "--covariates")
+    rest = [name for name in file.names if name != date_name and name not in known_names]
+    if target is None and len(rest) != 1:
+        raise ValueError(f"--target: {where} has several columns: name one of {', '.join(rest):.200}, or say all")
+    targets = rest if target in (None, ALL) else _columns(file, target or "", "--target")
+    if not targets:
+        raise ValueError(f"--target: expected the name of a column of {where}, got none")
+    for name in targets:
+        if name == date_name or name in known_names:
+            raise ValueError(f"--target: {name!r} is the column of dates or a covariate: leave one of them out")
+    lines = [line for line, _ in rows]
+    dates: list[datetime] = []
+    frequency = None
+    if date_name is not None:
+        dates = _dates(rows, file.names.index(date_name), date_name, where)
+        if len(dates) < 2:
+            raise ValueError(f"{where}: expected at least two rows, got {len(dates)}")
+        frequency = Frequency.find(dates, lines, where)
+    places = [file.names.index(name) for name in targets]
+    filled = len(rows)
+    while filled and all(rows[filled - 1][1][place] in MISSING for place in places):
+        filled -= 1
+    if not filled:
+        raise ValueError(f"{where}: expected values in {', '.join(targets):.200}, got empty cells only")
+    values = _numbers(rows[:filled], places, targets, where)
+    known = _numbers(rows, [file.names.index(name) for name in known_names], known_names, where)
+    return SeriesFile(where, tuple(targets), tuple(known_names), date_name, frequency, dates, lines, values, known)
+
+
+def _date_column(file: TableFile, first: list[str], asked: str) -> str | None:
+    if asked == "none":
+        return None
+    if asked != "auto":
+        return _columns(file, asked, "--date")[0]
+    for name, cell in zip(file.names, first, strict=True):
+        if as_date(cell) is not None or (name.lower() in DATE_NAMES and as_number(cell) is None):
+            return name
+    return None
+
+
+def _columns(file: TableFile, names: str, option: str) -> list[str]:
+    found = [name.strip() for name in names.split(",") if name.strip()]
+    for place, name in enumerate(found):
+        if name not in file.names:
+            raise ValueError(f"{option}: {file.path} has no column {name!r} (there are: {', '.join(file.names):.200})")
+        if name in found[:place]:
+            raise ValueError(f"{option}: {name!r} is named twice: name it once")
+    return found
+
+
+def _dates(rows: list[tuple[int, list[str]]], place: int, name: str, where: str) -> list[datetime]:
+    dates = []
+    for line, cells in rows:
+        moment = as_date(cells[place])
+        if moment is None:
+            raise ValueError(
+                f"{where} line {line}, column {name!r}: expected a date as 2024-01-31 or 2024-01-31 13:00, "
+                f"got {cells[place]!r:.80}: rewrite it, or say --date none to count rows only"
+            )
+        dates.append(moment)
+    return dates
+
+
+def _numbers(rows: list[tuple[int, list[str]]], places: list[int], names: list[str], where: str) -> Floats:
+    numbers = np.empty((len(rows), len(places)))
+    for row, (line, cells) in enumerate(rows):
+        for column, place in enumerate(places):
+            cell = cells[place]
+            number = as_number(cell)
+            if number is None or not math.isfinite(number):
+                expected = "a value, got an empty cell" if cell in MISSING else f"a finite number, got {cell!r:.80}"
+                raise ValueError(f"{where} line {line}, column {names[column]!r}: expected {expected}: fill it in")
+            numbers[row, column] = number
+    return numbers

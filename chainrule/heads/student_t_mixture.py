@@ -1,0 +1,111 @@
+"""The distribution of one real number with heavy tails: a mixture of Student's t."""
+
+import math
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+from torch.distributions import constraints
+
+from chainrule.heads.categorical import Categorical
+from chainrule.heads.location_scale_mixture import LocationScaleMixture, at_least_float32, largest_exponent
+
+
+class StudentTMixture(LocationScaleMixture):
+    r"""A mixture of K Student's t densities with a place, a scale and degrees of freedom each.
+
+    .. math:: p(x) = \sum_k \pi_k \frac{\Gamma(\frac{\nu_k + 1}{2})}
+        {\Gamma(\frac{\nu_k}{2}) \sqrt{\pi \nu_k}\, s_k}
+        \left(1 + \frac{1}{\nu_k} \left(\frac{x - \mu_k}{s_k}\right)^2\right)^{-(\nu_k + 1) / 2}
+
+    Far from the rest its density falls as a power of x, not as :math:`e^{-x^2}`: one outlier costs little, and pulls
+    little. As ν grows it becomes a `GaussianMixture`. It is a density, in nats, and depends on the unit of x.
+
+    Args:
+        logits: (..., K) real scores of the components, π = softmax(logits).
+        means: (..., K) μ.
+        log_scales: (..., K) log s.
+        degrees: (..., K) ν > 0.
+
+    Raises:
+        ValueError: shapes differ, or there is no component.
+
+    >>> x = StudentTMixture(torch.zeros(1), torch.zeros(1), torch.zeros(1), torch.tensor([3.0]))
+    >>> x.log_prob(torch.tensor([0.0, 10.0])), x.variance
+    (tensor([-1.0009, -8.0731]), tensor(3.))
+    """
+
+    support = constraints.real
+
+    def __init__(self, logits: Tensor, means: Tensor, log_scales: Tensor, degrees: Tensor):
+        super().__init__(logits, means, log_scales)
+        if degrees.shape != logits.shape:
+            raise ValueError(f"degrees: expected the shape of logits {tuple(logits.shape)}, got {tuple(degrees.shape)}")
+        self.degrees = at_least_float32(degrees)
+
+    @staticmethod
+    def num_parameters(components: int) -> int:
+        """How many numbers a network must give for one element."""
+        return 4 * components
+
+    @classmethod
+    def from_parameters(cls, outputs: Tensor) -> Self:
+        """From outputs of a network (..., 4K): logits, means, log-scales, and a with ν = 2 + softplus(a).
+
+        More than two degrees of freedom: the variance is finite, and so are averages of draws.
+
+        Raises:
+            ValueError: the last axis is no positive multiple of 4.
+
+        >>> StudentTMixture.from_parameters(torch.zeros(5, StudentTMixture.num_parameters(2)))
+        StudentTMixture(batch_shape=(5,), K=2)
+        """
+        if outputs.dim() < 1 or outputs.shape[-1] < 4 or outputs.shape[-1] % 4:
+            raise ValueError(f"outputs: expected shape (..., 4K) for K components, got {tuple(outputs.shape)}")
+        logits, means, log_scales, raw = outputs.chunk(4, -1)
+        return cls(logits, means, log_scales, 2 + torch.nn.functional.softplus(at_least_float32(raw)))
+
+    @property
+    def parameters(self) -> tuple[Tensor, ...]:  # type: ignore[override]  # one more than the other mixtures have
+        """logits, means, log_scales and degrees, (..., K) each, in at least float32."""
+        return self.logits, self.means, self.log_scales, self.degrees
+
+    @property
+    def mean(self) -> Tensor:
+        """NaN where a component has no mean, ν <= 1."""
+        means = torch.where(self.degrees > 1, self.means, torch.nan)
+        return (self.log_weights.exp() * means).sum(-1)
+
+    @property
+    def variance(self) -> Tensor:
+        """Infinite where a component's is, ν <= 2; NaN where there is no mean."""
+        excess = torch.where(self.degrees > 2, self.degrees / (self.degrees - 2), torch.inf)
+        spread = (self.means - self.mean.unsqueeze(-1)).square()
+        return (self.log_weights.exp() * ((2 * self.log_scales).exp() * excess + spread)).sum(-1)
+
+    def component_log_prob(self, value: Tensor) -> Tensor:
+        largest = torch.finfo(self.means.dtype).max ** 0.5 / 2
+        limit = largest_exponent(self.means.dtype)
+        inverse_scale = (-self.log_scales).clamp(max=limit).exp()
+        standard = ((value.unsqueeze(-1) - self.means) * inverse_scale).clamp(-largest, largest)
+        half = self.degrees / 2
+        peak = torch.lgamma(half + 0.5) - torch.lgamma(half) - (math.pi * self.degrees).log() / 2
+        tail = (half + 0.5) * (standard.square() / self.degrees).log1p()
+        return peak - tail - self.log_scales.clamp_min(-limit)
+
+    @torch.no_grad()
+    def sample(self, sample_shape: Any = (), *, generator: torch.Generator | None = None) -> Tensor:
+        """Draw real numbers of shape sample_shape + batch shape: by the polar method of Bailey (1994), exactly."""
+        shape = torch.Size(sample_shape) + self._batch_shape
+        logits = self.logits.expand(*shape, self.logits.shape[-1])
+        component = Categorical(logits).sample(generator=generator).unsqueeze(-1)
+        means, log_scales, degrees = (
+            part.expand(*shape, part.shape[-1]).gather(-1, component).squeeze(-1) for part in self.parameters[1:]
+        )
+        radius, angle = (torch.rand_like(means, generator=generator) for _ in range(2))
+        radius = (1 - radius).log() * (-2 / degrees)  # 1 - u: never the logarithm of 0
+        standard = (degrees * torch.expm1(radius)).sqrt() * (2 * math.pi * angle).cos()
+        return means + log_scales.clamp(max=largest_exponent(means.dtype)).exp() * standard
+
+    def with_parameters(self, *parameters: Tensor) -> Self:
+        return type(self)(*parameters)

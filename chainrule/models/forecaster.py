@@ -1,0 +1,227 @@
+"""Forecasts of real-valued series: a recurrence with a distribution for the next value."""
+
+from collections.abc import Sequence
+from typing import TypedDict
+
+import torch
+from torch import Tensor, nn
+
+from chainrule.base import AutoregressiveModel, Context
+from chainrule.heads.gaussian_mixture import GaussianMixture
+from chainrule.heads.location_scale_mixture import LocationScaleMixture
+from chainrule.heads.student_t_mixture import StudentTMixture
+from chainrule.layers.recurrent_stack import recurrent_stack
+from chainrule.models.series_context import SeriesContext, read_context
+from chainrule.models.series_scaling import SeriesScaling
+from chainrule.state import State
+
+EMBEDDING = 8  # numbers that tell one series from another, at most
+
+
+class Reading(TypedDict):
+    """A state: the recurrence, the last values (B, L), elements read (B,), known covariates, and which series."""
+
+    recurrent: State
+    recent: Tensor
+    read: Tensor
+    covariates: Tensor | None
+    series: Tensor
+
+
+class Forecaster(AutoregressiveModel):
+    r"""An autoregressive recurrent network with a distribution of the next value (DeepAR, Salinas et al. 2020).
+
+    .. math:: h_t = \mathrm{cell}(u_t, h_{t-1}), \qquad
+        u_t = \left[\operatorname{asinh}\frac{y_{t-l} - a_t}{s}\right]_{l \in \text{lags}} \oplus c_t \oplus E[i]
+
+    .. math:: p(y_t \mid y_{<t}, c) = \frac{1}{s}\, m\left(\frac{y_t - a_t}{s};\ W [h_t, u_t]\right)
+
+    Values are measured from an **anchor** :math:`a_t = y_{t - \text{anchor}}`: with anchor 1 the network speaks of the
+    change since the last value, with a season's length of the change since the last season, with 0 of the distance
+    from the centre of the series. What it has never seen, such as a new level of a price, is then no new situation.
+    m is a mixture in the network's units; the density is that of y in the user's units, nats, with the factor 1/s (the
+    Jacobian) counted.
+
+    x is what is forecast, (B, T); the context is what is known: `{"past": (B, P), "covariates": (B, P + T, F),
+    "series": (B,)}`. The past, of any length P >= 1, is read and not scored: lags look into it (where they look beyond,
+    its first value stands in), and where it is longer than the longest lag the network warms up on the rest. Covariates
+    are known in advance for every element, of the past as well; they are there if the model has any, and `series`,
+    integers, if it has several. The past alone may be given as a tensor. `sample(n, context, length=H)` draws paths of
+    H steps.
+
+    Args:
+        series: the scaling of each series, fitted on training values.
+        hidden_size: M, units of each layer.
+        cell: "lstm", "gru" or "rnn".
+        num_layers: recurrent layers.
+        dropout: probability of zeroing in training, between layers and before the output.
+        head: `GaussianMixture`, or `StudentTMixture` for heavy tails.
+        components: K of the mixture.
+        lags: which earlier values are read at each step, counted back from it.
+        anchor: the lag that values are measured from; 0 for the centre.
+        num_covariates: F.
+
+    Raises:
+        ValueError: an argument is out of range.
+
+    >>> model = Forecaster([SeriesScaling(centre=20.0, scale=2.0)], hidden_size=8, lags=[1, 2, 7])
+    >>> past = 20 + torch.randn(1, 30, generator=torch.Generator().manual_seed(0))
+    >>> paths = model.sample(100, past, length=5, generator=torch.Generator().manual_seed(1))
+    >>> paths.shape, model.log_prob(paths, past.expand(100, -1)).shape
+    (torch.Size([100, 5]), torch.Size([100]))
+    """
+
+    scaling: Tensor
+
+    def __init__(
+        self,
+        series: Sequence[SeriesScaling],
+        hidden_size: int = 64,
+        cell: str = "lstm",
+        num_layers: int = 1,
+        dropout: float = 0.0,
+        *,
+        head: type[GaussianMixture] | type[StudentTMixture] = GaussianMixture,
+        components: int = 3,
+        lags: Sequence[int] = (1, 2),
+        anchor: int = 1,
+        num_covariates: int = 0,
+    ):
+        super().__init__()
+        if not series:
+            raise ValueError("series: expected the scaling of at least one, got none")
+        if not lags or min(lags) < 1 or len(set(lags)) < len(lags):
+            raise ValueError(f"lags: expected different integers >= 1, got {list(lags)}")
+        if anchor < 0 or num_covariates < 0:
+            name, value = ("anchor", anchor) if anchor < 0 else ("num_covariates", num_covariates)
+            raise ValueError(f"{name}: expected an integer >= 0, got {value}")
+        if components < 1:
+            raise ValueError(f"components: expected an integer >= 1, got {components}")
+        if list(lags) == [anchor]:
+            raise ValueError(f"lags: expected one that is not the anchor, {anchor}, got nothing else: add a lag")
+        self.head, self.dropout, self.anchor = head, dropout, anchor
+        self.lags = tuple(lag for lag in lags if lag != anchor)  # 0 away from itself
+        self.longest_lag = max(*lags, anchor, 1)
+        self.num_series, self.num_covariates = len(series), num_covariates
+        self.register_buffer("scaling", SeriesScaling.stacked(tuple(series)))  # (3, S)
+        embedded = min(EMBEDDING, len(series)) if len(series) > 1 else 0
+        self.embedding = nn.Embedding(len(series), embedded) if embedded else None
+        width = len(self.lags) + num_covariates + embedded
+        self.recurrent = recurrent_stack(cell, width, hidden_size, num_layers, dropout)
+        self.output = nn.Linear(hidden_size + width, head.num_parameters(components))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Begin as about the same distribution everywhere, one unit wide, with components side by side."""
+        nn.init.normal_(self.output.weight, std=0.1 * self.output.in_features**-0.5)
+        nn.init.zeros_(self.output.bias)
+        means = self.output.bias.data.view(self.head.num_parameters(1), -1)[1]
+        means.copy_(torch.linspace(-0.5, 0.5, len(means) + 2)[1:-1])
+
+    def forward(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> LocationScaleMixture:
+        """All conditionals p(y_t | y_<t, c) in the user's units, of batch shape (B, T).
+
+        Args:
+            x: (B, T) real numbers.
+            context: what is known, see the class.
+            lengths: (B,) real elements of each row of x.
+
+        Raises:
+            ValueError: the context is not what the model needs, or does not fit x.
+        """
+        if x.dim() != 2:
+            raise ValueError(f"x: expected shape (B, T), got {tuple(x.shape)}")
+        return self._read(x, self._begin(len(x), context), None, lengths)[0]
+
+    def unroll(self, x: Tensor, state: Reading, x_prev: Tensor | None = None) -> tuple[LocationScaleMixture, Reading]:
+        return self._read(x, state, x_prev)
+
+    def initial_state(self, batch_size: int, context: Context = None) -> Reading:
+        return self._begin(batch_size, context)
+
+    def step(self, x_prev: Tensor | None, state: Reading) -> tuple[LocationScaleMixture, Reading]:
+        conditional, state = self._read(state["recent"][:, :1], state, x_prev)  # of a chunk of one, its value is unread
+        return conditional.with_parameters(*(part.squeeze(1) for part in conditional.parameters)), state
+
+    def _begin(self, batch_size: int, context: Context) -> Reading:
+        """Warm up on those places of the past before which all lags are known."""
+        known: SeriesContext = read_context(context, batch_size, self.num_series, self.num_covariates)
+        past, series, covariates = known["past"], known["series"], known["covariates"]
+        state = self.recurrent.initial_state(batch_size)
+        steps = past.shape[1] - self.longest_lag
+        if steps > 0:
+            early = None if covariates is None else covariates[:, self.longest_lag : past.shape[1]]
+            state = self.recurrent(self._inputs(past[:, :-1], steps, series, early)[0], state)[1]
+        recent = torch.cat([past[:, :1].expand(-1, max(-steps, 0)), past[:, -self.longest_lag :]], 1)
+        return {
+            "recurrent": state,
+            "recent": recent,
+            "read": torch.zeros_like(series),
+            "covariates": None if covariates is None else covariates[:, past.shape[1] :],
+            "series": series,
+        }
+
+    def _read(
+        self, x: Tensor, state: Reading, x_prev: Tensor | None, lengths: Tensor | None = None
+    ) -> tuple[LocationScaleMixture, Reading]:
+        """A chunk (B, T) in one pass, and the state that is ready to read its last element."""
+        recent, read, time = state["recent"], state["read"], x.shape[1]
+        if x_prev is not None:
+            recent = torch.cat([recent[:, 1:], x_prev.to(recent).unsqueeze(1)], 1)
+            read = read + 1
+        whole = torch.cat([recent, x[:, :-1].to(recent)], 1)  # (B, L + T - 1)
+        covariates = _at(state["covariates"], read, time)
+        inputs, anchor, scale = self._inputs(whole, time, state["series"], covariates)
+        h, recurrent = self.recurrent(inputs, state["recurrent"], lengths)
+        h = nn.functional.dropout(h, self.dropout, self.training)
+        with torch.autocast(x.device.type, enabled=False):  # places and scales need more than half precision
+            outputs = self.output(torch.cat([h.to(inputs), inputs], 2))
+        conditional = self._conditional(outputs, anchor, scale)
+        after: Reading = {
+            **state,
+            "recurrent": recurrent,
+            "recent": whole[:, time - 1 :],
+            "read": read + time - 1,
+        }
+        return conditional, after
+
+    def _inputs(
+        self, whole: Tensor, time: int, series: Tensor, covariates: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """What the recurrence reads at each of `time` positions, (B, T, N); the anchors (B, T); scales (2, B, 1).
+
+        whole: (B, L + T - 1) the values before each of them.
+        """
+        centre, scale, finest = self.scaling[:, series].unsqueeze(2)  # (B, 1) each
+
+        def lagged(lag: int) -> Tensor:
+            return whole[:, self.longest_lag - lag :][:, :time].to(scale)
+
+        anchor = lagged(self.anchor) if self.anchor else centre.expand(-1, time)
+        parts = [torch.asinh((lagged(lag) - anchor) / scale).unsqueeze(2) for lag in self.lags]
+        if covariates is not None:
+            parts.append(covariates.to(scale))
+        if self.embedding is not None:
+            parts.append(self.embedding(series).unsqueeze(1).expand(-1, time, -1).to(scale))
+        return torch.cat(parts, 2).to(self.output.weight.dtype), anchor, torch.stack([scale, finest])
+
+    def _conditional(self, outputs: Tensor, anchor: Tensor, scales: Tensor) -> LocationScaleMixture:
+        """The mixture in the user's units, float64: large values with small changes need its digits."""
+        scale, finest = scales.unsqueeze(3)  # (B, 1, 1) each
+        logits, means, log_scales, *rest = self.head.from_parameters(outputs.double()).parameters
+        log_scales = torch.logaddexp(finest.log(), log_scales)  # a density has a highest peak
+        means, log_scales = anchor.unsqueeze(2) + scale * means, scale.log() + log_scales
+        return self.head(logits, means, log_scales, *rest)
+
+
+def _at(covariates: Tensor | None, read: Tensor, time: int) -> Tensor | None:
+    """(B, T, F) of the next `time` elements of each row."""
+    if covariates is None:
+        return None
+    places = read.unsqueeze(1) + torch.arange(time, device=read.device)
+    if places.numel() and int(places.max()) >= covariates.shape[1]:
+        raise ValueError(
+            f"covariates: known for {covariates.shape[1]} elements after the past, "
+            f"but number {int(places.max()) + 1} was asked for: give more of them"
+        )
+    return covariates.gather(1, places.unsqueeze(2).expand(-1, -1, covariates.shape[2]))

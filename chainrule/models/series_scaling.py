@@ -1,0 +1,64 @@
+"""The units in which a network reads and writes the values of a series."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class SeriesScaling:
+    """What a network takes for 0 and for 1 in a series.
+
+    Args:
+        centre: the value taken for 0 where nothing is known of the past.
+        scale: the unit, > 0: how far a value usually is from what it is measured from.
+        finest: the smallest standard deviation of a distribution, in units of `scale`: a value that repeats exactly
+            would raise a density without end.
+
+    Raises:
+        ValueError: a number is not finite, or the scale or the finest scale is not above 0.
+
+    >>> SeriesScaling.fit(torch.tensor([20.0, 22.0, 18.0, 20.0, 20.5]), anchor=1)
+    SeriesScaling(centre=20.1, scale=2.462..., finest=0.101...)
+    """
+
+    centre: float = 0.0
+    scale: float = 1.0
+    finest: float = 1e-3
+
+    def __post_init__(self) -> None:
+        for name in ("centre", "scale", "finest"):
+            value = getattr(self, name)
+            if not math.isfinite(value) or (name != "centre" and value <= 0):
+                raise ValueError(f"{name}: expected a finite number{'' if name == 'centre' else ' > 0'}, got {value}")
+
+    @classmethod
+    def fit(cls, values: Tensor, anchor: int) -> "SeriesScaling":
+        """From training values alone.
+
+        Args:
+            values: (T,) of a series.
+            anchor: the lag that forecasts are measured from; 0 where they are measured from the centre.
+
+        Raises:
+            ValueError: there are too few values, or they never change.
+        """
+        values = values.double()
+        if len(values) < anchor + 2:
+            raise ValueError(f"values: expected at least {anchor + 2}, got {len(values)}")
+        centre = values.mean()
+        steps = values[anchor:] - values[:-anchor] if anchor else values - centre
+        scale = float(steps.square().mean().sqrt())
+        if not 0 < scale < math.inf:
+            raise ValueError(f"values: expected finite numbers that change, got {len(values)} of scale {scale:g}")
+        gaps = values.unique().diff()
+        # Half the step in which values were written down, or a thousandth of the unit.
+        finest = float(gaps.min()) / 2 / scale
+        return cls(float(centre), scale, min(max(finest, 1e-3), 0.25))
+
+    @staticmethod
+    def stacked(scalings: "tuple[SeriesScaling, ...]") -> Tensor:
+        """(3, S) float64: centres, scales and finest scales."""
+        return torch.tensor([[s.centre, s.scale, s.finest] for s in scalings], dtype=torch.float64).t().contiguous()

@@ -1,0 +1,199 @@
+"""Series from CSV to a run, and what the verbs do with it."""
+
+import csv
+import io
+import json
+import math
+from datetime import datetime, timedelta
+
+import pytest
+
+from chainrule.cli.forecast.forecast import parse_quantiles
+from chainrule.cli.main import main
+from chainrule.data.series import SeriesWindows
+from chainrule.runs.forecast import ForecastRun
+
+
+def lines(rows=240, future=6):
+    yield "date,heat,wind"
+    for n in range(rows + future):
+        date = datetime(2024, 1, 1) + timedelta(days=n)
+        wind = n * n % 5
+        heat = f"{10 + 3 * math.sin(math.tau * n / 7) + 0.1 * wind + 0.01 * (n * 7919 % 101):.3f}"
+        yield f"{date:%Y-%m-%d},{heat if n < rows else ''},{wind}"
+
+
+@pytest.fixture(scope="module")
+def series(tmp_path_factory):
+    path = tmp_path_factory.mktemp("series") / "days.csv"
+    path.write_text("".join(f"{line}\n" for line in lines()))
+    return path
+
+
+ASKED = ("--task", "forecast", "--target", "heat", "--covariates", "wind", "--horizon", 6)
+
+
+@pytest.fixture(scope="module")
+def run(series, tmp_path_factory):
+    """Trained for a few steps; not to be written to."""
+    out = tmp_path_factory.mktemp("runs") / "run"
+    arguments = ["train", series, *ASKED, "--out", out, "--steps", 40, "--hidden-size", 8, "--json"]
+    assert main([str(argument) for argument in arguments]) == 0
+    return out
+
+
+def test_series_are_read_shown_and_learnt(command, series, tmp_path):
+    outcome = command(
+        "train", series, *ASKED, "--out", tmp_path / "run", "--steps", 60, "--hidden-size", 16,
+        "--learning-rate", 0.01, "--validate-every", 30, "--json",
+    )  # fmt: skip
+    assert outcome.status == 0, outcome.err
+    summary = json.loads(outcome.out)
+    assert summary["nats_per_value"] == summary["nats_per_element"]
+    for shown in (
+        "days.csv: rows every day, a season of 7; 216 to train on, 24 held out",
+        "known in advance: wind, day of week; lags: 1, 2, 3, 7, 8",
+        "heat: before ",
+    ):
+        assert shown in outcome.err
+    assert set("▁▂▃▄▅▆▇█") & set(outcome.err.splitlines()[-1])
+    evaluated = command("evaluate", tmp_path / "run", series, "--json")
+    scores = {row["forecast"]: row for row in json.loads(evaluated.out)["scores"]}
+    assert scores["model"]["crps"] < 0.7 * scores["persistence with its errors"]["crps"]
+
+
+def test_a_resumed_run_is_the_run_that_was_not_interrupted(command, series, tmp_path, monkeypatch):
+    arguments = (series, *ASKED, "--steps", 12, "--hidden-size", 8, "--validate-every", 5)
+    assert command("train", *arguments, "--out", tmp_path / "whole").status == 0
+    at = SeriesWindows.at
+
+    def interrupted(self, step):
+        if step == 7:
+            raise KeyboardInterrupt
+        return at(self, step)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SeriesWindows, "at", interrupted)
+        assert command("train", *arguments, "--out", tmp_path / "parts").status == 130
+    assert command("train", "--resume", "--out", tmp_path / "parts").status == 0
+    whole, parts = ((tmp_path / name / "metrics.jsonl").read_text() for name in ("whole", "parts"))
+    assert whole == parts
+
+
+def test_a_forecast_has_dates_quantiles_in_order_and_the_same_numbers_for_a_seed(command, run, series, tmp_path):
+    printed = command("forecast", run, series, "--seed", 1, "--quantiles", "0.9,0.5,0.1").out
+    assert command("forecast", run, series, "--seed", 1, "--quantiles", "0.1,0.5,0.9").out == printed
+    assert command("forecast", run, series, "--seed", 2).out != printed
+    rows = list(csv.DictReader(io.StringIO(printed)))
+    assert list(rows[0]) == ["date", "series", "mean", "q0.1", "q0.5", "q0.9"]
+    assert [row["date"] for row in rows] == [f"2024-08-{day:02}" for day in range(28, 32)] + [
+        "2024-09-01",
+        "2024-09-02",
+    ]
+    assert all(float(row["q0.1"]) < float(row["q0.5"]) < float(row["q0.9"]) for row in rows)
+    out = tmp_path / "forecast.csv"
+    assert command("forecast", run, series, "--seed", 1, "--out", out).err == f"{out} (seed 1)\n"
+    assert out.read_text() == printed
+
+
+def test_all_paths_come_as_json(command, run, series):
+    record = json.loads(command("forecast", run, series, "--seed", 1, "--paths", 30, "--json").out)
+    assert (record["series"], len(record["paths"]), len(record["paths"][0])) == ("heat", 30, 6)
+    assert record["mean"][0] == pytest.approx(sum(path[0] for path in record["paths"]) / 30)
+    assert set(record["quantiles"]) == {"0.1", "0.5", "0.9"}
+
+
+def test_a_forecast_is_drawn_as_a_picture(command, run, series, tmp_path):
+    pytest.importorskip("matplotlib")
+    out = tmp_path / "forecast.png"
+    assert command("forecast", run, series, "--plot", out).status == 0
+    assert out.read_bytes().startswith(b"\x89PNG")
+    assert [path.name for path in tmp_path.iterdir()] == ["forecast.png"]
+
+
+def test_an_evaluation_begins_where_it_is_told(command, run, series):
+    held_out = json.loads(command("evaluate", run, series, "--json").out)
+    assert (held_out["origins"], held_out["first_row"]) == (4, 217)
+    for start in ("2024-08-01", "214"):
+        told = json.loads(command("evaluate", run, series, "--start", start, "--json").out)
+        assert (told["origins"], told["first_row"]) == (4, 214)
+    table = command("evaluate", run, series).out
+    assert "heat    seasonal-naive with its errors" in table
+    assert len(table.splitlines()) == 7
+
+
+def test_several_series_without_dates(command, tmp_path, capsys):
+    path = tmp_path / "rates.txt"
+    path.write_text("".join(f"{math.sin(n):.4f},{n * 7919 % 101}\n" for n in range(120)))
+    outcome = command(
+        "train", path, "--task", "forecast", "--target", "all", "--horizon", 5, "--steps", 3, "--out", tmp_path / "run"
+    )
+    assert outcome.status == 0, outcome.err
+    rows = list(csv.DictReader(io.StringIO(command("forecast", tmp_path / "run", path).out)))
+    assert [(row["row"], row["series"]) for row in rows[4:6]] == [("125", "column1"), ("121", "column2")]
+    assert command("info", tmp_path / "run").status == 0
+
+
+def test_a_run_keeps_the_contract(command, run):
+    outcome = command("check", run)
+    assert outcome.status == 0, outcome.out
+
+
+def test_info_tells_what_a_run_is(command, run):
+    told = command("info", run).out
+    assert "heat, 6 rows ahead from 56" in told
+    assert json.loads(command("info", run, "--json").out)["kind"] == "forecast"
+
+
+def test_what_cannot_be_read_is_one_line_and_leaves_nothing(refused, series, run, tmp_path):
+    broken = tmp_path / "broken.csv"
+    before, (after, *rest) = (lines := series.read_text().splitlines())[:5], lines[5:]
+    for changed, message in (
+        ([after.replace("2024-01-05", "2024-01-04"), *rest], "broken.csv line 6: the date 2024-01-04"),
+        (rest, "broken.csv line 6: a gap"),
+        ([after.replace("2024-01-05", "2023-01-05"), *rest], "broken.csv line 6: 2023-01-05"),
+        (["2024-01-05,NaN,0", *rest], "broken.csv line 6, column 'heat'"),
+        (["2024-01-05,12.5", *rest], "broken.csv line 6: expected 3 cells"),
+    ):
+        broken.write_text("\n".join([*before, *changed]))
+        assert message in refused("train", broken, *ASKED, "--out", tmp_path / "out")
+        assert not (tmp_path / "out").exists()
+        assert message in refused("forecast", run, broken, "--out", tmp_path / "out.csv")
+        assert [path.name for path in tmp_path.iterdir()] == ["broken.csv"]
+
+
+def test_a_missing_column_is_named_with_those_that_are_there(refused, series, tmp_path):
+    line = refused("train", series, "--task", "forecast", "--target", "cold", "--out", tmp_path / "out")
+    assert f"--target: {series} has no column 'cold' (there are: date, heat, wind)" in line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("forecast", "--quantiles", "0,1"), "--quantiles: expected numbers between 0 and 1"),
+        (("forecast", "--paths", 1), "--paths"),
+        (("forecast", "--horizon", 0), "--horizon"),
+        (("forecast", "--horizon", 7), "expected 7 rows after the last value with wind filled in"),
+        (("forecast", "--plot", "forecast.txt"), "--plot: expected a file .png"),
+        (("evaluate", "--start", "2030-01-01"), "--start: expected a date of"),
+        (("evaluate", "--start", 3), "--start: expected a row from 8 on"),
+        (("evaluate", "--start", 237), "choose an earlier --start"),
+    ],
+)
+def test_arguments_out_of_range_are_named(refused, run, series, arguments, message):
+    verb, *rest = arguments
+    assert message in refused(verb, run, series, *rest)
+
+
+def test_quantiles_are_sorted_and_single():
+    assert parse_quantiles("0.5,0.9,0.5") == [0.5, 0.9]
+
+
+def test_a_damaged_run_is_named(run, refused, series, tmp_path):
+    import shutil
+
+    shutil.copytree(run, tmp_path / "run")
+    schema = tmp_path / "run" / "data" / "schema.json"
+    schema.write_text(schema.read_text().replace('"season": 7', '"season": 0'))
+    assert "schema.json: " in refused("forecast", tmp_path / "run", series)
+    assert ForecastRun.open(run).schema.season == 7

@@ -1,0 +1,92 @@
+"""Steps between dates, found and continued."""
+
+from datetime import datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chainrule.data.series.calendar_features import calendar_features, calendar_names
+from chainrule.data.series.dates import as_date
+from chainrule.data.series.frequency import Frequency
+
+START = datetime(2023, 12, 29)  # a Friday
+
+
+def dates(frequency, count=40, start=START):
+    made = [start]
+    while len(made) < count:
+        made.append(frequency.after(made[-1]))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("frequency", "name", "season"),
+    [
+        (Frequency("seconds", 900), "every 15 minutes", 96),
+        (Frequency("seconds", 3600), "every hour", 24),
+        (Frequency("seconds", 86_400), "every day", 7),
+        (Frequency("seconds", 7 * 86_400), "every week", 52),
+        (Frequency("seconds", 7), "every 7 seconds", 1),
+        (Frequency("business days", 1), "every business day", 5),
+        (Frequency("months", 1), "every month", 12),
+        (Frequency("months", 3), "every 3 months", 4),
+        (Frequency("month ends", 1), "every month end", 12),
+        (Frequency("month ends", 3), "every 3 month ends", 4),
+    ],
+)
+def test_it_is_found_in_its_own_dates(frequency, name, season):
+    start = {"months": datetime(2023, 12, 1), "month ends": datetime(2023, 12, 31)}.get(frequency.unit, START)
+    made = dates(frequency, start=start)
+    assert Frequency.find(made, range(40), "x") == frequency
+    assert (str(frequency), frequency.season) == (name, season)
+
+
+@given(st.integers(1, 10_000_000), st.integers(2, 30), st.integers(1, 28))
+def test_any_number_of_seconds_leaves_no_gap(seconds, count, gap):
+    made = dates(Frequency("seconds", seconds), count + 30)
+    assert Frequency.find(made, range(len(made)), "x").after(made[-1]) == made[-1] + timedelta(seconds=seconds)
+    broken = made[:gap] + made[gap + 1 :]
+    with pytest.raises(ValueError, match=f"line {gap}: a gap"):
+        Frequency.find(broken, range(len(broken)), "x")
+
+
+def test_a_weekend_between_business_days_is_no_gap_but_a_holiday_is():
+    made = dates(Frequency("business days", 1))
+    assert {date.weekday() for date in made} == {0, 1, 2, 3, 4}
+    with pytest.raises(ValueError, match="a gap"):
+        Frequency.find(made[:7] + made[8:], range(39), "x")
+
+
+def test_months_end_on_their_own_last_days():
+    ends = dates(Frequency("month ends", 1), 4, datetime(2023, 12, 31))
+    assert [date.day for date in ends] == [31, 31, 29, 31]
+    with pytest.raises(ValueError, match="a gap"):
+        Frequency.find([datetime(2024, 1, 30), datetime(2024, 2, 29), datetime(2024, 3, 31)], range(3), "x")
+
+
+def test_cycles_close():
+    hours = dates(Frequency("seconds", 3600), 24 * 7 + 1)
+    features = calendar_features(hours, ["time of day", "day of week", "day of year"])
+    assert features.shape == (169, 6)
+    assert features[0, :4] == pytest.approx(features[-1, :4])
+    assert features[0, :2] != pytest.approx(features[12, :2])
+    assert calendar_features(hours, []).shape == (169, 0)
+
+
+def test_only_cycles_that_were_seen_twice_are_told():
+    hour, day, month = Frequency("seconds", 3600), Frequency("business days", 1), Frequency("months", 1)
+    january = datetime(2023, 1, 1)
+    names = {
+        count: calendar_names(hour, [january, january + timedelta(hours=count - 1)])
+        for count in (47, 48, 335, 336, 17_568)
+    }
+    both = ["time of day", "day of week"]
+    assert names == {47: [], 48: both[:1], 335: both[:1], 336: both, 17_568: [*both, "day of year"]}
+    assert calendar_names(day, [january, january + timedelta(days=800)]) == ["day of week", "day of year"]
+    assert calendar_names(month, [january, january + timedelta(days=800)]) == ["day of year"]
+
+
+@pytest.mark.parametrize("cell", ["", "112", "20160701", "2024-13", "2024-02-30", "Jan 2024", "1-2", "-5"])
+def test_other_texts_are_no_dates(cell):
+    assert as_date(cell) is None

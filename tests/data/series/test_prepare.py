@@ -1,0 +1,114 @@
+"""Series prepared for training: units from training rows alone, held-out rows last, files that come back."""
+
+import json
+
+import numpy as np
+import pytest
+
+from chainrule.data.series import open_series, prepare_series
+from chainrule.data.series.schema import SeriesSchema
+
+ROWS = "".join(f"2024-01-{1 + n // 24:02} {n % 24:02}:00,{np.sin(n / 3.8):.3f},{n % 7}\n" for n in range(400))
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "series.csv"
+    path.write_text("date,heat,wind\n" + ROWS)
+    return path
+
+
+def prepared(path, **options):
+    options = {"target": "heat", "horizon": 12} | options
+    return prepare_series(path, path.parent / "data", **options)
+
+
+def test_the_last_rows_are_held_out_and_everything_comes_back(path):
+    series = prepared(path, covariates="wind")
+    again = open_series(path.parent / "data")
+    assert (series.train_rows, series.facts["rows"]) == (360, {"train": 360, "valid": 40})
+    assert again.schema == series.schema
+    np.testing.assert_array_equal(again.values[:, 0], [float(line.split(",")[1]) for line in ROWS.split("\n")[:-1]])
+    assert series.features.shape == (400, 5)  # the wind, and a sine and cosine of two cycles
+    assert (series.facts["step"], series.schema.season, series.schema.lags) == (
+        "every hour",
+        24,
+        [1, 2, 3, 24, 25, 168],
+    )
+
+
+def test_units_are_those_of_training_rows_alone(path):
+    before = prepared(path, covariates="wind").schema
+    lines = path.read_text().splitlines()
+    changed = [line if n <= 360 else ",".join([line.split(",")[0], "1e6", "99"]) for n, line in enumerate(lines)]
+    path.write_text("\n".join(changed))
+    assert prepared(path, covariates="wind").schema == before
+
+
+def test_the_anchor_says_what_a_unit_is(path):
+    values = prepared(path).values[:360, 0]
+    scales = {name: prepared(path, anchor=name).schema.scalings[0].scale for name in ("last", "season", "centre")}
+    assert scales["last"] == pytest.approx(np.sqrt(np.mean(np.diff(values) ** 2)))
+    assert scales["season"] == pytest.approx(np.sqrt(np.mean((values[24:] - values[:-24]) ** 2)))
+    assert scales["centre"] == pytest.approx(values.std())
+
+
+def test_covariates_of_the_future_must_be_there_and_dates_go_on(path):
+    with path.open("a") as file:
+        file.write("2024-01-17 16:00,,3\n2024-01-17 17:00,,4\n")
+    schema = prepared(path, covariates="wind").schema
+    file = schema.open(path)
+    assert schema.features(file, 2).shape == (402, 5)
+    with pytest.raises(ValueError, match=r"expected 3 rows after the last value with wind filled in .* got 2"):
+        schema.features(file, 3)
+    plain = prepared(path).schema
+    assert plain.features(plain.open(path), 48).shape == (448, 4)
+
+
+def test_another_step_between_rows_is_named(path, tmp_path):
+    schema = prepared(path).schema
+    other = tmp_path / "other.csv"
+    other.write_text("date,heat\n2024-01-01,1\n2024-01-02,2\n")
+    with pytest.raises(ValueError, match="expected rows every hour, as in training, got rows every day"):
+        schema.open(other)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"horizon": 200}, "at least 600 rows for a horizon of 200"),
+        ({"anchor": "mean"}, "anchor: expected one of last, season, centre"),
+        ({"anchor": "season", "date": "none", "target": "heat"}, "--anchor season"),
+    ],
+)
+def test_what_cannot_be_is_named(path, options, message):
+    with pytest.raises(ValueError, match=message):
+        prepared(path, **options)
+
+
+def test_a_series_that_never_changes_is_named(tmp_path):
+    path = tmp_path / "flat.csv"
+    path.write_text("v,w\n" + "3,1\n3,2\n" * 50)
+    with pytest.raises(ValueError, match="column 'v': values: expected finite numbers that change"):
+        prepared(path, target="v")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"format": 2},
+        {"season": 0},
+        {"scalings": []},
+        {"frequency": {"unit": "years", "count": 1}},
+        {"more": 1},
+        {"centres": [1.0]},
+        {"targets": None},
+        {"calendar": ["moon"]},
+    ],
+)
+def test_a_damaged_schema_is_named(path, change):
+    prepared(path)
+    place = path.parent / "data" / "schema.json"
+    place.write_text(json.dumps(json.loads(place.read_text()) | change))
+    with pytest.raises(ValueError, match=r"schema.json: .*damaged"):
+        SeriesSchema.load(place)

@@ -1,0 +1,88 @@
+"""Files of series: what is read, and that each thing wrong is one line that names file and line."""
+
+import gzip
+from datetime import datetime
+
+import numpy as np
+import pytest
+
+from chainrule.data.series.series_file import read_series
+
+DAYS = "date,heat,wind\n" + "".join(f"2024-01-{day:02},{day},{day % 3}\n" for day in range(1, 15))
+
+
+def written(tmp_path, text, name="series.csv"):
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+    return path
+
+
+def test_columns_are_found_by_name_and_dates_by_their_look(tmp_path):
+    file = read_series(written(tmp_path, DAYS), "heat", covariates="wind")
+    assert (file.date, str(file.frequency), file.future) == ("date", "every day", 0)
+    np.testing.assert_array_equal(file.values[:, 0], np.arange(1, 15))
+    np.testing.assert_array_equal(file.known[:4, 0], [1, 2, 0, 1])
+
+
+def test_rows_without_a_header_or_dates_are_counted(tmp_path):
+    path = written(tmp_path, "0.5,1\n0.6,2\n0.7,3\n", "rates.txt.gz")
+    file = read_series(path, "all")
+    assert file.targets == ("column1", "column2")
+    assert (file.date, file.frequency, file.dates) == (None, None, [])
+    assert file.values.tolist() == [[0.5, 1], [0.6, 2], [0.7, 3]]
+
+
+def test_the_only_series_needs_no_name(tmp_path):
+    assert read_series(written(tmp_path, "month,sold\n2024-01,1\n2024-02,2\n"), None).targets == ("sold",)
+
+
+def test_rows_with_empty_targets_at_the_end_are_the_future(tmp_path):
+    file = read_series(written(tmp_path, DAYS + "2024-01-15,,5\n2024-01-16,NA,6\n"), "heat", covariates="wind")
+    assert file.future == 2
+    assert len(file.values) == 14
+    assert file.known[-2:, 0].tolist() == [5, 6]
+
+
+def test_zones_are_brought_to_one(tmp_path):
+    path = written(
+        tmp_path, "time,v\n2024-03-31T00:00:00+01:00,1\n2024-03-31T01:00:00+01:00,2\n2024-03-31T03:00:00+02:00,3\n"
+    )
+    file = read_series(path, "v")
+    assert str(file.frequency) == "every hour"
+    assert file.dates[0] == datetime(2024, 3, 30, 23)
+
+
+@pytest.mark.parametrize(
+    ("text", "target", "message"),
+    [
+        (DAYS.replace("2024-01-05,5,2\n", ""), "heat", "line 6: a gap: expected 2024-01-05 00:00:00 after 2024-01-04"),
+        (DAYS.replace("2024-01-05,", "2024-01-04,"), "heat", "line 6: the date 2024-01-04 00:00:00 comes twice"),
+        (DAYS.replace("2024-01-05,", "2023-01-05,"), "heat", "line 6: 2023-01-05 00:00:00 comes after 2024-01-04"),
+        (DAYS.replace("2024-01-05,5", "2024-01-05,"), "heat", "line 6, column 'heat': expected a value, got an empty"),
+        (DAYS.replace("2024-01-05,5", "2024-01-05,NaN"), "heat", "line 6, column 'heat': expected a value"),
+        (DAYS.replace("2024-01-05,5", "2024-01-05,inf"), "heat", "line 6, column 'heat': expected a finite number"),
+        (DAYS.replace("2024-01-05,5", "2024-01-05,warm"), "heat", "line 6, column 'heat': .*got 'warm'"),
+        (DAYS.replace("2024-01-05,5,2", "2024-01-05,5"), "heat", "line 6: expected 3 cells, got 2"),
+        (DAYS.replace("2024-01-05", "05/01/2024"), "heat", "line 6, column 'date': expected a date"),
+        (DAYS, "cold", "--target: .*series.csv has no column 'cold' .there are: date, heat, wind"),
+        (DAYS, None, "--target: .*several columns: name one of heat, wind"),
+        (DAYS, "heat,heat", "--target: 'heat' is named twice"),
+        (DAYS, "date", "--target: 'date' is the column of dates"),
+        ("date,heat\n", "heat", "expected rows under the header"),
+        ("date,heat\n2024-01-01,\n2024-01-02,\n", "heat", "expected values in heat"),
+        ("date,heat\n2024-01-01,1\n", "heat", "at least two rows"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_line(tmp_path, text, target, message):
+    with pytest.raises(ValueError, match=message):
+        read_series(written(tmp_path, text), target)
+
+
+def test_a_gap_may_be_ignored_by_counting_rows(tmp_path):
+    path = written(tmp_path, DAYS.replace("2024-01-05,5,2\n", ""))
+    assert len(read_series(path, "heat", date="none").values) == 13
+
+
+def test_a_missing_covariate_of_the_future_is_named(tmp_path):
+    with pytest.raises(ValueError, match="line 16, column 'wind': expected a value"):
+        read_series(written(tmp_path, DAYS + "2024-01-15,,\n"), "heat", covariates="wind")

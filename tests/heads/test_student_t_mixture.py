@@ -1,0 +1,104 @@
+"""A mixture of Student's t is torch's in value, draws what it says, and is finite everywhere."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.distributions import Categorical, MixtureSameFamily, StudentT
+
+from chainrule.heads import GaussianMixture, StudentTMixture, draw, stack
+from chainrule.testing.quadrature import integral
+
+
+def mixture(*shape, components=3, seed=0):
+    random = torch.Generator().manual_seed(seed)
+    logits, means, log_scales, degrees = torch.randn(4, *shape, components, generator=random, dtype=torch.float64)
+    return StudentTMixture(logits, 3 * means, log_scales - 1, 2.5 + degrees.abs())
+
+
+@pytest.mark.parametrize("shape", [(), (4,), (2, 3)])
+def test_density_and_moments_are_those_of_torch(shape):
+    x, value = mixture(*shape), 4 * torch.randn(5, *shape, dtype=torch.float64)
+    theirs = MixtureSameFamily(Categorical(logits=x.logits), StudentT(x.degrees, x.means, x.log_scales.exp()))
+    torch.testing.assert_close(x.log_prob(value), theirs.log_prob(value), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(x.mean, theirs.mean)
+    torch.testing.assert_close(x.variance, theirs.variance)
+
+
+@given(
+    st.lists(
+        st.tuples(st.floats(-3, 3), st.floats(-20, 20), st.floats(-3, 3), st.floats(1.5, 100)), min_size=1, max_size=4
+    )
+)
+def test_it_integrates_to_one(components):
+    x = StudentTMixture(*torch.tensor(components, dtype=torch.float64).unbind(1))
+    hints = torch.cat([x.means + z * x.log_scales.exp() for z in range(-8, 9)])
+    total, _ = integral(lambda points: x.log_prob(points).exp(), -math.inf, math.inf, hints)
+    assert total == pytest.approx(1, abs=1e-4)
+
+
+def test_draws_follow_the_distribution_function_of_scipy():
+    t = pytest.importorskip("scipy.stats").t
+    for degrees in (0.7, 2.5, 30.0):
+        x = StudentTMixture(*(torch.tensor([part]).double() for part in (0.0, 1.0, math.log(2), degrees)))
+        drawn = x.sample((20_000,), generator=torch.Generator().manual_seed(0))
+        share = [(drawn <= 1 + 2 * t.ppf(p, degrees)).double().mean().item() for p in (0.01, 0.1, 0.5, 0.9, 0.99)]
+        assert share == pytest.approx([0.01, 0.1, 0.5, 0.9, 0.99], abs=0.012)  # 3.4 standard errors at 0.5
+
+
+def test_draws_come_from_their_components():
+    x = StudentTMixture(
+        torch.tensor([0.0, math.log(3)]), torch.tensor([-100.0, 100.0]), torch.zeros(2), torch.full((2,), 9.0)
+    )
+    drawn = x.sample((8000,), generator=torch.Generator().manual_seed(0))
+    assert (drawn > 0).float().mean().item() == pytest.approx(0.75, abs=0.02)
+
+
+def test_with_many_degrees_of_freedom_it_is_a_gaussian_mixture():
+    x, value = mixture(4), torch.randn(4, dtype=torch.float64)
+    nearly = StudentTMixture(*x.parameters[:3], torch.full_like(x.degrees, 1e7))
+    torch.testing.assert_close(
+        nearly.log_prob(value), GaussianMixture(*x.parameters[:3]).log_prob(value), rtol=1e-4, atol=1e-4
+    )
+
+
+@pytest.mark.parametrize("size", [1.0, 1e3, 1e30])
+def test_value_and_gradient_are_finite_everywhere(size):
+    parts = [part.requires_grad_() for part in (torch.randn(50, 3) * scale for scale in (50, size, 50, 50))]
+    x = StudentTMixture.from_parameters(torch.cat(parts, -1))
+    terms = x.log_prob(torch.randn(50) * size)
+    assert terms.isfinite().all()
+    assert all(gradient.isfinite().all() for gradient in torch.autograd.grad(terms.sum(), parts))
+
+
+def test_degrees_from_a_network_leave_a_finite_variance():
+    x = StudentTMixture.from_parameters(torch.full((4,), -50.0))
+    assert x.degrees.item() == pytest.approx(2.0)
+    assert StudentTMixture.from_parameters(torch.zeros(8)).variance.isfinite()
+
+
+def test_moments_that_do_not_exist_are_not_made_up():
+    cauchy = StudentTMixture(torch.zeros(1), torch.zeros(1), torch.zeros(1), torch.ones(1))
+    assert cauchy.mean.isnan()
+    heavy = StudentTMixture(torch.zeros(1), torch.zeros(1), torch.zeros(1), torch.full((1,), 1.5))
+    assert heavy.variance.isinf()
+
+
+def test_it_is_stacked_expanded_and_drawn_from_by_a_seed():
+    first, second = mixture(4), mixture(4, seed=1)
+    both = stack([first, second])
+    assert isinstance(both, StudentTMixture)
+    value = torch.randn(4, 2, dtype=torch.float64)
+    torch.testing.assert_close(both.log_prob(value)[:, 1], second.log_prob(value[:, 1]))
+    assert first.expand((5, 4)).degrees.shape == (5, 4, 3)
+    one, again = (draw(first, generator=torch.Generator().manual_seed(2)) for _ in range(2))
+    assert torch.equal(one, again)
+
+
+def test_shapes_that_do_not_belong_together_are_named():
+    with pytest.raises(ValueError, match=r"^degrees"):
+        StudentTMixture(torch.zeros(2), torch.zeros(2), torch.zeros(2), torch.ones(3))
+    with pytest.raises(ValueError, match=r"^outputs"):
+        StudentTMixture.from_parameters(torch.zeros(6))

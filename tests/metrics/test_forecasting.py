@@ -1,0 +1,91 @@
+"""Scores of forecasts: closed forms against integrals and draws, and what each is minimised by."""
+
+import numpy as np
+import pytest
+import torch
+
+from chainrule.heads import GaussianMixture
+from chainrule.metrics.forecasting import (
+    coverage,
+    crps_of_gaussian_mixture,
+    crps_of_samples,
+    mean_absolute_error,
+    persistence,
+    pinball_loss,
+    quantiles_of_samples,
+    root_mean_squared_error,
+    seasonal_naive,
+)
+
+WEIGHTS, MEANS, SCALES = np.array([0.3, 0.7]), np.array([-1.0, 2.0]), np.array([0.5, 1.5])
+
+
+def mixture():
+    return GaussianMixture(*map(torch.from_numpy, (np.log(WEIGHTS), MEANS, np.log(SCALES))))
+
+
+def test_the_closed_form_is_the_integral_of_its_definition():
+    grid = torch.linspace(-40, 40, 400_001, dtype=torch.float64)
+    for observed in (-2.0, 0.3, 5.0):
+        steps = (mixture().cdf(grid) - (grid >= observed).double()) ** 2
+        integral = torch.trapezoid(steps, grid).item()
+        assert crps_of_gaussian_mixture(WEIGHTS, MEANS, SCALES, observed) == pytest.approx(integral, abs=1e-4)
+
+
+def test_the_score_of_draws_is_right_on_average_with_few_of_them():
+    """The score of the empirical distribution would be 0.23 too large here."""
+    draws = mixture().sample((3, 40_000), generator=torch.Generator().manual_seed(0)).numpy()
+    exact = crps_of_gaussian_mixture(WEIGHTS, MEANS, SCALES, 0.3)
+    assert crps_of_samples(draws, np.full(40_000, 0.3)).mean() == pytest.approx(exact, abs=0.02)
+
+
+def test_the_score_of_draws_is_the_mean_over_pairs():
+    draws, observed = np.random.default_rng(0).normal(size=(7, 2, 3)), np.ones((2, 3))
+    pairs = np.abs(draws[:, None] - draws[None]).sum((0, 1)) / (7 * 6)
+    np.testing.assert_allclose(crps_of_samples(draws, observed), np.abs(draws - 1).mean(0) - pairs / 2, atol=1e-12)
+
+
+def test_a_score_does_not_depend_on_where_zero_is_and_scales_with_the_unit():
+    here = crps_of_gaussian_mixture(WEIGHTS, MEANS, SCALES, 0.3)
+    assert crps_of_gaussian_mixture(WEIGHTS, 10 * MEANS + 5, 10 * SCALES, 8.0) == pytest.approx(10 * here)
+
+
+def test_twice_the_pinball_loss_over_all_quantiles_is_the_score():
+    levels = (np.arange(2000) + 0.5) / 2000
+    quantiles = mixture().icdf(torch.from_numpy(levels)).numpy()
+    losses = [2 * pinball_loss(value, 0.3, level) for level, value in zip(levels, quantiles, strict=True)]
+    assert np.mean(losses) == pytest.approx(float(crps_of_gaussian_mixture(WEIGHTS, MEANS, SCALES, 0.3)), abs=1e-3)
+
+
+def test_a_quantile_minimises_its_pinball_loss():
+    values = np.arange(100.0)
+    losses = [pinball_loss(np.full(100, guess), values, 0.8).mean() for guess in values]
+    assert int(np.argmin(losses)) in (79, 80)
+
+
+def test_errors_of_single_values():
+    assert root_mean_squared_error([0.0, 0.0], [3.0, 4.0]) == pytest.approx(np.sqrt(12.5))
+    assert mean_absolute_error([0.0, 0.0], [3.0, -4.0]) == 3.5
+    assert coverage([0, 0, 0], [1, 1, 1], [0, 1, 1.01]) == pytest.approx(2 / 3)
+
+
+def test_naive_forecasts_repeat_what_was():
+    past = np.arange(12.0).reshape(2, 6)
+    np.testing.assert_array_equal(persistence(past, 3), [[5, 5, 5], [11, 11, 11]])
+    np.testing.assert_array_equal(seasonal_naive(past, 3, 2), [[4, 5, 4], [10, 11, 10]])
+    assert quantiles_of_samples(past, [0.5]).shape == (1, 6)
+
+
+@pytest.mark.parametrize(
+    ("call", "named"),
+    [
+        (lambda: crps_of_samples([[1.0]], [1.0]), "samples"),
+        (lambda: crps_of_samples(np.zeros((5, 2)), np.zeros(3)), "samples"),
+        (lambda: pinball_loss(0.0, 0.0, 1.0), "quantile"),
+        (lambda: seasonal_naive([1.0], 2, 2), "season"),
+        (lambda: seasonal_naive([1.0], 2, 0), "season"),
+    ],
+)
+def test_what_cannot_be_is_named(call, named):
+    with pytest.raises(ValueError, match=f"^{named}"):
+        call()

@@ -1,0 +1,110 @@
+"""RNN-MADE behind the contract, frames drawn jointly."""
+
+from itertools import product
+
+import pytest
+import torch
+
+from chainrule.models import MADE, RNNMADE, MADEConditional
+from chainrule.testing import check_model
+
+VARIANTS = {
+    "lstm": {"made_hidden": [8]},
+    "gru, two layers": {"cell": "gru", "num_layers": 2, "made_hidden": [6, 6], "dropout": 0.3},
+    "rnn, a chain of logistic regressions": {"cell": "rnn", "made_hidden": [], "direct": False},
+}
+
+
+def frames(*shape, seed=0):
+    return torch.randint(2, shape, generator=torch.Generator().manual_seed(seed)).float()
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_keeps_the_contract(variant):
+    model = RNNMADE(num_features=3, hidden_size=8, **VARIANTS[variant])
+    report = check_model(model, frames(3, 5, 3), lengths=torch.tensor([5, 2, 4]))
+    assert report.ok, str(report)
+
+
+def test_keeps_the_contract_with_frames_too_wide_to_list():
+    report = check_model(RNNMADE(num_features=14, hidden_size=8, made_hidden=[14]), frames(2, 4, 14))
+    assert report.ok, str(report)
+
+
+def test_a_frame_that_reads_itself_is_seen_by_the_check():
+    class Leaking(RNNMADE):
+        def _inputs(self, x, x_prev):
+            return self._frame(x, tuple(x.shape))
+
+    report = check_model(Leaking(num_features=3, hidden_size=8, made_hidden=[8]), frames(3, 5, 3))
+    assert not {result.name: result.ok for result in report.results}["causality"]
+
+
+def test_the_probabilities_of_all_pieces_add_up_to_one():
+    model = RNNMADE(num_features=2, hidden_size=4, made_hidden=[4]).double()
+    pieces = torch.tensor(list(product((0.0, 1.0), repeat=6))).view(-1, 3, 2)
+    assert model.log_prob(pieces).exp().sum().item() == pytest.approx(1, abs=1e-12)
+
+
+def test_notes_of_a_frame_are_not_independent_of_each_other():
+    model = RNNMADE(num_features=2, hidden_size=4, made_hidden=[], direct=False).double()
+    with torch.no_grad():
+        model.made.output.weight[1, 0] = 5.0
+    frame = model(torch.zeros(1, 1, 2))
+    p = {
+        values: frame.log_prob(torch.tensor(values).view(1, 1, 2)).exp().item() for values in product((0, 1), repeat=2)
+    }
+    assert p[1, 1] * p[0, 0] > 100 * p[1, 0] * p[0, 1]  # e^5 times
+
+
+def test_the_same_seed_draws_the_same_piece_and_a_prefix_is_kept():
+    model = RNNMADE(num_features=5, hidden_size=8, made_hidden=[8])
+    first, again = (model.sample(3, length=6, generator=torch.Generator().manual_seed(1)) for _ in range(2))
+    assert torch.equal(first, again)
+    begun = model.sample(3, length=6, prefix=frames(1, 2, 5), generator=torch.Generator().manual_seed(1))
+    assert torch.equal(begun[:, :2], frames(1, 2, 5).expand(3, -1, -1))
+
+
+def test_frames_may_be_bytes_or_booleans():
+    model = RNNMADE(num_features=3, hidden_size=4, made_hidden=[4])
+    x = frames(2, 4, 3)
+    assert torch.equal(model.log_prob(x.byte()), model.log_prob(x))
+    assert torch.equal(model.log_prob(x.bool()), model.log_prob(x))
+
+
+def test_chunks_continue_where_the_last_one_ended():
+    model = RNNMADE(num_features=3, hidden_size=4, made_hidden=[4]).double()
+    x = frames(2, 6, 3)
+    first, state = model.unroll(x[:, :2], model.initial_state(2))
+    rest, _ = model.unroll(x[:, 2:], state, x[:, 1])
+    terms = torch.cat([first.log_prob(x[:, :2]), rest.log_prob(x[:, 2:])], 1)
+    torch.testing.assert_close(terms, model(x).log_prob(x), rtol=0, atol=1e-12)
+
+
+def test_a_conditional_broadcasts_values_against_its_batch():
+    made = MADE(3, [4], context_size=2)
+    conditional = MADEConditional(made, torch.randn(2, 5, 2))
+    every = conditional.enumerate_support()
+    assert every.shape == (8, 2, 5, 3)
+    torch.testing.assert_close(conditional.log_prob(every).exp().sum(0), torch.ones(2, 5))
+    assert conditional.sample((4,)).shape == (4, 2, 5, 3)
+    assert conditional.expand((7, 2, 5)).log_prob(every[0]).shape == (7, 2, 5)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda model: model(torch.zeros(2, 5, 4)), "D = 3"),
+        (lambda model: model(torch.zeros(2, 3)), "D = 3"),
+        (lambda model: model(torch.full((2, 4, 3), 0.5)).log_prob(torch.full((2, 4, 3), 0.5)), "expected 0 and 1"),
+        (lambda model: model(torch.zeros(1, 2, 3), torch.zeros(1, 2)), "context"),
+        (lambda model: model.step(torch.zeros(2, 3), model.initial_state(1)), "x_prev"),
+        (lambda model: model(torch.zeros(1, 2, 3)).log_prob(torch.zeros(4)), "value"),
+        (lambda model: RNNMADE(3, hidden_size=0), "context_size"),
+        (lambda model: RNNMADE(3, cell="cnn"), "cell"),
+        (lambda model: RNNMADE(3, dropout=1.0), "dropout"),
+    ],
+)
+def test_what_cannot_be_is_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call(RNNMADE(num_features=3, hidden_size=4, made_hidden=[4]))
