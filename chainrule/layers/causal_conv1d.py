@@ -72,14 +72,18 @@ class CausalConv1d(nn.Module):
         Returns:
             (B, T, M), and the state after the chunk.
         """
-        time, past = x.shape[1], self.past
+        past = self.past
         if state is None:
             rows = nn.functional.pad(x, (0, 0, past, 0))
         else:
             rows = torch.cat([torch.stack(state, 1), x], 1) if past else x
+        return self.convolve(rows), list(rows[:, x.shape[1] :].unbind(1)) if past else []
+
+    def convolve(self, rows: Tensor) -> Tensor:
+        """(B, (k-1)d + T, N), the past and the present side by side, to (B, T, M)."""
+        time, past = rows.shape[1] - self.past, self.past
         taps = [rows[:, start : start + time] for start in range(0, past + 1, self.dilation)]
-        y = nn.functional.linear(torch.cat(taps, 2), self.weight.transpose(1, 2).flatten(1), self.bias)
-        return y, list(rows[:, time:].unbind(1)) if past else []
+        return nn.functional.linear(torch.cat(taps, 2), self.weight.transpose(1, 2).flatten(1), self.bias)
 
     def step(self, x_t: Tensor, state: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
         """Read one element of each row: x_t (B, N) and a state to y_t (B, M) and the next."""

@@ -1,17 +1,23 @@
 """WaveNet behind the contract."""
 
+from functools import partial
+
 import pytest
 import torch
 
 from chainrule.heads import Categorical, draw
 from chainrule.layers.causal_conv1d import CausalConv1d
 from chainrule.models.wavenet import WaveNet
+from chainrule.models.wavenet_steps import ROOM, WaveNetSteps
+from chainrule.state import load_state, save_state, select
 from chainrule.testing import check_causality, check_full_context, check_model, check_step_equals_forward
 
 VARIANTS = {
     "two blocks": {"blocks": 2, "layers_per_block": 2},
     "three taps, labels": {"blocks": 1, "layers_per_block": 2, "kernel_size": 3, "num_classes": 3},
     "one layer": {"blocks": 1, "layers_per_block": 1},
+    "logistics": {"blocks": 1, "layers_per_block": 2, "components": 2},
+    "one logistic, labels, three taps": {"layers_per_block": 1, "kernel_size": 3, "components": 1, "num_classes": 3},
 }
 
 
@@ -46,38 +52,102 @@ def test_a_receptive_field_declared_one_too_long_or_too_short_is_found():
 
 
 def test_a_convolution_that_reads_ahead_breaks_causality(monkeypatch):
-    forward = CausalConv1d.forward
-    monkeypatch.setattr(CausalConv1d, "forward", lambda self, x, state=None: forward(self, x.roll(-1, 1), state))
+    convolve = CausalConv1d.convolve
+    monkeypatch.setattr(CausalConv1d, "convolve", lambda self, rows: convolve(self, rows.roll(-1, 1)))
     assert not check_causality(made(), torch.randint(5, (2, 9))).ok
 
 
-def test_a_queue_that_is_one_too_long_breaks_step(monkeypatch):
-    model = made()
-    initial = CausalConv1d.initial_state
-    monkeypatch.setattr(CausalConv1d, "initial_state", lambda self, size: initial(self, size) + initial(self, size)[:1])
-    assert not check_step_equals_forward(model, torch.randint(5, (2, 9))).ok
+@pytest.mark.parametrize("wrong", ["write", "read"])
+def test_a_stepper_that_is_one_off_is_found(monkeypatch, wrong):
+    def stepper(self):
+        steps = made_stepper(self)
+        off = getattr(steps, wrong)
+        setattr(steps, wrong, [place + 1 for place in off] if wrong == "write" else off + 1)
+        return steps
+
+    made_stepper = WaveNet.stepper
+    monkeypatch.setattr(WaveNet, "stepper", stepper)
+    assert not check_step_equals_forward(made(), torch.randint(5, (2, 9))).ok
 
 
-def test_a_sample_is_value_for_value_the_one_of_full_recomputation():
-    model, labels = made(num_classes=2).double().eval(), torch.tensor([0, 1, 1])
+@pytest.mark.parametrize("options", [{}, {"components": 3}, {"kernel_size": 3}], ids=str)
+def test_a_sample_is_value_for_value_the_one_of_full_recomputation(options):
+    model, labels = made(num_classes=2, **options).double().eval(), torch.tensor([0, 1, 1])
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.7)
     drawn = model.sample(3, labels, length=30, generator=torch.Generator().manual_seed(7))
     generator, x = torch.Generator().manual_seed(7), torch.zeros(3, 30, dtype=torch.long)
     with torch.no_grad():
         for t in range(30):
-            x[:, t] = draw(Categorical(model(x, labels).logits[:, t]), generator=generator)
+            x[:, t] = draw(at(model(x, labels), t), generator=generator)
     assert torch.equal(drawn, x)
 
 
-def test_a_stepper_leaves_the_state_it_was_given_alone():
+def at(conditionals, t):
+    if isinstance(conditionals, Categorical):
+        return Categorical(conditionals.logits[:, t])
+    return conditionals.with_parameters(*(parameter[:, t] for parameter in conditionals.parameters))
+
+
+def scored(step, x, state, x_prev=None):
+    """The scores of the elements of x one by one, (B, T, V), and the state after them."""
+    scores = []
+    for x_t in x.unbind(1):
+        conditional, state = step(x_prev, state)
+        scores.append(conditional.logits)
+        x_prev = x_t
+    return torch.stack(scores, 1), state
+
+
+@pytest.mark.parametrize("in_numpy", [True, False])
+def test_a_stepper_is_the_pass_beyond_the_room_of_its_queues(monkeypatch, in_numpy):
+    monkeypatch.setattr("chainrule.models.wavenet.WaveNetSteps", partial(WaveNetSteps, in_numpy=in_numpy))
+    model, x = made(kernel_size=3, num_classes=3).double(), torch.randint(5, (2, 3 * ROOM))
+    labels, stepper = torch.tensor([2, 0]), model.stepper()
+    with torch.no_grad():
+        scores, _ = scored(stepper, x, model.initial_state(2, labels))
+        torch.testing.assert_close(scores, model(x, labels).logits, rtol=0, atol=1e-12)  # sums in another order
+
+
+def test_a_stepper_leaves_every_state_it_was_given_alone():
     model = made().double()
-    stepper, x = model.stepper(), torch.randint(5, (2, 9))
-    _, state = model.unroll(x, model.initial_state(2))
-    lengths = [len(queue) for queue in state["queues"]]
-    first = stepper(x[:, -1], state)[0].logits
-    assert [len(queue) for queue in state["queues"]] == lengths
-    assert torch.equal(stepper(x[:, -1], state)[0].logits, first)
+    stepper, x = model.stepper(), torch.randint(5, (2, 2 * ROOM))
+    with torch.no_grad():
+        x_prev, state, states = None, model.initial_state(2), []
+        for x_t in x.unbind(1):
+            states.append((x_prev, state, stepper(x_prev, state)[0].logits))
+            state, x_prev = stepper(x_prev, state)[1], x_t
+        for x_prev, state, logits in states:
+            assert torch.equal(stepper(x_prev, state)[0].logits, logits)
+
+
+def test_a_state_of_a_stepper_may_be_forked_joined_with_others_saved_and_read_by_everything(tmp_path):
+    model, x = made().double(), torch.randint(5, (2, 40))
+    stepper = model.stepper()
+    with torch.no_grad():
+        whole = model(x).logits
+        after = {t: scored(stepper, x[:, :t], model.initial_state(2))[1] for t in (9, 17)}
+        forked = select(after[17], torch.tensor([1, 0, 1]))
+        scores, _ = scored(stepper, x[[1, 0, 1], 17:], forked, x[[1, 0, 1], 16])
+        torch.testing.assert_close(scores, whole[[1, 0, 1], 17:], rtol=0, atol=1e-12)
+        save_state(after[9], tmp_path / "state.safetensors")
+        for state in (after[9], load_state(tmp_path / "state.safetensors")):
+            scores = model.unroll(x[:, 9:], state, x[:, 8])[0].logits
+            torch.testing.assert_close(scores, whole[:, 9:], rtol=0, atol=1e-12)
+        # Rows of different age side by side: they may come from different streams.
+        mixed = {name: torch.cat([after[9][name][:1], after[17][name][1:]]) for name in ("past", "end")}
+        mixed, previous = {**mixed, "label_bias": None}, torch.stack([x[0, 8], x[1, 16]])
+        following = torch.stack([x[0, 9:20], x[1, 17:28]])
+        for step in (stepper, model.step):
+            scores, _ = scored(step, following, mixed, previous)
+            torch.testing.assert_close(scores, torch.stack([whole[0, 9:20], whole[1, 17:28]]), rtol=0, atol=1e-12)
+
+
+def test_means_of_a_mixture_are_counted_from_the_element_before():
+    model, x = made(components=2, levels=256).double(), torch.tensor([[10, 200, 30]])
+    for parameter in model.output.parameters():
+        torch.nn.init.zeros_(parameter)
+    torch.testing.assert_close(model(x).means[0, :, 0].tolist(), [0.0, 21 / 256 - 1, 401 / 256 - 1])
 
 
 @pytest.mark.parametrize(
@@ -87,6 +157,7 @@ def test_a_stepper_leaves_the_state_it_was_given_alone():
         ({"kernel_size": 1}, "kernel_size: expected at least 2"),
         ({"blocks": 0}, "blocks: expected at least 1, got 0"),
         ({"num_classes": -1}, "num_classes"),
+        ({"components": 0}, "components: expected at least 1, got 0"),
     ],
 )
 def test_wrong_sizes_are_named(options, message):

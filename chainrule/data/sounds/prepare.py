@@ -1,0 +1,224 @@
+"""Prepare sounds on disk: one rate, one channel, one integer a sample, in bounded memory."""
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from chainrule.data.atomic import read_json, write_json
+from chainrule.data.corpus import token_dtype
+from chainrule.data.sounds.batches import Labels
+from chainrule.data.sounds.clip_writer import ClipWriter, Writing
+from chainrule.data.sounds.collection import Collection, SoundFile
+from chainrule.data.sounds.labels import Labelling, ordered
+from chainrule.data.sounds.levels import SoundLevels, make_levels
+from chainrule.data.sounds.sound_file import SoundFacts, sound_facts
+from chainrule.data.tokens import FileTokens
+
+FORMAT = 1
+SEQUENCES = ("clips", "stream")
+HIGHEST_USUAL_RATE = 16_000
+FILES_TO_HOLD_OUT_WHOLE = 10
+_PARTS = ("train", "valid")
+_FILES = ("sounds.json", *(f"{part}.{kind}" for part in _PARTS for kind in ("tokens", "clips", "labels")))
+
+
+@dataclass(frozen=True)
+class Sounds:
+    """Prepared sounds.
+
+    Attributes:
+        levels: what an integer stands for.
+        train: levels of all samples, uint8 or uint16, a line a clip, read from the disk as they are asked for.
+        valid: the same of the sounds held out.
+        train_labels, valid_labels: (clips,) of each clip; `None` where there are none.
+        manifest: what sounds.json holds: rate, labels, counts, fingerprints.
+    """
+
+    levels: SoundLevels
+    train: FileTokens
+    valid: FileTokens
+    train_labels: Labels | None
+    valid_labels: Labels | None
+    manifest: dict[str, Any]
+
+    @property
+    def rate(self) -> int:
+        """Samples a second."""
+        return int(self.manifest["rate"])
+
+
+def prepare_sounds(
+    source: str | Path,
+    directory: str | Path,
+    *,
+    rate: int | None = None,
+    law: str = "mu",
+    levels: int = 256,
+    labels: str = "auto",
+    label_pattern: str | None = None,
+    sequences: str = "auto",
+    longest_clip: int = 8192,
+    validation: str | Path | None = None,
+    validation_fraction: float = 0.1,
+    skip_bad: bool = False,
+    seed: int = 0,
+) -> Sounds:
+    """Read the headers of all sounds, then their samples, and write those as integers into a directory.
+
+    Of ten files or more, one out of each 1 / `validation_fraction` in succession, drawn from the seed, is held out; of
+    fewer, the end of each.
+
+    Args:
+        source: a folder, an archive or a file, as `Collection` reads it.
+        directory: made if it is missing; `sounds.json` is the last file written into it.
+        rate: samples a second; the lowest of the files, 16,000 at most, if not given. Others are resampled.
+        law: mu or linear, see `make_levels`.
+        levels: of an amplitude.
+        labels: folders, none, or auto: folders where every file is in one and there are two or more.
+        label_pattern: the label in file names, see `Labelling`, in place of folders.
+        sequences: clips, each file a sequence; stream, all of them one; auto takes clips where there are labels, or
+            where nine files in ten have at most `longest_clip` samples.
+        longest_clip: for `sequences` auto.
+        validation: sounds to hold out in place of some of the source.
+        validation_fraction: of the files, or of each file.
+        skip_bad: leave out files that cannot be read, and list them, in place of an error.
+        seed: of the files held out.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: an argument out of range, a file that is no sound, is damaged or empty, all of them silent, or
+            labels that cannot be told.
+    """
+    _check(rate, labels, label_pattern, sequences, validation_fraction)
+    quantised = make_levels(law, levels)
+    directory = Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    for name in _FILES:
+        (directory / name).unlink(missing_ok=True)
+    skipped: list[dict[str, str]] = []
+    collection = Collection(source)
+    sounds = list(_headers(collection, skipped, skip_bad=skip_bad))
+    held_out = None if validation is None else Collection(validation)
+    others = [] if held_out is None else list(_headers(held_out, skipped, skip_bad=skip_bad))
+    rates = Counter(facts.rate for _, facts in sounds)
+    rate = rate or min(*rates, HIGHEST_USUAL_RATE)
+    labelling = _labelling(labels, label_pattern, [file.name for file, _ in sounds])
+    names = [] if labelling is None else ordered(labelling(file.name) for file, _ in sounds)
+    lengths = [facts.frames * rate / facts.rate for _, facts in sounds]
+    if sequences == "auto":
+        short = sum(length <= longest_clip for length in lengths) >= 0.9 * len(lengths)
+        sequences = "clips" if names or short else "stream"
+    if names and sequences == "stream":
+        raise ValueError("sequences: expected clips where sounds have labels, got stream: give --labels none, or clips")
+    writing = Writing(quantised, rate, labelling, names, skipped, skip_bad=skip_bad)
+    with ExitStack() as stack:
+        parts = {part: stack.enter_context(ClipWriter(directory, part, quantised.levels)) for part in _PARTS}
+        if held_out is not None:
+            writing.whole((file for file, _ in sounds), parts["train"])
+            writing.whole((file for file, _ in others), parts["valid"])
+        elif len(sounds) >= FILES_TO_HOLD_OUT_WHOLE:
+            chosen = _chosen(len(sounds), round(1 / validation_fraction), seed)
+            for number, (file, _) in enumerate(sounds):
+                writing.whole([file], parts["valid" if number in chosen else "train"])
+        else:
+            for (file, _), length in zip(sounds, lengths, strict=True):
+                writing.cut(file, round(length * (1 - validation_fraction)), parts["train"], parts["valid"])
+    for part in parts.values():
+        if not part.samples:
+            raise ValueError(f"{source}: expected sounds to train on and to hold out, got too few: give more")
+    if writing.silent == sum(part.clips for part in parts.values()):
+        raise ValueError(f"{source}: expected sounds, got silence: every file has one amplitude only")
+    manifest = {
+        "format": FORMAT,
+        "source": collection.fingerprint(),
+        "validation": None if held_out is None else held_out.fingerprint(),
+        "rate": rate,
+        "rates": {str(found): count for found, count in sorted(rates.items())},
+        "law": law,
+        "levels": levels,
+        "sequences": sequences,
+        "labels": names,
+        "silent": writing.silent,
+        "clipped": writing.clipped,
+        "skipped": skipped,
+        **{name: {"clips": part.clips, "samples": part.samples} for name, part in parts.items()},
+    }
+    write_json(directory / "sounds.json", manifest)
+    return open_sounds(directory)
+
+
+def open_sounds(directory: str | Path) -> Sounds:
+    """Open what `prepare_sounds` wrote.
+
+    Raises:
+        FileNotFoundError: there is none, or its preparation was cut short.
+        ValueError: a file in it was changed or cut.
+    """
+    directory = Path(directory)
+    if not (directory / "sounds.json").is_file():
+        raise FileNotFoundError(f"{directory}: no prepared sounds here (sounds.json is missing): prepare them again")
+    manifest = read_json(directory / "sounds.json")
+    try:
+        levels = make_levels(manifest["law"], manifest["levels"])
+        dtype = token_dtype(levels.levels)
+        tokens: dict[str, FileTokens] = {}
+        labels: dict[str, Labels | None] = dict.fromkeys(_PARTS)
+        for part in _PARTS:
+            clips, samples = manifest[part]["clips"], manifest[part]["samples"]
+            path = directory / f"{part}.tokens"
+            tokens[part] = FileTokens(path, dtype, samples, directory / f"{part}.clips", clips)
+            if manifest["labels"]:
+                found = np.fromfile(directory / f"{part}.labels", dtype="<i8")
+                if len(found) != clips or not ((found >= 0) & (found < len(manifest["labels"]))).all():
+                    raise ValueError(f"{part}.labels: expected a label for each of {clips} clips")
+                labels[part] = found.astype(np.int64)
+    except (KeyError, TypeError, ValueError, OSError) as error:
+        raise ValueError(f"{directory}: damaged ({error}): prepare the sounds again") from None
+    return Sounds(levels, tokens["train"], tokens["valid"], labels["train"], labels["valid"], manifest)
+
+
+def _headers(
+    collection: Collection, skipped: list[dict[str, str]], *, skip_bad: bool
+) -> Iterator[tuple[SoundFile, SoundFacts]]:
+    for file in collection.files:
+        try:
+            yield file, sound_facts(file)
+        except ValueError as error:
+            if not skip_bad:
+                raise ValueError(f"{error}; --skip-bad leaves such files out") from None
+            skipped.append({"file": file.name, "reason": str(error)})
+
+
+def _labelling(labels: str, pattern: str | None, names: list[str]) -> Labelling | None:
+    if pattern is not None:
+        return Labelling(pattern)
+    folders = {name.rpartition("/")[0] for name in names}
+    found = len(folders) > 1 and "" not in folders
+    if labels == "folders" and not found:
+        raise ValueError("labels: expected sounds in two folders or more, one for each label, got one")
+    return Labelling(None) if labels == "folders" or (labels == "auto" and found) else None
+
+
+def _chosen(count: int, every: int, seed: int) -> set[int]:
+    """Of `every` files in succession one."""
+    random = np.random.default_rng(seed)
+    places = (start + int(random.integers(every)) for start in range(0, count, every))
+    return {place for place in places if place < count}
+
+
+def _check(rate: int | None, labels: str, pattern: str | None, sequences: str, fraction: float) -> None:
+    if rate is not None and not 100 <= rate <= 1_000_000:
+        raise ValueError(f"rate: expected samples a second from 100 to 1000000, got {rate}")
+    if labels not in ("auto", "folders", "none"):
+        raise ValueError(f"labels: expected auto, folders or none, got {labels!r}")
+    if labels == "none" and pattern is not None:
+        raise ValueError("label_pattern: expected none where labels is none: leave one of them out")
+    if sequences not in ("auto", *SEQUENCES):
+        raise ValueError(f"sequences: expected auto, {', '.join(SEQUENCES)}, got {sequences!r}")
+    if not 0 < fraction <= 0.5:
+        raise ValueError(f"validation_fraction: expected above 0 and at most 0.5, got {fraction}")

@@ -1,0 +1,132 @@
+"""Sound files to amplitudes at one rate, block by block, and back to a file."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import gcd
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from chainrule.data.sounds.collection import SoundFile
+
+Amplitudes = npt.NDArray[np.float32]
+BLOCK = 1 << 20  # frames read at a time: a minute at 16 kHz
+
+
+@dataclass(frozen=True)
+class SoundFacts:
+    """What the header of a sound says.
+
+    Attributes:
+        rate: frames a second.
+        frames: samples of each channel.
+        channels: 1 of mono, 2 of stereo.
+    """
+
+    rate: int
+    frames: int
+    channels: int
+
+
+def sound_facts(file: SoundFile) -> SoundFacts:
+    """Read the header.
+
+    Raises:
+        ValueError: it is no sound that can be read, or has no samples.
+    """
+    with file.open() as content, _opened(content, file.label) as sound:
+        if sound.frames < 1:
+            raise ValueError(f"{file.label}: expected a sound, got none: it has no samples")
+        return SoundFacts(sound.samplerate, sound.frames, sound.channels)
+
+
+def read_sound(file: SoundFile, rate: int) -> Iterator[Amplitudes]:
+    """The mean of the channels at `rate` samples a second, in blocks of any size, each (T,).
+
+    Raises:
+        ValueError: the file is damaged, or holds amplitudes that are no numbers.
+    """
+    with file.open() as content, _opened(content, file.label) as sound:
+        yield from resampled(_mono(sound, file.label), sound.samplerate, rate)
+
+
+def resampled(blocks: Iterator[Amplitudes], rate: int, new_rate: int) -> Iterator[Amplitudes]:
+    """A sound at another rate by `scipy.signal.resample_poly`, in bounded memory.
+
+    N samples become ceil(N · new_rate / rate), the same numbers that the whole sound at once would give, to rounding:
+    the filter reaches ten samples of the lower rate to either side, and so much is read again with each block.
+    """
+    if rate == new_rate:
+        yield from blocks
+        return
+    try:
+        from scipy.signal import resample_poly
+    except ImportError:
+        raise ValueError("resampling needs SciPy: pip install 'chainrule[sound]'") from None
+    up, down = new_rate // gcd(rate, new_rate), rate // gcd(rate, new_rate)
+    margin = (10 * max(up, down) // up // down + 2) * down  # of the old rate; blocks begin where a new sample does
+    held, before = np.zeros(0, dtype=np.float32), 0  # `before` of them are done with, and kept for the filter
+    for block in blocks:
+        held = np.concatenate([held, block])
+        ready = (len(held) - margin - before) // down * down
+        if ready > 0:
+            new = resample_poly(held, up, down)
+            yield new[before * up // down : (before + ready) * up // down].astype(np.float32)
+            keep = max(before + ready - margin, 0)
+            held, before = held[keep:], before + ready - keep
+    if before < len(held):
+        yield resample_poly(held, up, down)[before * up // down :].astype(np.float32)
+
+
+def write_wav(path: str | Path, amplitudes: npt.ArrayLike, rate: int) -> None:
+    """Write amplitudes (T,) in [−1, 1] as a mono wav file of 16 bits, whole or not at all.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    import wave
+
+    path = Path(path)
+    numbers = np.clip(np.round(np.asarray(amplitudes, dtype=np.float64) * 32768), -32768, 32767).astype("<i2")
+    draft = path.with_name(f".{path.name}.part")
+    try:
+        with draft.open("wb") as target, wave.open(target, "wb") as sound:
+            sound.setnchannels(1)
+            sound.setsampwidth(2)
+            sound.setframerate(rate)
+            sound.writeframes(numbers.tobytes())
+        draft.replace(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+def _opened(content: BinaryIO, label: str) -> Any:
+    try:
+        import soundfile
+    except ImportError:
+        raise ValueError("sounds need the package soundfile: pip install 'chainrule[sound]'") from None
+    try:
+        return soundfile.SoundFile(content)
+    except soundfile.LibsndfileError as error:
+        reason = error.error_string.rstrip(".").lower()
+        raise ValueError(f"{label}: no sound that can be read ({reason}): repair or remove it") from None
+
+
+def _mono(sound: Any, label: str) -> Iterator[Amplitudes]:
+    import soundfile
+
+    read = 0
+    while read < sound.frames:
+        try:
+            block = sound.read(BLOCK, dtype="float32", always_2d=True)
+        except soundfile.LibsndfileError as error:
+            raise ValueError(f"{label}: damaged after {read} samples ({error.error_string})") from None
+        if not len(block):
+            raise ValueError(f"{label}: cut short: expected {sound.frames} samples, got {read}: repair or remove it")
+        if not np.isfinite(block).all():
+            raise ValueError(f"{label}: expected finite amplitudes, got NaN or infinity: repair or remove it")
+        read += len(block)
+        yield block.mean(1)

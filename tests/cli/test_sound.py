@@ -1,0 +1,239 @@
+"""Sounds from files to a run, and what the verbs do with it."""
+
+import json
+import math
+import shutil
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+
+from chainrule.data.sounds import ClipBatches, write_wav
+from chainrule.runs.sound import SoundRun
+
+RATE = 8000
+TINY = ("--channels", 4, "--blocks", 1, "--layers-per-block", 3, "--skip-channels", 8)
+PATTERN = ("--label-pattern", "{label}_*")
+
+
+def make_clips(home, count=20):
+    home.mkdir()
+    for number in range(count):
+        hertz, name = ((200, "low"), (1500, "high"))[number % 2]
+        write_wav(home / f"{name}_{number}.wav", 0.5 * np.sin(2 * np.pi * hertz * np.arange(150 + number) / RATE), RATE)
+    return home
+
+
+@pytest.fixture(scope="module")
+def clips(tmp_path_factory):
+    return make_clips(tmp_path_factory.mktemp("sounds") / "clips")
+
+
+@pytest.fixture(scope="module")
+def made(clips, tmp_path_factory):
+    """Two runs of a few steps, one with labels; not to be written to."""
+    from chainrule.cli.main import main
+
+    home = tmp_path_factory.mktemp("runs")
+    for name, options in {"labelled": PATTERN, "plain": ()}.items():
+        arguments = ["train", clips, *options, "--out", home / name, "--steps", 4, *TINY]
+        assert main([str(argument) for argument in arguments]) == 0
+    return home
+
+
+def test_clips_are_found_shown_and_learnt(command, clips, tmp_path):
+    out = tmp_path / "run"
+    outcome = command("train", clips, *PATTERN, "--out", out, "--steps", 30, *TINY, "--learning-rate", 0.03, "--json")
+    assert outcome.status == 0, outcome.err
+    summary = json.loads(outcome.out)
+    assert summary["bits_per_sample"] == pytest.approx(summary["nats_per_element"] / math.log(2))
+    assert summary["bits_per_sample"] < 6  # of 8, with no more than a period of a tone
+    for shown in (
+        "clips, read as sound, clips: 18 (0.4 s) to train on, 2 (0.0 s) held out, at 8,000 Hz in 256 μ-law levels",
+        "2 labels: high, low",
+        "each sample is predicted from the 8 before it, 1 ms",
+        "preview.wav",
+    ):
+        assert shown in outcome.err
+    preview, rate = soundfile.read(out / "preview.wav")
+    assert (len(preview), rate) == (round(SoundRun.open(out).config.facts["train"]["samples"] / 18), RATE)
+
+
+def test_a_resumed_run_is_the_run_that_was_not_interrupted(command, clips, tmp_path, monkeypatch):
+    arguments = (clips, *PATTERN, "--steps", 12, *TINY, "--validate-every", 5)
+    assert command("train", *arguments, "--out", tmp_path / "whole").status == 0
+    at = ClipBatches.at
+
+    def interrupted(self, step):
+        if step == 7:
+            raise KeyboardInterrupt
+        return at(self, step)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ClipBatches, "at", interrupted)
+        assert command("train", *arguments, "--out", tmp_path / "parts").status == 130
+    assert command("train", clips, "--resume", "--out", tmp_path / "parts").status == 0
+    whole, parts = ((tmp_path / name / "metrics.jsonl").read_text() for name in ("whole", "parts"))
+    assert whole == parts
+
+
+def test_a_long_sound_is_a_stream(command, tmp_path):
+    write_wav(tmp_path / "long.wav", np.sin(np.arange(9000) / 5) / 2, RATE)
+    out = tmp_path / "run"
+    outcome = command("train", tmp_path / "long.wav", "--out", out, "--steps", 3, *TINY, "--chunk-length", 256)
+    assert outcome.status == 0, outcome.err
+    assert "read as sound, stream" in outcome.err
+    assert SoundRun.open(out).labels == []
+    assert command("sample", out, "--seconds", 0.01, "--out", tmp_path / "new.wav").status == 0
+    assert len(soundfile.read(tmp_path / "new.wav")[0]) == 80
+
+
+def test_sixteen_linear_bits_go_with_a_mixture_of_logistics(command, clips, tmp_path):
+    out = tmp_path / "run"
+    arguments = (clips, "--law", "linear", "--out", out, "--steps", 2, *TINY, "--components", 2)
+    assert command("train", *arguments).status == 0
+    run = SoundRun.open(out)
+    assert (run.levels.levels, run.model().components) == (65536, 2)
+    assert command("sample", out, "--out", tmp_path / "new.wav", "--temperature", 0.5, "--seconds", 0.001).status == 0
+    records = [json.loads(line) for line in command("score", out, clips, "--json").out.splitlines()]
+    assert all(math.isfinite(record["nats"]) for record in records)
+
+
+def test_sampled_sounds_are_the_samples_of_the_model(command, made, tmp_path):
+    run = SoundRun.open(made / "labelled")
+    outcome = command(
+        "sample", run.path, "-n", 3, "--seed", 5, "--seconds", 0.02, "--out", tmp_path / "new.wav", "--json"
+    )
+    assert outcome.status == 0, outcome.err
+    records = [json.loads(line) for line in outcome.out.splitlines()]
+    assert [record["label"] for record in records] == ["high", "low", "high"]
+    generator = torch.Generator().manual_seed(5)
+    drawn = run.model().sample(3, torch.tensor([0, 1, 0]), length=160, generator=generator)
+    assert [record["levels"] for record in records] == drawn.tolist()
+    for number, row in enumerate(drawn.numpy(), 1):
+        samples, rate = soundfile.read(tmp_path / f"new-{number}.wav")
+        assert rate == RATE
+        np.testing.assert_allclose(samples, run.levels.decode(row), atol=2**-15)
+    assert records[2]["file"] == str(tmp_path / "new-3.wav")
+
+
+def test_a_sample_may_have_a_label_and_a_beginning(command, made, clips, tmp_path):
+    arguments = ("--prompt", clips / "low_2.wav", "--seconds", 0.05, "--seed", 1, "--out", tmp_path / "a.wav", "--json")
+    record = json.loads(command("sample", made / "labelled", "--label", "low", *arguments).out)
+    run = SoundRun.open(made / "labelled")
+    prompt = run.levels.encode(soundfile.read(clips / "low_2.wav", dtype="float32")[0])
+    assert record["levels"][: len(prompt)] == prompt.tolist()
+    assert (len(record["levels"]), record["label"]) == (400, "low")
+    drawn = run.model().sample(
+        1, torch.tensor([1]), length=400, prefix=torch.from_numpy(prompt), generator=torch.Generator().manual_seed(1)
+    )
+    assert record["levels"] == drawn[0].tolist()  # however little of the prompt the model is shown
+    shown = command("sample", made / "plain", "--seed", 1, "--out", tmp_path / "b.wav").out
+    assert shown.startswith(f"{tmp_path / 'b.wav'}  ")
+    assert len(soundfile.read(tmp_path / "b.wav")[0]) == round(
+        SoundRun.open(made / "plain").config.facts["train"]["samples"] / 18
+    )
+
+
+def test_scores_are_those_of_the_model_most_surprising_first(command, made, clips, monkeypatch):
+    monkeypatch.setattr("chainrule.cli.sound.scoring.CHUNK", 37)
+    run = SoundRun.open(made / "labelled")
+    records = [json.loads(line) for line in command("score", run.path, clips, "--json").out.splitlines()]
+    assert len(records) == 20
+    model = run.model()
+    for record in records[:3]:
+        x = run.levels.encode(soundfile.read(clips / record["file"], dtype="float32")[0])
+        label = torch.tensor([run.labels.index(record["file"].partition("_")[0])])
+        nats = -float(model.log_prob(torch.from_numpy(x).unsqueeze(0), label).detach())
+        assert record["nats"] == pytest.approx(nats, rel=1e-5)
+        assert record["bits_per_sample"] == pytest.approx(nats / len(x) / math.log(2), rel=1e-5)
+    bits = [
+        json.loads(line)["bits_per_sample"]
+        for line in command("score", run.path, clips, "--sort", "--json").out.splitlines()
+    ]
+    assert bits == sorted((record["bits_per_sample"] for record in records), reverse=True)
+    shown = command("score", run.path, clips, "--top", 2).out.splitlines()
+    assert len(shown) == 4
+    assert shown[-1].startswith("20 files, ")
+
+
+def test_the_place_of_most_surprise_is_told(command, made, tmp_path):
+    quiet = np.zeros(4000)
+    quiet[3000:3200] = np.random.default_rng(0).uniform(-1, 1, 200)
+    write_wav(tmp_path / "low_odd.wav", quiet, RATE)
+    record = json.loads(command("score", made / "labelled", tmp_path / "low_odd.wav", "--json").out)
+    assert record["most_at"] == pytest.approx(3100 / RATE, abs=0.03)
+
+
+def test_a_corrupt_file_is_named_and_skipped_only_if_asked(command, refused, made, clips, tmp_path):
+    home = tmp_path / "clips"
+    shutil.copytree(clips, home)
+    (home / "low_4.wav").write_bytes(b"RIFF and no more")
+    message = refused("train", home, "--out", tmp_path / "run", "--steps", 1, *TINY)
+    assert "low_4.wav: no sound that can be read" in message
+    assert "--skip-bad" in message
+    assert not (tmp_path / "run").exists()
+    outcome = command("train", "--skip-bad", home, "--out", tmp_path / "run", "--steps", 1, *TINY)
+    assert outcome.status == 0
+    assert "skipped: " in outcome.err
+    assert "low_4.wav" in refused("score", made / "plain", home)
+    assert command("score", made / "plain", home, "--skip-bad").out.splitlines()[-1].startswith("19 files, ")
+
+
+def test_what_cannot_be_is_refused_in_one_line(refused, made, clips, tmp_path):
+    labelled, plain = made / "labelled", made / "plain"
+    assert "--label: expected one of high, low, got '7'" in refused("sample", labelled, "--label", 7)
+    assert "--label: this run was trained without labels" in refused("sample", plain, "--label", "low")
+    assert "--label: this run was trained without labels" in refused("score", plain, clips, "--label", "low")
+    assert "-n: expected" in refused("sample", plain, "-n", 0)
+    assert "--out: expected a name that ends in .wav" in refused("sample", plain, "--out", "x.mp3")
+    assert "--seconds: expected" in refused("sample", plain, "--seconds", 0)
+    prompt = ("--prompt", clips / "low_2.wav")
+    assert "more than the 0.02 of the prompt" in refused("sample", plain, *prompt, "--seconds", 0.001)
+    assert "--prompt: expected one sound, got 20" in refused("sample", plain, "--prompt", clips)
+    assert "--head: expected logistics" in refused(
+        "train", clips, "--law", "linear", "--head", "categorical", "--out", tmp_path / "x"
+    )
+    assert "does not fit --label-pattern" in refused(
+        "train", clips, "--label-pattern", "{label}-*", "--out", tmp_path / "x"
+    )
+    assert "--levels: expected a power of two" in refused(
+        "train", clips, "--law", "linear", "--levels", 9, "--out", tmp_path / "x"
+    )
+    assert not (tmp_path / "x").exists()
+    write_wav(tmp_path / "odd.wav", np.zeros(9), RATE)
+    assert "--label-pattern" in refused("score", labelled, tmp_path / "odd.wav")
+    assert "--resume" in refused("train", "--resume", "--out", plain, "--channels", 5)
+
+
+def test_inspect_tells_how_far_back_it_listens(command, made):
+    figures = json.loads(command("inspect", made / "labelled", "--json").out)
+    assert figures["receptive_field"] == figures["reached"] == 8
+    assert figures["as_declared"]
+    assert figures["influence"][8:] == [0.0] * (figures["read"] - 9)
+    shown = command("inspect", made / "plain").out
+    assert "receptive field   8 samples, 1.0 ms (by the architecture)" in shown
+    assert "dilations 1 2 4, 2 taps" in shown
+
+
+def test_info_and_check_know_sounds(command, made):
+    shown = command("info", made / "labelled").out
+    for part in ("wavenet", "bits per sample", "8,000 Hz", "2 labels: high, low", "--resume"):
+        assert part in shown
+    facts = json.loads(command("info", made / "labelled", "--json").out)
+    assert (facts["kind"], facts["receptive_field"]) == ("sound", 8)
+    outcome = command("check", made / "labelled")
+    assert outcome.status == 0, outcome.out
+
+
+def test_a_changed_config_is_refused(refused, made, tmp_path):
+    shutil.copytree(made / "labelled", tmp_path / "run")
+    config = tmp_path / "run" / "config.json"
+    original = config.read_text()
+    for old, new in (('"rate": 8000', '"rate": "x"'), ('"channels": 4', '"channels": 0'), ('"high"', "3")):
+        assert old in original
+        config.write_text(original.replace(old, new))
+        assert "config.json" in refused("info", tmp_path / "run")
+    config.write_text(original.replace('"channels": 4', '"channels": 4000'))
+    assert "describe a model of at least" in refused("sample", tmp_path / "run")
