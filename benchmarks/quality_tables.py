@@ -160,7 +160,7 @@ def fit(ensemble: MADEEnsemble, train: Tensor, valid: Tensor, job: dict[str, Any
         nats = -float(log_probs(ensemble, valid, job["watched"]).mean())
         if nats < best:
             best, best_epoch, kept = nats, epoch, copy.deepcopy(ensemble.state_dict())
-        print(f"epoch {epoch}: valid {nats:.4f} nats, best {best:.4f}, {time.process_time() - began:.0f} core seconds", flush=True)
+        print(f"epoch {epoch}: valid {nats:.4f} nats, best {best:.4f}, {time.process_time() - began:.0f} s", flush=True)
         if spent >= 1:
             break
     ensemble.load_state_dict(kept)

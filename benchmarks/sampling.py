@@ -6,7 +6,8 @@ For each model and batch, by turns on one thread: `model.sample`, which goes by 
 `model.log_prob` of such a batch, which is one pass. Their ratio is the pass ratio. Full recomputation is one pass for
 each element (each pixel of a PixelCNN++, whose colours come from one mixture, each of the 16 groups of a multi-scale
 PixelCNN), so that its time is that of a pass times their number. Weights are random (seed 0), which changes no cost.
-WaveNet has a script of its own, `speed_wavenet.py`. Before anything is timed, the conditionals that were drawn from are compared with those of the pass.
+Before anything is timed, the conditionals that were drawn from are compared with those of the pass. WaveNet has a
+script of its own, `speed_wavenet.py`.
 """
 
 import argparse
