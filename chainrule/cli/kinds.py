@@ -8,8 +8,27 @@ from chainrule.runs.kinds import RUNS
 from chainrule.runs.run import CONFIG, kind_of
 
 # Verbs of particular kinds; those of a text, below, are what `chainrule VERB --help` shows where no run is named.
-HELP_OF: dict[str, str] = {}
-_SWITCHES = {"--resume", "--overwrite", "--json", "--sort", "--help", "-h"}
+HELP_OF: dict[str, str] = {
+    "translate": "translate",
+    "forecast": "forecast",
+    "tag": "tag",
+    "classify": "classify",
+    "caption": "caption",
+    "evaluate": "tag",
+}
+_SWITCHES = {
+    "--resume",
+    "--overwrite",
+    "--json",
+    "--sort",
+    "--skip-bad",
+    "--labels",
+    "--no-labels",
+    "--repair",
+    "--text",
+    "--help",
+    "-h",
+}
 _AS_TEXT = {"--level", "--reading"}  # given with a table, these say that it is to be read as a text
 
 
@@ -18,6 +37,20 @@ def verbs_of(kind: str) -> Mapping[str, Verb]:
     match kind:
         case "table":
             from chainrule.cli.table import VERBS
+        case "image":
+            from chainrule.cli.image import VERBS
+        case "tag":
+            from chainrule.cli.tag import VERBS
+        case "classify":
+            from chainrule.cli.classify import VERBS
+        case "sound":
+            from chainrule.cli.sound import VERBS
+        case "forecast":
+            from chainrule.cli.forecast import VERBS
+        case "caption":
+            from chainrule.cli.caption import VERBS
+        case "translate":
+            from chainrule.cli.translate import VERBS
         case _:
             from chainrule.cli.text import VERBS
     return VERBS
@@ -50,10 +83,18 @@ def kind_asked_for(verb: str, arguments: Sequence[str]) -> str:
 
 def kind_of_data(path: Path) -> str:
     """The kind of run that data make, told from the name of a file or what a folder holds; in doubt, a text."""
+    from chainrule.data.images.open import is_images
+    from chainrule.data.sounds.collection import is_sounds
     from chainrule.data.tables.table_file import is_table
 
     if is_table(path):
         return "table"
+    if is_images(path):
+        return "image"
+    if is_sounds(path):
+        return "sound"
+    if path.name.lower().removesuffix(".gz").endswith((".conllu", ".conll")):
+        return "tag"
     return "text"
 
 

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from chainrule.heads.forward_backward import TagChain, draw_tags, forward_messages, log_partition, tag_marginals
+from chainrule.heads.tag_arguments import check_tags, real_places
 from chainrule.heads.tag_constraints import TagConstraints
 from chainrule.heads.viterbi import best_paths
 
@@ -73,13 +74,7 @@ class LinearChainCRF(nn.Module):
         """
         chain, _ = self._chain(emissions, lengths)
         real = chain.real[:, : emissions.shape[1]]
-        if tags.shape != real.shape or tags.is_floating_point():
-            raise ValueError(
-                f"tags: expected integers of shape {tuple(real.shape)}, got {tags.dtype} of {tuple(tags.shape)}"
-            )
-        if ((tags < 0) | (tags >= self.num_tags)).logical_and(real).any():
-            wrong = tags[real & ((tags < 0) | (tags >= self.num_tags))][0].item()
-            raise ValueError(f"tags: expected values in [0, {self.num_tags}) at real places, got {wrong}")
+        check_tags(tags, real, self.num_tags)
         # A row of no place keeps one made-up tag; its score is dropped.
         tags = tags.long().masked_fill(~real, 0) if tags.shape[1] else tags.new_zeros(len(tags), 1, dtype=torch.long)
         score = self._score(chain, tags)
@@ -160,22 +155,10 @@ class LinearChainCRF(nn.Module):
 
     def _chain(self, emissions: Tensor, lengths: Tensor | None) -> tuple[TagChain, Tensor]:
         """The scores in float32 at least, of T >= 1 places, less a shift of each row, (B,)."""
-        if emissions.dim() != 3 or emissions.shape[2] != self.num_tags:
-            raise ValueError(f"emissions: expected shape (B, T, {self.num_tags}), got {tuple(emissions.shape)}")
-        batch_size, time = emissions.shape[:2]
-        if lengths is None:
-            lengths = torch.full((batch_size,), time, device=emissions.device)
-        elif lengths.shape != (batch_size,) or lengths.is_floating_point():
-            raise ValueError(
-                f"lengths: expected {batch_size} integers, one a row, got {tuple(lengths.shape)} of {lengths.dtype}"
-            )
-        elif ((lengths < 0) | (lengths > time)).any():
-            raise ValueError(
-                f"lengths: expected values in [0, {time}], the places of emissions, got {lengths.tolist()}"
-            )
-        real = torch.arange(max(time, 1), device=emissions.device) < lengths.to(emissions.device).unsqueeze(1)
+        real = real_places(emissions, lengths, self.num_tags)
+        batch_size, time = real.shape
         if time == 0:
-            emissions = emissions.new_zeros(batch_size, 1, self.num_tags)
+            emissions, real = emissions.new_zeros(batch_size, 1, self.num_tags), real.new_zeros(batch_size, 1)
         dtype = torch.promote_types(torch.promote_types(emissions.dtype, self.transitions.dtype), torch.float32)
         emissions = emissions.to(dtype).masked_fill(~real.unsqueeze(2), 0)
         # Each place less its greatest score: sums over long rows stay small. To the gradient that is a constant, as

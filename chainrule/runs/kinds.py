@@ -10,6 +10,13 @@ if TYPE_CHECKING:
 RUNS = {
     "text": ("chainrule.runs.text", "TextRun"),
     "table": ("chainrule.runs.table", "TableRun"),
+    "sound": ("chainrule.runs.sound", "SoundRun"),
+    "image": ("chainrule.runs.image", "ImageRun"),
+    "tag": ("chainrule.runs.tag", "TagRun"),
+    "classify": ("chainrule.runs.classify", "ClassifyRun"),
+    "forecast": ("chainrule.runs.forecast", "ForecastRun"),
+    "caption": ("chainrule.runs.caption", "CaptionRun"),
+    "translate": ("chainrule.runs.translate", "TranslateRun"),
 }
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
 from chainrule.training.judge import Judge, Judgement
@@ -59,7 +60,7 @@ def tag_judge(corpus: "TaggedCorpus") -> Judge:
         found = list(predicted_tags(model, tagged_evaluation(corpus.valid), vocabulary))  # type: ignore[arg-type]  # a tagger
         example = ""
         if interesting:
-            place = interesting[step % len(interesting)]
+            place = interesting[int(np.random.default_rng(step).integers(len(interesting)))]
             example = side_by_side(corpus.valid_words[place], gold[place], found[place])
         if marks_spans:
             return Judgement("f1", entity_scores(gold, found).f1, example)

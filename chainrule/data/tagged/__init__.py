@@ -1,0 +1,24 @@
+"""Sentences with a tag for every word: files in columns, vocabularies, batches."""
+
+from chainrule.data.tagged.batches import TaggedBatches, TaggedSentences, number_sentences, tagged_evaluation
+from chainrule.data.tagged.conll_file import ConllFile, Sentence, read_conll
+from chainrule.data.tagged.prepare import TaggedCorpus, open_tagged, prepare_tagged
+from chainrule.data.tagged.tag_scheme import find_scheme, impossible, repaired
+from chainrule.data.tagged.vocabulary import TaggedVocabulary
+
+__all__ = [
+    "ConllFile",
+    "Sentence",
+    "TaggedBatches",
+    "TaggedCorpus",
+    "TaggedSentences",
+    "TaggedVocabulary",
+    "find_scheme",
+    "impossible",
+    "number_sentences",
+    "open_tagged",
+    "prepare_tagged",
+    "read_conll",
+    "repaired",
+    "tagged_evaluation",
+]

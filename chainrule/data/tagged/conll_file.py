@@ -1,0 +1,212 @@
+"""A file of sentences in columns, a word a line: CoNLL-U, and the older forms of words with tags."""
+
+import gzip
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from chainrule.data.text import check_file
+
+CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
+STDIN = "-"
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """The words of a sentence and where they stand.
+
+    Attributes:
+        words: none where the sentence is empty.
+        tags: as many; empty where the file has none.
+        lines: the number of each word's line, from 1.
+        line: the number of the first word's line; of an empty sentence, that of its blank line.
+    """
+
+    words: tuple[str, ...]
+    tags: tuple[str, ...]
+    lines: tuple[int, ...]
+    line: int
+
+
+class ConllFile:
+    """The sentences of a file in columns, its other lines kept, so that it can be written out with other tags.
+
+    CoNLL-U has ten columns separated by tabs; lines of several words (id 3-4), empty words (id 3.1) and comments are
+    no words. Any other file has a word first in each line and its tag last, or words alone, separated by tabs, or by
+    blanks where no line has a tab. Blank lines end sentences; where there is nothing to end, a blank line is an empty
+    sentence.
+
+    Args:
+        name: how errors call the file.
+        lines: without line ends.
+        column: which column has the tags: a name of CoNLL-U (upos, xpos, ...), or a number from 1; None takes upos, or
+            the last column.
+        tagged: whether every word must have a tag. Otherwise tags are not looked at, and the column may be missing.
+        max_length: words of the longest sentence that is taken; None takes all.
+
+    Attributes:
+        conllu: whether it is CoNLL-U.
+        sentences: in the order of the file.
+
+    Raises:
+        ValueError: names the file and the line: a row with more or fewer columns than the first, an empty word or tag,
+            a sentence that is too long, a column that is not there.
+
+    >>> file = ConllFile("x", ["the\\tDET", "dog\\tNOUN", "", "", "barks\\tVERB"])
+    >>> [sentence.words for sentence in file.sentences]
+    [('the', 'dog'), (), ('barks',)]
+    >>> list(file.with_tags([["A", "B"], [], ["C"]]))
+    ['the\\tA', 'dog\\tB', '', '', 'barks\\tC']
+    """
+
+    def __init__(
+        self,
+        name: str,
+        lines: Sequence[str],
+        column: str | None = None,
+        *,
+        tagged: bool = True,
+        max_length: int | None = None,
+    ):
+        self.name, self._lines = name, lines
+        self.conllu = is_conllu(lines)
+        first = next((line for line in lines if line.strip() and not (self.conllu and line.startswith("#"))), "")
+        self._separator = "\t" if any("\t" in line for line in lines) else None
+        self._width = len(first.split(self._separator)) if first else 0
+        self._word = 1 if self.conllu else 0
+        self._tag = self._place_of_tags(column, tagged)
+        self._has_tags = tagged
+        self._max_length = max_length
+        self.sentences = list(self._read())
+
+    @property
+    def column(self) -> str:
+        """The column of the tags, as `column` names it."""
+        return CONLLU[self._tag] if self.conllu else str(self._tag + 1)
+
+    def with_tags(self, tags: Iterable[Sequence[str]]) -> Iterator[str]:
+        """The lines of the file, with other tags: those of each sentence, in order."""
+        written = list(self._lines)
+        for sentence, given in zip(self.sentences, tags, strict=True):
+            for line, tag in zip(sentence.lines, given, strict=True):
+                cells = written[line - 1].split(self._separator)
+                cells[self._tag : self._tag + 1] = [tag]
+                written[line - 1] = (self._separator or ("\t" if len(cells) == 2 else " ")).join(cells)
+        yield from written
+
+    def _place_of_tags(self, column: str | None, tagged: bool) -> int:
+        if not self._width:
+            return 1  # nothing but blank lines
+        if self.conllu:
+            name = column or "upos"
+            if name.isdigit() and 3 <= int(name) <= len(CONLLU):
+                return int(name) - 1
+            if name not in CONLLU[2:]:
+                raise ValueError(f"{self.name}: column: expected one of {', '.join(CONLLU[2:])}, got {name!r}")
+            return CONLLU.index(name)
+        alone = self._width == 1
+        if column is None or (alone and not tagged):
+            if alone and tagged:
+                raise ValueError(f"{self.name} line {self._first_line()}: expected a word and its tag, got one column")
+            return 1 if alone else self._width - 1
+        if not column.isdigit() or not 2 <= int(column) <= self._width + (not tagged):
+            what = "no CoNLL-U, " if column in CONLLU else ""
+            raise ValueError(
+                f"{self.name}: column: expected a number from 2 to {self._width} ({what}the file has {self._width} "
+                f"columns, words in the first), got {column!r}"
+            )
+        return int(column) - 1
+
+    def _first_line(self) -> int:
+        return next(number for number, line in enumerate(self._lines, 1) if line.strip())
+
+    def _read(self) -> Iterator[Sentence]:
+        words: list[str] = []
+        tags: list[str] = []
+        lines: list[int] = []
+        for number, line in enumerate(self._lines, 1):
+            if not line.strip():
+                yield Sentence(tuple(words), tuple(tags), tuple(lines), lines[0] if lines else number)
+                words, tags, lines = [], [], []
+                continue
+            if self.conllu and line.startswith("#"):
+                continue
+            cells = line.split(self._separator)
+            if len(cells) != self._width:
+                raise ValueError(
+                    f"{self.name} line {number}: expected {self._width} columns as in the file's first row, got "
+                    f"{len(cells)}: {line!r:.80}"
+                )
+            if self.conllu and not cells[0].isdigit():
+                if not _is_id(cells[0]):
+                    raise ValueError(
+                        f"{self.name} line {number}: expected the number of a word first, got {line!r:.80}"
+                    )
+                continue
+            words.append(self._cell(cells, self._word, "word", number))
+            if self._has_tags:
+                tags.append(self._cell(cells, self._tag, "tag", number))
+            lines.append(number)
+            if self._max_length is not None and len(words) > self._max_length:
+                raise ValueError(
+                    f"{self.name} line {lines[0]}: a sentence of more than {self._max_length} words begins here: "
+                    "put blank lines between sentences, or raise --max-length"
+                )
+        if words:
+            yield Sentence(tuple(words), tuple(tags), tuple(lines), lines[0])
+
+    def _cell(self, cells: list[str], place: int, what: str, number: int) -> str:
+        cell = cells[place].strip()
+        if not cell or (what == "tag" and cell == "_"):
+            raise ValueError(
+                f"{self.name} line {number}: expected a {what} in column {place + 1}, got {cells[place]!r}"
+            )
+        return cell
+
+
+def read_conll(
+    path: str | Path, column: str | None = None, *, tagged: bool = True, max_length: int | None = None
+) -> ConllFile:
+    """Read a file, compressed by gzip if its name ends in .gz, or standard input for "-"; arguments as `ConllFile`'s.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is no UTF-8, or `ConllFile` refuses it.
+    """
+    name = "standard input" if str(path) == STDIN else str(path)
+    return ConllFile(name, read_lines_of(path), column, tagged=tagged, max_length=max_length)
+
+
+def read_lines_of(path: str | Path) -> list[str]:
+    """The lines of a file as `read_conll` reads it, without their ends."""
+    if str(path) == STDIN:
+        name, raw = "standard input", sys.stdin.buffer.read()
+    else:
+        name, file = str(path), check_file(path)
+        try:
+            raw = gzip.decompress(file.read_bytes()) if file.suffix.lower() == ".gz" else file.read_bytes()
+        except (OSError, EOFError) as error:
+            raise ValueError(f"{name}: cannot be read ({error}): restore it from a copy") from None
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw[: error.start].count(b"\n") + 1
+        raise ValueError(f"{name} line {line}: expected UTF-8, got other bytes: convert the file") from None
+    lines = text.split("\n")
+    return [line.removesuffix("\r") for line in (lines[:-1] if lines[-1] == "" else lines)]
+
+
+def is_conllu(lines: Sequence[str]) -> bool:
+    r"""Whether the first line that is no comment is a row of CoNLL-U: ten columns, the number of a word first.
+
+    >>> is_conllu(["# newdoc", "1\tHi\thi\tINTJ\tUH\t_\t0\troot\t_\t_"]), is_conllu(["Hi\tINTJ"])
+    (True, False)
+    """
+    cells = next((line for line in lines if line.strip() and not line.startswith("#")), "").split("\t")
+    return len(cells) == len(CONLLU) and _is_id(cells[0])
+
+
+def _is_id(cell: str) -> bool:
+    """Whether a cell can be the id of a CoNLL-U line: 3, 3-4, 3.1."""
+    return all(part.isdigit() for part in cell.replace("-", ".").split(".", 1))

@@ -1,0 +1,223 @@
+"""Prepare tagged sentences on disk: a vocabulary of those to train on, then all of them as numbers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from chainrule.data.atomic import read_json, write_json
+from chainrule.data.source import fingerprint
+from chainrule.data.tagged.batches import TaggedSentences, number_sentences
+from chainrule.data.tagged.conll_file import ConllFile, Sentence, read_conll
+from chainrule.data.tagged.tag_scheme import Scheme, find_scheme, impossible, repaired
+from chainrule.data.tagged.vocabulary import TaggedVocabulary
+
+FORMAT = 1
+_ARRAYS = ("words", "forms", "tags", "starts", "spellings")
+_PARTS = ("train", "valid")
+
+
+@dataclass(frozen=True)
+class TaggedCorpus:
+    """Prepared sentences.
+
+    Attributes:
+        vocabulary: of the training part.
+        train: sentences to train on, read from the disk as they are asked for.
+        valid: sentences held out.
+        valid_words: the words of the sentences held out, as they were written.
+        manifest: what corpus.json holds: fingerprints, counts, the column and the scheme.
+    """
+
+    vocabulary: TaggedVocabulary
+    train: TaggedSentences
+    valid: TaggedSentences
+    valid_words: list[list[str]]
+    manifest: dict[str, Any]
+
+
+def prepare_tagged(
+    path: str | Path,
+    directory: str | Path,
+    *,
+    column: str | None = None,
+    dev: str | Path | None = None,
+    dev_fraction: float = 0.1,
+    max_length: int = 512,
+    repair: bool = False,
+    seed: int = 0,
+) -> TaggedCorpus:
+    """Read tagged sentences and write their numbers into a directory.
+
+    Empty sentences are left out: there is nothing to learn of them.
+
+    Args:
+        path: CoNLL-U or columns, compressed by gzip or not; see `ConllFile`.
+        directory: made if it is missing; `corpus.json` is the last file written into it.
+        column: of the tags; None takes upos, or the last one.
+        dev: a file to hold out in place of sentences of the first.
+        dev_fraction: of the sentences.
+        max_length: words of a sentence.
+        repair: read impossible sequences of BIO or BIOES tags as the nearest possible ones.
+        seed: of the sentences held out.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: names the file and the line of what cannot be read; too few sentences; a tag of the held-out
+            sentences that those to train on do not have.
+    """
+    if not 0 < dev_fraction <= 0.5:
+        raise ValueError(f"dev_fraction: expected above 0 and at most 0.5, got {dev_fraction}")
+    if max_length < 1:
+        raise ValueError(f"max_length: expected an integer >= 1, got {max_length}")
+    file = read_conll(path, column, max_length=max_length)
+    held_file = file if dev is None else read_conll(dev, column_for(dev, file), max_length=max_length)
+    train = [sentence for sentence in file.sentences if sentence.words]
+    try:
+        scheme = find_scheme({tag for sentence in train for tag in sentence.tags})
+    except ValueError as error:
+        raise ValueError(f"{file.name}: {error}") from None
+    train, mended = possible(train, scheme, file.name, repair=repair)
+    if dev is None:
+        train, valid = _split(train, file.name, dev_fraction, seed)
+    else:
+        kept = [sentence for sentence in held_file.sentences if sentence.words]
+        valid, mended_too = possible(kept, scheme, held_file.name, repair=repair)
+        mended += mended_too
+    if not train or not valid:
+        raise ValueError(f"{(held_file if train else file).name}: expected sentences with words, got none")
+    vocabulary = TaggedVocabulary.fit(train)
+    check_tags_known(valid, vocabulary, held_file.name)
+    directory = Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "corpus.json").unlink(missing_ok=True)
+    vocabulary.save(directory / "vocabulary.json")
+    for part, sentences in zip(_PARTS, (train, valid), strict=True):
+        numbers = number_sentences(sentences, vocabulary)
+        for name in _ARRAYS:
+            np.save(directory / f"{part}.{name}.npy", getattr(numbers, name))
+    write_json(directory / "valid.json", {"words": [list(sentence.words) for sentence in valid]})
+    manifest = {
+        "format": FORMAT,
+        "source": fingerprint(path),
+        "dev": None if dev is None else fingerprint(dev),
+        "conllu": file.conllu,
+        "column": file.column,
+        "scheme": scheme,
+        "repaired": mended,
+        "sentences": {"train": len(train), "valid": len(valid)},
+        "words": {"train": _words(train), "valid": _words(valid)},
+        "different_words": len(vocabulary.words),
+        "tags": len(vocabulary.tags),
+    }
+    write_json(directory / "corpus.json", manifest)
+    return open_tagged(directory)
+
+
+def open_tagged(directory: str | Path) -> TaggedCorpus:
+    """Open what `prepare_tagged` wrote.
+
+    Raises:
+        FileNotFoundError: there is none, or its preparation was cut short.
+        ValueError: a file in it was changed or cut.
+    """
+    directory = Path(directory)
+    if not (directory / "corpus.json").is_file():
+        raise FileNotFoundError(f"{directory}: no prepared sentences here (corpus.json is missing): prepare them again")
+    manifest = read_json(directory / "corpus.json")
+    vocabulary = TaggedVocabulary.load(directory / "vocabulary.json")
+    parts = [_open_part(directory, part, vocabulary) for part in _PARTS]
+    words = read_json(directory / "valid.json").get("words")
+    if not isinstance(words, list) or list(map(len, words)) != parts[1].lengths.tolist():
+        raise ValueError(f"{directory / 'valid.json'}: damaged: prepare the sentences again")
+    return TaggedCorpus(vocabulary, parts[0], parts[1], words, manifest)
+
+
+def column_for(path: str | Path, file: ConllFile) -> str | None:
+    """The column of the tags in another file: that of `file`, unless only one of the two is CoNLL-U."""
+    from chainrule.data.tagged.conll_file import is_conllu, read_lines_of
+
+    return file.column if is_conllu(read_lines_of(path)) == file.conllu else None
+
+
+def possible(
+    sentences: Sequence[Sentence], scheme: Scheme | None, name: str, *, repair: bool
+) -> tuple[list[Sentence], int]:
+    """Sentences whose tags keep the scheme, and how many had to be repaired.
+
+    Raises:
+        ValueError: one does not, and `repair` is false; the line is named.
+    """
+    if scheme is None:
+        return list(sentences), 0
+    kept, mended = [], 0
+    for sentence in sentences:
+        found = impossible(sentence.tags, scheme)
+        if found is not None:
+            if not repair:
+                place, what = found
+                raise ValueError(
+                    f"{name} line {sentence.lines[place]}: {what} is impossible in {scheme.upper()} tags: correct it, "
+                    "or say --repair to have it read as the nearest possible"
+                )
+            mended += 1
+            sentence = replace(sentence, tags=tuple(repaired(sentence.tags, scheme)))
+        kept.append(sentence)
+    return kept, mended
+
+
+def check_tags_known(
+    sentences: Sequence[Sentence], vocabulary: TaggedVocabulary, name: str, remedy: str = "correct it, or leave it out"
+) -> None:
+    """`ValueError` with the line of the first tag that was never seen in training."""
+    for sentence in sentences:
+        for line, tag in zip(sentence.lines, sentence.tags, strict=True):
+            try:
+                vocabulary.tag(tag)
+            except ValueError as error:
+                raise ValueError(f"{name} line {line}: {error}: {remedy}") from None
+
+
+def _split(sentences: list[Sentence], name: str, fraction: float, seed: int) -> tuple[list[Sentence], list[Sentence]]:
+    """Training and held-out sentences, both in the order of the file; a tag that is seen once stays in training."""
+    count = round(len(sentences) * fraction)
+    if not 0 < count < len(sentences):
+        raise ValueError(
+            f"{name}: expected sentences enough to hold some out, got {len(sentences)}: give more, or --dev"
+        )
+    places = np.random.default_rng(seed).permutation(len(sentences))
+    chosen = set(places[:count].tolist())
+    train = [sentence for place, sentence in enumerate(sentences) if place not in chosen]
+    known = {tag for sentence in train for tag in sentence.tags}
+    odd = {place for place in chosen if not known.issuperset(sentences[place].tags)}
+    return (
+        [sentence for place, sentence in enumerate(sentences) if place not in chosen - odd],
+        [sentence for place, sentence in enumerate(sentences) if place in chosen - odd],
+    )
+
+
+def _words(sentences: Sequence[Sentence]) -> int:
+    return sum(len(sentence.words) for sentence in sentences)
+
+
+def _open_part(directory: Path, part: str, vocabulary: TaggedVocabulary) -> TaggedSentences:
+    try:
+        arrays = {name: np.load(directory / f"{part}.{name}.npy", mmap_mode="r") for name in _ARRAYS}
+        sentences = TaggedSentences(**arrays)
+        words = int(sentences.starts[-1])
+        if not len(sentences.words) == len(sentences.forms) == len(sentences.tags) == words:
+            raise ValueError(f"expected {words} words")
+        limits = {
+            "words": vocabulary.word_symbols,
+            "forms": len(sentences.spellings),
+            "tags": len(vocabulary.tags),
+            "spellings": vocabulary.character_symbols + 1,
+        }
+        for name, limit in limits.items():
+            if arrays[name].size and not 0 <= int(arrays[name].min()) <= int(arrays[name].max()) < limit:
+                raise ValueError(f"expected {name} below {limit}")
+    except (OSError, ValueError, IndexError) as error:
+        raise ValueError(f"{directory}: damaged ({error}): prepare the sentences again") from None
+    return sentences

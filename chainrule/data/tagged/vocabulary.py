@@ -1,0 +1,155 @@
+"""The words, characters and tags of a tagger, from its training sentences alone."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from chainrule.data.atomic import read_json, write_json
+from chainrule.data.tagged.conll_file import Sentence
+from chainrule.data.tagged.tag_scheme import Scheme, find_scheme
+
+FORMAT = 1
+UNKNOWN = 0
+WORD_CHARACTERS = 32  # of a longer word, its beginning and its end are read
+Numbers = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class TaggedVocabulary:
+    """What turns words and tags into numbers and back.
+
+    A word is looked up in lower case; 0 is every word that was never seen. Its characters keep their case, and are
+    numbered from 2: 1 is every character that was never seen, and 0 stands past the end of a word.
+
+    Args:
+        words: in lower case, the most frequent first.
+        counts: how often each stands in the training sentences.
+        characters: in order.
+        tags: in alphabetical order, "O" first where there is one.
+        scheme: how the tags mark spans; None where they mark none.
+
+    >>> vocabulary = TaggedVocabulary.fit([Sentence(("The", "dog"), ("DET", "NOUN"), (1, 2), 1)])
+    >>> vocabulary.word("the"), vocabulary.word("DOG"), vocabulary.word("cat")
+    (2, 1, 0)
+    >>> vocabulary.spell(["he"]), vocabulary.tag("NOUN")
+    (array([[6, 4]], dtype=int32), 1)
+    """
+
+    words: tuple[str, ...]
+    counts: tuple[int, ...]
+    characters: tuple[str, ...]
+    tags: tuple[str, ...]
+    scheme: Scheme | None
+
+    @classmethod
+    def fit(cls, sentences: Iterable[Sentence]) -> "TaggedVocabulary":
+        """The vocabulary of training sentences."""
+        words: Counter[str] = Counter()
+        characters: set[str] = set()
+        tags: set[str] = set()
+        for sentence in sentences:
+            words.update(map(str.lower, sentence.words))
+            characters.update(*sentence.words)
+            tags.update(sentence.tags)
+        ordered = sorted(words.items(), key=lambda item: (-item[1], item[0]))
+        return cls(
+            tuple(word for word, _ in ordered),
+            tuple(count for _, count in ordered),
+            tuple(sorted(characters)),
+            tuple(sorted(tags, key=lambda tag: (tag != "O", tag))),
+            find_scheme(tags),
+        )
+
+    @property
+    def word_symbols(self) -> int:
+        """V, the unknown word counted."""
+        return len(self.words) + 1
+
+    @property
+    def character_symbols(self) -> int:
+        """The greatest number of a character."""
+        return len(self.characters) + 1
+
+    def word(self, word: str) -> int:
+        """The number of a word; 0 where it was never seen."""
+        return self._word_numbers.get(word.lower(), UNKNOWN)
+
+    def tag(self, tag: str) -> int:
+        """The number of a tag; ValueError where it was never seen."""
+        try:
+            return self._tag_numbers[tag]
+        except KeyError:
+            known = ", ".join(self.tags[:40]) + (", ..." if len(self.tags) > 40 else "")
+            raise ValueError(f"the tag {tag!r} was never seen in training (there were: {known})") from None
+
+    def spell(self, words: Sequence[str]) -> Numbers:
+        """The characters of words, (N, C), 0 past the end of a word; C is that of the longest, at most 32."""
+        half = WORD_CHARACTERS // 2
+        cut = [word if len(word) <= WORD_CHARACTERS else word[:half] + word[-half:] for word in words]
+        rows = np.zeros((len(cut), max(map(len, cut), default=1)), dtype=np.int32)
+        numbers = self._character_numbers
+        for row, word in zip(rows, cut, strict=True):
+            row[: len(word)] = [numbers.get(character, 1) for character in word]
+        return rows
+
+    @cached_property
+    def _word_numbers(self) -> dict[str, int]:
+        return {word: number for number, word in enumerate(self.words, 1)}
+
+    @cached_property
+    def _character_numbers(self) -> dict[str, int]:
+        return {character: number for number, character in enumerate(self.characters, 2)}
+
+    @cached_property
+    def _tag_numbers(self) -> dict[str, int]:
+        return {tag: number for number, tag in enumerate(self.tags)}
+
+    def save(self, path: Path) -> None:
+        """Write it as JSON."""
+        content = {
+            "format": FORMAT,
+            "scheme": self.scheme,
+            "tags": list(self.tags),
+            "characters": list(self.characters),
+            "words": list(self.words),
+            "counts": list(self.counts),
+        }
+        write_json(path, content)
+
+    @classmethod
+    def load(cls, path: Path) -> "TaggedVocabulary":
+        """Read what `save` wrote.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            ValueError: it is damaged, or from a newer version.
+        """
+        if not path.is_file():
+            raise FileNotFoundError(f"{path}: no such file: expected the vocabulary of a tagger")
+        content: dict[str, Any] = read_json(path)
+        if content.get("format") != FORMAT or not _sound(content):
+            raise ValueError(
+                f"{path}: expected words with counts, characters and tags in format {FORMAT}: the file is damaged, or "
+                "a newer chainrule wrote it"
+            )
+        words, counts, characters, tags = (tuple(content[name]) for name in ("words", "counts", "characters", "tags"))
+        return cls(words, counts, characters, tags, content["scheme"])
+
+
+def _sound(content: dict[str, Any]) -> bool:
+    for name in ("words", "characters", "tags"):
+        items = content.get(name)
+        if not isinstance(items, list) or not items or len(set(map(str, items))) < len(items):
+            return False
+        if not all(isinstance(item, str) for item in items):
+            return False
+    counts = content.get("counts")
+    if not isinstance(counts, list) or len(counts) != len(content["words"]):
+        return False
+    return all(type(count) is int and count > 0 for count in counts) and content.get("scheme") in (None, "bio", "bioes")

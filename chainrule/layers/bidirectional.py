@@ -1,0 +1,95 @@
+"""An encoder that reads each row in both directions."""
+
+from torch import Tensor, nn
+
+from chainrule.layers.gru import GRU
+from chainrule.layers.lstm import LSTM
+from chainrule.layers.rnn import RNN
+from chainrule.state import State, map_state
+
+BIDIRECTIONAL_CELLS: dict[str, type[LSTM] | type[GRU] | type[RNN]] = {"lstm": LSTM, "gru": GRU, "rnn": RNN}
+
+
+class Bidirectional(nn.Module):
+    r"""A stack of recurrent layers that read each row from both ends (Schuster and Paliwal 1997).
+
+    .. math::
+        \overrightarrow{h}_t = \mathrm{cell}(x_t, \overrightarrow{h}_{t-1}), \qquad
+        \overleftarrow{h}_t = \mathrm{cell}'(x_t, \overleftarrow{h}_{t+1}), \qquad
+        y_t = [\overrightarrow{h}_t, \overleftarrow{h}_t]
+
+    The backward direction begins at each row's own end, so that padding is never read: it may hold NaN. The next layer
+    reads y. As each y_t knows the whole row, this belongs into an encoder, never under a causal model.
+
+    Args:
+        cell: "lstm", "gru" (torch.nn's, `reset_after`) or "rnn" (tanh).
+        input_size: N.
+        hidden_size: M, units of each layer in each direction.
+        num_layers: layers.
+        dropout: probability of zeroing what goes from layer to layer, in training.
+
+    Raises:
+        ValueError: an argument is out of range.
+
+    `recurrent` is the stack itself, `chainrule.layers.LSTM` and so on, with torch.nn's parameter names.
+
+    >>> import torch
+    >>> encoder = Bidirectional("lstm", input_size=3, hidden_size=4, num_layers=2)
+    >>> outputs, (h, c) = encoder(torch.zeros(5, 7, 3), lengths=torch.tensor([7, 2, 0, 1, 7]))
+    >>> outputs.shape, h.shape
+    (torch.Size([5, 7, 8]), torch.Size([2, 5, 8]))
+    """
+
+    def __init__(self, cell: str, input_size: int, hidden_size: int, num_layers: int = 1, dropout: float = 0.0):
+        super().__init__()
+        sizes = (("input_size", input_size), ("hidden_size", hidden_size), ("num_layers", num_layers))
+        for name, value in sizes:
+            if value < 1:
+                raise ValueError(f"{name}: expected an integer >= 1, got {value}")
+        if not 0 <= dropout < 1:
+            raise ValueError(f"dropout: expected a number in [0, 1), got {dropout}")
+        if cell not in BIDIRECTIONAL_CELLS:
+            raise ValueError(f"cell: expected one of {', '.join(BIDIRECTIONAL_CELLS)}, got {cell!r}")
+        self.recurrent = BIDIRECTIONAL_CELLS[cell](
+            input_size, hidden_size, num_layers, dropout=dropout, bidirectional=True
+        )
+        self.output_size = 2 * hidden_size
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the weights anew: recurrences orthogonal gate by gate, forget gates open (Jozefowicz et al. 2015)."""
+        size = self.recurrent.hidden_size
+        for name, parameter in self.recurrent.named_parameters():
+            if parameter.is_meta:
+                return
+            if name.startswith("weight_hh"):
+                for gate in parameter.data.split(size):
+                    nn.init.orthogonal_(gate)
+            elif name.startswith("bias"):
+                nn.init.zeros_(parameter)
+                if isinstance(self.recurrent, LSTM) and name.startswith("bias_ih"):
+                    nn.init.ones_(parameter.data[size : 2 * size])
+            else:
+                nn.init.normal_(parameter, std=parameter.shape[1] ** -0.5)
+
+    def forward(self, x: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, State]:
+        """Read whole rows.
+
+        Args:
+            x: (B, T, N) features, or (B, T) integers in [0, N), each the one-hot vector of a symbol.
+            lengths: (B,) real elements of each row, 0 allowed; None where all rows are full.
+
+        Returns:
+            The top layer's y, (B, T, 2M), zero past each row's end; and the last state of each layer, h or the pair
+            (h, c), each (num_layers, B, 2M): forwards that after the row's last element, backwards that after its
+            first; zero for a row of length 0.
+
+        Raises:
+            ValueError: x has another width, or a length is outside [0, T].
+        """
+        outputs, state = self.recurrent(x, None, lengths)
+        return outputs, map_state(self._by_layer, state)
+
+    def _by_layer(self, part: Tensor) -> Tensor:
+        layers = part.unflatten(1, (self.recurrent.num_layers, 2))  # (B, L, 2, M)
+        return layers.flatten(2).transpose(0, 1)

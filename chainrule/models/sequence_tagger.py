@@ -1,0 +1,147 @@
+"""A label for every element of a sequence, given the whole of it."""
+
+import torch
+from torch import Tensor, nn
+
+from chainrule.base import Context, LikelihoodModel
+from chainrule.heads import IndependentTags, LinearChainCRF, TagConstraints, TagSequences
+from chainrule.layers import Bidirectional, CharacterEncoder
+
+TAG_HEADS = ("crf", "softmax")
+
+
+class SequenceTagger(LikelihoodModel):
+    r"""A bidirectional recurrent tagger with a softmax or a conditional random field over K tags.
+
+    .. math::
+        w_t = [E[x_t], \mathrm{chars}(x_t)], \qquad
+        h_t = \mathrm{dropout}([\overrightarrow{h}_t, \overleftarrow{h}_t]), \qquad
+        e_t = W h_t + b, \qquad y \sim p(y \mid e)
+
+    As every tag sees the whole row, this is p(y | x) and no model of x: `forward` gives the distribution of y, and
+    `log_prob` its exact log-probability (Huang et al. 2015; Lample et al. 2016; Ma and Hovy 2016).
+
+    Args:
+        num_tags: K.
+        vocab_size: V; words (or bases, or notes) are integers in [0, V).
+        num_characters: characters are integers in [1, num_characters], and 0 pads a word; None reads words alone.
+        head: "crf" or "softmax".
+        constraints: for "crf": which tags may follow each other, see `chainrule.heads.bio_constraints`.
+        cell: "lstm", "gru" or "rnn".
+        embedding_size: width of E.
+        character_encoder: "lstm" or "cnn".
+        character_size: features of a word from its characters.
+        hidden_size: M, units of each layer in each direction.
+        num_layers: recurrent layers.
+        dropout: probability of zeroing in training: on the features of words, between layers, and on h.
+
+    Raises:
+        ValueError: an argument is out of range.
+
+    The context of `forward` and of all that follow from it is the words, (B, T), or with characters the mapping
+    {"words": (B, T), "characters": (B, T, C)}, C characters of each word, 0 past its end. Nothing past a row's length
+    is read, but it must be integers in range.
+
+    >>> tagger = SequenceTagger(num_tags=3, vocab_size=10, hidden_size=8).eval()
+    >>> words, lengths = torch.tensor([[4, 7, 1], [2, 0, 0]]), torch.tensor([3, 1])
+    >>> tagger.decode(words, lengths).shape, tagger.marginals(words, lengths).sum(2).round()
+    (torch.Size([2, 3]), tensor([[1., 1., 1.],
+            [1., 0., 0.]], grad_fn=<RoundBackward0>))
+    >>> tagger.log_prob(torch.tensor([[0, 2, 1], [1, 0, 0]]), words, lengths).shape
+    torch.Size([2])
+    """
+
+    def __init__(
+        self,
+        num_tags: int,
+        vocab_size: int,
+        num_characters: int | None = None,
+        *,
+        head: str = "crf",
+        constraints: TagConstraints | None = None,
+        cell: str = "lstm",
+        embedding_size: int = 100,
+        character_encoder: str = "lstm",
+        character_size: int = 100,
+        hidden_size: int = 200,
+        num_layers: int = 1,
+        dropout: float = 0.0,
+    ):
+        super().__init__()
+        for name, value in (("vocab_size", vocab_size), ("embedding_size", embedding_size)):
+            if value < 1:
+                raise ValueError(f"{name}: expected an integer >= 1, got {value}")
+        if head not in TAG_HEADS:
+            raise ValueError(f"head: expected one of {', '.join(TAG_HEADS)}, got {head!r}")
+        if head == "softmax" and constraints is not None:
+            raise ValueError("constraints: a softmax chooses each tag by itself and can keep none: use head='crf'")
+        self.dropout = dropout
+        self.embedding = nn.Embedding(vocab_size, embedding_size)
+        self.characters = (
+            None
+            if num_characters is None
+            else CharacterEncoder(num_characters, output_size=character_size, kind=character_encoder)
+        )
+        width = embedding_size + (0 if self.characters is None else character_size)
+        self.encoder = Bidirectional(cell, width, hidden_size, num_layers, dropout)
+        self.head: LinearChainCRF | IndependentTags = (
+            LinearChainCRF(num_tags, constraints) if head == "crf" else IndependentTags(num_tags)
+        )
+        self.output = nn.Linear(self.encoder.output_size, num_tags)
+
+    def forward(self, context: Context, lengths: Tensor | None = None) -> TagSequences:
+        """p(y | x), of batch shape (B,) and event shape (T,).
+
+        Args:
+            context: the words of each row, with or without characters; see the class.
+            lengths: (B,) words of each row, 0 allowed; None where all are T.
+
+        Raises:
+            ValueError: the context has no characters where the model reads them, or shapes do not agree.
+        """
+        h, _ = self.encoder(self._features(context), lengths)
+        return TagSequences(self.head, self.output(self._dropped(h)), lengths)
+
+    def log_prob(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
+        """Exact log p(y | x) of each row, (B,), nats; -inf for what the constraints forbid.
+
+        Args:
+            x: what is modelled: the tags y, (B, T).
+            context: what they are given: the words.
+            lengths: (B,).
+        """
+        return self.forward(context, lengths).log_prob(x)
+
+    @torch.no_grad()
+    def decode(self, context: Context, lengths: Tensor | None = None) -> Tensor:
+        """The most probable tags of each row, (B, T); -1 past its end."""
+        return self.forward(context, lengths).mode
+
+    def marginals(self, context: Context, lengths: Tensor | None = None) -> Tensor:
+        """p(y_t = k | x), (B, T, K); 0 past each row's end."""
+        return self.forward(context, lengths).marginals
+
+    @torch.no_grad()
+    def n_best(self, context: Context, lengths: Tensor | None = None, *, n: int) -> tuple[Tensor, Tensor]:
+        """The n most probable tag sequences of each row, best first, (B, n, T), and their log p, (B, n), nats."""
+        return self.forward(context, lengths).n_best(n)
+
+    def _features(self, context: Context) -> Tensor:
+        """The words as the encoder reads them, (B, T, N)."""
+        words = context["words"] if isinstance(context, dict) else context
+        if not isinstance(words, Tensor):
+            raise ValueError(f"context: expected words, (B, T) integers, got {type(words).__name__}")
+        if words.dim() != 2 or words.is_floating_point():
+            raise ValueError(f"context: expected words as integers (B, T), got {words.dtype} of {tuple(words.shape)}")
+        features = self.embedding(words)
+        if self.characters is not None:
+            if not isinstance(context, dict) or "characters" not in context:
+                raise ValueError('context: expected {"words": (B, T), "characters": (B, T, C)}, got words alone')
+            characters = context["characters"]
+            if characters.shape[:2] != words.shape:
+                raise ValueError(f"context: expected characters {(*words.shape, 'C')}, got {tuple(characters.shape)}")
+            features = torch.cat([features, self.characters(characters).to(features.dtype)], 2)
+        return self._dropped(features)
+
+    def _dropped(self, features: Tensor) -> Tensor:
+        return nn.functional.dropout(features, self.dropout, self.training)

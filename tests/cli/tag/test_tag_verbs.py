@@ -1,0 +1,259 @@
+"""Tagged sentences from a file to a run, and what the verbs do with it."""
+
+import gzip
+import io
+import json
+import random
+import sys
+
+import pytest
+
+from chainrule.cli.main import main
+from chainrule.data.tagged import TaggedBatches
+from chainrule.runs.tag import TagRun
+
+SMALL = ("--hidden-size", 8, "--embedding-size", 8, "--character-size", 8, "--dropout", 0.0)
+ENDINGS = {"ing": "VERB", "ness": "NOUN", "ful": "ADJ"}
+
+
+def sentences(count, seed):
+    """Words whose endings tell their tags; stems are new everywhere."""
+    draw = random.Random(seed)
+    for _ in range(count):
+        row = []
+        for _ in range(draw.randint(1, 6)):
+            ending = draw.choice(list(ENDINGS))
+            row.append(("".join(draw.choices("bdklmrst", k=3)) + ending, ENDINGS[ending]))
+        yield [*row, (".", "PUNCT")]
+
+
+def conllu(rows):
+    for number, row in enumerate(rows):
+        yield f"# sent_id = {number}"
+        for place, (word, tag) in enumerate(row, 1):
+            yield f"{place}\t{word}\t_\t{tag}\t{tag[:2]}\t_\t_\t_\t_\t_"
+        yield ""
+
+
+def columns(rows):
+    for row in rows:
+        yield from (f"{word}\t{tag}" for word, tag in row)
+        yield ""
+
+
+def written(path, lines):
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return path
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sentences")
+    written(folder / "train.conllu", conllu(sentences(120, 0)))
+    (folder / "dev.conllu.gz").write_bytes(gzip.compress("\n".join(conllu(sentences(12, 1))).encode()))
+    written(folder / "test.conllu", conllu(sentences(20, 2)))
+    names = [[("met", "O"), (name, "B-P"), ("Li", "I-P"), ("here", "O")] for name in ("Bo", "Al", "Cy", "Di") * 6]
+    written(folder / "names.conll", columns(names))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(files, tmp_path_factory):
+    """Trained for a few steps; not to be written to."""
+    out = tmp_path_factory.mktemp("runs") / "run"
+    steps = ("--steps", 60, "--validate-every", 30, "--learning-rate", 0.02)
+    arguments = ("train", files / "train.conllu", "--dev", files / "dev.conllu.gz", "--out", out, *steps, *SMALL)
+    assert main([str(argument) for argument in arguments]) == 0
+    return out
+
+
+@pytest.fixture(scope="module")
+def names_run(files, tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs") / "names"
+    arguments = ("train", files / "names.conll", "--out", out, "--steps", 25, "--learning-rate", 0.03, *SMALL)
+    assert main([str(argument) for argument in arguments]) == 0
+    return out
+
+
+@pytest.fixture
+def typed(monkeypatch):
+    """Puts text on standard input."""
+
+    def put(text):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+
+    return put
+
+
+def test_training_says_what_it_found_shows_examples_and_keeps_the_most_accurate_weights(command, files, tmp_path):
+    steps = ("--steps", 20, "--validate-every", 10, "--json")
+    outcome = command("train", files / "train.conllu", "--out", tmp_path / "run", *steps, *SMALL)
+    assert outcome.status == 0, outcome.err
+    for shown in (
+        "train.conllu, CoNLL-U with tags in column upos: 108 sentences",
+        "4 tags: ADJ NOUN PUNCT VERB",
+        "accuracy",
+        "(is ",  # a wrong tag beside the right one
+    ):
+        assert shown in outcome.err
+    summary = json.loads(outcome.out)
+    records = [record for record in TagRun.open(tmp_path / "run").metrics() if record["event"] == "validation"]
+    assert len(records) == 2
+    assert summary["accuracy"] == max(record["accuracy"] for record in records)
+
+
+def test_it_learns_what_endings_tell_of_words_never_seen(command, files, run):
+    figures = json.loads(command("evaluate", run, files / "test.conllu", "--json").out)
+    assert figures["unknown_accuracy"] > 0.9
+    assert figures["words"] == sum(map(len, sentences(20, 2)))
+    assert "f1" not in figures
+
+
+def test_evaluation_is_that_of_the_tags_that_tag_writes(command, files, run, tmp_path):
+    assert command("tag", run, files / "test.conllu", "--out", tmp_path / "tagged.conllu").status == 0
+    before, after = (path.read_text().splitlines() for path in (files / "test.conllu", tmp_path / "tagged.conllu"))
+    pairs = [(a.split("\t"), b.split("\t")) for a, b in zip(before, after, strict=True)]
+    assert all(a[:3] + a[4:] == b[:3] + b[4:] for a, b in pairs)
+    words = [(a[3], b[3]) for a, b in pairs if len(a) == 10]
+    shown = command("evaluate", run, files / "test.conllu").out
+    right = sum(true == given for true, given in words) / len(words)
+    assert f"accuracy        {right:.2%} of {len(words):,} words in 20 sentences" in shown
+
+
+def test_json_has_probabilities_and_the_best_alternatives(command, run, typed):
+    typed("miring badness\n\ntumful .\n")
+    outcome = command("tag", run, "-", "--text", "--json", "--n-best", 3)
+    assert outcome.status == 0, outcome.err
+    first, empty, last = map(json.loads, outcome.out.splitlines())
+    assert first["words"] == ["miring", "badness"]
+    assert [record["line"] for record in (first, empty, last)] == [1, 2, 3]
+    assert len(first["n_best"]) == 3
+    assert first["n_best"][0] == {"tags": first["tags"], "log_prob": first["log_prob"]}
+    log_probs = [other["log_prob"] for other in first["n_best"]]
+    assert log_probs == sorted(log_probs, reverse=True)
+    assert all(0 < share <= 1 for share in first["probabilities"])
+    assert (empty["words"], empty["tags"], empty["log_prob"], len(empty["n_best"])) == ([], [], 0.0, 1)
+    assert last["words"] == ["tumful", "."]
+
+
+def test_empty_sentences_come_back_empty(command, run, typed):
+    typed("\nmiring\n\n\nbadness\tX\n".replace("\tX", ""))
+    lines = command("tag", run, "-").out.splitlines()
+    assert [line.split("\t")[0] for line in lines] == ["", "miring", "", "", "badness"]
+    assert [len(line.split("\t")) for line in lines] == [1, 2, 1, 1, 2]
+    typed("\n")
+    assert command("tag", run, "-").out == "\n"
+    typed("")
+    assert command("tag", run, "-").out == ""
+
+
+def test_spans_are_well_formed_and_judged_by_entities(command, files, names_run):
+    figures = json.loads(command("evaluate", names_run, files / "names.conll", "--json").out)
+    assert figures["f1"] == pytest.approx(1.0)
+    assert figures["by_type"] == {"P": {"f1": pytest.approx(1.0), "entities": 24}}
+    shown = command("evaluate", names_run, files / "names.conll").out
+    assert "entity F1       100.00%" in shown
+    assert "entity F1 100.00%" in command("info", names_run).out
+
+
+def test_info_says_what_there_is(command, run):
+    shown = command("info", run).out
+    for part in ("train.conllu", "dev.conllu.gz", "4 of column upos: ADJ NOUN PUNCT VERB", "accuracy"):
+        assert part in shown
+    assert json.loads(command("info", run, "--json").out)["tags"] == ["ADJ", "NOUN", "PUNCT", "VERB"]
+
+
+def test_another_column_and_a_file_of_columns(command, files, tmp_path, typed):
+    arguments = ("train", files / "train.conllu", "--column", "xpos", "--head", "softmax", "--character-encoder", "cnn")
+    assert command(*arguments, "--out", tmp_path / "run", "--steps", 2, *SMALL).status == 0
+    assert TagRun.open(tmp_path / "run").vocabulary.tags == ("AD", "NO", "PU", "VE")
+    typed("miring\tVE\nbadness\tNO\n")  # of a run on CoNLL-U: the last column
+    assert command("evaluate", tmp_path / "run", "-").status == 0
+
+
+def test_a_resumed_run_is_the_run_that_was_not_interrupted(command, files, tmp_path, monkeypatch):
+    arguments = (files / "names.conll", "--task", "tag", "--steps", 12, "--validate-every", 4, *SMALL[:-1], 0.3)
+    assert command("train", *arguments, "--out", tmp_path / "whole").status == 0
+    at = TaggedBatches.at
+
+    def interrupted(self, step):
+        if step == 7:
+            raise KeyboardInterrupt
+        return at(self, step)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TaggedBatches, "at", interrupted)
+        assert command("train", *arguments, "--out", tmp_path / "parts").status == 130
+    assert command("train", "--resume", "--out", tmp_path / "parts").status == 0
+    whole, parts = ((tmp_path / name / "metrics.jsonl").read_text() for name in ("whole", "parts"))
+    assert whole == parts
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "message"),
+    [
+        ("a\tX\nb\n", (), "in.conll line 2: expected 2 columns"),
+        ("a\tB-X\n\n" * 9 + "b\tO\nc\tI-X\n", (), "in.conll line 20: I-X after O is impossible in BIO tags"),
+        ("a\tX\nb\tX\nc\tX\n", ("--max-length", 2), "in.conll line 1: a sentence of more than 2 words"),
+        ("a\tX\n", (), "in.conll: expected sentences enough to hold some out"),
+        ("a\tX\n\n" * 9, ("--column", "upos"), "in.conll: column: expected a number from 2 to 2"),
+        ("a\tX\n\n" * 9, ("--character-size", 7), "--character-size: expected an even number"),
+    ],
+)
+def test_what_cannot_be_trained_on_leaves_nothing(refused, tmp_path, content, options, message):
+    (tmp_path / "in.conll").write_text(content)
+    assert message in refused("train", tmp_path / "in.conll", "--out", tmp_path / "run", *options)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.conll"]
+
+
+def test_impossible_tags_are_repaired_where_that_is_asked_for(command, tmp_path):
+    (tmp_path / "in.conll").write_text("a\tB-X\n\n" * 9 + "b\tO\nc\tI-X\n")
+    outcome = command("train", tmp_path / "in.conll", "--repair", "--out", tmp_path / "run", "--steps", 1, *SMALL)
+    assert outcome.status == 0, outcome.err
+    assert "entity F1 decides which weights are kept; impossible tags repaired in 1" in outcome.err
+
+
+def test_what_cannot_be_evaluated_or_tagged_is_named(refused, command, run, names_run, files, typed, tmp_path):
+    typed("miring\tVERB\nbadness\tNEW\n")
+    line = refused("evaluate", run, "-")
+    assert "standard input line 2: the tag 'NEW' was never seen in training (there were: ADJ, NOUN" in line
+    typed("miring\tVERB\nbadness\tNEW\n")
+    figures = json.loads(command("evaluate", run, "-", "--allow-unseen", "--json").out)
+    assert figures["accuracy"] <= 0.5
+    assert figures["nats_per_word"] is None
+    typed("Bo\tO\nLi\tI-P\n")
+    assert "standard input line 2: I-P after O is impossible" in refused("evaluate", names_run, "-")
+    typed("Bo\tO\nLi\tI-P\n")
+    assert command("evaluate", names_run, "-", "--repair").status == 0
+    typed("a\tX\nb\n")
+    assert "standard input line 2: expected 2 columns" in refused("tag", run, "-", "--out", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    typed("a " * 600)
+    assert "standard input line 1: expected at most 512 words, got 600" in refused("tag", run, "-", "--text")
+    assert "say --json too" in refused("tag", run, files / "test.conllu", "--n-best", 2)
+    typed("\n\n")
+    assert "expected at least one sentence with words" in refused("evaluate", names_run, "-")
+    assert "no such file" in refused("tag", run, tmp_path / "none")
+
+
+def test_a_damaged_run_is_refused_in_a_line(refused, run, tmp_path, files):
+    import shutil
+
+    shutil.copytree(run, tmp_path / "copy")
+    vocabulary = tmp_path / "copy" / "data" / "vocabulary.json"
+    vocabulary.write_text(vocabulary.read_text().replace('"VERB"', "3"))
+    assert "vocabulary.json: expected words with counts" in refused("tag", tmp_path / "copy", files / "test.conllu")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("column", 3), ("words", {"train": 1}), ("scheme", "x"), ("dev", {}), ("source", None), ("conllu", "yes")],
+)
+def test_a_config_that_was_tampered_with_is_refused_in_a_line(refused, run, tmp_path, name, value):
+    config = json.loads((run / "config.json").read_text())
+    config["facts"][name] = value
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.json").write_text(json.dumps(config))
+    line = refused("info", tmp_path / "run")
+    assert "config.json" in line
+    assert name in line.partition("config.json")[2]

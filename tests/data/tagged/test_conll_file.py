@@ -1,0 +1,139 @@
+"""Files in columns: what is read of them, what is written back, and the line that is named when they are wrong."""
+
+import gzip
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chainrule.data.tagged import ConllFile, read_conll
+
+CONLLU = """# newdoc id = a
+# text = I don't.
+1\tI\tI\tPRON\tPRP\t_\t2\tnsubj\t_\t_
+2-3\tdon't\t_\t_\t_\t_\t_\t_\t_\tSpaceAfter=No
+2\tdo\tdo\tAUX\tVBP\t_\t0\troot\t_\t_
+3\tn't\tnot\tPART\tRB\t_\t2\tadvmod\t_\t_
+3.1\tgo\tgo\tVERB\tVB\t_\t_\t_\t_\t_
+4\t.\t.\tPUNCT\t.\t_\t2\tpunct\t_\t_
+
+# text = #hash
+1\t#hash\t#hash\tX\tADD\t_\t0\troot\t_\t_
+""".splitlines()
+
+
+def words(file):
+    return [list(sentence.words) for sentence in file.sentences]
+
+
+def tags(file):
+    return [list(sentence.tags) for sentence in file.sentences]
+
+
+def test_conllu_skips_comments_joined_and_empty_words():
+    file = ConllFile("f", CONLLU)
+    assert file.conllu
+    assert file.column == "upos"
+    assert words(file) == [["I", "do", "n't", "."], ["#hash"]]
+    assert tags(file) == [["PRON", "AUX", "PART", "PUNCT"], ["X"]]
+    assert [sentence.lines for sentence in file.sentences] == [(3, 5, 6, 8), (11,)]
+
+
+@pytest.mark.parametrize("column", ["xpos", "5"])
+def test_the_column_can_be_named_or_numbered(column):
+    file = ConllFile("f", CONLLU, column)
+    assert tags(file) == [["PRP", "VBP", "RB", "."], ["ADD"]]
+    assert file.column == "xpos"
+
+
+def test_conllu_is_written_back_with_nothing_changed_but_the_tags():
+    file = ConllFile("f", CONLLU)
+    assert list(file.with_tags(tags(file))) == CONLLU
+    changed = list(file.with_tags([["A", "B", "C", "D"], ["E"]]))
+    differing = [number for number, pair in enumerate(zip(changed, CONLLU, strict=True), 1) if pair[0] != pair[1]]
+    assert differing == [3, 5, 6, 8, 11]
+    assert changed[4] == "2\tdo\tdo\tB\tVBP\t_\t0\troot\t_\t_"
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected_words", "expected_tags"),
+    [
+        (["#tag\tO", "#\tB-X"], [["#tag", "#"]], [["O", "B-X"]]),  # a comment in CoNLL-U is a word elsewhere
+        (["the DT B-NP", "dog NN I-NP"], [["the", "dog"]], [["B-NP", "I-NP"]]),
+        (["a b\tX", "c\tY"], [["a b", "c"]], [["X", "Y"]]),
+    ],
+)
+def test_other_files_have_words_first_and_tags_last(lines, expected_words, expected_tags):
+    file = ConllFile("f", lines)
+    assert not file.conllu
+    assert (words(file), tags(file)) == (expected_words, expected_tags)
+    assert list(file.with_tags(expected_tags)) == lines
+
+
+def test_blank_lines_that_end_nothing_are_empty_sentences_and_stay():
+    lines = ["", "a\tX", "", "", " ", "b\tY"]
+    file = ConllFile("f", lines)
+    assert words(file) == [[], ["a"], [], [], ["b"]]
+    assert [sentence.line for sentence in file.sentences] == [1, 2, 4, 5, 6]
+    assert list(file.with_tags(tags(file))) == lines
+    assert ConllFile("f", []).sentences == []
+    assert words(ConllFile("f", ["", ""], tagged=False)) == [[], []]
+
+
+def test_words_alone_get_a_column_where_no_tags_are_asked_for():
+    file = ConllFile("f", ["the", "dog", "", "barks"], tagged=False)
+    assert list(file.with_tags([["DET", "NOUN"], ["VERB"]])) == ["the\tDET", "dog\tNOUN", "", "barks\tVERB"]
+    beyond = ConllFile("f", ["the DT", "dog NN"], "3", tagged=False)
+    assert list(beyond.with_tags([["B", "I"]])) == ["the DT B", "dog NN I"]
+
+
+@given(
+    st.lists(
+        st.lists(st.tuples(st.text("ab#1.-", min_size=1, max_size=4), st.sampled_from(["X", "B-Y"])), max_size=4),
+        max_size=5,
+    )
+)
+def test_whatever_is_written_is_read_back(sentences):
+    lines = [line for sentence in sentences for line in [*("\t".join(pair) for pair in sentence), ""]]
+    file = ConllFile("f", lines)
+    assert words(file) == [[word for word, _ in sentence] for sentence in sentences]
+    assert tags(file) == [[tag for _, tag in sentence] for sentence in sentences]
+    assert list(file.with_tags(tags(file))) == lines
+
+
+@pytest.mark.parametrize(
+    ("lines", "options", "message"),
+    [
+        (["a\tX", "b"], {}, "f line 2: expected 2 columns as in the file's first row, got 1: 'b'"),
+        (["a\tX", "b\t"], {}, r"f line 2: expected a tag in column 2, got ''"),
+        (["a\tX", "\tY"], {}, "f line 2: expected a word in column 1"),
+        (["a\t_"], {}, "f line 1: expected a tag in column 2, got '_'"),
+        (["", "a"], {}, "f line 2: expected a word and its tag, got one column"),
+        (["a\tX"], {"column": "upos"}, "f: column: expected a number from 2 to 2 .no CoNLL-U"),
+        (["a\tX"], {"column": "3"}, "f: column: expected a number from 2 to 2"),
+        (CONLLU, {"column": "form"}, "f: column: expected one of lemma, upos"),
+        ([*CONLLU[:3], "x" + CONLLU[4][1:]], {}, "f line 4: expected the number of a word first"),
+        (["a\tX", "", "b\tX", "c\tX", "d\tX"], {"max_length": 2}, "f line 3: a sentence of more than 2 words"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_line(lines, options, message):
+    with pytest.raises(ValueError, match=message):
+        ConllFile("f", lines, **options)
+
+
+def test_files_are_read_plain_or_compressed_with_any_line_ends(tmp_path):
+    plain, packed = tmp_path / "a.conll", tmp_path / "a.conll.gz"
+    plain.write_bytes("\ufeffé\tX\r\nb\tY\r\n".encode())
+    packed.write_bytes(gzip.compress("é\tX\nb\tY".encode()))
+    assert words(read_conll(plain)) == words(read_conll(packed)) == [["é", "b"]]
+
+
+def test_what_is_no_text_is_refused_with_its_line(tmp_path):
+    (tmp_path / "bad.conll").write_bytes(b"a\tX\n\xff\tY\n")
+    with pytest.raises(ValueError, match=r"bad\.conll line 2: expected UTF-8"):
+        read_conll(tmp_path / "bad.conll")
+    (tmp_path / "cut.conll.gz").write_bytes(gzip.compress(b"a\tX\n" * 100)[:-9])
+    with pytest.raises(ValueError, match=r"cut\.conll\.gz: cannot be read"):
+        read_conll(tmp_path / "cut.conll.gz")
+    with pytest.raises(FileNotFoundError, match="no such file"):
+        read_conll(tmp_path / "none")

@@ -1,0 +1,101 @@
+"""Preparing tagged sentences: what is held out, what is refused, and that it comes back from the disk."""
+
+import json
+
+import numpy as np
+import pytest
+
+from chainrule.data.tagged import open_tagged, prepare_tagged, tagged_evaluation
+
+
+def write(path, sentences):
+    path.write_text("\n\n".join("\n".join(row.replace("/", "\t") for row in text.split()) for text in sentences) + "\n")
+    return path
+
+
+@pytest.fixture
+def source(tmp_path):
+    return write(tmp_path / "train.conll", [f"the/O w{n}/B-X x/I-X" for n in range(20)])
+
+
+def test_a_corpus_comes_back_as_it_was_prepared(source, tmp_path):
+    made = prepare_tagged(source, tmp_path / "data", seed=1)
+    again = open_tagged(tmp_path / "data")
+    assert (len(made.train), len(made.valid)) == (18, 2)
+    assert again.manifest == made.manifest
+    assert again.manifest["scheme"] == "bio"
+    assert again.manifest["words"] == {"train": 54, "valid": 6}
+    (batch,) = tagged_evaluation(again.valid)
+    for words, row in zip(again.valid_words, batch.context["words"].tolist(), strict=True):
+        assert words[0] == "the"
+        assert row[1] == 0  # the word in the middle is seen in no other sentence: the vocabulary is of training alone
+
+
+def test_held_out_sentences_depend_on_the_seed_alone(source, tmp_path):
+    folds = [prepare_tagged(source, tmp_path / str(n), seed=seed).valid_words for n, seed in enumerate((1, 1, 2))]
+    assert folds[0] == folds[1] != folds[2]
+
+
+def test_a_tag_that_is_seen_once_is_trained_on(tmp_path):
+    source = write(tmp_path / "a.conll", ["a/X"] * 9 + ["a/Y"])
+    for seed in range(8):
+        corpus = prepare_tagged(source, tmp_path / f"data{seed}", dev_fraction=0.3, seed=seed)
+        assert corpus.vocabulary.tags == ("X", "Y")
+
+
+def test_a_dev_file_is_held_out_whole(source, tmp_path):
+    dev = write(tmp_path / "dev.conll", ["the/O", "new/B-X"])
+    corpus = prepare_tagged(source, tmp_path / "data", dev=dev)
+    assert corpus.valid_words == [["the"], ["new"]]
+    assert len(corpus.train) == 20
+    assert corpus.manifest["dev"]["name"] == "dev.conll"
+
+
+def test_impossible_tags_are_refused_or_repaired(tmp_path):
+    source = write(tmp_path / "a.conll", ["a/B-X"] * 8 + ["a/O b/I-X"] * 2)
+    with pytest.raises(ValueError, match=r"a\.conll line 18: I-X after O is impossible in BIO tags: .*--repair"):
+        prepare_tagged(source, tmp_path / "data")
+    assert not (tmp_path / "data" / "corpus.json").exists()
+    corpus = prepare_tagged(source, tmp_path / "data", repair=True)
+    assert corpus.vocabulary.tags == ("O", "B-X")
+    assert corpus.manifest["repaired"] == 2
+
+
+@pytest.mark.parametrize(
+    ("sentences", "dev", "options", "message"),
+    [
+        (["a/X"] * 5, ["a/X b/NEW"], {}, r"dev\.conll line 2: the tag 'NEW' was never seen in training .there were: X"),
+        (["a/X"], None, {}, r"train\.conll: expected sentences enough to hold some out, got 1"),
+        (["a/X"] * 5, None, {"dev_fraction": 0.0}, "dev_fraction: expected above 0"),
+        (["a/X"] * 5, None, {"max_length": 0}, "max_length: expected an integer >= 1"),
+        (["a/X b/X c/X"] * 5, None, {"max_length": 2}, r"train\.conll line 1: a sentence of more than 2 words"),
+        (["a/B-X", "a/L-X", "a/U-X"], None, {}, r"train\.conll: the tags are of the scheme BILOU"),
+    ],
+)
+def test_what_cannot_be_trained_on_is_named(tmp_path, sentences, dev, options, message):
+    source = write(tmp_path / "train.conll", sentences)
+    held_out = None if dev is None else write(tmp_path / "dev.conll", dev)
+    with pytest.raises(ValueError, match=message):
+        prepare_tagged(source, tmp_path / "data", dev=held_out, **options)
+    assert not (tmp_path / "data" / "corpus.json").exists()
+
+
+@pytest.mark.parametrize("name", ["train.words.npy", "valid.tags.npy", "valid.json", "corpus.json"])
+def test_damaged_files_are_refused(source, tmp_path, name):
+    prepare_tagged(source, tmp_path / "data")
+    path = tmp_path / "data" / name
+    if name == "train.words.npy":
+        np.save(path, np.load(path) + 1000)
+    elif name == "valid.json":
+        path.write_text(json.dumps({"words": [["a"]]}))
+    else:
+        path.write_bytes(path.read_bytes()[:-2])
+    with pytest.raises(ValueError, match="damaged"):
+        open_tagged(tmp_path / "data")
+
+
+def test_a_preparation_cut_short_is_none(source, tmp_path):
+    prepare_tagged(source, tmp_path / "data")
+    (tmp_path / "data" / "corpus.json").unlink()
+    with pytest.raises(FileNotFoundError, match="prepare them again"):
+        open_tagged(tmp_path / "data")

@@ -1,0 +1,84 @@
+"""Schemes of tags that mark spans: found, checked, repaired."""
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chainrule.data.tagged import find_scheme, impossible, repaired
+from chainrule.heads import bio_constraints, bioes_constraints
+from chainrule.metrics.entities import entity_scores
+
+BIO = ["O", "B-X", "I-X", "B-Y", "I-Y"]
+BIOES = [*BIO, "E-X", "S-X", "E-Y", "S-Y"]
+ROWS = {"bio": st.lists(st.sampled_from(BIO), max_size=7), "bioes": st.lists(st.sampled_from(BIOES), max_size=7)}
+
+
+@pytest.mark.parametrize(
+    ("tags", "scheme"),
+    [
+        (BIO, "bio"),
+        (["O", "I-X"], "bio"),
+        (BIOES, "bioes"),
+        (["NOUN", "VERB"], None),
+        (["O"], None),
+        (["B-X", "NOUN"], None),
+        (["B-creative-work", "I-creative-work", "O"], "bio"),
+        (["A-X", "B-X"], None),
+    ],
+)
+def test_the_scheme_is_seen_from_the_tags(tags, scheme):
+    assert find_scheme(tags) == scheme
+
+
+def test_bilou_is_named_with_what_to_rename():
+    with pytest.raises(ValueError, match="BILOU: rename L-X to E-X and U-X to S-X"):
+        find_scheme(["O", "B-X", "L-X", "U-X"])
+
+
+@pytest.mark.parametrize(("names", "make"), [(BIO, bio_constraints), (BIOES, bioes_constraints)])
+def test_what_is_impossible_is_what_the_constraints_forbid(names, make):
+    scheme, constraints = find_scheme(names), make(names)
+    for length in range(1, 4):
+        for numbers in itertools.product(range(len(names)), repeat=length):
+            allowed = bool(constraints.starts[numbers[0]]) and bool(constraints.ends[numbers[-1]])
+            allowed = allowed and all(constraints.transitions[a, b] for a, b in itertools.pairwise(numbers))
+            assert (impossible([names[n] for n in numbers], scheme) is None) == allowed
+
+
+@pytest.mark.parametrize(
+    ("tags", "scheme", "expected"),
+    [
+        (["O", "I-X"], "bio", (1, "I-X after O")),
+        (["I-X"], "bio", (0, "I-X first in its sentence")),
+        (["B-X", "I-Y"], "bio", (1, "I-Y after B-X")),
+        (["B-X"], "bioes", (0, "B-X last in its sentence")),
+        (["B-X", "B-X", "E-X"], "bioes", (1, "B-X after B-X")),
+        ([], "bio", None),
+    ],
+)
+def test_the_first_fault_is_named(tags, scheme, expected):
+    assert impossible(tags, scheme) == expected
+
+
+@pytest.mark.parametrize("scheme", ["bio", "bioes"])
+@given(data=st.data())
+def test_repair_keeps_the_scheme_and_leaves_what_keeps_it(scheme, data):
+    row = data.draw(ROWS[scheme])
+    whole = repaired(row, scheme)
+    assert impossible(whole, scheme) is None
+    assert [tag == "O" for tag in whole] == [tag == "O" for tag in row]
+    assert [tag[1:] for tag in whole] == [tag[1:] for tag in row]
+    if impossible(row, scheme) is None:
+        assert whole == row
+
+
+@given(row=ROWS["bio"])
+def test_repair_reads_the_entities_that_the_scorer_reads(row):
+    scores = entity_scores([row], [repaired(row, "bio")])
+    assert scores.f1 == 1 or set(row) <= {"O"}
+
+
+def test_the_older_scheme_iob1_becomes_bio():
+    assert repaired(["I-X", "I-X", "B-X", "O", "I-Y"], "bio") == ["B-X", "I-X", "B-X", "O", "B-Y"]

@@ -1,0 +1,202 @@
+"""The tagger: an exact distribution over tag sequences, by enumeration, and blind to padding."""
+
+import itertools
+
+import pytest
+import torch
+
+from chainrule.heads import TagConstraints, TagSequences, bio_constraints
+from chainrule.models import SequenceTagger
+
+K, V, C = 3, 6, 5
+LENGTHS = torch.tensor([4, 0, 2, 1])
+TOLERANCE = 1e-10  # float64; sums of some hundred terms of size one
+
+
+def make(head="crf", characters="lstm", seed=0, **options):
+    torch.manual_seed(seed)
+    number = None if characters is None else C
+    options = {"hidden_size": 4, "embedding_size": 3, "character_size": 4} | options
+    tagger = SequenceTagger(K, V, number, head=head, character_encoder=characters or "lstm", **options).double().eval()
+    for parameter in tagger.head.parameters():
+        parameter.data = torch.randn_like(parameter)
+    return tagger
+
+
+def context(rows=4, time=4, seed=0, characters=True):
+    generator = torch.Generator().manual_seed(seed)
+    words = torch.randint(V, (rows, time), generator=generator)
+    spelled = torch.randint(1, C + 1, (rows, time, 3), generator=generator)
+    spelled[..., 2].masked_fill_(words % 2 == 0, 0)  # words of two characters and of three
+    return {"words": words, "characters": spelled} if characters else words
+
+
+def all_tags(length):
+    return torch.tensor(list(itertools.product(range(K), repeat=length)), dtype=torch.long).view(K**length, length)
+
+
+def row_of(given, row, time):
+    return {name: part[row : row + 1, :time] for name, part in given.items()}
+
+
+@pytest.mark.parametrize("characters", ["lstm", "cnn"])
+@pytest.mark.parametrize("head", ["crf", "softmax"])
+def test_probabilities_of_all_tag_sequences_sum_to_one(head, characters):
+    tagger, given = make(head, characters), context()
+    for row, length in enumerate(LENGTHS.tolist()):
+        tags = all_tags(length)
+        one = {name: part.expand(len(tags), *part.shape[1:]) for name, part in row_of(given, row, length).items()}
+        total = tagger.log_prob(tags, one, torch.full((len(tags),), length)).logsumexp(0)
+        torch.testing.assert_close(total, torch.zeros((), dtype=torch.float64), rtol=0, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("head", ["crf", "softmax"])
+def test_decoding_marginals_and_n_best_are_those_of_enumeration(head):
+    tagger, given = make(head), context()
+    best, marginals = tagger.decode(given, LENGTHS), tagger.marginals(given, LENGTHS)
+    found, log_probs = tagger.n_best(given, LENGTHS, n=5)
+    for row, length in enumerate(LENGTHS.tolist()):
+        tags = all_tags(length)
+        one = {name: part.expand(len(tags), *part.shape[1:]) for name, part in row_of(given, row, length).items()}
+        scores, order = tagger.log_prob(tags, one).sort(descending=True)
+        assert best[row, :length].tolist() == tags[order[0]].tolist()
+        assert (best[row, length:] == -1).all()
+        kept = min(5, len(tags))
+        assert found[row, :kept, :length].tolist() == tags[order[:kept]].tolist()
+        torch.testing.assert_close(log_probs[row, :kept], scores[:kept], rtol=0, atol=TOLERANCE)
+        assert (log_probs[row, kept:] == -torch.inf).all()
+        one_hot = torch.nn.functional.one_hot(tags, K).double()
+        expected = (one_hot * tagger.log_prob(tags, one).exp()[:, None, None]).sum(0)
+        torch.testing.assert_close(marginals[row, :length], expected, rtol=0, atol=TOLERANCE)
+        assert (marginals[row, length:] == 0).all()
+
+
+@pytest.mark.parametrize("head", ["crf", "softmax"])
+def test_samples_follow_the_distribution(head):
+    tagger, given = make(head), context(rows=1, time=2)
+    drawn = tagger(given).sample((4000,), generator=torch.Generator().manual_seed(0))
+    assert drawn.shape == (4000, 1, 2)
+    counts = torch.bincount(drawn[:, 0] @ torch.tensor([K, 1]), minlength=K * K) / 4000
+    expected = tagger.log_prob(all_tags(2), {name: part.expand(9, *part.shape[1:]) for name, part in given.items()})
+    # 4000 draws: a share has a standard deviation of at most 0.008
+    torch.testing.assert_close(counts.double(), expected.exp().detach(), rtol=0, atol=0.035)
+
+
+@pytest.mark.parametrize("characters", ["lstm", "cnn", None])
+@pytest.mark.parametrize("head", ["crf", "softmax"])
+def test_padding_changes_nothing(head, characters):
+    tagger, given = make(head, characters), context(characters=characters is not None)
+    tags = torch.randint(K, (4, 4), generator=torch.Generator().manual_seed(1))
+    padding = torch.arange(4) >= LENGTHS[:, None]
+
+    def with_padding(value):
+        words = given["words"] if characters else given
+        changed = words.masked_fill(padding, value)
+        if not characters:
+            return changed
+        wider = torch.nn.functional.pad(given["characters"], (0, 2))  # a longer word may stand elsewhere in the batch
+        return {"words": changed, "characters": wider.masked_fill(padding.unsqueeze(2), value)}
+
+    reference = tagger.log_prob(tags, given, LENGTHS)
+    for value, tag in ((0, -7), (5, 99)):
+        others = tagger.log_prob(tags.masked_fill(padding, tag), with_padding(value), LENGTHS)
+        torch.testing.assert_close(others, reference, rtol=0, atol=TOLERANCE)
+        assert torch.equal(tagger.decode(with_padding(value), LENGTHS), tagger.decode(given, LENGTHS))
+    assert reference[1] == 0  # the empty sentence has one way to be tagged
+    # the comparison can fail: as if the padding were real
+    if characters:
+        assert (tagger.log_prob(tags, given) - tagger.log_prob(tags, with_padding(5))).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("characters", ["lstm", "cnn", None])
+def test_rows_of_a_batch_do_not_influence_each_other(characters):
+    tagger, given = make("crf", characters), context(characters=characters is not None)
+    tags = torch.randint(K, (4, 4), generator=torch.Generator().manual_seed(1))
+    together = tagger.log_prob(tags, given, LENGTHS)
+    for row, length in enumerate(LENGTHS.tolist()):
+        alone = row_of(given, row, length) if characters else given[row : row + 1, :length]
+        single = tagger.log_prob(tags[row : row + 1, :length], alone)
+        torch.testing.assert_close(single[0], together[row], rtol=0, atol=TOLERANCE)
+
+
+def test_every_tag_sees_the_whole_sentence_and_its_own_characters():
+    tagger, given = make("softmax"), context(rows=1)
+    emissions = tagger(given).emissions
+    for t in range(4):
+        changed = {name: part.clone() for name, part in given.items()}
+        changed["characters"][0, t, 0] = changed["characters"][0, t, 0] % C + 1
+        assert ((tagger(changed).emissions - emissions).abs().amax(2) > 0).all()
+
+
+@pytest.mark.parametrize("head", ["crf", "softmax"])
+def test_every_weight_receives_a_gradient(head):
+    tagger, given = make(head), context()
+    tagger.log_prob(torch.randint(K, (4, 4)), given, LENGTHS).sum().backward()
+    for name, parameter in tagger.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.abs().sum() > 0, name
+
+
+def test_forbidden_sequences_have_no_probability_and_are_never_decoded():
+    names = ["O", "B-X", "I-X"]
+    tagger = make("crf", constraints=bio_constraints(names))
+    given = context()
+    assert tagger.log_prob(torch.tensor([[0, 2, 0, 0]]), row_of(given, 0, 4)) == -torch.inf
+    for seed in range(5):
+        rows = tagger.decode(context(rows=20, seed=seed)).tolist()
+        for row in rows:
+            assert row[0] != 2
+            assert (0, 2) not in itertools.pairwise(row)
+
+
+def test_forward_is_a_distribution_over_rows_of_tags():
+    tags = make()(context(), LENGTHS)
+    assert isinstance(tags, TagSequences)
+    assert (tags.batch_shape, tags.event_shape) == ((4,), (4,))
+    assert torch.equal(
+        tags.sample(generator=torch.Generator().manual_seed(3)) == -1, torch.arange(4) >= LENGTHS[:, None]
+    )
+
+
+def test_dropout_acts_in_training_only_and_forward_changes_no_state():
+    tagger, given = make(dropout=0.5), context()
+    before = {name: value.clone() for name, value in tagger.state_dict().items()}
+    assert torch.equal(tagger(given).emissions, tagger(given).emissions)
+    tagger.train()
+    assert not torch.equal(tagger(given).emissions, tagger(given).emissions)
+    assert all(torch.equal(value, before[name]) for name, value in tagger.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"head": "svm"}, "head: expected one of crf, softmax, got 'svm'"),
+        ({"head": "softmax", "constraints": TagConstraints(*[torch.ones(1)] * 3)}, "constraints: a softmax"),
+        ({"embedding_size": 0}, "embedding_size: expected an integer >= 1, got 0"),
+        ({"character_size": 3}, "output_size: expected an even number"),
+        ({"characters": "vit"}, "kind: expected one of lstm, cnn, got 'vit'"),
+        ({"dropout": -0.1}, "dropout: expected a number in"),
+        ({"cell": "mlp"}, "cell: expected one of"),
+    ],
+)
+def test_wrong_arguments_are_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        make(**options)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (torch.zeros(4, 4, dtype=torch.long), 'expected {"words"'),
+        ({"words": torch.zeros(4, 4, dtype=torch.long)}, 'expected {"words"'),
+        ({"words": torch.zeros(4, 4), "characters": None}, "expected words as integers"),
+        (
+            {"words": torch.zeros(4, 4, dtype=torch.long), "characters": torch.zeros(4, 3, 2, dtype=torch.long)},
+            "characters",
+        ),
+        (None, "expected words"),
+    ],
+)
+def test_a_context_that_is_none_is_refused(given, message):
+    with pytest.raises(ValueError, match=f"context: .*{message}"):
+        make()(given)
