@@ -54,7 +54,7 @@ def table(columns: list[str], rows: list[list[str]]) -> str:
 
 
 def cell(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    return f"{value:.4g}" if isinstance(value, float) else str(value).replace("|", "\\|")
 
 
 def replace(path: Path, content: str) -> None:
