@@ -5,8 +5,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from chainrule.decoding.best_first import best_first
-
 
 @dataclass(frozen=True)
 class Extensions:
@@ -32,21 +30,21 @@ class Beam:
     sequences: Tensor
     log_probs: Tensor
 
-    def extensions(self, row_count: int, log_probs: Tensor, beam_size: int) -> Extensions:
+    def extensions(self, row_count: int, values: Tensor, symbols: Tensor, beam_size: int) -> Extensions:
         """The `beam_size` most probable extensions of each row's prefixes, or all where fewer are possible.
 
         Of equally probable ones, those of the better prefix come first, then those of the lower symbol.
 
         Args:
             row_count: R.
-            log_probs: (N, V) of each symbol after each prefix; -inf for one that is not possible.
-            beam_size: K.
+            values: (N, K) log p of the best symbols after each prefix, best first; -inf for one that is not possible.
+                The K best extensions of a row are among the K best of each of its prefixes.
+            symbols: (N, K) which symbols these are.
+            beam_size: K; there are fewer columns where there are fewer symbols.
 
         Raises:
             ValueError: a log-probability is NaN.
         """
-        # The K best of a row are among the K best of each of its prefixes: no table of K·V sums is needed.
-        values, symbols = best_first(log_probs, beam_size)
         if values[:, 0].isnan().any():  # NaN comes first
             raise ValueError(
                 f"model: its conditional of element {self.sequences.shape[1] + 1} holds NaN: "

@@ -1,17 +1,19 @@
 """Beam search over any model's `step` and `State`, all rows of a batch at once."""
 
 import math
-from dataclasses import replace
+from collections.abc import Iterator
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from chainrule.base import AutoregressiveModel, Context
-from chainrule.decoding.beam import Beam
+from chainrule.decoding.beam import Beam, Extensions
+from chainrule.decoding.best_symbols import best_symbols
+from chainrule.decoding.carried import Carried
 from chainrule.decoding.decoded import Decoded, Ended, Hypothesis
 from chainrule.decoding.repeated_ngrams import repeats_ngram
-from chainrule.decoding.symbol_log_probs import symbol_log_probs
-from chainrule.state import State, count_rows, expand, map_state, select
+from chainrule.state import State, count_rows, expand, map_state
 
 
 @torch.no_grad()
@@ -89,46 +91,49 @@ def beam_search(
         return []
     beam, state = _begin(model, row_count, context, prefix, device)
     known = beam.sequences.shape[1]
-    step, x_prev = model.stepper(), beam.sequences[:, -1] if known else None
+    step, x_prev, carried = model.stepper(), beam.sequences[:, -1] if known else None, Carried(state)
     names = list(range(row_count))  # the caller's number of each row that is still searched
     ended = [Ended(n_best) for _ in names]
     results: dict[int, Decoded] = {}
     for length in range(known + 1, max_length + 1):
-        conditional, state = step(x_prev, state)
-        log_probs = symbol_log_probs(conditional)
-        if eos is not None and eos >= log_probs.shape[1]:
-            raise ValueError(f"eos: expected a symbol of the model, in [0, {log_probs.shape[1]}), got {eos}")
-        log_probs = _permitted(log_probs, beam.sequences, eos, min_length, no_repeat_ngram)
-        found = beam.extensions(len(names), log_probs, beam_size)
+        conditional, state = step(x_prev, carried.state)
+        permitted = partial(_permitted, beam.sequences, eos, min_length, no_repeat_ngram)
+        found = beam.extensions(len(names), *best_symbols(conditional, beam_size, permitted), beam_size)
         last = length == max_length
         ends = found.symbols == eos if eos is not None else torch.full_like(found.symbols, last, dtype=torch.bool)
-        live: list[list[Hypothesis]] = [[] for _ in names]
-        sequences = beam.sequences_of(found)
+        at_end = ends.nonzero().squeeze(1)
         elements = length if eos is None else length - 1
-        hypotheses = _hypotheses(sequences, found.log_probs, length**length_penalty)
-        for row, hypothesis, end in zip(found.rows.tolist(), hypotheses, ends.tolist(), strict=True):
-            if end:
-                ended[names[row]].add(replace(hypothesis, sequence=hypothesis.sequence[:elements]))
-            else:
-                live[row].append(hypothesis)
-        searched = []
+        sequences = beam.sequences_of(found)
+        for row, hypothesis in _hypotheses(found, sequences[:, :elements], at_end, length**length_penalty):
+            ended[names[row]].add(hypothesis)
+        worst = torch.tensor([ended[name].worst for name in names], dtype=torch.float64, device=device)
+        # What a live prefix can still come to; a prefix that cannot come to enough any more takes no further step. Nor
+        # could what it would have pushed out of the beam: that is less probable still.
+        bounds = (found.log_probs / max_length**length_penalty).masked_fill(ends, -torch.inf)
+        hopeful = bounds > worst[found.rows]
+        best = torch.full_like(worst, -torch.inf).scatter_reduce(0, found.rows, bounds, "amax")
+        searched = best > worst
+        going = (searched & (not last)).tolist()
         for row, name in enumerate(names):
-            if not live[row] and not ended[name].hypotheses:  # no prefix of the row has a possible extension
-                stuck = beam.rows == row
-                cut = _hypotheses(beam.sequences[stuck], beam.log_probs[stuck], max(length - 1, 1) ** length_penalty)
-                results[name] = ended[name].decoded(cut)
-            elif not live[row] or live[row][0].log_prob / max_length**length_penalty <= ended[name].worst:
-                results[name] = ended[name].decoded([])
-            elif last:
-                results[name] = ended[name].decoded(live[row])
-            searched.append(name not in results)
-        if not any(searched):
+            if going[row]:
+                continue
+            live = (hopeful & (found.rows == row)).nonzero().squeeze(1)
+            cut = [hypothesis for _, hypothesis in _hypotheses(found, sequences, live, length**length_penalty)]
+            if not cut and not ended[name].hypotheses:  # no prefix of the row has a possible extension
+                divisor = max(length - 1, 1) ** length_penalty
+                stuck = (beam.rows == row).nonzero().squeeze(1)
+                cut = [hypothesis for _, hypothesis in _hypotheses(beam, beam.sequences, stuck, divisor)]
+            results[name] = ended[name].decoded(cut)
+        if not any(going):
             break
-        active = torch.tensor(searched, device=device)
-        kept = ~ends & active[found.rows]
-        names = [name for name in names if name not in results]
-        beam = Beam((active.cumsum(0) - 1)[found.rows[kept]], sequences[kept], found.log_probs[kept])
-        state, x_prev = select(state, found.parents[kept]), found.symbols[kept]
+        kept = hopeful.nonzero().squeeze(1)
+        rows = found.rows[kept]
+        carried.follow(state, found.parents[kept], same_sentences=torch.equal(rows, beam.rows))
+        if not all(going):
+            rows = (searched.cumsum(0) - 1)[rows]
+            names = [name for name, goes in zip(names, going, strict=True) if goes]
+        beam = Beam(rows, sequences[kept], found.log_probs[kept])
+        x_prev = found.symbols[kept]
     return [results[name] for name in range(row_count)]
 
 
@@ -144,19 +149,23 @@ def _begin(
     return Beam(rows, prefix, conditionals.log_prob(prefix).double().sum(1)), state
 
 
-def _hypotheses(sequences: Tensor, log_probs: Tensor, divisor: float) -> list[Hypothesis]:
-    return [
-        Hypothesis(log_prob / divisor, log_prob, sequence)
-        for log_prob, sequence in zip(log_probs.tolist(), sequences.unbind(), strict=True)
-    ]
+def _hypotheses(
+    prefixes: Beam | Extensions, sequences: Tensor, chosen: Tensor, divisor: float
+) -> Iterator[tuple[int, Hypothesis]]:
+    """The rows and the hypotheses of the chosen prefixes."""
+    log_probs, rows = prefixes.log_probs[chosen].tolist(), prefixes.rows[chosen].tolist()
+    for row, log_prob, sequence in zip(rows, log_probs, sequences[chosen].unbind(), strict=True):
+        yield row, Hypothesis(log_prob / divisor, log_prob, sequence)
 
 
 def _permitted(
-    log_probs: Tensor, sequences: Tensor, eos: int | None, min_length: int, no_repeat_ngram: int | None
+    sequences: Tensor, eos: int | None, min_length: int, no_repeat_ngram: int | None, log_probs: Tensor, rows: slice
 ) -> Tensor:
-    """log p of each symbol, (N, V), -inf where it is not permitted."""
+    """log p of each symbol after the prefixes of some rows, (N', V), -inf where it is not permitted."""
+    if eos is not None and eos >= log_probs.shape[1]:
+        raise ValueError(f"eos: expected a symbol of the model, in [0, {log_probs.shape[1]}), got {eos}")
     if no_repeat_ngram is not None:
-        repeated = repeats_ngram(sequences, no_repeat_ngram, log_probs.shape[1])
+        repeated = repeats_ngram(sequences[rows], no_repeat_ngram, log_probs.shape[1])
         if eos is not None:
             repeated[:, eos] = False
         log_probs = log_probs.masked_fill(repeated, -torch.inf)

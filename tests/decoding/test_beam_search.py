@@ -1,7 +1,5 @@
 """Beam search finds what enumeration finds, and stops only when nothing that lives can change the result."""
 
-import sys
-
 import pytest
 import torch
 from decoded_models import CONTEXT, EOS, Table, TinyDecoder, as_lists, enumerated, holds_an_ngram_twice
@@ -9,6 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chainrule.decoding import beam_search
+from chainrule.decoding.carried import Carried
+from chainrule.decoding.decoded import Ended
 from chainrule.state import map_state
 
 WIDE = 4**5  # no tree here has more leaves
@@ -123,13 +123,28 @@ def test_a_state_that_is_not_reordered_with_the_beams_is_noticed(monkeypatch):
 
     answers = [(sequence, round(log_prob, 9)) for _, log_prob, sequence in expected]
     assert found() == answers
-    # The state of as many prefixes, not of the right ones.
-    monkeypatch.setattr(
-        sys.modules[beam_search.__module__],
-        "select",
-        lambda state, rows: map_state(lambda leaf: leaf[torch.arange(len(rows)) % len(leaf)], state),
-    )
+
+    def misordered(self, stepped, parents, *, same_sentences):  # as many prefixes, not the right ones
+        self.state = map_state(lambda leaf: leaf[torch.arange(len(parents)) % len(leaf)], stepped)
+
+    monkeypatch.setattr(Carried, "follow", misordered)
     assert found() != answers
+
+
+@pytest.mark.parametrize("length_penalty", [0.0, 0.6, 2.0])
+@pytest.mark.parametrize("n_best", [1, 3])
+def test_prefixes_that_cannot_win_take_no_step_and_change_nothing(length_penalty, n_best, monkeypatch):
+    model = TinyDecoder(vocab_size=8)
+    options = {"beam_size": 5, "max_length": 12, "eos": EOS, "length_penalty": length_penalty, "n_best": n_best}
+    results = beam_search(model, CONTEXT, **options)
+    spent, model.stepped = sum(model.stepped), []
+    # No bound: what has ended is not known to the search before its last step.
+    monkeypatch.setattr(Ended, "worst", property(lambda self: -torch.inf))
+    exhaustive = beam_search(model, CONTEXT, **options)
+    assert as_lists(results) == as_lists(exhaustive)
+    for result, other in zip(results, exhaustive, strict=True):
+        torch.testing.assert_close(result.log_probs, other.log_probs, rtol=1e-13, atol=1e-13)
+    assert spent < sum(model.stepped)
 
 
 def test_equals_are_ordered_by_prefix_and_then_by_symbol():

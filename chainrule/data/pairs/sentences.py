@@ -1,0 +1,75 @@
+"""Sentences as numbers, side by side with their translations."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from chainrule.data.batches import Batch
+from chainrule.data.vocabulary import Ids
+
+
+@dataclass(frozen=True)
+class Sentences:
+    """N sentences, each with its `<eos>`, one after the other.
+
+    Args:
+        symbols: of all of them, int32.
+        ends: (N,) int64, where each ends in `symbols`.
+
+    >>> sentences = Sentences.of([np.array([5, 1]), np.array([1])])
+    >>> len(sentences), sentences.lengths(np.array([0, 1])).tolist(), sentences.padded(np.array([1, 0]))[0].tolist()
+    (2, [2, 1], [[1, 0], [5, 1]])
+    """
+
+    symbols: npt.NDArray[np.int32]
+    ends: Ids
+
+    @classmethod
+    def of(cls, rows: Sequence[Ids]) -> "Sentences":
+        """Sentences that are there one by one."""
+        ends = np.cumsum([len(row) for row in rows], dtype=np.int64)
+        return cls(np.concatenate([np.zeros(0, dtype=np.int32), *rows]).astype(np.int32), ends)
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def lengths(self, chosen: Ids) -> Ids:
+        """Symbols of each of the chosen sentences, `<eos>` included."""
+        return self.ends[chosen] - self._starts(chosen)
+
+    def padded(self, chosen: Ids) -> tuple[Tensor, Tensor]:
+        """The chosen sentences side by side, (B, T), 0 past their ends, and their lengths, (B,)."""
+        starts, lengths = self._starts(chosen), self.lengths(chosen)
+        rows = np.zeros((len(chosen), int(lengths.max(initial=0))), dtype=np.int64)
+        for row, start, length in zip(rows, starts.tolist(), lengths.tolist(), strict=True):
+            row[:length] = self.symbols[start : start + length]
+        return torch.from_numpy(rows), torch.from_numpy(lengths)
+
+    def _starts(self, chosen: Ids) -> Ids:
+        return np.where(chosen > 0, self.ends[chosen - 1], 0)
+
+
+@dataclass(frozen=True)
+class PairedSentences:
+    """As many sentences of a source and of a target."""
+
+    source: Sentences
+    target: Sentences
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def batch(self, chosen: Ids) -> Batch:
+        """The targets as x, given their sources."""
+        x, lengths = self.target.padded(chosen)
+        return Batch(x, lengths, context=source_context(self.source, chosen))
+
+
+def source_context(source: Sentences, chosen: Ids) -> dict[str, Tensor]:
+    """What `chainrule.models.Seq2Seq` translates."""
+    tokens, lengths = source.padded(chosen)
+    return {"tokens": tokens, "lengths": lengths}

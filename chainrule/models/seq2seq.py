@@ -1,0 +1,102 @@
+"""A translator: a sequence in, another of any length out."""
+
+from torch import Tensor, nn
+
+from chainrule.base import Context, length_mask
+from chainrule.layers.bidirectional import Bidirectional
+from chainrule.models.attentive_decoder import AttentiveDecoder, Encoded
+
+
+class Seq2Seq(AttentiveDecoder):
+    r"""A bidirectional recurrent encoder and a recurrent decoder that attends to it.
+
+    .. math:: p(y \mid x) = \prod_{t} p(y_t \mid y_{<t}, x), \qquad
+        m_s = [\overrightarrow{h}_s, \overleftarrow{h}_s], \qquad s = [\overrightarrow{h}_S, \overleftarrow{h}_1]
+
+    The encoder reads the source both ways (Bahdanau, Cho and Bengio 2015); what the decoder does with the memory m and
+    the summary s is told by `AttentiveDecoder` (Luong, Pham and Manning 2015), as are the training mode's label
+    smoothing and scheduled sampling.
+
+    The context is a dict: "tokens" (B, S), integers in [0, source_vocab_size), and "lengths" (B,), the real ones of
+    each row. A row of length 0 is allowed: it is translated from nothing.
+
+    Args:
+        source_vocab_size: symbols of the source.
+        target_vocab_size: V, of the target.
+        cell: "lstm", "gru" or "rnn", of encoder and decoder.
+        embedding_size: E, of source and target words; also what a word is predicted from.
+        hidden_size: M, units of each layer of the decoder, and of each layer and direction of the encoder.
+        num_layers: recurrent layers of the encoder, and of the decoder.
+        dropout: probability of zeroing in training, on embeddings, between layers, on the memory and before the output.
+        attention: "additive", "multiplicative", or None for a fixed vector.
+        input_feeding: show the decoder what the last word was predicted from.
+        tie_weights: use the target embeddings as output weights.
+        label_smoothing: ε, in training.
+
+    Raises:
+        ValueError: an argument is out of range.
+
+    >>> import torch
+    >>> model = Seq2Seq(source_vocab_size=9, target_vocab_size=7, hidden_size=8)
+    >>> source = {"tokens": torch.tensor([[1, 2, 3], [4, 5, 0]]), "lengths": torch.tensor([3, 2])}
+    >>> model(torch.tensor([[3, 2], [6, 0]]), source).logits.shape
+    torch.Size([2, 2, 7])
+    >>> from chainrule.decoding import beam_search
+    >>> [first, second] = beam_search(model.eval(), source, beam_size=3, max_length=5, eos=0)
+    """
+
+    def __init__(
+        self,
+        source_vocab_size: int,
+        target_vocab_size: int,
+        cell: str = "lstm",
+        embedding_size: int = 256,
+        hidden_size: int = 256,
+        num_layers: int = 1,
+        dropout: float = 0.0,
+        *,
+        attention: str | None = "multiplicative",
+        input_feeding: bool = True,
+        tie_weights: bool = True,
+        label_smoothing: float = 0.0,
+    ):
+        for name, value in (("source_vocab_size", source_vocab_size), ("target_vocab_size", target_vocab_size)):
+            if value < 1:
+                raise ValueError(f"{name}: expected an integer >= 1, got {value}")
+        super().__init__(
+            target_vocab_size,
+            2 * hidden_size,
+            2 * hidden_size,
+            cell=cell,
+            embedding_size=embedding_size,
+            hidden_size=hidden_size,
+            num_layers=num_layers,
+            dropout=dropout,
+            attention=attention,
+            input_feeding=input_feeding,
+            tie_weights=tie_weights,
+            label_smoothing=label_smoothing,
+        )
+        self.source_vocab_size = source_vocab_size
+        self.source_embedding = nn.Embedding(source_vocab_size, embedding_size)
+        self.encoder = Bidirectional(cell, embedding_size, hidden_size, num_layers, dropout)
+        if not self.source_embedding.weight.is_meta:
+            nn.init.normal_(self.source_embedding.weight, std=embedding_size**-0.5)
+
+    def encode(self, context: Context) -> Encoded:
+        if not isinstance(context, dict) or not {"tokens", "lengths"} <= context.keys():
+            got = f"one of {', '.join(sorted(context))}" if isinstance(context, dict) else type(context).__name__
+            raise ValueError(f'context: expected a dict of "tokens" (B, S) and "lengths" (B,), got {got}')
+        tokens, lengths = context["tokens"], context["lengths"]
+        if tokens.dim() != 2 or lengths.shape != tokens.shape[:1]:
+            raise ValueError(
+                f'context: expected "tokens" (B, S) and "lengths" (B,), '
+                f"got {tuple(tokens.shape)} and {tuple(lengths.shape)}"
+            )
+        tokens = tokens.masked_fill(~length_mask(lengths, tokens.shape[1]), 0)
+        outputs, final = self.encoder(self._dropped(self.source_embedding(tokens)), lengths)
+        top = final[0][-1] if self.decoder.has_cell else final[-1]
+        return Encoded(self._dropped(outputs), lengths, self._dropped(top))
+
+    def _dropped(self, x: Tensor) -> Tensor:
+        return nn.functional.dropout(x, self.dropout, self.training)

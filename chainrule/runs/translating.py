@@ -1,0 +1,155 @@
+"""Sentences in, sentences out: a model searched in batches of like length, and its answers as text."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from chainrule.data.pairs.sentences import Sentences, source_context
+from chainrule.data.vocabulary import Vocabulary
+from chainrule.decoding import Decoded, beam_search
+from chainrule.models import Seq2Seq
+from chainrule.state import map_state
+from chainrule.training.precision import autocast
+
+UNKNOWN = "<unk>"
+
+
+def translations(
+    model: Seq2Seq,
+    sources: Sentences,
+    *,
+    eos: int,
+    max_length: int,
+    beam_size: int = 1,
+    n_best: int = 1,
+    length_penalty: float = 0.0,
+    batch_size: int = 128,
+    dtype: torch.dtype = torch.float32,
+) -> list[Decoded]:
+    """The most probable translations of each sentence that a beam finds, in the order of the sentences.
+
+    Sentences of like length are searched together. What each gets does not depend on the others; the model is searched
+    in the mode that it is in.
+
+    Args:
+        model: of the target given the source.
+        sources: with their `<eos>`.
+        eos: of the target.
+        max_length: most symbols of a translation, `<eos>` counted.
+        beam_size: 1 is greedy.
+        n_best: translations of each.
+        length_penalty: see `beam_search`.
+        batch_size: sentences searched together.
+        dtype: number format of matrix products, see `chainrule.training.precision.multiply_dtype`; the probabilities of
+            words are normalised and summed in float32 and float64 either way.
+    """
+    order = np.argsort(sources.lengths(np.arange(len(sources))), kind="stable")
+    results: dict[int, Decoded] = {}
+    for first in range(0, len(order), batch_size):
+        chosen = order[first : first + batch_size]
+        with autocast(dtype, model.bias_ho.device):
+            found = beam_search(
+                model,
+                source_context(sources, chosen),
+                beam_size=beam_size,
+                max_length=max_length,
+                eos=eos,
+                length_penalty=length_penalty,
+                n_best=n_best,
+            )
+        results.update(zip(chosen.tolist(), found, strict=True))
+    return [results[place] for place in range(len(order))]
+
+
+@dataclass(frozen=True)
+class Translator:
+    """A model with its vocabularies: text in, text out.
+
+    An empty sentence is answered by an empty one. Where the model has attention, a word that it says is unknown is
+    replaced by the source word that it attended to most (Luong et al. 2015): names and numbers come through.
+
+    Args:
+        model: in evaluation mode.
+        source_vocabulary, target_vocabulary: with an `<eos>`.
+        max_length: most symbols of a translation, `<eos>` counted.
+        dtype: number format of matrix products.
+    """
+
+    model: Seq2Seq
+    source_vocabulary: Vocabulary
+    target_vocabulary: Vocabulary
+    max_length: int
+    dtype: torch.dtype = torch.float32
+
+    def search(
+        self, sources: Sequence[str], *, beam_size: int = 1, n_best: int = 1, length_penalty: float = 0.0
+    ) -> "list[list[Translation]]":
+        """The n best translations of each sentence, best first."""
+        eos = self.target_vocabulary.eos
+        assert eos is not None
+        spoken = [place for place, source in enumerate(sources) if source.strip()]
+        numbers = Sentences.of([self.source_vocabulary.encode(f"{sources[place]}\n") for place in spoken])
+        found = translations(
+            self.model,
+            numbers,
+            eos=eos,
+            max_length=self.max_length,
+            beam_size=beam_size,
+            n_best=n_best,
+            length_penalty=length_penalty,
+            dtype=self.dtype,
+        )
+        answers = [[Translation("", 0.0, 0.0, True)] for _ in sources]
+        for place, result in zip(spoken, found, strict=True):
+            texts = [self._text(sources[place], sequence.tolist()) for sequence in result.sequences]
+            figures = zip(texts, result.log_probs.tolist(), result.scores.tolist(), result.ended.tolist(), strict=True)
+            answers[place] = [Translation(*figure) for figure in figures]
+        return answers
+
+    def attention(self, source: str, target: str) -> tuple[torch.Tensor, list[str], list[str]]:
+        """How much each symbol of a translation attended to each symbol of its source, (T, S), and both in print."""
+        shown = [
+            [vocabulary.token(symbol) for symbol in vocabulary.encode(f"{text}\n")]
+            for vocabulary, text in ((self.source_vocabulary, source), (self.target_vocabulary, target))
+        ]
+        return self._attended(source, self.target_vocabulary.encode(f"{target}\n").tolist()), shown[0], shown[1]
+
+    def _text(self, source: str, symbols: list[int]) -> str:
+        unknown = self.target_vocabulary.unknown
+        text = self.target_vocabulary.decode(symbols)
+        if unknown is None or unknown not in symbols or self.model.attention is None:
+            return text
+        given, words = source.split(), text.split()
+        attended = self._attended(source, symbols)[:, : len(given)].argmax(1).tolist()
+        return " ".join(
+            given[place] if symbol == unknown else word
+            for word, symbol, place in zip(words, symbols, attended, strict=True)
+        )
+
+    @torch.no_grad()
+    def _attended(self, source: str, symbols: list[int]) -> torch.Tensor:
+        device = self.model.bias_ho.device
+        context = source_context(
+            Sentences.of([self.source_vocabulary.encode(f"{source}\n")]), np.zeros(1, dtype=np.int64)
+        )
+        x = torch.tensor([symbols], dtype=torch.long, device=device)
+        return self.model.attended(x, map_state(lambda leaf: leaf.to(device), context))[0].cpu()
+
+
+@dataclass(frozen=True)
+class Translation:
+    """One of the n best.
+
+    Attributes:
+        text: without its end.
+        log_prob: under the model, nats.
+        score: what it is ranked by.
+        ended: whether it came to its end.
+    """
+
+    text: str
+    log_prob: float
+    score: float
+    ended: bool

@@ -1,0 +1,162 @@
+"""Pairs of sentences become a translator, from the command line."""
+
+import json
+import random
+
+import pytest
+
+from chainrule.cli.main import main
+
+SMALL = ["--task", "translate", "--hidden-size", "8", "--embedding-size", "8", "--min-count", "1"]
+
+
+def run(capsys, *arguments):
+    capsys.readouterr()
+    status = main([str(argument) for argument in arguments])
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+def pairs(count=60):
+    chooser = random.Random(0)
+    digits = [[chooser.randrange(5) for _ in range(chooser.randint(1, 4))] for _ in range(count)]
+    german, english = ("null", "eins", "zwei", "drei", "vier"), ("zero", "one", "two", "three", "four")
+    return [(" ".join(german[d] for d in row), " ".join(english[d] for d in row)) for row in digits]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("translate")
+    (path / "p.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in pairs()))
+    (path / "a.de").write_text("".join(f"{a}\n" for a, _ in pairs()))
+    (path / "a.en").write_text("".join(f"{b}\n" for _, b in pairs()))
+    options = ["--steps", "6", "--validate-every", "3", "--batch-size", "16", "--json"]
+    assert main(["train", str(path / "p.tsv"), "--out", str(path / "run"), *SMALL, *options]) == 0
+    return path
+
+
+def test_a_run_shows_examples_and_keeps_the_weights_of_the_best_bleu(folder, capsys):
+    metrics = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
+    judged = [record for record in metrics if record["event"] == "validation"]
+    assert [record["step"] for record in judged] == [3, 6]
+    assert all(0 <= record["bleu"] <= 100 for record in judged)
+    status, out, err = run(
+        capsys, "train", "--source", folder / "a.de", "--target", folder / "a.en", "--dev-source", folder / "p.tsv",
+        "--out", folder / "two", *SMALL, "--steps", 2, "--scheduled-sampling", "linear", "--json",
+    )  # fmt: skip
+    assert status == 0
+    assert json.loads(out)["bleu"] >= 0
+    assert "a.de and a.en: 60 pairs" in err
+    assert all(word in err for word in ("source  ", "reference  ", "hypothesis  "))
+
+
+def test_a_run_goes_on_where_it_stopped(folder, capsys, tmp_path):
+    def trained(name, steps, *more):
+        arguments = ["train", folder / "p.tsv", "--out", tmp_path / name, *SMALL, "--batch-size", 16, "--epochs", 1]
+        return run(capsys, *arguments, *more)
+
+    def weights(name):
+        from safetensors.torch import load_file
+
+        return load_file(tmp_path / name / "checkpoint.safetensors")
+
+    assert trained("once", 4)[0] == 0
+    assert trained("again", 2)[0] == 0
+    status, _, _ = run(capsys, "train", "--resume", "--out", tmp_path / "again", "--epochs", 2)
+    assert status == 0
+    assert run(capsys, "train", "--resume", "--out", tmp_path / "once", "--epochs", 2)[0] == 0
+    once, again = weights("once"), weights("again")
+    assert all((once[name] == again[name]).all() for name in once)
+    status, _, err = run(capsys, "train", "--resume", "--out", tmp_path / "once", "--hidden-size", 9)
+    assert status == 2
+    assert "--hidden-size was 8 and is 9" in err
+
+
+def test_sentences_are_translated_line_by_line(folder, capsys, monkeypatch, tmp_path):
+    (tmp_path / "x.de").write_text("eins zwei\n\nvier\n")
+    status, out, _ = run(capsys, "translate", folder / "run", tmp_path / "x.de")
+    assert status == 0
+    lines = out.split("\n")
+    assert len(lines) == 4
+    assert lines[1] == ""
+    status, out, _ = run(capsys, "translate", folder / "run", tmp_path / "x.de", "--beam", 3, "--n-best", 3, "--json")
+    records = [json.loads(line) for line in out.splitlines()]
+    assert [record["line"] for record in records] == [1, 2, 3]
+    assert [len(record["n_best"]) for record in records] == [3, 1, 3]
+    assert records[1]["translation"] == ""
+    assert all(record["n_best"][0]["text"] == record["translation"] for record in records)
+    status, out, _ = run(capsys, "translate", folder / "run", tmp_path / "x.de", "--n-best", 2)
+    assert [line.split("\t")[0] for line in out.splitlines()] == ["1", "1", "2", "3", "3"]
+    picture = tmp_path / "map.png"
+    status, out, err = run(
+        capsys, "translate", folder / "run", tmp_path / "x.de", "--attention", picture, "--out", tmp_path / "y"
+    )
+    assert (status, out) == (0, "")
+    assert picture.read_bytes()[:4] == b"\x89PNG"
+    assert len((tmp_path / "y").read_text().split("\n")) == 4
+    assert "3 sentences translated" in err
+
+
+def test_evaluation_gives_the_fields_own_figures(folder, capsys):
+    status, out, _ = run(capsys, "evaluate", folder / "run", folder / "p.tsv", "--json")
+    assert status == 0
+    one = json.loads(out)
+    assert "tok:none" in one["BLEU"]["signature"]
+    assert one["perplexity"] > 1
+    two = run(capsys, "evaluate", folder / "run", "--source", folder / "a.de", "--target", folder / "a.en", "--json")
+    assert json.loads(two[1]) == one
+    status, out, _ = run(capsys, "evaluate", folder / "run", folder / "p.tsv", "--beam", 1, "--tokenize", "13a")
+    assert all(part in out for part in ("BLEU", "chrF2", "tok:13a", "perplexity", "greedy"))
+
+
+def test_info_tells_what_the_run_is(folder, capsys):
+    status, out, _ = run(capsys, "info", folder / "run")
+    assert status == 0
+    assert "54 pairs" in out
+    assert "BLEU" in out
+    assert json.loads(run(capsys, "info", folder / "run", "--json")[1])["facts"]["symbols"] == {
+        "source": 7,
+        "target": 7,
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train", "{p}", "--source", "{a}", "--target", "{b}"], "DATA and --source"),
+        (["train", "--source", "{a}"], "--source: expected --target beside it"),
+        (["train", "--target", "{a}"], "--target: expected --source beside it"),
+        (["train", "{p}", "--dev-target", "{a}"], "--dev-target: expected --dev-source"),
+        (["train"], "DATA: expected pairs of sentences"),
+        (["train", "--source", "{a}", "--target", "{short}"], "a.de has 60 lines and"),
+        (["train", "{p}", "--max-length", "3"], "p.tsv line 1: expected at most 3 symbols, got 4"),
+        (["train", "{p}", "--cell", "cnn"], "--cell"),
+    ],
+)
+def test_bad_input_is_one_line_and_leaves_nothing_behind(folder, capsys, tmp_path, arguments, message):
+    (tmp_path / "short").write_text("one\n")
+    (tmp_path / "p.tsv").write_text("eins zwei drei vier\tone two three four\n" + (folder / "p.tsv").read_text())
+    names = {"p": tmp_path / "p.tsv", "a": folder / "a.de", "b": folder / "a.en", "short": tmp_path / "short"}
+    verb, *rest = [argument.format(**names) for argument in arguments]
+    status, out, err = run(capsys, verb, *rest, "--task", "translate", "--out", tmp_path / "run", "--steps", 1)
+    assert (status, out) == (2, "")
+    assert message in err
+    assert err.count("\n") == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["p.tsv", "short"]
+
+
+def test_bad_requests_of_a_run_are_one_line(folder, capsys, tmp_path):
+    (tmp_path / "long").write_text("ein\n" + "ein " * 300 + "\n")
+    asked = {
+        "--beam: expected": ["translate", tmp_path / "long", "--beam", 0],
+        "--n-best: expected 1 to --beam, 2, got 3": ["translate", tmp_path / "long", "--beam", 2, "--n-best", 3],
+        "long line 2: expected at most 256 symbols, got 300": ["translate", tmp_path / "long"],
+        "none: no such file": ["translate", tmp_path / "none"],
+        "DATA: expected pairs, or --source and --target": ["evaluate"],
+        "a.de line 1: expected a source, a tab and a target": ["evaluate", folder / "a.de"],
+    }
+    for message, (verb, *rest) in asked.items():
+        status, out, err = run(capsys, verb, folder / "run", *rest)
+        assert (status, out) == (2, "")
+        assert message in err
+        assert err.count("\n") == 1

@@ -1,0 +1,173 @@
+"""Pairs of sentences become numbers and batches; what does not fit together is refused in one line."""
+
+import gzip
+
+import numpy as np
+import pytest
+import torch
+
+from chainrule.data.pairs import (
+    PairBatches,
+    held_out_texts,
+    open_pairs,
+    own_words_share,
+    pair_evaluation,
+    prepare_pairs,
+    read_pairs,
+    read_sentences,
+)
+
+WORDS = ["eins", "zwei", "drei", "vier", "fünf"]
+
+
+def lines(count=40, seed=0):
+    random = np.random.default_rng(seed)
+    return [" ".join(random.choice(WORDS, random.integers(1, 8))) for _ in range(count)]
+
+
+def written(path, rows, packed=False):
+    raw = "".join(f"{row}\n" for row in rows).encode()
+    path.write_bytes(gzip.compress(raw) if packed else raw)
+    return path
+
+
+def texts(vocabulary, sentences):
+    rows = np.split(np.asarray(sentences.symbols), sentences.ends[:-1])
+    assert all(row[-1] == vocabulary.eos for row in rows)
+    return [vocabulary.decode(row[:-1]) for row in rows]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("level", ["word", "bpe"])
+def test_two_files_or_one_give_the_same_pairs_and_their_text_again(tmp_path, level, packed):
+    sources, targets = lines(), [line.upper() for line in lines()]
+    targets[3] = sources[5] = ""  # kept
+    two = (written(tmp_path / "a", sources, packed), written(tmp_path / "b", targets, packed))
+    one = written(tmp_path / "c.tsv", [f"{a}\t{b}" for a, b in zip(sources, targets, strict=True)], packed)
+    options = {"level": level, "min_count": 1, "dev_source": one}
+    pairs = prepare_pairs(tmp_path / "two", *two, **options)
+    again = prepare_pairs(tmp_path / "one", one, **options)
+    for prepared in (pairs, again, open_pairs(tmp_path / "two")):
+        assert texts(prepared.source_vocabulary, prepared.train.source) == sources
+        assert texts(prepared.target_vocabulary, prepared.train.target) == targets
+        assert texts(prepared.target_vocabulary, prepared.valid.target) == targets
+    assert held_out_texts(tmp_path / "two") == (sources, targets)
+
+
+def test_vocabularies_are_those_of_the_training_pairs_alone(tmp_path):
+    train, dev = written(tmp_path / "t", ["a a\tx x"] * 3), written(tmp_path / "d", ["a b\tx y"])
+    pairs = prepare_pairs(tmp_path / "data", train, dev_source=dev)
+    assert pairs.source_vocabulary.words == ["a"]
+    assert texts(pairs.target_vocabulary, pairs.valid.target) == ["x <unk>"]
+    counts = pairs.manifest["counts"]
+    assert (counts["valid"]["target_unknown"], counts["train"]["target_longest"]) == (1, 3)
+    drawn = prepare_pairs(tmp_path / "drawn", written(tmp_path / "u", [f"w{n}\tv{n}" for n in range(40)]), min_count=1)
+    assert (len(drawn.train), len(drawn.valid)) == (36, 4)
+    held = texts(drawn.source_vocabulary, drawn.valid.source)
+    assert held == ["<unk>"] * 4  # held out, so never seen
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_an_epoch_reads_every_pair_once_and_each_step_is_a_function_of_its_number(tmp_path, shards):
+    file = written(tmp_path / "p", [f"s{n} {line}\tt{n} {line}" for n, line in enumerate(lines(40))])
+    pairs = prepare_pairs(tmp_path / "data", file, dev_source=file, min_count=1).train
+    whole = PairBatches(pairs, batch_size=8, seed=3)
+    parts = [PairBatches(pairs, 8, 3, (rank, shards)) for rank in range(shards)]
+    epochs = []
+    for epoch in range(2):
+        seen = []
+        for step in range(epoch * 5, epoch * 5 + 5):
+            batch = whole.at(step)
+            again = PairBatches(pairs, batch_size=8, seed=3).at(step)
+            assert torch.equal(batch.x, again.x)
+            for rank, part in enumerate(parts):
+                own = part.at(step)
+                assert torch.equal(own.lengths, batch.lengths[rank::shards])
+                assert torch.equal(own.context["lengths"], batch.context["lengths"][rank::shards])
+            assert (batch.lengths == batch.context["lengths"]).all()  # they are translations of each other here
+            seen += [tuple(row[:length].tolist()) for row, length in zip(batch.x, batch.lengths, strict=True)]
+        epochs.append(seen)
+    assert sorted(epochs[0]) == sorted(epochs[1])
+    assert len(set(epochs[0])) == 40
+    assert epochs[0] != epochs[1]
+    in_order = [batch.x.shape[0] for batch in pair_evaluation(pairs, 16)]
+    assert in_order == [16, 16, 8]
+
+
+def test_pairs_of_like_length_are_side_by_side(tmp_path):
+    file = written(tmp_path / "p", [f"{line}\t{line}" for line in lines(400)])
+    pairs = prepare_pairs(tmp_path / "data", file, dev_source=file).train
+    batches = [PairBatches(pairs, batch_size=8).at(step) for step in range(50)]
+    padded = sum(batch.x.numel() for batch in batches)
+    assert padded < 1.1 * sum(int(batch.lengths.sum()) for batch in batches)
+
+
+def test_own_words_rise_from_none_to_half_as_a_function_of_the_step(tmp_path):
+    for decay in ("linear", "inverse-sigmoid"):
+        shares = [own_words_share(decay, step, 100) for step in range(0, 300, 5)]
+        assert shares[0] == 0
+        assert shares == sorted(shares)
+        assert shares[-1] == pytest.approx(0.5)
+    assert own_words_share("inverse-sigmoid", 10**9, 100) == 0.5
+    file = written(tmp_path / "p", ["a\tb"] * 4)
+    pairs = prepare_pairs(tmp_path / "data", file, dev_source=file).train
+    batches = PairBatches(pairs, 2, decay="linear", decay_steps=10)
+    assert batches.at(5).context["own_words"].tolist() == [0.25, 0.25]
+    assert "own_words" not in PairBatches(pairs, 2).at(5).context
+
+
+def test_lines_end_where_they_end_and_lose_the_blanks_around_them(tmp_path):
+    path = tmp_path / "p.tsv"
+    path.write_bytes(b"  ein \t one\r\n\t\r\nzwei\ttwo")
+    assert [(pair.line, pair.source, pair.target) for pair in read_pairs(path)] == [
+        (1, "ein", "one"),
+        (2, "", ""),
+        (3, "zwei", "two"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (["a\tb", "c"], r"p line 2: expected a source, a tab and a target, got one column"),
+        (["a\tb\tc"], r"p line 1: .* got 3 columns"),
+        (["a\tb", " ".join(["c"] * 9) + "\td"], r"p line 2: expected at most 8 symbols, got 9: split the sentence"),
+    ],
+)
+def test_a_line_that_does_not_fit_is_named(tmp_path, rows, message):
+    with pytest.raises(ValueError, match=message):
+        prepare_pairs(tmp_path / "data", written(tmp_path / "p", rows), dev_source=tmp_path / "p", max_length=8)
+
+
+def test_files_that_do_not_fit_are_named(tmp_path):
+    short, long = written(tmp_path / "a", ["x"] * 3), written(tmp_path / "b", ["y"] * 5)
+    with pytest.raises(ValueError, match=r"a has 3 lines and .*b has 5: expected as many"):
+        list(read_pairs(short, long))
+    with pytest.raises(ValueError, match=r"b has 5 lines and .*a has 3"):
+        list(read_pairs(long, short))
+    with pytest.raises(FileNotFoundError, match="none: no such file"):
+        list(read_pairs(short, tmp_path / "none"))
+    cut = tmp_path / "cut.gz"
+    cut.write_bytes(gzip.compress(b"x\ty\n" * 1000)[:-9])
+    with pytest.raises(ValueError, match=r"cut\.gz: expected a file compressed by gzip, got a damaged one"):
+        list(read_sentences(cut))
+    with pytest.raises(ValueError, match="e: expected text, got an empty file"):
+        list(read_pairs(written(tmp_path / "e", [])))
+    with pytest.raises(ValueError, match=r"p: expected at least one pair to .*, got none: give more pairs"):
+        prepare_pairs(tmp_path / "data", written(tmp_path / "p", ["a\tb"]))
+
+
+def test_what_was_changed_on_the_disk_is_noticed(tmp_path):
+    file = written(tmp_path / "p", ["a b\tc d"] * 4)
+    prepare_pairs(tmp_path / "data", file, dev_source=file)
+    symbols = tmp_path / "data" / "train.source.symbols"
+    symbols.write_bytes(symbols.read_bytes()[:-4])
+    with pytest.raises(ValueError, match="damaged"):
+        open_pairs(tmp_path / "data")
+    prepare_pairs(tmp_path / "data", file, dev_source=file)
+    symbols.write_bytes(np.full(12, 99, dtype="<i4").tobytes())
+    with pytest.raises(ValueError, match="a symbol is not in the vocabulary"):
+        open_pairs(tmp_path / "data")
+    (tmp_path / "data" / "pairs.json").unlink()
+    with pytest.raises(FileNotFoundError, match="no prepared pairs here"):
+        open_pairs(tmp_path / "data")

@@ -1,0 +1,164 @@
+"""Seq2Seq behind the contract, in all its variants."""
+
+import pytest
+import torch
+
+from chainrule.decoding import beam_search, greedy
+from chainrule.models import Seq2Seq
+from chainrule.testing import check_model
+
+V = 4
+VARIANTS = {
+    "lstm": {},
+    "gru, additive": {"cell": "gru", "attention": "additive"},
+    "rnn, two layers": {"cell": "rnn", "num_layers": 2, "dropout": 0.3},
+    "lstm, two layers, no feeding": {"num_layers": 2, "input_feeding": False},
+    "gru, additive, no feeding": {"cell": "gru", "attention": "additive", "input_feeding": False},
+    "fixed vector": {"cell": "gru", "attention": None, "input_feeding": False},
+    "fixed vector, fed, untied": {"attention": None, "tie_weights": False, "label_smoothing": 0.1},
+}
+
+
+def made(**options):
+    torch.manual_seed(0)
+    return Seq2Seq(5, V, embedding_size=5, hidden_size=6, **options)
+
+
+def source(rows=3):
+    generator = torch.Generator().manual_seed(1)
+    return {
+        "tokens": torch.randint(5, (rows, 4), generator=generator),
+        "lengths": torch.tensor([4, 2, 3, 1, 0])[:rows],
+    }
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_keeps_the_contract(variant):
+    x = torch.randint(V, (3, 5), generator=torch.Generator().manual_seed(2))
+    report = check_model(made(**VARIANTS[variant]), x, source(), lengths=torch.tensor([5, 2, 4]))
+    assert report.ok, str(report)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_padding_of_the_source_is_never_read(variant):
+    model = made(**VARIANTS[variant]).double().eval()
+    context, x = source(5), torch.randint(V, (5, 6))
+    expected = model.log_prob(x, context)
+    spoilt = context["tokens"].clone()
+    for row, length in enumerate(context["lengths"].tolist()):
+        spoilt[row, length:] = -7
+        if length:
+            alone = {"tokens": context["tokens"][row : row + 1, :length], "lengths": torch.tensor([length])}
+            torch.testing.assert_close(
+                model.log_prob(x[row : row + 1], alone)[0], expected[row], rtol=1e-12, atol=1e-12
+            )
+    got = model.log_prob(x, {"tokens": spoilt, "lengths": context["lengths"]})
+    torch.testing.assert_close(got, expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_source_matters_position_by_position_or_through_its_summary(variant):
+    model = made(**VARIANTS[variant]).double().eval()
+    context, x = source(), torch.randint(V, (3, 6))
+    plain = model.log_prob(x, context)
+    for position in range(4):
+        tokens = context["tokens"].clone()
+        tokens[:, position] = (tokens[:, position] + 1) % 5
+        changed = model.log_prob(x, {**context, "tokens": tokens}) != plain
+        assert torch.equal(changed, position < context["lengths"])
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_attention_is_shown_for_each_word_and_sums_to_one(variant):
+    model = made(**VARIANTS[variant]).eval()
+    context, x = source(), torch.randint(V, (3, 6))
+    if model.attention is None:
+        with pytest.raises(ValueError, match="attended: expected a model with attention"):
+            model.attended(x, context)
+        return
+    weights = model.attended(x, context)
+    torch.testing.assert_close(weights.sum(2), torch.ones(3, 6))
+    assert not weights[1, :, 2:].any()
+
+
+def test_the_likelihood_in_evaluation_has_no_label_smoothing_and_training_has():
+    model, context = made(label_smoothing=0.3).double(), source()
+    x, lengths = torch.randint(V, (3, 5)), torch.tensor([5, 0, 3])
+    logits = model(x, context).logits
+    given = logits.gather(2, x.unsqueeze(2)).squeeze(2)
+    real = torch.arange(5) < lengths.unsqueeze(1)
+    plain = (given * real).sum(1)
+    torch.testing.assert_close(model.eval().log_prob(x, context, lengths), plain)
+    smoothed = ((0.7 * given + 0.3 * logits.mean(2)) * real).sum(1)
+    torch.testing.assert_close(model.train().log_prob(x, context, lengths), smoothed, rtol=1e-6, atol=1e-6)
+
+
+def test_scheduled_sampling_reads_own_words_with_the_probability_given_and_in_training_alone():
+    model, context = made(), source()
+    x = torch.randint(V, (3, 6))
+    plain = model.log_prob(x, context)
+    torch.testing.assert_close(model.log_prob(x, {**context, "own_words": torch.zeros(3)}), plain)
+    model.bias_ho.data[2] = 50.0  # its own word is always this one, for as long as it is not asked for it
+    own = model.log_prob(x, {**context, "own_words": torch.tensor([1.0, 0.0, 1.0])})
+    read = model(torch.cat([torch.full((3, 5), 2), x[:, -1:]], 1), context)
+    expected = torch.where(torch.tensor([True, False, True]), read.log_prob(x).sum(1), model.log_prob(x, context))
+    torch.testing.assert_close(own, expected)
+    model.eval()
+    assert torch.equal(model.log_prob(x, {**context, "own_words": torch.ones(3)}), model.log_prob(x, context))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_stepper_gives_what_step_gives(variant):
+    model = made(**VARIANTS[variant]).double().eval()
+    stepper, x = model.stepper(), None
+    state = fast_state = model.initial_state(3, source())
+    for _ in range(4):
+        with torch.no_grad():
+            expected, state = model.step(x, state)
+            got, fast_state = stepper(x, fast_state)
+        torch.testing.assert_close(got.logits, expected.logits, rtol=0, atol=1e-12)
+        x = torch.randint(V, (3,))
+    again, _ = model.step(x, fast_state)  # its state goes on in the other form
+    torch.testing.assert_close(again.logits, model.step(x, state)[0].logits, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_decoded_in_a_batch_as_alone(variant):
+    model, context = made(**VARIANTS[variant]).double().eval(), source(5)
+    options = {"beam_size": 3, "max_length": 8, "eos": 0}
+    together = beam_search(model, context, **options)
+    for row, result in enumerate(together):
+        alone = {name: leaf[row : row + 1] for name, leaf in context.items()}
+        [expected] = beam_search(model, alone, **options)
+        assert result.sequences[0].tolist() == expected.sequences[0].tolist()
+        torch.testing.assert_close(result.log_probs, expected.log_probs, rtol=1e-12, atol=1e-12)
+    drawn = model.sample(5, context, length=8, temperature=0, eos=0)
+    for row, result in enumerate(greedy(model, context, max_length=8, eos=0)):
+        assert drawn[row, : len(result.sequences[0])].tolist() == result.sequences[0].tolist()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"cell": "cnn"}, "cell: expected one of lstm, gru, rnn"),
+        ({"dropout": 1.0}, "dropout"),
+        ({"label_smoothing": -0.1}, "label_smoothing"),
+        ({"attention": "hard"}, "attention: expected one of additive, multiplicative, or None"),
+        ({"num_layers": 0}, "num_layers"),
+    ],
+)
+def test_wrong_options_are_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        made(**options)
+
+
+def test_a_context_of_another_kind_is_named():
+    model, x = made(), torch.zeros(3, 2, dtype=torch.long)
+    for context, message in (
+        (None, "got NoneType"),
+        ({"tokens": x}, "got one of tokens"),
+        ({"tokens": x, "lengths": x}, r"got \(3, 2\) and \(3, 2\)"),
+        (source(2), "expected 3 rows, as x has, got 2"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            model(x, context)
