@@ -93,7 +93,7 @@ def _one_line(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     if isinstance(error, MemoryError) or "llocate" in str(error):
-        return "out of memory: choose a smaller --hidden-size, --batch-size, --chunk-length, --rows or --steps"
+        return "out of memory: choose a smaller model or --batch-size, or fewer --rows or --steps"
     if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
         return f"unexpected argument {error.unused_tokens[0]!r}: `chainrule VERB --help` shows what a verb takes"
     return " ".join(str(error).split()) or type(error).__name__

@@ -4,14 +4,17 @@ from chainrule.diagnostics.backpropagation import Backpropagation, backpropagate
 from chainrule.diagnostics.gradient_flow import GradientFlow, gradient_flow
 from chainrule.diagnostics.gradient_profile import gradient_profile
 from chainrule.diagnostics.inspection import Inspection, LayerInspection, inspect_recurrence
+from chainrule.diagnostics.receptive_field import ReceptiveField, receptive_field
 
 __all__ = [
     "Backpropagation",
     "GradientFlow",
     "Inspection",
     "LayerInspection",
+    "ReceptiveField",
     "backpropagate",
     "gradient_flow",
     "gradient_profile",
     "inspect_recurrence",
+    "receptive_field",
 ]

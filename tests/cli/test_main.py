@@ -46,7 +46,7 @@ def test_help_lists_every_option_with_its_default(command):
         "[default: 512]",
         "--learning-rate",
         "[default: 0.006]",
-        "a usual one",
+        "usual one if nothing is said",
         "lstm, gru, rnn",
     ):
         assert part in shown

@@ -1,0 +1,70 @@
+"""Pictures drawn from a trained model, as 8 bits to be looked at."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from chainrule.data.images import brightness
+
+if TYPE_CHECKING:
+    from chainrule.data.images.source import Pixels
+    from chainrule.models import ImageModel
+    from chainrule.runs.image import ImageRun
+
+_TOGETHER = 64  # pictures drawn in one batch
+
+
+class Drawing:
+    """Draws pictures of a run's model.
+
+    Args:
+        run: whose labels and levels they have.
+        model: trained.
+        temperature: see `AutoregressiveModel.sample`.
+    """
+
+    def __init__(self, run: "ImageRun", model: "ImageModel", temperature: float = 1.0):
+        self.run, self.model, self.temperature = run, model, temperature
+
+    def labels_in_turn(self, n: int) -> Tensor | None:
+        """(n,) all labels in turn; `None` where there are none."""
+        classes = self.run.classes
+        return None if classes is None else torch.arange(n) % len(classes)
+
+    def label(self, name: str | None, n: int) -> Tensor | None:
+        """(n,) the label of that name; all in turn where none is named.
+
+        Raises:
+            ValueError: there is no such label, or the model has none.
+        """
+        classes = self.run.classes
+        if name is None:
+            return self.labels_in_turn(n)
+        if classes is None:
+            raise ValueError(f"--label {name}: this model was trained without labels: leave it out")
+        if name not in classes:
+            raise ValueError(f"--label {name}: expected one of {', '.join(classes):.200}")
+        return torch.full((n,), classes.index(name))
+
+    def pictures(self, n: int, labels: Tensor | None, seed: int, first_rows: Tensor | None = None) -> "Pixels":
+        """Draw pictures, (n, C, H, W) of 8 bits.
+
+        Args:
+            n: how many.
+            labels: (n,), or `None`.
+            seed: the same seed draws the same pictures.
+            first_rows: (1, C, rows, W) levels that all of them begin with.
+        """
+        device = next(self.model.parameters()).device
+        generator = torch.Generator(device).manual_seed(seed)
+        prefix = None if first_rows is None else self.model.to_sequence(first_rows)
+        drawn = [
+            self.model.sample(
+                len(rows), None if labels is None else labels[rows], prefix=prefix, temperature=self.temperature,
+                generator=generator,
+            ).cpu()
+            for rows in torch.arange(n).split(_TOGETHER)
+        ]  # fmt: skip
+        return brightness(torch.cat(drawn).numpy().astype(np.uint8), self.run.reduction.levels)

@@ -1,0 +1,35 @@
+"""A picture file as the levels that a run's model knows."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from chainrule.data.images.source import Pixels
+    from chainrule.runs.image import ImageRun
+
+
+def read_picture(run: "ImageRun", path: Path) -> "Pixels":
+    """A picture file read, reduced and checked as those that the run was trained on, (C, H, W) levels.
+
+    Where these had fewer levels than 8 bits, brightness from black to white is spread over them.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is no picture, or of another size or kind.
+    """
+    from chainrule.data.images import said_shape
+    from chainrule.data.text import check_file
+
+    reduction = run.reduction
+    pixels, _ = run.data.reading.picture(check_file(path).read_bytes(), str(path))
+    if pixels.shape != run.shape:
+        channels, height, width = pixels.shape
+        raise ValueError(
+            f"--complete {path}: expected a picture of {said_shape(run.shape)}, as those trained on, got "
+            f"{said_shape((channels, height, width))}: convert it"
+        )
+    if reduction.found < 256:
+        pixels = (pixels.astype(np.float64) * ((reduction.found - 1) / 255)).round().astype(np.uint8)
+    return reduction.apply(pixels, np.random.default_rng([run.config.training.seed, 3]))

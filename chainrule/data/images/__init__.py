@@ -1,0 +1,34 @@
+"""Pictures on disk become integers (C, H, W): folders, arrays, idx files; fewer bits; batches."""
+
+from chainrule.data.images.batches import ImageBatches, image_batch, image_evaluation
+from chainrule.data.images.blocks import block_picture
+from chainrule.data.images.folder import PictureFolder, Reading
+from chainrule.data.images.open import is_images, open_source, source_fingerprint
+from chainrule.data.images.png import brightness, grid, png
+from chainrule.data.images.prepare import PreparedImages, check_alike, open_images, prepare_images, said_shape
+from chainrule.data.images.reduction import Binarise, Reduction
+from chainrule.data.images.source import ImageSource, Labels
+
+__all__ = [
+    "Binarise",
+    "ImageBatches",
+    "ImageSource",
+    "Labels",
+    "PictureFolder",
+    "PreparedImages",
+    "Reading",
+    "Reduction",
+    "block_picture",
+    "brightness",
+    "check_alike",
+    "grid",
+    "image_batch",
+    "image_evaluation",
+    "is_images",
+    "open_images",
+    "open_source",
+    "png",
+    "prepare_images",
+    "said_shape",
+    "source_fingerprint",
+]

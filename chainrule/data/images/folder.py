@@ -1,0 +1,219 @@
+"""A folder of picture files, labelled by its sub-folders."""
+
+import hashlib
+import io
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from chainrule.data.images.source import ImageSource, Labels, Pixels
+
+SUFFIXES = frozenset((".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm"))
+Colour = Literal["grey", "rgb"]
+_SAID = {
+    "1": "black and white",
+    "L": "grey",
+    "RGB": "colours",
+    "P": "a palette with transparency",
+    "RGBA": "colours and transparency",
+    "LA": "grey and transparency",
+    "CMYK": "CMYK colours",
+    "I;16": "grey of 16 bits",
+    "I": "grey of 32 bits",
+}
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a picture file becomes pixels.
+
+    Args:
+        size: (height, width) to which every picture is cut and scaled; `None` where all have one size.
+        colour: what every picture is converted to; `None` where all have one mode.
+    """
+
+    size: tuple[int, int] | None = None
+    colour: Colour | None = None
+
+    def picture(self, content: bytes, label: str) -> tuple[Pixels, str]:
+        """A picture (C, H, W) of values up to 255, and its mode: "1" where it was stored in black and white alone.
+
+        Raises:
+            BadPictureError: it is no picture, cut or damaged.
+            ValueError: it is of a kind that has no pixels of 8 bits.
+        """
+        library = pillow()
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                warnings.simplefilter("error", library.DecompressionBombWarning)
+                with library.open(io.BytesIO(content)) as image:
+                    image.load()
+                    frames = getattr(image, "n_frames", 1)
+                    image = import_module("PIL.ImageOps").exif_transpose(image)
+        except Exception as error:  # what a damaged file makes a decoder raise is anyone's guess
+            reason = "no picture file that is known" if type(error).__name__ == "UnidentifiedImageError" else error
+            raise BadPictureError(f"{label}: cannot be read ({reason})") from None
+        if frames > 1:
+            raise ValueError(f"{label}: holds {frames} pictures, a film: expected one: take it apart")
+        mode = image.mode
+        if self.colour is not None:
+            image = image.convert("L" if self.colour == "grey" else "RGB")
+        elif mode == "1":
+            image = image.convert("L")
+        elif mode == "P" and "transparency" not in image.info:
+            image, mode = image.convert("RGB"), "RGB"
+        if image.mode not in ("L", "RGB"):
+            raise ValueError(
+                f"{label}: {_SAID.get(mode, mode)}: expected grey or RGB of 8 bits: convert it, or say --colour rgb"
+            )
+        if self.size is not None:
+            height, width = self.size
+            image = import_module("PIL.ImageOps").fit(image, (width, height), library.Resampling.LANCZOS)
+        pixels = np.asarray(image, np.uint8)
+        return (pixels[None] if pixels.ndim == 2 else np.ascontiguousarray(pixels.transpose(2, 0, 1))), mode
+
+
+class BadPictureError(ValueError):
+    """A file that should be a picture and cannot be read as one."""
+
+
+class PictureFolder(ImageSource):
+    """The picture files of a folder and its sub-folders, in the order of their names; other files are passed over.
+
+    All of them are looked at before anything else is done, one at a time.
+
+    Args:
+        path: the folder.
+        labelled: whether the sub-folders are labels; None looks: they are, where there are two or more and no picture
+            stands outside of them.
+        reading: how files become pixels.
+        skip_bad: leave out what cannot be read, in place of an error.
+
+    Raises:
+        ValueError: there is no picture; one cannot be read; sizes or modes differ; labels are asked for or half there.
+    """
+
+    kind = "folder"
+
+    def __init__(
+        self, path: Path, *, labelled: bool | None = None, reading: Reading | None = None, skip_bad: bool = False
+    ):
+        self.path, self.name, self.label = path, path.resolve().name, str(path)
+        self._reading = reading or Reading()
+        files = _picture_files(path)
+        if not files:
+            raise ValueError(f"{path}: expected pictures in this folder ({', '.join(sorted(SUFFIXES))}), found none")
+        parents = _labels_of(path, files, labelled)
+        pillow()
+        self._survey(files, skip_bad)
+        if parents is not None:
+            names = tuple(sorted(set(parents.values())))
+            numbers = np.array([names.index(parents[file]) for file in self._files], np.int64)
+            self.labels = Labels(numbers, names)
+
+    @property
+    def levels(self) -> int:
+        return self._levels
+
+    def blocks(self) -> Iterator[Pixels]:
+        rows = self._rows_of_a_block()
+        for start in range(0, self.count, rows):
+            files = self._files[start : start + rows]
+            block = np.stack([self._reading.picture(file.read_bytes(), str(file))[0] for file in files])
+            yield block // 255 if self._levels == 2 else block
+
+    def fingerprint(self) -> dict[str, Any]:
+        return folder_fingerprint(self.path)
+
+    def called(self, place: int) -> str:
+        return str(self._files[place].relative_to(self.path))
+
+    def _survey(self, files: list[Path], skip_bad: bool) -> None:
+        """Look at every file once: which can be read, and whether they agree."""
+        skipped = []
+        kept: list[Path] = []
+        first: tuple[Path, str] | None = None
+        for file in files:
+            try:
+                pixels, mode = self._reading.picture(file.read_bytes(), str(file))
+            except BadPictureError as error:
+                if skip_bad:
+                    skipped.append(str(file.relative_to(self.path)))
+                    continue
+                raise ValueError(f"{error}: remove it, or say --skip-bad") from None
+            if first is None:
+                first, (channels, height, width) = (file, mode), pixels.shape
+                self.shape = (channels, height, width)
+            _same_mode(file, mode, first, self._reading.colour)
+            if pixels.shape != self.shape:
+                raise ValueError(
+                    f"{file}: {pixels.shape[1]}×{pixels.shape[2]} pixels, but {first[0]} has {self.shape[1]}×"
+                    f"{self.shape[2]}: expected one size (height×width): say --size {self.shape[1]}x{self.shape[2]} "
+                    "to cut and scale them"
+                )
+            kept.append(file)
+        if first is None:
+            raise ValueError(f"{self.path}: none of the {len(files)} pictures can be read: expected at least one")
+        self._levels = 2 if first[1] == "1" and self._reading == Reading() else 256
+        self._files, self.count, self.skipped = kept, len(kept), tuple(skipped)
+
+
+def folder_fingerprint(path: Path) -> dict[str, Any]:
+    """`name`, number of `bytes` and `sha256` of the picture files of a folder, their names included."""
+    digest, size = hashlib.sha256(), 0
+    for file in _picture_files(path):
+        content = file.read_bytes()
+        size += len(content)
+        digest.update(f"{file.relative_to(path).as_posix()}\0{len(content)}\0".encode() + content)
+    return {"name": path.resolve().name, "bytes": size, "sha256": digest.hexdigest()}
+
+
+def _picture_files(path: Path) -> list[Path]:
+    files = (file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file())
+    return sorted(files, key=lambda file: file.relative_to(path).parts)
+
+
+def _same_mode(file: Path, mode: str, first: tuple[Path, str], colour: Colour | None) -> None:
+    if colour is None and mode != first[1]:
+        raise ValueError(
+            f"{file}: {_SAID.get(mode, mode)}, but {first[0]} has {_SAID.get(first[1], first[1])}: expected one mode: "
+            "say --colour grey or --colour rgb to convert them"
+        )
+
+
+def _labels_of(path: Path, files: list[Path], labelled: bool | None) -> dict[Path, str] | None:
+    if labelled is False:
+        return None
+    folders = {file: file.relative_to(path).parts[0] for file in files if file.parent != path}
+    names = sorted(set(folders.values()))
+    if len(folders) == len(files) and (len(names) > 1 or labelled):
+        return folders
+    if labelled and not folders:
+        raise ValueError(f"{path}: --labels: expected sub-folders, named as labels, with the pictures in them")
+    if labelled or len(names) > 1:
+        outside = next(file for file in files if file not in folders)
+        raise ValueError(
+            f"{outside}: stands outside the sub-folders ({', '.join(names):.100}) whose names are the labels: "
+            "move it into one, or say --no-labels"
+        )
+    return None
+
+
+def pillow() -> Any:
+    """The module PIL.Image.
+
+    Raises:
+        ValueError: it is not installed.
+    """
+    try:
+        return import_module("PIL.Image")
+    except ImportError:
+        raise ValueError(
+            "picture files are read with pillow, which is not installed: pip install 'chainrule[images]'"
+        ) from None

@@ -1,0 +1,197 @@
+"""From what a user names to pictures: a folder, x.npz, x.npz:array, x.npy, or an idx file, plain or gzip."""
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from chainrule.data.images.folder import SUFFIXES, PictureFolder, Reading, folder_fingerprint
+from chainrule.data.images.source import ImageSource, Labels
+from chainrule.data.images.stacked import (
+    UNREADABLE,
+    IdxImages,
+    NumpyImages,
+    array_header,
+    idx_shape,
+    open_array,
+    open_plain_or_gzip,
+    picture_layout,
+    read_header,
+)
+from chainrule.data.source import fingerprint
+from chainrule.data.text import check_file
+
+FAVOURITES = ("x_train", "train_images", "images_train", "train", "images", "x", "data")
+_LABELS_OF = (("x", "y"), ("images", "labels"), ("image", "label"), ("train", "train_labels"), ("data", "labels"))
+_HELD_OUT = ("valid", "validation", "val")
+
+
+def is_images(path: str | Path) -> bool:
+    """Whether a name says that there are pictures: a folder that has some, an array, or an idx file.
+
+    >>> is_images("train-images-idx3-ubyte.gz"), is_images("x.npz:train"), is_images("rows.csv")
+    (True, True, False)
+    """
+    path, _ = _parts(path)
+    if path.is_dir():
+        return any(file.suffix.lower() in SUFFIXES for file in path.rglob("*"))
+    name = path.name.lower()
+    return name.endswith((".npz", ".npy")) or "-idx" in name
+
+
+def open_source(
+    path: str | Path, *, labelled: bool | None = None, reading: Reading | None = None, skip_bad: bool = False
+) -> ImageSource:
+    """Open pictures and look at them as far as it takes to know their number, shape and labels.
+
+    Args:
+        path: a folder of picture files; an .npz file, its array named after a colon where that is not clear; an .npy
+            file; an idx file, compressed by gzip or not.
+        labelled: whether there are labels: the sub-folders of a folder, a second array of whole numbers in an .npz
+            file, the labels-idx1 file beside an images-idx3 one. None looks; True insists.
+        reading: of picture files.
+        skip_bad: leave out picture files that cannot be read.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: what is there are no pictures, or the labels are not theirs.
+    """
+    path, array = _parts(path)
+    if path.is_dir():
+        return PictureFolder(path, labelled=labelled, reading=reading, skip_bad=skip_bad)
+    if reading is not None and reading != Reading():
+        raise ValueError(f"{path}: --size and --colour are for folders of picture files: leave them out")
+    check_file(path)
+    name = path.name.lower()
+    if name.endswith(".npz"):
+        return _of_archive(path, array, labelled)
+    source = NumpyImages(path, None) if name.endswith(".npy") else IdxImages(path)
+    if labelled is not False and isinstance(source, IdxImages):
+        source.labels = _idx_labels(path, source.count)
+    if labelled and source.labels is None:
+        raise ValueError(f"{path}: --labels: found none ({_label_name(path.name)} would be beside it): say --no-labels")
+    return source
+
+
+def source_fingerprint(path: str | Path) -> dict[str, Any]:
+    """`name`, number of `bytes` and `sha256` of a folder's pictures or of a file, to tell whether they are the same."""
+    path, _ = _parts(path)
+    return folder_fingerprint(path) if path.is_dir() else fingerprint(path)
+
+
+def _parts(path: str | Path) -> tuple[Path, str | None]:
+    file, colon, array = str(path).rpartition(":")
+    return (Path(file), array) if colon and file.lower().endswith(".npz") else (Path(path), None)
+
+
+class _Archive(NumpyImages):
+    """An array of an .npz file, which may have another one that is meant to be held out."""
+
+    sibling: str | None = None
+
+    def held_out(self) -> str | None:
+        return self.sibling
+
+
+def _of_archive(path: Path, array: str | None, labelled: bool | None) -> ImageSource:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = archive.namelist()
+    except UNREADABLE as error:
+        raise ValueError(f"{path}: no .npz file, or damaged ({error}): restore it from a copy") from None
+    names = [member.removesuffix(".npy") for member in members if member.endswith(".npy")]
+    if array is not None and array not in names:
+        raise ValueError(f"{path}: there is no array {array!r} (there are: {', '.join(names):.200})")
+    chosen = array or _the_pictures(path, names)
+    source = _Archive(path, chosen)
+    others = [name for name in names if name != chosen]
+    source.sibling = next(
+        (
+            f"{path}:{name}"
+            for word in _HELD_OUT
+            for name in others
+            if "train" in chosen
+            and name == chosen.replace("train", word)
+            and array_header(path, name)[0][1:] == array_header(path, chosen)[0][1:]
+        ),
+        None,
+    )
+    if labelled is not False:
+        source.labels = _array_labels(path, chosen, others, source.count)
+    if labelled and source.labels is None:
+        raise ValueError(f"{path}: --labels: found none for the array {chosen!r}: say --no-labels")
+    return source
+
+
+def _the_pictures(path: Path, names: list[str]) -> str:
+    fitting = []
+    for name in names:
+        shape, dtype, _ = array_header(path, name)
+        if picture_layout(shape) is not None and dtype.kind in "uifb":
+            fitting.append(name)
+    if not fitting:
+        raise ValueError(
+            f"{path}: none of its arrays ({', '.join(names):.200}) holds pictures (N, H, W) or (N, H, W, 3)"
+        )
+    named = [name for favourite in FAVOURITES for name in fitting if name.lower() == favourite]
+    if len(fitting) > 1 and not named:
+        raise ValueError(f"{path}: which of {', '.join(fitting):.200}? Name one: {path}:{fitting[0]}")
+    return named[0] if named else fitting[0]
+
+
+def _array_labels(path: Path, chosen: str, others: list[str], count: int) -> Labels | None:
+    """The array of labels that a name like y_train gives to x_train, or the only one that can be it."""
+    paired = [
+        name
+        for images, labels in _LABELS_OF
+        for name in others
+        if images in chosen and name == chosen.replace(images, labels)
+    ]
+    if not paired:
+        paired = [name for name in others if name.lower() in ("labels", "label", "y", "targets")]
+    if not paired:
+        return None
+    name = paired[0]
+    shape, dtype, _ = array_header(path, name)
+    if shape not in ((count,), (count, 1)) or dtype.kind not in "ui":
+        raise ValueError(
+            f"{path}: the array {name!r}: expected {count} whole numbers, labels of {chosen!r}, got shape {shape} of "
+            f"{dtype}: say --no-labels to leave it out"
+        )
+    try:
+        with open_array(path, name) as file:
+            read_header(file)
+            values = np.frombuffer(file.read(), dtype)
+        if len(values) != count:
+            raise ValueError(f"it holds {len(values)} numbers of {count}")
+    except UNREADABLE as error:
+        raise ValueError(f"{path}: the array {name!r}: cannot be read ({error}): restore it from a copy") from None
+    return Labels.of(values.astype(np.int64))
+
+
+def _label_name(name: str) -> str:
+    return name.replace("images", "labels").replace("idx3", "idx1").replace("idx4", "idx1")
+
+
+def _idx_labels(path: Path, count: int) -> Labels | None:
+    usual = path.with_name(_label_name(path.name))
+    other = usual.with_suffix("") if usual.suffix == ".gz" else usual.with_name(usual.name + ".gz")
+    found = next((file for file in (usual, other) if file != path and file.is_file()), None)
+    if found is None:
+        return None
+    shape = idx_shape(found)
+    if len(shape) != 1 or shape[0] != count:
+        raise ValueError(
+            f"{found}: expected {count} labels, one for each picture of {path.name}, got shape {shape}: "
+            "say --no-labels to leave it out"
+        )
+    try:
+        with open_plain_or_gzip(found) as file:
+            file.read(8)
+            values = np.frombuffer(file.read(), np.uint8)
+        if len(values) != count:
+            raise ValueError(f"it holds {len(values)} labels of {count}")
+    except UNREADABLE as error:
+        raise ValueError(f"{found}: cannot be read ({error}): restore it from a copy") from None
+    return Labels.of(values.astype(np.int64))

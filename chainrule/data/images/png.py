@@ -1,0 +1,65 @@
+"""Pictures as PNG files, without any library of pictures: a grid of samples, a drawing of numbers."""
+
+import struct
+import zlib
+
+import numpy as np
+
+from chainrule.data.images.source import Pixels
+
+
+def png(pixels: Pixels) -> bytes:
+    """A PNG (W3C, 2003) of grey pixels (H, W) or colours (H, W, 3), 8 bits each.
+
+    >>> png(np.zeros((2, 3), np.uint8))[:4]
+    b'\\x89PNG'
+    """
+    height, width = pixels.shape[:2]
+    lines = np.ascontiguousarray(pixels).reshape(height, -1)
+    lines = np.concatenate([np.zeros((height, 1), np.uint8), lines], 1)  # each line begins with its filter: none
+    kind = 0 if pixels.ndim == 2 else 2
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        [
+            _chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, kind, 0, 0, 0)),
+            _chunk(b"IDAT", zlib.compress(lines.tobytes(), 9)),
+            _chunk(b"IEND", b""),
+        ]
+    )
+
+
+def brightness(levels_of_pixels: Pixels, levels: int) -> Pixels:
+    """Levels as 8 bits, black to white, any shape.
+
+    >>> brightness(np.array([0, 1, 2], np.uint8), 3)
+    array([  0, 128, 255], dtype=uint8)
+    """
+    return (levels_of_pixels.astype(np.float64) * (255 / (levels - 1))).round().astype(np.uint8)
+
+
+def grid(pictures: Pixels, columns: int | None = None, *, gap: int = 2, least: int = 56) -> Pixels:
+    """Pictures side by side and below each other, on a grey ground, each pixel drawn as a square of pixels.
+
+    Args:
+        pictures: (N, C, H, W) of 8 bits, C 1 or 3.
+        columns: pictures in a row; about as many as rows where not given.
+        gap: pixels between two of them.
+        least: the width in pixels that a small picture is drawn with at least.
+
+    Returns:
+        (H', W') or (H', W', 3).
+    """
+    count, channels, height, width = pictures.shape
+    scale = max(1, -(-least // width))
+    columns = columns or int(np.ceil(count**0.5))
+    rows = -(-count // columns)
+    large = pictures.repeat(scale, 2).repeat(scale, 3)
+    height, width = height * scale + gap, width * scale + gap
+    sheet = np.full((channels, rows * height + gap, columns * width + gap), 96, np.uint8)
+    for place, picture in enumerate(large):
+        row, column = divmod(place, columns)
+        sheet[:, row * height + gap : (row + 1) * height, column * width + gap : (column + 1) * width] = picture
+    return sheet[0] if channels == 1 else sheet.transpose(1, 2, 0)
+
+
+def _chunk(kind: bytes, content: bytes) -> bytes:
+    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))

@@ -1,0 +1,228 @@
+"""Pictures become arrays on disk, cut into those to train on and those held out, whatever memory there is."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from chainrule.data.atomic import read_json, write_json
+from chainrule.data.images.folder import Reading
+from chainrule.data.images.open import open_source
+from chainrule.data.images.reduction import Reduction
+from chainrule.data.images.source import ImageSource, Pixels
+
+FORMAT = 1
+TRAIN, VALID = "train", "valid"
+_MANIFEST = "images.json"
+_FILES = (_MANIFEST, "train.npy", "valid.npy", "train_labels.npy", "valid_labels.npy")
+_NAMED = 20  # pictures left out, whose names are kept
+
+
+@dataclass(frozen=True)
+class PreparedImages:
+    """Pictures on disk.
+
+    Attributes:
+        train: (N, C, H, W), read from the disk as it is asked for: levels, or stored values where each epoch draws.
+        valid: the same of the pictures held out, levels always.
+        train_labels: (N,) places in `classes`, or `None`.
+        valid_labels: the same of the pictures held out.
+        classes: names of the labels.
+        reduction: from stored values to levels.
+        manifest: what images.json holds: fingerprints, counts and what was found.
+    """
+
+    train: Pixels
+    valid: Pixels
+    train_labels: npt.NDArray[np.int64] | None
+    valid_labels: npt.NDArray[np.int64] | None
+    classes: tuple[str, ...] | None
+    reduction: Reduction
+    manifest: dict[str, Any]
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(C, H, W)."""
+        channels, height, width = self.train.shape[1:]
+        return channels, height, width
+
+
+def prepare_images(
+    path: str | Path,
+    directory: str | Path,
+    *,
+    bits: int | None = None,
+    binarise: Any = None,
+    labelled: bool | None = None,
+    reading: Reading | None = None,
+    skip_bad: bool = False,
+    validation: str | Path | None = None,
+    validation_fraction: float = 0.1,
+    seed: int = 0,
+) -> PreparedImages:
+    """Read pictures and write them into a directory, a few megabytes in memory at a time.
+
+    Held out are those of `validation`; or, of an .npz file with arrays such as train and valid, the latter; or a part
+    drawn from the seed.
+
+    Args:
+        path: see `open_source`.
+        directory: made if it is missing; `images.json` is the last file written into it.
+        bits: of each channel of a pixel, where fewer are wanted; see `Reduction`.
+        binarise: threshold, fixed or per-epoch.
+        labelled: whether there are labels; None looks.
+        reading: of picture files.
+        skip_bad: leave out picture files that cannot be read.
+        validation: pictures to hold out in place of some of the first.
+        validation_fraction: of the pictures.
+        seed: of the pictures held out, and of every draw.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: there are no pictures, one cannot be read, shapes or labels do not agree, an option does not fit.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     pixels = np.arange(720, dtype=np.uint8).reshape(20, 6, 6)
+    ...     np.savez(Path(folder) / "x.npz", images=pixels, labels=[0, 1] * 10)
+    ...     images = prepare_images(Path(folder) / "x.npz", Path(folder) / "data", bits=1)
+    ...     images.train.shape, images.valid.shape, images.classes, str(images.reduction)
+    ((18, 1, 6, 6), (2, 1, 6, 6), ('0', '1'), 'binarised at half of the brightest (threshold)')
+    """
+    if not 0 < validation_fraction <= 0.5:
+        raise ValueError(f"validation_fraction: expected above 0 and at most 0.5, got {validation_fraction}")
+    source = open_source(path, labelled=labelled, reading=reading, skip_bad=skip_bad)
+    reduction = Reduction(source.levels, bits, binarise)
+    held_out = _held_out(source, validation, reading, skip_bad=skip_bad)
+    chosen = np.zeros(source.count, dtype=bool)
+    if held_out is None:
+        if source.count < 2:
+            raise ValueError(f"{source.label}: expected at least two pictures, one of them to hold out, got 1")
+        count = max(1, round(source.count * validation_fraction))
+        chosen[np.random.default_rng([seed, 0]).permutation(source.count)[:count]] = True
+    classes = None if source.labels is None else source.labels.names
+    directory = Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    for name in _FILES:
+        (directory / name).unlink(missing_ok=True)
+    stored = Reduction(source.levels) if binarise == "per-epoch" else reduction
+    if held_out is None:
+        parts = [(TRAIN, source, ~chosen, stored), (VALID, source, chosen, reduction)]
+    else:
+        everything = np.ones(held_out.count, dtype=bool)
+        parts = [(TRAIN, source, ~chosen, stored), (VALID, held_out, everything, reduction)]
+    for place, (part, read, rows, how) in enumerate(parts, start=1):
+        _write(directory / f"{part}.npy", read, rows, how, np.random.default_rng([seed, place]))
+        if classes is not None:
+            assert read.labels is not None
+            np.save(directory / f"{part}_labels.npy", read.labels.among(classes, read.label)[rows])
+    manifest = {
+        "format": FORMAT,
+        "source": source.fingerprint(),
+        "validation": None if held_out is None else held_out.fingerprint() | {"name": held_out.name},
+        "kind": source.kind,
+        "name": source.name,
+        "shape": list(source.shape),
+        "pictures": {part: int(rows.sum()) for part, _, rows, _ in parts},
+        "found_levels": source.levels,
+        "bits": bits,
+        "binarise": binarise,
+        "classes": None if classes is None else list(classes),
+        "left_out": {"count": len(source.skipped), "names": list(source.skipped[:_NAMED])},
+    }
+    write_json(directory / _MANIFEST, manifest)
+    return open_images(directory)
+
+
+def open_images(directory: str | Path) -> PreparedImages:
+    """Open what `prepare_images` wrote.
+
+    Raises:
+        FileNotFoundError: there is none, or its preparation was cut short.
+        ValueError: a file in it was changed or cut.
+    """
+    directory = Path(directory)
+    if not (directory / _MANIFEST).is_file():
+        raise FileNotFoundError(f"{directory}: no prepared pictures here ({_MANIFEST} is missing): prepare them again")
+    manifest = read_json(directory / _MANIFEST)
+    at = directory / _MANIFEST
+    try:
+        if manifest.get("format") != FORMAT:
+            raise ValueError(f"format: expected {FORMAT}, got {manifest.get('format')!r}")
+        shape, classes = tuple(manifest["shape"]), manifest["classes"]
+        reduction = Reduction(manifest["found_levels"], manifest["bits"], manifest["binarise"])
+        pixels: dict[str, Any] = {}
+        labels: dict[str, Any] = {}
+        for part in (TRAIN, VALID):
+            at, count = directory / f"{part}.npy", manifest["pictures"][part]
+            pixels[part] = _mapped(at, (count, *shape), np.dtype(np.uint8))
+            at = directory / f"{part}_labels.npy"
+            labels[part] = None if classes is None else np.array(_mapped(at, (count,), np.dtype(np.int64)))
+            if classes is not None and not ((labels[part] >= 0) & (labels[part] < len(classes))).all():
+                raise ValueError(f"expected labels of {len(classes)} kinds")
+    except (KeyError, TypeError, ValueError, OSError, EOFError) as error:
+        raise ValueError(f"{at}: damaged ({error}): prepare the pictures again") from None
+    names = None if classes is None else tuple(map(str, classes))
+    return PreparedImages(
+        pixels[TRAIN], pixels[VALID], labels[TRAIN], labels[VALID], names, reduction, manifest
+    )  # fmt: skip
+
+
+def _held_out(
+    source: ImageSource, validation: str | Path | None, reading: Reading | None, *, skip_bad: bool
+) -> ImageSource | None:
+    """The pictures of another source that are held out; they must be as those to train on."""
+    named = validation if validation is not None else source.held_out()
+    if named is None:
+        return None
+    held_out = open_source(named, labelled=source.labels is not None, reading=reading, skip_bad=skip_bad)
+    check_alike(held_out, source.shape, source.levels)
+    return held_out
+
+
+def check_alike(source: ImageSource, shape: tuple[int, int, int], levels: int) -> None:
+    """Raise ValueError for pictures of another shape, or with more levels, than a model knows."""
+    if source.shape != shape:
+        raise ValueError(
+            f"{source.label}: expected pictures of {said_shape(shape)}, as those trained on, got "
+            f"{said_shape(source.shape)}"
+        )
+    if source.levels > levels:
+        raise ValueError(f"{source.label}: expected values below {levels}, as those trained on, got larger ones")
+
+
+def said_shape(shape: tuple[int, int, int]) -> str:
+    """
+    >>> said_shape((1, 28, 28)), said_shape((3, 32, 32))
+    ('28×28 pixels, grey', '32×32 pixels, RGB')
+    """
+    channels, height, width = shape
+    return f"{height}×{width} pixels, {'grey' if channels == 1 else 'RGB'}"
+
+
+def _write(
+    path: Path, source: ImageSource, rows: npt.NDArray[np.bool_], reduction: Reduction, random: np.random.Generator
+) -> None:
+    """The chosen pictures of a source as an .npy file of bytes."""
+    header = {"descr": "|u1", "fortran_order": False, "shape": (int(rows.sum()), *source.shape)}
+    with path.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, header)
+        for block in _chosen(source, rows):
+            file.write(reduction.apply(block, random).tobytes())
+
+
+def _chosen(source: ImageSource, rows: npt.NDArray[np.bool_]) -> Iterator[Pixels]:
+    start = 0
+    for block in source.blocks():
+        yield block[rows[start : start + len(block)]]
+        start += len(block)
+
+
+def _mapped(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+    array = np.load(path, mmap_mode="r", allow_pickle=False)
+    if array.shape != shape or array.dtype != dtype:
+        raise ValueError(f"expected {shape} of {dtype}, got {array.shape} of {array.dtype}")
+    return array

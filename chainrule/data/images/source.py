@@ -1,0 +1,104 @@
+"""What every place that pictures come from offers: their number and shape, their labels, and their values in blocks."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Pixels: TypeAlias = npt.NDArray[np.uint8]
+BLOCK_BYTES = 4 << 20  # of pictures that are in memory together while a source is read
+
+
+@dataclass(frozen=True)
+class Labels:
+    """A label for every picture.
+
+    Args:
+        numbers: (N,) the place of each picture's label in `names`.
+        names: of the labels, in order.
+    """
+
+    numbers: npt.NDArray[np.int64]
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, values: npt.NDArray[np.int64]) -> "Labels":
+        """Whole numbers as labels, (N,), each its own name.
+
+        >>> Labels.of(np.array([3, 7, 3])).names
+        ('3', '7')
+        """
+        found, numbers = np.unique(values, return_inverse=True)
+        return cls(numbers.astype(np.int64), tuple(str(value) for value in found.tolist()))
+
+    def among(self, names: tuple[str, ...], where: str) -> npt.NDArray[np.int64]:
+        """The same labels as places in another list of names.
+
+        Raises:
+            ValueError: one of them is not in it.
+        """
+        unknown = [name for name in self.names if name not in names]
+        if unknown:
+            raise ValueError(f"{where}: the label {unknown[0]!r} was not in training (known: {', '.join(names):.200})")
+        return np.array([names.index(name) for name in self.names], np.int64)[self.numbers]
+
+
+class ImageSource(ABC):
+    """Pictures of one shape, which can be read again and again from the beginning.
+
+    Attributes:
+        name: to show and to record, without folders.
+        label: for errors, with its folders.
+        kind: what it is: folder, npz, npy or idx.
+        count: N pictures.
+        shape: (C, H, W).
+        labels: of all pictures, or `None`.
+        skipped: names of pictures that could not be read and were left out, where that was asked for.
+    """
+
+    name: str
+    label: str
+    kind: str
+    count: int
+    shape: tuple[int, int, int]
+    labels: Labels | None = None
+    skipped: tuple[str, ...] = ()
+
+    @property
+    @abstractmethod
+    def levels(self) -> int:
+        """How many values a channel of a pixel may have."""
+
+    @abstractmethod
+    def blocks(self) -> Iterator[Pixels]:
+        """All pictures in order, as blocks (n, C, H, W) of values in [0, levels)."""
+
+    @abstractmethod
+    def fingerprint(self) -> dict[str, Any]:
+        """`name`, number of `bytes` and `sha256`: equal for equal content."""
+
+    def called(self, place: int) -> str:
+        """The name of a picture, counted from 0, as a reader finds it again."""
+        return f"{self.name}[{place}]"
+
+    def held_out(self) -> str | None:
+        """Another part of the same file that is meant to be held out, by the name that opens it."""
+        return None
+
+    def _rows_of_a_block(self) -> int:
+        return max(1, BLOCK_BYTES // int(np.prod(self.shape)))
+
+
+def found_levels(largest: int) -> int:
+    """The levels of data whose largest value is known: 8 bits, unless it keeps far below.
+
+    Digits of 8x8 pixels have 17 levels, binary pictures 2. A picture of 8 bits in which nothing is brighter than a
+    quarter of the range is no reason to take away the rest of it.
+
+    >>> found_levels(1), found_levels(16), found_levels(200)
+    (2, 17, 256)
+    """
+    return max(largest + 1, 2) if largest < 64 else 256

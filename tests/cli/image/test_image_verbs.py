@@ -1,0 +1,308 @@
+"""Pictures from a file to a run, and what the verbs do with it."""
+
+import io
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+from chainrule.cli.main import main
+from chainrule.data.images import ImageBatches, Reduction
+from chainrule.runs import Run, RunConfig
+from chainrule.runs.image import ImageRun
+
+Image = pytest.importorskip("PIL.Image")
+
+SMALL = ("--channels", 6, "--layers", 1, "--first-kernel-size", 3, "--batch-size", 4)
+SIZE = 6 * 7
+
+
+def pictures(count=40):
+    """Bright above a line, dark below it; where the line is, is the label."""
+    random = np.random.default_rng(0)
+    labels = random.integers(0, 3, count)
+    rows = np.arange(6)[None, :, None] <= 1 + labels[:, None, None]
+    return (rows * random.integers(150, 256, (count, 6, 7))).astype(np.uint8), labels
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory):
+    path = tmp_path_factory.mktemp("pictures") / "lines.npz"
+    images, labels = pictures()
+    np.savez(path, images=images, labels=labels)
+    return path
+
+
+@pytest.fixture(scope="module")
+def run(archive, tmp_path_factory):
+    """Trained for a few steps on 2 bits; not to be written to."""
+    out = tmp_path_factory.mktemp("runs") / "run"
+    arguments = ("train", archive, "--out", out, "--bits", 2, "--steps", 6, "--validate-every", 3, *SMALL)
+    assert main([str(argument) for argument in arguments]) == 0
+    return out
+
+
+def opened(path):
+    with Image.open(path) as image:
+        return np.asarray(image)
+
+
+def test_pictures_are_recognised_shown_and_learnt(command, archive, tmp_path):
+    out = tmp_path / "run"
+    learning = ("--steps", 150, "--learning-rate", 0.02, "--validate-every", 150)
+    outcome = command("train", archive, "--out", out, "--bits", 1, "--json", *learning, *SMALL)
+    assert outcome.status == 0, outcome.err
+    summary = json.loads(outcome.out)
+    assert summary["nats_per_picture"] == pytest.approx(SIZE * summary["nats_per_element"])
+    assert summary["nats_per_picture"] < 3  # given the label, everything but noise of 1 bit is known
+    assert summary["values"] == "binarised at half of the brightest (threshold)"
+    for shown in (
+        "lines.npz:images: pictures of 6×7 pixels, grey; binarised at half of the brightest",
+        "3 labels: 0, 1, 2",
+        "36 pictures to train on, 4 held out (drawn, seed 0)",
+    ):
+        assert shown in outcome.err
+    assert opened(out / "samples.png").shape == (4 * (6 * 8 + 2) + 2, 4 * (7 * 8 + 2) + 2)
+    assert "█" in outcome.err
+    assert isinstance(Run.open(out), ImageRun)
+
+
+@pytest.mark.parametrize("model", ["pixelcnn", "gated-pixelcnn", "pixelcnn++", "row-lstm", "diagonal-bilstm"])
+def test_every_model_trains_draws_and_comes_back(command, archive, tmp_path, model):
+    out = tmp_path / "run"
+    more = ("--resolutions", 2, "--components", 2) if model == "pixelcnn++" else ()
+    arguments = ("--model", model, "--bits", 2, "--steps", 2, "--channels", 4, "--layers", 1, "--batch-size", 4, *more)
+    assert command("train", archive, "--out", out, *arguments).status == 0
+    assert command("sample", out, "-n", 2, "--out", tmp_path / "x.png").status == 0
+    run = ImageRun.open(out)
+    assert run.config == RunConfig.from_json(json.loads((out / "config.json").read_text()), ImageRun)
+    assert all(value is not None for value in (run.config.options.channels, run.config.options.layers))
+
+
+def test_per_epoch_draws_train_and_validate_on_two_levels(command, archive, tmp_path):
+    out = tmp_path / "run"
+    assert command("train", archive, "--out", out, "--binarise", "per-epoch", "--steps", 3, *SMALL).status == 0
+    run = ImageRun.open(out)
+    assert run.images().train.max() > 1
+    assert run.images().valid.max() == 1
+    assert run.model().levels == 2
+    scored = command("score", out, archive, "--top", 1).out
+    assert "binarised by one fixed draw, seed 0" in scored
+
+
+def test_a_resumed_run_is_the_run_that_was_not_interrupted(command, archive, tmp_path, monkeypatch):
+    arguments = (archive, "--binarise", "per-epoch", "--steps", 12, "--validate-every", 4, *SMALL)
+    assert command("train", *arguments, "--out", tmp_path / "whole").status == 0
+    at = ImageBatches.at
+
+    def interrupted(self, step):
+        if step == 7:
+            raise KeyboardInterrupt
+        return at(self, step)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ImageBatches, "at", interrupted)
+        assert command("train", *arguments, "--out", tmp_path / "parts").status == 130
+    assert command("train", archive, "--resume", "--out", tmp_path / "parts").status == 0
+    whole, parts = ((tmp_path / name / "metrics.jsonl").read_text() for name in ("whole", "parts"))
+    assert whole == parts
+
+
+def test_other_pictures_than_the_run_began_with_are_refused_on_resume(refused, run, archive, tmp_path):
+    images, labels = pictures(12)
+    np.savez(tmp_path / "lines.npz", images=images, labels=labels)
+    assert "DATA changed since the run began" in refused("train", tmp_path / "lines.npz", "--resume", "--out", run)
+    assert "--bits was 2 and is 3" in refused("train", archive, "--resume", "--out", run, "--bits", 3)
+
+
+def test_samples_are_the_models_own_and_repeatable(command, run, tmp_path):
+    first, second = tmp_path / "first.png", tmp_path / "second.png"
+    assert "5 pictures, labels in turn" in command("sample", run, "-n", 5, "--seed", 3, "--out", first).err
+    command("sample", run, "-n", 5, "--seed", 3, "--out", second)
+    assert first.read_bytes() == second.read_bytes()
+    model = ImageRun.open(run).model()
+    drawn = model.sample(5, torch.arange(5) % 3, generator=torch.Generator().manual_seed(3))
+    assert opened(first)[2 + 4, 2 + 4] == int(drawn[0, 0, 0, 0]) * 85
+    told = json.loads(command("sample", run, "-n", 3, "--label", 2, "--out", first, "--json", "--seed", 1).out)
+    assert told == {"out": str(first), "pictures": 3, "labels": ["2", "2", "2"], "seed": 1}
+
+
+def test_without_a_name_samples_go_beside_the_run_of_their_name(command, run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert "run-samples.png" in command("sample", run, "-n", 2).err
+    assert (tmp_path / "run-samples.png").exists()
+
+
+def test_a_completion_keeps_the_rows_that_are_known(command, run, tmp_path):
+    one, completed = tmp_path / "one.png", tmp_path / "completed.png"
+    assert command("sample", run, "-n", 1, "--label", 1, "--out", one, "--seed", 0).status == 0
+    known = opened(one)
+    assert known.shape == (6, 7)
+    outcome = command("sample", run, "-n", 3, "--complete", one, "--keep-rows", 2, "--out", completed, "--label", 1)
+    assert f"{one} with its first 2 rows kept, and 3 completions, label 1 (seed " in outcome.err
+    grid = opened(completed)
+    places = [(row, column) for row in range(2) for column in range(2)]
+    parts = [
+        grid[2 + row * 50 : 50 + row * 50, 2 + column * 58 : 58 + column * 58][4::8, 4::8] for row, column in places
+    ]
+    assert all(np.array_equal(part[:2], known[:2]) for part in parts)
+    assert (parts[0][2:] == 96).all()
+    assert any(not np.array_equal(part[2:], known[2:]) for part in parts[1:])
+
+
+def test_scores_are_those_of_the_model_most_surprising_first(command, run, archive):
+    records = [json.loads(line) for line in command("score", run, archive, "--json").out.splitlines()]
+    assert len(records) == 40
+    images, labels = pictures()
+    x = torch.from_numpy(Reduction(256, 2).apply(images, None)).unsqueeze(1).long()
+    expected = -ImageRun.open(run).model().log_prob(x, torch.from_numpy(labels)).detach()
+    assert [record["nats"] for record in records] == pytest.approx(expected.tolist(), rel=1e-5)
+    assert records[7]["picture"] == "lines.npz:images[7]"
+    assert records[7]["label"] == str(labels[7])
+    assert records[7]["bits_per_dimension"] == pytest.approx(records[7]["nats"] / np.log(2) / SIZE)
+    ordered = [json.loads(line)["nats"] for line in command("score", run, archive, "--sort", "--json").out.splitlines()]
+    assert ordered == sorted((record["nats"] for record in records), reverse=True)
+    table = command("score", run, archive, "--top", 3).out.splitlines()
+    assert len(table) == 5
+    assert table[-1].startswith("40 pictures, ")
+    assert "2 of 8 bits (4 levels)" in table[-1]
+
+
+def test_the_inside_is_shown_and_written(command, run, tmp_path):
+    page = tmp_path / "page.html"
+    outcome = command("inspect", run, "--pixel", "4,3", "--out", page)
+    assert outcome.status == 0, outcome.err
+    for shown in (
+        "Pixel in row 4, column 3: it comes after 31 elements",
+        "Blind spot: none",
+        "mask: type A, 1×3, 1 layer",
+    ):
+        assert shown in outcome.out
+    content = page.read_text()
+    assert content.count('<img src="data:image/png') == 5
+    assert "http" not in content.replace("http-equiv", "")
+    assert opened(tmp_path / "page.png").shape[2] == 3
+    facts = json.loads(command("inspect", run, "--out", page, "--json").out)
+    assert (facts["pixel"], facts["blind_spot"], facts["as_declared"]) == ([3, 3], 0, True)
+
+
+def test_a_blind_spot_is_named_and_counted(command, archive, tmp_path):
+    out = tmp_path / "run"
+    assert (
+        command("train", archive, "--out", out, "--model", "pixelcnn", "--steps", 1, *SMALL, "--no-labels").status == 0
+    )
+    shown = command("inspect", out, "--pixel", "5,3").out
+    assert "Blind spot: 1 element to the upper right" in shown
+    assert (out / "report.html").exists()
+    assert (out / "receptive-field.png").exists()
+
+
+def test_info_shows_what_the_run_is(command, run):
+    shown = command("info", run).out
+    for part in (
+        "6×7 pixels, grey",
+        "2 of 8 bits (4 levels)",
+        "3 labels: 0, 1, 2",
+        "36 pictures to train on",
+        "bits/dim",
+    ):
+        assert part in shown
+    facts = json.loads(command("info", run, "--json").out)
+    assert facts["kind"] == "image"
+    assert facts["model"]["name"] == "gated-pixelcnn"
+    assert facts["facts"]["classes"] == ["0", "1", "2"]
+
+
+def test_the_contract_holds_on_small_pieces_with_the_trained_weights(command, run):
+    outcome = command("check", run)
+    assert outcome.status == 0, outcome.out
+    assert "on the middle 5×5 pixels of 4 held-out pictures" in outcome.out
+    broken = ImageRun.open(run).model()
+    assert broken.sequence_length == SIZE
+
+
+def test_a_folder_of_pictures_becomes_a_run(command, refused, tmp_path):
+    root, images = tmp_path / "pictures", pictures(12)[0]
+    for place, pixels in enumerate(images):
+        file = root / ("left" if place % 2 else "right") / f"{place:02}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(file)
+    bad = root / "left" / "05.png"
+    whole = bad.read_bytes()
+    bad.write_bytes(whole[:50])
+    arguments = ("train", root, "--steps", 2, "--out", tmp_path / "run", *SMALL)
+    message = refused(*arguments)
+    assert str(bad) in message
+    assert not list(tmp_path.glob("run*"))
+    outcome = command(*arguments, "--skip-bad")
+    assert outcome.status == 0, outcome.err
+    assert "1 picture files cannot be read and are left out: left/05.png" in outcome.err
+    records = command("score", tmp_path / "run", root, "--json", "--skip-bad").out.splitlines()
+    assert len(records) == 11
+    assert "--skip-bad" in refused("score", tmp_path / "run", root)
+    assert json.loads(records[0])["picture"] == "left/01.png"
+    assert command("sample", tmp_path / "run", "-n", 1, "--label", "left", "--out", tmp_path / "x.png").status == 0
+
+
+def test_what_cannot_be_is_refused_in_one_line_and_leaves_nothing(refused, run, archive, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    small = io.BytesIO()
+    Image.fromarray(np.zeros((5, 5), np.uint8)).save(small, "PNG")
+    (tmp_path / "small.png").write_bytes(small.getvalue())
+    (tmp_path / "no.png").write_text("no picture")
+    np.savez(tmp_path / "large.npz", images=np.zeros((4, 9, 9), np.uint8), labels=np.zeros(4, int))
+    np.savez(tmp_path / "unseen.npz", images=pictures(4)[0], labels=np.full(4, 9))
+    np.savez(tmp_path / "bare.npz", images=pictures(4)[0])
+    for arguments, reason in {
+        ("sample", run, "--label", 3): "--label 3: expected one of 0, 1, 2",
+        ("sample", run, "--label", "cat"): "expected one of",
+        ("sample", run, "--complete", "small.png"): "expected a picture of 6×7 pixels, grey",
+        ("sample", run, "--complete", "no.png"): "no.png: cannot be read",
+        ("sample", run, "--complete", "none.png"): "none.png",
+        ("sample", run, "--complete", "small.png", "--keep-rows", 7): "from 0 to 6",
+        ("sample", run, "--keep-rows", 2): "Name it with --complete",
+        ("sample", run, "-n", 0): "-n: expected",
+        ("sample", run, "--out", "x.jpg"): "ends in .png",
+        ("sample", run, "--out", "nowhere/x.png"): "in a directory that is there",
+        ("sample", run, "--temperature", -1): "temperature",
+        ("score", run, "large.npz"): "expected pictures of 6×7 pixels",
+        ("score", run, "unseen.npz"): "the label '9' was not in training",
+        ("score", run, "bare.npz"): "--labels: found none",
+        ("score", run, "none.npz"): "no such file",
+        ("score", run, archive, "--top", 0): "--top",
+        ("inspect", run, "--pixel", "6,0"): "at most 5,6",
+        ("inspect", run, "--pixel", "centre"): "ROW,COLUMN",
+        ("inspect", run, "--out", "x.txt"): ".html",
+        ("inspect", run, "--rows", 0): "--rows",
+        ("train", archive, "--bits", 9): "--bits",
+        ("train", archive, "--bits", 3, "--binarise", "fixed"): "leave one of them out",
+        ("train", archive, "--size", "big"): "--size",
+        ("train", archive, "--size", 8): "--size and --colour are for folders",
+        ("train", archive, "--components", 4): "an option of pixelcnn++",
+        ("train", archive, "--model", "row-lstm", "--kernel-size", 5): "an option of gated-pixelcnn, pixelcnn, but",
+        ("train", archive, "--validation", "large.npz"): "expected pictures of 6×7 pixels",
+        ("train", "bare.npz", "--labels"): "found none",
+    }.items():
+        assert reason in refused(*arguments), arguments
+    assert not (tmp_path / "runs").exists() or not list((tmp_path / "runs").iterdir())
+
+
+def test_a_changed_run_is_refused(refused, run, tmp_path):
+    shutil.copytree(run, tmp_path / "run")
+    config = tmp_path / "run" / "config.json"
+    original = config.read_text()
+    facts = json.loads(original)
+    for change, reason in (
+        ({"shape": [1, 6]}, "facts.shape"),
+        ({"shape": [1, 6, 1 << 30]}, "facts.shape"),
+        ({"found_levels": 1 << 20}, "facts.found_levels"),
+        ({"classes": [1]}, "facts.classes"),
+        ({"bits": 12}, "bits"),
+    ):
+        config.write_text(json.dumps(facts | {"facts": facts["facts"] | change}))
+        assert reason in refused("sample", tmp_path / "run", "--out", tmp_path / "x.png")
+    model = {"model": facts["model"] | {"options": facts["model"]["options"] | {"channels": 4096}}}
+    config.write_text(json.dumps(facts | model))
+    assert "describe a model of at least" in refused("sample", tmp_path / "run", "--out", tmp_path / "x.png")

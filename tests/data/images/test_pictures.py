@@ -1,0 +1,38 @@
+"""Pictures as files and as characters."""
+
+import io
+
+import numpy as np
+import pytest
+
+from chainrule.data.images import block_picture, brightness, grid, png
+
+
+@pytest.mark.parametrize("shape", [(5, 7), (5, 7, 3)])
+def test_a_png_is_read_back_as_it_was(shape):
+    library = pytest.importorskip("PIL.Image")
+    pixels = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
+    with library.open(io.BytesIO(png(pixels))) as image:
+        assert np.array_equal(np.asarray(image), pixels)
+
+
+def test_a_grid_holds_every_picture_in_its_place():
+    pictures = np.arange(1, 6, dtype=np.uint8).reshape(5, 1, 1, 1).repeat(4, 2).repeat(3, 3)
+    sheet = grid(pictures, columns=2, gap=1, least=6)  # pixels become 2×2
+    assert sheet.shape == (3 * 9 + 1, 2 * 7 + 1)
+    assert sheet[1:9, 1:7].tolist() == [[1] * 6] * 8
+    assert (sheet[19:27, 1:7] == 5).all()
+    assert (sheet[0] == 96).all()
+    assert grid(pictures.repeat(3, 1)).shape[2] == 3
+
+
+def test_brightness_spans_black_to_white():
+    assert brightness(np.arange(17, dtype=np.uint8), 17)[[0, 8, 16]].tolist() == [0, 128, 255]
+
+
+def test_large_pictures_are_made_smaller_for_the_terminal():
+    half = np.zeros((2, 3, 70, 66), np.uint8)
+    half[:, :, :, 33:] = 255
+    lines = block_picture(half).split("\n")
+    assert len(lines) == 12  # blocks of 6 × 3 pixels, the last ones cut
+    assert lines[0] == " " * 11 + "█" * 11 + " " * 13 + "█" * 11
