@@ -6,10 +6,10 @@ STAMP := $(VENV)/.up-to-date
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check docs bench nightly clean
+.PHONY: help setup demo demo-images test check docs bench nightly clean
 
 help: ## list what make can do
-	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' Makefile
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
 
 setup: $(STAMP) ## build .venv with the pinned dependencies (quick when it is up to date)
 
@@ -26,6 +26,9 @@ $(STAMP): pyproject.toml constraints.txt
 
 demo: setup ## train on the text built into Python for about 100 s; compare with xz and bzip2; sample
 	$(BIN)/python examples/demo.py
+
+demo-images: setup ## train on scikit-learn's digits for a minute, draw new ones beside real ones
+	$(BIN)/python examples/images.py
 
 test: setup ## all tests and doctests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2

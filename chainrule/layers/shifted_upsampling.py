@@ -52,6 +52,6 @@ class ShiftedUpsampling(nn.Module):
     def reach(self, lit: Tensor, height: int, width: int) -> Tensor:
         """Where the light of lit pixels comes through, (B, 1, ⌈height / 2⌉, ⌈width / 2⌉) to (B, 1, height, width)."""
         first = int(self.reads_right)
-        kernel = torch.ones(1, 1, *self.weight.shape[2:], device=lit.device)
+        kernel = torch.ones(1, 1, *self.weight.shape[2:], dtype=torch.float32, device=lit.device)
         spread = nn.functional.conv_transpose2d(lit.float(), kernel, stride=2)
         return spread[:, :, :height, first : first + width] > 0

@@ -36,7 +36,18 @@ REPORT = "report.html"
 CORPUS = "corpus"
 TABLE = "table"
 DATA = "data"
-_FILES = (CONFIG, VOCABULARY, WEIGHTS, CHECKPOINT, METRICS, REPORT, "timings.jsonl", "preview.wav", "samples.png")
+_FILES = (
+    CONFIG,
+    VOCABULARY,
+    WEIGHTS,
+    CHECKPOINT,
+    METRICS,
+    REPORT,
+    "timings.jsonl",
+    "preview.wav",
+    "samples.png",
+    "receptive-field.png",
+)
 _FOLDERS = (CORPUS, TABLE, DATA, "tensorboard")
 M = TypeVar("M", bound="LikelihoodModel")
 _CONFIG_LIMIT = 1 << 20  # bytes; a config is a few hundred, and a kilobyte for each column of a table
