@@ -56,7 +56,7 @@ def train(
         facts={},
         model=model,
         options=options,
-        extent=run.extent("3m"),
+        extent=run.extent("10m"),
         training=training,
     )
     return train_run(ImageTrainer(), asked, run.out or _usual_place(data, model), run, given)

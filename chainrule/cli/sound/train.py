@@ -51,7 +51,7 @@ def train(
         facts={},
         model="wavenet",
         options=options,
-        extent=run.extent("3m"),
+        extent=run.extent("10m"),
         training=training,
     )
     out = run.out or Path("runs") / f"{data.resolve().name.partition('.')[0] if data else 'sound'}-wavenet"
