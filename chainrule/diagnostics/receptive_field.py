@@ -84,7 +84,7 @@ def receptive_field(
     r"""The receptive field of one conditional, by derivatives in float64.
 
     .. math:: \mathrm{influence}_s = \Big(\frac{1}{B} \sum_{b} \mathbb{E}_r \big\| \partial
-        \textstyle\sum_v r_v \log p(v \mid x^{(b)}_{<t}) \,/\, \partial e(x^{(b)}_s) \big\|^2\Big)^{1/2}
+        \sum_v r_v \log p(v \mid x^{(b)}_{<t}) \,/\, \partial e(x^{(b)}_s) \big\|^2\Big)^{1/2}
 
     e(x_s) is x_s itself where elements are real numbers, and what the model first makes of it where they are integers:
     an embedding, or the integer as a number. v runs over the element itself and some draws, r over random signs.

@@ -18,7 +18,7 @@ from chainrule.state import State
 EMBEDDING = 8  # numbers that tell one series from another, at most
 
 
-class Reading(TypedDict):
+class ForecastState(TypedDict):
     """A state: the recurrence, the last values (B, L), elements read (B,), known covariates, and which series."""
 
     recurrent: State
@@ -133,17 +133,19 @@ class Forecaster(AutoregressiveModel):
             raise ValueError(f"x: expected shape (B, T), got {tuple(x.shape)}")
         return self._read(x, self._begin(len(x), context), None, lengths)[0]
 
-    def unroll(self, x: Tensor, state: Reading, x_prev: Tensor | None = None) -> tuple[LocationScaleMixture, Reading]:
+    def unroll(
+        self, x: Tensor, state: ForecastState, x_prev: Tensor | None = None
+    ) -> tuple[LocationScaleMixture, ForecastState]:
         return self._read(x, state, x_prev)
 
-    def initial_state(self, batch_size: int, context: Context = None) -> Reading:
+    def initial_state(self, batch_size: int, context: Context = None) -> ForecastState:
         return self._begin(batch_size, context)
 
-    def step(self, x_prev: Tensor | None, state: Reading) -> tuple[LocationScaleMixture, Reading]:
+    def step(self, x_prev: Tensor | None, state: ForecastState) -> tuple[LocationScaleMixture, ForecastState]:
         conditional, state = self._read(state["recent"][:, :1], state, x_prev)  # of a chunk of one, its value is unread
         return conditional.with_parameters(*(part.squeeze(1) for part in conditional.parameters)), state
 
-    def _begin(self, batch_size: int, context: Context) -> Reading:
+    def _begin(self, batch_size: int, context: Context) -> ForecastState:
         """Warm up on those places of the past before which all lags are known."""
         known: SeriesContext = read_context(context, batch_size, self.num_series, self.num_covariates)
         past, series, covariates = known["past"], known["series"], known["covariates"]
@@ -162,8 +164,8 @@ class Forecaster(AutoregressiveModel):
         }
 
     def _read(
-        self, x: Tensor, state: Reading, x_prev: Tensor | None, lengths: Tensor | None = None
-    ) -> tuple[LocationScaleMixture, Reading]:
+        self, x: Tensor, state: ForecastState, x_prev: Tensor | None, lengths: Tensor | None = None
+    ) -> tuple[LocationScaleMixture, ForecastState]:
         """A chunk (B, T) in one pass, and the state that is ready to read its last element."""
         recent, read, time = state["recent"], state["read"], x.shape[1]
         if x_prev is not None:
@@ -177,7 +179,7 @@ class Forecaster(AutoregressiveModel):
         with torch.autocast(x.device.type, enabled=False):  # places and scales need more than half precision
             outputs = self.output(torch.cat([h.to(inputs), inputs], 2))
         conditional = self._conditional(outputs, anchor, scale)
-        after: Reading = {
+        after: ForecastState = {
             **state,
             "recurrent": recurrent,
             "recent": whole[:, time - 1 :],

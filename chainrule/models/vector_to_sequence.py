@@ -29,6 +29,7 @@ class VectorToSequence(AutoregressiveModel):
     Raises:
         ValueError: an argument is out of range.
 
+    >>> import torch
     >>> model = VectorToSequence(vector_size=3, vocab_size=5, hidden_size=8)
     >>> x = model.sample(2, torch.eye(3)[:2], length=4, generator=torch.Generator().manual_seed(0))
     >>> x.shape, model.log_prob(x, torch.eye(3)[:2]).shape

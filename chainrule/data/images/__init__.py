@@ -7,14 +7,14 @@ from chainrule.data.images.open import is_images, open_source, source_fingerprin
 from chainrule.data.images.png import brightness, grid, png
 from chainrule.data.images.prepare import PreparedImages, check_alike, open_images, prepare_images, said_shape
 from chainrule.data.images.reduction import Binarise, Reduction
-from chainrule.data.images.source import ImageSource, Labels
+from chainrule.data.images.source import ImageSource, PictureLabels
 
 __all__ = [
     "Binarise",
     "ImageBatches",
     "ImageSource",
-    "Labels",
     "PictureFolder",
+    "PictureLabels",
     "PreparedImages",
     "Reading",
     "Reduction",

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from chainrule.data.images.source import ImageSource, Labels, Pixels
+from chainrule.data.images.source import ImageSource, PictureLabels, Pixels
 
 SUFFIXES = frozenset((".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm"))
 Colour = Literal["grey", "rgb"]
@@ -115,7 +115,7 @@ class PictureFolder(ImageSource):
         if parents is not None:
             names = tuple(sorted(set(parents.values())))
             numbers = np.array([names.index(parents[file]) for file in self._files], np.int64)
-            self.labels = Labels(numbers, names)
+            self.labels = PictureLabels(numbers, names)
 
     @property
     def levels(self) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from chainrule.data.images.folder import SUFFIXES, PictureFolder, Reading, folder_fingerprint
-from chainrule.data.images.source import ImageSource, Labels
+from chainrule.data.images.source import ImageSource, PictureLabels
 from chainrule.data.images.stacked import (
     UNREADABLE,
     IdxImages,
@@ -140,7 +140,7 @@ def _the_pictures(path: Path, names: list[str]) -> str:
     return named[0] if named else fitting[0]
 
 
-def _array_labels(path: Path, chosen: str, others: list[str], count: int) -> Labels | None:
+def _array_labels(path: Path, chosen: str, others: list[str], count: int) -> PictureLabels | None:
     """The array of labels that a name like y_train gives to x_train, or the only one that can be it."""
     paired = [
         name
@@ -167,14 +167,14 @@ def _array_labels(path: Path, chosen: str, others: list[str], count: int) -> Lab
             raise ValueError(f"it holds {len(values)} numbers of {count}")
     except UNREADABLE as error:
         raise ValueError(f"{path}: the array {name!r}: cannot be read ({error}): restore it from a copy") from None
-    return Labels.of(values.astype(np.int64))
+    return PictureLabels.of(values.astype(np.int64))
 
 
 def _label_name(name: str) -> str:
     return name.replace("images", "labels").replace("idx3", "idx1").replace("idx4", "idx1")
 
 
-def _idx_labels(path: Path, count: int) -> Labels | None:
+def _idx_labels(path: Path, count: int) -> PictureLabels | None:
     usual = path.with_name(_label_name(path.name))
     other = usual.with_suffix("") if usual.suffix == ".gz" else usual.with_name(usual.name + ".gz")
     found = next((file for file in (usual, other) if file != path and file.is_file()), None)
@@ -194,4 +194,4 @@ def _idx_labels(path: Path, count: int) -> Labels | None:
             raise ValueError(f"it holds {len(values)} labels of {count}")
     except UNREADABLE as error:
         raise ValueError(f"{found}: cannot be read ({error}): restore it from a copy") from None
-    return Labels.of(values.astype(np.int64))
+    return PictureLabels.of(values.astype(np.int64))

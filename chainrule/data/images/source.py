@@ -13,7 +13,7 @@ BLOCK_BYTES = 4 << 20  # of pictures that are in memory together while a source 
 
 
 @dataclass(frozen=True)
-class Labels:
+class PictureLabels:
     """A label for every picture.
 
     Args:
@@ -25,10 +25,10 @@ class Labels:
     names: tuple[str, ...]
 
     @classmethod
-    def of(cls, values: npt.NDArray[np.int64]) -> "Labels":
+    def of(cls, values: npt.NDArray[np.int64]) -> "PictureLabels":
         """Whole numbers as labels, (N,), each its own name.
 
-        >>> Labels.of(np.array([3, 7, 3])).names
+        >>> PictureLabels.of(np.array([3, 7, 3])).names
         ('3', '7')
         """
         found, numbers = np.unique(values, return_inverse=True)
@@ -64,7 +64,7 @@ class ImageSource(ABC):
     kind: str
     count: int
     shape: tuple[int, int, int]
-    labels: Labels | None = None
+    labels: PictureLabels | None = None
     skipped: tuple[str, ...] = ()
 
     @property
