@@ -9,11 +9,11 @@ from chainrule.runs.run import CONFIG, kind_of
 
 # Verbs of particular kinds; those of a text, below, are what `chainrule VERB --help` shows where no run is named.
 HELP_OF: dict[str, str] = {
-    "translate": "translate",
-    "forecast": "forecast",
     "tag": "tag",
     "classify": "classify",
+    "translate": "translate",
     "caption": "caption",
+    "forecast": "forecast",
     "evaluate": "tag",
 }
 _SWITCHES = {

@@ -26,7 +26,9 @@ def evaluate(
     json: Annotated[bool, Parameter(negative=())] = False,
     device: str = "auto",
 ) -> None:
-    """Compare a tagger with sentences whose tags are known.
+    """Compare a run's answers with the right ones, by its task's own metrics; shown are the options of a tagger.
+
+    `chainrule evaluate RUN --help` shows those of RUN.
 
     Accuracy of all words and of those never seen in training, nats per word, the most frequent confusions; and where
     the tags mark spans, entity F1 as seqeval computes it.
