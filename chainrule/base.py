@@ -204,11 +204,13 @@ class AutoregressiveModel(LikelihoodModel):
 
     def _length(self, asked: int | None) -> int:
         known = self.sequence_length
-        if asked is None and known is None:
-            raise ValueError("length: expected the number of elements to draw: this model leaves it open, got None")
-        if asked is not None and known is not None and asked != known:
+        if known is None:
+            if asked is None:
+                raise ValueError("length: expected the number of elements to draw: this model leaves it open, got None")
+            return asked
+        if asked is not None and asked != known:
             raise ValueError(f"length: expected {known}, the elements of every x of this model, or None, got {asked}")
-        return known if asked is None else asked  # type: ignore[return-value]  # one of the two is known
+        return known
 
     def stream(
         self,

@@ -25,15 +25,15 @@ def train(
     data: Path | None = None,
     /,
     *,
-    run: Annotated[RunFlags, Parameter(name="*", group=RUN)] = RunFlags(),  # noqa: B008 - frozen
+    run: Annotated[RunFlags, Parameter(name="*", group=RUN)] = RunFlags(),
     captions: Annotated[Path | None, Parameter(group=DATA)] = None,
     validation: Annotated[Path | None, Parameter(group=DATA)] = None,
     validation_captions: Annotated[Path | None, Parameter(group=DATA)] = None,
-    reading: Annotated[CaptionData, Parameter(name="*", group=DATA)] = CaptionData(),  # noqa: B008 - frozen
+    reading: Annotated[CaptionData, Parameter(name="*", group=DATA)] = CaptionData(),
     model: Annotated[CellName, Parameter(group=MODEL)] = "lstm",
-    options: Annotated[CaptionOptions, Parameter(name="*", group=MODEL)] = CaptionOptions(),  # noqa: B008 - frozen
+    options: Annotated[CaptionOptions, Parameter(name="*", group=MODEL)] = CaptionOptions(),
     backbone_weights: Annotated[Path | None, Parameter(group=MODEL)] = None,
-    training: Annotated[CaptionTraining, Parameter(name="*", group=TRAINING)] = CaptionTraining(),  # noqa: B008 - frozen
+    training: Annotated[CaptionTraining, Parameter(name="*", group=TRAINING)] = CaptionTraining(),
     given: Annotated[frozenset[str], Parameter(parse=False)],
 ) -> int:
     """Train a captioner: a convolutional network, and a recurrent one that looks at it word by word.

@@ -6,6 +6,7 @@ from math import exp
 from pathlib import Path
 
 from chainrule.cli.classify.answers import Answer
+from chainrule.cli.figures import save_figure
 from chainrule.data.atomic import write_text
 
 _STYLE = """
@@ -80,7 +81,7 @@ def write_picture(path: Path, answers: Sequence[Answer], names: Sequence[str]) -
         weight = "bold" if strength < 0 else "normal"
         shown = word.replace("$", r"\$")  # no mathematics
         axes.text(column, at, shown, family="monospace", size=9, va="center", bbox=shade, weight=weight)
-    figure.savefig(path, dpi=110)
+    save_figure(figure, path, dpi=110)
 
 
 def _strengths(weights: Sequence[float]) -> list[float]:

@@ -24,11 +24,11 @@ def train(
     data: Path | None = None,
     /,
     *,
-    run: Annotated[RunFlags, Parameter(name="*", group=RUN)] = RunFlags(),  # noqa: B008 - frozen
+    run: Annotated[RunFlags, Parameter(name="*", group=RUN)] = RunFlags(),
     dev: Annotated[Path | None, Parameter(group=DATA)] = None,
-    labelled: Annotated[LabelledData, Parameter(name="*", group=DATA)] = LabelledData(),  # noqa: B008 - frozen
-    options: Annotated[ClassifierOptions, Parameter(name="*", group=MODEL)] = ClassifierOptions(),  # noqa: B008 - frozen
-    training: Annotated[ClassifierTraining, Parameter(name="*", group=TRAINING)] = ClassifierTraining(),  # noqa: B008 - frozen
+    labelled: Annotated[LabelledData, Parameter(name="*", group=DATA)] = LabelledData(),
+    options: Annotated[ClassifierOptions, Parameter(name="*", group=MODEL)] = ClassifierOptions(),
+    training: Annotated[ClassifierTraining, Parameter(name="*", group=TRAINING)] = ClassifierTraining(),
     given: Annotated[frozenset[str], Parameter(parse=False)],
 ) -> int:
     """Train a classifier on texts with labels; the accuracy on texts held out decides which weights are kept.

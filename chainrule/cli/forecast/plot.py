@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from chainrule.cli.figures import save_figure
+
 if TYPE_CHECKING:
     from chainrule.cli.forecast.forecast import Forecast
 
@@ -27,12 +29,7 @@ def plot_forecast(forecast: "Forecast", out: Path) -> None:
     axes = figure.subplots(len(names), squeeze=False)[:, 0]
     for number, name in enumerate(names):
         _draw(axes[number], forecast, number, name)
-    draft = out.with_name(f".{out.stem}.partial{out.suffix}")
-    try:
-        figure.savefig(draft, dpi=120)
-        draft.replace(out)
-    finally:
-        draft.unlink(missing_ok=True)
+    save_figure(figure, out)
 
 
 def _draw(axis: Any, forecast: "Forecast", number: int, name: str) -> None:

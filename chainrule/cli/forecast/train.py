@@ -28,11 +28,11 @@ def train(
     data: Path | None = None,
     /,
     *,
-    run: Annotated[RunFlags, Parameter(name="*", group=RUN)] = RunFlags(),  # noqa: B008 - frozen
-    series: Annotated[ForecastData, Parameter(name="*", group=DATA_GROUP)] = ForecastData(),  # noqa: B008 - frozen
+    run: Annotated[RunFlags, Parameter(name="*", group=RUN)] = RunFlags(),
+    series: Annotated[ForecastData, Parameter(name="*", group=DATA_GROUP)] = ForecastData(),
     model: Annotated[Literal["lstm", "gru", "rnn"], Parameter(group=MODEL)] = "lstm",
-    options: Annotated[ForecasterOptions, Parameter(name="*", group=MODEL)] = ForecasterOptions(),  # noqa: B008 - frozen
-    training: Annotated[ForecastTraining, Parameter(name="*", group=TRAINING)] = ForecastTraining(),  # noqa: B008 - frozen
+    options: Annotated[ForecasterOptions, Parameter(name="*", group=MODEL)] = ForecasterOptions(),
+    training: Annotated[ForecastTraining, Parameter(name="*", group=TRAINING)] = ForecastTraining(),
     given: Annotated[frozenset[str], Parameter(parse=False)],
 ) -> int:
     """Train a forecaster on the series of a file: a row for each moment, a column for each series.

@@ -40,7 +40,7 @@ def inspect(
         rows: Held-out pictures on which derivatives are taken.
         json: Print all findings as one JSON object, and nothing else, on standard output.
     """
-    from chainrule.data.atomic import write_text
+    from chainrule.data.atomic import write_bytes, write_text
     from chainrule.data.images import png
     from chainrule.diagnostics.field_picture import field_picture
     from chainrule.diagnostics.mask_pictures import mask_pictures
@@ -70,7 +70,7 @@ def inspect(
     )
     picture = page.with_name("receptive-field.png" if out is None else f"{page.stem}.png")
     write_text(page, image_page(report))
-    picture.write_bytes(png(drawn))
+    write_bytes(picture, png(drawn))
     if json:
         facts = {"run": str(run), "model": opened.config.model, "page": str(page), "picture": str(picture)}
         shown = {"pixel": [row, column], **field.summary(), "masks": [_mask_facts(mask) for mask in masks]}

@@ -97,6 +97,7 @@ def _first_rows(run: "ImageRun", path: Path, keep_rows: int | None) -> "Tensor":
 def _write(out: Path, run: "ImageRun", pictures: "Pixels", known: "Tensor | None") -> None:
     import numpy as np
 
+    from chainrule.data.atomic import write_bytes
     from chainrule.data.images import brightness, grid, png
 
     if known is not None:  # the grid begins with what is known, the rest in grey
@@ -108,7 +109,7 @@ def _write(out: Path, run: "ImageRun", pictures: "Pixels", known: "Tensor | None
         content = grid(pictures)
     else:
         content = plain[0] if len(plain) == 1 else plain.transpose(1, 2, 0)
-    out.write_bytes(png(content))
+    write_bytes(out, png(content))
 
 
 def _said(n: int, run: "ImageRun", label: str | None, completed: str | None) -> str:

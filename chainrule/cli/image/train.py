@@ -30,12 +30,12 @@ def train(
     data: str | None = None,
     /,
     *,
-    run: Annotated[RunFlags, Parameter(name="*", group=RUN)] = RunFlags(),  # noqa: B008 - frozen
+    run: Annotated[RunFlags, Parameter(name="*", group=RUN)] = RunFlags(),
     validation: Annotated[str | None, Parameter(group=DATA)] = None,
-    images: Annotated[ImageData, Parameter(name="*", group=DATA)] = ImageData(),  # noqa: B008 - frozen
+    images: Annotated[ImageData, Parameter(name="*", group=DATA)] = ImageData(),
     model: Annotated[Model, Parameter(group=MODEL)] = "gated-pixelcnn",
-    options: Annotated[ImageOptions, Parameter(name="*", group=MODEL)] = ImageOptions(),  # noqa: B008 - frozen
-    training: Annotated[ImageTraining, Parameter(name="*", group=TRAINING)] = ImageTraining(),  # noqa: B008 - frozen
+    options: Annotated[ImageOptions, Parameter(name="*", group=MODEL)] = ImageOptions(),
+    training: Annotated[ImageTraining, Parameter(name="*", group=TRAINING)] = ImageTraining(),
     given: Annotated[frozenset[str], Parameter(parse=False)],
 ) -> int:
     """Train an autoregressive model of pictures: exact likelihoods, samples, completions.
@@ -128,12 +128,13 @@ class ImageTrainer(Trainer[ImageRun]):
 
     def on_validation(self, run: ImageRun) -> "OnValidation":
         from chainrule.cli.image.drawing import Drawing
+        from chainrule.data.atomic import write_bytes
         from chainrule.data.images import block_picture, grid, png
 
         def preview(trained: Any, step: int) -> str:
             drawing = Drawing(run, trained)
             pictures = drawing.pictures(_SAMPLES, drawing.labels_in_turn(_SAMPLES), seed=step)
-            (run.path / SAMPLES).write_bytes(png(grid(pictures)))
+            write_bytes(run.path / SAMPLES, png(grid(pictures)))
             shown = max(1, _LINE // (min(run.shape[2], 32) + 2))
             return block_picture(pictures[:shown])
 

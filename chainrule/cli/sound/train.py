@@ -30,11 +30,11 @@ def train(
     data: Path | None = None,
     /,
     *,
-    run: Annotated[RunFlags, Parameter(name="*", group=RUN)] = RunFlags(),  # noqa: B008 - frozen
+    run: Annotated[RunFlags, Parameter(name="*", group=RUN)] = RunFlags(),
     validation: Annotated[Path | None, Parameter(group=DATA)] = None,
-    sound: Annotated[SoundData, Parameter(name="*", group=DATA)] = SoundData(),  # noqa: B008 - frozen
-    options: Annotated[WaveNetOptions, Parameter(name="*", group=MODEL)] = WaveNetOptions(),  # noqa: B008 - frozen
-    training: Annotated[SoundTraining, Parameter(name="*", group=TRAINING)] = SoundTraining(),  # noqa: B008 - frozen
+    sound: Annotated[SoundData, Parameter(name="*", group=DATA)] = SoundData(),
+    options: Annotated[WaveNetOptions, Parameter(name="*", group=MODEL)] = WaveNetOptions(),
+    training: Annotated[SoundTraining, Parameter(name="*", group=TRAINING)] = SoundTraining(),
     given: Annotated[frozenset[str], Parameter(parse=False)],
 ) -> int:
     """Train a WaveNet on sounds. Needs the extra sound: pip install 'chainrule[sound]'.

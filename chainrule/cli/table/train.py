@@ -28,11 +28,11 @@ def train(
     data: Path | None = None,
     /,
     *,
-    run: Annotated[RunFlags, Parameter(name="*", group=RUN)] = RunFlags(),  # noqa: B008 - frozen
+    run: Annotated[RunFlags, Parameter(name="*", group=RUN)] = RunFlags(),
     validation: Annotated[Path | None, Parameter(group=DATA)] = None,
-    table: Annotated[TableData, Parameter(name="*", group=DATA)] = TableData(),  # noqa: B008 - frozen
-    options: Annotated[TableOptions, Parameter(name="*", group=MODEL)] = TableOptions(),  # noqa: B008 - frozen
-    training: Annotated[TableTraining, Parameter(name="*", group=TRAINING)] = TableTraining(),  # noqa: B008 - frozen
+    table: Annotated[TableData, Parameter(name="*", group=DATA)] = TableData(),
+    options: Annotated[TableOptions, Parameter(name="*", group=MODEL)] = TableOptions(),
+    training: Annotated[TableTraining, Parameter(name="*", group=TRAINING)] = TableTraining(),
     given: Annotated[frozenset[str], Parameter(parse=False)],
 ) -> int:
     """Train a MADE on the rows of a table of mixed columns.

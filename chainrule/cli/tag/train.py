@@ -22,11 +22,11 @@ def train(
     data: Path | None = None,
     /,
     *,
-    run: Annotated[RunFlags, Parameter(name="*", group=RUN)] = RunFlags(),  # noqa: B008 - frozen
+    run: Annotated[RunFlags, Parameter(name="*", group=RUN)] = RunFlags(),
     dev: Annotated[Path | None, Parameter(group=DATA)] = None,
-    tagged: Annotated[TaggedData, Parameter(name="*", group=DATA)] = TaggedData(),  # noqa: B008 - frozen
-    options: Annotated[TaggerOptions, Parameter(name="*", group=MODEL)] = TaggerOptions(),  # noqa: B008 - frozen
-    training: Annotated[TaggerTraining, Parameter(name="*", group=TRAINING)] = TaggerTraining(),  # noqa: B008 - frozen
+    tagged: Annotated[TaggedData, Parameter(name="*", group=DATA)] = TaggedData(),
+    options: Annotated[TaggerOptions, Parameter(name="*", group=MODEL)] = TaggerOptions(),
+    training: Annotated[TaggerTraining, Parameter(name="*", group=TRAINING)] = TaggerTraining(),
     given: Annotated[frozenset[str], Parameter(parse=False)],
 ) -> int:
     """Train a tagger on sentences with a tag for every word.

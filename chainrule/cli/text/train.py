@@ -27,12 +27,12 @@ def train(
     data: Path | None = None,
     /,
     *,
-    run: Annotated[RunFlags, Parameter(name="*", group=RUN)] = RunFlags(),  # noqa: B008 - frozen
+    run: Annotated[RunFlags, Parameter(name="*", group=RUN)] = RunFlags(),
     validation: Annotated[Path | None, Parameter(group=DATA)] = None,
-    text: Annotated[TextData, Parameter(name="*", group=DATA)] = TextData(),  # noqa: B008 - frozen
+    text: Annotated[TextData, Parameter(name="*", group=DATA)] = TextData(),
     model: Annotated[ModelName, Parameter(group=MODEL)] = "lstm",
-    options: Annotated[RecurrentOptions, Parameter(name="*", group=MODEL)] = RecurrentOptions(),  # noqa: B008 - frozen
-    training: Annotated[TextTraining, Parameter(name="*", group=TRAINING)] = TextTraining(),  # noqa: B008 - frozen
+    options: Annotated[RecurrentOptions, Parameter(name="*", group=MODEL)] = RecurrentOptions(),
+    training: Annotated[TextTraining, Parameter(name="*", group=TRAINING)] = TextTraining(),
     given: Annotated[frozenset[str], Parameter(parse=False)],
 ) -> int:
     """Train a model on data of any kind; shown are the options for a text.

@@ -22,14 +22,14 @@ def train(
     data: Path | None = None,
     /,
     *,
-    run: Annotated[RunFlags, Parameter(name="*", group=RUN)] = RunFlags(),  # noqa: B008 - frozen
+    run: Annotated[RunFlags, Parameter(name="*", group=RUN)] = RunFlags(),
     source: Annotated[Path | None, Parameter(group=DATA)] = None,
     target: Annotated[Path | None, Parameter(group=DATA)] = None,
     dev_source: Annotated[Path | None, Parameter(group=DATA)] = None,
     dev_target: Annotated[Path | None, Parameter(group=DATA)] = None,
-    pairs: Annotated[PairsData, Parameter(name="*", group=DATA)] = PairsData(),  # noqa: B008 - frozen
-    options: Annotated[TranslatorOptions, Parameter(name="*", group=MODEL)] = TranslatorOptions(),  # noqa: B008 - frozen
-    training: Annotated[TranslatorTraining, Parameter(name="*", group=TRAINING)] = TranslatorTraining(),  # noqa: B008 - frozen
+    pairs: Annotated[PairsData, Parameter(name="*", group=DATA)] = PairsData(),
+    options: Annotated[TranslatorOptions, Parameter(name="*", group=MODEL)] = TranslatorOptions(),
+    training: Annotated[TranslatorTraining, Parameter(name="*", group=TRAINING)] = TranslatorTraining(),
     given: Annotated[frozenset[str], Parameter(parse=False)],
 ) -> int:
     """Train a translator on pairs of sentences.

@@ -146,9 +146,10 @@ def _record(line: int, source: str, answers: "Sequence[Translation]") -> dict[st
 
 
 def _draw(translator: "Translator", source: str, path: Path, beam: int, length_penalty: float) -> None:
+    from chainrule.cli.figures import save_figure
     from chainrule.diagnostics.attention_map import attention_map
 
     [[best]] = translator.search([source], beam_size=beam, length_penalty=length_penalty)
     weights, given, written = translator.attention(source, best.text)
-    attention_map(weights, given, written).savefig(path)
+    save_figure(attention_map(weights, given, written), path)
     print(f"what the translation of {source!r:.60} attended to: {path}", file=sys.stderr)
