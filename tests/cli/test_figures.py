@@ -6,7 +6,7 @@ from chainrule.cli.figures import save_figure
 class Figure:
     """Half of what a figure writes, then a full disk."""
 
-    def savefig(self, file, *, format, dpi):
+    def savefig(self, file, **_):
         file.write(b"half")
         raise OSError(28, "No space left on device")
 
