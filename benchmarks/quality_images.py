@@ -27,7 +27,7 @@ from chainrule.training.optimiser import make_optimiser
 
 FILE = "binarized_mnist/binarized_mnist.npz"
 TARGET = 83.0  # test nats; PixelCNN in its paper: 81.30
-PEAK, WEIGHT_DECAY, BATCH, WARMUP = 2.5e-3, 0.01, 32, 0.02
+PEAK, WEIGHT_DECAY, BATCH, WARMUP = 2.5e-3, 0.01, 16, 0.02
 
 
 def main() -> None:
@@ -35,7 +35,8 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("CHAINRULE_DATA", "../shared/data")))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--channels", type=int, default=64)
-    parser.add_argument("--layers", type=int, default=9)
+    parser.add_argument("--layers", type=int, default=6)
+    parser.add_argument("--kernel-size", type=int, default=7)
     parser.add_argument("--core-minutes", type=float, default=240.0)
     options = parser.parse_args()
     path = options.data / FILE
@@ -55,7 +56,7 @@ def main() -> None:
 def measure(parts: dict[str, Tensor], options: argparse.Namespace) -> dict[str, Any]:
     """Train, score the test pictures once; the row of figures."""
     torch.manual_seed(options.seed)
-    model = PixelCNN((1, 28, 28), 2, options.channels, options.layers)
+    model = PixelCNN((1, 28, 28), 2, options.channels, options.layers, options.kernel_size)
     began = time.process_time()
     epoch = fit(model, parts["train"], parts["valid"], options.seed, 60 * options.core_minutes)
     minutes = (time.process_time() - began) / 60
@@ -65,6 +66,7 @@ def measure(parts: dict[str, Tensor], options: argparse.Namespace) -> dict[str, 
         "model": "PixelCNN",
         "channels": options.channels,
         "layers": options.layers,
+        "kernel": options.kernel_size,
         "parameters": sum(weight.numel() for weight in model.parameters()),
         "best epoch": epoch,
         "seed": options.seed,

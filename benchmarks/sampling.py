@@ -20,7 +20,7 @@ from side_by_side import claim, interleaved, median_ratio, publish
 from torch.utils.flop_counter import FlopCounterMode
 
 from chainrule import AutoregressiveModel
-from chainrule.models import GatedPixelCNN, MultiScalePixelCNN, PixelCNN, PixelCNNPP, PixelRNN
+from chainrule.models import MADE, GatedPixelCNN, MultiScalePixelCNN, PixelCNN, PixelCNNPP, PixelRNN
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,8 @@ class Case:
 IMAGES = (1, 16, 64)
 ARITHMETIC = 1.5  # largest ratio of multiplications and additions to those of one pass
 CASES = {
+    "MADE, 784 columns, 500 units": Case(lambda: MADE(784, [500]), (*IMAGES, 256), passes={256: 3}),
+    "MADE, 784 columns, 8,000 units": Case(lambda: MADE(784, [8000]), (*IMAGES, 256), passes={256: 3}),
     "gated PixelCNN 28×28": Case(
         lambda: GatedPixelCNN((1, 28, 28), levels=2), IMAGES, recomputation={1: 50}, passes={64: 20}
     ),

@@ -56,6 +56,7 @@ class Columns:
         self.layers = list(layers)
         # Place 0 are the columns, then one place a layer.
         self.sorted = [order, *(layer.degrees.argsort(stable=True) for layer in layers)]
+        self.in_order = [torch.equal(units, torch.arange(len(units), device=units.device)) for units in self.sorted]
         counts = [torch.bincount(layer.degrees, minlength=self.size) for layer in layers]
         self.complete = [list(range(1, self.size + 1)), *(count.cumsum(0).tolist() for count in counts)]
         self.blocks: dict[int, list[dict[int, Tensor]]] = {}
@@ -119,11 +120,10 @@ class Columns:
         for first in range(0, self.size, BLOCK):
             with torch.no_grad():
                 columns, layers, readings, logits = self._opened(first, values, context)
-            for j, column in enumerate(columns):
-                for read, sizes, weights, activations, units in layers:
-                    if sizes[j]:
+            for j, (column, logit) in enumerate(zip(columns, logits, strict=True)):
+                for read, activations, weights, units in layers:
+                    if j in units:
                         torch.addmm(activations[j], weights[j], read, out=units[j]).relu_()
-                logit = logits[j]
                 for read, weights in readings:
                     logit = torch.addmv(logit, read, weights[j])
                 if first + j < len(known):
@@ -148,10 +148,11 @@ class Columns:
         layers = []
         for place, rows in enumerate(hidden, start=1):
             complete = [done[place], *self.complete[place][first:last]]
-            sizes = [stop - start for start, stop in pairwise(complete)]
+            counts = {j: stop - start for j, (start, stop) in enumerate(pairwise(complete)) if start < stop}
             ((source, weight),) = rows.items()
-            weights = weight[:, done[source] : ends[source]].split(sizes)
-            layers.append((recent[source], sizes, weights, begun[place - 1].split(sizes), recent[place].split(sizes)))
+            parts = (begun[place - 1], weight[:, done[source] : ends[source]], recent[place])
+            cut = (dict(zip(counts, part.split(list(counts.values())), strict=True)) for part in parts)
+            layers.append((recent[source], *cut))
         readings = [
             (recent[source].t(), weight[:, done[source] : ends[source]].unbind(0)) for source, weight in output.items()
         ]
@@ -163,11 +164,10 @@ class Columns:
         """
         begun = []
         for place, (layer, weights) in enumerate(zip(self.layers, self._block(first), strict=True), start=1):
-            rows = self._rows(place, first)
-            activation = layer.bias.index_select(0, rows).unsqueeze(1)
+            activation = self._units(layer.bias, place, first).unsqueeze(1)
             if layer.context_weight is not None:
                 assert context is not None
-                activation = project(context, layer.context_weight.index_select(0, rows), None).t() + activation
+                activation = project(context, self._units(layer.context_weight, place, first), None).t() + activation
             for source, weight in weights.items():
                 known = len(done[source])
                 activation = torch.addmm(activation, weight[:, :known], done[source])
@@ -179,14 +179,21 @@ class Columns:
         if first not in self.blocks:
             self.blocks[first] = [
                 {
-                    source: weight.index_select(0, self._rows(place, first)).index_select(1, self.sorted[source])
+                    source: self._sorted(self._units(weight, place, first), 1, source, 0, weight.shape[1])
                     for source, weight in layer.weights.items()
                 }
                 for place, layer in enumerate(self.layers, start=1)
             ]
         return self.blocks[first]
 
-    def _rows(self, place: int, first: int) -> Tensor:
+    def _units(self, rows: Tensor, place: int, first: int) -> Tensor:
+        """Of the rows of a layer, those of the units that complete in the block that begins with column `first`."""
         complete = self.complete[place]
         last = min(first + BLOCK, self.size) - 1
-        return self.sorted[place][complete[first - 1] if first else 0 : complete[last]]
+        return self._sorted(rows, 0, place, complete[first - 1] if first else 0, complete[last])
+
+    def _sorted(self, weight: Tensor, dim: int, place: int, start: int, stop: int) -> Tensor:
+        """The sorted units from `start` to `stop`: a view where that is how they stand."""
+        if self.in_order[place]:
+            return weight.narrow(dim, start, stop - start)
+        return weight.index_select(dim, self.sorted[place][start:stop])
