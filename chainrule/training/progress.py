@@ -129,11 +129,9 @@ def _training_line(step: int, nats_per_element: float, rate: float) -> str:
 
 def _validation_line(step: int, evaluation: Evaluation, judgement: Judgement | None, best: bool) -> str:
     figures = f"{evaluation.nats_per_element:.4f} nats {evaluation.bits_per_element:.4f} bits/element"
+    judged = "" if judgement is None else f"  {judgement.name} {judgement.value:.4g}"
     mark = "  best so far" if best else ""
-    judged = (
-        f"perplexity {evaluation.perplexity:.4g}" if judgement is None else f"{judgement.name} {judgement.value:.4g}"
-    )
-    return f"step {step:,}  held out: {figures}  {judged}{mark}"
+    return f"step {step:,}  held out: {figures}{judged}{mark}"
 
 
 def _indented(sample: str) -> str:
