@@ -17,6 +17,10 @@ b { font-weight: 600; }
 small { opacity: 0.7; }
 span { border-radius: 0.2em; padding: 0.05em 0.15em; background: color-mix(in srgb, var(--ink) var(--a), transparent); }
 """
+_LEGEND = (
+    "<p><small>The darker a word, the larger its share of the attention, beside the largest in its text; point at it "
+    "for the share.</small></p>"
+)
 _COLUMNS = 90  # characters of a line of a picture
 
 
@@ -36,12 +40,12 @@ def write_page(path: Path, answers: Sequence[Answer], names: Sequence[str]) -> N
             f"<p><b>{escape(names[answer.best])}</b> {share:.1%} <small>line {answer.row.line}</small><br>"
             f"{' '.join(words) or '<small>empty: the shares of the labels in training</small>'}</p>"
         )
-    body = "\n".join(parts)
+    body = "\n".join(["<h1>What the classifier looked at</h1>", _LEGEND, *parts])
     write_text(
         path,
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width"><title>Attention</title>'
-        f"<style>{_STYLE}</style></head><body>\n<h1>What the classifier looked at</h1>\n{body}\n</body></html>\n",
+        f"<style>{_STYLE}</style></head><body>\n{body}\n</body></html>\n",
     )
 
 
