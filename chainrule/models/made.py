@@ -185,21 +185,22 @@ class MADE(AutoregressiveModel):
         other._set_degrees(order.to(device), [part.to(device) for part in degrees])
         return other
 
-    def resampled(self, generator: torch.Generator, *, shuffle: bool = True) -> "MADE":
+    def resampled(self, generator: torch.Generator, order: Sequence[int] | Tensor | None = None) -> "MADE":
         """This model under masks drawn anew, sharing its parameters: one batch of agnostic training (section 4.2-4.3).
 
         Args:
             generator: source of the order and of the units' degrees.
-            shuffle: draw an order as well; otherwise it stays, and only the connections change.
+            order: a permutation of the columns; None draws one. With the model's own, only the connections change.
 
         >>> model = MADE(num_features=3, hidden_sizes=[8])
         >>> other = model.resampled(torch.Generator().manual_seed(0))
         >>> other.order, other.output.weight is model.output.weight
         (tensor([2, 0, 1]), True)
         """
-        order = self.order.cpu()
-        if shuffle:
-            order = torch.randperm(self.num_features, generator=generator, device=generator.device).cpu()
+        if order is None:
+            order = torch.randperm(self.num_features, generator=generator, device=generator.device)
+        order = torch.as_tensor(order).cpu()
+        self._check_order(order)
         return self.with_masks(order, self.draw_degrees(order, generator)[1:])
 
     def _set_degrees(self, order: Tensor, degrees: Sequence[Tensor]) -> None:

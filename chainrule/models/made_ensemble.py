@@ -1,6 +1,7 @@
 """A MADE averaged over several orders and masks."""
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -23,10 +24,11 @@ class MADEEnsemble(nn.Module):
         made: the model whose weights are shared; its own masks are not among the K.
         num_masks: K.
         generator: source of the orders and of the units' degrees.
-        shuffle: draw an order for each member; otherwise all have that of `made`, and only connections differ.
+        orders: those that the members take by turns, for pictures some of `chainrule.layers.masks.raster_orders`; with
+            `made.order` alone, only connections differ. None draws one for each member.
 
     Raises:
-        ValueError: num_masks is below 1.
+        ValueError: num_masks is below 1, or an order is no permutation.
 
     >>> ensemble = MADEEnsemble(MADE(4, [16]), num_masks=8, generator=torch.Generator().manual_seed(0))
     >>> x = ensemble.sample(3, generator=torch.Generator().manual_seed(1))
@@ -36,13 +38,23 @@ class MADEEnsemble(nn.Module):
 
     orders: Tensor
 
-    def __init__(self, made: MADE, num_masks: int, *, generator: torch.Generator, shuffle: bool = True):
+    def __init__(
+        self,
+        made: MADE,
+        num_masks: int,
+        *,
+        generator: torch.Generator,
+        orders: Sequence[Sequence[int] | Tensor] | Tensor | None = None,
+    ):
         super().__init__()
         if num_masks < 1:
             raise ValueError(f"num_masks: expected an integer >= 1, got {num_masks}")
+        if orders is not None and len(orders) == 0:
+            raise ValueError("orders: expected at least one, or None to draw them, got none")
         self.made = made
         self.num_masks = num_masks
-        members = [made.resampled(generator, shuffle=shuffle) for _ in range(num_masks)]
+        taken = [None if orders is None else orders[number % len(orders)] for number in range(num_masks)]
+        members = [made.resampled(generator, order) for order in taken]
         self.register_buffer("orders", torch.stack([member.order for member in members]))
         for number in range(len(made.hidden_sizes)):
             degrees = torch.stack([member.degrees[1 + number] for member in members])

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainrule.layers.masks import made_degrees, made_masks
+from chainrule.layers.masks import made_degrees, made_masks, raster_orders
 
 shapes = st.tuples(
     st.integers(1, 7), st.lists(st.integers(1, 9), max_size=3), st.integers(0, 2**30), st.sampled_from([0, 1])
@@ -89,3 +89,15 @@ def test_a_wrong_comparison_would_show(wrong):
     wanted = torch.ones(4, 4).tril(-1)
     pairs = itertools.product(range(4), repeat=2)
     assert any(bool(reach[t, s]) != bool(wanted[t, s]) for t, s in pairs)
+
+
+@given(st.integers(2, 6), st.integers(2, 6))
+def test_raster_orders_are_the_eight_ways_to_read_a_picture_line_by_line(height, width):
+    orders = raster_orders(height, width)
+    assert len({tuple(order) for order in orders.tolist()}) == 8
+    assert torch.equal(orders.sort(1).values, torch.arange(height * width).expand(8, -1))
+    assert {int(order[0]) for order in orders} == {0, width - 1, (height - 1) * width, height * width - 1}
+    for order, line in zip(orders, [width, height] * 4, strict=True):
+        i, j = order // width, order % width
+        moves = (i.diff().abs() + j.diff().abs()).tolist()
+        assert all(move == 1 for place, move in enumerate(moves, start=1) if place % line)

@@ -5,6 +5,7 @@ import itertools
 import pytest
 import torch
 
+from chainrule.layers.masks import raster_orders
 from chainrule.models import MADE, MADEEnsemble
 from chainrule.testing import check_model
 
@@ -18,15 +19,15 @@ def strong(ensemble):
     return ensemble.double()
 
 
-def make(num_masks=5, shuffle=True, **options):
+def make(num_masks=5, orders=None, **options):
     made = MADE(4, options.pop("hidden_sizes", [9]), **options)
-    return strong(MADEEnsemble(made, num_masks, generator=torch.Generator().manual_seed(0), shuffle=shuffle))
+    return strong(MADEEnsemble(made, num_masks, generator=torch.Generator().manual_seed(0), orders=orders))
 
 
-@pytest.mark.parametrize("shuffle", [True, False])
+@pytest.mark.parametrize("orders", [None, [range(4)], raster_orders(2, 2)])
 @pytest.mark.parametrize("hidden_sizes", [[], [9], [9, 6]])
-def test_probabilities_of_all_rows_add_up_to_one(shuffle, hidden_sizes):
-    ensemble = make(shuffle=shuffle, hidden_sizes=hidden_sizes)
+def test_probabilities_of_all_rows_add_up_to_one(orders, hidden_sizes):
+    ensemble = make(orders=orders, hidden_sizes=hidden_sizes)
     assert float(ensemble.log_prob(EVERY).exp().sum().detach()) == pytest.approx(1, abs=1e-12)
 
 
@@ -43,9 +44,16 @@ def test_it_averages_probabilities_and_the_average_of_logits_would_be_no_model()
 def test_members_differ_in_their_order_or_only_in_their_connections():
     orders = make().orders
     assert len({tuple(order.tolist()) for order in orders}) > 1
-    same = make(shuffle=False)
+    same = make(orders=[range(4)])
     assert torch.equal(same.orders, torch.arange(4).expand(5, 4))
     assert not torch.equal(same.member(0).hidden[0].mask, same.member(1).hidden[0].mask)
+    assert make(orders=[[3, 1, 0, 2], [0, 1, 2, 3]]).orders[:3].tolist() == [[3, 1, 0, 2], [0, 1, 2, 3], [3, 1, 0, 2]]
+
+
+@pytest.mark.parametrize("orders", [[], [[0, 1, 2]], [[0, 1, 1, 2]]])
+def test_orders_that_are_none_are_refused(orders):
+    with pytest.raises(ValueError, match="order"):
+        make(orders=orders)
 
 
 def test_each_member_keeps_the_contract_and_shares_the_weights():
