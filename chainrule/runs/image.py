@@ -29,7 +29,7 @@ _LARGEST = 1 << 14  # pixels of a side
 # The options that each model has, with what they are where nothing is said.
 USUAL: dict[str, dict[str, Any]] = {
     "gated-pixelcnn": {"channels": 24, "layers": 5, "kernel_size": 5, "first_kernel_size": 7, "dropout": 0.0},
-    "pixelcnn": {"channels": 64, "layers": 9, "kernel_size": 3, "first_kernel_size": 7, "dropout": 0.0},
+    "pixelcnn": {"channels": 64, "layers": 5, "kernel_size": 7, "first_kernel_size": 7, "dropout": 0.0},
     "pixelcnn++": {"channels": 32, "layers": 2, "resolutions": 3, "components": 5, "dropout": 0.0},
     "row-lstm": {"channels": 32, "layers": 3, "first_kernel_size": 7, "dropout": 0.0},
     "diagonal-bilstm": {"channels": 32, "layers": 3, "first_kernel_size": 7, "dropout": 0.0},
