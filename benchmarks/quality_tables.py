@@ -4,12 +4,12 @@
 
 FOLDER holds `uci_binary/{nltcs,adult,connect4,dna}.npz` and `binarized_mnist/binarized_mnist.npz` with train, valid and
 test rows (default: ../shared/data, or the environment variable CHAINRULE_DATA). MNIST is the fixed binarisation of
-Larochelle and Murray; it takes an hour of a core and is run only where it is named; while it trains, half of the
-pictures are moved by up to a pixel, but in the last quarter. Sizes, penalties, the order and the epoch
-were chosen on the validation rows; the weights of the best epoch score the test rows once.
+Larochelle and Murray; it takes an hour of a core and is run only where it is named. Sizes, penalties, the orders and
+the epoch were chosen on the validation rows; the weights of the best epoch score the test rows once.
 
-Each batch is trained under another of the K masks (and orders, where they are shuffled); validation and test average
-the K members as probabilities.
+Each batch is trained under another of the K masks (for pictures, of the K ways to read one line by line); validation
+and test average the K members as probabilities. Half of the pictures trained on are moved by up to a pixel, but in the
+last quarter of the training.
 """
 
 import argparse
