@@ -135,6 +135,14 @@ class AutoregressiveModel(LikelihoodModel):
         """
         return self.step
 
+    def shared(self, state: State) -> State:
+        """The same state, with large parts that forks of a row have in common held once (`chainrule.state.share`).
+
+        A search asks for it before it forks rows, and again when rows have ended; this version returns the state as it
+        is.
+        """
+        return state
+
     def log_prob(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
         r"""Exact log-likelihood :math:`\sum_t \log p(x_t \mid x_{<t}, c)` of each row, (B,), nats."""
         if lengths is None:

@@ -1,10 +1,12 @@
 """A `State` is a tree of batch-first tensors: what a model keeps of the elements it has read.
 
-Leaves are tensors of shape (B, ...); branches are tuples, lists, dicts and `None`. A state is never stored on a module,
-so it can be forked (`select` with repeated rows), reordered (`select` with a permutation), detached, saved and rewound.
+Leaves are tensors of shape (B, ...); branches are tuples, lists, dicts and `None`, and in a search `Shared`. A state is
+never stored on a module, so it can be forked (`select` with repeated rows), reordered (`select` with a permutation),
+detached, saved and rewound.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -14,6 +16,21 @@ from torch import Tensor
 State: TypeAlias = (
     Any  # Tensor | tuple[State, ...] | list[State] | dict[str, State] | None: mypy cannot follow the recursion
 )
+
+
+@dataclass(frozen=True, eq=False)
+class Shared:
+    """A branch that rows have in common: its row b is row `rows[b]` of `values`, which is held once for all of them.
+
+    Functions of a state see `rows` alone, a leaf like any other; whoever reads the branch knows what to make of it.
+
+    Args:
+        rows: (B,) integers in [0, S).
+        values: a state of S rows.
+    """
+
+    rows: Tensor
+    values: "State"
 
 
 def map_state(function: Callable[[Tensor], Tensor], state: State) -> State:
@@ -33,6 +50,8 @@ def map_state(function: Callable[[Tensor], Tensor], state: State) -> State:
             return [map_state(function, branch) for branch in state]
         case dict():
             return {name: map_state(function, branch) for name, branch in state.items()}
+        case Shared():
+            return Shared(function(state.rows), state.values)
     raise TypeError(f"state: expected a tree of tensors, tuples, lists, dicts and None, got {type(state).__name__}")
 
 
@@ -47,6 +66,21 @@ def select(state: State, rows: Tensor) -> State:
             [2.]]),)
     """
     return map_state(lambda leaf: leaf.index_select(0, rows.to(leaf.device)), state)
+
+
+def share(branch: State) -> Shared:
+    """The same branch, ready to be forked without copies; once few of its values are in use, without the others.
+
+    >>> forked = select(share(torch.tensor([[1.0], [2.0]])), torch.tensor([1, 1, 1]))
+    >>> forked.rows, share(forked).rows, share(forked).values
+    (tensor([1, 1, 1]), tensor([0, 0, 0]), tensor([[2.]]))
+    """
+    if not isinstance(branch, Shared):
+        return Shared(torch.arange(count_rows(branch), device=leaves(branch)[0].device), branch)
+    used, rows = branch.rows.unique(return_inverse=True)
+    if 2 * len(used) > count_rows(branch.values):
+        return branch
+    return Shared(rows, select(branch.values, used))
 
 
 def expand(state: State, rows: int) -> State:

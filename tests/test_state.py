@@ -7,7 +7,7 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from chainrule.state import detach, flatten, load_state, map_state, save_state, select, unflatten
+from chainrule.state import detach, flatten, load_state, map_state, save_state, select, share, unflatten
 
 ROWS = 3
 leaf = st.integers(0, 2).map(lambda axes: torch.arange(ROWS * 2**axes, dtype=torch.float32).view(ROWS, *[2] * axes))
@@ -102,3 +102,15 @@ def test_anything_but_a_tree_of_tensors_is_refused(function):
 def test_a_tampered_skeleton_is_refused():
     with pytest.raises(ValueError, match="state skeleton"):
         unflatten({}, {"set": []})
+
+
+def test_forks_copy_nothing_of_what_they_share_until_little_of_it_is_in_use():
+    values = torch.arange(6.0).view(6, 1)
+    state = {"h": torch.arange(6), "memory": share(values)}
+    forked = select(state, torch.tensor([5, 5, 0, 1, 2]))
+    assert forked["memory"].values is values
+    assert forked["memory"].rows.tolist() == forked["h"].tolist() == [5, 5, 0, 1, 2]
+    assert share(forked["memory"]) is forked["memory"]
+    few = share(select(forked, torch.tensor([0, 1, 3]))["memory"])
+    assert few.values.tolist() == [[1.0], [5.0]]
+    assert few.rows.tolist() == [1, 1, 0]

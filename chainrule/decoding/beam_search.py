@@ -10,10 +10,9 @@ from torch import Tensor
 from chainrule.base import AutoregressiveModel, Context
 from chainrule.decoding.beam import Beam, Extensions
 from chainrule.decoding.best_symbols import best_symbols
-from chainrule.decoding.carried import Carried
 from chainrule.decoding.decoded import Decoded, Ended, Hypothesis
 from chainrule.decoding.repeated_ngrams import repeats_ngram
-from chainrule.state import State, count_rows, expand, map_state
+from chainrule.state import State, count_rows, expand, map_state, select
 
 
 @torch.no_grad()
@@ -91,12 +90,12 @@ def beam_search(
         return []
     beam, state = _begin(model, row_count, context, prefix, device)
     known = beam.sequences.shape[1]
-    step, x_prev, carried = model.stepper(), beam.sequences[:, -1] if known else None, Carried(state)
+    step, x_prev, state = model.stepper(), beam.sequences[:, -1] if known else None, model.shared(state)
     names = list(range(row_count))  # the caller's number of each row that is still searched
     ended = [Ended(n_best) for _ in names]
     results: dict[int, Decoded] = {}
     for length in range(known + 1, max_length + 1):
-        conditional, state = step(x_prev, carried.state)
+        conditional, state = step(x_prev, state)
         permitted = partial(_permitted, beam.sequences, eos, min_length, no_repeat_ngram)
         found = beam.extensions(len(names), *best_symbols(conditional, beam_size, permitted), beam_size)
         last = length == max_length
@@ -128,8 +127,9 @@ def beam_search(
             break
         kept = hopeful.nonzero().squeeze(1)
         rows = found.rows[kept]
-        carried.follow(state, found.parents[kept], same_sentences=torch.equal(rows, beam.rows))
+        state = select(state, found.parents[kept])
         if not all(going):
+            state = model.shared(state)
             rows = (searched.cumsum(0) - 1)[rows]
             names = [name for name, goes in zip(names, going, strict=True) if goes]
         beam = Beam(rows, sequences[kept], found.log_probs[kept])

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from chainrule.base import length_mask
-from chainrule.state import State
+from chainrule.state import Shared, State, leaves
 
 
 class Attention(nn.Module, ABC):
@@ -85,11 +85,13 @@ class Attention(nn.Module, ABC):
 
         Args:
             query: (B, Q), or several of each row, (B, T, Q).
-            remembered: from `remember`.
+            remembered: from `remember`, or `Shared`.
 
         Returns:
             z, (B, P) or (B, T, P), and the weights α, (B, S) or (B, T, S).
         """
+        if isinstance(remembered, Shared):
+            return self._side_by_side(query, remembered)
         queries = query if query.dim() == 3 else query.unsqueeze(1)
         real = remembered["real"].unsqueeze(1)
         scores = self._scores(queries, remembered["keys"])
@@ -98,6 +100,17 @@ class Attention(nn.Module, ABC):
         values = remembered["values"]
         read = torch.bmm(weights.to(values.dtype), values)
         return (read, weights) if query.dim() == 3 else (read.squeeze(1), weights.squeeze(1))
+
+    def _side_by_side(self, query: Tensor, shared: Shared) -> tuple[Tensor, Tensor]:
+        """Queries (B, Q) of which several read the same row of a memory: it is read once for all of them."""
+        order = shared.rows.argsort(stable=True)
+        rows = shared.rows[order]
+        place = torch.arange(len(rows), device=rows.device) - torch.searchsorted(rows, rows)
+        place = torch.empty_like(place).index_copy(0, order, place)
+        queries = query.new_zeros(len(leaves(shared.values)[0]), int(place.max()) + 1, query.shape[1])
+        queries[shared.rows, place] = query
+        read, weights = self(queries, shared.values)
+        return read[shared.rows, place], weights[shared.rows, place]
 
 
 class AdditiveAttention(Attention):

@@ -15,7 +15,7 @@ from chainrule.layers.lstm import LSTM
 from chainrule.layers.recurrent import Recurrent
 from chainrule.layers.rnn import RNN
 from chainrule.layers.stacked_cells import StackedCells, multiplied
-from chainrule.state import State, count_rows
+from chainrule.state import State, count_rows, share
 
 CELLS: dict[str, type[LSTM] | type[GRU] | type[RNN]] = {"lstm": LSTM, "gru": GRU, "rnn": RNN}
 ATTENTIONS = ("additive", "multiplicative")
@@ -92,9 +92,9 @@ class AttentiveDecoder(AutoregressiveModel, ABC):
         for name, value in sizes.items():
             if value < 1:
                 raise ValueError(f"{name}: expected an integer >= 1, got {value}")
-        for name, share in (("dropout", dropout), ("label_smoothing", label_smoothing)):
-            if not 0 <= share < 1:
-                raise ValueError(f"{name}: expected a number in [0, 1), got {share}")
+        for name, portion in (("dropout", dropout), ("label_smoothing", label_smoothing)):
+            if not 0 <= portion < 1:
+                raise ValueError(f"{name}: expected a number in [0, 1), got {portion}")
         if cell not in CELLS:
             raise ValueError(f"cell: expected one of {', '.join(CELLS)}, got {cell!r}")
         self.vocab_size = vocab_size
@@ -194,6 +194,9 @@ class AttentiveDecoder(AutoregressiveModel, ABC):
             return conditional, {**state, "h": cells.state_of(layers), "fed": combined if self.input_feeding else None}
 
         return step
+
+    def shared(self, state: State) -> State:
+        return state if self.attention is None else {**state, "memory": share(state["memory"])}
 
     def attended(self, x: Tensor, context: Context) -> Tensor:
         """α: how much each element of x, when it was predicted, attended to each position; (B, T, S), 0 in padding.

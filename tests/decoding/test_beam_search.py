@@ -1,5 +1,7 @@
 """Beam search finds what enumeration finds, and stops only when nothing that lives can change the result."""
 
+import sys
+
 import pytest
 import torch
 from decoded_models import CONTEXT, EOS, Table, TinyDecoder, as_lists, enumerated, holds_an_ngram_twice
@@ -7,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chainrule.decoding import beam_search
-from chainrule.decoding.carried import Carried
 from chainrule.decoding.decoded import Ended
 from chainrule.state import map_state
 
@@ -124,10 +125,10 @@ def test_a_state_that_is_not_reordered_with_the_beams_is_noticed(monkeypatch):
     answers = [(sequence, round(log_prob, 9)) for _, log_prob, sequence in expected]
     assert found() == answers
 
-    def misordered(self, stepped, parents, *, same_sentences):  # as many prefixes, not the right ones
-        self.state = map_state(lambda leaf: leaf[torch.arange(len(parents)) % len(leaf)], stepped)
+    def misordered(state, parents):  # as many prefixes, not the right ones
+        return map_state(lambda leaf: leaf[torch.arange(len(parents)) % len(leaf)], state)
 
-    monkeypatch.setattr(Carried, "follow", misordered)
+    monkeypatch.setattr(sys.modules["chainrule.decoding.beam_search"], "select", misordered)
     assert found() != answers
 
 

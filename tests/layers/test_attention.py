@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from chainrule.layers.attention import AdditiveAttention, MultiplicativeAttention
-from chainrule.state import select
+from chainrule.state import select, share
 
 N, Q, K = 3, 4, 5
 KINDS = {
@@ -132,3 +132,17 @@ def test_scores_too_large_for_an_exponential_are_no_trouble():
 def test_what_does_not_fit_is_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("rows", [[2, 0, 2, 2, 1], [0, 0, 1, 2], [1], [2, 2]])
+def test_a_memory_that_rows_share_is_read_as_if_each_had_its_own(kind, rows):
+    attention, memory, _ = made(kind)
+    rows = torch.tensor(rows)
+    queries = torch.randn(len(rows), Q, dtype=torch.float64)
+    remembered = attention.remember(memory, torch.tensor([6, 0, 4]))
+    with torch.no_grad():
+        expected = attention(queries, select(remembered, rows))
+        shared = select(share(remembered), rows)
+        for found in (attention(queries, shared), attention(queries, share(shared))):
+            torch.testing.assert_close(found, expected, rtol=1e-13, atol=1e-13)
