@@ -1,11 +1,11 @@
 """PixelCNN on binarized MNIST, scored once on pictures that decided nothing.
 
-    python benchmarks/quality_images.py [--data FOLDER] [--seed 0] [--core-minutes 240]
+    python benchmarks/quality_images.py [--data FOLDER] [--seed 0] [--core-minutes 75]
 
 FOLDER holds `binarized_mnist/binarized_mnist.npz` with train, valid and test rows (default: ../shared/data, or the
 environment variable CHAINRULE_DATA): the fixed binarisation of Larochelle and Murray, the same 0s and 1s in each epoch.
-Time is counted in minutes of processor cores, by which a busy machine gives the same run as an idle one: 240 are two
-hours of two cores. The weights of the best validation score the test pictures once.
+Time is counted in minutes of processor cores, by which a busy machine gives the same run as an idle one. The
+weights of the best validation score the test pictures once.
 """
 
 import argparse
@@ -37,7 +37,7 @@ def main() -> None:
     parser.add_argument("--channels", type=int, default=64)
     parser.add_argument("--layers", type=int, default=6)
     parser.add_argument("--kernel-size", type=int, default=7)
-    parser.add_argument("--core-minutes", type=float, default=240.0)
+    parser.add_argument("--core-minutes", type=float, default=75.0)
     options = parser.parse_args()
     path = options.data / FILE
     if not path.exists():
