@@ -60,8 +60,12 @@ class Trainer(ABC, Generic[R]):
         """Commands to try now."""
 
     def settle(self, asked: RunConfig) -> RunConfig:
-        """The config, with what the user left open decided; only of a new run."""
+        """The config, with what the data is read by decided; only of a new run."""
         return asked
+
+    def plan(self, draft: R) -> RunConfig:
+        """The config of a new run whose data is prepared, with what the user left open decided."""
+        return draft.config
 
     def fingerprint(self, path: str | None) -> dict[str, Any]:
         """By which a source is known again: at least `name`, `bytes` and `sha256`."""
@@ -161,6 +165,7 @@ def create_run(trainer: Trainer[R], asked: RunConfig, out: Path, *, overwrite: b
     draft = trainer.RUN.create(draft_path, asked)
     try:
         draft.config = replace(asked, facts=trainer.prepare(draft))
+        draft.config = trainer.plan(draft)
         draft.write_config()
         trainer.batches(draft, (0, 1))
         draft.new_model(asked.training.seed)

@@ -29,7 +29,7 @@ class Subject:
         output: (B, T, M), what the module itself returned of its top layer; zero past each row's end.
         nats: the model's loss, from (h (.., M), symbols (..)) to (..); `None` for a bare layer.
         symbols: (B, T), what the loss predicts; `None` for a bare layer.
-        embed: the features of symbols, where a model has an embedding.
+        embed: the features of a symbol, where a model has an embedding of single symbols.
     """
 
     layers: list[Recurrent]
@@ -108,7 +108,8 @@ def subject_of(
     with torch.no_grad(), evaluating(module):
         if isinstance(module, RecurrentLM):
             x, lengths = _checked(x, lengths, x.dim() == 2 and not x.is_floating_point(), "integers (B, T)")
-            features = module.inputs(x, x_prev)
+            state, recent = (None, None) if state is None else module.parts(state)
+            features = module.inputs(x, x_prev, recent)
         else:
             x = _batch_first(recurrent, x)
             fits = x.dim() == 3 if x.is_floating_point() else x.dim() == 2 and isinstance(recurrent, Recurrent)
@@ -130,7 +131,7 @@ def subject_of(
         with torch.no_grad(), evaluating(model):
             return model.embedded(symbols)
 
-    return Subject(layers, features, lengths, states, output, nats, x, None if model.embedding is None else embed)
+    return Subject(layers, features, lengths, states, output, nats, x, embed if model.embeds_single_symbols else None)
 
 
 def single_layers(recurrent: nn.RNNBase) -> list[Recurrent]:

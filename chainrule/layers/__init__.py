@@ -16,6 +16,7 @@ from chainrule.layers.lstm import LSTM
 from chainrule.layers.masked_conv2d import MaskedConv2d
 from chainrule.layers.masked_linear import MaskedLinear
 from chainrule.layers.masked_residual_block import MaskedResidualBlock
+from chainrule.layers.ngram_embedding import NgramEmbedding
 from chainrule.layers.pixel_scores import PixelScores
 from chainrule.layers.pooling import AttentionPooling, max_pooling, mean_pooling
 from chainrule.layers.recurrent import Recurrent
@@ -44,6 +45,7 @@ __all__ = [
     "MaskedLinear",
     "MaskedResidualBlock",
     "MultiplicativeAttention",
+    "NgramEmbedding",
     "PixelScores",
     "Recurrent",
     "RowLSTM",

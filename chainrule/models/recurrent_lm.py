@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from chainrule.base import AutoregressiveModel, Step
 from chainrule.heads import Categorical
-from chainrule.layers import GRU, LSTM, RNN, Recurrent
+from chainrule.layers import GRU, LSTM, RNN, NgramEmbedding, Recurrent
 from chainrule.state import State
 
 CELLS = ("lstm", "gru", "rnn")
@@ -15,19 +15,24 @@ LOOK_UP_LIMIT = 2**25  # elements of a table W_ih E + b that a stepper may hold:
 class RecurrentLM(AutoregressiveModel):
     r"""A recurrent language model over V symbols (Mikolov et al. 2010; LSTM and dropout as in Zaremba et al. 2014).
 
-    .. math:: h_t = \mathrm{cell}(E[x_{t-1}], h_{t-1}), \qquad p(x_t \mid x_{<t}) = \mathrm{softmax}(W_{ho} h_t + b_o)
+    .. math:: h_t = \mathrm{cell}(E[x_{t-1}] + e_{t-1}, h_{t-1}), \qquad p(x_t \mid x_{<t}) = \mathrm{softmax}(W_{ho} h_t + b_o)
 
-    Before the first element stands a start symbol, an input only: it has number V, an embedding, and no probability.
+    e adds the embeddings of the last 2, ..., N symbols together (`chainrule.layers.NgramEmbedding`) where
+    `ngram_order` is N >= 2; otherwise it is zero. The first element follows a start symbol, an input only: it has
+    number V, an embedding, and no probability.
 
     Args:
         vocab_size: V; elements are integers in [0, V).
         cell: "lstm", "gru" or "rnn".
-        embedding_size: width of E; `None` feeds one-hot vectors, so that W_ih itself is the embedding, which costs no
-            product and is right for characters and bytes.
+        embedding_size: width of E; `None` feeds one-hot vectors, so that W_ih itself is the embedding.
         hidden_size: M, units of each layer.
         num_layers: recurrent layers.
-        dropout: probability of zeroing in training, on the embedding, between layers and before the output.
+        dropout: probability of zeroing in training, between layers and before the output.
+        embedding_dropout: the same on the embedding; it costs a narrow embedding more than it gives.
         tie_weights: use E as W_ho (Press and Wolf 2017); needs embedding_size = hidden_size, and takes it if `None`.
+        ngram_order: N, symbols that are embedded together at most; 1 embeds single symbols alone. More than 1 needs
+            an embedding.
+        ngram_buckets: rows of each n-gram table at most.
         reset_after: which GRU (see `chainrule.layers.GRU`).
         nonlinearity: which RNN (see `chainrule.layers.RNN`).
 
@@ -47,6 +52,9 @@ class RecurrentLM(AutoregressiveModel):
         dropout: float = 0.0,
         tie_weights: bool = False,
         *,
+        embedding_dropout: float = 0.0,
+        ngram_order: int = 1,
+        ngram_buckets: int = 2**14,
         reset_after: bool = True,
         nonlinearity: str = "tanh",
     ):
@@ -58,18 +66,26 @@ class RecurrentLM(AutoregressiveModel):
             raise ValueError(
                 f"embedding_size: expected an integer >= 1, or None for one-hot input, got {embedding_size}"
             )
-        if not 0 <= dropout < 1:
-            raise ValueError(f"dropout: expected a number in [0, 1), got {dropout}")
+        for name, share in (("dropout", dropout), ("embedding_dropout", embedding_dropout)):
+            if not 0 <= share < 1:
+                raise ValueError(f"{name}: expected a number in [0, 1), got {share}")
         if tie_weights:
             embedding_size = embedding_size or hidden_size
             if embedding_size != hidden_size:
                 raise ValueError(
                     f"tie_weights: needs embedding_size = hidden_size, got {embedding_size} and {hidden_size}"
                 )
+        if ngram_order < 1:
+            raise ValueError(f"ngram_order: expected an integer >= 1, got {ngram_order}")
+        if ngram_order > 1 and embedding_size is None:
+            raise ValueError(f"ngram_order: {ngram_order} needs an embedding, got embedding_size=None: give a size")
         self.vocab_size = vocab_size
-        self.dropout = dropout
+        self.dropout, self.embedding_dropout = dropout, embedding_dropout
         inputs = vocab_size + 1  # the start symbol
         self.embedding = None if embedding_size is None else nn.Embedding(inputs, embedding_size)
+        self.ngrams = None
+        if ngram_order > 1 and embedding_size is not None:
+            self.ngrams = NgramEmbedding(inputs, embedding_size, ngram_order, buckets=ngram_buckets, padding=vocab_size)
         self.recurrent = _recurrent(
             cell, embedding_size or inputs, hidden_size, num_layers, dropout, reset_after, nonlinearity
         )
@@ -100,62 +116,99 @@ class RecurrentLM(AutoregressiveModel):
             nn.init.normal_(self.weight_ho, std=size**-0.5)
 
     def forward(self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None) -> Categorical:
-        state = self.initial_state(x.shape[0], context)
-        h, _ = self.recurrent(self.inputs(x, None), state, lengths)
+        recurrent, recent = self.parts(self.initial_state(x.shape[0], context))
+        h, _ = self.recurrent(self.inputs(x, None, recent), recurrent, lengths)
         return self.conditional(h)
 
     def unroll(self, x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[Categorical, State]:
-        h, state = self.recurrent(self.inputs(x, x_prev), state)
-        return self.conditional(h), state
+        recurrent, recent = self.parts(state)
+        h, recurrent = self.recurrent(self.inputs(x, x_prev, recent), recurrent)
+        if recent is not None:
+            recent = torch.cat([recent, self._read(x, x_prev)], 1)[:, -recent.shape[1] :]
+        return self.conditional(h), self._state(recurrent, recent)
 
     def initial_state(self, batch_size: int, context: Tensor | None = None) -> State:
         if context is not None:
             raise ValueError("context: this model is not conditioned on anything; leave it None")
-        return self.recurrent.initial_state(batch_size)
+        recent = None if self.ngrams is None else self.ngrams.initial_state(batch_size)
+        return self._state(self.recurrent.initial_state(batch_size), recent)
 
     def step(self, x_prev: Tensor | None, state: State) -> tuple[Categorical, State]:
+        recurrent, recent = self.parts(state)
         if x_prev is None:
-            h = state[0] if isinstance(state, tuple) else state
+            h = recurrent[0] if self.recurrent.has_cell else recurrent
             x_prev = torch.full((h.shape[0],), self.vocab_size, device=h.device)
-        h, state = self.recurrent.step(self.embedded(x_prev), state)
-        return self.conditional(h), state
+        features, recent = self._features(x_prev.unsqueeze(1), recent)
+        h, recurrent = self.recurrent.step(features.squeeze(1), recurrent)
+        return self.conditional(h), self._state(recurrent, recent)
 
     def stepper(self) -> Step:
-        parts = ("step", "embedded", "conditional")
-        if any(getattr(type(self), part) is not getattr(RecurrentLM, part) for part in parts):
-            return self.step  # a subclass changed what a step is
         with torch.no_grad():
             features = None
-            if self.embedding is not None:
-                features = self.embedding.weight
+            if self.embedding is not None and self.embeds_single_symbols:
+                features = self.embedding.weight  # one of V + 1 vectors is projected by a look-up in W_ih E + b
                 if features.shape[0] * self.recurrent.weight_ih_l0.shape[0] > LOOK_UP_LIMIT:
                     return self.step
             advance = self.recurrent.stepper(features)
             weight, start = self._output_weight().t(), torch.full((1,), self.vocab_size, device=self.bias_ho.device)
 
         def step(x_prev: Tensor | None, state: State) -> tuple[Categorical, State]:
+            recurrent, recent = self.parts(state)
             if x_prev is None:
-                x_prev = start.expand(len(state[0] if isinstance(state, tuple) else state))
-            h, state = advance(x_prev, state)
-            return Categorical(torch.addmm(self.bias_ho, h, weight)), state
+                x_prev = start.expand(len(recurrent[0] if self.recurrent.has_cell else recurrent))
+            if recent is not None:
+                assert self.embedding is not None
+                assert self.ngrams is not None
+                ngrams, recent = self.ngrams.step(x_prev, recent)
+                x_prev = self.embedding(x_prev) + ngrams
+            h, recurrent = advance(x_prev, recurrent)
+            return Categorical(torch.addmm(self.bias_ho, h, weight)), self._state(recurrent, recent)
 
         return step
 
-    def inputs(self, x: Tensor, x_prev: Tensor | None = None) -> Tensor:
+    def inputs(self, x: Tensor, x_prev: Tensor | None = None, recent: Tensor | None = None) -> Tensor:
         """What the recurrent layers read before each element: the start symbol or `x_prev`, then x without its last.
+
+        Args:
+            x: (B, T) elements.
+            x_prev: (B,) the element before them; `None` where they begin.
+            recent: (B, N - 1) the elements before `x_prev`, of a model with n-grams; start symbols if `None`.
 
         Returns:
             (B, T, E), or the symbols themselves (B, T) where there is no embedding.
         """
-        if x_prev is None:
-            x_prev = torch.full_like(x[:, 0], self.vocab_size)
-        return self.embedded(torch.cat([x_prev.unsqueeze(1), x[:, :-1]], 1))
+        return self._features(self._read(x, x_prev), recent)[0]
 
     def embedded(self, symbols: Tensor) -> Tensor:
-        """The recurrent layers' input for symbols (..): (.., E), or the symbols where there is no embedding."""
+        """The embedding of single symbols (..): (.., E), or the symbols where there is no embedding."""
         if self.embedding is None:
             return symbols
-        return nn.functional.dropout(self.embedding(symbols), self.dropout, self.training)
+        return nn.functional.dropout(self.embedding(symbols), self.embedding_dropout, self.training)
+
+    @property
+    def embeds_single_symbols(self) -> bool:
+        """Whether the recurrent layers read one of V + 1 vectors at each step."""
+        return self.embedding is not None and self.ngrams is None
+
+    def parts(self, state: State) -> tuple[State, Tensor | None]:
+        """The state of the recurrent layers, and the (B, N - 1) last symbols of a model with n-grams."""
+        return (state["recurrent"], state["recent"]) if self.ngrams is not None else (state, None)
+
+    def _read(self, x: Tensor, x_prev: Tensor | None) -> Tensor:
+        if x_prev is None:
+            x_prev = torch.full_like(x[:, 0], self.vocab_size)
+        return torch.cat([x_prev.unsqueeze(1), x[:, :-1]], 1)
+
+    def _features(self, symbols: Tensor, recent: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        if self.ngrams is None or self.embedding is None:
+            return self.embedded(symbols), None
+        if recent is None:
+            recent = self.ngrams.initial_state(len(symbols))
+        ngrams, recent = self.ngrams(symbols, recent)
+        return nn.functional.dropout(self.embedding(symbols) + ngrams, self.embedding_dropout, self.training), recent
+
+    def _state(self, recurrent: State, recent: Tensor | None) -> State:
+        return recurrent if recent is None else {"recurrent": recurrent, "recent": recent}
 
     def conditional(self, h: Tensor) -> Categorical:
         """p(x_t | x_{<t}) from the top layer's h_t, (.., M)."""

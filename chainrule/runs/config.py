@@ -244,7 +244,7 @@ def read_object(content: dict[str, Any], key: str) -> dict[str, Any]:
 FINGERPRINT = {"name": str, "bytes": int, "sha256": str}
 
 
-def check_entries(where: str, content: dict[str, Any], key: str, kinds: Mapping[str, type]) -> None:
+def check_entries(where: str, content: dict[str, Any], key: str, kinds: Mapping[str, Any]) -> None:
     """Check that `content[key]` is an object with exactly the entries of `kinds`, each of its type.
 
     Raises:
@@ -252,5 +252,5 @@ def check_entries(where: str, content: dict[str, Any], key: str, kinds: Mapping[
     """
     check_keys(f"{where}.{key}", read_object(content, key), set(kinds))
     for name, kind in kinds.items():
-        if type(content[key][name]) is not kind:
+        if not _fits(content[key][name], kind, None):
             raise ValueError(f"{where}.{key}.{name}: expected {_describe(kind, None)}, got {content[key][name]!r:.80}")

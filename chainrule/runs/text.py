@@ -1,6 +1,6 @@
 """The directory of a run on a text: symbols in `vocabulary.json`, the text as symbols in `corpus/`."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast, get_args
 
@@ -22,20 +22,30 @@ if TYPE_CHECKING:
 ModelName = Literal["lstm", "gru", "rnn"]
 OPTION_OF = {"reset_after": "gru", "nonlinearity": "rnn"}  # options of one model alone
 _COUNTS = {"elements": int, "lines": int, "unknown": int}
+_CHOSEN = {"options": list, "passes": float, "symbols_per_second": float | None}
 
 
 @dataclass(frozen=True)
 class RecurrentOptions(CheckedOptions):
-    """The options of `chainrule.models.RecurrentLM`, its cell apart: that is the name of the model."""
+    """The options of `chainrule.models.RecurrentLM`, its cell apart: that is the name of the model.
 
-    hidden_size: int = within(512, 1, 1 << 16)
+    `chainrule.cli.text.plan` settles those that are None, from the data, the budget and the speed of the machine.
+    """
+
+    hidden_size: int | None = within(None, 1, 1 << 16)
     """Units of each layer."""
-    num_layers: int = within(1, 1, 256)
+    num_layers: int | None = within(None, 1, 256)
     """Layers, one above the other."""
     embedding_size: int | None = within(None, 1, 1 << 16)
-    """Features of each symbol; where not given, hidden-size for words and subwords, else one-hot."""
-    dropout: float = within(0.3, 0.0, 0.99)
-    """Share of features dropped in training; 0 where the text is far larger than the model can learn."""
+    """Features of each symbol."""
+    ngram_order: int | None = within(None, 1, 16)
+    """Symbols that are embedded together at most, beside each symbol alone; 1 for none together."""
+    ngram_buckets: int = within(1 << 14, 1, 1 << 24)
+    """Rows of the table of embeddings of each n-gram order at most."""
+    dropout: float | None = within(None, 0.0, 0.99)
+    """Share of features dropped in training, between layers and before the output."""
+    embedding_dropout: float | None = within(None, 0.0, 0.99)
+    """The same of the embedding's features."""
     tie_weights: bool = False
     """Use the embedding as the output matrix."""
     reset_after: bool = True
@@ -62,12 +72,14 @@ class TextData(CheckedOptions):
 
 @dataclass(frozen=True)
 class TextTraining(OptimisationOptions):
-    """How a model of a text is trained.
+    """How a model of a text is trained; None is settled as in `RecurrentOptions`.
 
     `watch_gradients` decides on what `chainrule.training.train` is given to look with; the others are options of
     `chainrule.training.TrainingOptions`, with the same defaults.
     """
 
+    learning_rate: float | None = within(None, 0.0, 1e3)  # type: ignore[assignment]  # a float in every run that trains
+    """Peak learning rate of AdamW."""
     chunk_length: int = within(64, 1, 1 << 24)
     """Symbols that gradients flow through."""
     line_length: int = within(1024, 1, 1 << 24)
@@ -103,7 +115,11 @@ class TextRun(Run["RecurrentLM"]):
 
     @classmethod
     def check_facts(cls, facts: dict[str, Any]) -> None:
-        check_keys("facts", facts, {"source", "validation", "train", "valid"})
+        check_keys("facts", facts, {"source", "validation", "train", "valid", "chosen"})
+        check_entries("facts", facts, "chosen", _CHOSEN)
+        known = {item.name for kind in (RecurrentOptions, TextTraining) for item in fields(kind)}
+        if unknown := [name for name in facts["chosen"]["options"] if name not in known]:
+            raise ValueError(f"facts.chosen.options: expected names of options, got {unknown[0]!r:.80}")
         check_entries("facts", facts, "source", FINGERPRINT)
         if facts["validation"] is not None:
             check_entries("facts", facts, "validation", FINGERPRINT)
@@ -145,5 +161,5 @@ class TextRun(Run["RecurrentLM"]):
 
     def fewest_weights(self) -> int:
         options = self.options
-        first = (options.embedding_size or options.hidden_size) * len(self.vocabulary)
-        return first + options.num_layers * options.hidden_size**2
+        size, layers = options.hidden_size or 1, options.num_layers or 1
+        return (options.embedding_size or size) * len(self.vocabulary) + layers * size**2

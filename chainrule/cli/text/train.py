@@ -1,13 +1,14 @@
 """`chainrule train text.txt`: a text becomes a run directory."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from cyclopts import Parameter
 
-from chainrule.cli.command_line import quoted
+from chainrule.cli.command_line import flag, quoted
+from chainrule.cli.durations import format_duration
 from chainrule.cli.options import DATA, MODEL, RUN, TRAINING, RunFlags
 from chainrule.cli.trainer import Shard, Trainer, train_run
 from chainrule.runs.config import RunConfig
@@ -15,6 +16,7 @@ from chainrule.runs.run import CORPUS
 from chainrule.runs.text import ModelName, RecurrentOptions, TextData, TextRun, TextTraining
 
 if TYPE_CHECKING:
+    from chainrule.cli.text.plan import Speed
     from chainrule.training import TrainingBatches, ValidationBatches, Watch
     from chainrule.training.loop import TrainingResult
     from chainrule.training.sitting import OnValidation
@@ -51,8 +53,6 @@ def train(
         raise ValueError(
             "--chunk-length: expected at least 2 with --watch-gradients: nothing flows back through one step"
         )
-    if options.embedding_size is None and text.level in ("word", "bpe"):  # a wide vocabulary wants a narrow input
-        options = replace(options, embedding_size=options.hidden_size)
     asked = RunConfig(
         sources={
             "source": None if data is None else str(data),
@@ -89,6 +89,28 @@ class TextTrainer(Trainer[TextRun]):
         manifest = prepared(draft).manifest
         return {name: manifest[name] for name in ("source", "validation", "train", "valid")}
 
+    def plan(self, draft: TextRun) -> RunConfig:
+        from chainrule.cli.text.plan import plan_text
+        from chainrule.cli.text.preparing import batches_of, corpus_of
+        from chainrule.cli.text.speed import measure_speed
+
+        config, corpus = draft.config, corpus_of(draft)
+
+        def measure() -> "Speed":
+            return measure_speed(config, len(corpus.vocabulary), batches_of(draft, corpus, (0, 1))[0].at(0))
+
+        plan = plan_text(config.model, draft.options, draft.training, config.extent, corpus, measure)
+        left_open = [name for name, value in asdict(draft.options).items() if value is None]
+        if draft.training.learning_rate is None:
+            left_open.append("learning_rate")
+        chosen = {"options": left_open, "passes": plan.symbols / len(corpus.train), "symbols_per_second": plan.rate}
+        return replace(
+            config,
+            options=plan.options,
+            training=replace(config.training, learning_rate=plan.learning_rate),
+            facts=config.facts | {"chosen": chosen},
+        )
+
     def is_prepared(self, run: TextRun) -> bool:
         return (run.path / CORPUS / "corpus.json").is_file()
 
@@ -103,6 +125,7 @@ class TextTrainer(Trainer[TextRun]):
             f"{facts['source']['name']}: {facts['train']['elements']:,} symbols to train on, "
             f"{facts['valid']['elements']:,} held out, {len(run.vocabulary):,} different ({run.data.level})"
         )
+        yield from _told_choice(run)
 
     def on_validation(self, run: TextRun) -> "OnValidation":
         from chainrule.cli.text.drawing import Drawing
@@ -136,3 +159,23 @@ class TextTrainer(Trainer[TextRun]):
     def next_steps(self, run: TextRun) -> Sequence[str]:
         path = quoted(run.path)
         return [f"chainrule sample {path}", f"chainrule score {path} FILE --per line --sort"]
+
+
+def chosen_flags(run: TextRun) -> str:
+    """The flags that name every option that was settled for the user, with its value."""
+    values = asdict(run.options) | asdict(run.training)
+    return " ".join(f"{flag(name)} {values[name]:g}" for name in run.config.facts["chosen"]["options"])
+
+
+def _told_choice(run: TextRun) -> Iterable[str]:
+    chosen, options, extent = run.config.facts["chosen"], run.options, run.config.extent
+    if not chosen["options"]:
+        return
+    size = f"{options.num_layers} × {options.hidden_size} units, dropout {options.dropout:g}"
+    passes = f"{chosen['passes']:.2g} pass{'es' * (chosen['passes'] != 1)} over the text"
+    if chosen["symbols_per_second"] is not None and extent.budget is not None:
+        speed = f"{chosen['symbols_per_second']:,.0f} {_ELEMENT[run.data.level]}s/s here; "
+        yield f"{speed}{format_duration(extent.budget)} is about {passes}: {size}"
+    else:
+        yield f"{passes}: {size}"
+    yield f"the same again: {chosen_flags(run)}"

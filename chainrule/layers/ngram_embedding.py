@@ -1,0 +1,97 @@
+"""Embeddings of the last n symbols together, hashed into tables of bounded size."""
+
+import torch
+from torch import Tensor, nn
+
+_MULTIPLIER, _MIXER = 1_000_003, 0x9E37_79B1  # a prime; 2³² over the golden ratio (Knuth's multiplicative hashing)
+_POSITIVE = 0x7FFF_FFFF
+
+
+class NgramEmbedding(nn.Module):
+    r"""Add up embeddings of the pair, the triple, ... of symbols that ends at each place.
+
+    .. math:: e_t = \sum_{n=2}^{N} E_n[\mathrm{bucket}_n(s_{t-n+1}, \dots, s_t)]
+
+    A table of order n has a row for every n-gram where they fit into it; otherwise n-grams share rows by a hash, as
+    in fastText (Bojanowski et al. 2017). A recurrent layer that reads e_t beside the embedding of s_t need not spend
+    its state on the last few symbols: that costs one look-up an order and no product.
+
+    The layer reads a chunk from a state and returns the state after it; the state holds the last N − 1 symbols.
+
+    Args:
+        num_symbols: symbols are integers in [0, num_symbols).
+        embedding_size: width E of e_t.
+        order: N, at least 2.
+        buckets: rows of each table at most.
+        padding: the symbol before the beginning of a sequence.
+
+    >>> layer = NgramEmbedding(num_symbols=6, embedding_size=4, order=3, padding=5)
+    >>> symbols = torch.tensor([[0, 1, 2, 3]])
+    >>> whole, _ = layer(symbols, layer.initial_state(1))
+    >>> first, state = layer(symbols[:, :3], layer.initial_state(1))
+    >>> rest, _ = layer(symbols[:, 3:], state)
+    >>> torch.equal(whole, torch.cat([first, rest], 1))
+    True
+    """
+
+    def __init__(self, num_symbols: int, embedding_size: int, order: int, *, buckets: int = 2**14, padding: int = 0):
+        super().__init__()
+        if order < 2:
+            raise ValueError(f"order: expected at least 2, got {order}: an embedding of single symbols is nn.Embedding")
+        if buckets < 1:
+            raise ValueError(f"buckets: expected an integer >= 1, got {buckets}")
+        self.num_symbols, self.order, self.buckets, self.padding = num_symbols, order, buckets, padding
+        self.tables = nn.ModuleList(
+            nn.Embedding(min(num_symbols**n, buckets), embedding_size) for n in range(2, order + 1)
+        )
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw small rows: most n-grams are rare, and a rare one should begin near no effect."""
+        for table in self.tables:
+            if not table.weight.is_meta:
+                nn.init.normal_(table.weight, std=INITIAL_STD)
+
+    def initial_state(self, batch_size: int) -> Tensor:
+        """The symbols before the first one, (B, N − 1): padding."""
+        device = self.tables[0].weight.device
+        return torch.full((batch_size, self.order - 1), self.padding, device=device)
+
+    def forward(self, symbols: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """Read a chunk.
+
+        Args:
+            symbols: (B, T) integers.
+            state: (B, N − 1) symbols before it.
+
+        Returns:
+            e, (B, T, E), and the state after the chunk.
+        """
+        past = torch.cat([state, symbols], 1)
+        count = symbols.shape[1]
+        total = None
+        for n, table in enumerate(self.tables, start=2):
+            columns = [past[:, self.order - 1 - back :][:, :count] for back in range(n)]
+            row = table(self._buckets(columns, table.num_embeddings))
+            total = row if total is None else total + row
+        assert total is not None
+        return total, past[:, count:]
+
+    def step(self, symbol: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """Read one symbol of each row, (B,); returns e, (B, E), and the state after it."""
+        e, state = self(symbol.unsqueeze(1), state)
+        return e.squeeze(1), state
+
+    def _buckets(self, columns: list[Tensor], rows: int) -> Tensor:
+        """The row of each n-gram; columns: s_t, s_{t-1}, ..., s_{t-n+1}."""
+        exact = self.num_symbols ** len(columns) <= self.buckets
+        multiplier = self.num_symbols if exact else _MULTIPLIER
+        code = columns[-1]
+        for column in reversed(columns[:-1]):
+            code = code * multiplier + column  # 64 bits, which wrap around
+        if exact:
+            return code
+        return ((code ^ (code >> 17)) * _MIXER & _POSITIVE) % rows
+
+
+INITIAL_STD = 0.3
