@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from chainrule.heads import Categorical
 from chainrule.models import RecurrentLM
 from chainrule.testing import check_model
 
@@ -11,6 +10,8 @@ VARIANTS = {
     "lstm": {"cell": "lstm"},
     "lstm, embedded, two layers": {"cell": "lstm", "embedding_size": 3, "num_layers": 2, "dropout": 0.3},
     "lstm, tied": {"cell": "lstm", "tie_weights": True},
+    "lstm, n-grams": {"cell": "lstm", "embedding_size": 3, "ngram_order": 3, "embedding_dropout": 0.2},
+    "gru, hashed n-grams": {"cell": "gru", "embedding_size": 3, "ngram_order": 4, "ngram_buckets": 7},
     "gru": {"cell": "gru", "num_layers": 2},
     "gru, reset before": {"cell": "gru", "reset_after": False},
     "rnn": {"cell": "rnn", "embedding_size": 4},
@@ -78,6 +79,9 @@ def test_a_stepper_leaves_the_state_it_was_given_alone():
         ({"dropout": 1.0}, "dropout"),
         ({"embedding_size": 0}, "embedding_size"),
         ({"tie_weights": True, "embedding_size": 3}, "tie_weights"),
+        ({"ngram_order": 0}, "ngram_order"),
+        ({"ngram_order": 2}, "ngram_order: 2 needs an embedding"),
+        ({"embedding_dropout": 1.0}, "embedding_dropout"),
     ],
 )
 def test_wrong_options_are_named(options, message):
@@ -88,15 +92,3 @@ def test_wrong_options_are_named(options, message):
 def test_a_context_is_refused():
     with pytest.raises(ValueError, match="context"):
         RecurrentLM(vocab_size=4, hidden_size=8)(torch.zeros(1, 2, dtype=torch.long), torch.zeros(1, 2))
-
-
-def test_a_subclass_with_a_step_of_its_own_samples_from_it():
-    class Stubborn(RecurrentLM):
-        def step(self, x_prev, state):
-            conditional, state = super().step(x_prev, state)
-            return Categorical(
-                torch.full_like(conditional.logits, -torch.inf).index_fill(-1, torch.tensor([2]), 0.0)
-            ), state
-
-    model = Stubborn(vocab_size=4, hidden_size=8)
-    assert model.sample(2, length=5).tolist() == [[2] * 5] * 2
