@@ -4,8 +4,8 @@
     python benchmarks/peers.py --same-shape [--minutes 3] [--seeds 1] [--avx2]
 
 The peers are the scripts of `benchmarks/peers/`, torch.nn only, each tuned as its field's tutorials are; `--peers
-FOLDER` takes those of the same names from there. Peer and chainrule run by turns, one process at a time, with the same threads;
-chainrule is told nothing of the model. FOLDER is described in `peer_tasks.py` (default: ../shared/data, or the
+FOLDER` takes those of the same names from there. Peer and chainrule run by turns, one process at a time, with the same
+threads; chainrule is told nothing of the model. FOLDER is described in `peer_tasks.py` (default: ../shared/data, or the
 environment variable CHAINRULE_DATA); what is absent is skipped.
 
 The clock: a peer trains for the whole of its minutes, after Python, torch and the data are loaded; the test comes after

@@ -104,13 +104,14 @@ def main() -> None:
         words, going = torch.full((len(sentences), 1), BEGIN), torch.ones(len(sentences), dtype=torch.bool)
         while going.any() and words.shape[1] <= LONGEST:
             scores, h = net.decode(words[:, -1:], states, h, source)
-            scores[..., [PAD, BEGIN]] = -torch.inf
+            scores[..., [PAD, UNKNOWN, BEGIN]] = -torch.inf
             words = torch.cat([words, scores.argmax(2)], 1)
             going &= words[:, -1] != END
         rows = [row[1 : row.index(END) if END in row else None] for row in words.tolist()]
         return [" ".join(vocabularies[1][word] for word in row) for row in rows]
 
-    net = Translator(*map(len, vocabularies), options.embedding, options.hidden, options.dropout)
+    sizes = [len(words) for words in vocabularies]
+    net = Translator(sizes[0], sizes[1], options.embedding, options.hidden, options.dropout)
     pairs, held_out = [encoded(pair) for pair in train], [encoded(pair) for pair in valid]
     order: list[list[Pair]] = []
     words = 0
