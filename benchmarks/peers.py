@@ -120,7 +120,7 @@ OURS = "chainrule train"
 def ours(task: Task, shape: list[str], seed: int, minutes: float, folder: Path) -> dict[str, Any]:
     """Train by the command line; the row of figures, and the run's directory."""
     run, began = folder / "run", time.monotonic()
-    given = ["--budget", f"{60 * minutes:g}s", "--seed", str(seed), "--out", run, "--overwrite"]
+    given = ["--budget", f"{60 * minutes:g}s", "--seed", str(seed), "--out", str(run), "--overwrite"]
     (summary,) = chainrule("train", *task.train, *shape, *given)
     whole = time.monotonic() - began
     row = figures_of(task, OURS, seed, summary["steps"], summary["elements"], summary["seconds"], whole)

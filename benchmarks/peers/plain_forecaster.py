@@ -98,11 +98,15 @@ def main() -> None:
         """The mean over the forecasts from these rows on, by 100 paths each."""
         scores = []
         for origins, series in zip(*(part.split(128) for part in places(first, rows)), strict=True):
-            z, phase, mean, scale = (part.repeat_interleave(PATHS, 0) for part in window(origins, series, horizon))
-            which, drawn = series.repeat_interleave(PATHS), z[:, : season + past]
-            _, memory = net(drawn[:, season - 1 : -1], drawn[:, :past], phase[:, season : season + past], which)
+            z, phase, mean, scale = window(origins, series, horizon)
+            known = season + past
+            _, (h, c) = net(z[:, season - 1 : known - 1], z[:, :past], phase[:, season:known], series)
+            memory = (h.repeat_interleave(PATHS, 1), c.repeat_interleave(PATHS, 1))
+            which, drawn, phase, mean, scale = (
+                part.repeat_interleave(PATHS, 0) for part in (series, z[:, :known], phase, mean, scale)
+            )
             for step in range(horizon):
-                lagged, now = drawn[:, -season, None], phase[:, season + past + step, None]
+                lagged, now = drawn[:, -season, None], phase[:, known + step, None]
                 d, memory = net(drawn[:, -1:], lagged, now, which, memory)
                 drawn = torch.cat([drawn, d.sample()], 1)
             x = (drawn[:, -horizon:].double() * scale + mean).view(-1, PATHS, horizon).sort(1).values

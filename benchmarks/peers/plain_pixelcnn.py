@@ -6,7 +6,6 @@ The npz has train, valid and test: uint8 0 or 1, N × 784. Prints nats a picture
 """
 
 import time
-from typing import Any
 
 import numpy as np
 import torch
@@ -22,9 +21,8 @@ class MaskedConv2d(nn.Conv2d):
 
     mask: Tensor
 
-    def __init__(self, kind: str, *sizes: int, **options: Any):
-        super().__init__(*sizes, **options)
-        side = self.kernel_size[0]
+    def __init__(self, kind: str, features: int, channels: int, side: int):
+        super().__init__(features, channels, side, padding=side // 2)
         mask = torch.ones(side, side)
         mask[side // 2, side // 2 + (kind == "B") :] = 0
         mask[side // 2 + 1 :] = 0
@@ -40,7 +38,7 @@ class Block(nn.Module):
         half = channels // 2
         self.net = nn.Sequential(
             nn.ReLU(), nn.Conv2d(channels, half, 1),
-            nn.ReLU(), MaskedConv2d("B", half, half, 3, padding=1),
+            nn.ReLU(), MaskedConv2d("B", half, half, 3),
             nn.ReLU(), nn.Conv2d(half, channels, 1),
         )  # fmt: skip
 
@@ -58,7 +56,7 @@ def main() -> None:
         train, test = (torch.from_numpy(rows[part]).float().view(-1, 1, 28, 28) for part in ("train", "test"))
     channels = options.channels
     net = nn.Sequential(
-        MaskedConv2d("A", 1, channels, 7, padding=3), *(Block(channels) for _ in range(options.blocks)),
+        MaskedConv2d("A", 1, channels, 7), *(Block(channels) for _ in range(options.blocks)),
         nn.ReLU(), nn.Conv2d(channels, channels, 1), nn.ReLU(), nn.Conv2d(channels, 1, 1),
     )  # fmt: skip
 
