@@ -33,7 +33,10 @@ from peer_tasks import TASKS, Task, chainrule
 from side_by_side import claim, machine, median_ratio, publish
 
 AVX2 = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"}
-SHAPE = "--hidden-size 256 --num-layers 1 --embedding-size 64 --batch-size 32 --chunk-length 64 --precision float32"
+SHAPE = [
+    "--hidden-size", "256", "--num-layers", "1", "--embedding-size", "64", "--dropout", "0.2", "--batch-size", "32",
+    "--chunk-length", "64", "--precision", "float32",
+]  # fmt: skip
 
 
 def main() -> None:
@@ -70,15 +73,11 @@ def compare(name: str, task: Task, options: argparse.Namespace, folder: Path) ->
     """Run both by turns; rows of figures, the comparison last, and the claim."""
     rows: Rows = []
     for seed in range(options.seeds):
-        turns = [["chainrule"], *task.peer]
-        for arguments in (turns[1], turns[0], *turns[2:]):  # peer, chainrule, the peer's other sizes
-            if arguments == ["chainrule"]:
-                rows.append(ours(task, [], seed, options.minutes, folder))
-                run = Path(rows[-1].pop("directory"))
-                rows[-1][task.figure] = task.test(run)
-            else:
-                rows.append(peer(task, arguments, seed, options.minutes, options.peers))
-            print(rows[-1], flush=True)
+        first, *others = task.peer
+        rows.append(peer(task, first, seed, options.minutes, options.peers))
+        rows.append(ours(task, [], seed, options.minutes, folder / "run"))
+        rows[-1][task.figure] = task.test(folder / "run")
+        rows += [peer(task, arguments, seed, options.minutes, options.peers) for arguments in others]
     figures = {who: [row[task.figure] for row in rows if row["run"] == who] for who in {row["run"] for row in rows}}
     found = figures.pop(OURS)
     best = (min if task.lower else max)(figures, key=lambda who: statistics.mean(figures[who]))
@@ -87,8 +86,11 @@ def compare(name: str, task: Task, options: argparse.Namespace, folder: Path) ->
     spread = max(max(part) - min(part) for part in (found, figures[best]))
     rows.append(
         {"run": f"{OURS} against {best}", task.figure: ours_mean, f"{task.figure} of the peer": peers_mean,
-         "better by": gain, "spread over seeds": spread, "speed ÷ peer's": speed_ratio(rows, best)}
+         "better by": gain, "spread over seeds": spread}
     )  # fmt: skip
+    ratio = speed_ratio(rows, best)
+    if ratio is not None:
+        rows[-1]["speed ÷ peer's"] = ratio
     what = f"{task.title}, {options.minutes:g} min, {OURS} with its defaults"
     if name == "text":
         target = 0.04 if "AVX512" in machine()["cpu"] else 0.03
@@ -104,8 +106,8 @@ def same_shape(task: Task, options: argparse.Namespace, folder: Path) -> tuple[R
     rows: Rows = []
     for seed in range(options.seeds):
         rows.append(peer(task, task.peer[0], seed, options.minutes, options.peers))
-        rows.append(ours(task, SHAPE.split(), seed, options.minutes, folder))
-        del rows[-1]["directory"], rows[-2][task.figure]
+        rows.append(ours(task, SHAPE, seed, options.minutes, folder / "run"))
+        del rows[-2][task.figure]  # of the shape, not of the script
     ratio = speed_ratio(rows, rows[0]["run"])
     if ratio is None:
         raise SystemExit(f"--peers: {task.script} there does not say how many characters it read, in which time")
@@ -117,14 +119,13 @@ def same_shape(task: Task, options: argparse.Namespace, folder: Path) -> tuple[R
 OURS = "chainrule train"
 
 
-def ours(task: Task, shape: list[str], seed: int, minutes: float, folder: Path) -> dict[str, Any]:
-    """Train by the command line; the row of figures, and the run's directory."""
-    run, began = folder / "run", time.monotonic()
+def ours(task: Task, shape: list[str], seed: int, minutes: float, run: Path) -> dict[str, Any]:
+    """Train by the command line into the directory `run`; the row of figures."""
+    began = time.monotonic()
     given = ["--budget", f"{60 * minutes:g}s", "--seed", str(seed), "--out", str(run), "--overwrite"]
     (summary,) = chainrule("train", *task.train, *shape, *given)
     whole = time.monotonic() - began
-    row = figures_of(task, OURS, seed, summary["steps"], summary["elements"], summary["seconds"], whole)
-    return row | {"directory": str(run)}
+    return figures_of(task, OURS, seed, summary["steps"], summary["elements"], summary["seconds"], whole)
 
 
 def peer(task: Task, arguments: list[str], seed: int, minutes: float, folder: Path) -> dict[str, Any]:
@@ -136,6 +137,7 @@ def peer(task: Task, arguments: list[str], seed: int, minutes: float, folder: Pa
     began = time.monotonic()
     output = subprocess.run([sys.executable, script, *given], check=True, stdout=subprocess.PIPE, text=True).stdout
     whole, line = time.monotonic() - began, output.splitlines()[-1]
+    print(line, flush=True)
     figure, steps = re.match(r"([-\d.]+)", line), re.search(r"([\d,]+) steps", line)
     if figure is None or steps is None:
         raise SystemExit(f"{script}: expected a line such as '1.5 nats/char, 100 steps', got {line!r}")
