@@ -152,8 +152,13 @@ def translate(data: Path, folder: Path) -> Task:
     return Task("Multi30k de-en", "BLEU, greedy", False, "plain_translator.py", peer, job, test, "words")
 
 
-def forecast(name: str, horizon: int, season: int, parts: tuple[int, int, int]) -> Callable[[Path, Path], Task]:
-    """Rolling origins of `quality_forecasting.py`: rows to train on, to choose on and to test on follow each other."""
+def forecast(
+    name: str, horizon: int, season: int, parts: tuple[int, int, int], anchor: str = "last"
+) -> Callable[[Path, Path], Task]:
+    """Rolling origins of `quality_forecasting.py`: rows to train on, to choose on and to test on follow each other.
+
+    The anchor is the peer's, chosen for it on the rows to choose on; chainrule keeps its default.
+    """
 
     def task(data: Path, folder: Path) -> Task:
         source = data / "time_series" / name
@@ -175,6 +180,7 @@ def forecast(name: str, horizon: int, season: int, parts: tuple[int, int, int]) 
         train = [str(folder / "known.csv"), "--task", "forecast", "--target", "all", "--horizon", str(horizon)]
         train += ["--season", str(season), "--validation-fraction", str(parts[1] / known)]
         peer = [str(source), "--horizon", str(horizon), "--season", str(season), "--parts", ",".join(map(str, parts))]
+        peer += ["--anchor", anchor]
         return Task(name.split(".")[0], "CRPS", True, "plain_forecaster.py", [peer], train, test, "values")
 
     return task
@@ -191,5 +197,5 @@ TASKS: dict[str, Callable[[Path, Path], Task]] = {
     "classify": classify,
     "translate": translate,
     "forecast": forecast("exchange_rate.txt.gz", 30, 5, (5312, 759, 1517)),
-    "forecast-loads": forecast("ETTh1.csv.gz", 24, 24, (8640, 2880, 2880)),
+    "forecast-loads": forecast("ETTh1.csv.gz", 24, 24, (8640, 2880, 2880), "season"),
 }

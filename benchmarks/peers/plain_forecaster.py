@@ -5,6 +5,10 @@
 A row a moment, a column a series, .gz too; a header and a first column of dates are skipped. Rows to train on, to
 choose the weights on by likelihood, and to test on follow each other. Forecasts begin at each horizon's end. Prints
 CRPS of 100 paths, in standard deviations of each series in training, the mean over series, origins and steps.
+
+Tried, 1.5 core seconds each, CRPS on the rows to choose on: ETTh1, measured from nothing 0.389, the season 0.342, the
+last value 0.407, the season with rate 5e-3 and dropout 0.3 0.344; exchange rates, nothing 0.117, the last value 0.108,
+with 16 units and rate 1e-3 0.109.
 """
 
 import gzip

@@ -1,9 +1,12 @@
 """A plain MADE (Germain et al. 2015): two hidden layers under masks, ReLU, columns in their own order.
 
-    python plain_made.py TABLE.npz [--hidden 500] [--dropout 0.5] [--rate 1e-3] [--seconds 180] [--seed 1]
+    python plain_made.py TABLE.npz [--hidden 500] [--dropout 0.5] [--rate 3e-3] [--seconds 180] [--seed 1]
 
 The npz has train, valid and test: 0 or 1, N × D. Prints nats a row of the test rows, by the weights of the best
 validation.
+
+Tried on dna, 2.5 core seconds each, valid nats: dropout 0.5 with rate 1e-3 101.0, with 3e-3 100.1; dropout 0.7 with
+3e-3 100.3.
 """
 
 import time
@@ -34,7 +37,7 @@ def main() -> None:
     parser = arguments(__doc__, "table")
     parser.add_argument("--hidden", type=int, default=500)
     parser.add_argument("--dropout", type=float, default=0.5)
-    parser.add_argument("--rate", type=float, default=1e-3)
+    parser.add_argument("--rate", type=float, default=3e-3)
     parser.add_argument("--weight-decay", type=float, default=0.01)
     parser.add_argument("--epochs", type=float, default=200, help="at most")
     options = parser.parse_args()
