@@ -54,6 +54,8 @@ def table(columns: list[str], rows: list[list[str]]) -> str:
 
 
 def cell(value: Any) -> str:
+    if value is None:  # rows of one table need not have the same columns
+        return ""
     return f"{value:.4g}" if isinstance(value, float) else str(value).replace("|", "\\|")
 
 

@@ -1,0 +1,201 @@
+"""What `peers.py` compares: for each task the data, the plain script, the job of `chainrule train`, and its test."""
+
+import csv
+import gzip
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Task:
+    """One comparison.
+
+    Attributes:
+        title: the data, in words.
+        figure: the test figure's name and unit.
+        lower: whether a lower figure is better.
+        script: of the peer.
+        peer: its arguments, for each variant; the best variant counts.
+        train: arguments of `chainrule train`: the data, nothing of the model.
+        test: from a run directory to the test figure of its model.
+        element: the unit in which training speed is counted.
+    """
+
+    title: str
+    figure: str
+    lower: bool
+    script: str
+    peer: list[list[str]]
+    train: list[str]
+    test: Callable[[Path], float]
+    element: str
+
+
+def chainrule(*arguments: str | Path) -> list[dict[str, Any]]:
+    """Run one verb; progress goes to the screen, its JSON lines come back."""
+    command = [sys.executable, "-m", "chainrule", *map(str, arguments), "--json"]
+    print("$ chainrule", *map(str, arguments), flush=True)
+    output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    return [json.loads(line) for line in output.splitlines()]
+
+
+def text(data: Path, folder: Path) -> Task:
+    """Tiny Shakespeare: the last 10% is the test part; of the rest, chainrule holds out its own tail."""
+    source = data / "tinyshakespeare" / "input.txt"
+    content = source.read_text(encoding="utf-8")
+    cut = int(len(content) * 0.9)
+    for part, characters in (("train", content[:cut]), ("test", content[cut:])):
+        (folder / f"{part}.txt").write_bytes(characters.encode())
+
+    def test(run: Path) -> float:
+        (scored,) = chainrule("score", run, folder / "test.txt", "--per", "file")
+        return scored["nats"] / scored["elements"]
+
+    sizes = [[str(source), "--hidden", size] for size in ("256", "384", "512")]
+    train = [str(folder / "train.txt")]
+    return Task("tiny Shakespeare", "nats/char", True, "plain_lstm.py", sizes, train, test, "characters")
+
+
+def tag(data: Path, folder: Path) -> Task:
+    """Universal tags of UD English EWT; the dev sentences choose chainrule's weights."""
+    files = [str(data / "ud_english_ewt" / f"en_ewt-ud-{part}.conllu.gz") for part in ("train", "dev", "test")]
+    train = [files[0], "--task", "tag", "--dev", files[1]]
+
+    def test(run: Path) -> float:
+        return 100 * chainrule("evaluate", run, files[2])[0]["accuracy"]
+
+    return Task("UD English EWT", "accuracy %", False, "plain_tagger.py", [files], train, test, "words")
+
+
+def image(data: Path, folder: Path) -> Task:
+    """Binarized MNIST, all 10,000 test pictures."""
+    source = data / "binarized_mnist" / "binarized_mnist.npz"
+    with np.load(source) as rows:
+        np.save(folder / "test.npy", rows["test"].reshape(-1, 28, 28))
+
+    def test(run: Path) -> float:
+        pictures = chainrule("score", run, folder / "test.npy")
+        return math.fsum(picture["nats"] for picture in pictures) / len(pictures)
+
+    peer = [[str(source)]]
+    return Task("binarized MNIST", "nats/picture", True, "plain_pixelcnn.py", peer, [str(source)], test, "pixels")
+
+
+def table(name: str) -> Callable[[Path, Path], Task]:
+    """A binary table of MADE's paper, as comma-separated values for chainrule."""
+
+    def task(data: Path, folder: Path) -> Task:
+        source = data / "uci_binary" / f"{name}.npz"
+        with np.load(source) as rows:
+            for part in ("train", "valid", "test"):
+                header = ",".join(f"x{column}" for column in range(rows[part].shape[1]))
+                np.savetxt(folder / f"{part}.csv", rows[part], "%d", delimiter=",", header=header, comments="")
+
+        def test(run: Path) -> float:
+            scored = chainrule("score", run, folder / "test.csv")
+            return math.fsum(row["nats"] for row in scored) / len(scored)
+
+        train = [str(folder / "train.csv"), "--validation", str(folder / "valid.csv")]
+        return Task(f"binary table {name}", "nats/row", True, "plain_made.py", [[str(source)]], train, test, "cells")
+
+    return task
+
+
+def sound(data: Path, folder: Path) -> Task:
+    """Spoken digits as 256 μ-law levels, the digit not told."""
+    train, held_out = (str(data / "fsdd" / f"{name}.tar.gz") for name in ("train_5-19", "test_0-4"))
+
+    def test(run: Path) -> float:
+        scored = chainrule("score", run, held_out)
+        nats, samples = (math.fsum(file[name] for file in scored) for name in ("nats", "samples"))
+        return nats / samples / math.log(2)
+
+    peer = [[train, held_out]]
+    return Task("spoken digits", "bits/sample", True, "plain_wavenet.py", peer, [train], test, "samples")
+
+
+def classify(data: Path, folder: Path) -> Task:
+    """Sentences of SST-2, no phrases and no pretrained vectors; the dev sentences choose the weights of both."""
+    files = [str(data / "sst2" / f"{part}.tsv") for part in ("train", "dev", "test")]
+    train = [files[0], "--task", "classify", "--dev", files[1]]
+
+    def test(run: Path) -> float:
+        return 100 * chainrule("evaluate", run, files[2])[0]["accuracy"]
+
+    return Task("SST-2", "accuracy %", False, "plain_classifier.py", [files], train, test, "sentences")
+
+
+def translate(data: Path, folder: Path) -> Task:
+    """Multi30k, German to English, lower-cased and tokenised; BLEU with tok:none, greedy search for both."""
+    parts = [
+        [str(data / "multi30k" / "tok" / f"{part}.lc.norm.tok.{side}.gz") for side in ("de", "en")]
+        for part in ("train", "val", "test_2016_flickr")
+    ]
+    (train, target), (valid, valid_target), (source, reference) = parts
+    job = ["--task", "translate", "--source", train, "--target", target]
+    job += ["--dev-source", valid, "--dev-target", valid_target]
+
+    def test(run: Path) -> float:
+        search = ("--beam", "1", "--tokenize", "none")
+        (scores,) = chainrule("evaluate", run, "--source", source, "--target", reference, *search)
+        return scores["BLEU"]["value"]
+
+    peer = [[",".join(files) for files in parts]]
+    return Task("Multi30k de-en", "BLEU, greedy", False, "plain_translator.py", peer, job, test, "words")
+
+
+def forecast(
+    name: str, horizon: int, season: int, parts: tuple[int, int, int], anchor: str = "last"
+) -> Callable[[Path, Path], Task]:
+    """Rolling origins of `quality_forecasting.py`: rows to train on, to choose on and to test on follow each other.
+
+    The anchor is the peer's, chosen for it on the rows to choose on; chainrule keeps its default.
+    """
+
+    def task(data: Path, folder: Path) -> Task:
+        source = data / "time_series" / name
+        with gzip.open(source, "rt", newline="") as file:
+            rows = list(csv.reader(file))
+        header = [rows.pop(0)] if any(cell[:1].isalpha() for cell in rows[0]) else []
+        known, every = sum(parts[:2]), sum(parts)
+        for part, count in (("known", known), ("all", every)):
+            with open(folder / f"{part}.csv", "w", newline="") as file:
+                csv.writer(file).writerows([*header, *rows[:count]])
+        columns = np.array([row[len(rows[0]) - SERIES[name] :] for row in rows[: parts[0]]], dtype=np.float64)
+        units = columns.std(0)
+
+        def test(run: Path) -> float:
+            (found,) = chainrule("evaluate", run, folder / "all.csv", "--start", str(known + 1), "--paths", "100")
+            scores = [row["crps"] for row in found["scores"] if row["forecast"] == "model"]
+            return float((np.array(scores) / units).mean())
+
+        train = [str(folder / "known.csv"), "--task", "forecast", "--target", "all", "--horizon", str(horizon)]
+        train += ["--season", str(season), "--validation-fraction", str(parts[1] / known)]
+        peer = [str(source), "--horizon", str(horizon), "--season", str(season), "--parts", ",".join(map(str, parts))]
+        peer += ["--anchor", anchor]
+        return Task(name.split(".")[0], "CRPS", True, "plain_forecaster.py", [peer], train, test, "values")
+
+    return task
+
+
+SERIES = {"exchange_rate.txt.gz": 8, "ETTh1.csv.gz": 7}
+TASKS: dict[str, Callable[[Path, Path], Task]] = {
+    "text": text,
+    "tag": tag,
+    "image": image,
+    "table": table("dna"),
+    "table-adult": table("adult"),
+    "sound": sound,
+    "classify": classify,
+    "translate": translate,
+    "forecast": forecast("exchange_rate.txt.gz", 30, 5, (5312, 759, 1517)),
+    "forecast-loads": forecast("ETTh1.csv.gz", 24, 24, (8640, 2880, 2880), "season"),
+}

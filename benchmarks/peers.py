@@ -1,0 +1,170 @@
+"""`chainrule train` with its defaults beside a plain script of the same field, in the same minutes, on the same data.
+
+    python benchmarks/peers.py [--task text --task tag ...] [--minutes 3] [--seeds 1] [--avx2] [--data FOLDER]
+    python benchmarks/peers.py --same-shape [--minutes 3] [--seeds 1] [--avx2]
+
+The peers are the scripts of `benchmarks/peers/`, torch.nn only, each tuned as its field's tutorials are; `--peers
+FOLDER` takes those of the same names from there. Peer and chainrule run by turns, one process at a time, with the same
+threads; chainrule is told nothing of the model. FOLDER is described in `peer_tasks.py` (default: ../shared/data, or the
+environment variable CHAINRULE_DATA); what is absent is skipped.
+
+The clock: a peer trains for the whole of its minutes, after Python, torch and the data are loaded; the test comes after
+them. Of chainrule's minutes reading the data is a part, and so are validations and checkpoints; only loading Python
+and torch comes before them. The columns show the seconds of training and of the whole process. plain_lstm.py runs
+with 256, 384 and 512 units; the size that is best on the test part counts, which favours the peer.
+
+`--same-shape`: the text model of both has 256 units, an embedding of 64, float32, 32 rows of 64 characters; only
+the speed counts, characters over seconds of training with all that belongs to it. `--avx2` runs both as a machine
+without AVX-512 would.
+"""
+
+import argparse
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from peer_tasks import TASKS, Task, chainrule
+from side_by_side import claim, machine, median_ratio, publish
+
+AVX2 = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"}
+SHAPE = [
+    "--hidden-size", "256", "--num-layers", "1", "--embedding-size", "64", "--dropout", "0.2", "--batch-size", "32",
+    "--chunk-length", "64", "--precision", "float32",
+]  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--task", choices=TASKS, action="append")
+    parser.add_argument("--minutes", type=float, default=3)
+    parser.add_argument("--seeds", type=int, default=1, help="so many runs of each, seeds 0, 1, ...")
+    parser.add_argument("--same-shape", action="store_true")
+    parser.add_argument("--avx2", action="store_true")
+    parser.add_argument("--data", type=Path, default=Path(os.environ.get("CHAINRULE_DATA", "../shared/data")))
+    parser.add_argument("--peers", type=Path, default=PEERS)
+    options = parser.parse_args()
+    if options.avx2:  # before torch looks
+        os.environ.update(AVX2)
+    suffix = f"{options.minutes:g}m" + ("_avx2" if options.avx2 else "")
+    for name in ["text"] if options.same_shape else options.task or list(TASKS):
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                task = TASKS[name](options.data, Path(folder))
+            except FileNotFoundError as error:
+                print(f"{name}: skipped, there is no {error.filename}: name the folder with --data")
+                continue
+            if options.same_shape:
+                publish(f"peers_same_shape_{suffix}", *same_shape(task, options, Path(folder)))
+            else:
+                publish(f"peers_{name.replace('-', '_')}_{suffix}", *compare(name, task, options, Path(folder)))
+
+
+PEERS = Path(__file__).parent / "peers"
+Rows = list[dict[str, Any]]
+
+
+def compare(name: str, task: Task, options: argparse.Namespace, folder: Path) -> tuple[Rows, Rows]:
+    """Run both by turns; rows of figures, the comparison last, and the claim."""
+    rows: Rows = []
+    for seed in range(options.seeds):
+        first, *others = task.peer
+        rows.append(peer(task, first, seed, options.minutes, options.peers))
+        rows.append(ours(task, [], seed, options.minutes, folder / "run"))
+        rows[-1][task.figure] = task.test(folder / "run")
+        rows += [peer(task, arguments, seed, options.minutes, options.peers) for arguments in others]
+    figures = {who: [row[task.figure] for row in rows if row["run"] == who] for who in {row["run"] for row in rows}}
+    found = figures.pop(OURS)
+    best = (min if task.lower else max)(figures, key=lambda who: statistics.mean(figures[who]))
+    peers_mean, ours_mean = statistics.mean(figures[best]), statistics.mean(found)
+    gain = (peers_mean - ours_mean) * (1 if task.lower else -1)
+    spread = max(max(part) - min(part) for part in (found, figures[best]))
+    rows.append(
+        {"run": f"{OURS} against {best}", task.figure: ours_mean, f"{task.figure} of the peer": peers_mean,
+         "better by": gain, "spread over seeds": spread}
+    )  # fmt: skip
+    ratio = speed_ratio(rows, best)
+    if ratio is not None:
+        rows[-1]["speed ÷ peer's"] = ratio
+    what = f"{task.title}, {options.minutes:g} min, {OURS} with its defaults"
+    if name == "text":
+        target = 0.04 if "AVX512" in machine()["cpu"] else 0.03
+        return rows, [claim(f"{what}: nats/char below {best}", gain, ">=", target)]
+    if name == "tag":
+        errors = (100 - ours_mean) / (100 - peers_mean)
+        return rows, [claim(f"{what}: error ÷ that of {best}", errors, "<=", 0.9)]
+    return rows, [claim(f"{what}: {task.figure}, better than {best} by the seeds' spread", gain, ">=", spread)]
+
+
+def same_shape(task: Task, options: argparse.Namespace, folder: Path) -> tuple[Rows, Rows]:
+    """Train both at one shape, by turns; rows of speeds, and the claim."""
+    rows: Rows = []
+    for seed in range(options.seeds):
+        rows.append(peer(task, task.peer[0], seed, options.minutes, options.peers))
+        rows.append(ours(task, SHAPE, seed, options.minutes, folder / "run"))
+        del rows[-2][task.figure]  # of the shape, not of the script
+    ratio = speed_ratio(rows, rows[0]["run"])
+    if ratio is None:
+        raise SystemExit(f"--peers: {task.script} there does not say how many characters it read, in which time")
+    rows.append({"run": f"{OURS} ÷ {rows[0]['run']}", "speed ÷ peer's": ratio})
+    target = 1.0 if "AVX512" in machine()["cpu"] else 0.97
+    return rows, [claim(f"{OURS} ÷ {task.script}, same shape, float32: characters/s", ratio, ">=", target, "×")]
+
+
+OURS = "chainrule train"
+
+
+def ours(task: Task, shape: list[str], seed: int, minutes: float, run: Path) -> dict[str, Any]:
+    """Train by the command line into the directory `run`; the row of figures."""
+    began = time.monotonic()
+    given = ["--budget", f"{60 * minutes:g}s", "--seed", str(seed), "--out", str(run), "--overwrite"]
+    (summary,) = chainrule("train", *task.train, *shape, *given)
+    whole = time.monotonic() - began
+    return figures_of(task, OURS, seed, summary["steps"], summary["elements"], summary["seconds"], whole)
+
+
+def peer(task: Task, arguments: list[str], seed: int, minutes: float, folder: Path) -> dict[str, Any]:
+    """Run the plain script; the row of figures, read off the line that it prints last."""
+    script = folder / task.script if (folder / task.script).exists() else PEERS / task.script
+    given = [*arguments, "--seconds", f"{60 * minutes:g}", "--seed", str(seed)]
+    name = " ".join([task.script, *(part for part in arguments[1:] if task.script == "plain_lstm.py")])
+    print("$", name, f"--seconds {60 * minutes:g} --seed {seed}", flush=True)
+    began = time.monotonic()
+    output = subprocess.run([sys.executable, script, *given], check=True, stdout=subprocess.PIPE, text=True).stdout
+    whole, line = time.monotonic() - began, output.splitlines()[-1]
+    print(line, flush=True)
+    figure, steps = re.match(r"([-\d.]+)", line), re.search(r"([\d,]+) steps", line)
+    if figure is None or steps is None:
+        raise SystemExit(f"{script}: expected a line such as '1.5 nats/char, 100 steps', got {line!r}")
+    read = re.search(r"([\d,]+) [a-z]+ in ([\d.]+) s", line)
+    elements, seconds = (int(read[1].replace(",", "")), float(read[2])) if read else (None, None)
+    row = figures_of(task, name, seed, int(steps[1].replace(",", "")), elements, seconds, whole)
+    return row | {task.figure: float(figure[1])}
+
+
+def figures_of(
+    task: Task, who: str, seed: int, steps: int, elements: int | None, seconds: float | None, whole: float
+) -> dict[str, Any]:
+    """The row of one run; without a count of elements, as another's scripts may have none, the speed is missing."""
+    row: dict[str, Any] = {"run": who, "seed": seed, "steps": steps}
+    if elements is not None and seconds is not None:
+        row |= {f"{task.element}/s": elements / seconds, "seconds of training": seconds}
+    return row | {"seconds of the process": whole}
+
+
+def speed_ratio(rows: Rows, best: str) -> float | None:
+    """The median, over the seeds, of chainrule's elements a second over the peer's; None where it did not say."""
+    speeds = {
+        who: [value for row in rows if row["run"] == who for name, value in row.items() if name.endswith("/s")]
+        for who in (OURS, best)
+    }
+    return median_ratio(speeds[OURS], speeds[best]) if speeds[best] else None
+
+
+if __name__ == "__main__":
+    main()
