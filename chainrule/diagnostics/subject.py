@@ -130,7 +130,7 @@ def subject_of(
         with torch.no_grad(), evaluating(model):
             return model.embedded(symbols)
 
-    return Subject(layers, features, lengths, states, output, nats, x, None if model.embedding is None else embed)
+    return Subject(layers, features, lengths, states, output, nats, x, embed if features.is_floating_point() else None)
 
 
 def single_layers(recurrent: nn.RNNBase) -> list[Recurrent]:

@@ -1,5 +1,6 @@
 """Building blocks without a loss."""
 
+from chainrule.layers.adaptive_softmax import AdaptiveSoftmax
 from chainrule.layers.attention import AdditiveAttention, Attention, MultiplicativeAttention
 from chainrule.layers.bidirectional import Bidirectional
 from chainrule.layers.causal_conv1d import CausalConv1d
@@ -28,6 +29,7 @@ __all__ = [
     "GRU",
     "LSTM",
     "RNN",
+    "AdaptiveSoftmax",
     "AdditiveAttention",
     "Attention",
     "AttentionPooling",

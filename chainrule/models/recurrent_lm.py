@@ -1,11 +1,13 @@
 """A language model with a recurrent context network."""
 
+from collections.abc import Sequence
+
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributions, nn
 
 from chainrule.base import AutoregressiveModel, Step
 from chainrule.heads import Categorical
-from chainrule.layers import GRU, LSTM, RNN, Recurrent
+from chainrule.layers import GRU, LSTM, RNN, AdaptiveSoftmax, Recurrent
 from chainrule.state import State
 
 CELLS = ("lstm", "gru", "rnn")
@@ -30,6 +32,10 @@ class RecurrentLM(AutoregressiveModel):
         tie_weights: use E as W_ho (Press and Wolf 2017); needs embedding_size = hidden_size, and takes it if `None`.
         reset_after: which GRU (see `chainrule.layers.GRU`).
         nonlinearity: which RNN (see `chainrule.layers.RNN`).
+        cutoffs: predict with an adaptive softmax, whose clusters of ever rarer symbols begin there (see
+            `chainrule.layers.AdaptiveSoftmax`; `chainrule.layers.default_cutoffs` chooses them); symbols must be
+            numbered by falling frequency, as `chainrule.data.WordVocabulary` does. With `tie_weights` its weights are
+            the embedding too. `None` is the plain softmax.
 
     >>> model = RecurrentLM(vocab_size=5, hidden_size=8)
     >>> x = torch.tensor([[0, 1, 2], [3, 4, 0]])
@@ -49,6 +55,7 @@ class RecurrentLM(AutoregressiveModel):
         *,
         reset_after: bool = True,
         nonlinearity: str = "tanh",
+        cutoffs: Sequence[int] | None = None,
     ):
         super().__init__()
         for name, value in (("vocab_size", vocab_size), ("hidden_size", hidden_size), ("num_layers", num_layers)):
@@ -69,17 +76,22 @@ class RecurrentLM(AutoregressiveModel):
         self.vocab_size = vocab_size
         self.dropout = dropout
         inputs = vocab_size + 1  # the start symbol
-        self.embedding = None if embedding_size is None else nn.Embedding(inputs, embedding_size)
+        self.adaptive = None
+        if cutoffs is not None:
+            self.adaptive = AdaptiveSoftmax(hidden_size, vocab_size, cutoffs, input_only=int(tie_weights))
+        shared = tie_weights and self.adaptive is not None
+        self.embedding = None if embedding_size is None or shared else nn.Embedding(inputs, embedding_size)
         self.recurrent = _recurrent(
             cell, embedding_size or inputs, hidden_size, num_layers, dropout, reset_after, nonlinearity
         )
-        self.weight_ho = None if tie_weights else nn.Parameter(torch.empty(vocab_size, hidden_size))
-        self.bias_ho = nn.Parameter(torch.zeros(vocab_size))
+        own = not tie_weights and self.adaptive is None
+        self.weight_ho = nn.Parameter(torch.empty(vocab_size, hidden_size)) if own else None
+        self.bias_ho = nn.Parameter(torch.zeros(vocab_size)) if self.adaptive is None else None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Draw the weights anew: recurrences orthogonal gate by gate, forget gates open (Jozefowicz et al. 2015)."""
-        if self.bias_ho.is_meta:  # no numbers to draw, and a second's import to find that out
+        if self.recurrent.weight_hh_l0.is_meta:  # no numbers to draw, and a second's import to find that out
             return
         size = self.recurrent.hidden_size
         for name, parameter in self.recurrent.named_parameters():
@@ -92,19 +104,26 @@ class RecurrentLM(AutoregressiveModel):
                     nn.init.ones_(parameter.data[size : 2 * size])
             else:
                 nn.init.normal_(parameter, std=parameter.shape[1] ** -0.5)
-        if self.embedding is None:  # a one-hot input meets a single column of W_ih, not a sum over all of them
+        if self.adaptive is not None:
+            self.adaptive.reset_parameters()
+        if self._one_hot:  # a one-hot input meets a single column of W_ih, not a sum over all of them
             nn.init.normal_(self.recurrent.weight_ih_l0, std=0.5)
-        elif self.weight_ho is None:  # as output weights, rows of length 1 keep the first scores small
+        elif self.embedding is not None and self.weight_ho is None and self.adaptive is None:
+            # As output weights, rows of length 1 keep the first scores small.
             nn.init.normal_(self.embedding.weight, std=size**-0.5)
         if self.weight_ho is not None:
             nn.init.normal_(self.weight_ho, std=size**-0.5)
 
-    def forward(self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None) -> Categorical:
+    def forward(
+        self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None
+    ) -> distributions.Categorical:
         state = self.initial_state(x.shape[0], context)
         h, _ = self.recurrent(self.inputs(x, None), state, lengths)
         return self.conditional(h)
 
-    def unroll(self, x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[Categorical, State]:
+    def unroll(
+        self, x: Tensor, state: State, x_prev: Tensor | None = None
+    ) -> tuple[distributions.Categorical, State]:
         h, state = self.recurrent(self.inputs(x, x_prev), state)
         return self.conditional(h), state
 
@@ -113,7 +132,7 @@ class RecurrentLM(AutoregressiveModel):
             raise ValueError("context: this model is not conditioned on anything; leave it None")
         return self.recurrent.initial_state(batch_size)
 
-    def step(self, x_prev: Tensor | None, state: State) -> tuple[Categorical, State]:
+    def step(self, x_prev: Tensor | None, state: State) -> tuple[distributions.Categorical, State]:
         if x_prev is None:
             h = state[0] if isinstance(state, tuple) else state
             x_prev = torch.full((h.shape[0],), self.vocab_size, device=h.device)
@@ -126,18 +145,23 @@ class RecurrentLM(AutoregressiveModel):
             return self.step  # a subclass changed what a step is
         with torch.no_grad():
             features = None
-            if self.embedding is not None:
-                features = self.embedding.weight
-                if features.shape[0] * self.recurrent.weight_ih_l0.shape[0] > LOOK_UP_LIMIT:
+            start = torch.full((1,), self.vocab_size, device=self.recurrent.weight_hh_l0.device)
+            if not self._one_hot:
+                if (self.vocab_size + 1) * self.recurrent.weight_ih_l0.shape[0] > LOOK_UP_LIMIT:
                     return self.step
+                features = self._vectors(torch.arange(self.vocab_size + 1, device=start.device))
             advance = self.recurrent.stepper(features)
-            weight, start = self._output_weight().t(), torch.full((1,), self.vocab_size, device=self.bias_ho.device)
+            adaptive, bias = self.adaptive, self.bias_ho
+            weight = None if bias is None else self._output_weight().t()
 
-        def step(x_prev: Tensor | None, state: State) -> tuple[Categorical, State]:
+        def step(x_prev: Tensor | None, state: State) -> tuple[distributions.Categorical, State]:
             if x_prev is None:
                 x_prev = start.expand(len(state[0] if isinstance(state, tuple) else state))
             h, state = advance(x_prev, state)
-            return Categorical(torch.addmm(self.bias_ho, h, weight)), state
+            if bias is None or weight is None:
+                assert adaptive is not None
+                return adaptive(h), state
+            return Categorical(torch.addmm(bias, h, weight)), state
 
         return step
 
@@ -153,14 +177,27 @@ class RecurrentLM(AutoregressiveModel):
 
     def embedded(self, symbols: Tensor) -> Tensor:
         """The recurrent layers' input for symbols (..): (.., E), or the symbols where there is no embedding."""
-        if self.embedding is None:
+        if self._one_hot:
             return symbols
-        return nn.functional.dropout(self.embedding(symbols), self.dropout, self.training)
+        return nn.functional.dropout(self._vectors(symbols), self.dropout, self.training)
 
-    def conditional(self, h: Tensor) -> Categorical:
+    def conditional(self, h: Tensor) -> distributions.Categorical:
         """p(x_t | x_{<t}) from the top layer's h_t, (.., M)."""
         h = nn.functional.dropout(h, self.dropout, self.training)
+        if self.adaptive is not None:
+            return self.adaptive(h)
         return Categorical(nn.functional.linear(h, self._output_weight(), self.bias_ho))
+
+    @property
+    def _one_hot(self) -> bool:
+        """Whether the recurrent layers read symbols as one-hot vectors."""
+        return self.embedding is None and not (self.adaptive is not None and self.adaptive.input_only)
+
+    def _vectors(self, symbols: Tensor) -> Tensor:
+        if self.embedding is not None:
+            return self.embedding(symbols)
+        assert self.adaptive is not None
+        return self.adaptive.embed(symbols)
 
     def _output_weight(self) -> Tensor:
         if self.weight_ho is not None:
