@@ -1,4 +1,4 @@
-"""The distribution of one symbol out of many, in clusters: the frequent symbols cheap to score, the rare ones seldom."""
+"""The distribution of one symbol out of many, in clusters: rare symbols are seldom scored, and cheaply."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -47,7 +48,7 @@ class AdaptiveSoftmax(nn.Module):
         if vocab_size < 1:
             raise ValueError(f"vocab_size: expected an integer >= 1, got {vocab_size}")
         ends = [0, *cutoffs, vocab_size]
-        if any(first >= second for first, second in zip(ends, ends[1:], strict=False)):
+        if any(first >= second for first, second in pairwise(ends)):
             raise ValueError(
                 f"cutoffs: expected ascending integers from 1 to {vocab_size - 1}, V - 1, got {list(cutoffs)}"
             )
@@ -61,7 +62,7 @@ class AdaptiveSoftmax(nn.Module):
         self.head_weight = nn.Parameter(torch.empty(ends[1] + len(cutoffs), hidden_size))
         self.head_bias = nn.Parameter(torch.empty(len(self.head_weight)))
         self.projections, self.tail_weights, self.tail_biases = (nn.ParameterList() for _ in range(3))
-        for number, (start, end) in enumerate(zip(ends[1:], ends[2:], strict=False), 1):
+        for number, (start, end) in enumerate(pairwise(ends[1:]), 1):
             width = max(int(hidden_size / reduction**number), 1)
             self.projections.append(nn.Parameter(torch.empty(width, hidden_size)))
             self.tail_weights.append(nn.Parameter(torch.empty(end - start, width)))

@@ -1,6 +1,6 @@
 """A language model with a recurrent context network."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, distributions, nn
@@ -121,9 +121,7 @@ class RecurrentLM(AutoregressiveModel):
         h, _ = self.recurrent(self.inputs(x, None), state, lengths)
         return self.conditional(h)
 
-    def unroll(
-        self, x: Tensor, state: State, x_prev: Tensor | None = None
-    ) -> tuple[distributions.Categorical, State]:
+    def unroll(self, x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[distributions.Categorical, State]:
         h, state = self.recurrent(self.inputs(x, x_prev), state)
         return self.conditional(h), state
 
@@ -150,18 +148,13 @@ class RecurrentLM(AutoregressiveModel):
                 if (self.vocab_size + 1) * self.recurrent.weight_ih_l0.shape[0] > LOOK_UP_LIMIT:
                     return self.step
                 features = self._vectors(torch.arange(self.vocab_size + 1, device=start.device))
-            advance = self.recurrent.stepper(features)
-            adaptive, bias = self.adaptive, self.bias_ho
-            weight = None if bias is None else self._output_weight().t()
+            advance, predict = self.recurrent.stepper(features), self._predictor()
 
         def step(x_prev: Tensor | None, state: State) -> tuple[distributions.Categorical, State]:
             if x_prev is None:
                 x_prev = start.expand(len(state[0] if isinstance(state, tuple) else state))
             h, state = advance(x_prev, state)
-            if bias is None or weight is None:
-                assert adaptive is not None
-                return adaptive(h), state
-            return Categorical(torch.addmm(bias, h, weight)), state
+            return predict(h), state
 
         return step
 
@@ -198,6 +191,14 @@ class RecurrentLM(AutoregressiveModel):
             return self.embedding(symbols)
         assert self.adaptive is not None
         return self.adaptive.embed(symbols)
+
+    def _predictor(self) -> Callable[[Tensor], distributions.Categorical]:
+        """A function equal to `conditional` in evaluation, of h (B, M), with the output weights prepared once."""
+        if self.adaptive is not None:
+            return self.adaptive
+        assert self.bias_ho is not None
+        bias, weight = self.bias_ho, self._output_weight().t()
+        return lambda h: Categorical(torch.addmm(bias, h, weight))
 
     def _output_weight(self) -> Tensor:
         if self.weight_ho is not None:

@@ -103,9 +103,7 @@ def test_filters_act_on_the_distribution_over_all_symbols():
     for asked in ({"temperature": 0.5}, {"top_k": 4}, {"top_p": 0.7}, {"temperature": 0.0}, {"top_k": 9, "top_p": 0.9}):
         # Filtered-out symbols are -inf on both sides.
         torch.testing.assert_close(distribution.filtered(**asked).logits, plain.filtered(**asked).logits, **EXACT)
-        drawn = [
-            draw(one, **asked, generator=torch.Generator().manual_seed(3)) for one in (distribution, plain)
-        ]
+        drawn = [draw(one, **asked, generator=torch.Generator().manual_seed(3)) for one in (distribution, plain)]
         assert torch.equal(*drawn)
 
 
@@ -144,7 +142,10 @@ def test_half_precision_is_summed_in_float32():
         (lambda features, head, tails: (features[..., 1:], head, tails), r"features: expected shape \(\.\.\., 5\)"),
         (lambda features, head, tails: (features, (head[0], head[1][1:]), tails), "head: expected weights"),
         (lambda features, head, tails: (features, (head[0][:2], head[1][:2]), tails), "head: .* K = 2"),
-        (lambda features, head, tails: (features, head, [tails[0], (*tails[1][:2], tails[0][2])]), "tails: .* cluster 2"),
+        (
+            lambda features, head, tails: (features, head, [tails[0], (*tails[1][:2], tails[0][2])]),
+            "tails: .* cluster 2",
+        ),
     ],
 )
 def test_shapes_that_do_not_agree_are_named_in_one_line(change, message):

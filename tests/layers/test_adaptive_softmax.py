@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from chainrule.layers import AdaptiveSoftmax
+from chainrule.layers import AdaptiveSoftmax, default_cutoffs
 
 EXACT = {"rtol": 1e-12, "atol": 1e-12}
 M, V, CUTOFFS = 16, 30, (6, 14)
@@ -98,9 +98,40 @@ def test_bad_cutoffs_are_refused_in_one_line(cutoffs):
 
 @pytest.mark.parametrize(
     ("options", "name"),
-    [({"hidden_size": 0}, "hidden_size"), ({"vocab_size": 0}, "vocab_size"), ({"reduction": 0.5}, "reduction"),
-     ({"input_only": -1}, "input_only")],
+    [
+        ({"hidden_size": 0}, "hidden_size"),
+        ({"vocab_size": 0}, "vocab_size"),
+        ({"reduction": 0.5}, "reduction"),
+        ({"input_only": -1}, "input_only"),
+    ],
 )
 def test_wrong_options_are_named(options, name):
     with pytest.raises(ValueError, match=name):
         AdaptiveSoftmax(**{"hidden_size": M, "vocab_size": V, "cutoffs": (), **options})
+
+
+def test_default_cutoffs_divide_the_text_as_frequencies_say():
+    assert default_cutoffs(8191) is None
+    shares = 1 / torch.arange(1, 10_001, dtype=torch.float64)
+    first, second = default_cutoffs(10_000)
+    assert (first, second) == default_cutoffs(10_000, (7 * shares).tolist())
+    for cutoff, share in ((first, 0.75), (second, 0.9)):
+        assert shares[: cutoff - 1].sum() < share * shares.sum() <= shares[:cutoff].sum()
+    steeper = default_cutoffs(10_000, shares.square().tolist())
+    assert steeper[0] < first
+    AdaptiveSoftmax(M, 10_000, steeper)
+    assert default_cutoffs(10_000, [1.0] + [0.0] * 9_999) is None  # one symbol is the whole text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        ((0,), "vocab_size"),
+        ((3, [1.0, 2.0]), "frequencies"),
+        ((2, [1.0, -1.0]), "frequencies"),
+        ((1, [0.0]), "frequencies"),
+    ],
+)
+def test_wrong_arguments_of_the_rule_are_named(arguments, name):
+    with pytest.raises(ValueError, match=name):
+        default_cutoffs(*arguments)
