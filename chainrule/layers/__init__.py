@@ -6,7 +6,7 @@ from chainrule.layers.bidirectional import Bidirectional
 from chainrule.layers.causal_conv1d import CausalConv1d
 from chainrule.layers.character_encoder import CharacterEncoder
 from chainrule.layers.concatenated_elu import concatenated_elu
-from chainrule.layers.default_cutoffs import default_cutoffs
+from chainrule.layers.cutoffs import default_cutoffs
 from chainrule.layers.diagonal_lstm import DiagonalLSTM
 from chainrule.layers.gated_pyramid import GatedPyramid
 from chainrule.layers.gated_residual_block import GatedResidualBlock
