@@ -131,7 +131,7 @@ def subject_of(
         with torch.no_grad(), evaluating(model):
             return model.embedded(symbols)
 
-    return Subject(layers, features, lengths, states, output, nats, x, embed if model.embeds_single_symbols else None)
+    return Subject(layers, features, lengths, states, output, nats, x, embed if model.reads_single_vectors else None)
 
 
 def single_layers(recurrent: nn.RNNBase) -> list[Recurrent]:

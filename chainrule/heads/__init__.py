@@ -1,5 +1,6 @@
 """One element's distribution; and, over a whole row of tags, a conditional random field."""
 
+from chainrule.heads.adaptive_categorical import AdaptiveCategorical
 from chainrule.heads.bernoulli import Bernoulli
 from chainrule.heads.categorical import Categorical
 from chainrule.heads.column import Column
@@ -18,6 +19,7 @@ from chainrule.heads.tag_constraints import TagConstraints, bio_constraints, bio
 from chainrule.heads.tag_sequences import TagSequences
 
 __all__ = [
+    "AdaptiveCategorical",
     "Bernoulli",
     "Categorical",
     "Column",

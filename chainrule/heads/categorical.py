@@ -59,9 +59,7 @@ class Categorical(distributions.Categorical):
         if value.shape != self._batch_shape:
             value, scores = self._broadcast(value, scores)
         rows, symbols = scores.reshape(-1, self._num_events), value.reshape(-1).long()
-        if rows.device.type == "cpu" and rows.numel() > WIDE:
-            return picked_log_softmax(rows, symbols).view(value.shape)
-        return -torch.nn.functional.cross_entropy(_wide(rows), symbols, reduction="none").view(value.shape)
+        return log_prob_at(rows, symbols).view(value.shape)
 
     def _broadcast(self, value: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
         shape = torch.broadcast_shapes(value.shape, self._batch_shape)
@@ -108,6 +106,13 @@ class Categorical(distributions.Categorical):
 
     def __repr__(self) -> str:
         return f"Categorical(batch_shape={tuple(self._batch_shape)}, V={self._num_events})"
+
+
+def log_prob_at(scores: Tensor, symbols: Tensor) -> Tensor:
+    """log p of one symbol of each row, (R,), nats, from scores (R, V) in any normalisation."""
+    if scores.device.type == "cpu" and scores.numel() > WIDE:
+        return picked_log_softmax(scores, symbols)
+    return -torch.nn.functional.cross_entropy(_wide(scores), symbols, reduction="none")
 
 
 def check_filters(temperature: float, top_k: int | None, top_p: float | None) -> None:

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, distributions
 
+from chainrule.heads.adaptive_categorical import AdaptiveCategorical
 from chainrule.heads.bernoulli import Bernoulli
 from chainrule.heads.categorical import Categorical, check_filters
 from chainrule.heads.discretized_logistic_mixture import DiscretizedLogisticMixture
@@ -27,7 +28,8 @@ def draw(
     """
     filtering = temperature != 1 or top_k is not None or top_p is not None
     if isinstance(distribution, distributions.Categorical):
-        categorical = distribution if isinstance(distribution, Categorical) else Categorical(distribution.logits)
+        ours = isinstance(distribution, (Categorical, AdaptiveCategorical))
+        categorical = distribution if ours else Categorical(distribution.logits)
         if filtering:
             categorical = categorical.filtered(temperature, top_k, top_p)
         return categorical.sample(generator=generator)

@@ -1,10 +1,12 @@
 """Building blocks without a loss."""
 
+from chainrule.layers.adaptive_softmax import AdaptiveSoftmax
 from chainrule.layers.attention import AdditiveAttention, Attention, MultiplicativeAttention
 from chainrule.layers.bidirectional import Bidirectional
 from chainrule.layers.causal_conv1d import CausalConv1d
 from chainrule.layers.character_encoder import CharacterEncoder
 from chainrule.layers.concatenated_elu import concatenated_elu
+from chainrule.layers.cutoffs import default_cutoffs
 from chainrule.layers.diagonal_lstm import DiagonalLSTM
 from chainrule.layers.gated_pyramid import GatedPyramid
 from chainrule.layers.gated_residual_block import GatedResidualBlock
@@ -29,6 +31,7 @@ __all__ = [
     "GRU",
     "LSTM",
     "RNN",
+    "AdaptiveSoftmax",
     "AdditiveAttention",
     "Attention",
     "AttentionPooling",
@@ -52,6 +55,7 @@ __all__ = [
     "ShiftedConv2d",
     "ShiftedUpsampling",
     "concatenated_elu",
+    "default_cutoffs",
     "max_pooling",
     "mean_pooling",
 ]

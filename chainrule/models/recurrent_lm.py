@@ -1,11 +1,13 @@
 """A language model with a recurrent context network."""
 
+from collections.abc import Callable, Sequence
+
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributions, nn
 
 from chainrule.base import AutoregressiveModel, Step
 from chainrule.heads import Categorical
-from chainrule.layers import GRU, LSTM, RNN, NgramEmbedding, Recurrent
+from chainrule.layers import GRU, LSTM, RNN, AdaptiveSoftmax, NgramEmbedding, Recurrent
 from chainrule.state import State
 
 CELLS = ("lstm", "gru", "rnn")
@@ -15,7 +17,9 @@ LOOK_UP_LIMIT = 2**25  # elements of a table W_ih E + b that a stepper may hold:
 class RecurrentLM(AutoregressiveModel):
     r"""A recurrent language model over V symbols (Mikolov et al. 2010; LSTM and dropout as in Zaremba et al. 2014).
 
-    .. math:: h_t = \mathrm{cell}(E[x_{t-1}] + e_{t-1}, h_{t-1}), \qquad p(x_t \mid x_{<t}) = \mathrm{softmax}(W_{ho} h_t + b_o)
+    .. math::
+        h_t = \mathrm{cell}(E[x_{t-1}] + e_{t-1}, h_{t-1}), \qquad
+        p(x_t \mid x_{<t}) = \mathrm{softmax}(W_{ho} h_t + b_o)
 
     e adds the embeddings of the last 2, ..., N symbols together (`chainrule.layers.NgramEmbedding`) where
     `ngram_order` is N >= 2; otherwise it is zero. The first element follows a start symbol, an input only: it has
@@ -35,6 +39,10 @@ class RecurrentLM(AutoregressiveModel):
         ngram_buckets: rows of each n-gram table at most.
         reset_after: which GRU (see `chainrule.layers.GRU`).
         nonlinearity: which RNN (see `chainrule.layers.RNN`).
+        cutoffs: predict with an adaptive softmax, whose clusters of ever rarer symbols begin there (see
+            `chainrule.layers.AdaptiveSoftmax`; `chainrule.layers.default_cutoffs` chooses them); symbols must be
+            numbered by falling frequency, as `chainrule.data.WordVocabulary` does. With `tie_weights` its weights are
+            the embedding too. `None` is the plain softmax.
 
     >>> model = RecurrentLM(vocab_size=5, hidden_size=8)
     >>> x = torch.tensor([[0, 1, 2], [3, 4, 0]])
@@ -57,6 +65,7 @@ class RecurrentLM(AutoregressiveModel):
         ngram_buckets: int = 2**14,
         reset_after: bool = True,
         nonlinearity: str = "tanh",
+        cutoffs: Sequence[int] | None = None,
     ):
         super().__init__()
         for name, value in (("vocab_size", vocab_size), ("hidden_size", hidden_size), ("num_layers", num_layers)):
@@ -82,20 +91,25 @@ class RecurrentLM(AutoregressiveModel):
         self.vocab_size = vocab_size
         self.dropout, self.embedding_dropout = dropout, embedding_dropout
         inputs = vocab_size + 1  # the start symbol
-        self.embedding = None if embedding_size is None else nn.Embedding(inputs, embedding_size)
+        self.adaptive = None
+        if cutoffs is not None:
+            self.adaptive = AdaptiveSoftmax(hidden_size, vocab_size, cutoffs, input_only=int(tie_weights))
+        shared = tie_weights and self.adaptive is not None
+        self.embedding = None if embedding_size is None or shared else nn.Embedding(inputs, embedding_size)
         self.ngrams = None
         if ngram_order > 1 and embedding_size is not None:
             self.ngrams = NgramEmbedding(inputs, embedding_size, ngram_order, buckets=ngram_buckets, padding=vocab_size)
         self.recurrent = _recurrent(
             cell, embedding_size or inputs, hidden_size, num_layers, dropout, reset_after, nonlinearity
         )
-        self.weight_ho = None if tie_weights else nn.Parameter(torch.empty(vocab_size, hidden_size))
-        self.bias_ho = nn.Parameter(torch.zeros(vocab_size))
+        own = not tie_weights and self.adaptive is None
+        self.weight_ho = nn.Parameter(torch.empty(vocab_size, hidden_size)) if own else None
+        self.bias_ho = nn.Parameter(torch.zeros(vocab_size)) if self.adaptive is None else None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Draw the weights anew: recurrences orthogonal gate by gate, forget gates open (Jozefowicz et al. 2015)."""
-        if self.bias_ho.is_meta:  # no numbers to draw, and a second's import to find that out
+        if self.recurrent.weight_hh_l0.is_meta:  # no numbers to draw, and a second's import to find that out
             return
         size = self.recurrent.hidden_size
         for name, parameter in self.recurrent.named_parameters():
@@ -108,19 +122,24 @@ class RecurrentLM(AutoregressiveModel):
                     nn.init.ones_(parameter.data[size : 2 * size])
             else:
                 nn.init.normal_(parameter, std=parameter.shape[1] ** -0.5)
-        if self.embedding is None:  # a one-hot input meets a single column of W_ih, not a sum over all of them
+        if self.adaptive is not None:
+            self.adaptive.reset_parameters()
+        if self._one_hot:  # a one-hot input meets a single column of W_ih, not a sum over all of them
             nn.init.normal_(self.recurrent.weight_ih_l0, std=0.5)
-        elif self.weight_ho is None:  # as output weights, rows of length 1 keep the first scores small
+        elif self.embedding is not None and self.weight_ho is None and self.adaptive is None:
+            # As output weights, rows of length 1 keep the first scores small.
             nn.init.normal_(self.embedding.weight, std=size**-0.5)
         if self.weight_ho is not None:
             nn.init.normal_(self.weight_ho, std=size**-0.5)
 
-    def forward(self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None) -> Categorical:
+    def forward(
+        self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None
+    ) -> distributions.Categorical:
         recurrent, recent = self.parts(self.initial_state(x.shape[0], context))
         h, _ = self.recurrent(self.inputs(x, None, recent), recurrent, lengths)
         return self.conditional(h)
 
-    def unroll(self, x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[Categorical, State]:
+    def unroll(self, x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[distributions.Categorical, State]:
         recurrent, recent = self.parts(state)
         h, recurrent = self.recurrent(self.inputs(x, x_prev, recent), recurrent)
         if recent is not None:
@@ -133,7 +152,7 @@ class RecurrentLM(AutoregressiveModel):
         recent = None if self.ngrams is None else self.ngrams.initial_state(batch_size)
         return self._state(self.recurrent.initial_state(batch_size), recent)
 
-    def step(self, x_prev: Tensor | None, state: State) -> tuple[Categorical, State]:
+    def step(self, x_prev: Tensor | None, state: State) -> tuple[distributions.Categorical, State]:
         recurrent, recent = self.parts(state)
         if x_prev is None:
             h = recurrent[0] if self.recurrent.has_cell else recurrent
@@ -145,24 +164,22 @@ class RecurrentLM(AutoregressiveModel):
     def stepper(self) -> Step:
         with torch.no_grad():
             features = None
-            if self.embedding is not None and self.embeds_single_symbols:
-                features = self.embedding.weight  # one of V + 1 vectors is projected by a look-up in W_ih E + b
-                if features.shape[0] * self.recurrent.weight_ih_l0.shape[0] > LOOK_UP_LIMIT:
+            start = torch.full((1,), self.vocab_size, device=self.recurrent.weight_hh_l0.device)
+            if self.reads_single_vectors:  # one of V + 1 vectors: its projection W_ih E + b is looked up
+                if (self.vocab_size + 1) * self.recurrent.weight_ih_l0.shape[0] > LOOK_UP_LIMIT:
                     return self.step
-            advance = self.recurrent.stepper(features)
-            weight, start = self._output_weight().t(), torch.full((1,), self.vocab_size, device=self.bias_ho.device)
+                features = self._vectors(torch.arange(self.vocab_size + 1, device=start.device))
+            advance, predict = self.recurrent.stepper(features), self._predictor()
 
-        def step(x_prev: Tensor | None, state: State) -> tuple[Categorical, State]:
+        def step(x_prev: Tensor | None, state: State) -> tuple[distributions.Categorical, State]:
             recurrent, recent = self.parts(state)
             if x_prev is None:
                 x_prev = start.expand(len(recurrent[0] if self.recurrent.has_cell else recurrent))
-            if recent is not None:
-                assert self.embedding is not None
-                assert self.ngrams is not None
+            if self.ngrams is not None and recent is not None:
                 ngrams, recent = self.ngrams.step(x_prev, recent)
-                x_prev = self.embedding(x_prev) + ngrams
+                x_prev = self._vectors(x_prev) + ngrams
             h, recurrent = advance(x_prev, recurrent)
-            return Categorical(torch.addmm(self.bias_ho, h, weight)), self._state(recurrent, recent)
+            return predict(h), self._state(recurrent, recent)
 
         return step
 
@@ -181,14 +198,14 @@ class RecurrentLM(AutoregressiveModel):
 
     def embedded(self, symbols: Tensor) -> Tensor:
         """The embedding of single symbols (..): (.., E), or the symbols where there is no embedding."""
-        if self.embedding is None:
+        if self._one_hot:
             return symbols
-        return nn.functional.dropout(self.embedding(symbols), self.embedding_dropout, self.training)
+        return nn.functional.dropout(self._vectors(symbols), self.embedding_dropout, self.training)
 
     @property
-    def embeds_single_symbols(self) -> bool:
+    def reads_single_vectors(self) -> bool:
         """Whether the recurrent layers read one of V + 1 vectors at each step."""
-        return self.embedding is not None and self.ngrams is None
+        return not self._one_hot and self.ngrams is None
 
     def parts(self, state: State) -> tuple[State, Tensor | None]:
         """The state of the recurrent layers, and the (B, N - 1) last symbols of a model with n-grams."""
@@ -200,20 +217,41 @@ class RecurrentLM(AutoregressiveModel):
         return torch.cat([x_prev.unsqueeze(1), x[:, :-1]], 1)
 
     def _features(self, symbols: Tensor, recent: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        if self.ngrams is None or self.embedding is None:
+        if self.ngrams is None:
             return self.embedded(symbols), None
         if recent is None:
             recent = self.ngrams.initial_state(len(symbols))
         ngrams, recent = self.ngrams(symbols, recent)
-        return nn.functional.dropout(self.embedding(symbols) + ngrams, self.embedding_dropout, self.training), recent
+        return nn.functional.dropout(self._vectors(symbols) + ngrams, self.embedding_dropout, self.training), recent
 
     def _state(self, recurrent: State, recent: Tensor | None) -> State:
         return recurrent if recent is None else {"recurrent": recurrent, "recent": recent}
 
-    def conditional(self, h: Tensor) -> Categorical:
+    def conditional(self, h: Tensor) -> distributions.Categorical:
         """p(x_t | x_{<t}) from the top layer's h_t, (.., M)."""
         h = nn.functional.dropout(h, self.dropout, self.training)
+        if self.adaptive is not None:
+            return self.adaptive(h)
         return Categorical(nn.functional.linear(h, self._output_weight(), self.bias_ho))
+
+    @property
+    def _one_hot(self) -> bool:
+        """Whether the recurrent layers read symbols as one-hot vectors."""
+        return self.embedding is None and not (self.adaptive is not None and self.adaptive.input_only)
+
+    def _vectors(self, symbols: Tensor) -> Tensor:
+        if self.embedding is not None:
+            return self.embedding(symbols)
+        assert self.adaptive is not None
+        return self.adaptive.embed(symbols)
+
+    def _predictor(self) -> Callable[[Tensor], distributions.Categorical]:
+        """A function equal to `conditional` in evaluation, of h (B, M), with the output weights prepared once."""
+        if self.adaptive is not None:
+            return self.adaptive
+        assert self.bias_ho is not None
+        bias, weight = self.bias_ho, self._output_weight().t()
+        return lambda h: Categorical(torch.addmm(bias, h, weight))
 
     def _output_weight(self) -> Tensor:
         if self.weight_ho is not None:

@@ -14,11 +14,13 @@ from chainrule.models import MADE, RecurrentLM
 WIDE = 4**5  # no tree here has more leaves
 
 
+@pytest.mark.parametrize("adaptive", [{}, {"cutoffs": (2,)}, {"cutoffs": (1, 3), "tie_weights": True}], ids=str)
 @pytest.mark.parametrize("cell", ["lstm", "gru", "rnn"])
-def test_the_models_of_the_library_are_searched_through_their_steppers(cell):
+def test_the_models_of_the_library_are_searched_through_their_steppers(cell, adaptive):
     torch.manual_seed(0)
-    model = RecurrentLM(4, cell, hidden_size=8, num_layers=2).double().eval()
-    model.bias_ho.data[EOS] = -1.0
+    model = RecurrentLM(4, cell, hidden_size=8, num_layers=2, **adaptive).double().eval()
+    bias = model.adaptive.head_bias if adaptive else model.bias_ho
+    bias.data[EOS] = -1.0
     [result] = beam_search(model, beam_size=WIDE, max_length=4, eos=EOS, n_best=3)
     found = []
     for sequence in (

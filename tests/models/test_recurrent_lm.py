@@ -16,6 +16,9 @@ VARIANTS = {
     "gru, reset before": {"cell": "gru", "reset_after": False},
     "rnn": {"cell": "rnn", "embedding_size": 4},
     "rnn, sigmoid": {"cell": "rnn", "nonlinearity": "sigmoid"},
+    "lstm, adaptive": {"cell": "lstm", "cutoffs": (2,)},
+    "gru, adaptive, embedded": {"cell": "gru", "embedding_size": 3, "cutoffs": (2,)},
+    "lstm, adaptive, tied, two layers": {"tie_weights": True, "num_layers": 2, "dropout": 0.3, "cutoffs": (2,)},
 }
 
 
@@ -24,6 +27,13 @@ def test_keeps_the_contract(variant):
     torch.manual_seed(0)
     model = RecurrentLM(vocab_size=4, hidden_size=8, **VARIANTS[variant])
     report = check_model(model, torch.randint(4, (3, 6)), lengths=torch.tensor([6, 2, 4]))
+    assert report.ok, str(report)
+
+
+@pytest.mark.parametrize("tie_weights", [False, True])
+def test_an_adaptive_softmax_of_three_clusters_keeps_the_contract(tie_weights):
+    model = RecurrentLM(vocab_size=6, hidden_size=8, tie_weights=tie_weights, cutoffs=(2, 4))
+    report = check_model(model, torch.randint(6, (3, 4)), lengths=torch.tensor([4, 2, 3]))
     assert report.ok, str(report)
 
 
@@ -39,6 +49,29 @@ def test_tied_weights_share_one_matrix():
     assert model.embedding is not None
     model(torch.tensor([[1, 1]])).log_prob(torch.tensor([[2, 2]])).sum().backward()
     assert model.embedding.weight.grad[2].abs().sum() > 0  # symbol 2 is an output here, never an input
+
+
+def test_an_adaptive_softmax_with_tied_weights_has_no_other_table_and_is_loaded_by_name(tmp_path):
+    options = {"vocab_size": 30, "hidden_size": 16, "cutoffs": (6, 14), "tie_weights": True}
+    model, x = RecurrentLM(**options), torch.randint(30, (2, 7))
+    assert {name: tuple(weight.shape) for name, weight in model.state_dict().items() if "recurrent" not in name} == {
+        "adaptive.head_weight": (8, 16),
+        "adaptive.head_bias": (8,),
+        "adaptive.input_weight": (1, 16),
+        "adaptive.projections.0": (4, 16),
+        "adaptive.projections.1": (1, 16),
+        "adaptive.tail_weights.0": (8, 4),
+        "adaptive.tail_weights.1": (16, 1),
+        "adaptive.tail_biases.0": (8,),
+        "adaptive.tail_biases.1": (16,),
+    }
+    torch.save(model.state_dict(), tmp_path / "weights.pt")
+    other = RecurrentLM(**options)
+    assert not torch.equal(other.log_prob(x), model.log_prob(x))
+    other.load_state_dict(torch.load(tmp_path / "weights.pt"))
+    assert torch.equal(other.log_prob(x), model.log_prob(x))
+    sampled = [one.sample(4, length=9, generator=torch.Generator().manual_seed(0)) for one in (model, other)]
+    assert torch.equal(*sampled)
 
 
 def test_a_stepper_gives_what_step_gives():
@@ -82,6 +115,7 @@ def test_a_stepper_leaves_the_state_it_was_given_alone():
         ({"ngram_order": 0}, "ngram_order"),
         ({"ngram_order": 2}, "ngram_order: 2 needs an embedding"),
         ({"embedding_dropout": 1.0}, "embedding_dropout"),
+        ({"cutoffs": (4,)}, "cutoffs: expected ascending integers from 1 to 3"),
     ],
 )
 def test_wrong_options_are_named(options, message):

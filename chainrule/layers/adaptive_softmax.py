@@ -1,0 +1,121 @@
+"""Weights of a softmax over many symbols in clusters of frequency, and of the embedding that shares them."""
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import embedding
+
+from chainrule.heads.adaptive_categorical import AdaptiveCategorical
+
+
+class AdaptiveSoftmax(nn.Module):
+    r"""Features (.., M) to a distribution over V symbols, the rarer the symbol the narrower its weights.
+
+    Symbols are numbered by falling frequency. Those below the first cutoff, the shortlist, have rows of M numbers; the
+    k-th cluster after it has rows of :math:`d_k = \max(\lfloor M / 4^k \rfloor, 1)` numbers and a projection
+    :math:`P_k` from M. `chainrule.heads.AdaptiveCategorical` has the equation of p.
+
+    `embed` reads the same weights as an embedding (adaptive input representations, Baevski and Auli 2019): the vector
+    of a symbol of cluster k is its row of W_k times P_k, so that scores are products with the embedding, as in any
+    softmax with tied weights.
+
+    Args:
+        hidden_size: M.
+        vocab_size: V.
+        cutoffs: where clusters after the shortlist begin, ascending in (0, V); none for one cluster, the plain softmax.
+        reduction: how many times narrower each cluster is than the one before it.
+        input_only: symbols V, V + 1, .. that `embed` knows and no probability goes to, such as a start symbol.
+
+    Source: E. Grave, A. Joulin, M. Cissé, D. Grangier and H. Jégou, Efficient softmax approximation for GPUs, 2017;
+    A. Baevski and M. Auli, Adaptive input representations for neural language modeling, 2019.
+
+    >>> softmax = AdaptiveSoftmax(hidden_size=16, vocab_size=100, cutoffs=[10, 40])
+    >>> softmax(torch.zeros(2, 16))
+    AdaptiveCategorical(batch_shape=(2,), V=100, clusters=[10, 30, 60])
+    >>> [tuple(weight.shape) for weight in softmax.tail_weights], softmax.embed(torch.tensor([3, 99])).shape
+    ([(30, 4), (60, 1)], torch.Size([2, 16]))
+    """
+
+    def __init__(
+        self, hidden_size: int, vocab_size: int, cutoffs: Sequence[int], *, reduction: float = 4.0, input_only: int = 0
+    ):
+        super().__init__()
+        if hidden_size < 1:
+            raise ValueError(f"hidden_size: expected an integer >= 1, got {hidden_size}")
+        if vocab_size < 1:
+            raise ValueError(f"vocab_size: expected an integer >= 1, got {vocab_size}")
+        ends = [0, *cutoffs, vocab_size]
+        if any(first >= second for first, second in pairwise(ends)):
+            raise ValueError(
+                f"cutoffs: expected ascending integers from 1 to {vocab_size - 1}, V - 1, got {list(cutoffs)}"
+            )
+        if not 1 <= reduction < math.inf:
+            raise ValueError(f"reduction: expected a number >= 1, got {reduction}")
+        if input_only < 0:
+            raise ValueError(f"input_only: expected an integer >= 0, got {input_only}")
+        self.vocab_size = vocab_size
+        self.cutoffs = tuple(cutoffs)
+        self.input_only = input_only
+        self.head_weight = nn.Parameter(torch.empty(ends[1] + len(cutoffs), hidden_size))
+        self.head_bias = nn.Parameter(torch.empty(len(self.head_weight)))
+        self.projections, self.tail_weights, self.tail_biases = (nn.ParameterList() for _ in range(3))
+        for number, (start, end) in enumerate(pairwise(ends[1:]), 1):
+            width = max(int(hidden_size / reduction**number), 1)
+            self.projections.append(nn.Parameter(torch.empty(width, hidden_size)))
+            self.tail_weights.append(nn.Parameter(torch.empty(end - start, width)))
+            self.tail_biases.append(nn.Parameter(torch.empty(end - start)))
+        self.input_weight = nn.Parameter(torch.empty(input_only, hidden_size)) if input_only else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw weights with which every vector of `embed` has a length near 1 and, without features, p(v) = 1 / V."""
+        if self.head_bias.is_meta:
+            return
+        rows = [self.head_weight, *self.tail_weights, *([] if self.input_weight is None else [self.input_weight])]
+        for weight in rows:
+            nn.init.normal_(weight, std=weight.shape[1] ** -0.5)
+        for projection in self.projections:
+            nn.init.orthogonal_(projection)  # rows of length 1: a projected vector keeps its length
+        for bias in (self.head_bias, *self.tail_biases):
+            nn.init.zeros_(bias)
+        with torch.no_grad():
+            for number, bias in enumerate(self.tail_biases, self._shortlist):
+                self.head_bias[number] = math.log(len(bias))
+
+    def forward(self, h: Tensor) -> AdaptiveCategorical:
+        """p(v | h) from features (.., M)."""
+        tails = zip(self.projections, self.tail_weights, self.tail_biases, strict=True)
+        return AdaptiveCategorical(h, (self.head_weight, self.head_bias), list(tails))
+
+    def embed(self, symbols: Tensor) -> Tensor:
+        """The vectors (.., M) of symbols (..) in [0, V + input_only)."""
+        flat = symbols.reshape(-1).contiguous()
+        starts = [0, *self.cutoffs] + ([self.vocab_size] if self.input_only else [])
+        group = torch.bucketize(flat, torch.tensor(starts[1:], device=flat.device), right=True)
+        order, vectors = [], []
+        for number, start in enumerate(starts):
+            members = (group == number).nonzero().squeeze(1)
+            order.append(members)
+            vectors.append(self._vectors(number, flat[members] - start))
+        places = torch.empty_like(flat)
+        places[torch.cat(order)] = torch.arange(len(flat), device=flat.device)
+        return torch.cat(vectors).index_select(0, places).view(*symbols.shape, -1)
+
+    def _vectors(self, group: int, rows: Tensor) -> Tensor:
+        if group == 0:
+            return embedding(rows, self.head_weight)
+        if group <= len(self.projections):
+            return embedding(rows, self.tail_weights[group - 1]) @ self.projections[group - 1]
+        assert self.input_weight is not None
+        return embedding(rows, self.input_weight)
+
+    @property
+    def _shortlist(self) -> int:
+        return len(self.head_weight) - len(self.projections)
+
+    def extra_repr(self) -> str:
+        hidden_size = self.head_weight.shape[1]
+        return f"hidden_size={hidden_size}, vocab_size={self.vocab_size}, cutoffs={self.cutoffs}"

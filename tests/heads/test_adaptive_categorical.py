@@ -1,0 +1,154 @@
+"""AdaptiveCategorical is a categorical distribution: its clusters change the cost, and nothing else."""
+
+import pytest
+import torch
+
+from chainrule.heads import AdaptiveCategorical, Categorical, draw, stack
+
+EXACT = {"rtol": 1e-12, "atol": 1e-12}
+WIDTHS, SIZES, M = (3, 2), (4, 3), 5  # two clusters after a shortlist of 3: V = 10
+STARTS, V = (3, 7), 10
+
+
+def weights():
+    generator = torch.Generator().manual_seed(0)
+
+    def leaf(*shape):
+        return torch.randn(*shape, generator=generator, dtype=torch.float64).requires_grad_()
+
+    tails = [(leaf(d, M), leaf(n, d), leaf(n)) for d, n in zip(WIDTHS, SIZES, strict=True)]
+    return leaf(2, 6, M), (leaf(5, M), leaf(5)), tails
+
+
+def dense(features, head, tails):
+    """log p of every symbol as a product of two probabilities, written down without the class: (..., V)."""
+    first = (features @ head[0].t() + head[1]).exp()
+    first = first / first.sum(-1, keepdim=True)
+    parts = [first[..., :3]]
+    for k, (projection, weight, bias) in enumerate(tails):
+        inside = (features @ projection.t() @ weight.t() + bias).exp()
+        parts.append(first[..., 3 + k, None] * inside / inside.sum(-1, keepdim=True))
+    return torch.cat(parts, -1).log()
+
+
+VALUE = torch.tensor([[0, 9, 3, 6, 2, 7], [5, 5, 1, 8, 4, 0]])
+
+
+def test_all_probabilities_are_those_of_the_equation_and_add_up_to_one():
+    parts = weights()
+    distribution = AdaptiveCategorical(*parts)
+    expected = dense(*parts)
+    torch.testing.assert_close(distribution.logits, expected, **EXACT)
+    torch.testing.assert_close(distribution.probs, expected.exp(), **EXACT)
+    torch.testing.assert_close(distribution.probs.sum(-1), torch.ones(2, 6).double(), **EXACT)
+    torch.testing.assert_close(distribution.entropy(), -(expected.exp() * expected).sum(-1), **EXACT)
+    assert distribution.param_shape == (2, 6, V)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [VALUE, torch.full_like(VALUE, 1), torch.full_like(VALUE, 5), torch.full_like(VALUE, 9), VALUE % 7],
+    ids=["all clusters", "shortlist alone", "first cluster alone", "last cluster alone", "last cluster empty"],
+)
+def test_log_prob_and_all_its_gradients_are_those_of_the_dense_form(value):
+    results = []
+    for log_probs in (
+        lambda *parts: AdaptiveCategorical(*parts).log_prob(value),
+        lambda *parts: dense(*parts).gather(-1, value.unsqueeze(-1)).squeeze(-1),
+    ):
+        features, head, tails = weights()
+        log_prob = log_probs(features, head, tails)
+        leaves = [features, *head, *(part for tail in tails for part in tail)]
+        (log_prob * torch.arange(1.0, 13.0).view(2, 6)).sum().backward()
+        assert all(leaf.grad is not None for leaf in leaves)  # of an empty cluster too: zero, not missing
+        results.append([log_prob, *(leaf.grad for leaf in leaves)])
+    for ours, expected in zip(*results, strict=True):
+        torch.testing.assert_close(ours, expected, **EXACT)
+
+
+@pytest.mark.parametrize("shape", [(), (6,), (2, 1), (4, 2, 6), (V, 1, 1)])
+def test_values_of_any_shape_are_broadcast(shape):
+    distribution = AdaptiveCategorical(*weights())
+    value = torch.randint(V, shape)
+    expected = torch.distributions.Categorical(logits=dense(*weights())).log_prob(value)
+    torch.testing.assert_close(distribution.log_prob(value), expected, **EXACT)
+
+
+def test_a_symbol_outside_the_vocabulary_is_an_error():
+    with pytest.raises(IndexError):
+        AdaptiveCategorical(*weights()).log_prob(torch.full((2, 6), V))
+
+
+def chi_square(drawn, log_probs):
+    expected = drawn.numel() * log_probs.exp()
+    return float(((torch.bincount(drawn.flatten(), minlength=V) - expected) ** 2 / expected).sum())
+
+
+@pytest.mark.parametrize("shape", [(), (20_000,)])
+def test_draws_have_the_frequencies_of_log_prob(shape):
+    features, head, tails = (part.detach() if isinstance(part, torch.Tensor) else part for part in weights())
+    row = 0.5 * features[0, 0]
+    one = AdaptiveCategorical(row if shape else row.expand(20_000, M), head, tails)
+    drawn = one.sample(shape, generator=torch.Generator().manual_seed(0))
+    log_probs = dense(row, head, tails).detach()
+    assert drawn.shape == (20_000,)
+    assert chi_square(drawn, log_probs) < 40  # 9 degrees of freedom: exceeded less than once in 100,000
+    # The same draws speak against the distribution with the members of a cluster in another order.
+    swapped = log_probs.index_select(0, torch.tensor([0, 1, 2, 6, 5, 4, 3, 7, 8, 9]))
+    assert chi_square(drawn, swapped) > 100
+
+
+def test_filters_act_on_the_distribution_over_all_symbols():
+    distribution, plain = AdaptiveCategorical(*weights()), Categorical(dense(*weights()))
+    for asked in ({"temperature": 0.5}, {"top_k": 4}, {"top_p": 0.7}, {"temperature": 0.0}, {"top_k": 9, "top_p": 0.9}):
+        # Filtered-out symbols are -inf on both sides.
+        torch.testing.assert_close(distribution.filtered(**asked).logits, plain.filtered(**asked).logits, **EXACT)
+        drawn = [draw(one, **asked, generator=torch.Generator().manual_seed(3)) for one in (distribution, plain)]
+        assert torch.equal(*drawn)
+
+
+def test_a_step_of_one_row_is_drawn_without_scores_of_other_clusters(monkeypatch):
+    features, head, tails = weights()
+    monkeypatch.setattr(AdaptiveCategorical, "logits", property(lambda self: pytest.fail("all V scores were computed")))
+    assert draw(AdaptiveCategorical(features, head, tails)).shape == (2, 6)
+    AdaptiveCategorical(features, head, tails).log_prob(VALUE)
+
+
+def test_steps_put_side_by_side_and_expanded_rows_keep_their_probabilities():
+    features, head, tails = weights()
+    expected = dense(features, head, tails)
+    steps = [AdaptiveCategorical(features[:, t], head, tails) for t in range(6)]
+    torch.testing.assert_close(stack(steps).log_prob(VALUE), expected.gather(-1, VALUE[..., None])[..., 0], **EXACT)
+    expanded = AdaptiveCategorical(features[0, 0], head, tails).expand((3,))
+    torch.testing.assert_close(expanded.logits, expected[0, 0].expand(3, V), **EXACT)
+
+
+def test_half_precision_is_summed_in_float32():
+    features, head, tails = weights()
+    with torch.autocast("cpu", torch.bfloat16):
+        half = AdaptiveCategorical(
+            features.detach().float(), [part.float() for part in head], [[p.float() for p in tail] for tail in tails]
+        )
+        log_prob = half.log_prob(VALUE)
+        assert log_prob.dtype == half.logits.dtype == torch.float32
+    expected = dense(features, head, tails).gather(-1, VALUE[..., None])[..., 0]
+    torch.testing.assert_close(log_prob.double(), expected, rtol=0, atol=0.1)  # eight bits of products
+    torch.testing.assert_close(half.probs.sum(-1), torch.ones(2, 6), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda features, head, tails: (features[..., 1:], head, tails), r"features: expected shape \(\.\.\., 5\)"),
+        (lambda features, head, tails: (features, (head[0], head[1][1:]), tails), "head: expected weights"),
+        (lambda features, head, tails: (features, (head[0][:2], head[1][:2]), tails), "head: .* K = 2"),
+        (
+            lambda features, head, tails: (features, head, [tails[0], (*tails[1][:2], tails[0][2])]),
+            "tails: .* cluster 2",
+        ),
+    ],
+)
+def test_shapes_that_do_not_agree_are_named_in_one_line(change, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        AdaptiveCategorical(*change(*weights()))
+    assert "\n" not in str(caught.value)
