@@ -46,8 +46,10 @@ class RecurrentOptions(CheckedOptions):
     """Share of features dropped in training, between layers and before the output."""
     embedding_dropout: float | None = within(None, 0.0, 0.99)
     """The same of the embedding's features."""
-    tie_weights: bool = False
+    tie_weights: bool | None = None
     """Use the embedding as the output matrix."""
+    adaptive_softmax: bool | None = None
+    """Predict in clusters of ever rarer words (Grave et al. 2017); exact, and faster for a wide vocabulary."""
     reset_after: bool = True
     """Which GRU: reset after the product, or before it."""
     nonlinearity: Literal["tanh", "relu", "sigmoid", "identity"] = "tanh"
@@ -133,6 +135,11 @@ class TextRun(Run["RecurrentLM"]):
                 raise ValueError(
                     f"{name}: an option of the model {model}, but the model is {config.model}: leave it out"
                 )
+        if config.options.adaptive_softmax and config.data.level != "word":
+            raise ValueError(
+                "adaptive_softmax: needs symbols numbered by frequency, which --level word has, "
+                f"got --level {config.data.level}: leave it out"
+            )
 
     @cached_property
     def vocabulary(self) -> "Vocabulary":
@@ -148,9 +155,12 @@ class TextRun(Run["RecurrentLM"]):
         return vocabulary
 
     def build(self) -> "RecurrentLM":
+        from chainrule.layers import default_cutoffs
         from chainrule.models.recurrent_lm import RecurrentLM
 
-        return RecurrentLM(len(self.vocabulary), cell=cast(ModelName, self.config.model), **asdict(self.options))
+        options = asdict(self.options)
+        cutoffs = default_cutoffs(len(self.vocabulary)) if options.pop("adaptive_softmax") else None
+        return RecurrentLM(len(self.vocabulary), cell=cast(ModelName, self.config.model), cutoffs=cutoffs, **options)
 
     def _unfilled(self) -> "RecurrentLM":
         import torch

@@ -93,6 +93,8 @@ def plan_text(
         corpus: the prepared text.
         measure: times training steps on this machine; not called where a number of steps or epochs is given.
     """
+    from chainrule.layers.cutoffs import default_cutoffs
+
     vocabulary, text = len(corpus.vocabulary), len(corpus.train)
     wide = corpus.level in ("word", "bpe")
     law = WIDE if wide else NARROW
@@ -110,6 +112,10 @@ def plan_text(
         worth = text * passes if passes <= 1 else text * (1 + REPEATS * (1 - math.exp((1 - passes) / REPEATS)))
         return law(multiplies(cell, options, vocabulary, size, layers), worth)
 
+    tied = options.tie_weights if options.tie_weights is not None else wide and options.embedding_size is None
+    adaptive = options.adaptive_softmax
+    if adaptive is None:
+        adaptive = corpus.level == "word" and default_cutoffs(vocabulary) is not None
     layers = options.num_layers or 1
     size = options.hidden_size
     if size is None:
@@ -120,13 +126,15 @@ def plan_text(
     symbols = symbols_read(size, layers)
     passes = symbols / text
     dropout = options.dropout if options.dropout is not None else usual_dropout(passes)
-    embedding = options.embedding_size or (size if wide or options.tie_weights else min(64, size))
+    embedding = options.embedding_size or (size if wide or tied else min(64, size))
     settled = replace(
         options,
         hidden_size=size,
         num_layers=layers,
         embedding_size=embedding,
-        ngram_order=options.ngram_order or (3 if vocabulary <= NGRAM_VOCABULARY and not options.tie_weights else 1),
+        tie_weights=tied,
+        adaptive_softmax=adaptive,
+        ngram_order=options.ngram_order or (3 if vocabulary <= NGRAM_VOCABULARY and not tied else 1),
         dropout=dropout,
         embedding_dropout=options.embedding_dropout if options.embedding_dropout is not None else dropout * wide,
     )
