@@ -28,8 +28,11 @@ def draw(
     """
     filtering = temperature != 1 or top_k is not None or top_p is not None
     if isinstance(distribution, distributions.Categorical):
-        ours = isinstance(distribution, (Categorical, AdaptiveCategorical))
-        categorical = distribution if ours else Categorical(distribution.logits)
+        categorical: Categorical | AdaptiveCategorical
+        if isinstance(distribution, (Categorical, AdaptiveCategorical)):
+            categorical = distribution
+        else:
+            categorical = Categorical(distribution.logits)
         if filtering:
             categorical = categorical.filtered(temperature, top_k, top_p)
         return categorical.sample(generator=generator)

@@ -1,9 +1,8 @@
 """A sequence grown from a vector: one-to-many."""
 
-from torch import Tensor, nn
+from torch import Tensor, distributions, nn
 
 from chainrule.base import AutoregressiveModel, Context
-from chainrule.heads import Categorical
 from chainrule.models.recurrent_lm import RecurrentLM
 from chainrule.state import State
 
@@ -53,12 +52,12 @@ class VectorToSequence(AutoregressiveModel):
         self.language_model = RecurrentLM(vocab_size, cell, embedding_size, hidden_size, num_layers, dropout)
         self.begin = nn.Linear(vector_size, num_layers * hidden_size)
 
-    def forward(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Categorical:
+    def forward(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> distributions.Categorical:
         model = self.language_model
         h, _ = model.recurrent(model.inputs(x), self.initial_state(len(x), context), lengths)
         return model.conditional(h)
 
-    def unroll(self, x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[Categorical, State]:
+    def unroll(self, x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[distributions.Categorical, State]:
         return self.language_model.unroll(x, state, x_prev)
 
     def initial_state(self, batch_size: int, context: Context = None) -> State:
@@ -73,5 +72,5 @@ class VectorToSequence(AutoregressiveModel):
             return begin.tanh(), begin
         return begin
 
-    def step(self, x_prev: Tensor | None, state: State) -> tuple[Categorical, State]:
+    def step(self, x_prev: Tensor | None, state: State) -> tuple[distributions.Categorical, State]:
         return self.language_model.step(x_prev, state)

@@ -85,17 +85,18 @@ def chi_square(drawn, log_probs):
 
 
 @pytest.mark.parametrize("shape", [(), (20_000,)])
-def test_draws_have_the_frequencies_of_log_prob(shape):
+def test_draws_of_each_row_have_the_frequencies_of_log_prob(shape):
     features, head, tails = (part.detach() if isinstance(part, torch.Tensor) else part for part in weights())
-    row = 0.5 * features[0, 0]
-    one = AdaptiveCategorical(row if shape else row.expand(20_000, M), head, tails)
-    drawn = one.sample(shape, generator=torch.Generator().manual_seed(0))
-    log_probs = dense(row, head, tails).detach()
-    assert drawn.shape == (20_000,)
-    assert chi_square(drawn, log_probs) < 40  # 9 degrees of freedom: exceeded less than once in 100,000
-    # The same draws speak against the distribution with the members of a cluster in another order.
-    swapped = log_probs.index_select(0, torch.tensor([0, 1, 2, 6, 5, 4, 3, 7, 8, 9]))
-    assert chi_square(drawn, swapped) > 100
+    rows = 0.5 * features[:, 0]
+    two = AdaptiveCategorical(rows if shape else rows.expand(20_000, 2, M), head, tails)
+    drawn = two.sample(shape, generator=torch.Generator().manual_seed(0))
+    assert drawn.shape == (20_000, 2)
+    for number, row in enumerate(rows):
+        log_probs = dense(row, head, tails).detach()
+        assert chi_square(drawn[:, number], log_probs) < 40  # 9 degrees of freedom: exceeded once in 100,000
+        # The same draws speak against the distribution with the members of a cluster in another order.
+        swapped = log_probs.index_select(0, torch.tensor([0, 1, 2, 6, 5, 4, 3, 7, 8, 9]))
+        assert chi_square(drawn[:, number], swapped) > 100
 
 
 def test_filters_act_on_the_distribution_over_all_symbols():
