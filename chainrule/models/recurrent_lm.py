@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from chainrule.base import AutoregressiveModel, Step
 from chainrule.heads import Categorical
 from chainrule.layers import GRU, LSTM, RNN, Recurrent
+from chainrule.layers.dropout import dropout
 from chainrule.state import State
 
 CELLS = ("lstm", "gru", "rnn")
@@ -155,11 +156,11 @@ class RecurrentLM(AutoregressiveModel):
         """The recurrent layers' input for symbols (..): (.., E), or the symbols where there is no embedding."""
         if self.embedding is None:
             return symbols
-        return nn.functional.dropout(self.embedding(symbols), self.dropout, self.training)
+        return dropout(self.embedding(symbols), self.dropout, self.training)
 
     def conditional(self, h: Tensor) -> Categorical:
         """p(x_t | x_{<t}) from the top layer's h_t, (.., M)."""
-        h = nn.functional.dropout(h, self.dropout, self.training)
+        h = dropout(h, self.dropout, self.training)
         return Categorical(nn.functional.linear(h, self._output_weight(), self.bias_ho))
 
     def _output_weight(self) -> Tensor:
