@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from chainrule.cli.command_line import flag, resume_command
 from chainrule.cli.durations import format_duration
+from chainrule.cli.fastest import settle_computation
 from chainrule.cli.options import RunFlags
 from chainrule.runs.config import Extent, RunConfig
 from chainrule.runs.run import CONFIG, Run, refuse_taken, remove
@@ -117,6 +118,7 @@ def train_run(trainer: Trainer[R], asked: RunConfig, out: Path, flags: RunFlags,
 
 def _train(trainer: Trainer[R], asked: RunConfig, out: Path, flags: RunFlags, given: frozenset[str]) -> int:
     began = monotonic()
+    from chainrule.training.computation import computing
     from chainrule.training.loop import train
     from chainrule.training.options import TrainingOptions
     from chainrule.training.parallel import processes
@@ -136,16 +138,18 @@ def _train(trainer: Trainer[R], asked: RunConfig, out: Path, flags: RunFlags, gi
             parameters = sum(weight.numel() for weight in network.parameters())
             lines = [*trainer.introduce(run), f"{run.config.model} with {parameters:,} parameters, in {run.path}"]
             print("\n".join(lines), file=sys.stderr, flush=True)
+        computation = settle_computation(run, network, batches, team)
         known = {item.name for item in fields(TrainingOptions)}
-        settings = asdict(run.config.extent) | asdict(run.config.training)
+        settings = asdict(run.config.extent) | asdict(run.config.training) | {"precision": computation.precision}
         if settings["budget"] is not None:  # starting up counts, but huge data must leave time to train on it
             settings["budget"] -= min(monotonic() - began, settings["budget"] / 2)
         options = TrainingOptions(**{name: value for name, value in settings.items() if name in known})
         try:
-            result = train(
-                network, batches, held_out, options, run.path, resume=flags.resume,
-                on_validation=trainer.on_validation(run), judge=trainer.judge(run), watch=trainer.watch(run),
-            )  # fmt: skip
+            with computing(network, computation):
+                result = train(
+                    network, batches, held_out, options, run.path, resume=flags.resume,
+                    on_validation=trainer.on_validation(run), judge=trainer.judge(run), watch=trainer.watch(run),
+                )  # fmt: skip
         except ValueError:
             if team.first and before is not None:  # refused, so the run stays as it was
                 trainer.RUN(out, before).write_config()

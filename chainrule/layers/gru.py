@@ -62,7 +62,7 @@ class GRU(Recurrent):
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, reset_after={self.reset_after}"
 
-    def _vendor_computes_this(self) -> bool:
+    def vendor_computes_this(self) -> bool:
         return self.reset_after
 
     def _early_bias(self, bias_ih: Tensor, bias_hh: Tensor) -> Tensor:

@@ -56,7 +56,7 @@ class LSTM(Recurrent):
             dtype=dtype,
         )
 
-    def _vendor_computes_this(self) -> bool:
+    def vendor_computes_this(self) -> bool:
         return True
 
     def _early_bias(self, bias_ih: Tensor, bias_hh: Tensor) -> Tensor:

@@ -68,7 +68,7 @@ class Recurrent(nn.RNNBase, ABC):
         self.backend = backend
 
     @abstractmethod
-    def _vendor_computes_this(self) -> bool:
+    def vendor_computes_this(self) -> bool:
         """Whether the vendor's kernel is the same function."""
 
     @abstractmethod
@@ -193,7 +193,7 @@ class Recurrent(nn.RNNBase, ABC):
     def _use_vendor(self, x: Tensor, packing: Packing) -> bool:
         if self.backend == "bptt":
             return False
-        if not self._vendor_computes_this():
+        if not self.vendor_computes_this():
             if self.backend == "vendor":
                 raise ValueError(f"backend: no vendor kernel computes {self}; use backend='auto'")
             return False

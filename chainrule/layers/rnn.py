@@ -66,7 +66,7 @@ class RNN(Recurrent):
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, nonlinearity={self.nonlinearity}"
 
-    def _vendor_computes_this(self) -> bool:
+    def vendor_computes_this(self) -> bool:
         return self.nonlinearity in ("tanh", "relu")
 
     def _early_bias(self, bias_ih: Tensor, bias_hh: Tensor) -> Tensor:

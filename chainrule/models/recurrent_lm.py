@@ -8,6 +8,7 @@ from torch import Tensor, distributions, nn
 from chainrule.base import AutoregressiveModel, Step
 from chainrule.heads import Categorical
 from chainrule.layers import GRU, LSTM, RNN, AdaptiveSoftmax, NgramEmbedding, Recurrent
+from chainrule.layers.dropout import dropout
 from chainrule.state import State
 
 CELLS = ("lstm", "gru", "rnn")
@@ -200,7 +201,7 @@ class RecurrentLM(AutoregressiveModel):
         """The embedding of single symbols (..): (.., E), or the symbols where there is no embedding."""
         if self._one_hot:
             return symbols
-        return nn.functional.dropout(self._vectors(symbols), self.embedding_dropout, self.training)
+        return dropout(self._vectors(symbols), self.embedding_dropout, self.training)
 
     @property
     def reads_single_vectors(self) -> bool:
@@ -222,14 +223,14 @@ class RecurrentLM(AutoregressiveModel):
         if recent is None:
             recent = self.ngrams.initial_state(len(symbols))
         ngrams, recent = self.ngrams(symbols, recent)
-        return nn.functional.dropout(self._vectors(symbols) + ngrams, self.embedding_dropout, self.training), recent
+        return dropout(self._vectors(symbols) + ngrams, self.embedding_dropout, self.training), recent
 
     def _state(self, recurrent: State, recent: Tensor | None) -> State:
         return recurrent if recent is None else {"recurrent": recurrent, "recent": recent}
 
     def conditional(self, h: Tensor) -> distributions.Categorical:
         """p(x_t | x_{<t}) from the top layer's h_t, (.., M)."""
-        h = nn.functional.dropout(h, self.dropout, self.training)
+        h = dropout(h, self.dropout, self.training)
         if self.adaptive is not None:
             return self.adaptive(h)
         return Categorical(nn.functional.linear(h, self._output_weight(), self.bias_ho))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin, g
 if TYPE_CHECKING:
     from chainrule.runs.run import Run
 
-FORMAT = 2
+FORMAT = 3
 
 Options = TypeVar("Options")
 
@@ -65,13 +65,27 @@ class OptimisationOptions(CheckedOptions):
     patience: int | None = within(None, 1, 1 << 53)
     """Stop after so many validations without improvement; never where not given."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Of matrix products; auto takes bfloat16 where the device computes it."""
+    """Of matrix products; auto takes bfloat16 where the device computes it and it is faster."""
+    threads: int | None = within(None, 1, 1 << 12)
+    """Threads of the processor; the fastest number where not given."""
+    backend: Literal["auto", "vendor", "bptt"] = "auto"
+    """Of recurrent layers: a vendor's kernel, or steps written out; auto takes the faster."""
     seed: int = within(0, 0, (1 << 63) - 1)
     """The same seed gives the same run on the same machine."""
     device: str = "auto"
     """Where to compute: auto, cpu or cuda."""
     tensorboard: bool = False
     """Write TensorBoard events too."""
+
+
+@dataclass(frozen=True)
+class ChosenComputation(CheckedOptions):
+    """How training steps are computed, as it was found fastest when the run began; a resumed run computes the same."""
+
+    threads: int = within(1, 1, 1 << 12)
+    precision: Literal["float32", "bfloat16"] = "float32"
+    backend: Literal["auto", "vendor", "bptt"] = "auto"
+    elements_per_second: dict[str, float] = field(default_factory=dict, metadata={"range": (0.0, math.inf)})
 
 
 @dataclass(frozen=True)
@@ -87,6 +101,7 @@ class RunConfig:
         options: the options of the model.
         extent: how long training lasts.
         training: how it goes.
+        computation: how its steps are computed; None before the run begins.
     """
 
     sources: dict[str, str | None]
@@ -96,6 +111,7 @@ class RunConfig:
     options: Any
     extent: Extent
     training: Any
+    computation: ChosenComputation | None = None
 
     def to_json(self, kind: str) -> dict[str, Any]:
         """The mapping that is written to disk."""
@@ -109,6 +125,7 @@ class RunConfig:
             "facts": self.facts,
             "model": {"name": self.model, "options": asdict(self.options)},
             "training": {**asdict(self.extent), **asdict(self.training)},
+            "computation": None if self.computation is None else asdict(self.computation),
         }
 
     @classmethod
@@ -121,7 +138,8 @@ class RunConfig:
         kind = kind_in(content)
         if kind != run.KIND:
             raise ValueError(f"kind: expected {run.KIND!r}, got {kind!r}")
-        check_keys("config", content, {"format", "chainrule", "kind", "data", "facts", "model", "training"})
+        sections = {"format", "chainrule", "kind", "data", "facts", "model", "training", "computation"}
+        check_keys("config", content, sections)
         model, data = read_object(content, "model"), dict(read_object(content, "data"))
         check_keys("model", model, {"name", "options"})
         if not isinstance(model["name"], str) or model["name"] not in run.MODELS:
@@ -138,9 +156,16 @@ class RunConfig:
             options=read_options(run.MODELS[model["name"]], read_object(model, "options"), "model.options"),
             extent=read_options(Extent, extent, "training"),
             training=read_options(run.TRAINING, training, "training"),
+            computation=_read_computation(content),
         )
         run.check_config(config)
         return config
+
+
+def _read_computation(content: dict[str, Any]) -> ChosenComputation | None:
+    if content["computation"] is None:
+        return None
+    return read_options(ChosenComputation, read_object(content, "computation"), "computation")
 
 
 def kind_in(content: Any) -> str:
@@ -209,6 +234,10 @@ def _fits(value: Any, hint: Any, bounds: tuple[float, float] | None) -> bool:
         return any(_fits(value, member, bounds) for member in get_args(hint))
     if get_origin(hint) is Literal:
         return isinstance(value, str) and value in get_args(hint)
+    if get_origin(hint) is dict:
+        return type(value) is dict and all(
+            type(name) is str and _fits(entry, get_args(hint)[1], bounds) for name, entry in value.items()
+        )
     if hint is NoneType:
         return value is None
     if hint is float and type(value) is int:
@@ -223,6 +252,8 @@ def _describe(hint: Any, bounds: tuple[float, float] | None) -> str:
         return " or ".join(_describe(member, bounds) for member in get_args(hint))
     if get_origin(hint) is Literal:
         return "one of " + ", ".join(map(str, get_args(hint)))
+    if get_origin(hint) is dict:
+        return f"by name, {_describe(get_args(hint)[1], bounds)}"
     named = {NoneType: "nothing", int: "a whole number", float: "a number", bool: "true or false", str: "text"}[hint]
     return f"{named} from {bounds[0]} to {bounds[1]}" if bounds is not None and hint in (int, float) else named
 

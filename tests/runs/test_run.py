@@ -77,6 +77,7 @@ def test_the_seed_decides_the_weights_and_the_callers_randomness_is_left_alone(r
 def test_the_defaults_are_those_of_the_training_loop():
     ours = asdict(TextTraining())
     assert ours.pop("watch_gradients") is False  # what the command line does with it: train(watch=...)
+    assert (ours.pop("threads"), ours.pop("backend")) == (None, "auto")  # likewise: computing(model, ...)
     theirs = asdict(TrainingOptions())
     assert ours == {name: value for name, value in theirs.items() if name not in asdict(Extent())}
     assert set(asdict(Extent())) | set(ours) == set(theirs)

@@ -1,0 +1,204 @@
+"""The fastest way to compute a training step, found by taking a few steps each way."""
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from statistics import median
+from time import monotonic, perf_counter
+from typing import Any, Literal
+
+import torch
+
+from chainrule.base import LikelihoodModel
+from chainrule.layers.recurrent import Backend
+from chainrule.training.batch import Batch, count_elements
+from chainrule.training.computation import Computation, computing, recurrent_layers
+from chainrule.training.cores import usable_threads
+from chainrule.training.evaluate import score
+from chainrule.training.objective import Objective
+from chainrule.training.optimiser import clip_gradient, make_optimiser
+from chainrule.training.precision import multiply_dtype
+from chainrule.training.randomness import own_randomness
+
+SHARE, MOST_SECONDS = 0.02, 2.0  # of a run may go into the choice
+LEAST_STEPS = 3  # of each candidate, the first left out: with fewer nothing is decided
+NOISE = 1.03  # times as fast as the candidate before it has a way to be, to be taken
+HOPELESS = 4.0  # times as slow in the first step, and a candidate is not tried again
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The way to compute training steps.
+
+    Args:
+        computation: the way.
+        elements_per_second: of each candidate that was timed, by its description; empty where none was.
+    """
+
+    computation: Computation
+    elements_per_second: dict[str, float] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        rates = dict(self.elements_per_second)
+        rate = rates.pop(str(self.computation), None)
+        if rate is None:
+            return str(self.computation)
+        others = ", ".join(f"{name}: {other:,.0f}" for name, other in rates.items())
+        return f"{self.computation}: {rate:,.0f} elements/s here" + (f" ({others})" if others else "")
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The values that each part of a `Computation` may take, the one to take without timing first."""
+
+    threads: tuple[int, ...]
+    precision: tuple[Literal["float32", "bfloat16"], ...]
+    backend: tuple[Backend, ...]
+
+    @property
+    def default(self) -> Computation:
+        """The first of each."""
+        return Computation(self.threads[0], self.precision[0], self.backend[0])
+
+    @property
+    def parts(self) -> dict[str, tuple[Any, ...]]:
+        """Those that have a choice, by name."""
+        values = {"threads": self.threads, "precision": self.precision, "backend": self.backend}
+        return {name: value for name, value in values.items() if len(value) > 1}
+
+
+def make_candidates(
+    model: LikelihoodModel,
+    device: torch.device,
+    *,
+    threads: int | None = None,
+    precision: Literal["auto", "float32", "bfloat16"] = "auto",
+    backend: Backend = "auto",
+) -> Candidates:
+    """What may be chosen for a model on a device where the user left it open: None, and "auto".
+
+    Threads are all, half of them, or one. bfloat16 is a candidate where the device multiplies it natively. Recurrent
+    layers may run a vendor's kernel or their written-out steps. On a GPU nothing has to be timed.
+    """
+    chosen: Literal["float32", "bfloat16"] = "float32"
+    if multiply_dtype(precision, device) == torch.bfloat16:
+        chosen = "bfloat16"
+    counts, precisions, backends = (threads or usable_threads(),), (chosen,), (backend,)
+    if device.type == "cpu":
+        if threads is None:
+            counts = tuple(sorted({counts[0], max(1, counts[0] // 2), 1}, reverse=True))
+        if precision == "auto" and chosen == "bfloat16":
+            precisions = ("bfloat16", "float32")
+        layers = recurrent_layers(model)
+        if backend == "auto" and layers:
+            has_kernel = all(layer.vendor_computes_this() for layer in layers)
+            backends = ("auto", "vendor", "bptt") if has_kernel else ("auto",)
+    return Candidates(counts, precisions, backends)
+
+
+def choose_computation(
+    model: LikelihoodModel, batch: Batch, candidates: Candidates, seconds: float, device: torch.device
+) -> Choice:
+    """Time the candidates, one part of the computation after the other, each with the best of those before.
+
+    The first of each is taken unless another is more than 3% faster, and where there is no time to take three steps
+    each way. Weights, random state and data are left as they are.
+
+    Args:
+        model: the model to be trained.
+        batch: its first batch.
+        candidates: the ways, from `make_candidates`.
+        seconds: not to be exceeded by more than a step.
+        device: where the model is trained.
+    """
+    best, rates = candidates.default, dict[str, float]()
+    parts = candidates.parts
+    deadline = monotonic() + seconds
+    for place, (name, values) in enumerate(parts.items()):
+        ways = [replace(best, **{name: value}) for value in values]
+        share = (deadline - monotonic()) / (len(parts) - place)
+        taken = _step_seconds(model, batch, ways, share, device)
+        if len(taken[0]) < LEAST_STEPS:
+            continue
+        timed = {way: median(steps[1:]) for way, steps in zip(ways, taken, strict=True) if len(steps) >= LEAST_STEPS}
+        rates |= {str(way): count_elements(batch) / duration for way, duration in timed.items()}
+        fastest = min(timed, key=timed.__getitem__)
+        if timed[best] > NOISE * timed[fastest]:
+            best = fastest
+    return Choice(best, rates)
+
+
+def steps_per_second(
+    model: LikelihoodModel, batch: Batch, ways: Sequence[Computation], seconds: float, device: torch.device
+) -> list[float]:
+    """Training steps per second of a model in each of some ways to compute them; 0 where there was no time to try one.
+
+    All ways are timed by turns, whole rounds of them while there is time, and at least one; the first is not counted
+    where there was another. The steps are those of training, optimiser included, on a copy of the model.
+
+    Args:
+        model: left as it is, and so is torch's random state.
+        batch: the first of a run, as `TrainingBatches.at(0)` gives it; it begins its rows.
+        ways: how to compute.
+        seconds: not to be exceeded by more than a round.
+        device: where to compute.
+    """
+    taken = _step_seconds(model, batch, ways, seconds, device)
+    return [1 / median(steps[1:] or steps) if steps else 0.0 for steps in taken]
+
+
+def seconds_to_choose(
+    model: LikelihoodModel, batch: Batch, way: Computation, device: torch.device, *, budget: float | None, steps: int
+) -> float:
+    """The seconds that timing candidates may take: 2% of a run, and 2 at most.
+
+    Args:
+        model: the model to be trained.
+        batch: its first batch.
+        way: how its steps are computed if nothing else is chosen; tells how long a run of given steps takes.
+        device: where it is trained.
+        budget: seconds that the run lasts; None where it has a number of steps.
+        steps: that number.
+    """
+    if budget is not None:
+        return min(MOST_SECONDS, SHARE * budget)
+    if SHARE * steps < 2 * LEAST_STEPS:  # not even for two candidates
+        return 0.0
+    (rate,) = steps_per_second(model, batch, [way], 0.0, device)
+    return min(MOST_SECONDS, SHARE * steps / rate)
+
+
+def _step_seconds(
+    model: LikelihoodModel, batch: Batch, ways: Sequence[Computation], seconds: float, device: torch.device
+) -> list[list[float]]:
+    """The seconds of each step taken in each way."""
+    taken: list[list[float]] = [[] for _ in ways]
+    with own_randomness(device):
+        trial = copy.deepcopy(model).to(device).train()
+        optimiser = make_optimiser(trial, 0.0, 0.0)
+        began, running = monotonic(), list(range(len(ways)))
+        while True:
+            round_began = monotonic()
+            for index in running:
+                with computing(trial, ways[index]):
+                    taken[index].append(_take_step(trial, optimiser, batch, ways[index], device))
+                if monotonic() - began > seconds and not all(taken):
+                    return taken
+            quickest = min(taken[index][0] for index in running)
+            running = [index for index in running if taken[index][0] <= HOPELESS * quickest]
+            now = monotonic()
+            if now + (now - round_began) - began > seconds:
+                return taken
+
+
+def _take_step(
+    model: LikelihoodModel, optimiser: torch.optim.Optimizer, batch: Batch, way: Computation, device: torch.device
+) -> float:
+    began = perf_counter()
+    nats, _ = score(Objective(model, way.dtype), batch, None, device)
+    (nats / count_elements(batch)).backward()
+    clip_gradient(model, 1.0)
+    optimiser.step()
+    optimiser.zero_grad(set_to_none=True)
+    nats.item()
+    return perf_counter() - began

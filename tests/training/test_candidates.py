@@ -1,0 +1,92 @@
+import copy
+
+import pytest
+import torch
+from training_toy import ToyModel, ToyStream
+
+from chainrule.models import RecurrentLM
+from chainrule.training import candidates as timing
+from chainrule.training.candidates import Candidates, choose_computation, make_candidates, steps_per_second
+from chainrule.training.computation import Computation, computing
+from chainrule.training.cores import cpu_quota
+
+CPU = torch.device("cpu")
+BATCH = ToyStream().at(0)
+
+
+@pytest.fixture
+def language_model() -> RecurrentLM:
+    return RecurrentLM(7, embedding_size=3, hidden_size=4, dropout=0.2)
+
+
+def seconds(monkeypatch: pytest.MonkeyPatch, of) -> None:
+    """Let each step take, in place of its real time, what `of` says of its computation."""
+    real = timing._take_step
+
+    def take_step(model, optimiser, batch, way, device):
+        real(model, optimiser, batch, way, device)
+        return of(way)
+
+    monkeypatch.setattr(timing, "_take_step", take_step)
+
+
+def test_timing_leaves_weights_modes_and_randomness_as_they_are(language_model):
+    language_model.eval()
+    before, threads = copy.deepcopy(language_model.state_dict()), torch.get_num_threads()
+    state = torch.random.get_rng_state()
+    ways = [Computation(1), Computation(2, "bfloat16", "bptt")]
+    rates = steps_per_second(language_model, BATCH, ways, 0.05, CPU)
+    assert all(rate > 0 for rate in rates)
+    assert all(torch.equal(before[name], weight) for name, weight in language_model.state_dict().items())
+    assert all(weight.grad is None for weight in language_model.parameters())
+    assert torch.equal(state, torch.random.get_rng_state())
+    assert (language_model.training, torch.get_num_threads()) == (False, threads)
+    assert language_model.recurrent.backend == "auto"
+
+
+def test_the_fastest_way_is_taken_part_by_part(language_model, monkeypatch):
+    cost = {1: 1.0, 2: 2.0, "float32": 1.0, "bfloat16": 5.0, "auto": 1.0, "vendor": 0.8, "bptt": 1.2}
+    seconds(monkeypatch, lambda way: cost[way.threads] * cost[way.precision] * cost[way.backend])
+    some = Candidates((2, 1), ("bfloat16", "float32"), ("auto", "vendor", "bptt"))
+    choice = choose_computation(language_model, BATCH, some, 0.5, CPU)
+    assert choice.computation == Computation(1, "float32", "vendor")
+    assert choice.elements_per_second[str(choice.computation)] == pytest.approx(BATCH.x.numel() / 0.8)
+    assert str(choice).startswith("float32, vendor kernel, 1 thread: 25 elements/s here (")
+
+
+def test_a_difference_within_noise_keeps_the_first(language_model, monkeypatch):
+    seconds(monkeypatch, lambda way: 1.0 if way.threads == 2 else 0.98)
+    choice = choose_computation(language_model, BATCH, Candidates((2, 1), ("float32",), ("auto",)), 0.3, CPU)
+    assert choice.computation.threads == 2
+
+
+def test_without_time_nothing_is_decided(language_model):
+    choice = choose_computation(language_model, BATCH, Candidates((2, 1), ("float32",), ("auto",)), 0.0, CPU)
+    assert choice.computation == Computation(2)
+    assert choice.elements_per_second == {}
+
+
+def test_only_what_the_user_left_open_is_a_candidate(language_model):
+    asked = make_candidates(language_model, CPU, threads=3, precision="float32", backend="bptt")
+    assert asked.parts == {}
+    assert asked.default == Computation(3, "float32", "bptt")
+    assert make_candidates(language_model, CPU).backend == ("auto", "vendor", "bptt")
+    assert make_candidates(ToyModel(), CPU).backend == ("auto",)  # no layer of ours
+
+
+def test_both_backends_compute_the_same(language_model):
+    language_model.eval()
+    nats = []
+    for backend in ("vendor", "bptt"):
+        with computing(language_model, Computation(1, "float32", backend)):
+            nats.append(language_model.log_prob(BATCH.x))
+    torch.testing.assert_close(nats[0], nats[1])
+
+
+@pytest.mark.parametrize(("content", "cores"), [("150000 100000\n", 1.5), ("max 100000\n", None), ("", None)])
+def test_the_quota_of_a_container_is_read(tmp_path, content, cores):
+    (tmp_path / "cpu.max").write_text(content)
+    assert cpu_quota(tmp_path / "cpu.max") == cores
+    for name, value in (("quota", "-1"), ("period", "100000")):
+        (tmp_path / name).write_text(value)
+    assert cpu_quota(tmp_path / "none", tmp_path / "quota", tmp_path / "period") is None
