@@ -50,8 +50,12 @@ def train(
         raise ValueError("DATA and --captions: expected pictures and their captions: give both")
     if validation is not None and validation_captions is None:
         raise ValueError("--validation: expected --validation-captions beside it")
-    if backbone_weights is not None and not (options.backbone or run.resume):
-        raise ValueError("--backbone-weights: weights of --backbone, which was not named: give both")
+    if not run.resume and (backbone_weights is None) != (options.backbone == "none"):
+        raise ValueError("--backbone and --backbone-weights: expected a network and a file with its weights: give both")
+    if backbone_weights is not None:
+        from chainrule.data.text import check_file
+
+        check_file(backbone_weights)
     named = {"source": data, "captions": captions, "validation": validation, "dev_captions": validation_captions}
     asked = RunConfig(
         sources={name: None if path is None else str(path) for name, path in named.items()},

@@ -139,7 +139,9 @@ def _polars() -> Any:
     try:
         return import_module("polars")
     except ImportError:
-        raise ValueError("Parquet is read with polars, which is not installed: pip install polars") from None
+        raise ValueError(
+            "Parquet is read with polars, which is not installed: pip install 'chainrule[tables]'"
+        ) from None
 
 
 csv.field_size_limit(min(sys.maxsize, 1 << 24))
