@@ -10,14 +10,14 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --progress-b
 SUM := / Downloading .*\([0-9.]+ [kMG]?B(ytes)?\)/ { gsub(/[()]/, ""); size = $$(NF - 1); \
   bytes += size * ($$NF == "GB" ? 1e9 : $$NF == "MB" ? 1e6 : $$NF == "kB" ? 1e3 : 1) } \
   END { printf "setup: done in %d s; %.0f MB downloaded; $(VENV) holds %.1f GB\n", seconds, bytes / 1e6, kilobytes * 1024 / 1e9 }
-# AVX2, as on most laptops: the instruction sets beyond it are hidden from torch and oneDNN.
+# As on most laptops: instructions beyond AVX2 are hidden from torch and oneDNN.
 AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-images test check docs bench nightly clean
+.PHONY: help setup demo demo-images test test-avx2 check docs bench nightly clean
 
 help: ## list what make can do
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
 
 setup: $(STAMP) ## build .venv with the pinned dependencies (quick when it is up to date)
 
@@ -42,6 +42,9 @@ demo-images: setup ## train on scikit-learn's digits for a minute, draw new ones
 
 test: setup ## all tests and doctests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2
+
+test-avx2: setup ## tests of layers, training and the command line as on a processor that has AVX2 and nothing newer
+	$(AVX2) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 tests/layers tests/training tests/cli
 
 check: setup ## format, lint, types
 	$(BIN)/ruff format --check .

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from cyclopts import Parameter
 
@@ -78,6 +78,7 @@ class CaptionTrainer(Trainer[CaptionRun]):
     """
 
     RUN = CaptionRun
+    NEEDS: ClassVar[dict[str, str]] = {"sacrebleu": "metrics"}
 
     def __init__(self, backbone_weights: Path | None = None):
         self._backbone_weights = backbone_weights
