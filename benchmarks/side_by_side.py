@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from chainrule.training.instruction_set import instruction_set
+
 
 def interleaved(ways: dict[str, Callable[[], object]], rounds: int, warmup: int = 2) -> dict[str, list[float]]:
     """Seconds of each call, all ways once a round, so that a change in the machine's speed meets them all."""
@@ -43,9 +45,8 @@ def machine() -> dict[str, Any]:
             line.split(":", 1)[1].strip() for line in cpuinfo.read_text().splitlines() if line.startswith("model name")
         ]
         model = names[0] if names else model
-    capability = torch.backends.cpu.get_cpu_capability()
     return {
-        "cpu": f"{model} ({capability})",
+        "cpu": f"{model} ({instruction_set()})",
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,

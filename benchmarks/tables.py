@@ -22,12 +22,13 @@ def main() -> None:
             claim["target"],
             "reached" if claim["met"] else "**missed**",
             f"`{result['command']}`",
+            result["machine"]["cpu"],
             result["date"],
         ]
         for result in results
         for claim in result["claims"]
     ]
-    summary = table(["what", "measured", "target", "", "command", "date"], claims)
+    summary = table(["what", "measured", "target", "", "command", "processor (instructions)", "date"], claims)
     machines = sorted({machine(result) for result in results})
     origin = "Machine: " + "; ".join(machines) + "."
     replace(ROOT / "README.md", f"{summary}\n\n{origin}")

@@ -5,6 +5,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, fields, replace
+from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
@@ -31,9 +32,11 @@ class Trainer(ABC, Generic[R]):
     Attributes:
         RUN: the kind of run.
         FREE: options of training that may change on resume.
+        NEEDS: packages without which no validation succeeds, and the extra of each.
     """
 
     RUN: type[R]
+    NEEDS: ClassVar[dict[str, str]] = {}
     FREE: ClassVar[frozenset[str]] = frozenset({"patience", "device", "tensorboard"})
 
     @abstractmethod
@@ -116,6 +119,15 @@ def train_run(trainer: Trainer[R], asked: RunConfig, out: Path, flags: RunFlags,
         raise KeyboardInterrupt(f"interrupted; step {stop.step} is saved, go on with: {resume_command(out)}") from None
 
 
+def _check_packages(trainer: Trainer[R], config: RunConfig) -> None:
+    needs = trainer.NEEDS | ({"tensorboard": "tensorboard"} if config.training.tensorboard else {})
+    for package, extra in needs.items():
+        if find_spec(package) is None:
+            raise ValueError(
+                f"training needs the package {package}, which is not installed: pip install 'chainrule[{extra}]'"
+            )
+
+
 def _train(trainer: Trainer[R], asked: RunConfig, out: Path, flags: RunFlags, given: frozenset[str]) -> int:
     began = monotonic()
     from chainrule.training.computation import computing
@@ -124,6 +136,7 @@ def _train(trainer: Trainer[R], asked: RunConfig, out: Path, flags: RunFlags, gi
     from chainrule.training.parallel import processes
 
     before = trainer.RUN.open(out).config if flags.resume else None
+    _check_packages(trainer, asked if before is None or "--tensorboard" in given else before)
     with processes((asked if before is None or "--device" in given else before).training.device) as team:
         if team.first:
             if flags.resume:

@@ -1,8 +1,8 @@
 """Entity F1: the measure of taggers that mark spans."""
 
-import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 
 @dataclass(frozen=True)
@@ -14,7 +14,7 @@ class EntityScores:
         recall: share of the true entities that were predicted.
         f1: their harmonic mean.
         entities: how many there are.
-        by_type: F1 and number of the entities of each type.
+        by_type: F1 and number of the entities of each type, true or predicted.
     """
 
     precision: float
@@ -24,8 +24,31 @@ class EntityScores:
     by_type: dict[str, tuple[float, int]]
 
 
+def find_entities(tags: Sequence[str]) -> Iterator[tuple[str, int, int]]:
+    """The entities that the tags of a sentence mark, read as leniently as conlleval reads them.
+
+    An entity is a longest row of tags of one type with no boundary inside. Every sequence of tags is read: B-X and S-X
+    have a boundary before them, E-X and S-X one behind; I-X continues an entity of its type and begins one elsewhere.
+
+    Args:
+        tags: in BIO, IOB1 or BIOES, well-formed or not. The type of a bare letter is "_".
+
+    Returns:
+        The type of each, its first place and the place behind its last.
+
+    >>> list(find_entities(["B-PER", "I-PER", "O", "I-LOC", "B-LOC"]))
+    [('PER', 0, 2), ('LOC', 3, 4), ('LOC', 4, 5)]
+    """
+    boundaries = [place for place, pair in enumerate(pairwise(["O", *tags, "O"])) if _is_boundary(*pair)]
+    for start, stop in pairwise(boundaries):
+        if tags[start] != "O":
+            yield _type(tags[start]), start, stop
+
+
 def entity_scores(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> EntityScores:
-    """Micro-averaged precision, recall and F1 of entities, by seqeval (Nakayama 2018), which counts as conlleval does.
+    """Micro-averaged precision, recall and F1 of entities, counted as conlleval does.
+
+    It is the scorer of the shared tasks of CoNLL (Tjong Kim Sang and Buchholz 2000).
 
     .. math:: F_1 = \\frac{2 P R}{P + R}
 
@@ -34,33 +57,44 @@ def entity_scores(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[st
         predicted: as many predicted tags of each.
 
     Raises:
-        ValueError: the sentences do not agree in length, or seqeval is not installed.
+        ValueError: the sentences do not agree in number or length.
 
     >>> scores = entity_scores([["B-PER", "I-PER", "O"]], [["B-PER", "O", "B-LOC"]])
     >>> scores.f1, entity_scores([["B-PER", "I-PER"]], [["B-PER", "I-PER"]]).f1
     (0.0, 1.0)
     """
-    try:
-        from seqeval.metrics import classification_report
-    except ImportError:
-        raise ValueError(
-            "entity F1 is computed by seqeval, which is not installed: pip install 'chainrule[metrics]'"
-        ) from None
-    for number, (true, found) in enumerate(zip(gold, predicted, strict=True)):
-        if len(true) != len(found):
-            raise ValueError(f"predicted: expected {len(true)} tags in sentence {number}, got {len(found)}")
-    gold, predicted = [list(row) for row in gold], [list(row) for row in predicted]
-    if all(tag == "O" for rows in (gold, predicted) for row in rows for tag in row):
-        return EntityScores(0.0, 0.0, 0.0, 0, {})
-    with warnings.catch_warnings():  # of types that are never predicted: their precision is 0
-        warnings.simplefilter("ignore")
-        report = classification_report(gold, predicted, output_dict=True, zero_division=0)
-    total = report["micro avg"]
-    types = {
-        name: (float(scores["f1-score"]), int(scores["support"]))
-        for name, scores in report.items()
-        if not name.endswith(" avg")
-    }
+    if len(gold) != len(predicted):
+        raise ValueError(f"predicted: expected tags of {len(gold)} sentences, got {len(predicted)}")
+    true: set[tuple[int, str, int, int]] = set()
+    found: set[tuple[int, str, int, int]] = set()
+    for number, (row, answer) in enumerate(zip(gold, predicted, strict=True)):
+        if len(row) != len(answer):
+            raise ValueError(f"predicted: expected {len(row)} tags in sentence {number}, got {len(answer)}")
+        true.update((number, *entity) for entity in find_entities(row))
+        found.update((number, *entity) for entity in find_entities(answer))
+    by_type = {}
+    for name in sorted({entity[1] for entity in true | found}):
+        of_type = [{entity for entity in entities if entity[1] == name} for entities in (true, found, true & found)]
+        by_type[name] = (_ratio(2 * len(of_type[2]), len(of_type[0]) + len(of_type[1])), len(of_type[0]))
+    right = len(true & found)
     return EntityScores(
-        float(total["precision"]), float(total["recall"]), float(total["f1-score"]), int(total["support"]), types
+        _ratio(right, len(found)),
+        _ratio(right, len(true)),
+        _ratio(2 * right, len(true) + len(found)),
+        len(true),
+        by_type,
     )
+
+
+def _is_boundary(before: str, after: str) -> bool:
+    if "O" in (before, after) or _type(before) != _type(after):
+        return True
+    return before[0] in "ES" or after[0] in "BS"
+
+
+def _type(tag: str) -> str:
+    return tag[2:] or "_"
+
+
+def _ratio(part: int, whole: int) -> float:
+    return part / whole if whole else 0.0

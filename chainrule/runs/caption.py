@@ -49,8 +49,8 @@ class CaptionOptions(CheckedOptions):
     """Features of each place of the grid; those of the stages before are a half and a quarter."""
     blocks: int = within(1, 1, 64)
     """Residual blocks of each stage of the picture network."""
-    backbone: str = ""
-    """A picture network of timm in the place of the built-in one, such as resnet18."""
+    backbone: Literal["none", "resnet18", "resnet34", "resnet50"] = "none"
+    """A published picture network in the place of the built-in one; its weights come from --backbone-weights."""
     dropout: float = within(0.4, 0.0, 0.99)
     """Share of features dropped in training."""
     attention: Literal["additive", "multiplicative", "none"] = "additive"
@@ -119,9 +119,8 @@ class CaptionRun(Run["Captioner"]):
         from chainrule.layers.backbone import Backbone
 
         model = super().new_model(seed)
-        weights = self.path / DATA / BACKBONE
-        if isinstance(model.encoder, Backbone) and weights.is_file():
-            model.encoder.load(weights)
+        if isinstance(model.encoder, Backbone):
+            model.encoder.load(self.path / DATA / BACKBONE)
         return model
 
     def build(self) -> "Captioner":
@@ -150,7 +149,7 @@ class CaptionRun(Run["Captioner"]):
         from chainrule.layers.picture_encoder import PictureEncoder
 
         options = self.options
-        if options.backbone:
+        if options.backbone != "none":
             return Backbone(options.backbone)
         last = options.picture_features
         return PictureEncoder((last // 4, last // 2, last), options.blocks)

@@ -4,6 +4,8 @@ from contextlib import AbstractContextManager
 
 import torch
 
+from chainrule.training.instruction_set import instruction_set, multiplies_bfloat16
+
 
 def multiply_dtype(precision: str, device: torch.device) -> torch.dtype:
     """The number format of matrix products: `auto` takes bfloat16 where the device multiplies it natively.
@@ -24,10 +26,17 @@ def autocast(dtype: torch.dtype, device: torch.device) -> AbstractContextManager
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=dtype == torch.bfloat16)
 
 
+def emulation_note(dtype: torch.dtype, device: torch.device) -> str | None:
+    """A line that says that products in `dtype` are slower on this processor than in float32; None where they are not.
+
+    >>> emulation_note(torch.float32, torch.device("cpu"))
+    """
+    if dtype != torch.bfloat16 or device.type != "cpu" or multiplies_bfloat16():
+        return None
+    return f"precision bfloat16 is emulated on this processor ({instruction_set()}) and slower: float32 is faster here"
+
+
 def _has_bfloat16(device: torch.device) -> bool:
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
-    if device.type != "cpu" or not hasattr(torch.cpu, "get_capabilities"):
-        return False
-    capabilities = torch.cpu.get_capabilities()
-    return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
+    return device.type == "cpu" and multiplies_bfloat16()

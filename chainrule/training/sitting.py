@@ -25,7 +25,7 @@ from chainrule.training.optimiser import clip_gradient, make_optimiser
 from chainrule.training.options import TrainingOptions
 from chainrule.training.parallel import Processes
 from chainrule.training.position import Position
-from chainrule.training.precision import multiply_dtype
+from chainrule.training.precision import emulation_note, multiply_dtype
 from chainrule.training.progress import Display
 from chainrule.training.randomness import seed_step
 from chainrule.training.report import Report, StepFigures
@@ -72,11 +72,14 @@ class Sitting:
             )
             self._extent.check_reaches(self.position)
             self._state = team.own_rows(state)
-        self._objective = team.distribute(Objective(model, multiply_dtype(options.precision, team.device)))
+        dtype = multiply_dtype(options.precision, team.device)
+        self._objective = team.distribute(Objective(model, dtype))
         metrics = Metrics(directory, self.position, tensorboard=options.tensorboard) if team.first else None
         self._guard = Guard(self.position.step)
         alarms = GradientAlarms(self.position, options.clip_norm, model)
         self._report = Report(metrics, display, self._guard, alarms, team.device)
+        if note := emulation_note(dtype, team.device):
+            self._report.note(note)
         every = options.watch_every or (EVERY_ON_GPU if team.device.type == "cuda" else EVERY)
         self._watch = None if watch is None else GradientWatch(watch, every)
         self._rate = options.learning_rate

@@ -1,12 +1,7 @@
-import sys
-from types import ModuleType, SimpleNamespace
-
 import pytest
 import torch
-from safetensors.torch import save_file
 from torch import nn
 
-from chainrule.layers.backbone import Backbone
 from chainrule.layers.picture_encoder import PictureEncoder, ResidualBlock, SqueezeExcitation, standardised
 
 
@@ -70,59 +65,3 @@ def test_bytes_become_numbers_about_zero():
 def test_no_stage_is_refused(channels):
     with pytest.raises(ValueError, match="channels"):
         PictureEncoder(channels)
-
-
-class Network(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.convolution = nn.Conv2d(3, 5, 3, stride=2, padding=1)
-        self.norm = nn.BatchNorm2d(5)
-        self.feature_info = SimpleNamespace(channels=lambda: [3, 5])
-
-    def forward(self, x):
-        return [x, self.norm(self.convolution(x))]
-
-
-@pytest.fixture
-def timm(monkeypatch):
-    """A stand-in with the two functions of timm that are used."""
-    module = ModuleType("timm")
-
-    def create_model(name, *, pretrained, features_only):
-        assert not pretrained  # nothing is downloaded
-        assert features_only
-        if name != "small":
-            raise RuntimeError(f"Unknown model ({name})")
-        return Network()
-
-    module.create_model = create_model
-    monkeypatch.setitem(sys.modules, "timm", module)
-
-
-def test_a_backbone_gives_its_last_features_as_a_grid(timm, tmp_path):
-    torch.manual_seed(0)
-    backbone, other = Backbone("small"), Network()
-    extra = {"head.weight": torch.zeros(2)}
-    save_file(other.state_dict() | extra, tmp_path / "weights.safetensors")
-    backbone.load(tmp_path / "weights.safetensors")
-    pictures = torch.randint(256, (2, 3, 8, 8), dtype=torch.uint8)
-    grid = backbone.train()(pictures)
-    assert grid.shape == (2, 16, 5)
-    expected = other.eval()(standardised(pictures, torch.zeros(1)))[-1].flatten(2).transpose(1, 2)
-    torch.testing.assert_close(grid, expected)
-    assert not any(weight.requires_grad for weight in backbone.parameters())
-    assert all(weight.requires_grad for weight in Backbone("small", trained=True).parameters())
-
-
-def test_what_is_no_backbone_is_refused(timm, tmp_path, monkeypatch):
-    with pytest.raises(ValueError, match="makes no features with 'large'"):
-        Backbone("large")
-    save_file({"convolution.weight": torch.zeros(1)}, tmp_path / "few.safetensors")
-    with pytest.raises(ValueError, match=r"few\.safetensors: lacks 'convolution\.weight'"):
-        Backbone("small").load(tmp_path / "few.safetensors")
-    torch.save({"convolution.weight": torch.zeros(1)}, tmp_path / "pickle.pt")
-    with pytest.raises(ValueError, match="expected a safetensors file"):
-        Backbone("small").load(tmp_path / "pickle.pt")
-    monkeypatch.setitem(sys.modules, "timm", None)
-    with pytest.raises(ValueError, match="pip install timm"):
-        Backbone("small")

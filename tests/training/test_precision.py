@@ -1,22 +1,70 @@
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 import torch
+from training_toy import ToyModel, ToyStream, held_out, options
 
-from chainrule.training.precision import autocast, multiply_dtype
+from chainrule.training import train
+from chainrule.training.instruction_set import instruction_set
+from chainrule.training.precision import autocast, emulation_note, multiply_dtype
 
 CPU = torch.device("cpu")
 
 
+@pytest.fixture
+def processor(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Make torch and the environment speak of another processor."""
+
+    def pretend(vectors: str, *has: str, limit: str = "") -> None:
+        monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: vectors)
+        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: dict.fromkeys(has, True), raising=False)
+        monkeypatch.delenv("DNNL_MAX_CPU_ISA", raising=False)
+        monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", limit)
+
+    return pretend
+
+
 @pytest.mark.parametrize(
-    ("capabilities", "expected"),
-    [({"avx512_bf16": True}, torch.bfloat16), ({"amx_bf16": True}, torch.bfloat16), ({"avx2": True}, torch.float32)],
+    ("vectors", "has", "limit", "name", "expected"),
+    [
+        ("AVX512", ["avx512_bf16"], "", "AVX-512 bf16", torch.bfloat16),
+        ("AVX512", ["avx512_bf16", "amx_bf16"], "all", "AVX-512 AMX", torch.bfloat16),
+        ("AVX512", [], "", "AVX-512", torch.float32),
+        ("AVX512", ["avx512_bf16"], "avx512_core", "AVX-512", torch.float32),  # hidden from the kernels
+        ("AVX2", ["avx512_bf16"], "", "AVX2", torch.float32),  # hidden from torch
+        ("AVX2", [], "AVX2", "AVX2", torch.float32),
+    ],
 )
-def test_auto_takes_bfloat16_where_the_processor_multiplies_it(
-    capabilities: dict[str, bool], expected: torch.dtype, monkeypatch: pytest.MonkeyPatch
+def test_auto_takes_bfloat16_where_the_processor_may_multiply_it(
+    vectors: str, has: list[str], limit: str, name: str, expected: torch.dtype, processor: Callable[..., None]
 ) -> None:
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities, raising=False)
+    processor(vectors, *has, limit=limit)
+    assert instruction_set() == name
     assert multiply_dtype("auto", CPU) is expected
     assert multiply_dtype("float32", CPU) is torch.float32
     assert multiply_dtype("bfloat16", CPU) is torch.bfloat16
+
+
+def test_emulated_bfloat16_is_said_in_one_line(processor: Callable[..., None]) -> None:
+    processor("AVX2")
+    assert emulation_note(torch.bfloat16, CPU) == (
+        "precision bfloat16 is emulated on this processor (AVX2) and slower: float32 is faster here"
+    )
+    assert emulation_note(torch.float32, CPU) is None
+    assert emulation_note(torch.bfloat16, torch.device("cuda")) is None
+    processor("AVX512", "avx512_bf16")
+    assert emulation_note(torch.bfloat16, CPU) is None
+
+
+def test_a_run_with_emulated_bfloat16_says_so_and_goes_on(
+    tmp_path: Path, processor: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    processor("AVX2")
+    settings = options(steps=1, precision="bfloat16")
+    train(ToyModel(), ToyStream(), held_out, settings, tmp_path, progress=True)
+    captured = capsys.readouterr()
+    assert (captured.out + captured.err).count("bfloat16 is emulated on this processor (AVX2)") == 1
 
 
 def test_a_gpu_without_bfloat16_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

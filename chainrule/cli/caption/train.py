@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from cyclopts import Parameter
 
@@ -50,8 +50,12 @@ def train(
         raise ValueError("DATA and --captions: expected pictures and their captions: give both")
     if validation is not None and validation_captions is None:
         raise ValueError("--validation: expected --validation-captions beside it")
-    if backbone_weights is not None and not (options.backbone or run.resume):
-        raise ValueError("--backbone-weights: weights of --backbone, which was not named: give both")
+    if not run.resume and (backbone_weights is None) != (options.backbone == "none"):
+        raise ValueError("--backbone and --backbone-weights: expected a network and a file with its weights: give both")
+    if backbone_weights is not None:
+        from chainrule.data.text import check_file
+
+        check_file(backbone_weights)
     named = {"source": data, "captions": captions, "validation": validation, "dev_captions": validation_captions}
     asked = RunConfig(
         sources={name: None if path is None else str(path) for name, path in named.items()},
@@ -74,6 +78,7 @@ class CaptionTrainer(Trainer[CaptionRun]):
     """
 
     RUN = CaptionRun
+    NEEDS: ClassVar[dict[str, str]] = {"sacrebleu": "metrics"}
 
     def __init__(self, backbone_weights: Path | None = None):
         self._backbone_weights = backbone_weights

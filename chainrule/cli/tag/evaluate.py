@@ -31,7 +31,7 @@ def evaluate(
     `chainrule evaluate RUN --help` shows those of RUN.
 
     Accuracy of all words and of those never seen in training, nats per word, the most frequent confusions; and where
-    the tags mark spans, entity F1 as seqeval computes it.
+    the tags mark spans, entity F1 as conlleval counts it.
 
     Args:
         run: The run directory.

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from cyclopts import Parameter
 
@@ -71,6 +71,7 @@ class TranslateTrainer(Trainer[TranslateRun]):
     """How pairs of sentences are prepared and trained on."""
 
     RUN = TranslateRun
+    NEEDS: ClassVar[dict[str, str]] = {"sacrebleu": "metrics"}
 
     def prepare(self, draft: TranslateRun) -> dict[str, Any]:
         from chainrule.data.pairs import prepare_pairs

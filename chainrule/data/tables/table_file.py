@@ -51,7 +51,7 @@ class TableFile:
         self.path = check_file(path)
         self._parquet = self.path.name.lower().endswith(".parquet")
         if self._parquet:
-            self.names, self.header = list(_polars().read_parquet_schema(self.path)), True
+            self.names, self.header = list(self._read_parquet("read_parquet_schema")), True
             return
         self._delimiter = self._find_delimiter()
         first = next(self._lines(), None)
@@ -119,9 +119,17 @@ class TableFile:
             raise ValueError(f"{self.path}: cannot be read ({error}): restore it from a copy") from None
         return max(_DELIMITERS, key=line.count)
 
+    def _read_parquet(self, function: str) -> Any:
+        polars = _polars()
+        try:
+            return getattr(polars, function)(self.path)
+        except (polars.exceptions.PolarsError, OSError) as error:
+            first = str(error).partition("\n")[0]
+            raise ValueError(f"{self.path}: expected a Parquet file ({first}): restore it from a copy") from None
+
     def _parquet_rows(self) -> Iterator[Row]:
         number = 0
-        for frame in _polars().read_parquet(self.path).iter_slices(_PARQUET_ROWS):
+        for frame in self._read_parquet("read_parquet").iter_slices(_PARQUET_ROWS):
             for values in frame.iter_rows():
                 number += 1
                 yield number, ["" if value is None else str(value).strip() for value in values]
@@ -139,7 +147,9 @@ def _polars() -> Any:
     try:
         return import_module("polars")
     except ImportError:
-        raise ValueError("Parquet is read with polars, which is not installed: pip install polars") from None
+        raise ValueError(
+            "Parquet is read with polars, which is not installed: pip install 'chainrule[tables]'"
+        ) from None
 
 
 csv.field_size_limit(min(sys.maxsize, 1 << 24))

@@ -1,5 +1,7 @@
 """The same small matrix product at every time step, with its weight laid out once."""
 
+from functools import cache
+
 import torch
 from torch import Tensor
 
@@ -51,8 +53,17 @@ class Product:
 def _can_pack(weight: Tensor) -> bool:
     if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available() or not torch.backends.mkldnn.enabled:
         return False
-    if not hasattr(torch.ops.mkldnn, "_linear_pointwise") or not hasattr(torch.ops.mkldnn, "_reorder_linear_weight"):
-        return False
     if weight.dtype == torch.bfloat16:
-        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
-    return weight.dtype == torch.float32 and weight.numel() >= LEAST_FLOAT32
+        return _packs(torch.bfloat16)
+    return weight.dtype == torch.float32 and weight.numel() >= LEAST_FLOAT32 and _packs(torch.float32)
+
+
+@cache
+def _packs(dtype: torch.dtype) -> bool:
+    """Whether oneDNN lays out and multiplies weights of this type here, found by trying it: processors differ."""
+    try:
+        packed = torch.ops.mkldnn._reorder_linear_weight(torch.ones(16, 16, dtype=dtype), 2)
+        torch.ops.mkldnn._linear_pointwise(torch.ones(2, 16, dtype=dtype), packed, None, "none", [], "")
+    except (AttributeError, RuntimeError):  # a torch without the operators, a processor without the instructions
+        return False
+    return True

@@ -6,12 +6,15 @@ import zipfile
 
 import numpy as np
 import pytest
+import torch
 
 pytest.importorskip("PIL.Image")
 pytest.importorskip("sacrebleu")
 from PIL import Image
+from safetensors.torch import save_file
 
 from chainrule.cli.main import main
+from chainrule.layers.resnet import ResNet
 from chainrule.runs.caption import CaptionRun
 
 COLOURS = {"red": (200, 20, 20), "green": (20, 200, 20), "blue": (20, 20, 200)}
@@ -185,3 +188,38 @@ def test_a_folder_and_a_table_with_commas_are_read_too(command, tmp_path):
     asked = ["--captions", tmp_path / "captions.csv", "--task", "caption", *TINY, "--steps", 1, "--batch-size", 2]
     assert command("train", tmp_path / "pictures", *asked, "--out", tmp_path / "run").status == 0
     assert CaptionRun.open(tmp_path / "run").prepared.vocabulary.words == ["and", "red,", "square"]
+
+
+def test_a_published_network_takes_its_weights_from_a_file(data, tmp_path):
+    torch.manual_seed(1)
+    weights = ResNet("resnet18").state_dict()
+    save_file(weights, tmp_path / "weights.safetensors")
+    arguments = ["train", data / "pictures.zip", "--captions", data / "captions.txt", "--task", "caption", *TINY]
+    named = [*arguments, "--backbone", "resnet18", "--steps", 1, "--batch-size", 4, "--out", tmp_path / "run"]
+    assert main(words([*named, "--backbone-weights", tmp_path / "weights.safetensors"])) == 0
+    (tmp_path / "weights.safetensors").unlink()  # the run has its own copy
+    kept = CaptionRun.open(tmp_path / "run").model().encoder.network.state_dict()
+    assert all(torch.equal(kept[name], weight) for name, weight in weights.items())
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--backbone", "vit_huge"], "vit_huge"),
+        (["--backbone", "resnet18"], "--backbone and --backbone-weights: expected a network and a file"),
+        (["--backbone-weights", "one.png"], "--backbone and --backbone-weights: expected a network and a file"),
+        (["--backbone", "resnet18", "--backbone-weights", "none.safetensors"], "none.safetensors: no such file"),
+    ],
+)
+def test_a_backbone_without_name_or_weights_is_refused_before_anything_is_read(options, said, data, tmp_path, refused):
+    arguments = ["train", data / "pictures.zip", "--captions", data / "captions.txt", "--task", "caption"]
+    assert said in refused(*arguments, *options, "--out", tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_config_that_names_another_backbone_is_refused(run, tmp_path):
+    content = json.loads((run / "config.json").read_text())
+    content["options"]["backbone"] = "convnext_base"
+    (tmp_path / "config.json").write_text(json.dumps(content))
+    with pytest.raises(ValueError, match="backbone: expected one of none, resnet18"):
+        CaptionRun.open(tmp_path)

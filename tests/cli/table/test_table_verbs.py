@@ -5,6 +5,7 @@ import io
 import json
 import shutil
 
+import polars
 import pytest
 import torch
 
@@ -230,3 +231,14 @@ def test_a_partial_table_that_cannot_be_completed_is_refused(refused, run, tmp_p
     assert "line 2, column 'count'" in refused("sample", run, "--complete", tmp_path / "partial.csv")
     assert "--particles" in refused("sample", run, "--complete", tmp_path / "partial.csv", "--particles", 0)
     assert "no such file" in refused("sample", run, "--complete", tmp_path / "nowhere.csv")
+
+
+def test_a_parquet_file_is_learnt_scored_and_its_columns_shown(command, tmp_path):
+    rows = polars.DataFrame({"colour": ["red", "blue", None] * 40, "count": [n % 7 for n in range(120)]})
+    rows.write_parquet(tmp_path / "rows.parquet")
+    outcome = command("train", tmp_path / "rows.parquet", "--out", tmp_path / "run", "--steps", 5, "--hidden-size", 8)
+    assert outcome.status == 0, outcome.err
+    assert "rows.parquet, read as a table" in outcome.err
+    scored = command("score", tmp_path / "run", tmp_path / "rows.parquet", "--json")
+    assert scored.status == 0, scored.err
+    assert {"colour", "count"} <= {column.name for column in TableRun.open(tmp_path / "run").table().schema.columns}

@@ -3,9 +3,7 @@
 import gzip
 import itertools
 import math
-import sys
 import tracemalloc
-import types
 
 import numpy as np
 import pytest
@@ -244,23 +242,6 @@ def test_cut_rows_are_refused(table, tmp_path):
     path.write_bytes(path.read_bytes()[:-8])
     with pytest.raises(ValueError, match=r"train\.rows: damaged"):
         open_table(tmp_path / "table")
-
-
-def test_parquet_is_read_by_polars_or_refused(tmp_path, monkeypatch):
-    path = tmp_path / "rows.parquet"
-    path.write_bytes(b"PAR1")
-    monkeypatch.setitem(sys.modules, "polars", None)
-    with pytest.raises(ValueError, match="pip install polars"):
-        TableFile(path)
-    frame = types.SimpleNamespace(iter_rows=lambda: iter([("x", 1, None), ("y", 2, 0.5)]))
-    polars = types.SimpleNamespace(
-        read_parquet_schema=lambda path: {"a": str, "b": int, "c": float},
-        read_parquet=lambda path: types.SimpleNamespace(iter_slices=lambda rows: iter([frame])),
-    )
-    monkeypatch.setitem(sys.modules, "polars", polars)
-    file = TableFile(path)
-    assert file.names == ["a", "b", "c"]
-    assert list(file.rows()) == [(1, ["x", "1", ""]), (2, ["y", "2", "0.5"])]
 
 
 def test_memory_does_not_grow_with_the_rows(tmp_path):

@@ -1,0 +1,61 @@
+"""A package of an extra that is missing: one line that names the extra, status 2, and nothing left behind."""
+
+import sys
+import tomllib
+import wave
+from pathlib import Path
+
+import pytest
+import torch
+
+from chainrule.metrics.classification import classification_scores
+
+PROJECT = Path(__file__).parents[2] / "pyproject.toml"
+NEEDED = [  # extra, module, the command that needs it
+    ("bpe", "tokenizers", ["train", "words.txt", "--level", "bpe"]),
+    ("tensorboard", "tensorboard", ["train", "words.txt", "--tensorboard"]),
+    ("plots", "matplotlib.figure", ["inspect", "RUN", "--out", "page.html"]),
+    ("images", "PIL.Image", ["train", "pictures"]),
+    ("sound", "soundfile", ["train", "sounds"]),
+    ("sound", "scipy.signal", ["train", "sounds", "--rate", 4000]),
+    ("tables", "polars", ["train", "rows.parquet"]),
+    ("metrics", "sacrebleu", ["train", "words.txt", "--task", "translate"]),
+    ("metrics", "sacrebleu", ["train", "pictures", "--task", "caption", "--captions", "words.txt"]),
+]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("words.txt").write_text("one word\tun mot\n" * 50)
+    Path("rows.parquet").write_bytes(b"PAR1")
+    Path("pictures").mkdir()
+    Path("pictures/one.png").write_bytes(b"\x89PNG")
+    Path("sounds").mkdir()
+    for name in "ab":
+        with wave.open(f"sounds/{name}.wav", "wb") as sound:
+            sound.setnchannels(1)
+            sound.setsampwidth(2)
+            sound.setframerate(8000)
+            sound.writeframes(bytes(8000))
+    return tmp_path
+
+
+@pytest.mark.parametrize(("extra", "module", "arguments"), NEEDED)
+def test_a_missing_package_is_named_with_its_extra(extra, module, arguments, folder, runs, refused, monkeypatch):
+    monkeypatch.setitem(sys.modules, module, None)
+    before = sorted(folder.rglob("*"))
+    line = refused(*(runs / "stream" if argument == "RUN" else argument for argument in arguments))
+    assert f"pip install 'chainrule[{extra}]'" in line
+    assert sorted(folder.rglob("*")) == before or extra != "tensorboard"
+
+
+def test_classifications_need_torchmetrics(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torchmetrics.functional.classification", None)
+    with pytest.raises(ValueError, match=r"pip install 'chainrule\[metrics\]'"):
+        classification_scores(torch.zeros(2, 2), torch.zeros(2, dtype=torch.long), ["a", "b"])
+
+
+def test_every_extra_of_users_is_tried_here():
+    extras = tomllib.loads(PROJECT.read_text())["project"]["optional-dependencies"]
+    assert {extra for extra, _, _ in NEEDED} == extras.keys() - {"dev", "docs"}
