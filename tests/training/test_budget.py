@@ -12,7 +12,7 @@ import pytest
 import torch
 from training_toy import ToyBatch, ToyModel, ToyStream, held_out, options
 
-from chainrule.training import Interrupted, TrainingResult, atomic, extent, loop, report, sitting, train
+from chainrule.training import Interrupted, TrainingResult, atomic, extent, loop, report, sitting, train, validation
 
 
 @dataclass
@@ -33,7 +33,7 @@ class Clock:
         self.now += seconds * (1 + self.noise * (2 * self.source.random() - 1))
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        for module in (extent, loop, report, sitting):
+        for module in (extent, loop, report, sitting, validation):
             monkeypatch.setattr(module, "monotonic", self)
         monkeypatch.setattr(atomic.os, "fsync", lambda descriptor: self.pass_(self.flush))
 
@@ -120,7 +120,7 @@ def test_time_spent_before_an_interruption_counts(tmp_path: Path, monkeypatch: p
     clock = Clock(0.1, 0.01, 0.001)
     clock.install(monkeypatch)
 
-    def stop(model: object, step: int) -> None:
+    def stop(model: object, step: int, seconds: float) -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(Interrupted):
