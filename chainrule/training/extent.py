@@ -141,7 +141,7 @@ class Seconds(Extent):
         left, step = self._left(position), self._step(position)
         if left < 1.5 * step:
             return 1.0
-        return (position.training_seconds + step) / (position.training_seconds + left)
+        return max(position.training_seconds + step, FIRST_PROGRESS * left) / (position.training_seconds + left)
 
     def start_up(self, seconds: float) -> float:
         return min(seconds, START_UP_SHARE * self.budget)
@@ -211,6 +211,7 @@ START_UP_SHARE = 0.2  # of a budget that start-up may use up
 VALIDATIONS = 10  # over a run, where the user does not say how often
 VALIDATION_SHARE = 0.05  # of the time since the validation before may go into one
 LAST_VALIDATION_SHARE = 0.05  # of a budget may go into the last one: a larger held-out part is read up to there
+FIRST_PROGRESS = 1e-3  # of the first step, while it is not known how long a step takes
 LEAST_STEPS = 5  # between validations
 LEAST_VALIDATION = 2**18  # elements that a validation of a counted run reads, even where it trains on fewer in between
 

@@ -30,7 +30,7 @@ from chainrule.training.progress import Display
 from chainrule.training.randomness import seed_step
 from chainrule.training.report import Report, StepFigures
 from chainrule.training.schedule import learning_rate
-from chainrule.training.validation import BOTH_SHARE, OnValidation, Validation
+from chainrule.training.validation import OnValidation, Validation
 
 SAVE_SECONDS = 60.0  # a killed run loses no more than this
 
@@ -182,7 +182,7 @@ class Sitting:
             return
         evaluation = likelihood.evaluation
         self._guard.validation(position.step, evaluation.nats, self._rate)
-        verdict = self._verdict(BOTH_SHARE * (until - began) - (monotonic() - began))
+        verdict = self._verdict(until - monotonic())
         best = position.record(likelihood, verdict)
         if last and not self.out_of_patience:
             self._extent.end(position)

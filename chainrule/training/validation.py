@@ -55,8 +55,11 @@ class Validation:
 
     def likelihood(self, position: Position, seconds: float) -> Likelihood | None:
         """In about its share of the `seconds` of the validation; None where an interruption broke it off."""
-        share = BOTH_SHARE if self._judge is None else LIKELIHOOD_SHARE
-        part = self._extent.validation_part(self._interruptible(), position, share * seconds)
+        if self._judge is not None:
+            seconds *= LIKELIHOOD_SHARE
+        elif self._on_validation is not None:
+            seconds *= BOTH_SHARE
+        part = self._extent.validation_part(self._interruptible(), position, seconds)
         try:
             read = evaluations(self._model, part)
         except _BrokenOffError:
@@ -67,6 +70,8 @@ class Validation:
     def verdict(self, position: Position, seconds: float) -> Verdict:
         """Judge the answers to as many rows as the `seconds` allow, no fewer than the last validation judged."""
         assert self._judge is not None
+        if self._on_validation is not None:
+            seconds *= BOTH_SHARE
         order = np.random.default_rng(0).permutation(self._judge.rows)  # files are often sorted
         answers: list[Any] = []
         began = monotonic()
