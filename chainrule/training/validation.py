@@ -79,11 +79,13 @@ class Validation:
         with self._evaluating():
             while wanted > len(answers):
                 answers += self._judge.answer(self._model, order[len(answers) : wanted])
+                if len(answers) == len(order):
+                    break
                 spent = monotonic() - began
                 more = 3 * len(answers) if spent <= 0 else int((seconds - spent) / spent * len(answers))
-                if 4 * more < len(answers) and len(answers) + more < len(order):
-                    break  # not worth a batch of its own
                 wanted = min(len(answers) + min(more, 3 * len(answers)), len(order))
+                if 4 * more < len(answers) and wanted < len(order):
+                    break  # too few for a batch of their own
             judgement = self._judge.judge(order[: len(answers)], answers, position.step)
             best = min(position.best_rows or len(answers), len(answers))
             common = judgement
