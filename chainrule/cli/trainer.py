@@ -6,12 +6,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
-from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from chainrule.cli.command_line import flag, resume_command
 from chainrule.cli.durations import format_duration
 from chainrule.cli.options import RunFlags
+from chainrule.cli.start_time import take_start
 from chainrule.runs.config import Extent, RunConfig
 from chainrule.runs.run import CONFIG, Run, refuse_taken, remove
 
@@ -112,7 +112,7 @@ def train_run(trainer: Trainer[R], asked: RunConfig, out: Path, flags: RunFlags,
 
 
 def _train(trainer: Trainer[R], asked: RunConfig, out: Path, flags: RunFlags, given: frozenset[str]) -> int:
-    began = monotonic()
+    began = take_start()
     from chainrule.training.loop import train
     from chainrule.training.options import TrainingOptions
     from chainrule.training.parallel import processes

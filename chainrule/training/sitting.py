@@ -191,7 +191,8 @@ class Sitting:
             if best:
                 about = {"step": position.step, "nats": evaluation.nats, "elements": evaluation.elements}
                 save_weights(self._directory / WEIGHTS, self._model, about)
-            texts = (self._validation.sample(position, until - monotonic()), verdict and verdict.judgement.text)
+            judged = "" if verdict is None else verdict.judgement.text
+            texts = (self._validation.sample(position, until - monotonic()), judged)
             sample = "\n".join(text for text in texts if text) or None
             self._report.validation(position, evaluation, verdict, best=best, sample=sample)
         validating = monotonic() - began

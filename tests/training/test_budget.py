@@ -210,7 +210,8 @@ def test_a_run_at_the_end_of_its_budget_takes_no_further_step(tmp_path: Path, mo
     before = remains(tmp_path)
     for budget in (10.0, 9.8):  # as good as the same
         again = run(clock, budget, 5, tmp_path, resume=True)
-        assert (again.steps_now, again.step, again.elapsed) == (0, first.step, first.elapsed)
+        assert (again.steps_now, again.step) == (0, first.step)
+        assert again.elapsed == pytest.approx(first.elapsed, abs=0.05)  # but for the last save, written before it ends
     assert remains(tmp_path) == before
     assert first.steps_now == first.step
 
