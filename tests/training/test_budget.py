@@ -279,10 +279,12 @@ def test_where_the_time_went_is_written_down(tmp_path: Path, monkeypatch: pytest
     result = run(clock, 50.0, 5, tmp_path, began=97.0)
     timings = [json.loads(line) for line in (tmp_path / "timings.jsonl").read_text().splitlines()]
     assert timings[-1]["training_seconds"] == pytest.approx(0.1 * result.step)
-    assert timings[-1]["start_up_seconds"] == pytest.approx(3.0)
+    start_up = timings[-1]["start_up_seconds"]
+    assert start_up == pytest.approx(3.0, abs=0.1)  # the files of figures are made
     assert timings[-1]["elapsed"] == pytest.approx(clock.now - 97.0)
     aside = sum(line["validating_seconds"] + line["saving_seconds"] for line in timings)
-    assert 3.0 + aside + timings[-1]["training_seconds"] == pytest.approx(clock.now - 97.0)
+    counted = start_up + aside + timings[-1]["training_seconds"]
+    assert counted == pytest.approx(clock.now - 97.0, abs=0.3)  # one batch is read to estimate a validation's cost
 
 
 @pytest.mark.slow
