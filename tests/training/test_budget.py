@@ -280,7 +280,7 @@ def test_where_the_time_went_is_written_down(tmp_path: Path, monkeypatch: pytest
     timings = [json.loads(line) for line in (tmp_path / "timings.jsonl").read_text().splitlines()]
     assert timings[-1]["training_seconds"] == pytest.approx(0.1 * result.step)
     start_up = timings[-1]["start_up_seconds"]
-    assert start_up == pytest.approx(3.0, abs=0.1)  # the files of figures are made
+    assert start_up == pytest.approx(3.0, abs=0.2)  # the files of figures are made
     assert timings[-1]["elapsed"] == pytest.approx(clock.now - 97.0)
     aside = sum(line["validating_seconds"] + line["saving_seconds"] for line in timings)
     counted = start_up + aside + timings[-1]["training_seconds"]
