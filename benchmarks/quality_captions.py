@@ -13,6 +13,7 @@ import argparse
 import os
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from chainrule.data.words import WordVocabulary
 from chainrule.layers.picture_encoder import PictureEncoder
 from chainrule.metrics.captions import caption_bleu
 from chainrule.models.captioner import Captioner
-from chainrule.training import Judgement, TrainingOptions, evaluate, train
+from chainrule.training import Judge, Judgement, TrainingOptions, evaluate, train
 
 BATCH, RATE, DROPOUT, LONGEST, BEAM, PENALTY, JUDGED = 64, 2e-3, 0.4, 40, 5, 0.7, 250
 SIZES = {"embedding_size": 192, "hidden_size": 256}
@@ -139,7 +140,7 @@ def fitted(prepared: PreparedCaptions, folder: Path, options: argparse.Namespace
             seed=options.seed,
         ),
         folder,
-        judge=lambda each, step: judged(each, prepared.valid, prepared.vocabulary),
+        judge=captions_judge(prepared.valid, prepared.vocabulary),
         resume=(folder / "checkpoint.safetensors").exists(),
     )
     model.eval()
@@ -148,7 +149,7 @@ def fitted(prepared: PreparedCaptions, folder: Path, options: argparse.Namespace
     return model, (time.process_time() - began) / 60, result.best_step
 
 
-def judged(model: Any, valid: CaptionedPictures, vocabulary: WordVocabulary) -> Judgement:
+def captions_judge(valid: CaptionedPictures, vocabulary: WordVocabulary) -> Judge:
     """BLEU-4 of greedy captions of some of the pictures."""
     references = [
         [
@@ -157,9 +158,16 @@ def judged(model: Any, valid: CaptionedPictures, vocabulary: WordVocabulary) -> 
         ]
         for picture in range(JUDGED)
     ]
-    found = search(model, valid.pictures[:JUDGED], vocabulary, beam=1, max_length=LONGEST)
-    written = [words_of(each, vocabulary)[0] for each in found]
-    return Judgement("bleu", caption_bleu(written, references).value, "\n".join(written[:3]))
+
+    def answer(model: Any, rows: np.ndarray) -> list[str]:
+        found = search(model, (valid.pictures[row] for row in rows), vocabulary, beam=1, max_length=LONGEST)
+        return [words_of(each, vocabulary)[0] for each in found]
+
+    def judge(rows: np.ndarray, written: Sequence[str], step: int) -> Judgement:
+        value = caption_bleu(written, [references[row] for row in rows]).value
+        return Judgement("bleu", value, "\n".join(written[:3]))
+
+    return Judge(JUDGED, answer, judge)
 
 
 def blank(captioned: CaptionedPictures) -> CaptionedPictures:

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
@@ -23,7 +24,7 @@ from torch.nn.utils.rnn import pad_sequence
 from chainrule.data import Batch
 from chainrule.layers.log_mel import LogMel
 from chainrule.models import SequenceClassifier
-from chainrule.training import Judgement, TrainingOptions, train
+from chainrule.training import Judge, Judgement, TrainingOptions, train
 
 RATE = 8000  # samples a second
 KEYS = (941, 697, 697, 697, 770, 770, 770, 852, 852, 852), (1336, 1209, 1336, 1477, 1209, 1336, 1477, 1209, 1336, 1477)
@@ -177,15 +178,18 @@ def fit(
     frames = Frames(learnt)
     model = SequenceClassifier(10, feature_size=40, cell="gru", hidden_size=64, num_layers=2, dropout=0.3)
 
-    def judge(model: SequenceClassifier, step: int) -> Judgement:
-        answers = classify(model, frames, valid)
-        right = [answer == recording.digit for answer, recording in zip(answers, valid, strict=True)]
+    def answer(model: SequenceClassifier, rows: np.ndarray) -> list[int]:
+        return classify(model, frames, [valid[row] for row in rows])
+
+    def judge(rows: np.ndarray, answers: list[int], step: int) -> Judgement:
+        right = [valid[row].digit == answer for row, answer in zip(rows, answers, strict=True)]
         return Judgement("accuracy", sum(right) / len(right))
 
     with tempfile.TemporaryDirectory() as directory:
         train(
             model, Training(learnt, frames, 32, seed, speed), lambda: batches(valid, frames),
-            TrainingOptions(steps=steps, learning_rate=3e-3, seed=seed), directory, judge=judge,
+            TrainingOptions(steps=steps, learning_rate=3e-3, seed=seed), directory,
+            judge=Judge(len(valid), answer, judge),
         )  # fmt: skip
     return model.eval(), frames
 

@@ -14,6 +14,7 @@ from cyclopts import App, CycloptsError, UnusedCliTokensError
 from chainrule.cli.command_line import Verb, flag
 from chainrule.cli.kinds import HELP_OF, kind_asked_for, verbs_of
 from chainrule.cli.spinning import bound_spinning
+from chainrule.cli.start_time import note_start
 
 USER_ERROR, INTERRUPTED, BROKEN_PIPE = 2, 130, 141  # the last two as a shell reports SIGINT and SIGPIPE
 
@@ -24,6 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0: done. 1: a check failed. 2: something was asked for that cannot be; one line on standard error says what.
     130: stopped by Ctrl-C. The environment variable CHAINRULE_DEBUG=1 shows where an error comes from.
     """
+    note_start()
     if "torch" not in sys.modules:  # it reads them once
         bound_spinning(os.environ)
     try:

@@ -7,20 +7,20 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, fields, replace
 from importlib.util import find_spec
 from pathlib import Path
-from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from chainrule.cli.command_line import flag, resume_command
 from chainrule.cli.durations import format_duration
 from chainrule.cli.fastest import settle_computation
 from chainrule.cli.options import RunFlags
+from chainrule.cli.start_time import take_start
 from chainrule.runs.config import Extent, RunConfig
 from chainrule.runs.run import CONFIG, Run, refuse_taken, remove
 
 if TYPE_CHECKING:
     from chainrule.training import Judge, TrainingBatches, ValidationBatches, Watch
     from chainrule.training.loop import TrainingResult
-    from chainrule.training.sitting import OnValidation
+    from chainrule.training.validation import OnValidation
 
 R = TypeVar("R", bound=Run[Any])
 Shard = tuple[int, int]
@@ -129,7 +129,7 @@ def _check_packages(trainer: Trainer[R], config: RunConfig) -> None:
 
 
 def _train(trainer: Trainer[R], asked: RunConfig, out: Path, flags: RunFlags, given: frozenset[str]) -> int:
-    began = monotonic()
+    began = take_start()
     from chainrule.training.computation import computing
     from chainrule.training.loop import train
     from chainrule.training.options import TrainingOptions
@@ -154,13 +154,11 @@ def _train(trainer: Trainer[R], asked: RunConfig, out: Path, flags: RunFlags, gi
         computation = settle_computation(run, network, batches, team)
         known = {item.name for item in fields(TrainingOptions)}
         settings = asdict(run.config.extent) | asdict(run.config.training) | {"precision": computation.precision}
-        if settings["budget"] is not None:  # starting up counts, but huge data must leave time to train on it
-            settings["budget"] -= min(monotonic() - began, settings["budget"] / 2)
         options = TrainingOptions(**{name: value for name, value in settings.items() if name in known})
         try:
             with computing(network, computation):
                 result = train(
-                    network, batches, held_out, options, run.path, resume=flags.resume,
+                    network, batches, held_out, options, run.path, resume=flags.resume, began=began,
                     on_validation=trainer.on_validation(run), judge=trainer.judge(run), watch=trainer.watch(run),
                 )  # fmt: skip
         except ValueError:
@@ -276,6 +274,7 @@ def _conclude(trainer: Trainer[R], run: R, result: "TrainingResult", *, json: bo
         summary = {
             "run": str(run.path),
             "steps": result.step,
+            "steps_now": result.steps_now,
             "elements": result.elements,
             "seconds": result.elapsed,
             "ended_by": result.ended_by,
@@ -284,6 +283,12 @@ def _conclude(trainer: Trainer[R], run: R, result: "TrainingResult", *, json: bo
             "validation_elements": result.best.elements,
         }
         print(json_format.dumps(summary | figures))
+        return
+    if result.steps_now == 0:
+        print(
+            f"nothing to do: the run is at its end, {result.step:,} steps in {format_duration(result.elapsed)}; "
+            f"{resume_command(run.path)} --budget ...  (a longer total) trains on"
+        )
         return
     early = " (stopped early: no more improvement)" if result.ended_by == "patience" else ""
     commands = [*trainer.next_steps(run), f"{resume_command(run.path)} --budget ...  (a longer total trains on)"]

@@ -1,13 +1,13 @@
 """What a classifier is worth on held-out texts."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor
 
 from chainrule.state import map_state
-from chainrule.training.judge import Judge, Judgement
+from chainrule.training.judge import Judge, Judgement, Rows
 
 if TYPE_CHECKING:
     from chainrule.base import LikelihoodModel
@@ -35,18 +35,21 @@ def classify_judge(texts: "LabelledTexts", limit: int) -> Judge:
     names, part = texts.labels.names, texts.valid
     true = torch.from_numpy(part.labels.copy())
 
-    def judge(model: "LikelihoodModel", step: int) -> Judgement:
-        batches = labelled_evaluation(part.texts, part.labels, ROWS, limit)
-        log_probs = label_log_probs(cast("SequenceClassifier", model), batches)
+    def answer(model: "LikelihoodModel", rows: Rows) -> Sequence[Tensor]:
+        batches = labelled_evaluation(part.texts, part.labels, ROWS, limit, rows)
+        return list(label_log_probs(cast("SequenceClassifier", model), batches))
+
+    def judge(rows: Rows, answers: Sequence[Tensor], step: int) -> Judgement:
+        log_probs, right = torch.stack(list(answers)), true[rows]
         lines = [
-            f"line {part.lines[row]}: {names[given]} {share:.0%}, is {names[true[row]]}: "
-            + shortened(texts.valid_texts[row])
-            for row, given, share in surest_mistakes(log_probs, true, _SHOWN)
+            f"line {part.lines[rows[place]]}: {names[given]} {share:.0%}, is {names[right[place]]}: "
+            + shortened(texts.valid_texts[rows[place]])
+            for place, given, share in surest_mistakes(log_probs, right, _SHOWN)
         ]
-        accuracy = float((log_probs.argmax(1) == true).double().mean())
+        accuracy = float((log_probs.argmax(1) == right).double().mean())
         return Judgement("accuracy", accuracy, "\n".join(lines))
 
-    return judge
+    return Judge(len(true), answer, judge)
 
 
 def surest_mistakes(log_probs: Tensor, true: Tensor, most: int) -> list[tuple[int, int, float]]:

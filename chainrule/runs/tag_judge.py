@@ -1,12 +1,12 @@
 """What a tagger is worth on held-out sentences."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import torch
 
-from chainrule.training.judge import Judge, Judgement
+from chainrule.training.judge import Judge, Judgement, Rows
 
 if TYPE_CHECKING:
     from chainrule.base import LikelihoodModel
@@ -54,19 +54,23 @@ def tag_judge(corpus: "TaggedCorpus") -> Judge:
     gold = list(true_tags(tagged_evaluation(corpus.valid), vocabulary))
     unknown = [[not vocabulary.word(word) for word in words] for words in corpus.valid_words]
     marks_spans = vocabulary.scheme is not None
-    interesting = [place for place, row in enumerate(gold) if len(row) > 1 and (not marks_spans or set(row) != {"O"})]
+    interesting = {place for place, row in enumerate(gold) if len(row) > 1 and (not marks_spans or set(row) != {"O"})}
 
-    def judge(model: "LikelihoodModel", step: int) -> Judgement:
-        found = list(predicted_tags(model, tagged_evaluation(corpus.valid), vocabulary))  # type: ignore[arg-type]  # a tagger
-        example = ""
-        if interesting:
-            place = interesting[int(np.random.default_rng(step).integers(len(interesting)))]
-            example = side_by_side(corpus.valid_words[place], gold[place], found[place])
+    def answer(model: "LikelihoodModel", rows: Rows) -> Sequence[list[str]]:
+        batches = tagged_evaluation(corpus.valid, rows=rows)
+        return list(predicted_tags(cast("SequenceTagger", model), batches, vocabulary))
+
+    def judge(rows: Rows, found: Sequence[list[str]], step: int) -> Judgement:
+        true, example = [gold[row] for row in rows], ""
+        shown = [place for place, row in enumerate(rows) if int(row) in interesting]
+        if shown:
+            place = shown[int(np.random.default_rng(step).integers(len(shown)))]
+            example = side_by_side(corpus.valid_words[rows[place]], true[place], found[place])
         if marks_spans:
-            return Judgement("f1", entity_scores(gold, found).f1, example)
-        return Judgement("accuracy", tag_accuracy(gold, found, unknown).accuracy, example)
+            return Judgement("f1", entity_scores(true, found).f1, example)
+        return Judgement("accuracy", tag_accuracy(true, found, [unknown[row] for row in rows]).accuracy, example)
 
-    return judge
+    return Judge(len(gold), answer, judge)
 
 
 def side_by_side(words: Sequence[str], gold: Sequence[str], found: Sequence[str]) -> str:

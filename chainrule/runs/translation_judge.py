@@ -1,5 +1,6 @@
 """What a translator is worth on held-out sentences."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -9,7 +10,7 @@ from chainrule.metrics.translation import bleu
 from chainrule.runs.run import DATA
 from chainrule.runs.translate import TranslateRun
 from chainrule.runs.translating import Translator
-from chainrule.training.judge import Judge, Judgement
+from chainrule.training.judge import Judge, Judgement, Rows
 
 if TYPE_CHECKING:
     from chainrule.base import LikelihoodModel
@@ -23,11 +24,15 @@ def translation_judge(run: TranslateRun) -> Judge:
     sources, references = (texts[:_JUDGED] for texts in held_out_texts(run.path / DATA))
     pairs, tokenize, longest = run.pairs, run.tokenize, run.longest
 
-    def judge(model: "LikelihoodModel", step: int) -> Judgement:
+    def answer(model: "LikelihoodModel", rows: Rows) -> Sequence[str]:
         translator = Translator(cast("Seq2Seq", model), pairs.source_vocabulary, pairs.target_vocabulary, longest)
-        hypotheses = [best.text for best, *_ in translator.search(sources)]
-        place = int(np.random.default_rng(step).integers(len(sources)))
-        example = f"source      {sources[place]}\nreference   {references[place]}\nhypothesis  {hypotheses[place]}"
-        return Judgement("bleu", bleu(hypotheses, references, tokenize=tokenize).value, example)
+        return [best.text for best, *_ in translator.search([sources[row] for row in rows])]
 
-    return judge
+    def judge(rows: Rows, hypotheses: Sequence[str], step: int) -> Judgement:
+        place = int(np.random.default_rng(step).integers(len(rows)))
+        source, reference = sources[rows[place]], references[rows[place]]
+        example = f"source      {source}\nreference   {reference}\nhypothesis  {hypotheses[place]}"
+        value = bleu(hypotheses, [references[row] for row in rows], tokenize=tokenize).value
+        return Judgement("bleu", value, example)
+
+    return Judge(len(sources), answer, judge)

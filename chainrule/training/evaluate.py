@@ -37,29 +37,35 @@ class Evaluation:
         return units.perplexity(self.nats, self.elements)
 
 
-@torch.no_grad()
 def evaluate(model: LikelihoodModel, batches: Iterable[Batch]) -> Evaluation:
     """Score batches in order, in float32, carrying the state from chunk to chunk; the model's mode is put back after.
 
     Raises:
         ValueError: there is nothing in the batches.
     """
+    return evaluations(model, batches)[-1]
+
+
+@torch.no_grad()
+def evaluations(model: LikelihoodModel, batches: Iterable[Batch]) -> list[Evaluation]:
+    """`evaluate` of the first batch, of the first two, and so on to all of them."""
     device = next(model.parameters(), torch.empty(0)).device
     objective = Objective(model)
     training = model.training
     model.eval()
+    read: list[Evaluation] = []
     try:
-        total = torch.zeros((), dtype=torch.float64, device=device)  # a float32 sum of many chunks would lose digits
-        elements, state = 0, None
+        total, elements, state = 0.0, 0, None  # a float32 sum of many chunks would lose digits
         for batch in batches:
             nats, state = score(objective, batch, state, device)
-            total += nats
+            total += nats.item()
             elements += count_elements(batch)
+            read.append(Evaluation(total, elements))
     finally:
         model.train(training)
-    if elements == 0:
+    if not read or read[-1].elements == 0:
         raise ValueError("batches: expected at least one element to evaluate, got none: the held-out data is empty")
-    return Evaluation(total.item(), elements)
+    return read
 
 
 def score(objective: torch.nn.Module, batch: Batch, state: State, device: torch.device) -> tuple[torch.Tensor, State]:

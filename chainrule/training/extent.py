@@ -7,13 +7,19 @@ from collections.abc import Iterable, Iterator
 from statistics import median
 from time import monotonic
 
-from chainrule.training.batch import Batch, count_elements
+from chainrule.training.batch import Batch, ValidationBatches, count_elements
 from chainrule.training.options import DEFAULT_BUDGET, TrainingOptions
 from chainrule.training.position import Position
 
 
 class Extent(ABC):
-    """When a run ends, how far along it is, when it validates and on how much."""
+    """When a run ends, how far along it is, when it validates and on how much.
+
+    Attributes:
+        stopped_early: whether the last validation read only as much as it had time for.
+    """
+
+    stopped_early = False
 
     @abstractmethod
     def finished(self, position: Position) -> bool:
@@ -32,8 +38,20 @@ class Extent(ABC):
         """Whether to validate before the next step; the last validation, after the last step, comes in any case."""
 
     @abstractmethod
-    def validation_part(self, batches: Iterable[Batch], position: Position) -> Iterator[Batch]:
-        """The batches that a validation reads: the same ones every time, and no more than the run can afford."""
+    def start_up(self, seconds: float) -> float:
+        """How many of the seconds before the first step of a run count as spent."""
+
+    @abstractmethod
+    def allowance(self, position: Position, *, last: bool) -> float:
+        """The seconds that the coming validation may take, its saving left out."""
+
+    @abstractmethod
+    def validation_part(self, batches: Iterable[Batch], position: Position, seconds: float) -> Iterator[Batch]:
+        """The first of the batches: no fewer than the last validation read, else as many as the `seconds` allow."""
+
+    @abstractmethod
+    def end(self, position: Position) -> None:
+        """Take note that the run came to its end."""
 
     @abstractmethod
     def step_took(self, seconds: float) -> None:
@@ -62,90 +80,146 @@ class Steps(Extent):
     def validation_due(self, position: Position) -> bool:
         return position.step % self.validate_every == 0
 
-    def validation_part(self, batches: Iterable[Batch], position: Position) -> Iterator[Batch]:
+    def start_up(self, seconds: float) -> float:
+        return seconds
+
+    def allowance(self, position: Position, *, last: bool) -> float:
+        return math.inf
+
+    def validation_part(self, batches: Iterable[Batch], position: Position, seconds: float) -> Iterator[Batch]:
         trained_between = self.validate_every * position.elements // position.step
         left = max(trained_between, LEAST_VALIDATION)
-        for batch in batches:
+        for read, batch in enumerate(batches, 1):
             yield batch
             left -= count_elements(batch)
-            if left <= 0:
+            if left <= 0 and read >= position.validation_batches:
                 return
+
+    def end(self, position: Position) -> None:
+        """The number of steps says so."""
 
     def step_took(self, seconds: float) -> None:
         """Steps are counted, however long they take."""
 
 
 class Seconds(Extent):
-    """A wall-clock budget for everything: steps, validation, saving.
+    """A wall-clock budget for everything: start-up, steps, validation, saving.
 
-    The last validation and save are planned for: what the last one took is held back, and the schedule spans the time
-    before it. A step is taken if more than half of it fits, and the last one is told that it is the last.
+    Most of it is for steps. Start-up counts up to a share of the budget: where it takes longer, the run ends later. A
+    validation may take a share of the time since the one before it, the first included; where that is too little to
+    read everything, the next one waits twice as long and reads more. Time for the last validation and save is held
+    back, and the schedule spans the time before it: the progress is that of steps. A step is taken if more than half
+    of it fits, and the last one is told that it is the last.
+
+    Args:
+        budget: seconds.
+        validate_every: steps between validations, where the user said so.
+        valid_batches: the held-out data, to estimate the cost of the first validation from the size of its first batch.
     """
 
-    def __init__(self, budget: float, validate_every: int | None):
+    def __init__(self, budget: float, validate_every: int | None, valid_batches: ValidationBatches):
         self.budget = budget
         self.validate_every = validate_every
         self.step_seconds: deque[float] = deque(maxlen=9)
+        self._valid_batches = valid_batches
+        self._first_batch: int | None = None
 
     def finished(self, position: Position) -> bool:
-        return position.step > 0 and self._left(position) < self._step() / 2
+        if position.ended_budget is not None and self.budget <= position.ended_budget:
+            return True
+        return position.step > 0 and self._left(position) < self._step(position) / 2
 
     def check_reaches(self, position: Position) -> None:
-        if position.elapsed > 1.05 * self.budget:
+        used = position.elapsed if position.ended_budget is None else position.ended_budget
+        if 1.05 * self.budget < used:
             raise ValueError(
-                f"budget: expected more than the {position.elapsed:.0f} seconds that the run has taken, "
+                f"budget: expected more than the {used:.0f} seconds that the run has taken, "
                 f"got {self.budget:g}: give more"
             )
 
     def progress(self, position: Position) -> float:
-        left = self._left(position)
-        if left < 1.5 * self._step():
+        left, step = self._left(position), self._step(position)
+        if left < 1.5 * step:
             return 1.0
-        return (position.elapsed + self._step()) / (position.elapsed + left)
+        return max(position.training_seconds + step, FIRST_PROGRESS * left) / (position.training_seconds + left)
+
+    def start_up(self, seconds: float) -> float:
+        return min(seconds, START_UP_SHARE * self.budget)
 
     def validation_due(self, position: Position) -> bool:
         if self.validate_every is not None:
             return position.step % self.validate_every == 0
+        if position.step - position.validated < LEAST_STEPS:
+            return False
         spacing = self.budget / VALIDATIONS
-        if position.validation_seconds is not None:
+        since = position.elapsed - position.validated_at
+        if since <= spacing:
+            return False
+        if position.validation_seconds is None:
+            spacing = max(spacing, self._first_cost(position) / VALIDATION_SHARE)
+        else:
             spacing = max(spacing, position.validation_seconds / VALIDATION_SHARE)
-        return position.elapsed - position.validated_at > spacing and self._left(position) > spacing / 2
+            if not position.validated_all:
+                spacing = max(spacing, 2 * position.validation_spacing)
+        return since > spacing and self._left(position) > spacing / 2
 
-    def validation_part(self, batches: Iterable[Batch], position: Position) -> Iterator[Batch]:
-        began, read = monotonic(), 0
-        for batch in batches:
-            yield batch
-            read += 1
-            if read == position.validation_batches:
+    def allowance(self, position: Position, *, last: bool) -> float:
+        if last:
+            return max(
+                self.budget - position.elapsed - position.saving_seconds, LAST_VALIDATION_SHARE / 2 * self.budget
+            )
+        if self.validate_every is not None:
+            return LAST_VALIDATION_SHARE * self.budget
+        share = VALIDATION_SHARE * (position.elapsed - position.validated_at)
+        return max(share - position.saving_seconds, share / 2)
+
+    def validation_part(self, batches: Iterable[Batch], position: Position, seconds: float) -> Iterator[Batch]:
+        began, self.stopped_early = monotonic(), False
+        for read, batch in enumerate(batches):
+            spent = monotonic() - began
+            if read >= max(position.validation_batches, 1) and spent * (read + 1) > seconds * read:
+                self.stopped_early = True
                 return
-            if position.validation_batches is None and monotonic() - began > LAST_VALIDATION_SHARE * self.budget:
-                break
-        if position.validation_batches is None:
-            position.validation_batches = read
+            yield batch
+
+    def end(self, position: Position) -> None:
+        position.ended_budget = self.budget
 
     def step_took(self, seconds: float) -> None:
         self.step_seconds.append(seconds)
 
-    def _step(self) -> float:
-        return median(self.step_seconds) if self.step_seconds else 0.0
+    def _step(self, position: Position) -> float:
+        if self.step_seconds:
+            return median(self.step_seconds)
+        return position.training_seconds / position.step if position.step else 0.0
 
     def _left(self, position: Position) -> float:
-        reserve = position.validation_seconds
-        if reserve is None:
-            reserve = LAST_VALIDATION_SHARE * self.budget
+        reserve = LAST_VALIDATION_SHARE * self.budget
+        if position.validation_seconds is not None:
+            whole = position.validated_all
+            reserve = position.validation_seconds if whole else max(reserve, position.validation_seconds)
         return self.budget - reserve - position.elapsed
 
+    def _first_cost(self, position: Position) -> float:
+        """Seconds that the first batch alone is expected to take: a step is a forward and a backward pass."""
+        if self._first_batch is None:
+            self._first_batch = next((count_elements(batch) for batch in self._valid_batches()), 0)
+        return self._first_batch * position.training_seconds / position.elements / 3
 
+
+START_UP_SHARE = 0.2  # of a budget that start-up may use up
 VALIDATIONS = 10  # over a run, where the user does not say how often
-VALIDATION_SHARE = 0.05  # of a budget may go into validations before the last one
-LAST_VALIDATION_SHARE = 0.04  # of a budget may go into one validation: a larger held-out part is read up to there
+VALIDATION_SHARE = 0.05  # of the time since the validation before may go into one
+LAST_VALIDATION_SHARE = 0.05  # of a budget may go into the last one: a larger held-out part is read up to there
+FIRST_PROGRESS = 1e-3  # of the first step, while it is not known how long a step takes
+LEAST_STEPS = 5  # between validations
 LEAST_VALIDATION = 2**18  # elements that a validation of a counted run reads, even where it trains on fewer in between
 
 
-def make_extent(options: TrainingOptions, steps_per_epoch: int) -> Extent:
+def make_extent(options: TrainingOptions, steps_per_epoch: int, valid_batches: ValidationBatches) -> Extent:
     """What `steps`, `epochs` or `budget` ask for."""
     if options.steps is None and options.epochs is None:
-        return Seconds(options.budget or DEFAULT_BUDGET, options.validate_every)
+        return Seconds(options.budget or DEFAULT_BUDGET, options.validate_every, valid_batches)
     total = options.steps if options.steps is not None else math.ceil((options.epochs or 0.0) * steps_per_epoch)
     spaced = min(steps_per_epoch, math.ceil(total / VALIDATIONS))
     return Steps(total, options.validate_every or spaced)

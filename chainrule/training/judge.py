@@ -1,14 +1,20 @@
 """What decides which weights are kept, where that is not the likelihood."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from chainrule.base import LikelihoodModel
+
+Rows = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """What a model came to on held-out data, by the measure that its task is judged by.
+    """The value of a model on held-out data, by the measure that its task is judged by.
 
     Args:
         name: of the measure, as figures name it: accuracy, f1, bleu.
@@ -21,5 +27,20 @@ class Judgement:
     text: str = ""
 
 
-Judge = Callable[[LikelihoodModel, int], Judgement]
-"""Called with the model, in evaluation mode and without gradients, and the step."""
+@dataclass(frozen=True)
+class Judge:
+    """Answers held-out rows with a model and compares the answers with the truth.
+
+    Both are apart so that a run with a budget can answer as many rows as it has time for, and compare two models on
+    the rows that both answered.
+
+    Args:
+        rows: how many held-out rows there are.
+        answer: given the model, in evaluation mode and without gradients, and the numbers of some rows, their answers
+            in the same order.
+        judge: given the numbers of rows, their answers and the step, the judgement of them together.
+    """
+
+    rows: int
+    answer: Callable[[LikelihoodModel, Rows], Sequence[Any]]
+    judge: Callable[[Rows, Sequence[Any], int], Judgement]

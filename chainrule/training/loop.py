@@ -16,7 +16,8 @@ from chainrule.training.options import TrainingOptions
 from chainrule.training.parallel import processes
 from chainrule.training.progress import make_display
 from chainrule.training.randomness import own_randomness
-from chainrule.training.sitting import OnValidation, Sitting
+from chainrule.training.sitting import Sitting
+from chainrule.training.validation import OnValidation
 
 
 @dataclass(frozen=True)
@@ -27,9 +28,11 @@ class TrainingResult:
         directory: where it is.
         step: weight updates done.
         elements: elements trained on.
-        elapsed: wall-clock seconds, earlier sittings included.
+        elapsed: wall-clock seconds, earlier sittings included, as far as they count: see `TrainingOptions.budget`.
+        steps_now: weight updates of this sitting; 0 where the run was at its end already.
         best: the best validation, whose weights are in `model.safetensors`.
         best_value: its judgement; None where the likelihood decided.
+        best_rows: how many held-out rows the judgement is of; 0 where the likelihood decided.
         best_step: its step.
         last: the last validation.
         ended_by: "patience" where it stopped early; "length" where steps, epochs or budget were used up.
@@ -37,11 +40,13 @@ class TrainingResult:
 
     directory: Path
     step: int
+    steps_now: int
     elements: int
     elapsed: float
     best: Evaluation
     best_step: int
     best_value: float | None
+    best_rows: int
     last: Evaluation
     ended_by: Literal["length", "patience"]
 
@@ -58,6 +63,7 @@ def train(
     judge: Judge | None = None,
     watch: Watch | None = None,
     progress: bool = True,
+    began: float | None = None,
 ) -> TrainingResult:
     """Fit a model by maximum likelihood; it ends with the best weights in it.
 
@@ -74,13 +80,15 @@ def train(
         options: how long and how to train.
         directory: the run directory, made if it is missing.
         resume: continue from the checkpoint there; where none was written yet, begin.
-        on_validation: called with the model (in evaluation mode) and the step; the text it returns is shown.
+        on_validation: called with the model (in evaluation mode), the step and the seconds that it may take; the text
+            it returns is shown. It is left out where the last one took longer than there is time for.
         judge: says at each validation what the model is worth by the measure of its task; the weights with the highest
             value are kept (of equals, those with the higher likelihood), and patience waits for one. Where not given,
             those with the highest likelihood.
         watch: looks at the gradients of the first step and every `watch_every` after it, for `metrics.jsonl` and
             warnings: `chainrule.diagnostics.gradient_profile` does, for recurrent models. It changes no weight.
         progress: show a progress bar, or plain lines where standard error is no terminal.
+        began: when, by `time.monotonic`, someone began to wait for this run; now, where not given.
 
     Raises:
         ValueError: the directory holds a run and `resume` is false; the checkpoint is damaged; options or data changed.
@@ -88,7 +96,7 @@ def train(
         Interrupted: Ctrl-C or SIGTERM; the run is saved. A second Ctrl-C does not wait for that.
         OSError: the disk is full or not writable; the last good checkpoint is kept.
     """
-    began, directory = monotonic(), Path(directory)
+    began, directory = monotonic() if began is None else began, Path(directory)
     if not resume and (directory / CHECKPOINT).exists():
         raise ValueError(
             f"directory: expected one without a run, got {directory}, which holds one: "
@@ -114,11 +122,13 @@ def train(
     return TrainingResult(
         directory=directory,
         step=position.step,
+        steps_now=sitting.steps,
         elements=position.elements,
         elapsed=position.elapsed,
         best=Evaluation(*position.best),
         best_step=position.best_step,
         best_value=position.best_value,
+        best_rows=position.best_rows,
         last=Evaluation(*position.last),
         ended_by="patience" if sitting.out_of_patience else "length",
     )

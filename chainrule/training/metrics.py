@@ -9,7 +9,7 @@ from typing import Any
 
 from chainrule.training.atomic import replacing
 from chainrule.training.evaluate import Evaluation
-from chainrule.training.judge import Judgement
+from chainrule.training.findings import Verdict
 from chainrule.training.position import Position
 
 METRICS = "metrics.jsonl"
@@ -52,16 +52,15 @@ class Metrics:
         self._metrics.write({"event": "step", "step": step, "elements": elements} | figures)
         self._events("training", figures, step)
 
-    def validation(self, step: int, evaluation: Evaluation, judgement: Judgement | None = None, *, best: bool) -> None:
-        """A validation's figures; `elements` counts what it read. A judgement stands under its own name."""
+    def validation(self, step: int, evaluation: Evaluation, verdict: Verdict | None = None, *, best: bool) -> None:
+        """A validation's figures; `elements` counts what it read. A judgement of `rows` is under its own name."""
         figures = {
             "nats_per_element": evaluation.nats_per_element,
             "bits_per_element": evaluation.bits_per_element,
             "perplexity": evaluation.perplexity if math.isfinite(evaluation.perplexity) else None,
-        } | ({} if judgement is None else {judgement.name: judgement.value})
-        self._metrics.write(
-            {"event": "validation", "step": step, "elements": evaluation.elements} | figures | {"best": best}
-        )
+        } | ({} if verdict is None else {verdict.judgement.name: verdict.judgement.value})
+        read = {"elements": evaluation.elements} | ({} if verdict is None else {"rows": verdict.rows})
+        self._metrics.write({"event": "validation", "step": step} | read | figures | {"best": best})
         self._events("validation", figures, step)
 
     def watch(self, step: int, look: dict[str, Any]) -> None:

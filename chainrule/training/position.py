@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from chainrule.training.evaluate import Evaluation
+from chainrule.training.findings import Likelihood, Verdict
 
 
 @dataclass
@@ -16,50 +17,72 @@ class Position:
     Args:
         step: weight updates done.
         elements: elements trained on.
-        elapsed: wall-clock seconds spent, earlier sittings included.
+        elapsed: wall-clock seconds that count, earlier sittings included; the start-up of a later sitting is free.
+        training_seconds: those of them that steps took.
+        ended_budget: the budget that the run came to the end of; None while it trains.
         validated: step of the last validation.
         validated_at: seconds elapsed when it ended.
+        validated_all: whether it read and judged all that there is.
+        validation_batches: how many batches it read.
+        judged_rows: how many rows it judged.
+        validation_seconds: how long it took, its saving included; None before the first.
+        validation_spacing: seconds between the end of the one before and its beginning.
+        sample_seconds: the least time for which it is worth to draw a sample.
+        saving_seconds: how long the last checkpoint took.
         stale: validations in a row that brought no improvement.
         best_step: step of the best validation.
         best: its result as (nats, elements).
+        best_batches: how many batches it read.
         best_value: its judgement; None where the likelihood decides.
+        best_rows: how many rows it judged.
         last: result of the last validation, as `best`.
-        validation_batches: how many batches a validation reads; None while that is not known.
-        validation_seconds: how long the last validation took, its saving included.
         steps_far_over, vanished_looks, exploded_looks: what `GradientAlarms` has counted.
     """
 
     step: int = 0
     elements: int = 0
     elapsed: float = 0.0
+    training_seconds: float = 0.0
+    ended_budget: float | None = None
     validated: int = 0
     validated_at: float = 0.0
+    validated_all: bool = False
+    validation_batches: int = 0
+    judged_rows: int = 0
+    validation_seconds: float | None = None
+    validation_spacing: float = 0.0
+    sample_seconds: float = 0.0
+    saving_seconds: float = 0.0
     stale: int = 0
     best_step: int = 0
     best: tuple[float, int] | None = None
+    best_batches: int = 0
     best_value: float | None = None
+    best_rows: int = 0
     last: tuple[float, int] | None = None
-    validation_batches: int | None = None
-    validation_seconds: float | None = None
     steps_far_over: int = 0
     vanished_looks: int = 0
     exploded_looks: int = 0
 
-    def record(self, evaluation: Evaluation, value: float | None = None) -> bool:
+    def record(self, likelihood: Likelihood, verdict: Verdict | None = None) -> bool:
         """Take note of a validation at the present step; true where it is the best so far.
 
-        The higher `value` is the better one, where it is given; of equals, the higher likelihood.
+        The higher judgement is the better one, where there is a judge; of equals, the higher likelihood. Both are
+        compared on what the best validation so far has read, where this one read more.
         """
-        likelier = self.best is None or evaluation.nats_per_element < Evaluation(*self.best).nats_per_element
-        if value is None or value == self.best_value:
-            improved = likelier
-        else:
-            improved = self.best_value is None or value > self.best_value
-        self.last = (evaluation.nats, evaluation.elements)
-        self.validated = self.step
+        common = likelihood.common.nats_per_element
+        improved = self.best is None or common < Evaluation(*self.best).nats_per_element
+        if verdict is not None and self.best_value is not None and verdict.common != self.best_value:
+            improved = verdict.common > self.best_value
+        self.last = (likelihood.evaluation.nats, likelihood.evaluation.elements)
+        self.validated, self.validation_batches = self.step, likelihood.batches
+        self.judged_rows = 0 if verdict is None else verdict.rows
+        self.validated_all = likelihood.whole and (verdict is None or verdict.whole)
         self.stale = 0 if improved else self.stale + 1
         if improved:
-            self.best, self.best_step, self.best_value = self.last, self.step, value
+            self.best, self.best_step, self.best_batches = self.last, self.step, self.validation_batches
+            self.best_value = None if verdict is None else verdict.judgement.value
+            self.best_rows = self.judged_rows
         return improved
 
     def to_json(self) -> dict[str, Any]:

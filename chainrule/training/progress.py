@@ -8,7 +8,7 @@ from typing import Any
 
 from chainrule.training import units
 from chainrule.training.evaluate import Evaluation
-from chainrule.training.judge import Judgement
+from chainrule.training.findings import Verdict
 
 
 class Display(ABC):
@@ -20,7 +20,7 @@ class Display(ABC):
 
     @abstractmethod
     def validation(
-        self, step: int, evaluation: Evaluation, judgement: Judgement | None = None, *, best: bool, sample: str | None
+        self, step: int, evaluation: Evaluation, verdict: Verdict | None = None, *, best: bool, sample: str | None
     ) -> None:
         """A validation's result, and a text to show with it."""
 
@@ -40,7 +40,7 @@ class Silent(Display):
         pass
 
     def validation(
-        self, step: int, evaluation: Evaluation, judgement: Judgement | None = None, *, best: bool, sample: str | None
+        self, step: int, evaluation: Evaluation, verdict: Verdict | None = None, *, best: bool, sample: str | None
     ) -> None:
         pass
 
@@ -64,9 +64,9 @@ class Lines(Display):
             self.note(f"{progress:4.0%}  {_training_line(step, nats_per_element, rate)}  {_clock(seconds_left)} left")
 
     def validation(
-        self, step: int, evaluation: Evaluation, judgement: Judgement | None = None, *, best: bool, sample: str | None
+        self, step: int, evaluation: Evaluation, verdict: Verdict | None = None, *, best: bool, sample: str | None
     ) -> None:
-        self.note(_validation_line(step, evaluation, judgement, best))
+        self.note(_validation_line(step, evaluation, verdict, best))
         if sample:
             self.note(_indented(sample))
 
@@ -100,10 +100,10 @@ class Bar(Display):
         self._bar.update(self._task, completed=progress, description=figures)
 
     def validation(
-        self, step: int, evaluation: Evaluation, judgement: Judgement | None = None, *, best: bool, sample: str | None
+        self, step: int, evaluation: Evaluation, verdict: Verdict | None = None, *, best: bool, sample: str | None
     ) -> None:
         self._console.print(
-            _validation_line(step, evaluation, judgement, best), style="bold" if best else None, markup=False
+            _validation_line(step, evaluation, verdict, best), style="bold" if best else None, markup=False
         )
         if sample:
             self._console.print(_indented(sample), style="dim", markup=False)
@@ -127,9 +127,12 @@ def _training_line(step: int, nats_per_element: float, rate: float) -> str:
     return f"step {step:,}  {figures}  {rate:,.0f} elements/s"
 
 
-def _validation_line(step: int, evaluation: Evaluation, judgement: Judgement | None, best: bool) -> str:
+def _validation_line(step: int, evaluation: Evaluation, verdict: Verdict | None, best: bool) -> str:
     figures = f"{evaluation.nats_per_element:.4f} nats {evaluation.bits_per_element:.4f} bits/element"
-    judged = "" if judgement is None else f"  {judgement.name} {judgement.value:.4g}"
+    judged = ""
+    if verdict is not None:
+        part = "" if verdict.whole else f" ({verdict.rows:,} rows)"
+        judged = f"  {verdict.judgement.name} {verdict.judgement.value:.4g}{part}"
     mark = "  best so far" if best else ""
     return f"step {step:,}  held out: {figures}{judged}{mark}"
 

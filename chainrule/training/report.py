@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from chainrule.training.evaluate import Evaluation
+from chainrule.training.findings import Verdict
 from chainrule.training.gradient_alarms import GradientAlarms, GradientWarning
 from chainrule.training.gradient_watch import Profile, record
 from chainrule.training.guard import Guard
-from chainrule.training.judge import Judgement
 from chainrule.training.metrics import Metrics
 from chainrule.training.position import Position
 from chainrule.training.progress import Display
@@ -50,7 +50,7 @@ class Report:
         self._recent: deque[tuple[float, int, float]] = deque(maxlen=32)  # seconds, elements, nats
         self._mark = monotonic()
 
-    def step(self, figures: StepFigures, elapsed: float, *, now: bool = False) -> float | None:
+    def step(self, figures: StepFigures, training_seconds: float, *, now: bool = False) -> float | None:
         """Take a step's figures, to be read `now` or together; the seconds that a step takes, where it is known anew.
 
         Raises:
@@ -64,7 +64,7 @@ class Report:
         mark = monotonic()
         seconds, self._mark = mark - self._mark, mark
         self._recent.append((seconds, read.elements, read.nats))
-        self._draw(figures, elapsed)
+        self._draw(figures, training_seconds)
         return seconds / count
 
     def flush(self) -> Evaluation:
@@ -94,22 +94,34 @@ class Report:
         self,
         position: Position,
         evaluation: Evaluation,
-        judgement: Judgement | None,
+        verdict: Verdict | None,
         *,
         best: bool,
         sample: str | None,
-        seconds: float,
     ) -> None:
-        """Pass on the result of a validation that took `seconds`."""
+        """Pass on the result of a validation."""
         if self._metrics is not None:
-            self._metrics.validation(position.step, evaluation, judgement, best=best)
+            self._metrics.validation(position.step, evaluation, verdict, best=best)
+        self._display.validation(position.step, evaluation, verdict, best=best, sample=sample)
+
+    def timing(self, position: Position, *, start_up_seconds: float, validating_seconds: float) -> None:
+        """Write down where the time went until the end of a validation.
+
+        Args:
+            position: its `elapsed` and `training_seconds` are of the whole run.
+            start_up_seconds: all that came before the first step of this sitting.
+            validating_seconds: of this validation, its saving left out.
+        """
+        if self._metrics is not None:
             self._metrics.timing(
                 position.step,
                 elapsed=position.elapsed,
-                validation_seconds=seconds,
+                start_up_seconds=start_up_seconds,
+                training_seconds=position.training_seconds,
+                validating_seconds=validating_seconds,
+                saving_seconds=position.saving_seconds,
                 training_elements_per_second=self._rate(),
             )
-        self._display.validation(position.step, evaluation, judgement, best=best, sample=sample)
 
     def note(self, text: str) -> None:
         """Tell the person watching."""
@@ -136,8 +148,8 @@ class Report:
             self._metrics.warning(step, warning.about, warning.text)
         self._display.note(f"step {step:,}  warning: {warning.text}")
 
-    def _draw(self, figures: StepFigures, elapsed: float) -> None:
-        left = elapsed * (1 - figures.progress) / figures.progress
+    def _draw(self, figures: StepFigures, training_seconds: float) -> None:
+        left = training_seconds * (1 - figures.progress) / figures.progress
         recent = Evaluation(sum(nats for _, _, nats in self._recent), sum(elements for _, elements, _ in self._recent))
         self._display.step(figures.step, figures.progress, recent.nats_per_element, self._rate(), left)
 

@@ -1,6 +1,5 @@
 """One sitting of a run: from its checkpoint, or the beginning, to its end or an interruption."""
 
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
@@ -12,8 +11,9 @@ from chainrule.state import State
 from chainrule.training.batch import Batch, TrainingBatches, ValidationBatches, count_elements
 from chainrule.training.checkpoint import CHECKPOINT, WEIGHTS, restore_checkpoint, save_checkpoint, save_weights
 from chainrule.training.errors import Interrupted
-from chainrule.training.evaluate import Evaluation, evaluate, score
+from chainrule.training.evaluate import Evaluation, score
 from chainrule.training.extent import make_extent
+from chainrule.training.findings import Likelihood, Verdict
 from chainrule.training.gradient_alarms import GradientAlarms
 from chainrule.training.gradient_watch import EVERY, EVERY_ON_GPU, GradientWatch, Watch
 from chainrule.training.guard import Guard
@@ -30,9 +30,9 @@ from chainrule.training.progress import Display
 from chainrule.training.randomness import seed_step
 from chainrule.training.report import Report, StepFigures
 from chainrule.training.schedule import learning_rate
+from chainrule.training.validation import OnValidation, Validation
 
 SAVE_SECONDS = 60.0  # a killed run loses no more than this
-OnValidation = Callable[[LikelihoodModel, int], str | None]
 
 
 class Sitting:
@@ -59,19 +59,22 @@ class Sitting:
         resume: bool,
     ):
         self._model = model.to(team.device)
-        self._train_batches, self._valid_batches = train_batches, valid_batches
+        self._train_batches = train_batches
         self._options, self._directory, self._team = options, directory, team
-        self._interrupts, self._on_validation, self._judge = interrupts, on_validation, judge
+        self._interrupts = interrupts
         self._optimiser = make_optimiser(model, options.learning_rate, options.weight_decay)
-        self._extent = make_extent(options, train_batches.steps_per_epoch)
+        self._extent = make_extent(options, train_batches.steps_per_epoch, valid_batches)
+        self._validation = Validation(model, valid_batches, judge, on_validation, self._extent, interrupts)
         self._state: State = None
         self.position = Position()
+        self.steps = 0
         if resume and (directory / CHECKPOINT).exists():
             state, self.position = restore_checkpoint(
                 directory / CHECKPOINT, model, self._optimiser, options, train_batches.steps_per_epoch
             )
             self._extent.check_reaches(self.position)
             self._state = team.own_rows(state)
+        fresh = self.position.step == 0
         dtype = multiply_dtype(options.precision, team.device)
         self._objective = team.distribute(Objective(model, dtype))
         metrics = Metrics(directory, self.position, tensorboard=options.tensorboard) if team.first else None
@@ -83,8 +86,12 @@ class Sitting:
         every = options.watch_every or (EVERY_ON_GPU if team.device.type == "cuda" else EVERY)
         self._watch = None if watch is None else GradientWatch(watch, every)
         self._rate = options.learning_rate
-        self._began = began - self.position.elapsed  # as if the run had been one sitting
         self._saved_at = monotonic()
+        self.start_up = self._saved_at - began
+        if fresh:
+            self.position.elapsed = self.position.validated_at = self._extent.start_up(self.start_up)
+            self._say_start_up()
+        self._began = self._saved_at - self.position.elapsed  # as if the run had been one sitting
 
     @property
     def out_of_patience(self) -> bool:
@@ -114,7 +121,7 @@ class Sitting:
                 raise Interrupted(self._directory, self.position.step)
             finished, validate, save, progress = self._plan()
             if validate:
-                self._validate()
+                self._validate(last=bool(finished))
             elif finished:
                 return
             elif save:
@@ -131,7 +138,7 @@ class Sitting:
         return self._team.agree([finished, due, save, self._extent.progress(position)])
 
     def _step(self, progress: float) -> None:
-        position, options = self.position, self._options
+        began, position, options = monotonic(), self.position, self._options
         batch = self._train_batches.at(position.step)
         seed_step(options.seed, position.step, self._team.rank)
         self._rate = learning_rate(progress, options.learning_rate, options.warmup)
@@ -146,7 +153,7 @@ class Sitting:
         figures = StepFigures(position.step + 1, trained, elements, nats, norm, self._rate, progress)
         look = self._watch is not None and self._watch.due(figures.step)
         # Before the update: a bad gradient must not reach it.
-        seconds = self._report.step(figures, position.elapsed, now=look)
+        seconds = self._report.step(figures, position.training_seconds, now=look)
         if seconds is not None:
             self._extent.step_took(seconds)
         if look and self._team.first:
@@ -154,6 +161,9 @@ class Sitting:
         self._optimiser.step()
         self._optimiser.zero_grad(set_to_none=True)
         self._state, position.step, position.elements = state, position.step + 1, trained
+        position.training_seconds += monotonic() - began
+        position.ended_budget = None
+        self.steps += 1
 
     def _look(self, batch: Batch) -> None:
         """At the gradients of the present batch and weights, through time."""
@@ -163,73 +173,72 @@ class Sitting:
         if profiles:
             self._report.watch(self.position.step + 1, profiles)
 
-    def _validate(self) -> None:
-        self._report.flush()
+    def _validate(self, *, last: bool) -> None:
         began, position = monotonic(), self.position
+        self._report.flush()
+        position.training_seconds += monotonic() - began  # a GPU may still have been at the last steps
+        began, spacing = monotonic(), position.elapsed - position.validated_at
+        until = began + self._extent.allowance(position, last=last)
         seed_step(self._options.seed, position.step, self._team.rank, "validation")
-        evaluation = self._evaluate()
-        if evaluation is None:
+        likelihood = self._likelihood(until - began)
+        if likelihood is None:
             return
+        evaluation = likelihood.evaluation
         self._guard.validation(position.step, evaluation.nats, self._rate)
-        judgement = self._judgement()
-        best = position.record(evaluation, None if judgement is None else judgement.value)
+        verdict = self._verdict(until - monotonic())
+        best = position.record(likelihood, verdict)
+        if last and not self.out_of_patience:
+            self._extent.end(position)
         if self._team.first:
             self._guard.weights(self._model, position.step, self._rate)
             if best:
                 about = {"step": position.step, "nats": evaluation.nats, "elements": evaluation.elements}
                 save_weights(self._directory / WEIGHTS, self._model, about)
-            shown = [self._sample(), judgement.text if judgement is not None else None]
-            self._read_clock()
-            seconds = monotonic() - began
-            sample = "\n".join(text for text in shown if text) or None
-            self._report.validation(position, evaluation, judgement, best=best, sample=sample, seconds=seconds)
+            judged = "" if verdict is None else verdict.judgement.text
+            texts = (self._validation.sample(position, until - monotonic()), judged)
+            sample = "\n".join(text for text in texts if text) or None
+            self._report.validation(position, evaluation, verdict, best=best, sample=sample)
+        validating = monotonic() - began
         self._save()
         self._read_clock()
-        position.validated_at, position.validation_seconds = position.elapsed, monotonic() - began
+        position.validated_at, position.validation_spacing = position.elapsed, spacing
+        position.validation_seconds = monotonic() - began
+        self._report.timing(position, start_up_seconds=self.start_up, validating_seconds=validating)
 
-    def _evaluate(self) -> Evaluation | None:
+    def _likelihood(self, seconds: float) -> Likelihood | None:
         """The first process evaluates while the others wait; None where an interruption broke it off."""
-        nats, elements = 0.0, 0
-        if self._team.first:
-            try:
-                evaluation = evaluate(self._model, self._held_out())
-                nats, elements = evaluation.nats, evaluation.elements
-            except _BrokenOffError:
-                pass
-        nats, count = self._team.agree([nats, elements])
-        return Evaluation(nats, int(count)) if count else None
+        found = self._validation.likelihood(self.position, seconds) if self._team.first else None
+        numbers = [0.0] * 6
+        if found is not None:
+            numbers = [found.evaluation.nats, found.evaluation.elements, found.common.nats, found.common.elements]
+            numbers += [found.batches, found.whole]
+        nats, elements, common, common_elements, batches, whole = self._team.agree(numbers)
+        if not batches:
+            return None
+        both = Evaluation(nats, int(elements)), Evaluation(common, int(common_elements))
+        return Likelihood(*both, int(batches), bool(whole))
 
-    def _held_out(self) -> Iterator[Batch]:
-        for batch in self._extent.validation_part(self._valid_batches(), self.position):
-            if self._interrupts.requested:
-                raise _BrokenOffError
-            yield batch
-
-    def _judgement(self) -> Judgement | None:
+    def _verdict(self, seconds: float) -> Verdict | None:
         """The first process judges while the others wait for the value."""
-        if self._judge is None:
+        if not self._validation.judges:
             return None
-        judgement = Judgement("", 0.0)
+        verdict = Verdict(Judgement("", 0.0), 0.0, 0, False)
         if self._team.first:
-            self._model.eval()
-            try:
-                with torch.no_grad():
-                    judgement = self._judge(self._model, self.position.step)
-            finally:
-                self._model.train()
-        (value,) = self._team.agree([judgement.value])
-        return replace(judgement, value=value)
+            verdict = self._validation.verdict(self.position, seconds)
+        numbers = [verdict.judgement.value, verdict.common, verdict.rows, verdict.whole]
+        value, common, rows, whole = self._team.agree(numbers)
+        return Verdict(replace(verdict.judgement, value=value), common, int(rows), bool(whole))
 
-    def _sample(self) -> str | None:
-        if self._on_validation is None:
-            return None
-        self._model.eval()
-        try:
-            return self._on_validation(self._model, self.position.step)
-        finally:
-            self._model.train()
+    def _say_start_up(self) -> None:
+        over = self.start_up - self.position.elapsed
+        if over > 0:
+            self._report.note(
+                f"starting up took {self.start_up:.1f} s, of which a fifth of the budget counts: "
+                f"the run ends {over:.1f} s after its budget"
+            )
 
     def _save(self) -> None:
+        began = monotonic()
         self._report.sync()
         self._guard.weights(self._model, self.position.step, self._rate)
         state = self._team.gather(self._state)
@@ -246,11 +255,8 @@ class Sitting:
             )
         self._guard.saved_step = self.position.step
         self._saved_at = monotonic()
+        self.position.saving_seconds = self._saved_at - began
         self._report.resume_clock()
 
     def _read_clock(self) -> None:
         self.position.elapsed = monotonic() - self._began
-
-
-class _BrokenOffError(Exception):
-    """An interruption came during a validation: it is done anew when the run is resumed."""

@@ -4,15 +4,28 @@ import json
 import os
 import random
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 import torch
-from training_toy import ToyBatch, ToyModel, ToyStream, held_out, options
+from training_toy import ToyBatch, ToyModel, ToyStream, held_out, options, remains
 
-from chainrule.training import Interrupted, TrainingResult, atomic, extent, loop, report, sitting, train
+from chainrule.training import (
+    Interrupted,
+    Judge,
+    Judgement,
+    TrainingResult,
+    atomic,
+    extent,
+    loop,
+    report,
+    sitting,
+    train,
+    validation,
+)
+from chainrule.training.judge import Rows
 
 
 @dataclass
@@ -33,7 +46,7 @@ class Clock:
         self.now += seconds * (1 + self.noise * (2 * self.source.random() - 1))
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        for module in (extent, loop, report, sitting):
+        for module in (extent, loop, report, sitting, validation):
             monkeypatch.setattr(module, "monotonic", self)
         monkeypatch.setattr(atomic.os, "fsync", lambda descriptor: self.pass_(self.flush))
 
@@ -90,18 +103,19 @@ def test_a_run_ends_within_five_percent_of_its_budget_with_the_schedule_at_its_e
     assert lines(tmp_path, "step")[-1]["learning_rate"] == pytest.approx(0.01 * 3e-3)
     assert lines(tmp_path, "validation")[-1]["step"] == result.step
     if not clock.noise:  # then nothing but half a step is left to chance
-        assert abs(clock.now - began - budget) < 0.6 * clock.step
+        assert clock.now - began - budget < 0.6 * clock.step
 
 
-def test_validations_read_the_same_part_each_time_and_take_a_small_share(
+def test_validations_of_much_data_read_more_each_time_and_take_a_small_share(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = Clock(0.4, 0.4, 0.01)
+    clock = Clock(0.4, 0.1, 0.01)
     clock.install(monkeypatch)
     result = run(clock, 100.0, 1000, tmp_path)
-    validations = lines(tmp_path, "validation")
-    assert len({validation["elements"] for validation in validations}) == 1
-    assert len(validations) > 1
+    elements = [line["elements"] for line in lines(tmp_path, "validation")]
+    assert len(elements) > 2
+    assert elements == sorted(elements)
+    assert elements[0] < elements[-1]
     assert result.step * 0.4 > 0.85 * 100
 
 
@@ -120,7 +134,7 @@ def test_time_spent_before_an_interruption_counts(tmp_path: Path, monkeypatch: p
     clock = Clock(0.1, 0.01, 0.001)
     clock.install(monkeypatch)
 
-    def stop(model: object, step: int) -> None:
+    def stop(model: object, step: int, seconds: float) -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(Interrupted):
@@ -159,6 +173,118 @@ def test_a_run_is_saved_every_minute_whether_it_validates_or_not(
     train(ToyModel(), clock.stream(), lambda: clock.held_out(2), settings, tmp_path, progress=False)
     assert max(after - before for before, after in zip([0.0, *saved], saved, strict=False)) <= 67.0
     assert len(saved) == 7
+
+
+def test_start_up_counts_up_to_a_fifth_of_the_budget_and_then_extends_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(0.1, 0.01, 0.001, now=100.0)
+    clock.install(monkeypatch)
+    run(clock, 20.0, 5, tmp_path / "quick", began=98.0)
+    assert clock.now == pytest.approx(98.0 + 20.0, abs=0.2)
+    began = clock.now
+    clock.now += 9.0
+    result = run(clock, 20.0, 5, tmp_path / "slow", began=began)
+    assert clock.now == pytest.approx(began + 20.0 + (9.0 - 4.0), abs=0.2)
+    assert result.step * 0.1 > 0.75 * 20.0
+    rates = [line["learning_rate"] for line in lines(tmp_path / "slow", "step")]
+    assert rates[0] < 0.1 * max(rates)  # the warm-up is not lost to the start-up
+    assert rates[-1] == pytest.approx(0.01 * 3e-3)
+
+
+def test_the_start_up_of_a_later_sitting_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(0.1, 0.01, 0.001)
+    clock.install(monkeypatch)
+    run(clock, 10.0, 5, tmp_path)
+    began = clock.now
+    clock.now += 30.0
+    result = run(clock, 20.0, 5, tmp_path, began=began, resume=True)
+    assert clock.now == pytest.approx(began + 30.0 + 10.0, abs=0.2)
+    assert result.elapsed == pytest.approx(20.0, abs=0.2)
+
+
+def test_a_run_at_the_end_of_its_budget_takes_no_further_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(0.1, 0.01, 0.001, noise=0.5)
+    clock.install(monkeypatch)
+    first = run(clock, 10.0, 5, tmp_path)
+    before = remains(tmp_path)
+    for budget in (10.0, 9.8):  # as good as the same
+        again = run(clock, budget, 5, tmp_path, resume=True)
+        assert (again.steps_now, again.step) == (0, first.step)
+        assert again.elapsed == pytest.approx(first.elapsed, abs=0.05)  # but for the last save, written before it ends
+    assert remains(tmp_path) == before
+    assert first.steps_now == first.step
+
+
+def test_no_validation_comes_before_a_tenth_of_the_budget_or_after_a_few_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(0.1, 0.01, 0.001)
+    clock.install(monkeypatch)
+    run(clock, 20.0, 5, tmp_path / "quick")
+    assert lines(tmp_path / "quick", "validation")[0]["step"] >= 20
+    clock.step = 4.0
+    run(clock, 20.0, 5, tmp_path / "slow")
+    assert [line["step"] for line in lines(tmp_path / "slow", "validation")] == [5]
+
+
+def test_a_slow_judge_answers_a_few_rows_then_more_and_leaves_the_time_to_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(0.1, 0.01, 0.001)
+    clock.install(monkeypatch)
+
+    def answer(model: object, rows: Rows) -> list[int]:
+        clock.pass_(0.01 * len(rows))
+        return rows.tolist()
+
+    seen: list[list[int]] = []
+
+    def judge(rows: Rows, answers: Sequence[int], step: int) -> Judgement:
+        assert list(answers) == rows.tolist()
+        seen.append(list(answers))
+        return Judgement("luck", float(step))
+
+    result = run(clock, 60.0, 5, tmp_path, judge=Judge(5000, answer, judge))
+    counts = [line["rows"] for line in lines(tmp_path, "validation")]
+    assert counts == sorted(counts)
+    assert 8 <= counts[0] < counts[-1] < 5000
+    longest = max(seen, key=len)
+    assert all(rows == longest[: len(rows)] for rows in seen)  # the same rows, and more of them
+    assert longest != sorted(longest)  # drawn from all, as files are often sorted
+    assert result.best_rows == counts[-1]
+    assert result.step * 0.1 > 0.85 * 60.0
+    assert clock.now == pytest.approx(60.0, rel=0.05)
+
+
+def test_a_sample_that_takes_too_long_waits_until_there_is_time_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(0.1, 0.01, 0.001)
+    clock.install(monkeypatch)
+    drawn: list[int] = []
+
+    def draw(model: object, step: int, seconds: float) -> None:
+        drawn.append(step)
+        clock.pass_(3.0)
+
+    result = run(clock, 60.0, 5, tmp_path, on_validation=draw)
+    assert len(drawn) <= 2
+    assert result.step * 0.1 > 0.8 * 60.0
+
+
+def test_where_the_time_went_is_written_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(0.1, 0.2, 0.05, now=100.0)
+    clock.install(monkeypatch)
+    result = run(clock, 50.0, 5, tmp_path, began=97.0)
+    timings = [json.loads(line) for line in (tmp_path / "timings.jsonl").read_text().splitlines()]
+    assert timings[-1]["training_seconds"] == pytest.approx(0.1 * result.step)
+    start_up = timings[-1]["start_up_seconds"]
+    assert start_up == pytest.approx(3.0, abs=0.2)  # the files of figures are made
+    assert timings[-1]["elapsed"] == pytest.approx(clock.now - 97.0)
+    aside = sum(line["validating_seconds"] + line["saving_seconds"] for line in timings)
+    counted = start_up + aside + timings[-1]["training_seconds"]
+    assert counted == pytest.approx(clock.now - 97.0, abs=0.3)  # one batch is read to estimate a validation's cost
 
 
 @pytest.mark.slow

@@ -8,8 +8,9 @@ from torch import Tensor, nn
 from training_toy import ToyBatch, ToyLines, ToyModel, ToyStream, held_out, options
 
 from chainrule.base import Context, LikelihoodModel
-from chainrule.training import Evaluation, Judgement, Objective, train
+from chainrule.training import Evaluation, Judge, Judgement, Objective, train
 from chainrule.training.batch import count_elements
+from chainrule.training.findings import Likelihood, Verdict
 from chainrule.training.position import Position
 
 INPUTS = torch.randn(32, 3, generator=torch.Generator().manual_seed(0))
@@ -56,15 +57,18 @@ def test_every_value_of_a_whole_row_counts():
 def test_the_weights_that_are_kept_are_those_that_the_judge_values_most(tmp_path):
     asked = []
 
-    def judge(model, step):
+    def answer(model, rows):
         assert not model.training
         assert not torch.is_grad_enabled()
-        asked.append(step)
+        return [0] * len(rows)
+
+    def judge(rows, answers, step):
+        asked.append((step, len(answers)))
         return Judgement("luck", {4: 1.0, 8: 5.0}.get(step, 2.0), "an example")
 
-    result = train(ToyModel(), ToyStream(), held_out, options(), tmp_path, judge=judge)
-    assert asked == [4, 8, 12, 16]
-    assert (result.best_step, result.best_value) == (8, 5.0)
+    result = train(ToyModel(), ToyStream(), held_out, options(), tmp_path, judge=Judge(100, answer, judge))
+    assert asked == [(4, 100), (8, 100), (12, 100), (16, 100)]
+    assert (result.best_step, result.best_value, result.best_rows) == (8, 5.0, 100)
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     validations = [line for line in lines if line["event"] == "validation"]
     assert [line["luck"] for line in validations] == [1.0, 5.0, 2.0, 2.0]
@@ -72,19 +76,45 @@ def test_the_weights_that_are_kept_are_those_that_the_judge_values_most(tmp_path
 
 
 def test_a_judgement_survives_an_interruption(tmp_path):
-    def judge(model, step):
-        return Judgement("luck", 1 / step)
-
+    judge = Judge(1, lambda model, rows: [0], lambda rows, answers, step: Judgement("luck", 1 / step))
     train(ToyModel(), ToyLines(), held_out, options(steps=8), tmp_path, judge=judge)
     result = train(ToyModel(), ToyLines(), held_out, options(steps=16), tmp_path, judge=judge, resume=True)
     assert (result.best_step, result.best_value) == (4, 0.25)
 
 
+def finding(nats, elements=1, common=None, batches=1):
+    whole = Evaluation(nats, elements)
+    return Likelihood(whole, whole if common is None else common, batches, whole=False)
+
+
+def verdict(value, common=None, rows=1):
+    return Verdict(Judgement("luck", value), value if common is None else common, rows, whole=False)
+
+
 def test_without_a_judge_and_between_equals_the_likelihood_decides():
     position = Position(step=1)
-    assert position.record(Evaluation(2.0, 1))
-    assert not position.record(Evaluation(3.0, 1))
-    assert position.record(Evaluation(4.0, 1), 0.1)
-    assert not position.record(Evaluation(5.0, 1), 0.1)
-    assert position.record(Evaluation(1.0, 1), 0.1)  # of equals, the likelier
-    assert not position.record(Evaluation(0.5, 1), 0.05)
+    assert position.record(finding(2.0))
+    assert not position.record(finding(3.0))
+    position = Position(step=1)
+    assert position.record(finding(4.0), verdict(0.1))
+    assert not position.record(finding(5.0), verdict(0.1))
+    assert position.record(finding(1.0), verdict(0.1))  # of equals, the likelier
+    assert not position.record(finding(0.5), verdict(0.05))
+
+
+def test_a_validation_that_read_more_is_compared_on_as_much_as_the_best_one_read():
+    position = Position(step=1)
+    assert position.record(finding(10.0, 10))
+    assert not position.record(finding(18.0, 20, common=Evaluation(11.0, 10), batches=2))  # the rest was easy
+    assert (position.best, position.best_batches, position.validation_batches) == ((10.0, 10), 1, 2)
+    assert position.record(finding(22.0, 20, common=Evaluation(9.0, 10), batches=2))  # the rest was hard
+    assert (position.best, position.best_batches) == ((22.0, 20), 2)
+
+
+def test_a_judgement_of_more_rows_is_compared_on_the_rows_of_the_best_one():
+    position = Position(step=1)
+    assert position.record(finding(1.0), verdict(0.8, rows=10))
+    assert not position.record(finding(1.0), verdict(0.9, common=0.7, rows=100))
+    assert (position.best_value, position.best_rows, position.judged_rows) == (0.8, 10, 100)
+    assert position.record(finding(1.0), verdict(0.6, common=0.9, rows=100))
+    assert (position.best_value, position.best_rows) == (0.6, 100)

@@ -10,7 +10,16 @@ import torch
 from safetensors.torch import load_file
 from training_toy import ToyBatch, ToyModel, ToyStream, held_out, options, remains
 
-from chainrule.training import Interrupted, NonFiniteLossError, evaluate, load_weights, sitting, train
+from chainrule.training import (
+    Evaluation,
+    Interrupted,
+    NonFiniteLossError,
+    evaluate,
+    load_weights,
+    sitting,
+    train,
+    validation,
+)
 from chainrule.training.gradient_alarms import GradientAlarms
 from chainrule.training.guard import Guard
 from chainrule.training.metrics import Metrics
@@ -31,7 +40,7 @@ def test_early_stopping_waits_for_its_patience_and_keeps_the_best_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     results = iter([3.0, 2.0, 2.5, 2.0, 1.0])  # equal is no improvement
-    monkeypatch.setattr(sitting, "evaluate", lambda model, batches: sitting.Evaluation(next(results), 1))
+    monkeypatch.setattr(validation, "evaluations", lambda model, batches: [Evaluation(next(results), 1)])
     settings = options(steps=100, validate_every=5, patience=2)
     model, kept = ToyModel(), ToyModel(seed=1)
     result = train(model, ToyStream(), held_out, settings, tmp_path, progress=False)
@@ -117,7 +126,7 @@ def test_an_infinite_loss_stops_with_step_history_and_advice_and_keeps_the_check
 
 
 def test_a_validation_that_is_no_number_stops_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sitting, "evaluate", lambda model, batches: sitting.Evaluation(float("nan"), 1))
+    monkeypatch.setattr(validation, "evaluations", lambda model, batches: [Evaluation(float("nan"), 1)])
     with pytest.raises(NonFiniteLossError, match="validation loss is not finite at step 4"):
         train(ToyModel(), ToyStream(), held_out, options(), tmp_path, progress=False)
 
@@ -144,7 +153,7 @@ class SeldomReport(Report):
 
 
 def test_weights_that_overflow_never_reach_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sitting, "evaluate", lambda model, batches: sitting.Evaluation(1.0, 1))
+    monkeypatch.setattr(validation, "evaluations", lambda model, batches: [Evaluation(1.0, 1)])
     model = ToyModel()
     take = torch.optim.AdamW.step
 
@@ -183,7 +192,7 @@ def test_the_model_is_left_in_the_mode_it_came_in(training: bool, tmp_path: Path
     model = ToyModel().train(training)
     modes: list[bool] = []
 
-    def look(shown: torch.nn.Module, step: int) -> None:
+    def look(shown: torch.nn.Module, step: int, seconds: float) -> None:
         modes.append(shown.training)
 
     train(model, ToyStream(), held_out, options(), tmp_path, on_validation=look, progress=False)

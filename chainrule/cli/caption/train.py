@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from cyclopts import Parameter
 
 from chainrule.cli.command_line import quoted
+from chainrule.cli.judged_part import judged_part
 from chainrule.cli.options import DATA, MODEL, RUN, TRAINING, RunFlags
 from chainrule.cli.trainer import Shard, Trainer, train_run
 from chainrule.runs.caption import CaptionData, CaptionOptions, CaptionRun, CaptionTraining, CellName
@@ -15,6 +16,7 @@ from chainrule.runs.run import DATA as PREPARED
 
 if TYPE_CHECKING:
     from chainrule.training import Judge, TrainingBatches, ValidationBatches
+    from chainrule.training.judge import Rows
     from chainrule.training.loop import TrainingResult
 
 _JUDGED = 300  # held-out pictures whose captions are compared at each validation
@@ -136,7 +138,7 @@ class CaptionTrainer(Trainer[CaptionRun]):
         """BLEU-4 of greedy captions of the first held-out pictures."""
         from chainrule.cli.caption.searching import search, words_of
         from chainrule.metrics.captions import caption_bleu
-        from chainrule.training import Judgement
+        from chainrule.training import Judge, Judgement
 
         vocabulary, valid = run.prepared.vocabulary, run.prepared.valid
         count = min(_JUDGED, len(valid))
@@ -144,18 +146,24 @@ class CaptionTrainer(Trainer[CaptionRun]):
             [_text(valid, vocabulary, caption) for caption in valid.captions_of(picture)] for picture in range(count)
         ]
 
-        def bleu(model: Any, step: int) -> Judgement:
-            found = search(model, valid.pictures[:count], vocabulary, beam=1, max_length=run.data.max_length)
-            captions = [words_of(each, vocabulary)[0] for each in found]
-            shown = [f"{captions[place]}   ({references[place][0]})" for place in range(min(_SHOWN, count))]
-            return Judgement("bleu", caption_bleu(captions, references).value, "\n".join(shown))
+        def answer(model: Any, rows: "Rows") -> Sequence[str]:
+            pictures = (valid.pictures[row] for row in rows)
+            found = search(model, pictures, vocabulary, beam=1, max_length=run.data.max_length)
+            return [words_of(each, vocabulary)[0] for each in found]
 
-        return bleu
+        def bleu(rows: "Rows", captions: Sequence[str], step: int) -> Judgement:
+            true = [references[row] for row in rows]
+            shown = [f"{caption}   ({row[0]})" for caption, row in list(zip(captions, true, strict=True))[:_SHOWN]]
+            return Judgement("bleu", caption_bleu(captions, true).value, "\n".join(shown))
+
+        return Judge(count, answer, bleu)
 
     def summary(self, run: CaptionRun, result: "TrainingResult") -> tuple[dict[str, Any], str]:
+        pictures = run.config.facts["counts"]["valid"]["pictures"]
         return (
             {"bleu": result.best_value, "perplexity": result.best.perplexity},
-            f"BLEU-4 {result.best_value:.2f} on held-out pictures (greedy), perplexity of their captions "
+            f"BLEU-4 {result.best_value:.2f} on {judged_part(result.best_rows, pictures)}held-out pictures (greedy), "
+            f"perplexity of their captions "
             f"{result.best.perplexity:.4g}",
         )
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from chainrule.cli.command_line import quoted
+from chainrule.cli.judged_part import judged_part
 from chainrule.cli.options import DATA, MODEL, RUN, TRAINING, RunFlags
 from chainrule.cli.trainer import Shard, Trainer, train_run
 from chainrule.runs.classify import ClassifierOptions, ClassifierTraining, ClassifyRun, LabelledData
@@ -119,9 +120,10 @@ class ClassifyTrainer(Trainer[ClassifyRun]):
         assert value is not None
         counts = run.config.facts["labels"]
         usual = max(counts.values()) / sum(counts.values())
+        part = judged_part(result.best_rows, run.config.facts["valid"]["rows"])
         return (
             {"accuracy": value, "nats_per_text": nats},
-            f"accuracy {value:.2%} on the held-out texts, where the most frequent label alone has about {usual:.0%} "
+            f"accuracy {value:.2%} on {part}held-out texts, where the most frequent label alone has about {usual:.0%} "
             f"({nats:.4f} nats per text)",
         )
 

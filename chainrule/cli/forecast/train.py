@@ -18,7 +18,7 @@ from chainrule.runs.run import DATA
 if TYPE_CHECKING:
     from chainrule.training import TrainingBatches, ValidationBatches
     from chainrule.training.loop import TrainingResult
-    from chainrule.training.sitting import OnValidation
+    from chainrule.training.validation import OnValidation
 
 _ROWS = 256  # of a validation batch
 _SHOWN, _PATHS, _PAST = 3, 50, 24
@@ -118,7 +118,7 @@ class ForecastTrainer(Trainer[ForecastRun]):
         series, horizon = run.series(), run.data.horizon
         origin = len(series.values) - horizon
 
-        def preview(trained: Any, step: int) -> str:
+        def preview(trained: Any, step: int, seconds: float) -> str:
             paths = draw_paths(trained, series.values, series.features, [origin], run.history, horizon, _PATHS, step)
             lines = []
             for number, name in enumerate(run.schema.targets[:_SHOWN]):

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from chainrule.data.images import brightness
+from chainrule.decoding.draw_for import draw_for
 
 if TYPE_CHECKING:
     from chainrule.data.images.source import Pixels
@@ -48,6 +49,18 @@ class Drawing:
             raise ValueError(f"--label {name}: expected one of {', '.join(classes):.200}")
         return torch.full((n,), classes.index(name))
 
+    def sketches(self, n: int, labels: Tensor | None, seed: int, seconds: float) -> "Pixels":
+        """Draw pictures as `pictures` does, in about `seconds`: they are black from where that is over."""
+        generator = torch.Generator(next(self.model.parameters()).device).manual_seed(seed)
+        stream = self.model.stream(n, labels, temperature=self.temperature, generator=generator)
+        length = self.model.sequence_length
+        drawn = draw_for(stream, length, seconds).cpu()
+        rest = drawn.new_zeros(n, length - drawn.shape[1], *drawn.shape[2:])
+        return self._shown(self.model.from_sequence(torch.cat([drawn, rest], 1)))
+
+    def _shown(self, levels: Tensor) -> "Pixels":
+        return brightness(levels.numpy().astype(np.uint8), self.run.reduction.levels)
+
     def pictures(self, n: int, labels: Tensor | None, seed: int, first_rows: Tensor | None = None) -> "Pixels":
         """Draw pictures, (n, C, H, W) of 8 bits.
 
@@ -67,4 +80,4 @@ class Drawing:
             ).cpu()
             for rows in torch.arange(n).split(_TOGETHER)
         ]  # fmt: skip
-        return brightness(torch.cat(drawn).numpy().astype(np.uint8), self.run.reduction.levels)
+        return self._shown(torch.cat(drawn))

@@ -18,7 +18,7 @@ from chainrule.runs.run import DATA as DATA_FOLDER
 if TYPE_CHECKING:
     from chainrule.training import TrainingBatches, ValidationBatches
     from chainrule.training.loop import TrainingResult
-    from chainrule.training.sitting import OnValidation
+    from chainrule.training.validation import OnValidation
 
 Model = Literal["gated-pixelcnn", "pixelcnn", "pixelcnn++", "row-lstm", "diagonal-bilstm"]
 _ELEMENTS = 1 << 16  # of the pictures that are validated on together
@@ -131,9 +131,9 @@ class ImageTrainer(Trainer[ImageRun]):
         from chainrule.data.atomic import write_bytes
         from chainrule.data.images import block_picture, grid, png
 
-        def preview(trained: Any, step: int) -> str:
+        def preview(trained: Any, step: int, seconds: float) -> str:
             drawing = Drawing(run, trained)
-            pictures = drawing.pictures(_SAMPLES, drawing.labels_in_turn(_SAMPLES), seed=step)
+            pictures = drawing.sketches(_SAMPLES, drawing.labels_in_turn(_SAMPLES), step, seconds)
             write_bytes(run.path / SAMPLES, png(grid(pictures)))
             shown = max(1, _LINE // (min(run.shape[2], 32) + 2))
             return block_picture(pictures[:shown])

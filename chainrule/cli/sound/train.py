@@ -19,7 +19,7 @@ from chainrule.runs.sound import USUAL_LEVELS, SoundData, SoundRun, SoundTrainin
 if TYPE_CHECKING:
     from chainrule.training import TrainingBatches, ValidationBatches
     from chainrule.training.loop import TrainingResult
-    from chainrule.training.sitting import OnValidation
+    from chainrule.training.validation import OnValidation
 
 PREVIEW = "preview.wav"
 _PREVIEW_SECONDS = 0.5
@@ -127,16 +127,17 @@ class SoundTrainer(Trainer[SoundRun]):
         yield f"each sample is predicted from the {seen:,} before it, {1000 * seen / run.rate:.0f} ms"
 
     def on_validation(self, run: SoundRun) -> "OnValidation":
-        def preview(trained: Any, step: int) -> str:
+        def preview(trained: Any, step: int, seconds: float) -> str:
             import torch
 
             from chainrule.data.sounds import write_wav
+            from chainrule.decoding.draw_for import draw_for
 
             device = next(trained.parameters()).device
             label = None if not run.labels else torch.tensor([step % len(run.labels)], device=device)
             length = max(round(min(_PREVIEW_SECONDS, mean_seconds(run.config.facts)) * run.rate), 1)
             generator = torch.Generator(device).manual_seed(step)
-            drawn = trained.sample(1, label, length=length, generator=generator)
+            drawn = draw_for(trained.stream(1, label, generator=generator), length, seconds)
             amplitudes = run.levels.decode(drawn[0].cpu().numpy())
             write_wav(run.path / PREVIEW, amplitudes, run.rate)
             name = "" if label is None else f"{run.labels[int(label)]}: "

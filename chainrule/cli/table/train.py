@@ -18,7 +18,7 @@ from chainrule.runs.table import TableData, TableOptions, TableRun, TableTrainin
 if TYPE_CHECKING:
     from chainrule.training import TrainingBatches, ValidationBatches
     from chainrule.training.loop import TrainingResult
-    from chainrule.training.sitting import OnValidation
+    from chainrule.training.validation import OnValidation
 
 _ROWS = 1024  # of a validation batch
 _SHOWN = 3
@@ -112,7 +112,7 @@ class TableTrainer(Trainer[TableRun]):
         yield from ("  " + line for line in columns_table(table))
 
     def on_validation(self, run: TableRun) -> "OnValidation":
-        def preview(trained: Any, step: int) -> str:
+        def preview(trained: Any, step: int, seconds: float) -> str:
             import torch
 
             device = next(trained.parameters()).device

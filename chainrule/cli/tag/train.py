@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from chainrule.cli.command_line import quoted
+from chainrule.cli.judged_part import judged_part
 from chainrule.cli.options import DATA, MODEL, RUN, TRAINING, RunFlags
 from chainrule.cli.trainer import Shard, Trainer, train_run
 from chainrule.runs.config import RunConfig
@@ -108,9 +109,10 @@ class TagTrainer(Trainer[TagRun]):
         value = result.best_value
         assert value is not None
         nats = result.best.nats_per_element
+        part = judged_part(result.best_rows, run.config.facts["sentences"]["valid"])
         return (
             {name.replace(" ", "_").lower(): value, "nats_per_word": nats},
-            f"{name} {value:.2%} on the held-out sentences ({nats:.4f} nats per word)",
+            f"{name} {value:.2%} on {part}held-out sentences ({nats:.4f} nats per word)",
         )
 
     def next_steps(self, run: TagRun) -> Sequence[str]:

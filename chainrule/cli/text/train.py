@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from chainrule.cli.text.plan import Speed
     from chainrule.training import TrainingBatches, ValidationBatches, Watch
     from chainrule.training.loop import TrainingResult
-    from chainrule.training.sitting import OnValidation
+    from chainrule.training.validation import OnValidation
 
 _ELEMENT = {"char": "character", "byte": "byte", "word": "word", "bpe": "token"}
 _SAMPLE_LENGTH = {"char": 200, "byte": 200, "word": 40, "bpe": 60}
@@ -133,7 +133,7 @@ class TextTrainer(Trainer[TextRun]):
         vocabulary = run.vocabulary
         ends = vocabulary.eos if run.data.reading == "lines" else None
 
-        def sample(trained: Any, step: int) -> str:
+        def sample(trained: Any, step: int, seconds: float) -> str:
             drawing = Drawing(trained, vocabulary, eos=ends)
             return drawing.texts(1, vocabulary.encode(""), _SAMPLE_LENGTH[run.data.level], step)[0][0]
 

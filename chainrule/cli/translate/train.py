@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from cyclopts import Parameter
 
 from chainrule.cli.command_line import quoted
+from chainrule.cli.judged_part import judged_part
 from chainrule.cli.options import DATA, MODEL, RUN, TRAINING, RunFlags
 from chainrule.cli.trainer import Shard, Trainer, train_run
 from chainrule.runs.config import RunConfig
@@ -127,10 +128,11 @@ class TranslateTrainer(Trainer[TranslateRun]):
     def summary(self, run: TranslateRun, result: "TrainingResult") -> tuple[dict[str, Any], str]:
         value = result.best_value
         assert value is not None
-        perplexity = result.best.perplexity
+        perplexity, pairs = result.best.perplexity, run.config.facts["counts"]["valid"]["pairs"]
         return (
             {"bleu": value, "perplexity": perplexity},
-            f"BLEU {value:.2f} by greedy decoding of the held-out sentences (perplexity {perplexity:.2f})",
+            f"BLEU {value:.2f} by greedy decoding of {judged_part(result.best_rows, pairs)}held-out sentences "
+            f"(perplexity {perplexity:.2f})",
         )
 
     def next_steps(self, run: TranslateRun) -> Sequence[str]:

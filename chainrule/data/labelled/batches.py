@@ -68,11 +68,12 @@ class LabelledBatches:
 
 
 def labelled_evaluation(
-    texts: EncodedTexts, labels: Numbers, batch_size: int, limit: int | None = None
+    texts: EncodedTexts, labels: Numbers, batch_size: int, limit: int | None = None, rows: Numbers | None = None
 ) -> Iterator[Batch]:
-    """Every row once, in order."""
-    for start in range(0, len(texts), batch_size):
-        yield _batch(texts, labels, np.arange(start, min(start + batch_size, len(texts))), limit)
+    """Every row once, or those with the numbers in `rows`, in order."""
+    rows = np.arange(len(texts)) if rows is None else rows
+    for start in range(0, len(rows), batch_size):
+        yield _batch(texts, labels, rows[start : start + batch_size], limit)
 
 
 def _batch(texts: EncodedTexts, labels: Numbers, rows: Numbers, limit: int | None) -> Batch:

@@ -153,7 +153,10 @@ class TaggedBatches:
         return rng.permutation(np.concatenate(ordered).reshape(-1, self._batch_size))
 
 
-def tagged_evaluation(sentences: TaggedSentences, batch_size: int = _EVALUATED) -> Iterator[Batch]:
-    """Every sentence once, in order."""
-    for start in range(0, len(sentences), batch_size):
-        yield sentences.batch(np.arange(start, min(start + batch_size, len(sentences))))
+def tagged_evaluation(
+    sentences: TaggedSentences, batch_size: int = _EVALUATED, rows: npt.NDArray[np.int64] | None = None
+) -> Iterator[Batch]:
+    """Every sentence once, or those with the numbers in `rows`, in order."""
+    rows = np.arange(len(sentences)) if rows is None else rows
+    for start in range(0, len(rows), batch_size):
+        yield sentences.batch(rows[start : start + batch_size])

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from chainrule.cli.classify.train import ClassifyTrainer
@@ -83,7 +84,8 @@ def test_mistakes_are_shown_at_each_validation(run: Path) -> None:
     model = opened.model()
     model.output.weight.data.zero_()
     model.output.bias.data.copy_(model.output.bias.new_tensor([5.0, 0.0]))
-    judgement = judge(model, 1)
+    rows = np.arange(judge.rows)[::-1].copy()
+    judgement = judge.judge(rows, judge.answer(model, rows), 1)
     wrong = [line for line in judgement.text.splitlines() if ": 0 99%, is 1: thing" in line]
     assert len(wrong) == 2
     assert judgement.value == (opened.texts().valid.labels == 0).mean()

@@ -110,7 +110,10 @@ def test_ctrl_c_saves_and_the_run_goes_on_to_the_same_end(command, here, monkeyp
 
 def test_a_finished_run_can_be_made_longer(command, here):
     command("train", "log.txt", *TINY, "--steps", 2, "--out", "run")
-    assert command("train", "--resume", "--out", "run").status == 0
+    outcome = command("train", "--resume", "--out", "run")
+    assert outcome.status == 0
+    assert outcome.out.startswith("nothing to do: the run is at its end, 2 steps in ")
+    assert len(outcome.out.splitlines()) == 1
     outcome = command("train", "--resume", "--out", "run", "--steps", 4, "--json")
     assert json.loads(outcome.out)["steps"] == 4
     assert Run.open("run").config.extent.steps == 4
