@@ -133,14 +133,14 @@ def steps_per_second(
 ) -> list[float]:
     """Training steps per second of a model in each of some ways to compute them; 0 where there was no time to try one.
 
-    All ways are timed by turns, whole rounds of them while there is time, and at least one; the first is not counted
-    where there was another. The steps are those of training, optimiser included, on a copy of the model.
+    All ways are timed by turns, in whole rounds while there is time; the first round is not counted where there was
+    another. The steps are those of training, optimiser included, on a copy of the model.
 
     Args:
         model: left as it is, and so is torch's random state.
         batch: the first of a run, as `TrainingBatches.at(0)` gives it; it begins its rows.
         ways: how to compute.
-        seconds: not to be exceeded by more than a round.
+        seconds: not to be exceeded by more than a step.
         device: where to compute.
     """
     taken = _step_seconds(model, batch, ways, seconds, device)
