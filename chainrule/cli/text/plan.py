@@ -14,7 +14,7 @@ The rule (docs/training.md shows the runs it was fitted on):
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from chainrule.data.corpus import Corpus
 
 SIZES = (64, 96, 128, 192, 256, 320, 384, 512, 640, 768, 1024, 1536)
+PROBES = (128, 384)  # units of the models that are timed
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}
 WEIGHTS_A_SYMBOL = 2.0
 TRAINING_SHARE = 0.9  # of a budget goes into training steps
@@ -61,6 +62,42 @@ class Speed:
 
 
 @dataclass(frozen=True)
+class Shape:
+    """What the cost of a model depends on.
+
+    Args:
+        cell: the recurrent layer.
+        vocabulary: V.
+        hidden_size, num_layers: of the recurrent stack.
+        embedding_size: E.
+        adaptive: whether rare words are predicted in clusters.
+    """
+
+    cell: str
+    vocabulary: int
+    hidden_size: int
+    num_layers: int
+    embedding_size: int
+    adaptive: bool
+
+    @property
+    def multiplies(self) -> float:
+        """Multiply-adds of a forward pass, a symbol: about the weights of the matrices that it meets."""
+        size = self.hidden_size
+        recurrent = GATES[self.cell] * size * (self.embedding_size + size + (self.num_layers - 1) * 2 * size)
+        return float(recurrent + size * self._scores())
+
+    def _scores(self) -> float:
+        from chainrule.layers.cutoffs import default_cutoffs
+
+        cutoffs = default_cutoffs(self.vocabulary) if self.adaptive else None
+        if cutoffs is None:
+            return self.vocabulary
+        first, second = cutoffs  # three quarters of the text, 15% and 10%, at a full, a quarter and a 16th of the width
+        return first + 0.15 * (second - first) / 4 + 0.1 * (self.vocabulary - second) / 16
+
+
+@dataclass(frozen=True)
 class Plan:
     """Options with nothing left open, and what they follow from.
 
@@ -83,7 +120,7 @@ def plan_text(
     training: TextTraining,
     extent: Extent,
     corpus: "Corpus",
-    measure: Callable[[], Speed],
+    measure: Callable[[Sequence[Shape]], Speed],
 ) -> Plan:
     """Settle what is None in the options of a new run.
 
@@ -91,62 +128,72 @@ def plan_text(
         cell: the recurrent layer.
         options, training, extent: as the user gave them.
         corpus: the prepared text.
-        measure: times training steps on this machine; not called where a number of steps or epochs is given.
+        measure: times training steps of models of given shapes on this machine; not called where a number of steps or
+            epochs is given.
     """
-    from chainrule.layers.cutoffs import default_cutoffs
-
-    vocabulary, text = len(corpus.vocabulary), len(corpus.train)
-    wide = corpus.level in ("word", "bpe")
+    text, wide = len(corpus.train), corpus.level in ("word", "bpe")
     law = WIDE if wide else NARROW
-    speed = measure() if extent.budget is not None else None
 
-    def symbols_read(size: int, layers: int) -> float:
+    def shape(size: int) -> Shape:
+        return shape_of(cell, options, len(corpus.vocabulary), corpus.level, size)
+
+    speed = measure([shape(size) for size in PROBES]) if extent.budget is not None else None
+
+    def symbols_read(size: int) -> float:
         if speed is not None and extent.budget is not None:
-            return TRAINING_SHARE * extent.budget / speed.seconds(multiplies(cell, options, vocabulary, size, layers))
+            return TRAINING_SHARE * extent.budget / speed.seconds(shape(size).multiplies)
         if extent.steps is not None:
             return float(extent.steps * training.batch_size * training.chunk_length)
         return (extent.epochs or 1.0) * text
 
-    def predicted(size: int, layers: int) -> float:
-        passes = symbols_read(size, layers) / text
+    def predicted(size: int) -> float:
+        passes = symbols_read(size) / text
         worth = text * passes if passes <= 1 else text * (1 + REPEATS * (1 - math.exp((1 - passes) / REPEATS)))
-        return law(multiplies(cell, options, vocabulary, size, layers), worth)
+        return law(shape(size).multiplies, worth)
 
-    tied = options.tie_weights if options.tie_weights is not None else wide and options.embedding_size is None
-    adaptive = options.adaptive_softmax
-    if adaptive is None:
-        adaptive = corpus.level == "word" and default_cutoffs(vocabulary) is not None
-    layers = options.num_layers or 1
     size = options.hidden_size
     if size is None:
-        within = [
-            size for size in SIZES if multiplies(cell, options, vocabulary, size, layers) <= WEIGHTS_A_SYMBOL * text
-        ]
-        size = min(within or SIZES[:1], key=lambda size: predicted(size, layers))
-    symbols = symbols_read(size, layers)
+        within = [size for size in SIZES if shape(size).multiplies <= WEIGHTS_A_SYMBOL * text]
+        size = min(within or SIZES[:1], key=predicted)
+    chosen, symbols = shape(size), symbols_read(size)
+    tied = tie_weights(options, corpus.level)
     passes = symbols / text
     dropout = options.dropout if options.dropout is not None else usual_dropout(passes)
-    embedding = options.embedding_size or (size if wide or tied else min(64, size))
+    narrow = len(corpus.vocabulary) <= NGRAM_VOCABULARY and not tied
     settled = replace(
         options,
         hidden_size=size,
-        num_layers=layers,
-        embedding_size=embedding,
+        num_layers=chosen.num_layers,
+        embedding_size=chosen.embedding_size,
         tie_weights=tied,
-        adaptive_softmax=adaptive,
-        ngram_order=options.ngram_order or (3 if vocabulary <= NGRAM_VOCABULARY and not tied else 1),
+        adaptive_softmax=chosen.adaptive,
+        ngram_order=options.ngram_order or (3 if narrow else 1),
         dropout=dropout,
-        embedding_dropout=options.embedding_dropout if options.embedding_dropout is not None else dropout * wide,
+        embedding_dropout=options.embedding_dropout
+        if options.embedding_dropout is not None
+        else round(dropout if wide else dropout / 3, 2),
     )
-    rate = None if speed is None else 1 / speed.seconds(multiplies(cell, settled, vocabulary, size, layers))
+    rate = None if speed is None else 1 / speed.seconds(chosen.multiplies)
     return Plan(settled, training.learning_rate or usual_learning_rate(size), symbols, rate)
 
 
-def multiplies(cell: str, options: RecurrentOptions, vocabulary: int, size: int, layers: int) -> float:
-    """Multiply-adds of a forward pass, a symbol: the weights of all matrices that it is multiplied with."""
-    embedding = options.embedding_size or min(64, size)
-    gates = GATES[cell]
-    return float(gates * size * (embedding + size + (layers - 1) * 2 * size) + size * vocabulary)
+def shape_of(cell: str, options: RecurrentOptions, vocabulary: int, level: str, size: int) -> Shape:
+    """The shape of a model with so many units, with what the user said of the rest."""
+    from chainrule.layers.cutoffs import default_cutoffs
+
+    adaptive = options.adaptive_softmax
+    if adaptive is None:
+        adaptive = level == "word" and default_cutoffs(vocabulary) is not None
+    as_wide = level in ("word", "bpe") or tie_weights(options, level)
+    embedding = options.embedding_size or (size if as_wide else min(64, size))
+    return Shape(cell, vocabulary, size, options.num_layers or 1, embedding, adaptive)
+
+
+def tie_weights(options: RecurrentOptions, level: str) -> bool:
+    """Whether the embedding is the output matrix: as the user said, else for words and subwords."""
+    if options.tie_weights is not None:
+        return options.tie_weights
+    return level in ("word", "bpe") and options.embedding_size is None
 
 
 def usual_dropout(passes: float) -> float:

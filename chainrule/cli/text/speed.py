@@ -1,44 +1,48 @@
-"""How fast this machine trains models of a text, from two small ones."""
+"""How fast this machine trains models of a text, from two of them."""
 
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import cast
 
-from chainrule.cli.text.plan import Speed, multiplies
+from chainrule.cli.text.plan import Shape, Speed
 from chainrule.runs.config import RunConfig
-from chainrule.runs.text import ModelName, RecurrentOptions, TextTraining
+from chainrule.runs.text import TextTraining
 from chainrule.training.batch import Batch, count_elements
 
-PROBES = (128, 384)  # units
 
+def measure_speed(config: RunConfig, shapes: Sequence[Shape], batch: Batch) -> Speed:
+    """Time training steps of two shapes on a batch, within 2% of the budget of a run.
 
-def measure_speed(config: RunConfig, vocabulary: int, batch: Batch) -> Speed:
-    """Time training steps of the sizes of `PROBES`, with the cell, layers and batch of a run, for 2% of its budget."""
+    Each is timed with float32 and, where the machine multiplies it natively, bfloat16 products; the faster counts.
+    """
     import torch
 
+    from chainrule.layers import default_cutoffs
     from chainrule.models.recurrent_lm import RecurrentLM
-    from chainrule.training.candidates import SHARE, make_candidates, steps_per_second
+    from chainrule.training.candidates import MOST_SECONDS, SHARE, make_candidates, steps_per_second
+    from chainrule.training.computation import Computation
     from chainrule.training.parallel import choose_device
 
-    options, training = cast(RecurrentOptions, config.options), cast(TextTraining, config.training)
+    training = cast(TextTraining, config.training)
     device = choose_device(training.device)
-    seconds = SHARE * (config.extent.budget or 0.0) / len(PROBES)
-    work, cost = [], []
-    for size in PROBES:
-        probe = replace(options, embedding_size=options.embedding_size or 64)
+    seconds = min(MOST_SECONDS, SHARE * (config.extent.budget or 0.0)) / len(shapes)
+    cost = []
+    for shape in shapes:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             model = RecurrentLM(
-                vocabulary,
-                cell=cast(ModelName, config.model),
-                hidden_size=size,
-                num_layers=options.num_layers or 1,
-                embedding_size=probe.embedding_size,
+                shape.vocabulary,
+                cell=shape.cell,
+                hidden_size=shape.hidden_size,
+                num_layers=shape.num_layers,
+                embedding_size=shape.embedding_size,
+                cutoffs=default_cutoffs(shape.vocabulary) if shape.adaptive else None,
             )
-        way = make_candidates(model, device, precision=training.precision).default
-        (rate,) = steps_per_second(model, batch, [way], min(seconds, 1.0), device)
-        work.append(multiplies(config.model, probe, vocabulary, size, options.num_layers or 1))
-        cost.append(1 / (rate * count_elements(batch)))
-    slope = max((cost[1] - cost[0]) / (work[1] - work[0]), 0.0)
-    if slope == 0.0:  # nothing was to be seen beside the noise: all of the cost is per multiply-add
-        return Speed(0.0, cost[1] / work[1])
-    return Speed(max(cost[0] - slope * work[0], 0.0), slope)
+        candidates = make_candidates(model, device, threads=training.threads, precision=training.precision)
+        ways = [Computation(candidates.threads[0], precision) for precision in candidates.precision]
+        rates = steps_per_second(model, batch, ways, seconds, device)
+        cost.append(1 / (max(rates) * count_elements(batch)))
+    first, second = (shape.multiplies for shape in shapes)
+    slope = max((cost[1] - cost[0]) / (second - first), 0.0)
+    if slope == 0.0:  # the difference drowned in noise: charge everything to the multiply-adds
+        return Speed(0.0, cost[1] / second)
+    return Speed(max(cost[0] - slope * first, 0.0), slope)

@@ -16,7 +16,7 @@ from chainrule.runs.run import CORPUS
 from chainrule.runs.text import ModelName, RecurrentOptions, TextData, TextRun, TextTraining
 
 if TYPE_CHECKING:
-    from chainrule.cli.text.plan import Speed
+    from chainrule.cli.text.plan import Shape, Speed
     from chainrule.training import TrainingBatches, ValidationBatches, Watch
     from chainrule.training.loop import TrainingResult
     from chainrule.training.validation import OnValidation
@@ -96,8 +96,8 @@ class TextTrainer(Trainer[TextRun]):
 
         config, corpus = draft.config, corpus_of(draft)
 
-        def measure() -> "Speed":
-            return measure_speed(config, len(corpus.vocabulary), batches_of(draft, corpus, (0, 1))[0].at(0))
+        def measure(shapes: Sequence["Shape"]) -> "Speed":
+            return measure_speed(config, shapes, batches_of(draft, corpus, (0, 1))[0].at(0))
 
         plan = plan_text(config.model, draft.options, draft.training, config.extent, corpus, measure)
         left_open = [name for name, value in asdict(draft.options).items() if value is None]
@@ -164,7 +164,13 @@ class TextTrainer(Trainer[TextRun]):
 def chosen_flags(run: TextRun) -> str:
     """The flags that name every option that was settled for the user, with its value."""
     values = asdict(run.options) | asdict(run.training)
-    return " ".join(f"{flag(name)} {values[name]:g}" for name in run.config.facts["chosen"]["options"])
+    return " ".join(_written(name, values[name]) for name in run.config.facts["chosen"]["options"])
+
+
+def _written(name: str, value: float | bool) -> str:
+    if isinstance(value, bool):
+        return flag(name if value else f"no_{name}")
+    return f"{flag(name)} {value:g}"
 
 
 def _told_choice(run: TextRun) -> Iterable[str]:
