@@ -103,12 +103,14 @@ class Plan:
 
     Args:
         options: of the model.
+        batch_size: rows.
         learning_rate: peak.
         symbols: that training will read, about.
         rate: symbols a second here; None where the run has a number of steps or epochs.
     """
 
     options: RecurrentOptions
+    batch_size: int
     learning_rate: float
     symbols: float
     rate: float | None
@@ -120,7 +122,7 @@ def plan_text(
     training: TextTraining,
     extent: Extent,
     corpus: "Corpus",
-    measure: Callable[[Sequence[Shape]], Speed],
+    measure: Callable[[Sequence[Shape], int], Speed],
 ) -> Plan:
     """Settle what is None in the options of a new run.
 
@@ -128,22 +130,23 @@ def plan_text(
         cell: the recurrent layer.
         options, training, extent: as the user gave them.
         corpus: the prepared text.
-        measure: times training steps of models of given shapes on this machine; not called where a number of steps or
-            epochs is given.
+        measure: times training steps of models of given shapes on batches of so many rows, on this machine; not called
+            where a number of steps or epochs is given.
     """
     text, wide = len(corpus.train), corpus.level in ("word", "bpe")
     law = WIDE if wide else NARROW
+    batch_size = training.batch_size or usual_batch_size(text, training.chunk_length)
 
     def shape(size: int) -> Shape:
         return shape_of(cell, options, len(corpus.vocabulary), corpus.level, size)
 
-    speed = measure([shape(size) for size in PROBES]) if extent.budget is not None else None
+    speed = measure([shape(size) for size in PROBES], batch_size) if extent.budget is not None else None
 
     def symbols_read(size: int) -> float:
         if speed is not None and extent.budget is not None:
             return TRAINING_SHARE * extent.budget / speed.seconds(shape(size).multiplies)
         if extent.steps is not None:
-            return float(extent.steps * training.batch_size * training.chunk_length)
+            return float(extent.steps * batch_size * training.chunk_length)
         return (extent.epochs or 1.0) * text
 
     def predicted(size: int) -> float:
@@ -174,7 +177,7 @@ def plan_text(
         else round(dropout if wide else dropout / 3, 2),
     )
     rate = None if speed is None else 1 / speed.seconds(chosen.multiplies)
-    return Plan(settled, training.learning_rate or usual_learning_rate(size), symbols, rate)
+    return Plan(settled, batch_size, training.learning_rate or usual_learning_rate(size), symbols, rate)
 
 
 def shape_of(cell: str, options: RecurrentOptions, vocabulary: int, level: str, size: int) -> Shape:
@@ -194,6 +197,11 @@ def tie_weights(options: RecurrentOptions, level: str) -> bool:
     if options.tie_weights is not None:
         return options.tie_weights
     return level in ("word", "bpe") and options.embedding_size is None
+
+
+def usual_batch_size(symbols: int, chunk_length: int) -> int:
+    """32 rows, of a short text as many as have 16 chunks each."""
+    return max(1, min(32, symbols // (16 * chunk_length)))
 
 
 def usual_dropout(passes: float) -> float:

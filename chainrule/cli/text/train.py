@@ -96,18 +96,18 @@ class TextTrainer(Trainer[TextRun]):
 
         config, corpus = draft.config, corpus_of(draft)
 
-        def measure(shapes: Sequence["Shape"]) -> "Speed":
-            return measure_speed(config, shapes, batches_of(draft, corpus, (0, 1))[0].at(0))
+        def measure(shapes: Sequence["Shape"], batch_size: int) -> "Speed":
+            sized = TextRun(draft.path, replace(config, training=replace(draft.training, batch_size=batch_size)))
+            return measure_speed(config, shapes, batches_of(sized, corpus, (0, 1))[0].at(0))
 
         plan = plan_text(config.model, draft.options, draft.training, config.extent, corpus, measure)
         left_open = [name for name, value in asdict(draft.options).items() if value is None]
-        if draft.training.learning_rate is None:
-            left_open.append("learning_rate")
+        left_open += [name for name in ("batch_size", "learning_rate") if getattr(draft.training, name) is None]
         chosen = {"options": left_open, "passes": plan.symbols / len(corpus.train), "symbols_per_second": plan.rate}
         return replace(
             config,
             options=plan.options,
-            training=replace(config.training, learning_rate=plan.learning_rate),
+            training=replace(config.training, batch_size=plan.batch_size, learning_rate=plan.learning_rate),
             facts=config.facts | {"chosen": chosen},
         )
 
