@@ -118,12 +118,12 @@ def choose_computation(
         ways = [replace(best, **{name: value}) for value in values]
         share = (deadline - monotonic()) / (len(parts) - place)
         taken = _step_seconds(model, batch, ways, share, device)
-        if len(taken[0]) < LEAST_STEPS:
-            continue
         timed = {way: median(steps[1:]) for way, steps in zip(ways, taken, strict=True) if len(steps) >= LEAST_STEPS}
+        if not timed:
+            continue
         rates |= {str(way): count_elements(batch) / duration for way, duration in timed.items()}
         fastest = min(timed, key=timed.__getitem__)
-        if timed[best] > NOISE * timed[fastest]:
+        if best not in timed or timed[best] > NOISE * timed[fastest]:  # not timed: hopeless
             best = fastest
     return Choice(best, rates)
 
