@@ -80,19 +80,20 @@ def make_candidates(
     Threads are all, half of them, or one. bfloat16 is a candidate where the device multiplies it natively. Recurrent
     layers may run a vendor's kernel or their written-out steps. On a GPU nothing has to be timed.
     """
-    chosen: Literal["float32", "bfloat16"] = "float32"
+    usual: Literal["float32", "bfloat16"] = "float32"
     if multiply_dtype(precision, device) == torch.bfloat16:
-        chosen = "bfloat16"
-    counts, precisions, backends = (threads or usable_threads(),), (chosen,), (backend,)
+        usual = "bfloat16"
+    counts: tuple[int, ...] = (threads or usable_threads(),)
+    precisions: tuple[Literal["float32", "bfloat16"], ...] = (usual,)
+    backends: tuple[Backend, ...] = (backend,)
     if device.type == "cpu":
         if threads is None:
             counts = tuple(sorted({counts[0], max(1, counts[0] // 2), 1}, reverse=True))
-        if precision == "auto" and chosen == "bfloat16":
+        if precision == "auto" and usual == "bfloat16":
             precisions = ("bfloat16", "float32")
         layers = recurrent_layers(model)
-        if backend == "auto" and layers:
-            has_kernel = all(layer.vendor_computes_this() for layer in layers)
-            backends = ("auto", "vendor", "bptt") if has_kernel else ("auto",)
+        if backend == "auto" and layers and all(layer.vendor_computes_this() for layer in layers):
+            backends = ("auto", "vendor", "bptt")
     return Candidates(counts, precisions, backends)
 
 
