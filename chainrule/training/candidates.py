@@ -80,19 +80,20 @@ def make_candidates(
     Threads are all, half of them, or one. bfloat16 is a candidate where the device multiplies it natively. Recurrent
     layers may run a vendor's kernel or their written-out steps. On a GPU nothing has to be timed.
     """
-    chosen: Literal["float32", "bfloat16"] = "float32"
+    usual: Literal["float32", "bfloat16"] = "float32"
     if multiply_dtype(precision, device) == torch.bfloat16:
-        chosen = "bfloat16"
-    counts, precisions, backends = (threads or usable_threads(),), (chosen,), (backend,)
+        usual = "bfloat16"
+    counts: tuple[int, ...] = (threads or usable_threads(),)
+    precisions: tuple[Literal["float32", "bfloat16"], ...] = (usual,)
+    backends: tuple[Backend, ...] = (backend,)
     if device.type == "cpu":
         if threads is None:
             counts = tuple(sorted({counts[0], max(1, counts[0] // 2), 1}, reverse=True))
-        if precision == "auto" and chosen == "bfloat16":
+        if precision == "auto" and usual == "bfloat16":
             precisions = ("bfloat16", "float32")
         layers = recurrent_layers(model)
-        if backend == "auto" and layers:
-            has_kernel = all(layer.vendor_computes_this() for layer in layers)
-            backends = ("auto", "vendor", "bptt") if has_kernel else ("auto",)
+        if backend == "auto" and layers and all(layer.vendor_computes_this() for layer in layers):
+            backends = ("auto", "vendor", "bptt")
     return Candidates(counts, precisions, backends)
 
 
@@ -118,12 +119,12 @@ def choose_computation(
         ways = [replace(best, **{name: value}) for value in values]
         share = (deadline - monotonic()) / (len(parts) - place)
         taken = _step_seconds(model, batch, ways, share, device)
-        if len(taken[0]) < LEAST_STEPS:
-            continue
         timed = {way: median(steps[1:]) for way, steps in zip(ways, taken, strict=True) if len(steps) >= LEAST_STEPS}
+        if not timed:
+            continue
         rates |= {str(way): count_elements(batch) / duration for way, duration in timed.items()}
         fastest = min(timed, key=timed.__getitem__)
-        if timed[best] > NOISE * timed[fastest]:
+        if best not in timed or timed[best] > NOISE * timed[fastest]:  # not timed: hopeless
             best = fastest
     return Choice(best, rates)
 
