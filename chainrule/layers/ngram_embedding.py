@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor, nn
 
+from chainrule.layers.dropout import dropout
+
 _MULTIPLIER, _MIXER = 1_000_003, 0x9E37_79B1  # a prime; 2³² over the golden ratio (Knuth's multiplicative hashing)
 _POSITIVE = 0x7FFF_FFFF
 
@@ -24,6 +26,8 @@ class NgramEmbedding(nn.Module):
         order: N, at least 2.
         buckets: rows of each table at most.
         padding: the symbol before the beginning of a sequence.
+        dropout: probability of leaving out an n-gram in training, all of its features together: a rare one is easily
+            learnt by heart.
 
     >>> layer = NgramEmbedding(num_symbols=6, embedding_size=4, order=3, padding=5)
     >>> symbols = torch.tensor([[0, 1, 2, 3]])
@@ -34,13 +38,25 @@ class NgramEmbedding(nn.Module):
     True
     """
 
-    def __init__(self, num_symbols: int, embedding_size: int, order: int, *, buckets: int = 2**14, padding: int = 0):
+    def __init__(
+        self,
+        num_symbols: int,
+        embedding_size: int,
+        order: int,
+        *,
+        buckets: int = 2**14,
+        padding: int = 0,
+        dropout: float = 0.0,
+    ):
         super().__init__()
+        if not 0 <= dropout < 1:
+            raise ValueError(f"dropout: expected a number in [0, 1), got {dropout}")
         if order < 2:
             raise ValueError(f"order: expected at least 2, got {order}: an embedding of single symbols is nn.Embedding")
         if buckets < 1:
             raise ValueError(f"buckets: expected an integer >= 1, got {buckets}")
-        self.num_symbols, self.order, self.buckets, self.padding = num_symbols, order, buckets, padding
+        self.num_symbols, self.order, self.buckets = num_symbols, order, buckets
+        self.padding, self.dropout = padding, dropout
         self.tables = nn.ModuleList(
             nn.Embedding(min(num_symbols**n, buckets), embedding_size) for n in range(2, order + 1)
         )
@@ -73,6 +89,9 @@ class NgramEmbedding(nn.Module):
         for n, table in enumerate(self.tables, start=2):
             columns = [past[:, self.order - 1 - back :][:, :count] for back in range(n)]
             row = table(self._buckets(columns, table.num_embeddings))
+            if self.training and self.dropout:
+                kept = dropout(row.new_ones(row.shape[:-1]), self.dropout, True)  # (B, T)
+                row = row * kept.unsqueeze(-1)
             total = row if total is None else total + row
         assert total is not None
         return total, past[:, count:]

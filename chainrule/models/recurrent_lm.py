@@ -38,6 +38,7 @@ class RecurrentLM(AutoregressiveModel):
         ngram_order: N, symbols that are embedded together at most; 1 embeds single symbols alone. More than 1 needs
             an embedding.
         ngram_buckets: rows of each n-gram table at most.
+        ngram_dropout: probability of leaving out an n-gram in training.
         reset_after: which GRU (see `chainrule.layers.GRU`).
         nonlinearity: which RNN (see `chainrule.layers.RNN`).
         cutoffs: predict with an adaptive softmax, whose clusters of ever rarer symbols begin there (see
@@ -64,6 +65,7 @@ class RecurrentLM(AutoregressiveModel):
         embedding_dropout: float = 0.0,
         ngram_order: int = 1,
         ngram_buckets: int = 2**14,
+        ngram_dropout: float = 0.0,
         reset_after: bool = True,
         nonlinearity: str = "tanh",
         cutoffs: Sequence[int] | None = None,
@@ -76,7 +78,8 @@ class RecurrentLM(AutoregressiveModel):
             raise ValueError(
                 f"embedding_size: expected an integer >= 1, or None for one-hot input, got {embedding_size}"
             )
-        for name, share in (("dropout", dropout), ("embedding_dropout", embedding_dropout)):
+        shares = {"dropout": dropout, "embedding_dropout": embedding_dropout, "ngram_dropout": ngram_dropout}
+        for name, share in shares.items():
             if not 0 <= share < 1:
                 raise ValueError(f"{name}: expected a number in [0, 1), got {share}")
         if tie_weights:
@@ -99,7 +102,14 @@ class RecurrentLM(AutoregressiveModel):
         self.embedding = None if embedding_size is None or shared else nn.Embedding(inputs, embedding_size)
         self.ngrams = None
         if ngram_order > 1 and embedding_size is not None:
-            self.ngrams = NgramEmbedding(inputs, embedding_size, ngram_order, buckets=ngram_buckets, padding=vocab_size)
+            self.ngrams = NgramEmbedding(
+                inputs,
+                embedding_size,
+                ngram_order,
+                buckets=ngram_buckets,
+                padding=vocab_size,
+                dropout=ngram_dropout,
+            )
         self.recurrent = _recurrent(
             cell, embedding_size or inputs, hidden_size, num_layers, dropout, reset_after, nonlinearity
         )

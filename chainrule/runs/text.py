@@ -42,6 +42,8 @@ class RecurrentOptions(CheckedOptions):
     """Symbols that are embedded together at most, beside each symbol alone; 1 for none together."""
     ngram_buckets: int = within(1 << 14, 1, 1 << 24)
     """Rows of the table of embeddings of each n-gram order at most."""
+    ngram_dropout: float | None = within(None, 0.0, 0.99)
+    """Share of n-grams left out in training."""
     dropout: float | None = within(None, 0.0, 0.99)
     """Share of features dropped in training, between layers and before the output."""
     embedding_dropout: float | None = within(None, 0.0, 0.99)

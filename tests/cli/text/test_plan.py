@@ -60,6 +60,7 @@ def test_what_the_user_said_stays():
         "ngram_order": 1,
         "dropout": 0.25,
         "embedding_dropout": 0.0,
+        "ngram_dropout": 0.1,
         "tie_weights": False,
         "adaptive_softmax": False,
     }
@@ -86,7 +87,7 @@ def test_words_share_their_embedding_and_many_words_are_predicted_in_clusters():
 def test_dropout_grows_with_the_passes_over_the_text():
     shares = [plan(seconds, hidden_size=256).options.dropout for seconds in (10, 100, 1000, 10_000)]
     assert shares == sorted(shares)
-    assert shares[0] == 0
+    assert shares[0] < 0.2
     assert shares[-1] == 0.5
 
 
