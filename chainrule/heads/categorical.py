@@ -7,6 +7,7 @@ from torch import Tensor, distributions
 from torch.distributions import constraints
 
 from chainrule.heads.wide import picked_log_softmax
+from chainrule.transforms import needs_plain_form
 
 WIDE = 2**20  # numbers in a table of scores from which a processor's cache is too small for it
 
@@ -59,7 +60,7 @@ class Categorical(distributions.Categorical):
         if value.shape != self._batch_shape:
             value, scores = self._broadcast(value, scores)
         rows, symbols = scores.reshape(-1, self._num_events), value.reshape(-1).long()
-        if rows.device.type == "cpu" and rows.numel() > WIDE:
+        if rows.device.type == "cpu" and rows.numel() > WIDE and not needs_plain_form():
             return picked_log_softmax(rows, symbols).view(value.shape)
         return -torch.nn.functional.cross_entropy(_wide(rows), symbols, reduction="none").view(value.shape)
 

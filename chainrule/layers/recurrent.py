@@ -12,6 +12,7 @@ from chainrule.layers import vendor
 from chainrule.layers.packing import Packing
 from chainrule.layers.projection import project
 from chainrule.state import State
+from chainrule.transforms import needs_plain_form
 
 Backend = Literal["auto", "vendor", "bptt"]
 ONE_HOT_LIMIT = 2**24  # elements of one-hot vectors made for the vendor's kernel: 64 MiB
@@ -198,7 +199,7 @@ class Recurrent(nn.RNNBase, ABC):
                 raise ValueError(f"backend: no vendor kernel computes {self}; use backend='auto'")
             return False
         if self.backend == "vendor" or x.device.type != "cpu":
-            return True
+            return self.backend == "vendor" or not needs_plain_form()
         # Measured on a CPU (benchmarks/speed_recurrent_training.py): the one fused kernel there is the LSTM's in
         # float32 over full rows. In training on symbols, looking them up gains more than fusing; without gradients the
         # kernel wins even though it must be given the one-hot vectors, as long as they fit.
@@ -208,6 +209,7 @@ class Recurrent(nn.RNNBase, ABC):
             and packing.time > 1
             and self.weight_hh_l0.dtype == torch.float32
             and not torch.is_autocast_enabled("cpu")
+            and not needs_plain_form()
         )
         if x.is_floating_point():
             return fused
