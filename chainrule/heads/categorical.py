@@ -55,14 +55,25 @@ class Categorical(distributions.Categorical):
         return self._param.shape
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """log p(value), nats; value (...) of integers in [0, V), broadcast against the batch shape."""
+        """log p(value), nats; value (...) of integers in [0, V), broadcast against the batch shape.
+
+        Raises:
+            ValueError: on a processor, a value outside [0, V); mask padding before, or give the model its `lengths`.
+        """
         scores = self._param
         if value.shape != self._batch_shape:
             value, scores = self._broadcast(value, scores)
         rows, symbols = scores.reshape(-1, self._num_events), value.reshape(-1).long()
+        # No cross-entropy here: it gives the symbol -100 probability 1.
         if rows.device.type == "cpu" and rows.numel() > WIDE and not needs_plain_form():
+            check_symbols(symbols, self._num_events)
             return picked_log_softmax(rows, symbols).view(value.shape)
-        return -torch.nn.functional.cross_entropy(_wide(rows), symbols, reduction="none").view(value.shape)
+        try:
+            picked = _wide(rows).log_softmax(1).gather(1, symbols.unsqueeze(1))
+        except RuntimeError:  # a processor finds a wrong index by itself: looked for only to name it
+            check_symbols(symbols, self._num_events)
+            raise
+        return picked.view(value.shape)
 
     def _broadcast(self, value: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
         shape = torch.broadcast_shapes(value.shape, self._batch_shape)
@@ -94,7 +105,8 @@ class Categorical(distributions.Categorical):
         if temperature == 0:
             best = logits.argmax(-1, keepdim=True)
             return Categorical(torch.full_like(logits, -torch.inf).scatter(-1, best, 0.0))
-        logits = logits / temperature
+        logits = logits - logits.amax(-1, keepdim=True)  # the best stays finite however small the temperature
+        logits = logits / representable(temperature, logits.dtype)
         if top_k is not None and top_k < self._num_events:
             chosen = logits.topk(top_k, -1)  # exactly k, also among equals
             logits = torch.full_like(logits, -torch.inf).scatter(-1, chosen.indices, chosen.values)
@@ -119,6 +131,22 @@ def check_filters(temperature: float, top_k: int | None, top_p: float | None) ->
         raise ValueError(f"top_k: expected an integer >= 1, got {top_k}")
     if top_p is not None and not 0 < top_p <= 1:
         raise ValueError(f"top_p: expected a number in (0, 1], got {top_p}")
+
+
+def check_symbols(symbols: Tensor, count: int) -> None:
+    """Raise ValueError for a symbol outside [0, count)."""
+    wrong = (symbols < 0) | (symbols >= count)
+    if wrong.any():
+        raise ValueError(
+            f"value: expected symbols in [0, {count}), got {int(symbols[wrong][0])}: "
+            "mask padding before, or give the model its lengths"
+        )
+
+
+def representable(temperature: float, dtype: torch.dtype) -> float:
+    """The nearest temperature that a type can divide by."""
+    limits = torch.finfo(dtype)
+    return min(max(temperature, limits.tiny), limits.max)
 
 
 def _wide(scores: Tensor) -> Tensor:

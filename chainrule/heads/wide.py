@@ -42,7 +42,7 @@ class _Picked(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> Any:
         scores, column, normaliser = ctx.saved_tensors
         gradient = gradient.unsqueeze(1)
-        if records_or_transforms():  # in one piece and in plain operations
+        if records_or_transforms(gradient):  # in one piece and in plain operations
             probability = scores.to(normaliser.dtype).softmax(1)
             return (-gradient * probability).scatter_add(1, column, gradient).to(scores.dtype), None
         d_scores = torch.empty_like(scores)

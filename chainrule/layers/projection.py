@@ -4,11 +4,22 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence
 
 from chainrule.transforms import needs_plain_form
 
 # Symbols up to which the gradient of a table is a matrix product; above, R row additions are cheaper.
 ONE_HOT_PRODUCT_LIMIT = 2048
+
+
+def symbols_of(x: Any) -> Tensor:
+    """Symbols in the type that indexes a table; `ValueError` for what are none."""
+    if not isinstance(x, Tensor):
+        remedy = "pad it, and give lengths" if isinstance(x, PackedSequence) else "make it one with torch.as_tensor"
+        raise ValueError(f"x: expected a tensor, got {type(x).__name__}: {remedy}")
+    if x.dtype == torch.bool or x.is_floating_point() or x.is_complex():
+        raise ValueError(f"x: expected integers that number symbols, got {x.dtype}: convert them with x.long()")
+    return x.long()
 
 
 def project(x: Tensor, weight_ih: Tensor, bias: Tensor | None) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from chainrule.layers import vendor
 from chainrule.layers.packing import Packing
-from chainrule.layers.projection import project
+from chainrule.layers.projection import project, symbols_of
 from chainrule.state import State
 from chainrule.transforms import needs_plain_form
 
@@ -25,8 +25,11 @@ class Recurrent(nn.RNNBase, ABC):
     The parameters are made by `torch.nn.RNNBase`: `weight_ih_l0` (G·M, N), `weight_hh_l0` (G·M, M), `bias_ih_l0` and
     `bias_hh_l0` (G·M), then `l1`... and `_reverse`, so that a `state_dict` loads from torch.nn and into it.
 
-    The state is one tensor (B, L·D, M) of layers and directions, for an LSTM the pair (h, c) of them: that of torch.nn,
-    batch first.
+    The state is one tensor (B, L·D, M) of layers and directions, for an LSTM the pair (h, c) of them: that of torch.nn
+    with `transpose(0, 1)`. torch.nn's own layout (L·D, B, M) raises ValueError, but where L·D = B, as nothing in the
+    tensor then tells the two apart: turn a state that comes from torch.nn.
+
+    `torch.func` and derivatives of any order work: `chainrule.layers.bptt.second_order`.
     """
 
     has_cell = False  # whether the state is (h, c)
@@ -98,7 +101,7 @@ class Recurrent(nn.RNNBase, ABC):
         Returns:
             The top layer's h of every step, (B, T, D·M), and the last state.
         """
-        self._check_input(x, time=True)
+        x = self._checked_input(x, time=True)
         parts = self._parts(state, x)
         packing = Packing.of(x, lengths)
         if not packing.sizes:
@@ -126,7 +129,7 @@ class Recurrent(nn.RNNBase, ABC):
         """
         if self.bidirectional:
             raise ValueError("step: a bidirectional layer reads the future; it has no single step")
-        self._check_input(x_t, time=False)
+        x_t = self._checked_input(x_t, time=False)
         parts = self._parts(state, x_t)
         new = []
         for layer, (weight_ih, *weights) in enumerate(self.all_weights):
@@ -222,14 +225,14 @@ class Recurrent(nn.RNNBase, ABC):
         """
         return self._early_bias(weights[1], weights[2]) if self.bias else None
 
-    def _check_input(self, x: Tensor, time: bool) -> None:
+    def _checked_input(self, x: Tensor, time: bool) -> Tensor:
         wanted = ["B", "T"] if time else ["B"]
-        if x.is_floating_point():
+        if isinstance(x, Tensor) and x.is_floating_point():
             wanted.append(str(self.input_size))
             if x.dim() == len(wanted) and x.shape[-1] == self.input_size:
-                return
-        elif x.dim() == len(wanted):
-            return
+                return x
+        elif len(wanted) == symbols_of(x).dim():
+            return symbols_of(x)
         raise ValueError(
             f"x: expected features ({', '.join(['B', 'T'] if time else ['B'])}, {self.input_size}) "
             f"or integers ({', '.join(['B', 'T'] if time else ['B'])}), got shape {tuple(x.shape)} of {x.dtype}"
@@ -244,7 +247,9 @@ class Recurrent(nn.RNNBase, ABC):
             if not isinstance(part, Tensor) or part.shape != shape:
                 got = tuple(part.shape) if isinstance(part, Tensor) else type(part).__name__
                 form = "a pair (h, c) of tensors" if self.has_cell else "a tensor"
-                raise ValueError(f"state: expected {form} of shape {shape} (batch first), got {got}")
+                turned = got == (shape[1], shape[0], shape[2])
+                remedy = ": that is torch.nn's layout, bring it here with transpose(0, 1)" if turned else ""
+                raise ValueError(f"state: expected {form} of shape {shape} (batch first), got {got}{remedy}")
         return parts
 
     def _state(self, parts: list[Tensor]) -> State:

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from chainrule.base import AutoregressiveModel, Step
 from chainrule.heads import Categorical
 from chainrule.layers import GRU, LSTM, RNN, Recurrent
+from chainrule.layers.projection import symbols_of
 from chainrule.state import State
 
 CELLS = ("lstm", "gru", "rnn")
@@ -100,8 +101,8 @@ class RecurrentLM(AutoregressiveModel):
             nn.init.normal_(self.weight_ho, std=size**-0.5)
 
     def forward(self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None) -> Categorical:
-        state = self.initial_state(x.shape[0], context)
-        h, _ = self.recurrent(self.inputs(x, None), state, lengths)
+        inputs = self.inputs(x, None)
+        h, _ = self.recurrent(inputs, self.initial_state(inputs.shape[0], context), lengths)
         return self.conditional(h)
 
     def unroll(self, x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[Categorical, State]:
@@ -147,6 +148,7 @@ class RecurrentLM(AutoregressiveModel):
         Returns:
             (B, T, E), or the symbols themselves (B, T) where there is no embedding.
         """
+        x = symbols_of(x)
         if x_prev is None:
             x_prev = torch.full_like(x[:, 0], self.vocab_size)
         return self.embedded(torch.cat([x_prev.unsqueeze(1), x[:, :-1]], 1))

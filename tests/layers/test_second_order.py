@@ -178,6 +178,7 @@ def test_torch_func_gives_the_gradients_of_each_row(kind):
             torch.testing.assert_close(gradient[row], expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")  # in torch's forward mode
 def test_torch_func_reaches_a_whole_model():
     model = RecurrentLM(vocab_size=4, cell="lstm", hidden_size=3)
     weights, x = dict(model.named_parameters()), torch.randint(4, (B, 6))

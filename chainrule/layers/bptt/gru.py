@@ -124,7 +124,7 @@ class _ResetAfter(torch.autograd.Function):
     def backward(ctx: Any, local: Tensor, dh_last: Tensor) -> Any:
         anchor, weight_hh, bias_hn, h0, product, n, h, h_low = ctx.saved_tensors
         sizes, size, low, wide = ctx.sizes, h.shape[1], h_low.dtype, h.dtype
-        if records_or_transforms():
+        if records_or_transforms(local):
 
             def plain(*inputs: Tensor) -> tuple[Tensor, ...]:
                 return _plain(*inputs, sizes, (product[:, : 2 * size], n))
@@ -190,7 +190,7 @@ class _ResetBefore(torch.autograd.Function):
     def backward(ctx: Any, local: Tensor, dh_last: Tensor) -> Any:
         anchor, weight_hh, h0, rz, n, h, h_low, reset = ctx.saved_tensors
         sizes, size, low, wide = ctx.sizes, h.shape[1], h_low.dtype, h.dtype
-        if records_or_transforms():
+        if records_or_transforms(local):
 
             def plain(projected: Tensor, weight_hh: Tensor, h0: Tensor) -> tuple[Tensor, ...]:
                 return _plain(projected, weight_hh, None, h0, sizes, (rz, n))

@@ -127,7 +127,7 @@ class _LatticeLSTM(torch.autograd.Function):
     def backward(ctx: Any, local: Tensor, dc_last: Tensor) -> Any:
         anchor, weights, c0, gates, h, c, tanh_c = ctx.saved_tensors
         size, windows = h.shape[-1], ctx.windows
-        if records_or_transforms():
+        if records_or_transforms(local):
 
             def plain(*inputs: Tensor) -> tuple[Tensor, ...]:
                 return _plain(*inputs, ctx.offsets, windows, gates)

@@ -98,7 +98,7 @@ class _LSTM(torch.autograd.Function):
     def backward(ctx: Any, local: Tensor, dh_last: Tensor, dc_last: Tensor) -> Any:
         anchor, weight_hh, h0, c0, gates, h, c, tanh_c = ctx.saved_tensors
         sizes, size, low = ctx.sizes, h.shape[1], h.dtype
-        if records_or_transforms():
+        if records_or_transforms(local):
 
             def plain(*inputs: Tensor) -> tuple[Tensor, ...]:
                 return _plain(*inputs, sizes, gates)

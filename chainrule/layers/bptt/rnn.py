@@ -84,7 +84,7 @@ class _RNN(torch.autograd.Function):
     def backward(ctx: Any, local: Tensor, dh_last: Tensor) -> Any:
         anchor, weight_hh, h0, h, h_low = ctx.saved_tensors
         sizes = ctx.sizes
-        if records_or_transforms():
+        if records_or_transforms(local):
 
             def plain(*inputs: Tensor) -> tuple[Tensor, ...]:
                 return _plain(*inputs, ctx.nonlinearity, sizes, h.detach())
