@@ -36,6 +36,13 @@ class LikelihoodModel(nn.Module, ABC):
             lengths: (B,) real elements of each row of x, where it has a time axis and rows may be shorter.
         """
 
+    def training_objective(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
+        """The number of each row that training maximises, (B,): `log_prob`, unless a model has another.
+
+        A model with label smoothing, say, overrides this; `log_prob` is the likelihood in either mode.
+        """
+        return self.log_prob(x, context, lengths)
+
 
 class AutoregressiveModel(LikelihoodModel):
     r"""A model of sequences, one element at a time.
@@ -44,7 +51,7 @@ class AutoregressiveModel(LikelihoodModel):
 
     A subclass defines `forward`, `initial_state` and `step`, and is a whole model: likelihood, sampling, scoring of
     streams and truncated backpropagation are written here, once. `forward` and `step` are the same function computed
-    two ways; `chainrule.testing.check_model` proves it.
+    two ways; `chainrule.testing.check_model` tests it.
 
     The order of the chain rule need not be the layout of x: columns may be visited in any order, pixels row by row. A
     model whose x is no sequence (B, T) in visiting order says with `to_sequence` and `from_sequence` how the one

@@ -47,7 +47,8 @@ class Bernoulli(distributions.Bernoulli):
         """log p(value), nats; value (...) of 0 and 1, broadcast against the batch shape. Others have probability 0."""
         scores = self.logits
         sign = 2 * value.to(scores.dtype) - 1
-        return logsigmoid(sign * scores).masked_fill(sign.abs() != 1, -torch.inf)
+        outside = sign.abs() != 1
+        return logsigmoid(sign.masked_fill(outside, 1) * scores).masked_fill(outside, -torch.inf)
 
     def entropy(self) -> Tensor:
         """Nats; 0 where the outcome is certain."""
