@@ -29,8 +29,7 @@ class Filter:
     top_p: float | None = None
 
     def __str__(self) -> str:
-        asked = {"temperature": self.temperature, "top_k": self.top_k, "top_p": self.top_p}
-        return ", ".join(f"{name}={value}" for name, value in asked.items() if value not in (None, 1.0))
+        return ", ".join(f"{name}={value}" for name, value in vars(self).items() if value != getattr(PLAIN, name))
 
 
 PLAIN = Filter()
