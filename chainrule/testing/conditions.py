@@ -1,6 +1,7 @@
 """A model keeps the rules as it is trained and called too, not only as it is examined."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -23,6 +24,7 @@ class Setting:
         model: a copy, in its number type and mode.
         x: (B, T, ...) in visiting order.
         context: its rows.
+        own_type: whether the model has its own number type; else float64.
         gradients: whether autograd records.
         tolerance: relative, for rounding.
     """
@@ -31,13 +33,13 @@ class Setting:
     model: AutoregressiveModel
     x: Tensor
     context: Context
+    own_type: bool
     gradients: bool
     tolerance: float
 
     def conditionals(self, x: Tensor) -> Distribution:
         """Those of `forward`, from one state of the global random generators."""
-        reseed(4000)
-        with as_called(), torch.set_grad_enabled(self.gradients):
+        with self._called():
             return self.model(x, self.context)
 
     def numbers(self, subject: Subject, x: Tensor) -> Tensor:
@@ -46,9 +48,14 @@ class Setting:
 
     def log_prob(self, x: Tensor) -> Tensor:
         """(B,) what the model's own `log_prob` gives, from the same state of the random generators."""
-        reseed(4000)
-        with as_called(), torch.set_grad_enabled(self.gradients):
+        with self._called():
             return self.model.log_prob(x, self.context).detach().double()
+
+    @contextmanager
+    def _called(self) -> Iterator[None]:
+        reseed(4000)
+        with as_called() if self.own_type else nullcontext(), torch.set_grad_enabled(self.gradients):
+            yield
 
 
 @contract_check
@@ -86,7 +93,7 @@ def _settings(subject: Subject) -> Iterator[Setting]:
                     f"in {'training' if training else 'evaluation'} mode, gradients {'on' if gradients else 'off'}, "
                     f"{'its own number type' if own else 'float64'}, {len(x)} rows"
                 )
-                yield Setting(name, model, x, context, gradients, _tolerance(subject) if own else 1e-9)
+                yield Setting(name, model, x, context, own, gradients, _tolerance(subject) if own else 1e-9)
 
 
 def _tolerance(subject: Subject) -> float:

@@ -58,7 +58,7 @@ class Subject:
         self.lengths = None if lengths is None else lengths.detach().to(self.device)
         if self.lengths is not None:
             x = _without_padding(x, self.lengths)
-            own = x.to(own.dtype)
+            own = x.to(own)  # by example: a type by name is widened here
             self.lengths = self.lengths[:ROWS]
         rows = torch.arange(max(2, min(ROWS, x.shape[0])), device=self.device) % x.shape[0]
         self.x = x[rows]
