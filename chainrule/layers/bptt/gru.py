@@ -126,8 +126,8 @@ class _ResetAfter(torch.autograd.Function):
         sizes, size, low, wide = ctx.sizes, h.shape[1], h_low.dtype, h.dtype
         if records_or_transforms(local):
 
-            def plain(*inputs: Tensor) -> tuple[Tensor, ...]:
-                return _plain(*inputs, sizes, (product[:, : 2 * size], n))
+            def plain(projected: Tensor, weight_hh: Tensor, bias_hn: Tensor, h0: Tensor) -> tuple[Tensor, ...]:
+                return _plain(projected, weight_hh, bias_hn, h0, sizes, (product[:, : 2 * size], n))
 
             found = gradients_again(plain, (anchor, weight_hh, bias_hn, h0), (local, dh_last))
             return found[0], None, *found[1:], None

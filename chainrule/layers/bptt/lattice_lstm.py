@@ -129,8 +129,8 @@ class _LatticeLSTM(torch.autograd.Function):
         size, windows = h.shape[-1], ctx.windows
         if records_or_transforms(local):
 
-            def plain(*inputs: Tensor) -> tuple[Tensor, ...]:
-                return _plain(*inputs, ctx.offsets, windows, gates)
+            def plain(projected: Tensor, weights: Tensor, c0: Tensor | None) -> tuple[Tensor, ...]:
+                return _plain(projected, weights, c0, ctx.offsets, windows, gates)
 
             found = gradients_again(plain, (anchor, weights, c0), (local, dc_last))
             return found[0], None, *found[1:], None, None

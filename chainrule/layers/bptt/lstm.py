@@ -100,8 +100,8 @@ class _LSTM(torch.autograd.Function):
         sizes, size, low = ctx.sizes, h.shape[1], h.dtype
         if records_or_transforms(local):
 
-            def plain(*inputs: Tensor) -> tuple[Tensor, ...]:
-                return _plain(*inputs, sizes, gates)
+            def plain(projected: Tensor, weight_hh: Tensor, h0: Tensor, c0: Tensor) -> tuple[Tensor, ...]:
+                return _plain(projected, weight_hh, h0, c0, sizes, gates)
 
             found = gradients_again(plain, (anchor, weight_hh, h0, c0), (local, dh_last, dc_last))
             return found[0], None, *found[1:], None

@@ -86,8 +86,8 @@ class _RNN(torch.autograd.Function):
         sizes = ctx.sizes
         if records_or_transforms(local):
 
-            def plain(*inputs: Tensor) -> tuple[Tensor, ...]:
-                return _plain(*inputs, ctx.nonlinearity, sizes, h.detach())
+            def plain(projected: Tensor, weight_hh: Tensor, h0: Tensor) -> tuple[Tensor, ...]:
+                return _plain(projected, weight_hh, h0, ctx.nonlinearity, sizes, h.detach())
 
             found = gradients_again(plain, (anchor, weight_hh, h0), (local, dh_last))
             return found[0], None, *found[1:], None, None
