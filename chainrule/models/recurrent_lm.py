@@ -9,6 +9,7 @@ from chainrule.base import AutoregressiveModel, Step
 from chainrule.heads import Categorical
 from chainrule.layers import GRU, LSTM, RNN, AdaptiveSoftmax, NgramEmbedding, Recurrent
 from chainrule.layers.dropout import dropout
+from chainrule.layers.projection import symbols_of
 from chainrule.state import State
 
 CELLS = ("lstm", "gru", "rnn")
@@ -146,6 +147,7 @@ class RecurrentLM(AutoregressiveModel):
     def forward(
         self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None
     ) -> distributions.Categorical:
+        x = symbols_of(x)
         recurrent, recent = self.parts(self.initial_state(x.shape[0], context))
         h, _ = self.recurrent(self.inputs(x, None, recent), recurrent, lengths)
         return self.conditional(h)
@@ -205,7 +207,7 @@ class RecurrentLM(AutoregressiveModel):
         Returns:
             (B, T, E), or the symbols themselves (B, T) where there is no embedding.
         """
-        return self._features(self._read(x, x_prev), recent)[0]
+        return self._features(self._read(symbols_of(x), x_prev), recent)[0]
 
     def embedded(self, symbols: Tensor) -> Tensor:
         """The embedding of single symbols (..): (.., E), or the symbols where there is no embedding."""

@@ -10,6 +10,8 @@ from chainrule.testing.contract_check import contract_check
 from chainrule.testing.leaves import changed
 from chainrule.testing.subject import Subject, Violation
 
+LONG = 48  # steps after which a cache that is as long as x, or a count that is kept, has shown itself
+
 
 @contract_check
 @torch.no_grad()
@@ -17,7 +19,8 @@ def check_step_equals_forward(subject: Subject) -> str:
     """The conditionals of `step`, from `initial_state` on, are those of `forward`, for several rows and for one.
 
     Also: `step` leaves the state it was given as it was, so that a state can be kept and used again; a state is a tree
-    of tensors, batch first, so that rows can be selected; and `stepper()` is the same function as `step`.
+    of tensors, batch first, so that rows can be selected; and `stepper()` is the same function as `step`. Where a model
+    takes longer sequences than x, it is stepped on to `LONG` elements.
     """
     x = subject.x
     whole, tolerance = subject.forward(x), rounding(subject, x)
@@ -28,9 +31,28 @@ def check_step_equals_forward(subject: Subject) -> str:
     single = _stepped(subject, model.step, x[:1], subject.rows[:1])
     require_equal(single, whole[:1], tolerance[:1], differs.format("step on a batch of one row"))
     if type(model).stepper is not AutoregressiveModel.stepper:
-        prepared = _stepped(subject, model.stepper(), x, subject.rows)
+        prepared = _stepped(subject, model.stepper(), x, subject.rows, watch=True)
         require_equal(prepared, whole, tolerance, differs.format("stepper()"))
-    return f"{len(x)} rows of {subject.time} steps, and one row alone"
+    longer = _lengthened(subject)
+    if longer is not None:
+        whole, tolerance = subject.forward(longer), rounding(subject, longer)
+        for name, step in (("step", model.step), ("stepper()", model.stepper())):
+            require_equal(_stepped(subject, step, longer, subject.rows), whole, tolerance, differs.format(name))
+    steps_taken = subject.time if longer is None else LONG
+    return f"{len(x)} rows of {steps_taken} steps, and one row alone"
+
+
+def _lengthened(subject: Subject) -> Tensor | None:
+    """x and other elements behind it, `LONG` in all; None where x is as long, or the model takes no more."""
+    if subject.time >= LONG or not (subject.shortens or subject.time == 1) or subject.model.sequence_length is not None:
+        return None
+    parts = [subject.x, *(subject.altered(subject.x) for _ in range(LONG // subject.time))]
+    longer = torch.cat(parts, 1)[:, :LONG]
+    try:
+        subject.forward(longer)
+    except Exception:
+        return None  # longer than the model can be
+    return longer
 
 
 def _stepped(subject: Subject, step: Step, x: Tensor, rows: Tensor, *, watch: bool = False) -> Tensor:

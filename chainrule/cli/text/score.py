@@ -36,7 +36,8 @@ def score(
     `chainrule score RUN --help` shows those for RUN.
 
     A model trained on a stream scores every symbol given all that stands before it in the file; a model trained on
-    lines scores each line on its own, its end included. Either way the lines add up to the file.
+    lines scores each line on its own, its end included. Either way the lines add up to the file. A piece of a word that
+    spans line ends counts for the line in which it begins, and a line in which none begins has no row.
 
     Args:
         run: The run directory.
@@ -49,7 +50,7 @@ def score(
         json: Print one JSON object a row.
         device: Where to compute: auto, cpu or cuda.
     """
-    from chainrule.cli.text.scoring import read_pieces, score_lines, score_stream
+    from chainrule.cli.text.scoring import read_pieces, read_stream, score_lines, score_stream
     from chainrule.runs.text import TextRun
     from chainrule.training.parallel import choose_device
 
@@ -61,8 +62,11 @@ def score(
     per = per or ("line" if sort else "file")
     opened = TextRun.open(run)
     vocabulary, model = opened.vocabulary, opened.model(choose_device(device))
-    surprises = score_lines if opened.data.reading == "lines" else score_stream
-    scored = surprises(model, vocabulary, read_pieces(file, strict=opened.data.level != "byte"))
+    strict = opened.data.level != "byte"
+    if opened.data.reading == "lines":
+        scored = score_lines(model, vocabulary, read_pieces(file, strict=strict))
+    else:
+        scored = score_stream(model, vocabulary, read_stream(file, strict=strict))
     total = Row(None, None)
     rows = total.adding(_rows(scored, vocabulary, per))
     if sort:
@@ -118,7 +122,8 @@ def _rows(scored: "Iterable[Scored]", vocabulary: "Vocabulary", per: Per) -> Ite
             row.add(float(piece.nats.sum()), len(piece.ids), unknown)
             if per == "line":
                 row.text = f"{row.text}{piece.text}".removesuffix("\n")
-        yield row
+        if row.elements:
+            yield row
 
 
 def _sorted(rows: Iterator[Row], by: str, top: int | None) -> Iterator[Row]:
