@@ -24,6 +24,8 @@ from chainrule.data.tables import (
     table_evaluation,
 )
 
+from chainrule.data.tables.cell_column import Block, ListedCells
+
 NAN = math.nan
 
 
@@ -76,10 +78,10 @@ def test_any_row_comes_back(rows):
     facts = [ColumnFacts(name, "rows") for name in ("word", "whole", "fraction")]
     cells = [[f"w{word}", str(whole), repr(fraction)] for word, whole, fraction in rows]
     cells += [["wa", "1", "0.5"], ["wb", "2", "1.5"], ["wc", "3", "-2.5"]]
-    for line, row in enumerate(cells):
-        for column, cell in zip(facts, row, strict=True):
-            column.add(cell, line)
-    schema = TableSchema.fit(facts, True, {}, 1)
+    block = Block.of_rows(list(enumerate(cells)))
+    for column, own in zip(facts, block.columns, strict=True):
+        column.add(own, block.lines)
+    schema = TableSchema.fit(facts, True, {"word": "categorical", "whole": "integer"}, 1)
     again = list(schema.decode(np.array([schema.encode(row) for row in cells])))
     assert [row[:2] for row in again] == [row[:2] for row in cells]
     assert [float(row[2]) for row in again] == [float(row[2]) for row in cells]
@@ -112,8 +114,8 @@ def test_a_type_may_be_said_and_a_column_left_out(tmp_path):
 
 def test_frequent_numbers_are_atoms():
     facts = ColumnFacts("gain", "rows")
-    for line in range(1000):
-        facts.add("0" if line % 10 else str(1000 + 37 * line), line)
+    cells = ["0" if line % 10 else str(1000 + 37 * line) for line in range(1000)]
+    facts.add(ListedCells(cells), np.arange(1000))
     column = facts.numbers("integer", missing=False)
     assert column.atoms == (0.0,)
     assert column.low == 0
@@ -144,7 +146,7 @@ def test_another_file_has_the_same_header_in_any_order(tmp_path, table):
 
 
 def test_without_a_header_columns_are_numbered_and_counted(tmp_path):
-    path = csv_file(tmp_path, [f"{n},{n % 3}" for n in range(40)])
+    path = csv_file(tmp_path, [f"{n // 2},{n % 3}" for n in range(40)])
     table = prepare_table(path, tmp_path / "table")
     assert [column.name for column in table.schema.columns] == ["column1", "column2"]
     assert len(table.train) + len(table.valid) == 40
@@ -167,7 +169,6 @@ def test_separators_and_compression_are_seen(tmp_path, separator):
         ("a,b", ["a", "b"]),
         (",b", ["column1", "b"]),  # the index that pandas writes
         ("a,1", None),
-        ("a,a", None),
         ("a,?", None),
     ],
 )
@@ -231,7 +232,7 @@ def test_bytes_that_are_no_text_and_a_broken_archive_are_refused(tmp_path):
 
 def test_a_damaged_schema_is_refused(table, tmp_path):
     path = tmp_path / "table" / "schema.json"
-    for old, new in (('"format": 1', '"format": 2'), ('"categorical"', '"text"'), ('"centre"', '"middle"')):
+    for old, new in (('"format": 2', '"format": 9'), ('"categorical"', '"text"'), ('"centre"', '"middle"')):
         text = path.read_text()
         assert old in text
         (tmp_path / "schema.json").write_text(text.replace(old, new))
@@ -291,8 +292,7 @@ def test_an_epoch_reads_every_row_once_and_resumes_anywhere():
 
 def test_a_missing_number_is_no_number():
     facts = ColumnFacts("age", "rows")
-    for line, cell in enumerate(["1", "2", "3", "NA", "nan"]):
-        facts.add(cell, line)
+    facts.add(ListedCells(["1", "2", "3", "NA", "nan"]), np.arange(5))
     schema = ColumnSchema.fit(facts, "integer", 1)
     assert math.isnan(schema.encode("?"))
     assert schema.decode(NAN) == ""
