@@ -31,8 +31,9 @@ def evaluate(
     Args:
         run: The run directory.
         data: A file with the columns that the run was trained on.
-        start: The first origin, a date or the number of a row, from 1, not one that was trained on. Of the file that the run was trained on, the
-            first row held out; of another, the first that has the run's history before it.
+        start: The first origin, a date or the number of a row, from 1, not one that was trained on. Of the
+            file that the run was trained on it is the first row held out if not given; of another, the first that has
+            the run's history before it.
         paths: How many draws each forecast has.
         seed: Of the draws.
         device: Where to compute: auto, cpu or cuda.

@@ -98,7 +98,7 @@ def _completed(run: "TableRun", file: Path, n: int, particles: int, seed: int, d
         rows = torch.tensor([numbers for _, numbers, _ in block], dtype=torch.float64).repeat_interleave(n, 0)
         known = torch.tensor([known for _, _, known in block]).repeat_interleave(n, 0)
         # What training had none of is not drawn, but may be known of a row.
-        given = (trained.layout.symbols(rows) == torch.tensor([-1 if symbol is None else symbol for symbol in unseen]))
+        given = trained.layout.symbols(rows) == torch.tensor([-1 if symbol is None else symbol for symbol in unseen])
         model = deepcopy(trained)
         model.exclude([None if there else symbol for symbol, there in zip(unseen, (given & known).any(0), strict=True)])
         x, places = model.to_sequence(rows), model.to_sequence(known)

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from chainrule.data.tables.cells import MISSING, as_integer, as_number
 
 Floats = npt.NDArray[np.float64]
+Lines = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 
@@ -57,8 +58,8 @@ class CellColumn(ABC):
         """
 
     @abstractmethod
-    def numbers(self) -> NumberCells:
-        """The cells as numbers."""
+    def numbers(self, *, fraction: bool = True) -> NumberCells:
+        """The cells as numbers; whether one of them is no integer is looked at only where `fraction` says so."""
 
     @abstractmethod
     def floats(self) -> Floats:
@@ -99,14 +100,16 @@ class ListedCells(CellColumn):
         counted = Counter(self._cells).items()
         return list(counted) if among is None else [(cell, count) for cell, count in counted if cell in among]
 
-    def numbers(self) -> NumberCells:
+    def numbers(self, *, fraction: bool = True) -> NumberCells:
         found: dict[str, tuple[float, str]] = {cell: _look_at(cell) for cell in dict.fromkeys(self._cells)}
         seen = [found[cell] for cell in self._cells]
         first: dict[str, int] = {}
         for place, (_, kind) in enumerate(seen):
             first.setdefault(kind, place)
         values = np.array([value for value, _ in seen], dtype=np.float64)
-        return NumberCells(values, first.get("word"), first.get("infinite"), first.get("fraction"))
+        return NumberCells(
+            values, first.get("word"), first.get("infinite"), first.get("fraction") if fraction else None
+        )
 
     def floats(self) -> Floats:
         return self.numbers().values
@@ -127,7 +130,7 @@ class Block:
         columns: of all cells, (D).
     """
 
-    lines: npt.NDArray[np.int64]
+    lines: Lines
     columns: Sequence[CellColumn]
 
     def __len__(self) -> int:
@@ -138,10 +141,6 @@ class Block:
         """Rows with their lines, of which there is at least one."""
         lines, cells = zip(*rows, strict=True)
         return cls(np.array(lines, dtype=np.int64), [ListedCells(column) for column in zip(*cells, strict=True)])
-
-    def part(self, chosen: Flags) -> "Block":
-        """Some of the rows."""
-        return Block(self.lines[chosen], [column.part(chosen) for column in self.columns])
 
 
 def _look_at(cell: str) -> tuple[float, str]:

@@ -47,11 +47,16 @@ class ColumnFacts:
 
     def add(self, cells: CellColumn, lines: npt.NDArray[np.int64]) -> None:
         """Take more cells, with the lines they stand in."""
-        for start in range(0, len(cells), self._most):
-            self._count(cells.part(slice(start, start + self._most)))
+        first = 0
+        while first < len(cells):
+            # At once where they repeat or are not listed any more; else in parts, so that few are listed in vain.
+            repeat = 10 * len(self._cells) < min(self._most, self.count + self.missing)
+            step = len(cells) if self._overflowed or repeat else self._most
+            self._count(cells.part(slice(first, first + step)))
+            first += step
         if self._word is not None:
             return  # no column of numbers: its moments are not asked for
-        numbers = cells.numbers()
+        numbers = cells.numbers(fraction=self._fraction is None)
         for name, place in (("_word", numbers.word), ("_infinite", numbers.infinite), ("_fraction", numbers.fraction)):
             if place is not None and getattr(self, name) is None:
                 setattr(self, name, (int(lines[place]), cells.cell(place)))
@@ -149,7 +154,7 @@ class ColumnFacts:
         )
 
     def decimals(self) -> tuple[int, int] | None:
-        """The fewest and the most digits after the point; None where a cell has an exponent, or more than can be kept."""
+        """The fewest and the most digits after the point; None where a cell has an exponent, or too many to be kept."""
         found = [decimals(cell) for cell in self._cells]
         known = [digits for digits in found if digits is not None]
         if len(known) < len(found) or max(known) > MOST_DECIMALS:

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from chainrule.data.tables.cell_column import CellColumn, Floats
+from chainrule.data.tables.cell_column import CellColumn, Flags, Floats
 from chainrule.data.tables.cells import LARGEST, MISSING, MOST_DECIMALS, as_integer, as_number, number_text
 from chainrule.data.tables.column_facts import COLUMN_KINDS, ColumnFacts, ColumnKind
 from chainrule.heads.column import Column
@@ -28,11 +28,10 @@ class ColumnSchema:
         categories: texts of a categorical column, in the order of their codes: "" stands for a missing cell, `<other>`
             for any that is not listed.
         numbers: of an integer or real column, what `chainrule.heads.Column` knows of it.
-        unseen: whether `<other>`, or the missing cell of a numeric column, never occurred in training: it is scored, but
+        unseen: whether `<other>`, or the missing cell of a numeric column, never occurred in training: it is scored,
             not sampled.
         decimals: of a real column, the fewest and the most digits after the point; None writes all that a number has.
-        bounds: of an integer or real column, the lowest and the highest number in training, between which it is
-            sampled.
+        bounds: of an integer or real column, the lowest and the highest number in training: samples keep to them.
 
     >>> colour = ColumnSchema("colour", "categorical", ("blue", "red", ""))
     >>> colour.encode("red"), colour.encode("?"), colour.decode(2.0)
@@ -116,31 +115,39 @@ class ColumnSchema:
                 raise self._error(f"expected an integer >= {self.numbers.low}, as in training, got {cell!r}")
         return number
 
-    def encode_cells(self, cells: CellColumn, *, checked: bool = False) -> tuple[Floats, int | None]:
+    def encode_cells(self, cells: CellColumn, checked: Flags | None = None) -> tuple[Floats, int | None]:
         """The numbers of cells as `encode` gives them, and the place of the first that it refuses, if there is one.
 
         Args:
             cells: of some rows.
-            checked: whether they are training rows, from which the schema was made: the column takes them all.
+            checked: (N,) which are of training rows, from which the schema was made: the column takes those. None where
+                none are.
         """
         if self.numbers is None:
             other = float(self._codes.get(OTHER, math.nan))
             missing = self._codes.get("")
             known = self._codes if missing is None else self._codes | dict.fromkeys(MISSING, missing)
             values = cells.codes(known, other)
-            bad = np.isnan(values)
-        elif checked:
-            return cells.floats(), None
-        else:
-            values = cells.numbers().values
-            bad = np.isnan(values)
-            if self.numbers.missing:
-                bad &= ~cells.missing()
-            if self.kind == "integer":
-                with np.errstate(invalid="ignore"):
-                    bad |= (values != np.floor(values)) & ~np.isnan(values) | (np.abs(values) > LARGEST)
-                    bad |= values < (-math.inf if self.numbers.low is None else self.numbers.low)
-        return values, int(bad.argmax()) if bad.any() else None
+            return values, _first(np.isnan(values))
+        if checked is None:
+            values = cells.numbers(fraction=False).values
+            return values, _first(self._refused(cells, values))
+        values, rest = cells.floats(), cells.part(~checked)
+        values[~checked] = rest.numbers(fraction=False).values
+        bad = _first(self._refused(rest, values[~checked]))
+        return values, None if bad is None else int(np.flatnonzero(~checked)[bad])
+
+    def _refused(self, cells: CellColumn, values: Floats) -> Flags:
+        """Which cells a numeric column does not take."""
+        assert self.numbers is not None
+        bad = np.isnan(values)
+        if self.numbers.missing:
+            bad &= ~cells.missing()
+        if self.kind == "integer":
+            with np.errstate(invalid="ignore"):
+                bad |= (values != np.floor(values)) & ~np.isnan(values) | (np.abs(values) > LARGEST)
+                bad |= values < (-math.inf if self.numbers.low is None else self.numbers.low)
+        return bad
 
     def decode(self, value: float) -> str:
         """The cell of a number: inside the range of the training rows, with as many digits as they have."""
@@ -219,6 +226,10 @@ class ColumnSchema:
 
     def _error(self, what: str) -> ValueError:
         return ValueError(f"column {self.name!r}: {what}")
+
+
+def _first(bad: Flags) -> int | None:
+    return int(bad.argmax()) if bad.any() else None
 
 
 def _pair(name: str, key: str, content: Any, kind: type[_N]) -> tuple[_N, _N] | None:

@@ -35,7 +35,7 @@ class PolarsCells(CellColumn):
         counted = series.alias("cell").to_frame().group_by("cell", maintain_order=True).len("count")
         return list(zip(counted["cell"].to_list(), counted["count"].to_list(), strict=True))
 
-    def numbers(self) -> NumberCells:
+    def numbers(self, *, fraction: bool = True) -> NumberCells:
         values, series = self.floats(), self._series
         number = series.str.contains(f"^{NUMBER}$").to_numpy()
         rest = np.flatnonzero(~number)
@@ -46,15 +46,20 @@ class PolarsCells(CellColumn):
         overflowed = np.flatnonzero(np.isinf(values))  # 1e999
         values[overflowed] = np.nan
         first_infinite = [*rest[infinite][:1].tolist(), *overflowed[:1].tolist()]
-        integer = series.str.contains(f"^{INTEGER}$") & (series.str.len_bytes() <= LONGEST_INTEGER)
-        fits = series.cast(_polars().Int64, strict=False).abs() <= LARGEST
-        spelt = integer.to_numpy() & fits.fill_null(value=False).to_numpy()
+        spelt = self._integers() if fraction else np.ones(len(values), dtype=np.bool_)
         return NumberCells(
             values,
             _first(rest[word]),
             min(first_infinite, default=None),
             _first(np.flatnonzero(~np.isnan(values) & ~spelt)),
         )
+
+    def _integers(self) -> Flags:
+        """Which cells spell an integer in the usual way."""
+        series = self._series
+        usual = series.str.contains(f"^{INTEGER}$") & (series.str.len_bytes() <= LONGEST_INTEGER)
+        fits = series.cast(_polars().Int64, strict=False).abs() <= LARGEST
+        return np.array(usual.to_numpy() & fits.fill_null(value=False).to_numpy())
 
     def floats(self) -> Floats:
         numbers = self._series.cast(_polars().Float64, strict=False).to_numpy()

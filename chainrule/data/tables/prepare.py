@@ -1,6 +1,7 @@
 """Prepare a table on disk: a schema from the rows to train on, then all rows as numbers, in bounded memory."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import numpy as np
 
 from chainrule.data.atomic import read_json, write_json
 from chainrule.data.source import fingerprint
-from chainrule.data.tables.cell_column import Block, Flags
+from chainrule.data.tables.cell_column import Block, CellColumn, Flags, Lines
 from chainrule.data.tables.column_facts import DISTINCT, MOST_CATEGORIES, ColumnFacts, ColumnKind
 from chainrule.data.tables.schema import Rows, TableSchema
 from chainrule.data.tables.table_file import TableFile
@@ -90,11 +91,15 @@ def prepare_table(
     distinct = min(DISTINCT, max(_COUNTED // len(file.names), MOST_CATEGORIES + 1))
     facts = [ColumnFacts(name, str(path), distinct) for name in file.names]
     count = 0
-    for block, held_out in _shared_out(file.blocks(), every, seed):
-        trained = block.part(~held_out) if held_out.any() else block
-        count += len(trained)
-        for column, cells in zip(facts, trained.columns, strict=True):
-            column.add(cells, trained.lines)
+    with ThreadPoolExecutor() as pool:  # polars leaves Python's lock to others while it works
+        for block, held_out in _shared_out(_ahead(file.blocks()), every, seed):
+            lines = block.lines[~held_out]
+            count += len(lines)
+
+            def add(column: ColumnFacts, cells: CellColumn, lines: Lines = lines, out: Flags = held_out) -> None:
+                column.add(cells.part(~out) if out.any() else cells, lines)
+
+            list(pool.map(add, facts, block.columns))
     if count < 2:
         raise ValueError(f"{path}: expected at least two rows to train on, got {count}: give more rows")
     schema = TableSchema.fit(facts, file.header, types or {}, min_count)
@@ -102,18 +107,21 @@ def prepare_table(
         check(schema)
     schema.save(directory / "schema.json")
     counts = {"train": 0, "valid": 0}
-    with (directory / "train.rows").open("wb") as train, (directory / "valid.rows").open("wb") as valid:
+    with (
+        (directory / "train.rows").open("wb") as train,
+        (directory / "valid.rows").open("wb") as valid,
+        ThreadPoolExecutor() as pool,
+    ):
         file, places = schema.open(path)
-        for block, held_out in _shared_out(file.blocks(), every, seed):
+        for block, held_out in _shared_out(_ahead(file.blocks()), every, seed):
+            rows = schema.encode_block(path, block, places, pool, checked=~held_out)
             for part, target, chosen in (("train", train, ~held_out), ("valid", valid, held_out)):
-                rows = block.part(chosen) if held_out.any() else block
-                if chosen.any():
-                    target.write(schema.encode_block(path, rows, places, checked=part == "train").tobytes())
-                    counts[part] += len(rows)
+                target.write(rows[chosen].tobytes())
+                counts[part] += int(chosen.sum())
         if validation is not None:
             file, places = schema.open(validation)
-            for block in file.blocks():
-                valid.write(schema.encode_block(validation, block, places).tobytes())
+            for block in _ahead(file.blocks()):
+                valid.write(schema.encode_block(validation, block, places, pool).tobytes())
                 counts["valid"] += len(block)
     if not counts["valid"]:
         raise ValueError(f"{validation or path}: expected at least {every or 1} rows, to hold one out: give more rows")
@@ -171,3 +179,12 @@ def _shared_out(blocks: Iterable[Block], every: int | None, seed: int) -> Iterat
         chosen, first = chosen[int(group[0]) - first :], int(group[0])
         chosen = np.concatenate([chosen, random.integers(every, size=int(group[-1]) + 1 - first - len(chosen))])
         yield block, chosen[group - first] == place
+
+
+def _ahead(blocks: Iterator[Block]) -> Iterator[Block]:
+    """The same blocks, the next one being read while one is worked on."""
+    with ThreadPoolExecutor(1) as reader:
+        following = reader.submit(next, blocks, None)
+        while (block := following.result()) is not None:
+            following = reader.submit(next, blocks, None)
+            yield block

@@ -88,11 +88,9 @@ def _frame(stretch: bytes, quotes: Places, newlines: Places, delimiter: str, wid
             stretch.decode("utf-8")
         except UnicodeDecodeError:
             return None
-    delimiters = np.flatnonzero(np.frombuffer(stretch, dtype=np.uint8) == ord(delimiter))
-    if len(quotes):
-        delimiters = delimiters[np.searchsorted(quotes, delimiters) % 2 == 0]
+    text = np.frombuffer(stretch, dtype=np.uint8)
     ends = newlines if stretch.endswith(b"\n") else np.append(newlines, len(stretch))
-    if not (np.diff(np.searchsorted(delimiters, ends), prepend=0) == width - 1).all():
+    if not (_cells(text, ord(delimiter), quotes, ends) == width).all():
         return None
     frame = polars.read_csv(
         stretch,
@@ -103,7 +101,32 @@ def _frame(stretch: bytes, quotes: Places, newlines: Places, delimiter: str, wid
         empty_string_is_null=False,
     )
     assert len(frame) == len(ends)
-    return frame.select(polars.all().str.strip_chars())
+    return frame.select(polars.all().str.strip_chars()) if _padded(stretch, text, ord(delimiter)) else frame
+
+
+def _cells(text: "npt.NDArray[np.uint8]", delimiter: int, quotes: Places, ends: Places) -> Places:
+    """How many cells each line has; the lines end at `ends`, and no quoted cell goes over an end."""
+    delimiters = np.flatnonzero(text == delimiter)
+    counts = np.diff(np.searchsorted(delimiters, ends), prepend=0) + 1
+    if len(quotes):
+        opened, closed = np.searchsorted(delimiters, quotes).reshape(-1, 2).T
+        quoted = np.flatnonzero(closed > opened)
+        lines = np.searchsorted(ends, quotes[::2][quoted])
+        np.subtract.at(counts, lines, (closed - opened)[quoted])
+    return counts
+
+
+def _padded(stretch: bytes, text: "npt.NDArray[np.uint8]", delimiter: int) -> bool:
+    """Whether there may be white space at the beginning or the end of a cell."""
+    if not stretch.isascii() or _RETURN in stretch:
+        return True
+    edges = np.zeros(256, dtype=np.bool_)
+    edges[[delimiter, _NEWLINE, _QUOTE]] = True
+    blanks = np.flatnonzero((text == ord(" ")) | ((text == ord("\t")) & (delimiter != ord("\t"))))
+    if not len(blanks):
+        return False
+    outer = blanks[0] == 0 or blanks[-1] == len(text) - 1
+    return bool(outer or edges[text[blanks - 1]].any() or edges[text[blanks + 1]].any())
 
 
 def _rest(held: bytes, file: BinaryIO) -> BinaryIO:

@@ -1,6 +1,7 @@
 """The schema of a table: its columns, from training rows alone."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from chainrule.data.atomic import read_json, write_json
-from chainrule.data.tables.cell_column import Block
+from chainrule.data.tables.cell_column import Block, Flags
 from chainrule.data.tables.cells import MISSING
 from chainrule.data.tables.column_facts import COLUMN_KINDS, ColumnFacts, ColumnKind
 from chainrule.data.tables.column_schema import ColumnSchema
@@ -127,28 +128,33 @@ class TableSchema:
             except ValueError as error:
                 raise ValueError(f"{path} line {line}, {error}") from None
 
-    def encode_block(self, path: str | Path, block: Block, places: Sequence[int], *, checked: bool = False) -> Rows:
+    def encode_block(
+        self, path: str | Path, block: Block, places: Sequence[int], pool: Executor, *, checked: Flags | None = None
+    ) -> Rows:
         """The numbers of a block of rows, (N, D).
 
         Args:
             path: of the file, for errors.
             block: of all columns of the file.
             places: of the kept columns, see `open`.
-            checked: whether these are the training rows from which the schema was made.
+            pool: encodes columns side by side.
+            checked: (N,) which are training rows, from which the schema was made; None where none are.
 
         Raises:
             ValueError: a column does not take a cell; the message names file, line and column.
         """
         rows = np.empty((len(block), len(places)), dtype="<f8")
-        refused: tuple[int, int] | None = None  # row and column of the first cell that is
-        for number, (place, column) in enumerate(zip(places, self.kept, strict=True)):
-            rows[:, number], bad = column.encode_cells(block.columns[place], checked=checked)
-            if bad is not None and (refused is None or bad < refused[0]):
-                refused = bad, number
-        if refused is not None:
-            row, number = refused
+        cells = [block.columns[place] for place in places]
+        encoded = pool.map(lambda column, own: column.encode_cells(own, checked), self.kept, cells)
+        refused = []  # row and column of each cell that is
+        for number, (values, bad) in enumerate(encoded):
+            rows[:, number] = values
+            if bad is not None:
+                refused.append((bad, number))
+        if refused:
+            row, number = min(refused)
             try:
-                self.kept[number].encode(block.columns[places[number]].cell(row))
+                self.kept[number].encode(cells[number].cell(row))
             except ValueError as error:
                 raise ValueError(f"{path} line {block.lines[row]}, {error}") from None
             raise AssertionError("a column refused a cell among others and took it alone")

@@ -160,14 +160,13 @@ class TableFile:
             raise ValueError(f"{self.path}: cannot be read ({error}): restore it from a copy") from None
 
     def _first_bad_line(self) -> int:
-        number = 0
         with self._bytes() as file:
             for number, line in enumerate(file, 1):
                 try:
                     line.decode("utf-8")
                 except UnicodeDecodeError:
-                    break
-        return number
+                    return number
+        raise AssertionError("a file was no UTF-8 and then it was")
 
     def _bytes(self) -> BinaryIO:
         return cast(BinaryIO, gzip.GzipFile(self.path)) if self.path.suffix.lower() == ".gz" else self.path.open("rb")
