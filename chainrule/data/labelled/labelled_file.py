@@ -72,19 +72,20 @@ class LabelledFile:
         self.path = str(path)
         if self.path != "-":
             check_file(path)
+        self._width: int | None = None
         self._delimiter = self._find_delimiter() if self.path.lower().endswith(".csv") else None
         if self.path == "-" and labelled:
             raise ValueError(f"{path}: texts with labels are read more than once: write standard input to a file first")
         if self.path == "-":  # the column is said, or each line is a text
             self.columns = Columns(_number(text_column) or 0, None, header=False)
-            self._plain, self._width = text_column is None, None
+            self._plain = text_column is None
             return
         beginning = list(islice(self._cells(), _LOOKED_AT))
         if not beginning:
             raise ValueError(f"{path}: expected rows of texts, got nothing but empty lines")
         self._plain = not labelled and text_column is None and all(len(cells) == 1 for _, cells in beginning)
         rows = [cells for _, cells in beginning]
-        self._width: int | None = len(rows[0])
+        self._width = len(rows[0])
         self.columns = _find_columns(self.path, rows, text_column, label_column, labelled, like)
 
     def __iter__(self) -> Iterator[LabelledText]:

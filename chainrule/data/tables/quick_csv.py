@@ -40,7 +40,7 @@ def quick_blocks(file: BinaryIO, delimiter: str, width: int, line: int, exact: E
         bytes_held = np.frombuffer(held, dtype=np.uint8)
         quotes = np.flatnonzero(bytes_held == _QUOTE)
         whole = held if ended else held.removesuffix(b"\r")
-        lone_returns = whole.count(b"\r") != whole.count(b"\r\n")
+        lone_returns = _RETURN in whole and whole.count(b"\r") != whole.count(b"\r\n")
         if lone_returns or not _regular(bytes_held, quotes, ord(delimiter), ended=ended):
             yield from exact(_rest(held, file), line)
             return
@@ -81,7 +81,7 @@ def _frame(stretch: bytes, quotes: Places, newlines: Places, delimiter: str, wid
     """The cells of whole lines as a data frame of stripped strings; None where the readers might differ."""
     import polars
 
-    if stretch.translate(None, _ODD) != stretch or stretch.startswith(b"\xef\xbb\xbf"):
+    if len(stretch.translate(None, _ODD)) < len(stretch) or stretch.startswith(b"\xef\xbb\xbf"):
         return None
     if not stretch.isascii():
         try:
