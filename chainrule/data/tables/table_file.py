@@ -22,6 +22,7 @@ SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet")
 _DELIMITERS = ",;\t|"
 _PARQUET_ROWS = 1 << 14
 _LOOKED_AT = 1000  # rows, to tell names from data that happen to be words
+_WIDEST = 1000  # columns: of more, too few rows are read together for a column at a time to be faster
 _CELLS = 1 << 16  # held as Python strings at a time
 Row = tuple[int, list[str]]
 
@@ -94,7 +95,7 @@ class TableFile:
         Raises:
             ValueError: as `rows` does, with the same messages.
         """
-        if self._parquet or len(self.names) < 2 or not reads_quickly():
+        if self._parquet or not 2 <= len(self.names) <= _WIDEST or not reads_quickly():
             yield from self._listed(self.rows())
             return
         from chainrule.data.tables.quick_csv import quick_blocks
