@@ -19,7 +19,11 @@ def write_text(path: Path, content: str) -> None:
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Write `content` as it is, as `write_json` does."""
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        error.filename = str(path)  # the name that the user knows
+        raise
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
@@ -27,8 +31,10 @@ def write_bytes(path: Path, content: bytes) -> None:
             os.fsync(file.fileno())
         Path(temporary).chmod(0o666 & ~_umask())  # what open() would have given it; a temporary file is private
         Path(temporary).replace(path)
-    except BaseException:
+    except BaseException as error:
         Path(temporary).unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            error.filename, error.filename2 = str(path), None
         raise
     folder = os.open(path.parent, os.O_RDONLY)
     try:

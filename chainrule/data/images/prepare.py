@@ -131,6 +131,8 @@ def prepare_images(
         "bits": bits,
         "binarise": binarise,
         "classes": None if classes is None else list(classes),
+        "scaled_to_8_bits": sum(read.deep for read in {id(part[1]): part[1] for part in parts}.values()),
+        "put_on_white": sum(read.transparent for read in {id(part[1]): part[1] for part in parts}.values()),
         "left_out": {"count": len(source.skipped), "names": list(source.skipped[:_NAMED])},
     }
     write_json(directory / _MANIFEST, manifest)

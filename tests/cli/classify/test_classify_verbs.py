@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import shutil
 import sys
 from collections.abc import Callable
@@ -155,7 +156,9 @@ def test_a_page_shades_words_by_attention_and_escapes_them(command: Callable, ru
     assert "&lt;</span>" in written
     assert "<b> is" not in written
     assert written.count("<span ") == 7
-    assert "--a:80%" in written
+    shades = [int(shade) for shade in re.findall("--a:([0-9]+)%", written)]
+    assert len(shades) == 7
+    assert sum(shades) == pytest.approx(7 * 80 / 5, abs=4)  # an even share is a fifth of the darkest shade
     assert "http" not in written
 
 
