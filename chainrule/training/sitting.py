@@ -162,6 +162,8 @@ class Sitting:
 
     def _validate(self) -> None:
         self._report.flush()
+        if not self._guard.saved_step:
+            self._save()  # weights on the disk without a checkpoint tell of one that was lost
         began, position = monotonic(), self.position
         seed_step(self._options.seed, position.step, self._team.rank, "validation")
         evaluation = self._evaluate()
