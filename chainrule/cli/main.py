@@ -7,13 +7,16 @@ import os
 import re
 import sys
 from collections.abc import Sequence
-from typing import Any
+from contextlib import closing, redirect_stdout
+from typing import Any, TextIO, cast
 
 from cyclopts import App, CycloptsError, UnusedCliTokensError
 
 from chainrule.cli.command_line import Verb, flag
+from chainrule.cli.display import Harmless, printable, shortened
 from chainrule.cli.kinds import HELP_OF, kind_asked_for, verbs_of
 
+LINE_LIMIT = 299  # characters of an error: a message may quote data of any size
 USER_ERROR, INTERRUPTED, BROKEN_PIPE = 2, 130, 141  # the last two as a shell reports SIGINT and SIGPIPE
 
 
@@ -40,26 +43,45 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: list[str]) -> int:
     given: set[str] = set()
+    known: set[str] = set()
 
     def remember(app: App, commands: tuple[str, ...], arguments: Any) -> None:
         given.update(argument.name for argument in arguments if argument.tokens)
+        known.update(argument.name for argument in arguments)
 
     app = App(
         name="chainrule",
         help="Exact models of sequences, one element at a time: text, tables, pictures, sound, and labels of them.",
+        help_format="plaintext",  # Markdown would take <unk> for a tag and drop it
         version=_version,
         version_flags=["--version"],
         config=(remember,),
     )
-    for place, (name, verb) in enumerate(_verbs(arguments).items()):
+    verbs = _verbs(arguments)
+    for place, (name, verb) in enumerate(verbs.items()):
         app.command(verb, name=name, sort_key=place)
     try:
         command, bound, unbound = app.parse_args(arguments, exit_on_error=False, print_error=False)
-    except ValueError as error:  # the checks of the option groups name the field, the user wrote the flag
-        raise ValueError(re.sub(r"^[a-z_]+(?=:)", lambda name: flag(name[0]), str(error))) from error
-    if "given" in unbound:
-        bound.arguments["given"] = frozenset(given)
-    return command(*bound.args, **bound.kwargs) or 0
+        if "given" in unbound:
+            bound.arguments["given"] = frozenset(given)
+        if command not in verbs.values():  # help and version, which style their own text
+            return command(*bound.args, **bound.kwargs) or 0
+        with closing(Harmless(sys.stdout)) as out, redirect_stdout(cast(TextIO, out)):
+            return command(*bound.args, **bound.kwargs) or 0
+    except ValueError as error:  # the library names the argument, the user wrote the flag
+        if isinstance(error, CycloptsError):
+            raise
+        raise ValueError(_with_flags(shortened(str(error), 4 * LINE_LIMIT), known)) from error
+
+
+def _with_flags(message: str, known: set[str]) -> str:
+    """`message` with the flags of this verb in place of the names of their arguments."""
+
+    def flag_of(name: re.Match[str]) -> str:
+        return flag(name[0]) if flag(name[0]) in known else name[0]
+
+    message = re.sub(r"^[a-z_]+(?=:)", flag_of, message)
+    return re.sub(r"(?<![\w./'\"-])[a-z]+(?:_[a-z]+)+(?![\w./'\"])", flag_of, message)
 
 
 def _verbs(arguments: list[str]) -> dict[str, Verb]:
@@ -100,7 +122,7 @@ def _one_line(error: Exception) -> str:
 
 
 def _say(line: str, status: int) -> int:
-    print(f"chainrule: {line}", file=sys.stderr)
+    print(shortened(f"chainrule: {printable(line)}", LINE_LIMIT), file=sys.stderr)
     return status
 
 

@@ -168,6 +168,7 @@ def open_corpus(directory: str | Path) -> Corpus:
             manifest[name]["elements"],
             directory / f"{name}.lines" if manifest["options"]["reading"] == "lines" else None,
             manifest[name]["lines"],
+            symbols=len(vocabulary),
         )
         for name in ("train", "valid")
     )

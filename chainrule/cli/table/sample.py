@@ -1,7 +1,6 @@
 """`chainrule sample` on a run on a table."""
 
 import io
-import json as json_format
 import sys
 from collections.abc import Iterator
 from itertools import islice
@@ -10,6 +9,8 @@ from secrets import randbelow
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
+
+from chainrule.cli.display import dump_json
 
 if TYPE_CHECKING:
     from chainrule.runs.table import TableRun
@@ -59,7 +60,7 @@ def sample(
     )
     if json:
         for row in rows:
-            print(json_format.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False))
+            print(dump_json(dict(zip(names, row, strict=True))))
         return
     header = names if opened.schema.header else None
     if out is None:

@@ -1,7 +1,6 @@
 """`chainrule score`: how surprising a text is to a trained model."""
 
 import heapq
-import json as json_format
 import shutil
 import sys
 from collections.abc import Iterable, Iterator
@@ -11,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
+
+from chainrule.cli.display import dump_json, one_line
 
 if TYPE_CHECKING:
     from chainrule.cli.text.scoring import Scored
@@ -134,10 +135,10 @@ def _print_json(rows: Iterator[Row], per: Per, total: Row) -> None:
     for row in rows:
         if per != "file":
             text = (row.text or "").encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-            print(json_format.dumps({"line": row.line, **row.figures(), "text": text}, ensure_ascii=False))
+            print(dump_json({"line": row.line, **row.figures(), "text": text}))
     _refuse_empty(total)
     if per == "file":
-        print(json_format.dumps(total.figures()))
+        print(dump_json(total.figures()))
 
 
 def _print_table(rows: Iterator[Row], per: Per, total: Row) -> None:
@@ -147,7 +148,7 @@ def _print_table(rows: Iterator[Row], per: Per, total: Row) -> None:
     for row in rows:
         if per != "file":
             bits = row.figures()["bits_per_element"]
-            print(f"{row.line:>8} {row.nats:>10.2f} {bits:>9.3f} {row.unknown:>7}  {_printable(row.text or '', width)}")
+            print(f"{row.line:>8} {row.nats:>10.2f} {bits:>9.3f} {row.unknown:>7}  {_shown(row.text or '', width)}")
     _refuse_empty(total)
     figures = total.figures()
     print(
@@ -162,8 +163,7 @@ def _refuse_empty(total: Row) -> None:
         raise ValueError("the text to score is empty: expected at least one symbol")
 
 
-def _printable(text: str, width: int) -> str:
-    """Text that a terminal shows as one line: control characters escaped, the end cut."""
-    if not text.isprintable():
-        text = "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
+def _shown(text: str, width: int) -> str:
+    """Text that a terminal shows as one line, the end cut."""
+    text = one_line(text)
     return text if len(text) <= width else text[: width - 1] + "…"

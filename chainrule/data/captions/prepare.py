@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from chainrule.data.arrays import open_array
 from chainrule.data.atomic import read_json, write_json
 from chainrule.data.captions.caption_file import Caption, read_captions
 from chainrule.data.captions.captioned import CaptionedPictures
@@ -144,8 +145,7 @@ def open_captions(directory: str | Path) -> PreparedCaptions:
     for part in ("train", "valid"):
         try:
             pictures, symbols, ends, captions = (
-                np.load(directory / f"{part}.{what}.npy", mmap_mode="r", allow_pickle=False)
-                for what in ("pictures", "symbols", "ends", "captions")
+                open_array(directory / f"{part}.{what}.npy") for what in ("pictures", "symbols", "ends", "captions")
             )
             size = manifest["size"]
             if pictures.dtype != np.uint8 or pictures.shape != (len(captions), 3, size, size):

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from chainrule.data.arrays import open_array
 from chainrule.data.atomic import read_json, write_json
 from chainrule.data.images.folder import Reading
 from chainrule.data.images.open import open_source
@@ -222,7 +223,7 @@ def _chosen(source: ImageSource, rows: npt.NDArray[np.bool_]) -> Iterator[Pixels
 
 
 def _mapped(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-    array = np.load(path, mmap_mode="r", allow_pickle=False)
+    array = open_array(path)
     if array.shape != shape or array.dtype != dtype:
         raise ValueError(f"expected {shape} of {dtype}, got {array.shape} of {array.dtype}")
     return array
