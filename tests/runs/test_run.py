@@ -20,8 +20,8 @@ from chainrule.training.options import TrainingOptions
 FACTS = {
     "source": {"name": "a.txt", "bytes": 7, "sha256": "0" * 64},
     "validation": None,
-    "train": {"elements": 5, "lines": 0, "unknown": 0},
-    "valid": {"elements": 2, "lines": 0, "unknown": 0},
+    "train": {"elements": 5, "lines": 0, "unknown": 0, "characters": 5, "bytes": 5},
+    "valid": {"elements": 2, "lines": 0, "unknown": 0, "characters": 5, "bytes": 5},
 }
 ASKED = RunConfig(
     sources={"source": "a.txt", "validation": None},
