@@ -170,18 +170,21 @@ def test_opening_gives_what_preparing_gave(text, tmp_path):
     assert np.array_equal(opened.valid.slice(0, 20), made.valid.slice(0, 20))
 
 
+TEXT = {"characters": 7, "bytes": 7}
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": 2}, "newer"),
+        ({"format": 3}, "newer"),
         ({"format": 0}, "damaged"),
         ({"dtype": "float64"}, "damaged"),
         ({"dtype": "object"}, "damaged"),
-        ({"train": {"elements": -1, "lines": 0, "unknown": 0, "characters": 7, "bytes": 7}}, "damaged"),
-        ({"train": {"elements": "7", "lines": 0, "unknown": 0, "characters": 7, "bytes": 7}}, "damaged"),
+        ({"train": {"elements": -1, "lines": 0, "unknown": 0, **TEXT}}, "damaged"),
+        ({"train": {"elements": "7", "lines": 0, "unknown": 0, **TEXT}}, "damaged"),
         ({"train": None}, "damaged"),
         (
-            {"train": {"elements": 7, "lines": 0, "unknown": 0, "characters": 7, "bytes": 7}},
+            {"train": {"elements": 7, "lines": 0, "unknown": 0, **TEXT}},
             r"train\.tokens: expected 7 bytes",
         ),
         ({"options": {"reading": "lines", "level": "char"}}, r"train\.lines"),

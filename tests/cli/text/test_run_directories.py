@@ -102,3 +102,27 @@ def test_figures_are_written_to_no_file_outside_the_run(command, trained, here, 
 def test_standard_input_is_refused_as_training_data(refused, here):
     assert "standard input" in refused("train", "-", "--out", "run")
     assert not Path("run").exists()
+
+
+def test_train_and_info_give_figures_that_compare_between_levels(command, here):
+    words = ["--level", "word", "--vocabulary-size", 5]
+    outcome = command("train", "log.txt", *TINY, "--steps", 1, "--out", "run", "--json", *words)
+    summary = json.loads(outcome.out)
+    best = json.loads(command("info", "run", "--json").out)["best"]
+    size = (here / "log.txt").stat().st_size
+    facts = json.loads((here / "run" / "config.json").read_text())["facts"]
+    assert facts["train"]["bytes"] + facts["valid"]["bytes"] == size
+    assert facts["train"]["characters"] + facts["valid"]["characters"] == len((here / "log.txt").read_text("utf-8"))
+    for name in ("bits_per_character", "bits_per_byte", "unknown_share"):
+        assert summary[name] == pytest.approx(best[name])
+    bits = summary["bits_per_element"] * facts["valid"]["elements"]
+    assert summary["bits_per_byte"] == pytest.approx(bits / facts["valid"]["bytes"])
+    assert summary["unknown_share"] > 0.5
+    assert "of the symbols <unk>" in command("info", "run").out
+
+
+def test_subwords_go_by_both_names(command, here):
+    asked = ["log.txt", *TINY, "--steps", 1, "--out", "run", "--vocabulary-size", 270]
+    assert command("train", *asked, "--level", "subword").status == 0
+    assert json.loads((here / "run" / "config.json").read_text())["data"]["level"] == "bpe"
+    assert command("train", "--resume", "--out", "run", "--level", "bpe").status == 0
