@@ -120,7 +120,6 @@ def _train(trainer: Trainer[R], asked: RunConfig, out: Path, flags: RunFlags, gi
     from chainrule.training.loop import train
     from chainrule.training.parallel import processes
 
-    _refuse_standard_input(asked)
     before = trainer.RUN.open(out).config if flags.resume else None
     if before is None:
         refuse_taken(out, overwrite=flags.overwrite)
@@ -218,14 +217,6 @@ def _longer(extent: Extent) -> str:
         if value is not None:
             return f"{flag(name)} ...  (a larger total trains on)"
     return "--budget ...  (a longer total trains on)"
-
-
-def _refuse_standard_input(asked: RunConfig) -> None:
-    if "-" in asked.sources.values():
-        raise ValueError(
-            "-: training reads its data several times, and again on --resume, which standard input does not allow: "
-            "write it to a file and give its name"
-        )
 
 
 def _resumed_config(

@@ -40,6 +40,9 @@ class Metrics:
         _drop_later(directory / METRICS, position)
         if position.step == 0:
             (directory / TIMINGS).unlink(missing_ok=True)
+        for name in (METRICS, TIMINGS):  # a run may come from elsewhere: nothing outside it may be written to
+            if (directory / name).is_symlink():
+                raise OSError(f"{directory / name}: expected a file of the run, got a link: remove it")
         self._metrics = _Lines(directory / METRICS)
         self._timings = _Lines(directory / TIMINGS)
 
@@ -108,8 +111,6 @@ class _Lines:
 
     def __init__(self, path: Path):
         self._path = path
-        if path.is_symlink():  # a run is often opened from elsewhere: nothing outside it may be written to
-            raise OSError(f"{path}: a link, not a file of the run: remove it")
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
         self._file = os.fdopen(os.open(path, flags, 0o666), "ab", buffering=0)
 

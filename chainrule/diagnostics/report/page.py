@@ -152,7 +152,8 @@ def _layer(inspection: Inspection, index: int, read: ReadText) -> str:
         f'<section id="layer-{index + 1}"><h2>Layer {index + 1}: {escape(layer.description)}, '
         f"{layer.hidden_size} units</h2>{repeated}"
         f"{layer_pictures(inspection, index)}"
-        f"<h3>Gates and state over the text</h3>{traces(inspection, index, read)}</section>"
+        f"<h3>{'Gates and state' if layer.gate_means else 'State'} over the text</h3>"
+        f"{traces(inspection, index, read)}</section>"
     )
 
 
