@@ -51,6 +51,7 @@ SCORES = (
     "score {run} {data}/log.txt --sort --json",
     "sample {run} --length 9",
 )
+INSPECT = "inspect {run} --rows 2 --steps 8"
 SUBJECTS = {
     each.name: each
     for each in (

@@ -149,6 +149,7 @@ def test_a_page_shades_words_by_attention_and_escapes_them(command: Callable, ru
     texts, page = tmp_path / "texts.txt", tmp_path / "page.html"
     texts.write_text("<b> is good & bad\n\n", encoding="utf-8")
     assert command("classify", run, texts, "--attention", page).status == 0
+    assert "Content-Security-Policy\" content=\"default-src 'none'" in page.read_text(encoding="utf-8")
     written = page.read_text()
     assert "&lt;</span>" in written
     assert "<b> is" not in written
