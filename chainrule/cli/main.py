@@ -26,8 +26,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0: done. 1: a check failed. 2: something was asked for that cannot be; one line on standard error says what.
     130: stopped by Ctrl-C. The environment variable CHAINRULE_DEBUG=1 shows where an error comes from.
     """
+    known: set[str] = set()
     try:
-        status = _run(sys.argv[1:] if arguments is None else list(arguments))
+        status = _run(sys.argv[1:] if arguments is None else list(arguments), known)
         sys.stdout.flush()
         return status
     except BrokenPipeError:  # the reader, `head` for one, has had enough
@@ -38,12 +39,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if os.environ.get("CHAINRULE_DEBUG") or not _is_expected(error):
             raise
-        return _say(_one_line(error), USER_ERROR)
+        return _say(_one_line(error, known), USER_ERROR)
 
 
-def _run(arguments: list[str]) -> int:
+def _run(arguments: list[str], known: set[str]) -> int:
+    """Run a command line; `known` becomes the flags of its verb."""
     given: set[str] = set()
-    known: set[str] = set()
 
     def remember(app: App, commands: tuple[str, ...], arguments: Any) -> None:
         given.update(argument.name for argument in arguments if argument.tokens)
@@ -111,11 +112,24 @@ def _is_expected(error: Exception) -> bool:
     return own or "can't allocate memory" in str(error) or type(error).__name__ == "OutOfMemoryError"
 
 
-def _one_line(error: Exception) -> str:
+_COSTLY = (
+    "--batch-size",
+    "--hidden-size",
+    "--channels",
+    "--rows",
+    "--steps",
+    "--beam",
+    "--paths",
+    "--particles",
+    "--number",
+)
+
+
+def _one_line(error: Exception, known: set[str]) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     if isinstance(error, MemoryError) or "llocate" in str(error):
-        return "out of memory: choose a smaller model or --batch-size, or fewer --rows or --steps"
+        return f"out of memory: choose a smaller {' or '.join(name for name in _COSTLY if name in known) or 'model'}"
     if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
         return f"unexpected argument {error.unused_tokens[0]!r}: `chainrule VERB --help` shows what a verb takes"
     return " ".join(str(error).split()) or type(error).__name__

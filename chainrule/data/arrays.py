@@ -11,14 +11,18 @@ import numpy.typing as npt
 _BROKEN = (ValueError, TypeError, KeyError, EOFError, OverflowError, MemoryError, SyntaxError, TokenError, struct.error)
 
 
-def open_array(path: Path) -> npt.NDArray[Any]:
-    """Map a ``.npy`` file for reading; one without elements is read.
+def open_array(path: Path, kinds: str = "biuf") -> npt.NDArray[Any]:
+    """Map a ``.npy`` file for reading.
+
+    Args:
+        path: the file.
+        kinds: the kinds of numbers it may hold, by numpy's letters.
 
     Raises:
-        ValueError: it is missing, cannot be read, or is no such file.
+        ValueError: it is missing, cannot be read, is no such file, or holds something else.
     """
     try:
-        return _mapped(path)
+        return _mapped(path, kinds)
     except OSError as error:
         raise ValueError(f"{path}: cannot be read ({error.strerror}): prepare the data again") from None
     except _BROKEN as error:
@@ -28,18 +32,16 @@ def open_array(path: Path) -> npt.NDArray[Any]:
 def check_range(path: Path, array: npt.NDArray[np.integer], low: int, high: int) -> None:
     """Raise ValueError where a number of an array lies outside [low, high]."""
     if array.size and not (low <= int(array.min()) and int(array.max()) <= high):
-        raise ValueError(
-            f"{path}: expected numbers from {low} to {high}, got {array.min()} to {array.max()}: prepare the data again"
-        )
+        raise ValueError(f"{path}: expected numbers from {low} to {high}, got {array.min()} to {array.max()}")
 
 
-def _mapped(path: Path) -> npt.NDArray[Any]:
+def _mapped(path: Path, kinds: str) -> npt.NDArray[Any]:
     with path.open("rb") as file:
         version = np.lib.format.read_magic(file)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, fortran, dtype = read(file)
-        if dtype.hasobject or dtype.kind not in "biuf":
-            raise ValueError(f"expected numbers, got {dtype}")
+        if dtype.hasobject or dtype.kind not in kinds:
+            raise ValueError(f"expected numbers of the kinds {kinds}, got {dtype}")
         offset, size = file.tell(), path.stat().st_size
     if any(side < 0 for side in shape):
         raise ValueError(f"expected sizes, got {shape}")

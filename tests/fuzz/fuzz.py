@@ -134,8 +134,17 @@ def _damaged_run(random: Random, subject: Subject, home: Path, case: Path, names
     shutil.copytree(home / subject.name, case / "run")
     others = [part for part in (home / random.choice(names)).rglob("*") if part.is_file()]
     files = sorted(part for part in (case / "run").rglob("*") if part.is_file() and part.name != "timings.jsonl")
-    damage = mutate(random, random.choice(files), sorted(others))
-    return damage, _command(random.choice(subject.verbs), home / "data", case / "run")
+    file = random.choice(files)
+    damage = mutate(random, file, sorted(others))
+    return damage, _command(_reading(random, subject, file), home / "data", case / "run")
+
+
+def _reading(random: Random, subject: Subject, file: Path) -> tuple[str, ...]:
+    """A verb of the subject, mostly one that reads the file."""
+    if random.random() < 0.3 or file.name in ("config.json", "model.safetensors", "vocabulary.json"):
+        return random.choice(subject.verbs)
+    word = "info" if file.name == "metrics.jsonl" and random.random() < 0.5 else "train"
+    return random.choice([verb for verb in subject.verbs if verb[0] == word])
 
 
 def _damaged_data(random: Random, subject: Subject, home: Path, case: Path) -> tuple[str, list[str]]:

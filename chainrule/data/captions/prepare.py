@@ -145,13 +145,16 @@ def open_captions(directory: str | Path) -> PreparedCaptions:
     for part in ("train", "valid"):
         try:
             pictures, symbols, ends, captions = (
-                open_array(directory / f"{part}.{what}.npy") for what in ("pictures", "symbols", "ends", "captions")
+                open_array(directory / f"{part}.{what}.npy", "iu" if what == "pictures" else "i")
+                for what in ("pictures", "symbols", "ends", "captions")
             )
             size = manifest["size"]
             if pictures.dtype != np.uint8 or pictures.shape != (len(captions), 3, size, size):
                 raise ValueError(f"expected pixels of {len(captions)} pictures")
             if len(ends) != captions[-1] or ends[-1] != len(symbols):
                 raise ValueError("the captions do not end where the words do")
+            if any(stops.ndim != 1 or (np.diff(stops, prepend=0) < 1).any() for stops in (ends, captions)):
+                raise ValueError("a caption or a picture ends before it begins")
             if int(symbols.min()) < 0 or int(symbols.max()) >= len(vocabulary):
                 raise ValueError("a word is not in the vocabulary")
         except (OSError, ValueError, EOFError, IndexError, KeyError) as error:

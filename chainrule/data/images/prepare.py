@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.data.arrays import open_array
+from chainrule.data.arrays import check_range, open_array
 from chainrule.data.atomic import read_json, write_json
 from chainrule.data.images.folder import Reading
 from chainrule.data.images.open import open_source
@@ -160,6 +160,9 @@ def open_images(directory: str | Path) -> PreparedImages:
         for part in (TRAIN, VALID):
             at, count = directory / f"{part}.npy", manifest["pictures"][part]
             pixels[part] = _mapped(at, (count, *shape), np.dtype(np.uint8))
+            stored = reduction.found if part == TRAIN and manifest["binarise"] == "per-epoch" else reduction.levels
+            if stored < 256:  # a byte holds larger ones
+                check_range(at, pixels[part], 0, stored - 1)
             at = directory / f"{part}_labels.npy"
             labels[part] = None if classes is None else np.array(_mapped(at, (count,), np.dtype(np.int64)))
             if classes is not None and not ((labels[part] >= 0) & (labels[part] < len(classes))).all():

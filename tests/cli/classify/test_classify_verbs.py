@@ -155,7 +155,8 @@ def test_a_page_shades_words_by_attention_and_escapes_them(command: Callable, ru
     assert "<b> is" not in written
     assert written.count("<span ") == 7
     assert "--a:80%" in written
-    assert "http" not in written
+    assert "http:" not in written
+    assert "https:" not in written
 
 
 @pytest.mark.skipif(find_spec("matplotlib") is None, reason="needs matplotlib: pip install 'chainrule[plots]'")

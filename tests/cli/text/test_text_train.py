@@ -121,7 +121,7 @@ def test_a_run_cannot_be_made_shorter_than_it_is(command, here):
     before = tree(here / "run")
     outcome = command("train", "--resume", "--out", "run", "--steps", 2)
     assert outcome.status == 2
-    assert outcome.err.splitlines()[-1].startswith("chainrule: steps: expected at least the 4")
+    assert outcome.err.splitlines()[-1].startswith("chainrule: --steps: expected at least the 4")
     assert tree(here / "run") == before
 
 
