@@ -124,12 +124,13 @@ def _whole(state: str, values: Values, size: int) -> str:
 def _picture(values: Values, limits: tuple[float, float], colours: str, height: int, title: str) -> str:
     low, high = limits
     levels = np.clip((values - low) / (high - low) * 255, 0, 255).round().astype(np.uint8)
-    address = data_address(indexed_png(levels, _palette(colours)))
+    address = data_address(indexed_png(levels, palette(colours)))
     alt = f"{title} over {values.shape[1]} columns of text"
     return f'<img src="{address}" alt="{escape(alt)}" style="height:{height}px">'
 
 
-def _palette(colours: str) -> npt.NDArray[np.uint8]:
+def palette(colours: str) -> npt.NDArray[np.uint8]:
+    """256 colours (256, 3), none of them nearly black."""
     import matplotlib as mpl
 
     table: Any = mpl.colormaps[colours](np.linspace(*_PALE[colours], 256))
@@ -137,7 +138,7 @@ def _palette(colours: str) -> npt.NDArray[np.uint8]:
 
 
 def _scale(name: str, low: str, high: str, colours: str) -> str:
-    stops = ",".join("#{:02x}{:02x}{:02x}".format(*colour) for colour in _palette(colours)[::15])
+    stops = ",".join("#{:02x}{:02x}{:02x}".format(*colour) for colour in palette(colours)[::15])
     bar = f'<span class="scale" style="background:linear-gradient(90deg,{stops})"></span>'
     return f'<span class="key">{escape(name)} {low} {bar} {high}</span>'
 
