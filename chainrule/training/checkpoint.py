@@ -117,16 +117,16 @@ def _carried_state(path: Path, model: nn.Module, tensors: dict[str, Tensor], ske
     try:
         state = unflatten(tensors, skeleton)
         if state is not None and isinstance(model, AutoregressiveModel):
-            expected, found = (_shapes(flatten(tree)) for tree in (model.initial_state(count_rows(state)), state))
-            if expected != found:
-                raise ValueError(f"expected tensors of shapes {expected}, got {found}")
+            expected, found = flatten(model.initial_state(count_rows(state))), flatten(state)
+            if expected[1] != found[1] or _shapes(expected[0]) != _shapes(found[0]):
+                raise ValueError(f"expected tensors of shapes {_shapes(expected[0])}, got {_shapes(found[0])}")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"{path}: its carried state is damaged ({error!s:.200}): restore it from a copy") from None
     return state
 
 
-def _shapes(flat: tuple[dict[str, Tensor], Any]) -> list[tuple[int, ...]]:
-    return [tuple(tensor.shape) for tensor in flat[0].values()]
+def _shapes(tensors: dict[str, Tensor]) -> list[tuple[int, ...]]:
+    return [tuple(tensor.shape) for tensor in tensors.values()]
 
 
 @torch.no_grad()

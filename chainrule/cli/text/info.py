@@ -28,7 +28,7 @@ def info(run: Path, /, *, json: Annotated[bool, Parameter(negative=())] = False)
     )
     if best is not None:
         figures = text_figures(best["nats_per_element"] * corpus["valid"]["elements"], corpus["valid"])
-        facts["best"] = best = best | figures
+        best.update(figures)
     held_out = corpus["validation"]["name"] if corpus["validation"] else f"last {data['validation_fraction']:.0%}"
     rows = {
         "model": f"{model['name']} ({options})",
