@@ -126,3 +126,16 @@ def test_subwords_go_by_both_names(command, here):
     assert command("train", *asked, "--level", "subword").status == 0
     assert json.loads((here / "run" / "config.json").read_text())["data"]["level"] == "bpe"
     assert command("train", "--resume", "--out", "run", "--level", "bpe").status == 0
+
+
+@pytest.mark.parametrize("how", ["new", "overwrite"])
+def test_a_kill_at_any_moment_of_preparing_leaves_the_old_run_the_new_one_or_a_free_directory(here, how):
+    script = Path(__file__).with_name("killed_preparations.py")
+    done = subprocess.run(
+        [sys.executable, str(script), "log.txt", ".", how], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    count, *found = done.stdout.split()
+    assert int(count) > 10
+    assert found == sorted(found, key=["old", "free", "new"].index)
+    assert set(found) >= ({"old", "free"} if how == "overwrite" else {"free"})
