@@ -150,9 +150,10 @@ def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
 def check_tensorboard() -> None:
     """Raise ValueError where TensorBoard is not installed."""
     if find_spec("tensorboard") is None:
-        raise ValueError(
-            "tensorboard: expected the package, which is not installed: pip install 'chainrule[tensorboard]'"
-        )
+        raise ValueError(_NO_TENSORBOARD)
+
+
+_NO_TENSORBOARD = "tensorboard: expected the package, which is not installed: pip install 'chainrule[tensorboard]'"
 
 
 def _drop_later(path: Path, position: Position) -> None:
@@ -196,7 +197,8 @@ def _is_figure(value: Any) -> bool:
 
 
 def _tensorboard(directory: Path, step: int) -> Any:
-    check_tensorboard()
-    from torch.utils.tensorboard import SummaryWriter
-
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise ValueError(_NO_TENSORBOARD) from error
     return SummaryWriter(str(directory / "tensorboard"), purge_step=step + 1 if step else None)

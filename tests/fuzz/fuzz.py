@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -44,8 +45,9 @@ class Worker:
         process = self._process
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.write(json.dumps(arguments) + "\n")
-        process.stdin.flush()
+        with suppress(BrokenPipeError):
+            process.stdin.write(json.dumps(arguments) + "\n")
+            process.stdin.flush()
         answer = process.stdout.readline()
         if not answer:
             status = process.wait()
@@ -57,7 +59,8 @@ class Worker:
         """End the process."""
         if self._process is not None:
             self._process.kill()
-            self._process.communicate()
+            with suppress(BrokenPipeError):
+                self._process.communicate()
             self._process = None
 
     def __enter__(self) -> "Worker":
