@@ -13,6 +13,7 @@ from chainrule.cli.command_line import flag, resume_command
 from chainrule.cli.display import dump_json, printable
 from chainrule.cli.durations import format_duration
 from chainrule.cli.options import RunFlags
+from chainrule.cli.resuming import resumed_config
 from chainrule.runs.config import Extent, RunConfig
 from chainrule.runs.lock import lock_run
 from chainrule.runs.run import CHECKPOINT, CONFIG, DRAFT, Run, refuse_taken, remove, remove_folder
@@ -132,7 +133,7 @@ def _train(trainer: Trainer[R], asked: RunConfig, out: Path, flags: RunFlags, gi
         team.agree([0.0])  # the others wait for the first
         run = trainer.RUN.open(out)
         if before is not None:
-            run.config = _resumed_config(trainer, run, asked, given, check_data=team.first)
+            run.config = resumed_config(trainer, run, asked, given, check_data=team.first)
             if team.first and not trainer.is_prepared(run):
                 trainer.prepare(run)
             team.agree([0.0])
@@ -217,62 +218,6 @@ def _longer(extent: Extent) -> str:
         if value is not None:
             return f"{flag(name)} ...  (a larger total trains on)"
     return "--budget ...  (a longer total trains on)"
-
-
-def _resumed_config(
-    trainer: Trainer[R], run: R, asked: RunConfig, given: frozenset[str], *, check_data: bool
-) -> RunConfig:
-    """The config of a run that goes on, with what the user changed; nothing is written yet."""
-    changed = list(_changes(trainer, run.config, asked, given))
-    if changed:
-        raise ValueError(
-            f"--resume: {run.path} was begun with other options: {'; '.join(changed)}: leave them out, "
-            "or begin another run with another --out"
-        )
-    sources = {
-        name: asked.sources[name] if argument in given else run.config.sources[name]
-        for name, argument in trainer.RUN.SOURCES.items()
-    }
-    for name, argument in trainer.RUN.SOURCES.items():
-        if check_data and (name == "source" or argument in given or sources[name] is not None):
-            _compare(trainer, run, sources[name], name)
-    free = {name: getattr(asked.training, name) for name in trainer.FREE if flag(name) in given}
-    extended = {flag(item.name) for item in fields(Extent)} & given
-    return replace(
-        run.config,
-        sources=sources,
-        training=replace(run.config.training, **free),
-        extent=asked.extent if extended else run.config.extent,
-    )
-
-
-def _changes(trainer: Trainer[R], old: RunConfig, new: RunConfig, given: frozenset[str]) -> Iterable[str]:
-    if "--model" in given and old.model != new.model:
-        yield f"--model was {old.model} and is {new.model}"
-    for section in ("data", "options", "training"):
-        before, now = asdict(getattr(old, section)), asdict(getattr(new, section))
-        for name, value in now.items():
-            if name not in trainer.FREE and flag(name) in given and before.get(name) != value:
-                yield f"{flag(name)} was {before.get(name)} and is {value}"
-
-
-def _compare(trainer: Trainer[R], run: R, path: str | None, name: str) -> None:
-    """Refuse other data than the run began with; what is gone does not matter while it is there as prepared."""
-    began = run.config.facts[name]
-    if path is not None and not Path(path).exists() and trainer.is_prepared(run):
-        return
-    now = trainer.fingerprint(path)
-    if began is None or any(began[entry] != now[entry] for entry in ("bytes", "sha256")):
-        raise ValueError(
-            f"--resume: {trainer.RUN.SOURCES[name]} changed since the run began: "
-            f"it was {_describe(began)} and is {_describe(now)}: restore it, or begin another run with another --out"
-        )
-
-
-def _describe(source: dict[str, Any] | None) -> str:
-    if source is None:
-        return "none"
-    return f"{source['name']} ({source['bytes']} bytes, SHA-256 {source['sha256'][:12]}…)"
 
 
 def _conclude(trainer: Trainer[R], run: R, result: "TrainingResult", *, json: bool, nothing_done: bool) -> None:
