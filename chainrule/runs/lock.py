@@ -19,13 +19,13 @@ def lock_run(path: Path) -> Iterator[None]:
     """Hold the lock of a run directory for the length of the block; the directory is made if it is missing.
 
     The lock belongs to the open file, so the system frees it however the process ends. A file left by a killed process
-    is taken over. A directory made here that the block leaves empty is removed again.
+    is taken over. Directories made here that the block leaves empty are removed again.
 
     Raises:
         FileExistsError: another process holds the lock; the message says which one.
         OSError: the directory cannot be written to.
     """
-    made = not path.exists()
+    made = [folder for folder in (path, *path.parents) if not folder.exists()]
     path.mkdir(parents=True, exist_ok=True)
     try:
         descriptor = _acquire(path / LOCK, path)
@@ -34,9 +34,9 @@ def lock_run(path: Path) -> Iterator[None]:
         finally:
             _release(descriptor, path / LOCK)
     finally:
-        if made:
-            with suppress(OSError):  # not empty: the run is there
-                path.rmdir()
+        with suppress(OSError):  # not empty: the run is there
+            for folder in made:
+                folder.rmdir()
 
 
 def _acquire(file: Path, run: Path) -> int:

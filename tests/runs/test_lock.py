@@ -61,6 +61,16 @@ def test_no_link_is_followed(tmp_path: Path) -> None:
     assert (tmp_path / "precious").read_text() == "precious"
 
 
+def test_directories_made_for_nothing_are_removed(tmp_path: Path) -> None:
+    with lock_run(tmp_path / "deep" / "er" / "run"):
+        pass
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "mine").mkdir()
+    with lock_run(tmp_path / "mine" / "run"):
+        pass
+    assert (tmp_path / "mine").exists()
+
+
 def test_what_was_written_in_the_block_stays(tmp_path: Path) -> None:
     with lock_run(tmp_path / "run"):
         (tmp_path / "run" / "file").touch()

@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from chainrule.training import units
-
 
 def text_figures(nats: float, counts: Mapping[str, int]) -> dict[str, Any]:
     """Figures of a text, ready for JSON.
@@ -19,6 +17,8 @@ def text_figures(nats: float, counts: Mapping[str, int]) -> dict[str, Any]:
     >>> text_figures(8.0, {"elements": 4, "unknown": 1, "characters": 8, "bytes": 16})["unknown_share"]
     0.25
     """
+    from chainrule.training import units
+
     bits = units.bits(nats)
     return {
         "bits_per_character": bits / max(counts["characters"], 1),
