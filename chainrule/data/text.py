@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 CHUNK_BYTES = 1 << 20
-_REMEDY = "read it with --level byte if it is meant to be so"
+_REMEDY = "models trained with --level byte read any file"
 
 
 def read_text(path: str | Path, *, strict: bool = True) -> Iterator[str]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 ModelName = Literal["lstm", "gru", "rnn"]
 OPTION_OF = {"reset_after": "gru", "nonlinearity": "rnn"}  # options of one model alone
-_COUNTS = {"elements": int, "lines": int, "unknown": int}
+_COUNTS = {"elements": int, "lines": int, "unknown": int, "characters": int, "bytes": int}
 _CHOSEN = {"options": list, "passes": float, "symbols_per_second": float | None}
 
 
@@ -62,8 +62,8 @@ class RecurrentOptions(CheckedOptions):
 class TextData(CheckedOptions):
     """How a text becomes symbols, and which part of it is held out."""
 
-    level: Literal["char", "byte", "word", "bpe"] = "char"
-    """What one symbol is."""
+    level: Literal["char", "byte", "word", "bpe", "subword"] = "char"
+    """What one symbol is; subword is another name of bpe."""
     reading: Literal["stream", "lines"] = "stream"
     """One continuous stream, or one example per line."""
     validation_fraction: float | None = within(None, 0.0, 0.9)
@@ -72,6 +72,11 @@ class TextData(CheckedOptions):
     """Keep this many symbols at most (word, bpe)."""
     min_count: int = within(1, 1, 1 << 40)
     """Rarer symbols become unknown."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.level == "subword":
+            object.__setattr__(self, "level", "bpe")
 
 
 @dataclass(frozen=True)
@@ -131,6 +136,8 @@ class TextRun(Run["RecurrentLM"]):
             check_entries("facts", facts, "validation", FINGERPRINT)
         for part in ("train", "valid"):
             check_entries("facts", facts, part, _COUNTS)
+            if min(facts[part].values()) < 0 or not facts[part]["elements"]:
+                raise ValueError(f"facts.{part}: expected counts of a text, got a negative one or no elements")
 
     @classmethod
     def check_config(cls, config: RunConfig) -> None:

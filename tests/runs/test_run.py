@@ -20,8 +20,8 @@ from chainrule.training.options import TrainingOptions
 FACTS = {
     "source": {"name": "a.txt", "bytes": 7, "sha256": "0" * 64},
     "validation": None,
-    "train": {"elements": 5, "lines": 0, "unknown": 0},
-    "valid": {"elements": 2, "lines": 0, "unknown": 0},
+    "train": {"elements": 5, "lines": 0, "unknown": 0, "characters": 5, "bytes": 5},
+    "valid": {"elements": 2, "lines": 0, "unknown": 0, "characters": 5, "bytes": 5},
 }
 ASKED = RunConfig(
     sources={"source": "a.txt", "validation": None},
@@ -267,8 +267,24 @@ def test_overwriting_follows_no_link_out_of_the_run(run, tmp_path):
 
 def test_metrics_leave_out_a_line_cut_short(run):
     assert run.metrics() == []
-    (run.path / "metrics.jsonl").write_text('{"step": 1}\n{"step": 2}\n{"st')
-    assert run.metrics() == [{"step": 1}, {"step": 2}]
-    (run.path / "metrics.jsonl").write_text("nonsense\n")
-    with pytest.raises(ValueError, match=r"metrics\.jsonl"):
+    records = [{"event": "step", "step": step, "gradient_norm": 2.0} for step in (1, 2)]
+    (run.path / "metrics.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records) + '{"st')
+    assert run.metrics() == records
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "nonsense",
+        "5",
+        "[]",
+        '{"event": []}',
+        '{"event": "step", "step": "1"}',
+        "[" * 100_000,
+        '{"event": "validation"}',
+    ],
+)
+def test_metrics_name_the_line_that_is_no_record(run, line):
+    (run.path / "metrics.jsonl").write_text(line + "\n")
+    with pytest.raises(ValueError, match=r"metrics\.jsonl: line 1: .*damaged"):
         run.metrics()

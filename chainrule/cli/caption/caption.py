@@ -1,11 +1,12 @@
 """`chainrule caption`: say what is in a picture."""
 
-import json as json_format
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
+
+from chainrule.cli.display import dump_json
 
 if TYPE_CHECKING:
     import numpy as np
@@ -65,7 +66,7 @@ def caption(
         for text, log_prob in zip(words_of(decoded, vocabulary), decoded.log_probs.tolist(), strict=True):
             if json:
                 record = {"picture": str(picture), "caption": text, "nats": -log_prob, "proven": decoded.proven}
-                print(json_format.dumps(record, ensure_ascii=False))
+                print(dump_json(record))
             else:
                 print(text if len(pictures) == 1 else f"{picture}\t{text}")
         if attention is not None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from chainrule.cli.classify.answers import Answer
 from chainrule.cli.figures import save_figure
 from chainrule.data.atomic import write_text
+from chainrule.diagnostics.report.plain_page import POLICY
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1f6feb; }
@@ -45,6 +46,7 @@ def write_page(path: Path, answers: Sequence[Answer], names: Sequence[str]) -> N
     write_text(
         path,
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
         '<meta name="viewport" content="width=device-width"><title>Attention</title>'
         f"<style>{_STYLE}</style></head><body>\n{body}\n</body></html>\n",
     )

@@ -1,10 +1,11 @@
 """`chainrule evaluate` on a run on series: rolling origins, beside forecasts that anyone can make."""
 
-import json as json_format
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
+
+from chainrule.cli.display import dump_json
 
 if TYPE_CHECKING:
     from chainrule.data.series import SeriesFile
@@ -55,7 +56,7 @@ def evaluate(
         )
     record = _scores(opened, file, origins, paths, seed, device)
     if json:
-        print(json_format.dumps(record, ensure_ascii=False))
+        print(dump_json(record))
         return
     print(
         f"{len(origins)} origins from row {first + 1} on, {horizon} rows each, {paths} paths; "

@@ -1,6 +1,5 @@
 """`chainrule sample` on a run on a table."""
 
-import json as json_format
 import sys
 from collections.abc import Iterator
 from copy import deepcopy
@@ -10,6 +9,8 @@ from secrets import randbelow
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
+
+from chainrule.cli.display import dump_json
 
 if TYPE_CHECKING:
     from chainrule.runs.table import TableRun
@@ -59,7 +60,7 @@ def sample(
     )
     if json:
         for row in rows:
-            print(json_format.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False))
+            print(dump_json(dict(zip(names, row, strict=True))))
         return
     if out is None:
         write_rows(sys.stdout, names if opened.schema.header else None, rows)

@@ -10,6 +10,7 @@ from cyclopts import Parameter
 from chainrule.cli.command_line import flag, quoted
 from chainrule.cli.durations import format_duration
 from chainrule.cli.options import DATA, MODEL, RUN, TRAINING, RunFlags
+from chainrule.cli.text.text_figures import describe, text_figures
 from chainrule.cli.trainer import Shard, Trainer, train_run
 from chainrule.runs.config import RunConfig
 from chainrule.runs.run import CORPUS
@@ -147,13 +148,15 @@ class TextTrainer(Trainer[TextRun]):
         return gradient_profile
 
     def summary(self, run: TextRun, result: "TrainingResult") -> tuple[dict[str, Any], str]:
-        best, held_out = result.best, run.config.facts["valid"]["elements"]
+        best, counts = result.best, run.config.facts["valid"]
+        held_out = counts["elements"]
+        figures = text_figures(best.nats_per_element * held_out, counts)
         # A validation that would take too much of the run reads a part, the same each time.
         part = "" if best.elements >= held_out else f"first {best.elements:,} of {held_out:,} symbols of the "
         return (
-            {"bits_per_element": best.bits_per_element, "perplexity": best.perplexity},
+            {"bits_per_element": best.bits_per_element, "perplexity": best.perplexity} | figures,
             f"{best.bits_per_element:.4f} bits ({best.nats_per_element:.4f} nats) per {_ELEMENT[run.data.level]} "
-            f"on the {part}held-out text, perplexity {best.perplexity:.4g}",
+            f"on the {part}held-out text, perplexity {best.perplexity:.4g}; {describe(figures)}",
         )
 
     def next_steps(self, run: TextRun) -> Sequence[str]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from chainrule.data.arrays import open_array
 from chainrule.data.atomic import read_json, write_json
 from chainrule.data.captions.caption_file import Caption, read_captions
 from chainrule.data.captions.captioned import CaptionedPictures
@@ -147,7 +148,7 @@ def open_captions(directory: str | Path) -> PreparedCaptions:
     for part in ("train", "valid"):
         try:
             pictures, symbols, ends, captions = (
-                np.load(directory / f"{part}.{what}.npy", mmap_mode="r", allow_pickle=False)
+                open_array(directory / f"{part}.{what}.npy", "iu" if what == "pictures" else "i")
                 for what in ("pictures", "symbols", "ends", "captions")
             )
             size = manifest["size"]
@@ -155,6 +156,8 @@ def open_captions(directory: str | Path) -> PreparedCaptions:
                 raise ValueError(f"expected pixels of {len(captions)} pictures")
             if len(ends) != captions[-1] or ends[-1] != len(symbols):
                 raise ValueError("the captions do not end where the words do")
+            if any(stops.ndim != 1 or (np.diff(stops, prepend=0) < 1).any() for stops in (ends, captions)):
+                raise ValueError("a caption or a picture ends before it begins")
             if int(symbols.min()) < 0 or int(symbols.max()) >= len(vocabulary):
                 raise ValueError("a word is not in the vocabulary")
         except (OSError, ValueError, EOFError, IndexError, KeyError) as error:
