@@ -64,14 +64,13 @@ class NgramEmbedding(nn.Module):
 
     def reset_parameters(self) -> None:
         """Draw small rows: most n-grams are rare, and a rare one should begin near no effect."""
-        for table in self.tables:
-            if not table.weight.is_meta:
-                nn.init.normal_(table.weight, std=INITIAL_STD)
+        for weight in self._weights():
+            if not weight.is_meta:
+                nn.init.normal_(weight, std=INITIAL_STD)
 
     def initial_state(self, batch_size: int) -> Tensor:
         """The symbols before the first one, (B, N − 1): padding."""
-        device = self.tables[0].weight.device
-        return torch.full((batch_size, self.order - 1), self.padding, device=device)
+        return torch.full((batch_size, self.order - 1), self.padding, device=self._weights()[0].device)
 
     def forward(self, symbols: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """Read a chunk.
@@ -86,9 +85,9 @@ class NgramEmbedding(nn.Module):
         past = torch.cat([state, symbols], 1)
         count = symbols.shape[1]
         total = None
-        for n, table in enumerate(self.tables, start=2):
+        for n, weight in enumerate(self._weights(), start=2):
             columns = [past[:, self.order - 1 - back :][:, :count] for back in range(n)]
-            row = table(self._buckets(columns, table.num_embeddings))
+            row = nn.functional.embedding(self._buckets(columns, len(weight)), weight)
             if self.training and self.dropout:
                 kept = dropout(row.new_ones(row.shape[:-1]), self.dropout, True)  # (B, T)
                 row = row * kept.unsqueeze(-1)
@@ -100,6 +99,9 @@ class NgramEmbedding(nn.Module):
         """Read one symbol of each row, (B,); returns e, (B, E), and the state after it."""
         e, state = self(symbol.unsqueeze(1), state)
         return e.squeeze(1), state
+
+    def _weights(self) -> list[Tensor]:
+        return [table.get_parameter("weight") for table in self.tables]
 
     def _buckets(self, columns: list[Tensor], rows: int) -> Tensor:
         """The row of each n-gram; columns: s_t, s_{t-1}, ..., s_{t-n+1}."""

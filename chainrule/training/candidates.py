@@ -23,6 +23,7 @@ from chainrule.training.randomness import own_randomness
 SHARE, MOST_SECONDS = 0.02, 2.0  # of a run may go into the choice
 LEAST_STEPS = 3  # of each candidate, the first left out: with fewer nothing is decided
 NOISE = 1.03  # times as fast as the candidate before it has a way to be, to be taken
+ENOUGH_STEPS = 5  # of each candidate
 HOPELESS = 4.0  # times as slow in the first step, and a candidate is not tried again
 
 
@@ -63,7 +64,8 @@ class Candidates:
     @property
     def parts(self) -> dict[str, tuple[Any, ...]]:
         """Those that have a choice, by name."""
-        values = {"threads": self.threads, "precision": self.precision, "backend": self.backend}
+        # Where time is short the later ones keep their first value: what matters most comes first.
+        values = {"precision": self.precision, "threads": self.threads, "backend": self.backend}
         return {name: value for name, value in values.items() if len(value) > 1}
 
 
@@ -113,12 +115,10 @@ def choose_computation(
         device: where the model is trained.
     """
     best, rates = candidates.default, dict[str, float]()
-    parts = candidates.parts
     deadline = monotonic() + seconds
-    for place, (name, values) in enumerate(parts.items()):
+    for name, values in candidates.parts.items():
         ways = [replace(best, **{name: value}) for value in values]
-        share = (deadline - monotonic()) / (len(parts) - place)
-        taken = _step_seconds(model, batch, ways, share, device)
+        taken = _step_seconds(model, batch, ways, deadline - monotonic(), device, rounds=ENOUGH_STEPS)
         timed = {way: median(steps[1:]) for way, steps in zip(ways, taken, strict=True) if len(steps) >= LEAST_STEPS}
         if not timed:
             continue
@@ -170,9 +170,15 @@ def seconds_to_choose(
 
 
 def _step_seconds(
-    model: LikelihoodModel, batch: Batch, ways: Sequence[Computation], seconds: float, device: torch.device
+    model: LikelihoodModel,
+    batch: Batch,
+    ways: Sequence[Computation],
+    seconds: float,
+    device: torch.device,
+    *,
+    rounds: int | None = None,
 ) -> list[list[float]]:
-    """The seconds of each step taken in each way."""
+    """The seconds of each step taken in each way, by turns while there is time, `rounds` times at most."""
     taken: list[list[float]] = [[] for _ in ways]
     with own_randomness(device):
         trial = copy.deepcopy(model).to(device).train()
@@ -188,7 +194,7 @@ def _step_seconds(
             quickest = min(taken[index][0] for index in running)
             running = [index for index in running if taken[index][0] <= HOPELESS * quickest]
             now = monotonic()
-            if now + (now - round_began) - began > seconds:
+            if now + (now - round_began) - began > seconds or max(map(len, taken)) == rounds:
                 return taken
 
 
