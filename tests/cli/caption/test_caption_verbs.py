@@ -219,7 +219,7 @@ def test_a_backbone_without_name_or_weights_is_refused_before_anything_is_read(o
 
 def test_a_config_that_names_another_backbone_is_refused(run, tmp_path):
     content = json.loads((run / "config.json").read_text())
-    content["options"]["backbone"] = "convnext_base"
+    content["model"]["options"]["backbone"] = "convnext_base"
     (tmp_path / "config.json").write_text(json.dumps(content))
     with pytest.raises(ValueError, match="backbone: expected one of none, resnet18"):
         CaptionRun.open(tmp_path)
