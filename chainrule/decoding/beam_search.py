@@ -223,9 +223,9 @@ def _check_numbers(
 
 
 def _check_prefix(prefix: Tensor | None, eos: int | None) -> None:
-    if prefix is None or not prefix.shape[1]:
+    if prefix is None or not prefix.shape[1] or eos is None:
         return
-    ended = (prefix[:, -1] == eos).nonzero() if eos is not None else ()
+    ended = (prefix[:, -1] == eos).nonzero()
     if len(ended):
         raise ValueError(f"prefix: row {int(ended[0])} ends in eos={eos}: a sequence that has ended is not extended")
 
