@@ -120,7 +120,7 @@ def decode(
     except UnicodeDecodeError as error:
         number = lines_before() + line + raw.count(b"\n", 0, error.start)
         raise ValueError(
-            f"{name}: invalid UTF-8 at byte {offset + error.start} (line {number}): convert it to UTF-8, or {_REMEDY}"
+            f"{name}: invalid UTF-8 at byte {offset + error.start} (line {number}): convert it to UTF-8; {_REMEDY}"
         ) from None
 
 

@@ -102,8 +102,8 @@ class Position:
 
 
 _PAIRS = ("best", "last")
-_SECONDS = ("elapsed", "validated_at")
-_OPTIONAL = (*_PAIRS, "best_value", "validation_batches", "validation_seconds")
+_NUMBERS = tuple(field.name for field in fields(Position) if "float" in str(field.type) and field.name not in _PAIRS)
+_OPTIONAL = tuple(field.name for field in fields(Position) if "None" in str(field.type))
 
 
 def _fits(name: str, value: Any) -> bool:
@@ -111,8 +111,10 @@ def _fits(name: str, value: Any) -> bool:
         return name in _OPTIONAL
     if name in _PAIRS:
         return isinstance(value, list) and len(value) == 2 and _is_number(value[0]) and _is_count(value[1])
-    if name in _SECONDS or name in ("best_value", "validation_seconds"):
+    if name in _NUMBERS:
         return _is_number(value)
+    if name == "validated_all":
+        return isinstance(value, bool)
     return _is_count(value)
 
 

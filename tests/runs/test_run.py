@@ -22,15 +22,27 @@ FACTS = {
     "validation": None,
     "train": {"elements": 5, "lines": 0, "unknown": 0, "characters": 5, "bytes": 5},
     "valid": {"elements": 2, "lines": 0, "unknown": 0, "characters": 5, "bytes": 5},
+    "chosen": {"options": ["num_layers"], "passes": 2.5, "symbols_per_second": None},
 }
+SETTLED = RecurrentOptions(
+    hidden_size=4,
+    num_layers=1,
+    embedding_size=3,
+    ngram_order=2,
+    ngram_dropout=0.0,
+    dropout=0.0,
+    embedding_dropout=0.0,
+    tie_weights=False,
+    adaptive_softmax=False,
+)
 ASKED = RunConfig(
     sources={"source": "a.txt", "validation": None},
     data=TextData(),
     facts=FACTS,
     model="gru",
-    options=RecurrentOptions(hidden_size=4),
+    options=SETTLED,
     extent=Extent(steps=3),
-    training=TextTraining(),
+    training=TextTraining(batch_size=32, learning_rate=6e-3),
 )
 
 
