@@ -38,10 +38,8 @@ def _replace(path: Path, content: bytes) -> None:
             os.fsync(file.fileno())
         Path(temporary).chmod(0o666 & ~_umask())  # what open() would have given it; a temporary file is private
         Path(temporary).replace(path)
-    except BaseException as error:
+    except BaseException:
         Path(temporary).unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            error.filename, error.filename2 = str(path), None
         raise
     folder = os.open(path.parent, os.O_RDONLY)
     try:
