@@ -19,8 +19,9 @@ def check_step_equals_forward(subject: Subject) -> str:
     """The conditionals of `step`, from `initial_state` on, are those of `forward`, for several rows and for one.
 
     Also: `step` leaves the state it was given as it was, so that a state can be kept and used again; a state is a tree
-    of tensors, batch first, so that rows can be selected; and `stepper()` is the same function as `step`. Where a model
-    takes longer sequences than x, it is stepped on to `LONG` elements.
+    of tensors, batch first, so that rows can be selected; and `stepper()` is the same function as `step`. A stepper may
+    write into parts of a tensor that the state does not mean, but every state it returned must go on as before. Where a
+    model takes longer sequences than x, it is stepped on to `LONG` elements.
     """
     x = subject.x
     whole, tolerance = subject.forward(x), rounding(subject, x)
@@ -31,7 +32,7 @@ def check_step_equals_forward(subject: Subject) -> str:
     single = _stepped(subject, model.step, x[:1], subject.rows[:1])
     require_equal(single, whole[:1], tolerance[:1], differs.format("step on a batch of one row"))
     if type(model).stepper is not AutoregressiveModel.stepper:
-        prepared = _stepped(subject, model.stepper(), x, subject.rows, watch=True)
+        prepared = _stepped(subject, model.stepper(), x, subject.rows, rewind=True)
         require_equal(prepared, whole, tolerance, differs.format("stepper()"))
     longer = _lengthened(subject)
     if longer is not None:
@@ -55,10 +56,17 @@ def _lengthened(subject: Subject) -> Tensor | None:
     return longer
 
 
-def _stepped(subject: Subject, step: Step, x: Tensor, rows: Tensor, *, watch: bool = False) -> Tensor:
-    """(B, T, K) the conditionals of successive steps."""
+def _stepped(
+    subject: Subject, step: Step, x: Tensor, rows: Tensor, *, watch: bool = False, rewind: bool = False
+) -> Tensor:
+    """(B, T, K) the conditionals of successive steps.
+
+    Args:
+        watch: require that every tensor of a state stays as it was given, and that rows can be selected.
+        rewind: require that stepping from every state again, when all steps are done, gives the same.
+    """
     state, x_prev = subject.model.initial_state(len(x), subject.context_of(rows)), None
-    numbers = []
+    numbers, kept = [], []
     for t in range(x.shape[1]):
         before = _copied(state, len(x)) if watch else None
         conditional, following = step(x_prev, state)
@@ -71,7 +79,12 @@ def _stepped(subject: Subject, step: Step, x: Tensor, rows: Tensor, *, watch: bo
                 raise Violation(f"step {t} changed the state it was given; it must return a new one")
             if t == x.shape[1] // 2:
                 _require_selectable(subject, step, x_prev, state, numbers[-1], t)
+        kept.append((x_prev, state))
         state, x_prev = following, x[:, t]
+    for t, (x_prev, state) in enumerate(kept if rewind else []):
+        again = subject.values(step(x_prev, state)[0], 1)
+        message = f"stepper() changed the state of step {t}: stepping from it again differs by {{gap}} nats"
+        require_equal(again.unsqueeze(1), numbers[t].unsqueeze(1), 1e3 * TOLERANCE, message)
     return torch.stack(numbers, 1)
 
 

@@ -25,12 +25,11 @@ def here(tmp_path: Path, text_file: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     return tmp_path
 
 
-@pytest.mark.parametrize(("options", "size"), [([], 8), (["--embedding-size", 3], 3)])
-def test_words_are_embedded_and_characters_are_not(command, here, options, size):
+@pytest.mark.parametrize(("options", "size", "tied"), [([], 8, True), (["--embedding-size", 3], 3, False)])
+def test_words_share_their_embedding_unless_a_size_is_given(command, here, options, size, tied):
     command("train", "log.txt", *TINY, "--steps", 1, "--level", "word", "--out", "words", *options)
-    command("train", "log.txt", *TINY, "--steps", 1, "--out", "characters")
-    assert Run.open("words").config.options.embedding_size == size
-    assert Run.open("characters").config.options.embedding_size is None
+    chosen = Run.open("words").config.options
+    assert (chosen.embedding_size, chosen.tie_weights, chosen.ngram_order) == (size, tied, 1)
 
 
 def tree(directory: Path) -> dict[str, bytes]:
