@@ -177,5 +177,5 @@ def test_held_out_texts_that_do_not_pair_are_refused(tmp_path):
     for sources, targets in (("one\ntwo\n", "eins\n"), ("", "")):
         (tmp_path / "valid.source.txt").write_text(sources)
         (tmp_path / "valid.target.txt").write_text(targets)
-        with pytest.raises(ValueError, match="damaged .* held-out sources"):
+        with pytest.raises(ValueError, match=r"damaged .* held-out sources"):
             held_out_texts(tmp_path)
