@@ -66,7 +66,7 @@ def shortened(text: str, width: int) -> str:
     """`text` in at most `width` characters: the middle of a longer one, which names and figures fill, is left out.
 
     >>> shortened("expected a number, got 1234567890: give another", 40)
-    'expected a number, got  …  give another'
+    'expected a number, got  … : give another'
     """
     if len(text) <= width:
         return text
