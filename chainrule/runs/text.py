@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from chainrule.models.recurrent_lm import RecurrentLM
 
 ModelName = Literal["lstm", "gru", "rnn"]
+PLANNED = ("batch_size", "learning_rate")  # options of training that are settled when a run is made
 OPTION_OF = {"reset_after": "gru", "nonlinearity": "rnn"}  # options of one model alone
 _COUNTS = {"elements": int, "lines": int, "unknown": int, "characters": int, "bytes": int}
 _CHOSEN = {"options": list, "passes": float, "symbols_per_second": float | None}
@@ -141,6 +142,10 @@ class TextRun(Run["RecurrentLM"]):
 
     @classmethod
     def check_config(cls, config: RunConfig) -> None:
+        if config.facts:  # prepared: nothing is left open any more
+            settled = asdict(config.options) | {name: getattr(config.training, name) for name in PLANNED}
+            if missing := [name for name, value in settled.items() if value is None]:
+                raise ValueError(f"{missing[0]}: expected a value, got none")
         for name, model in OPTION_OF.items():
             if config.model != model and getattr(config.options, name) != getattr(RecurrentOptions, name):
                 raise ValueError(

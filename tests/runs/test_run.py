@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from chainrule import Run
 from chainrule.data import CharVocabulary
-from chainrule.runs.config import Extent, RunConfig, read_options
+from chainrule.runs.config import FORMAT, Extent, RunConfig, read_options
 from chainrule.runs.run import CONFIG, VOCABULARY, WEIGHTS
 from chainrule.runs.text import RecurrentOptions, TextData, TextRun, TextTraining
 from chainrule.training.checkpoint import save_weights
@@ -115,7 +115,7 @@ def test_what_is_no_run_is_refused(tmp_path, content):
 
 
 def test_a_newer_run_asks_for_a_newer_version(run):
-    change(run, format=3, chainrule="9.0", something_new=1)
+    change(run, format=FORMAT + 1, chainrule="9.0", something_new=1)
     with pytest.raises(ValueError, match=r"format.*9\.0.*newer chainrule"):
         Run.open(run.path)
 

@@ -14,7 +14,7 @@ from chainrule.cli.text.text_figures import describe, text_figures
 from chainrule.cli.trainer import Shard, Trainer, train_run
 from chainrule.runs.config import RunConfig
 from chainrule.runs.run import CORPUS
-from chainrule.runs.text import ModelName, RecurrentOptions, TextData, TextRun, TextTraining
+from chainrule.runs.text import PLANNED, ModelName, RecurrentOptions, TextData, TextRun, TextTraining
 
 if TYPE_CHECKING:
     from chainrule.cli.text.plan import Shape, Speed
@@ -103,7 +103,7 @@ class TextTrainer(Trainer[TextRun]):
 
         plan = plan_text(config.model, draft.options, draft.training, config.extent, corpus, measure)
         left_open = [name for name, value in asdict(draft.options).items() if value is None]
-        left_open += [name for name in ("batch_size", "learning_rate") if getattr(draft.training, name) is None]
+        left_open += [name for name in PLANNED if getattr(draft.training, name) is None]
         chosen = {"options": left_open, "passes": plan.symbols / len(corpus.train), "symbols_per_second": plan.rate}
         return replace(
             config,
