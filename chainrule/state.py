@@ -143,8 +143,8 @@ def flatten(state: State, name: str = "state") -> tuple[dict[str, Tensor], Any]:
             tensors = {key: leaf for leaves, _ in parts for key, leaf in leaves.items()}
             return tensors, {type(state).__name__: [skeleton for _, skeleton in parts]}
         case dict():
-            # Numbered, as keys may hold dots of their own; the skeleton keeps the keys.
-            named = {key: flatten(branch, f"{name}.{index}") for index, (key, branch) in enumerate(state.items())}
+            # Numbered, as keys may hold dots of their own, in an order that survives JSON; the skeleton keeps the keys.
+            named = {key: flatten(state[key], f"{name}.{index}") for index, key in enumerate(sorted(state))}
             tensors = {key: leaf for leaves, _ in named.values() for key, leaf in leaves.items()}
             return tensors, {"dict": {key: skeleton for key, (_, skeleton) in named.items()}}
     raise TypeError(f"state: expected a tree of tensors, tuples, lists, dicts and None, got {type(state).__name__}")

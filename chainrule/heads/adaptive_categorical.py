@@ -8,7 +8,7 @@ from torch import Tensor, distributions
 from torch.distributions import constraints
 from torch.nn.functional import linear
 
-from chainrule.heads.categorical import Categorical, log_prob_at
+from chainrule.heads.categorical import Categorical, check_symbols, log_prob_at
 
 Tail = tuple[Tensor, Tensor, Tensor]
 
@@ -73,7 +73,13 @@ class AdaptiveCategorical(distributions.Categorical):
         return torch.Size((*self._batch_shape, self._num_events))
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """log p(value), nats; value (...) of integers in [0, V), broadcast against the batch shape."""
+        """log p(value), nats; value (...) of integers in [0, V), broadcast against the batch shape.
+
+        Raises:
+            ValueError: on a processor, a value outside [0, V).
+        """
+        if value.device.type == "cpu":
+            check_symbols(value, self._num_events)
         if value.shape != self._batch_shape:
             return Categorical(self.logits).log_prob(value)
         rows, symbols = self._features.reshape(-1, self._features.shape[-1]), value.reshape(-1).long().contiguous()

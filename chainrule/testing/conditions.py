@@ -38,8 +38,9 @@ class Setting:
 
     def numbers(self, subject: Subject, x: Tensor) -> Tensor:
         """(B, T, K) conditionals of `forward` as numbers, from one state of the global random generators."""
+        probes = subject.probes.to(x)  # made in float64, so outside the setting
         with self._called():  # conditionals may compute when they are asked
-            return values(self.model(x, self.context), subject.probes.to(x), 2).detach().double()
+            return values(self.model(x, self.context), probes, 2).detach().double()
 
     def sum_of_terms(self, x: Tensor) -> Tensor:
         """(B,) the sum of the log-probabilities that the conditionals give x."""

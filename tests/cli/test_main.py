@@ -43,9 +43,9 @@ def test_help_lists_every_option_with_its_default(command):
     shown = " ".join(command("train", "--help").out.split())
     for part in (
         "--hidden-size",
-        "[default: 512]",
         "--learning-rate",
-        "[default: 0.006]",
+        "--chunk-length",
+        "[default: 64]",
         "usual one if nothing is said",
         "lstm, gru, rnn",
     ):

@@ -160,7 +160,7 @@ def plan_text(
     tied = tie_weights(options, corpus.level)
     passes = symbols / text
     dropout = options.dropout if options.dropout is not None else usual_dropout(passes)
-    narrow = len(corpus.vocabulary) <= NGRAM_VOCABULARY and not tied
+    narrow = len(corpus.vocabulary) <= NGRAM_VOCABULARY and not wide and not tied
     settled = replace(
         options,
         hidden_size=size,

@@ -300,7 +300,7 @@ def test_too_many_columns_for_the_memory_are_refused_before_it_is_taken(refused,
 
 
 def test_a_large_file_says_that_polars_would_be_faster(command, rows, tmp_path, monkeypatch):
-    monkeypatch.setattr("chainrule.cli.table.train._LARGE", 100)
+    monkeypatch.setattr(sys.modules["chainrule.cli.table.train"], "_LARGE", 100)
     monkeypatch.setattr("chainrule.data.tables.table_file.find_spec", lambda name: None)
     outcome = command("train", rows, "--out", tmp_path / "run", "--steps", 1)
     assert "read without polars, which would take a tenth of the time: pip install 'chainrule[tables]'" in outcome.err

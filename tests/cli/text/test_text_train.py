@@ -5,6 +5,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from time import monotonic
 
 import pytest
 
@@ -289,18 +290,16 @@ def test_a_watch_that_cannot_be_is_refused(refused, here):
 
 
 def test_starting_up_counts_as_part_of_the_budget(command, here, monkeypatch):
-    budgets = []
+    begins = []
 
-    def spy(network, batches, held_out, options, directory, **keywords):
-        budgets.append(options.budget)
+    def spy(network, batches, held_out, options, directory, *, began, **keywords):
+        begins.append(began)
         return train(network, batches, held_out, replace(options, budget=None, steps=1), directory, **keywords)
 
     monkeypatch.setattr("chainrule.training.loop.train", spy)
-    assert command("train", "log.txt", *TINY, "--budget", "1h", "--out", "slow").status == 0
-    assert 3500 < budgets[0] < 3600
-    assert Run.open("slow").config.extent.budget == 3600
-    assert command("train", "log.txt", *TINY, "--budget", "0.001s", "--out", "fast").status == 0
-    assert budgets[1] == 0.0005  # training gets half of it, whatever the preparation took
+    before = monotonic()
+    assert command("train", "log.txt", *TINY, "--budget", "1h", "--out", "run").status == 0
+    assert before <= begins[0] < before + 1  # the command's own beginning, not that of training
 
 
 def test_several_processes_train_one_run(here):

@@ -99,7 +99,7 @@ def test_many_rows_of_many_kinds_are_prepared_alike(tmp_path, zipped):
     ("row", "message"),
     [
         (b"1,2,3", "line 902: expected 2 cells, got 3"),
-        (b'"1,2', "line 903: no row of a table"),
+        (b'"1,2', "line 902: no row of a table"),
         (b"\xff,1", "line 902: expected UTF-8"),
         (b"1\0,2", "line 902: expected text, got a NUL byte"),
     ],
