@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from chainrule.cli.command_line import flag, resume_command
 from chainrule.cli.durations import format_duration
+from chainrule.cli.facts import chosen_flags
 from chainrule.cli.fastest import settle_computation
+from chainrule.cli.ladder import Ladder, choose_size, is_open, tell_size
 from chainrule.cli.options import RunFlags
 from chainrule.cli.start_time import take_start
 from chainrule.runs.config import Extent, RunConfig
@@ -32,12 +34,14 @@ class Trainer(ABC, Generic[R]):
     Attributes:
         RUN: the kind of run.
         FREE: options of training that may change on resume.
+        LADDERS: sizes of the models that have several.
         NEEDS: packages without which no validation succeeds, and the extra of each.
     """
 
     RUN: type[R]
     NEEDS: ClassVar[dict[str, str]] = {}
     FREE: ClassVar[frozenset[str]] = frozenset({"patience", "device", "tensorboard"})
+    LADDERS: ClassVar[dict[str, Ladder]] = {}
 
     @abstractmethod
     def prepare(self, draft: R) -> dict[str, Any]:
@@ -67,9 +71,23 @@ class Trainer(ABC, Generic[R]):
         """The config, with what the data is read by decided; only of a new run."""
         return asked
 
-    def plan(self, draft: R) -> RunConfig:
-        """The config of a new run whose data is prepared, with what the user left open decided."""
-        return draft.config
+    def plan(self, draft: R, given: frozenset[str]) -> RunConfig:
+        """The config of a new run whose data is prepared, with what the user left open decided.
+
+        Args:
+            draft: the run.
+            given: the options that the user wrote (`--hidden-size`).
+        """
+        ladder = self.LADDERS.get(draft.config.model)
+        if ladder is None or not is_open(ladder, draft.config, given):
+            return draft.config
+        return choose_size(draft, ladder, self.batches(draft, (0, 1))[0])
+
+    def choice(self, run: R) -> str:
+        """The line that says what `plan` decided, and what for."""
+        config = run.config
+        usual = self.settle(replace(config, options=type(config.options)())).options
+        return tell_size(config, self.LADDERS[config.model], usual)
 
     def fingerprint(self, path: str | None) -> dict[str, Any]:
         """By which a source is known again: at least `name`, `bytes` and `sha256`."""
@@ -142,14 +160,17 @@ def _train(trainer: Trainer[R], asked: RunConfig, out: Path, flags: RunFlags, gi
             if flags.resume:
                 _resume(trainer, asked, out, given)
             else:
-                create_run(trainer, asked, out, overwrite=flags.overwrite)
+                create_run(trainer, asked, out, overwrite=flags.overwrite, given=given)
         team.agree([0.0])  # the others wait for the first
         run = trainer.RUN.open(out)
         network = run.new_model(run.config.training.seed)
         batches, held_out = trainer.batches(run, (team.rank, team.world))
         if team.first:
             parameters = sum(weight.numel() for weight in network.parameters())
-            lines = [*trainer.introduce(run), f"{run.config.model} with {parameters:,} parameters, in {run.path}"]
+            lines = list(trainer.introduce(run))
+            if same := chosen_flags(run.config):
+                lines += [trainer.choice(run), f"the same again: {same}"]
+            lines.append(f"{run.config.model} with {parameters:,} parameters, in {run.path}")
             print("\n".join(lines), file=sys.stderr, flush=True)
         computation = settle_computation(run, network, batches, team)
         known = {item.name for item in fields(TrainingOptions)}
@@ -170,7 +191,9 @@ def _train(trainer: Trainer[R], asked: RunConfig, out: Path, flags: RunFlags, gi
     return 0
 
 
-def create_run(trainer: Trainer[R], asked: RunConfig, out: Path, *, overwrite: bool) -> None:
+def create_run(
+    trainer: Trainer[R], asked: RunConfig, out: Path, *, overwrite: bool, given: frozenset[str] = frozenset()
+) -> None:
     """A new run, its data prepared. It takes its place, and an old run goes, only when nothing can fail any more."""
     refuse_taken(out, overwrite=overwrite)
     whole = out.resolve()
@@ -180,7 +203,7 @@ def create_run(trainer: Trainer[R], asked: RunConfig, out: Path, *, overwrite: b
     draft = trainer.RUN.create(draft_path, asked)
     try:
         draft.config = replace(asked, facts=trainer.prepare(draft))
-        draft.config = trainer.plan(draft)
+        draft.config = trainer.plan(draft, given)
         draft.write_config()
         trainer.batches(draft, (0, 1))
         draft.new_model(asked.training.seed)
