@@ -3,12 +3,11 @@
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from chainrule.cli.command_line import quoted
-from chainrule.cli.ladder import Ladder
 from chainrule.cli.options import DATA as DATA_GROUP
 from chainrule.cli.options import MODEL, RUN, TRAINING, RunFlags
 from chainrule.cli.trainer import Shard, Trainer, train_run
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from chainrule.training.loop import TrainingResult
     from chainrule.training.validation import OnValidation
 
-_LADDER = Ladder("values", ({"hidden_size": 32}, {"hidden_size": 16}), steps=800)
 _ROWS = 256  # of a validation batch
 _SHOWN, _PATHS, _PAST = 3, 50, 24
 
@@ -62,7 +60,6 @@ class ForecastTrainer(Trainer[ForecastRun]):
     """How series are prepared and trained on."""
 
     RUN = ForecastRun
-    LADDERS: ClassVar[dict[str, Ladder]] = dict.fromkeys(("lstm", "gru", "rnn"), _LADDER)
 
     def prepare(self, draft: ForecastRun) -> dict[str, Any]:
         from chainrule.data.series import prepare_series

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 _LADDER = Ladder(
     "pixels",
-    ({"channels": 16, "layers": 5}, {"channels": 12, "layers": 4}, {"channels": 8, "layers": 3}),
-    steps=2000,
+    ({"channels": 16, "layers": 5}, {"channels": 8, "layers": 3}),
+    steps=1000,
 )
 Model = Literal["gated-pixelcnn", "pixelcnn", "pixelcnn++", "row-lstm", "diagonal-bilstm"]
 _ELEMENTS = 1 << 16  # of the pictures that are validated on together

@@ -4,12 +4,11 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from chainrule.cli.command_line import quoted
-from chainrule.cli.ladder import Ladder
 from chainrule.cli.options import DATA, MODEL, RUN, TRAINING, RunFlags
 from chainrule.cli.trainer import Shard, Trainer, train_run
 from chainrule.runs.config import RunConfig
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from chainrule.training.loop import TrainingResult
     from chainrule.training.validation import OnValidation
 
-_LADDER = Ladder("cells", ({"hidden_size": 128}, {"hidden_size": 64}), steps=2000)
 _ROWS = 1024  # of a validation batch
 _SHOWN = 3
 
@@ -76,7 +74,6 @@ class TableTrainer(Trainer[TableRun]):
     """How a table is prepared and trained on."""
 
     RUN = TableRun
-    LADDERS: ClassVar[dict[str, Ladder]] = {"made": _LADDER}
 
     def prepare(self, draft: TableRun) -> dict[str, Any]:
         from chainrule.data.tables import prepare_table

@@ -2,13 +2,12 @@
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from chainrule.cli.command_line import quoted
 from chainrule.cli.judged_part import judged_part
-from chainrule.cli.ladder import Ladder
 from chainrule.cli.options import DATA, MODEL, RUN, TRAINING, RunFlags
 from chainrule.cli.trainer import Shard, Trainer, train_run
 from chainrule.runs.config import RunConfig
@@ -18,15 +17,6 @@ from chainrule.runs.tag import TaggedData, TaggerOptions, TaggerTraining, TagRun
 if TYPE_CHECKING:
     from chainrule.training import Judge, TrainingBatches, ValidationBatches
     from chainrule.training.loop import TrainingResult
-
-_LADDER = Ladder(
-    "words",
-    (
-        {"hidden_size": 100, "embedding_size": 50, "character_size": 50},
-        {"hidden_size": 64, "embedding_size": 50, "character_size": 32},
-    ),
-    passes=5,
-)
 
 
 def train(
@@ -65,7 +55,6 @@ class TagTrainer(Trainer[TagRun]):
     """How tagged sentences are prepared and trained on."""
 
     RUN = TagRun
-    LADDERS: ClassVar[dict[str, Ladder]] = {"tagger": _LADDER}
 
     def prepare(self, draft: TagRun) -> dict[str, Any]:
         from chainrule.data.tagged import prepare_tagged

@@ -20,11 +20,10 @@ if TYPE_CHECKING:
     from chainrule.training.loop import TrainingResult
 
 _LADDER = Ladder(
-    "words",
+    "symbols",
     (
         {"hidden_size": 192, "embedding_size": 192},
         {"hidden_size": 128, "embedding_size": 128},
-        {"hidden_size": 64, "embedding_size": 64},
     ),
     passes=4,
 )
