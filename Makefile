@@ -59,7 +59,8 @@ docs: setup ## build docs/_build/html strictly
 bench: setup ## speed measurements (minutes); tables on the screen, JSON in benchmarks/results
 	@for script in benchmarks/speed_*.py benchmarks/sampling.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
-nightly: test bench ## tests, speed, and the training runs behind the results tables (hours)
+nightly: test bench ## tests, speed, thousands of damaged files, and the training runs behind the results tables (hours)
+	$(BIN)/python tests/fuzz/fuzz.py --cases 5000 --seed $$(date +%j)
 	@for script in benchmarks/quality_*.py benchmarks/memory.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
 clean: ## remove what make built, .venv too

@@ -153,7 +153,7 @@ def fit(
         for group in optimiser.param_groups:
             group["lr"] = max(rate, 1e-5)
         with autocast(dtype, device):
-            loss = -model.log_prob(batch.x, batch.context, batch.lengths).sum() / batch.lengths.sum()
+            loss = -model.training_objective(batch.x, batch.context, batch.lengths).sum() / batch.lengths.sum()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), training["clip_norm"])
         optimiser.step()

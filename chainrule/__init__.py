@@ -1,20 +1,38 @@
 """Exact models of sequences, one element at a time: p(x | c) = ∏_t p(x_t | x_<t, c).
 
-The map of the library. Names are imported when they are first used, so that `import chainrule` costs nothing.
+The map of the library: its parts (`chainrule.models`, `chainrule.layers`, ...) and main classes. They are imported when
+they are first used, so that `import chainrule` costs nothing.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from chainrule.base import AutoregressiveModel
+    from chainrule import data, decoding, diagnostics, heads, layers, metrics, models, testing, training
+    from chainrule.base import AutoregressiveModel, LikelihoodModel
     from chainrule.models.recurrent_lm import RecurrentLM
     from chainrule.runs.run import Run
 
-__all__ = ["AutoregressiveModel", "RecurrentLM", "Run", "__version__"]
+__all__ = [
+    "AutoregressiveModel",
+    "LikelihoodModel",
+    "RecurrentLM",
+    "Run",
+    "__version__",
+    "data",
+    "decoding",
+    "diagnostics",
+    "heads",
+    "layers",
+    "metrics",
+    "models",
+    "testing",
+    "training",
+]
 
 _HOMES = {
     "AutoregressiveModel": "chainrule.base",
+    "LikelihoodModel": "chainrule.base",
     "RecurrentLM": "chainrule.models.recurrent_lm",
     "Run": "chainrule.runs.run",
 }
@@ -27,6 +45,8 @@ def __getattr__(name: str) -> Any:
         return version("chainrule")
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
+    if name in __all__:
+        return import_module(f"chainrule.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -12,6 +12,7 @@ from torch.distributions import Distribution
 
 from chainrule.heads import draw, stack
 from chainrule.heads.categorical import check_filters
+from chainrule.lengths import check_lengths
 from chainrule.state import State, expand, map_state
 
 Step = Callable[[Tensor | None, State], tuple[Distribution, State]]
@@ -35,6 +36,13 @@ class LikelihoodModel(nn.Module, ABC):
             lengths: (B,) real elements of each row of x, where it has a time axis and rows may be shorter.
         """
 
+    def training_objective(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
+        """The number of each row that training maximises, (B,): `log_prob`, unless a model has another.
+
+        A model with label smoothing, say, overrides this; `log_prob` is the likelihood in either mode.
+        """
+        return self.log_prob(x, context, lengths)
+
 
 class AutoregressiveModel(LikelihoodModel):
     r"""A model of sequences, one element at a time.
@@ -43,7 +51,7 @@ class AutoregressiveModel(LikelihoodModel):
 
     A subclass defines `forward`, `initial_state` and `step`, and is a whole model: likelihood, sampling, scoring of
     streams and truncated backpropagation are written here, once. `forward` and `step` are the same function computed
-    two ways; `chainrule.testing.check_model` proves it.
+    two ways; `chainrule.testing.check_model` tests it.
 
     The order of the chain rule need not be the layout of x: columns may be visited in any order, pixels row by row. A
     model whose x is no sequence (B, T) in visiting order says with `to_sequence` and `from_sequence` how the one
@@ -182,7 +190,8 @@ class AutoregressiveModel(LikelihoodModel):
             temperature: 0 is greedy, 1 is the model's own distribution.
             top_k: draw from the k most probable symbols.
             top_p: draw from the fewest symbols whose probability reaches p.
-            eos: a symbol that ends a sequence; the rest of its row is filled with it.
+            eos: a symbol that ends a sequence; the rest of its row is filled with it. A prefix that ends in it is a
+                sequence that has ended.
             generator: source of randomness; the same seed gives the same sample.
 
         Raises:
@@ -197,9 +206,11 @@ class AutoregressiveModel(LikelihoodModel):
         stream = self.stream(
             n, context, prefix=prefix, temperature=temperature, top_k=top_k, top_p=top_p, generator=generator
         )
+        last = prefix[:, -1] if prefix is not None and start else None
         for drawn in islice(stream, length - start):
-            if eos is not None and elements:
-                drawn = torch.where(elements[-1] == eos, elements[-1], drawn)
+            if eos is not None and last is not None:
+                drawn = torch.where((last == eos).to(drawn.device), eos, drawn)
+            last = drawn
             elements.append(drawn)
             if eos is not None and bool((drawn == eos).all()):
                 elements += [drawn] * (length - start - len(elements))
@@ -281,8 +292,12 @@ def _spread(mask: Tensor, like: Tensor) -> Tensor:
 def length_mask(lengths: Tensor, time: int) -> Tensor:
     """(B, T) booleans, true at real elements.
 
+    Raises:
+        ValueError: the lengths are no tensor of integers.
+
     >>> length_mask(torch.tensor([0, 2]), 3)
     tensor([[False, False, False],
             [ True,  True, False]])
     """
+    check_lengths(lengths)
     return torch.arange(time, device=lengths.device) < lengths.unsqueeze(1)

@@ -208,6 +208,16 @@ def test_what_follows_the_end_is_the_end():
     assert torch.equal(drawn[going], free[going])
 
 
+def test_a_prefix_that_ends_in_the_end_is_a_sequence_that_has_ended():
+    model = Counter()
+    prefix = torch.tensor([[0, 1], [1, 2], [2, 0]])
+    drawn = model.sample(3, length=6, prefix=prefix, eos=1, generator=torch.Generator().manual_seed(0))
+    assert drawn[0].tolist() == [0, 1, 1, 1, 1, 1]
+    free = model.sample(3, length=6, prefix=prefix, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(drawn[1:, :3], free[1:, :3])  # an end before the last element of a prefix is read over
+    assert model.sample(2, length=4, prefix=prefix[0], eos=1).tolist() == [[0, 1, 1, 1]] * 2
+
+
 def test_a_sample_that_ended_early_has_its_full_length():
     model = Counter()
     with torch.no_grad():
@@ -308,3 +318,16 @@ def test_sampling_in_training_mode_changes_no_gradient_and_keeps_the_mode():
     model.sample(1, length=3)
     assert model.training
     assert all(parameter.grad is None for parameter in model.parameters())
+
+
+@pytest.mark.parametrize(
+    ("lengths", "message"),
+    [
+        ([2, 3], "lengths: expected a tensor of integers, got list: make it one with torch.tensor"),
+        (torch.tensor([2.0, 3.0]), "lengths: expected integers.*use lengths.long"),
+        (torch.tensor([True, False]), r"lengths: expected integers.*mask.sum\(1\)"),
+    ],
+)
+def test_lengths_of_another_kind_are_refused_with_the_remedy(lengths, message):
+    with pytest.raises(ValueError, match=message):
+        Counter().log_prob(X[:2], None, lengths)

@@ -1,14 +1,14 @@
 """What `chainrule info` tells of any run."""
 
-import json as json_format
 from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
 from chainrule.cli.command_line import flags_of, resume_command
+from chainrule.cli.display import dump_json, one_line
 from chainrule.cli.durations import format_duration
 from chainrule.runs.config import RunConfig
-from chainrule.runs.run import WEIGHTS, Run
+from chainrule.runs.run import METRICS, WEIGHTS, Run
 
 
 def chosen_flags(config: RunConfig) -> str:
@@ -36,9 +36,16 @@ def gather(run: Run[Any]) -> dict[str, Any]:
         "training": config["training"],
         "chosen": chosen_flags(run.config),
         "step": max((record["step"] for record in metrics if record.get("event") == "step"), default=0),
-        "best": kept[-1] if kept else None,
+        "best": _Validation(kept[-1]) if kept else None,
         "continue": resume_command(run.path),
     }
+
+
+class _Validation(dict[str, Any]):
+    """A record of metrics.jsonl, which someone may have changed."""
+
+    def __missing__(self, name: str) -> Any:
+        raise ValueError(f"{METRICS}: the best validation has no figure {name}: the file is damaged")
 
 
 def show(facts: dict[str, Any], rows: dict[str, str], more: Iterable[str] = (), *, json: bool) -> None:
@@ -51,7 +58,7 @@ def show(facts: dict[str, Any], rows: dict[str, str], more: Iterable[str] = (), 
         json: print `facts` as one JSON object.
     """
     if json:
-        print(json_format.dumps(facts, ensure_ascii=False))
+        print(dump_json(facts))
         return
     model = facts["model"]
     options = ", ".join(f"{name} {value}" for name, value in model["options"].items() if value is not None)
@@ -68,7 +75,7 @@ def show(facts: dict[str, Any], rows: dict[str, str], more: Iterable[str] = (), 
         "continue": facts["continue"],
     }
     for name, value in (first | {name: rows[name] for name in rows if name not in last} | last | rows).items():
-        print(f"{name:<12} {value}")
+        print(f"{name:<12} {one_line(value)}")
     for line in more:
         print(line)
 

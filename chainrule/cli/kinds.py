@@ -63,10 +63,15 @@ def kind_asked_for(verb: str, arguments: Sequence[str]) -> str:
     that tell the kind.
 
     Raises:
-        ValueError: --task names none.
+        ValueError: --task names none, or standard input is to be trained on.
     """
     if verb != "train":
         return _kind_of_run(verb, _first(arguments))
+    if "-" in arguments:
+        raise ValueError(
+            "train -: training reads its data several times, and again on --resume, which standard input does not "
+            "allow: write it to a file and give its name"
+        )
     task = _value("--task", arguments)
     if task is not None:
         if task not in RUNS:

@@ -7,15 +7,18 @@ import os
 import re
 import sys
 from collections.abc import Sequence
-from typing import Any
+from contextlib import closing, redirect_stdout
+from typing import Any, TextIO, cast
 
 from cyclopts import App, CycloptsError, UnusedCliTokensError
 
 from chainrule.cli.command_line import Verb, flag
+from chainrule.cli.display import Harmless, printable, shortened
 from chainrule.cli.kinds import HELP_OF, kind_asked_for, verbs_of
 from chainrule.cli.spinning import bound_spinning
 from chainrule.cli.start_time import note_start
 
+LINE_LIMIT = 299  # characters of an error: a message may quote data of any size
 USER_ERROR, INTERRUPTED, BROKEN_PIPE = 2, 130, 141  # the last two as a shell reports SIGINT and SIGPIPE
 
 
@@ -28,8 +31,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     note_start()
     if "torch" not in sys.modules:  # it reads them once
         bound_spinning(os.environ)
+    known: set[str] = set()
     try:
-        status = _run(sys.argv[1:] if arguments is None else list(arguments))
+        status = _run(sys.argv[1:] if arguments is None else list(arguments), known)
         sys.stdout.flush()
         return status
     except BrokenPipeError:  # the reader, `head` for one, has had enough
@@ -40,31 +44,50 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if os.environ.get("CHAINRULE_DEBUG") or not _is_expected(error):
             raise
-        return _say(_one_line(error), USER_ERROR)
+        return _say(_one_line(error, known), USER_ERROR)
 
 
-def _run(arguments: list[str]) -> int:
+def _run(arguments: list[str], known: set[str]) -> int:
+    """Run a command line; `known` becomes the flags of its verb."""
     given: set[str] = set()
 
     def remember(app: App, commands: tuple[str, ...], arguments: Any) -> None:
         given.update(argument.name for argument in arguments if argument.tokens)
+        known.update(argument.name for argument in arguments)
 
     app = App(
         name="chainrule",
         help="Exact models of sequences, one element at a time: text, tables, pictures, sound, and labels of them.",
+        help_format="plaintext",  # Markdown would take <unk> for a tag and drop it
         version=_version,
         version_flags=["--version"],
         config=(remember,),
     )
-    for place, (name, verb) in enumerate(_verbs(arguments).items()):
+    verbs = _verbs(arguments)
+    for place, (name, verb) in enumerate(verbs.items()):
         app.command(verb, name=name, sort_key=place)
     try:
         command, bound, unbound = app.parse_args(arguments, exit_on_error=False, print_error=False)
-    except ValueError as error:  # the checks of the option groups name the field, the user wrote the flag
-        raise ValueError(re.sub(r"^[a-z_]+(?=:)", lambda name: flag(name[0]), str(error))) from error
-    if "given" in unbound:
-        bound.arguments["given"] = frozenset(given)
-    return command(*bound.args, **bound.kwargs) or 0
+        if "given" in unbound:
+            bound.arguments["given"] = frozenset(given)
+        if command not in verbs.values():  # help and version, which style their own text
+            return command(*bound.args, **bound.kwargs) or 0
+        with closing(Harmless(sys.stdout)) as out, redirect_stdout(cast(TextIO, out)):
+            return command(*bound.args, **bound.kwargs) or 0
+    except ValueError as error:  # the library names the argument, the user wrote the flag
+        if isinstance(error, CycloptsError):
+            raise
+        raise ValueError(_with_flags(shortened(str(error), 4 * LINE_LIMIT), known)) from error
+
+
+def _with_flags(message: str, known: set[str]) -> str:
+    """`message` with the flags of this verb in place of the names of their arguments."""
+
+    def flag_of(name: re.Match[str]) -> str:
+        return flag(name[0]) if flag(name[0]) in known else name[0]
+
+    message = re.sub(r"^[a-z_]+(?=:)", flag_of, message)
+    return re.sub(r"(?<![\w./'\"-])[a-z]+(?:_[a-z]+)+(?![\w./'\"])", flag_of, message)
 
 
 def _verbs(arguments: list[str]) -> dict[str, Verb]:
@@ -94,18 +117,31 @@ def _is_expected(error: Exception) -> bool:
     return own or "can't allocate memory" in str(error) or type(error).__name__ == "OutOfMemoryError"
 
 
-def _one_line(error: Exception) -> str:
+_COSTLY = (
+    "--batch-size",
+    "--hidden-size",
+    "--channels",
+    "--rows",
+    "--steps",
+    "--beam",
+    "--paths",
+    "--particles",
+    "--number",
+)
+
+
+def _one_line(error: Exception, known: set[str]) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     if isinstance(error, MemoryError) or "llocate" in str(error):
-        return "out of memory: choose a smaller model or --batch-size, or fewer --rows or --steps"
+        return f"out of memory: choose a smaller {' or '.join(name for name in _COSTLY if name in known) or 'model'}"
     if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
         return f"unexpected argument {error.unused_tokens[0]!r}: `chainrule VERB --help` shows what a verb takes"
     return " ".join(str(error).split()) or type(error).__name__
 
 
 def _say(line: str, status: int) -> int:
-    print(f"chainrule: {line}", file=sys.stderr)
+    print(shortened(f"chainrule: {printable(line)}", LINE_LIMIT), file=sys.stderr)
     return status
 
 

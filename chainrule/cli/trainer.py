@@ -1,27 +1,31 @@
 """What `chainrule train` does with every kind of run: prepare or reopen it, train it, and say what came of it."""
 
-import json as json_format
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, fields, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from chainrule.cli.command_line import flag, resume_command
+from chainrule.cli.display import dump_json, printable
 from chainrule.cli.durations import format_duration
 from chainrule.cli.facts import chosen_flags
 from chainrule.cli.fastest import settle_computation
 from chainrule.cli.ladder import Ladder, choose_size, is_open, tell_size
 from chainrule.cli.options import RunFlags
+from chainrule.cli.resuming import resumed_config
 from chainrule.cli.start_time import take_start
 from chainrule.runs.config import Extent, RunConfig
-from chainrule.runs.run import CONFIG, Run, refuse_taken, remove
+from chainrule.runs.lock import lock_run
+from chainrule.runs.run import CONFIG, DRAFT, Run, refuse_taken, remove, remove_folder
 
 if TYPE_CHECKING:
     from chainrule.training import Judge, TrainingBatches, ValidationBatches, Watch
     from chainrule.training.loop import TrainingResult
+    from chainrule.training.options import TrainingOptions
     from chainrule.training.validation import OnValidation
 
 R = TypeVar("R", bound=Run[Any])
@@ -72,12 +76,7 @@ class Trainer(ABC, Generic[R]):
         return asked
 
     def plan(self, draft: R, given: frozenset[str]) -> RunConfig:
-        """The config of a new run whose data is prepared, with what the user left open decided.
-
-        Args:
-            draft: the run.
-            given: the options that the user wrote (`--hidden-size`).
-        """
+        """The config of a new run whose data is prepared, with what is open decided: all but `given` (`--hidden-size`)."""
         ladder = self.LADDERS.get(draft.config.model)
         if ladder is None or not is_open(ladder, draft.config, given):
             return draft.config
@@ -150,145 +149,119 @@ def _train(trainer: Trainer[R], asked: RunConfig, out: Path, flags: RunFlags, gi
     began = take_start()
     from chainrule.training.computation import computing
     from chainrule.training.loop import train
-    from chainrule.training.options import TrainingOptions
     from chainrule.training.parallel import processes
 
     before = trainer.RUN.open(out).config if flags.resume else None
     _check_packages(trainer, asked if before is None or "--tensorboard" in given else before)
-    with processes((asked if before is None or "--device" in given else before).training.device) as team:
-        if team.first:
-            if flags.resume:
-                _resume(trainer, asked, out, given)
-            else:
-                create_run(trainer, asked, out, overwrite=flags.overwrite, given=given)
+    if before is None:
+        refuse_taken(out, overwrite=flags.overwrite)
+    with (
+        processes((asked if before is None or "--device" in given else before).training.device) as team,
+        lock_run(out) if team.first else nullcontext(),
+    ):
+        if team.first and before is None:
+            create_run(trainer, asked, out, overwrite=flags.overwrite, given=given)
         team.agree([0.0])  # the others wait for the first
         run = trainer.RUN.open(out)
+        if before is not None:
+            run.config = resumed_config(trainer, run, asked, given, check_data=team.first)
+            if team.first and not trainer.is_prepared(run):
+                trainer.prepare(run)
+            team.agree([0.0])
         network = run.new_model(run.config.training.seed)
         batches, held_out = trainer.batches(run, (team.rank, team.world))
         if team.first:
             parameters = sum(weight.numel() for weight in network.parameters())
-            lines = list(trainer.introduce(run))
-            if same := chosen_flags(run.config):
-                lines += [trainer.choice(run), f"the same again: {same}"]
-            lines.append(f"{run.config.model} with {parameters:,} parameters, in {run.path}")
-            print("\n".join(lines), file=sys.stderr, flush=True)
+            same = chosen_flags(run.config)
+            choice = [trainer.choice(run), f"the same again: {same}"] if same else []
+            model = f"{run.config.model} with {parameters:,} parameters, in {run.path}"
+            lines = [*trainer.introduce(run), *choice, model]
+            print(printable("\n".join(lines)), file=sys.stderr, flush=True)
         computation = settle_computation(run, network, batches, team)
-        known = {item.name for item in fields(TrainingOptions)}
-        settings = asdict(run.config.extent) | asdict(run.config.training) | {"precision": computation.precision}
-        options = TrainingOptions(**{name: value for name, value in settings.items() if name in known})
-        try:
-            with computing(network, computation):
-                result = train(
-                    network, batches, held_out, options, run.path, resume=flags.resume, began=began,
-                    on_validation=trainer.on_validation(run), judge=trainer.judge(run), watch=trainer.watch(run),
-                )  # fmt: skip
-        except ValueError:
-            if team.first and before is not None:  # refused, so the run stays as it was
-                trainer.RUN(out, before).write_config()
-            raise
+        options = replace(training_options(run.config), precision=computation.precision)
+        with computing(network, computation):
+            result = train(
+                network, batches, held_out, options, run.path, resume=flags.resume, began=began,
+                on_start=run.write_config, on_validation=trainer.on_validation(run), judge=trainer.judge(run),
+                watch=trainer.watch(run),
+            )  # fmt: skip
     if team.first:
         _conclude(trainer, run, result, json=flags.json)
     return 0
 
 
+def training_options(config: RunConfig) -> "TrainingOptions":
+    """The options of training that a config asks for.
+
+    Raises:
+        ValueError: training cannot be done with them.
+    """
+    from chainrule.training.options import TrainingOptions
+
+    known = {item.name for item in fields(TrainingOptions)}
+    settings = asdict(config.extent) | asdict(config.training)
+    return TrainingOptions(**{name: value for name, value in settings.items() if name in known})
+
+
+def _check_startable(options: "TrainingOptions") -> None:
+    """Raise ValueError for what this machine cannot do."""
+    from chainrule.training.metrics import check_tensorboard
+    from chainrule.training.parallel import choose_device
+    from chainrule.training.precision import multiply_dtype
+
+    multiply_dtype(options.precision, choose_device(options.device))
+    if options.tensorboard:
+        check_tensorboard()
+
+
 def create_run(
     trainer: Trainer[R], asked: RunConfig, out: Path, *, overwrite: bool, given: frozenset[str] = frozenset()
 ) -> None:
-    """A new run, its data prepared. It takes its place, and an old run goes, only when nothing can fail any more."""
+    """Make a new run and prepare its data. An old run goes only when nothing of the new one can fail any more.
+
+    The run is made in a folder of its directory and moved up when it is whole: a process killed at any moment leaves
+    the old run, the new one, or a directory that is free to use.
+
+    Args:
+        trainer: of the kind.
+        asked: what the command line says.
+        out: the run directory.
+        overwrite: whether a run that is there goes.
+        given: the options that the user wrote, see `train_run`.
+
+    Raises:
+        FileExistsError: `out` is taken.
+        ValueError, OSError: the options cannot be trained with, or the data cannot be read; `out` is as it was.
+    """
     refuse_taken(out, overwrite=overwrite)
-    whole = out.resolve()
-    draft_path = whole.with_name(f"{whole.name}.preparing")
-    _discard(draft_path)  # left by a run that was killed while it prepared its data
-    asked = trainer.settle(asked)
-    draft = trainer.RUN.create(draft_path, asked)
+    _check_startable(training_options(asked))
+    made = not out.exists()
+    draft_path = out / DRAFT
+    remove_folder(draft_path)  # left by a run that was killed while it prepared its data
     try:
+        asked = trainer.settle(asked)
+        draft = trainer.RUN.create(draft_path, asked)
         draft.config = replace(asked, facts=trainer.prepare(draft))
         draft.config = trainer.plan(draft, given)
         draft.write_config()
         trainer.batches(draft, (0, 1))
         draft.new_model(asked.training.seed)
         remove(out)
-        if out.exists():
-            _adopt(draft.path, out)
-        else:
-            draft.path.rename(out)
-    except BaseException:
-        _discard(draft.path)
-        raise
+        for part in sorted(draft_path.iterdir(), key=lambda part: part.name == CONFIG):  # last: it makes it a run
+            part.rename(out / part.name)
+    finally:
+        remove_folder(draft_path)
+        if made:
+            with suppress(OSError):  # not there, or not empty
+                out.rmdir()
 
 
-def _resume(trainer: Trainer[R], asked: RunConfig, out: Path, given: frozenset[str]) -> None:
-    run = trainer.RUN.open(out)
-    changed = list(_changes(trainer, run.config, asked, given))
-    if changed:
-        raise ValueError(
-            f"--resume: {out} was begun with other options: {'; '.join(changed)}: leave them out, "
-            "or begin another run with another --out"
-        )
-    sources = {
-        name: asked.sources[name] if argument in given else run.config.sources[name]
-        for name, argument in trainer.RUN.SOURCES.items()
-    }
-    for name, argument in trainer.RUN.SOURCES.items():
-        if name == "source" or argument in given or sources[name] is not None:
-            _compare(trainer, run, sources[name], name)
-    free = {name: getattr(asked.training, name) for name in trainer.FREE if flag(name) in given}
-    extended = {flag(item.name) for item in fields(Extent)} & given
-    config = replace(
-        run.config,
-        sources=sources,
-        training=replace(run.config.training, **free),
-        extent=asked.extent if extended else run.config.extent,
-    )
-    if config != run.config:
-        run.config = config
-        run.write_config()
-    if not trainer.is_prepared(run):
-        trainer.prepare(run)
-
-
-def _changes(trainer: Trainer[R], old: RunConfig, new: RunConfig, given: frozenset[str]) -> Iterable[str]:
-    if "--model" in given and old.model != new.model:
-        yield f"--model was {old.model} and is {new.model}"
-    for section in ("data", "options", "training"):
-        before, now = asdict(getattr(old, section)), asdict(getattr(new, section))
-        for name, value in now.items():
-            if name not in trainer.FREE and flag(name) in given and before.get(name) != value:
-                yield f"{flag(name)} was {before.get(name)} and is {value}"
-
-
-def _compare(trainer: Trainer[R], run: R, path: str | None, name: str) -> None:
-    """Refuse other data than the run began with; what is gone does not matter while it is there as prepared."""
-    began = run.config.facts[name]
-    if path is not None and not Path(path).exists() and trainer.is_prepared(run):
-        return
-    now = trainer.fingerprint(path)
-    if began is None or any(began[entry] != now[entry] for entry in ("bytes", "sha256")):
-        raise ValueError(
-            f"--resume: {trainer.RUN.SOURCES[name]} changed since the run began: "
-            f"it was {_describe(began)} and is {_describe(now)}: restore it, or begin another run with another --out"
-        )
-
-
-def _describe(source: dict[str, Any] | None) -> str:
-    if source is None:
-        return "none"
-    return f"{source['name']} ({source['bytes']} bytes, SHA-256 {source['sha256'][:12]}…)"
-
-
-def _adopt(draft: Path, out: Path) -> None:
-    """Move the parts of a run into a directory that is there, what makes it a run last."""
-    for part in sorted(draft.iterdir(), key=lambda part: part.name == CONFIG):
-        part.rename(out / part.name)
-    draft.rmdir()
-
-
-def _discard(draft: Path) -> None:
-    """Delete a half-made run, and its directory unless someone keeps other files in it."""
-    if draft.is_dir():
-        remove(draft)
-        if not any(draft.iterdir()):
-            draft.rmdir()
+def _longer(extent: Extent) -> str:
+    """What makes a run of this extent longer."""
+    for name, value in asdict(extent).items():
+        if value is not None:
+            return f"{flag(name)} ...  (a larger total trains on)"
+    return "--budget ...  (a longer total trains on)"
 
 
 def _conclude(trainer: Trainer[R], run: R, result: "TrainingResult", *, json: bool) -> None:
@@ -305,19 +278,21 @@ def _conclude(trainer: Trainer[R], run: R, result: "TrainingResult", *, json: bo
             "nats_per_element": result.best.nats_per_element,
             "validation_elements": result.best.elements,
         }
-        print(json_format.dumps(summary | figures))
+        print(dump_json(summary | figures))
         return
+    again = f"{resume_command(run.path)} {_longer(run.config.extent)}"
     if result.steps_now == 0:
         print(
-            f"nothing to do: the run is at its end, {result.step:,} steps in {format_duration(result.elapsed)}; "
-            f"{resume_command(run.path)} --budget ...  (a longer total) trains on"
+            f"\nnothing to do: the run has had all that it was asked for, {result.step:,} steps\n"
+            f"best: {printable(told)}, at step {result.best_step:,}\n"
+            f"next: {again}"
         )
         return
     early = " (stopped early: no more improvement)" if result.ended_by == "patience" else ""
-    commands = [*trainer.next_steps(run), f"{resume_command(run.path)} --budget ...  (a longer total trains on)"]
+    commands = [*trainer.next_steps(run), again]
     print(
         f"\n{result.step:,} steps in {format_duration(result.elapsed)}{early}\n"
-        f"best: {told}, at step {result.best_step:,}\n"
+        f"best: {printable(told)}, at step {result.best_step:,}\n"
         f"run:  {run.path}\n"
         f"next: {commands[0]}\n" + "\n".join(f"      {command}" for command in commands[1:])
     )

@@ -18,7 +18,18 @@ def write_text(path: Path, content: str) -> None:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write `content` as it is, as `write_json` does."""
+    """Write `content` as it is, as `write_json` does.
+
+    Raises:
+        OSError: the file cannot be written; the old one is as it was.
+    """
+    try:
+        _replace(path, content)
+    except OSError as error:  # names the temporary file
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def _replace(path: Path, content: bytes) -> None:
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "wb") as file:

@@ -17,7 +17,7 @@ from chainrule.data.split import Part, split_by_position
 from chainrule.data.tokens import FileTokens, Tokens
 from chainrule.data.vocabulary import Ids, Vocabulary
 
-FORMAT = 1
+FORMAT = 2
 READINGS = ("stream", "lines")
 
 
@@ -132,8 +132,9 @@ def prepare_corpus(
     try:
         counts = {}
         for name, part in (("train", train), ("valid", valid)):
-            chunks = part.text(strict=strict, stage=f"{name} symbols", progress=progress)
-            counts[name] = _write_tokens(vocabulary.encode_chunks(chunks), directory, name, vocabulary, reading)
+            read = _Counted(part.text(strict=strict, stage=f"{name} symbols", progress=progress))
+            written = _write_tokens(vocabulary.encode_chunks(read), directory, name, vocabulary, reading)
+            counts[name] = written | {"characters": read.characters, "bytes": part.stop - part.start}
         vocabulary.save(directory / "vocabulary.json")
     except BaseException:
         _clear(directory)  # a full disk must not stay full
@@ -168,6 +169,7 @@ def open_corpus(directory: str | Path) -> Corpus:
             manifest[name]["elements"],
             directory / f"{name}.lines" if manifest["options"]["reading"] == "lines" else None,
             manifest[name]["lines"],
+            symbols=len(vocabulary),
         )
         for name in ("train", "valid")
     )
@@ -212,9 +214,22 @@ def _check_manifest(manifest: dict[str, Any], vocabulary: Vocabulary) -> None:
     if manifest["dtype"] != token_dtype(len(vocabulary)):
         raise ValueError(f"dtype {manifest['dtype']!r} does not fit {len(vocabulary)} symbols")
     for name in ("train", "valid"):
-        for count in ("elements", "lines", "unknown"):
+        for count in ("elements", "lines", "unknown", "characters", "bytes"):
             if type(manifest[name][count]) is not int or manifest[name][count] < 0:
                 raise ValueError(f"{name} {count}")
+
+
+class _Counted:
+    """Chunks of text, counted as they pass."""
+
+    def __init__(self, chunks: Iterator[str]):
+        self._chunks = chunks
+        self.characters = 0
+
+    def __iter__(self) -> Iterator[str]:
+        for chunk in self._chunks:
+            self.characters += len(chunk)
+            yield chunk
 
 
 def _clear(directory: Path) -> None:

@@ -57,6 +57,7 @@ class BPEVocabulary(Vocabulary):
         self.eos = len(ids) if eos else None
         if eos:
             self._bytes.append(b"\n")
+        self._line_ends = np.array([piece.count(b"\n") for piece in self._bytes], dtype=np.int64)
         self._units = re.compile(_LINE_UNIT if eos else _UNIT)
         self._known: dict[str, bytes]  # units met before, and their symbols as int32: most text repeats itself
         self._forget()
@@ -100,6 +101,11 @@ class BPEVocabulary(Vocabulary):
         if len(known) > _MOST_KNOWN:
             self._forget()
         return ids
+
+    def encode_with_lines(self, text: str) -> tuple[Ids, Ids]:
+        ids = self.encode(text)
+        ends = self._line_ends[ids]
+        return ids, ends.cumsum() - ends
 
     def _forget(self) -> None:
         self._known = {} if self.eos is None else {"\n": np.int32(self.eos).tobytes()}

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 CHUNK_BYTES = 1 << 20
-_REMEDY = "read it with --level byte if it is meant to be so"
+_REMEDY = "models trained with --level byte read any file"
 
 
 def read_text(path: str | Path, *, strict: bool = True) -> Iterator[str]:
@@ -120,7 +120,7 @@ def decode(
     except UnicodeDecodeError as error:
         number = lines_before() + line + raw.count(b"\n", 0, error.start)
         raise ValueError(
-            f"{name}: invalid UTF-8 at byte {offset + error.start} (line {number}): convert it to UTF-8, or {_REMEDY}"
+            f"{name}: invalid UTF-8 at byte {offset + error.start} (line {number}): convert it to UTF-8; {_REMEDY}"
         ) from None
 
 

@@ -83,14 +83,17 @@ class FileTokens(Tokens):
         count: how many there must be.
         lines: the file of int64 offsets where lines start, and the end of the last; `None` for a stream.
         line_count: how many lines there must be.
+        symbols: V, one more than the largest symbol there may be; checked in what is read.
 
     Raises:
-        ValueError: a file has not the size it must have.
+        ValueError: a file has not the size it must have; in reading, a symbol or an offset is out of range.
     """
 
-    def __init__(self, path: Path, dtype: str, count: int, lines: Path | None = None, line_count: int = 0) -> None:
+    def __init__(
+        self, path: Path, dtype: str, count: int, lines: Path | None = None, line_count: int = 0, *, symbols: int
+    ) -> None:
         self._path, self._dtype, self._count = path, np.dtype(dtype).newbyteorder("<"), count
-        self._lines, self._line_count = lines, line_count
+        self._lines, self._line_count, self._symbols = lines, line_count, symbols
         _check_size(path, count * self._dtype.itemsize)
         if lines is not None:
             _check_size(lines, (line_count + 1) * 8)
@@ -102,7 +105,14 @@ class FileTokens(Tokens):
         if not self._count:
             return [np.zeros(0, dtype=self._dtype) for _ in starts]
         ids = np.asarray(np.memmap(self._path, dtype=self._dtype, mode="r", shape=(self._count,)))
-        return [ids[start:stop].copy() for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)]
+        rows = [ids[start:stop].copy() for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)]
+        if self._symbols <= np.iinfo(self._dtype).max:
+            largest = max((int(row.max()) for row in rows if len(row)), default=0)
+            if largest >= self._symbols:
+                raise ValueError(
+                    f"{self._path}: expected symbols from 0 to {self._symbols - 1}, got {largest}: {_DAMAGED}"
+                )
+        return rows
 
     @property
     def line_count(self) -> int:
@@ -112,7 +122,13 @@ class FileTokens(Tokens):
         if self._lines is None:
             raise ValueError("this corpus is one stream: prepare it with reading='lines' to read it by lines")
         offsets = np.asarray(np.memmap(self._lines, dtype="<i8", mode="r", shape=(self._line_count + 1,)))
-        return offsets[lines].astype(np.int64), offsets[lines + 1].astype(np.int64)
+        starts, stops = offsets[lines].astype(np.int64), offsets[lines + 1].astype(np.int64)
+        if len(starts) and not (starts.min() >= 0 and (starts < stops).all() and stops.max() <= self._count):
+            raise ValueError(f"{self._lines}: expected where each line begins, in order, got other numbers: {_DAMAGED}")
+        return starts, stops
+
+
+_DAMAGED = "the file is damaged: prepare the corpus again"
 
 
 def _check_size(path: Path, size: int) -> None:

@@ -83,6 +83,15 @@ class Vocabulary(ABC):
         for chunk in cut_before_space(chunks) if self.cuts_at_spaces else chunks:
             yield self.encode(chunk)
 
+    def encode_with_lines(self, text: str) -> tuple[Ids, Ids]:
+        r"""The symbols of a text, those of `encode`, and the line in which each begins, counted from 0; (T,) each.
+
+        This version encodes line by line, for levels whose symbols end at a line end at the latest.
+        """
+        lines = text.split("\n")
+        parts = [self.encode(line + "\n") for line in lines[:-1]] + [self.encode(lines[-1])]
+        return np.concatenate(parts), np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+
     def save(self, path: str | Path) -> None:
         """Write the vocabulary as JSON, atomically."""
         write_json(Path(path), self.to_json())
@@ -100,19 +109,24 @@ def cut_before_space(chunks: Iterable[str], limit: int = 1 << 22) -> Iterator[st
     """Cut a text that comes in chunks before runs of white space only, so that no word is cut.
 
     Before the run, not after it: byte-level BPE glues a space to the word behind it and looks ahead in runs of spaces.
-    More than `limit` characters without white space are no text with words: there the cut falls anywhere.
+    A word of more than `limit` characters is cut every `limit` characters, wherever the chunks end.
     """
     parts: list[str] = []
     held = 0
     for chunk in chunks:
         parts.append(chunk)
         held += len(chunk)
-        text = "".join(parts) if held > limit or " " in chunk or "\n" in chunk else ""
-        cut = _last_run_of_space(text)
-        if cut or held > limit:
-            cut = cut or len(text)
+        if held <= limit and " " not in chunk and "\n" not in chunk:
+            continue
+        text = "".join(parts)
+        while len(text) > limit:
+            cut = _last_run_of_space(text[:limit]) or limit
             yield text[:cut]
-            parts, held = [text[cut:]], len(text) - cut
+            text = text[cut:]
+        if cut := _last_run_of_space(text):
+            yield text[:cut]
+            text = text[cut:]
+        parts, held = [text], len(text)
     if held:
         yield "".join(parts)
 

@@ -68,7 +68,8 @@ def beam_search(
         and `no_repeat_ngram` forbid is passed over, and the rest not renormalised.
 
     Raises:
-        ValueError: an argument is out of range, or a conditional is not over symbols or holds NaN.
+        ValueError: an argument is out of range, a prefix ends in `eos`, or a conditional is not over symbols or holds
+            NaN.
 
     Source: Sutskever, Vinyals and Le 2014 (beam search over a decoder's step); Huang, Zhao and Ma 2017 (stopping by a
     bound).
@@ -86,6 +87,7 @@ def beam_search(
     _check_limit(max_length, model.sequence_length, prefix)
     device = next(model.parameters(), torch.empty(0)).device
     row_count, context, prefix = _rows(context, prefix, device)
+    _check_prefix(prefix, eos)
     if row_count == 0:
         return []
     beam, state = _begin(model, row_count, context, prefix, device)
@@ -218,6 +220,14 @@ def _check_numbers(
             f"min_length: expected 0 to {max_length - 1}, so that <eos> still has a place within max_length, "
             f"got {min_length}"
         )
+
+
+def _check_prefix(prefix: Tensor | None, eos: int | None) -> None:
+    if prefix is None or eos is None or not prefix.shape[1]:
+        return
+    ended = (prefix[:, -1] == eos).nonzero()
+    if len(ended):
+        raise ValueError(f"prefix: row {int(ended[0])} ends in eos={eos}: a sequence that has ended is not extended")
 
 
 def _check_limit(max_length: int, sequence_length: int | None, prefix: Tensor | None) -> None:

@@ -30,9 +30,11 @@ class Decoded:
 
     @property
     def proven(self) -> bool:
-        """Whether no live prefix could have changed the n best: gap = 0.
+        """Whether no prefix that the beam kept could have changed the n best: gap = 0.
 
-        It speaks of the prefixes that the beam kept. One that it dropped on the way may still have been better.
+        It covers the decision to stop, and says nothing of prefixes that the beam dropped on the way: only where it
+        dropped none, as one with a place for every prefix, are these the n best of all sequences. A beam of one, as
+        `greedy` has, drops all but one at every step: there `proven` says that the sequence ended, and no more.
         """
         return self.gap == 0
 

@@ -34,7 +34,8 @@ def greedy(
         prefix: what the sequences begin with.
 
     Returns:
-        For each row, one sequence; `proven` says that it ended.
+        For each row, one sequence. `proven` repeats `ended`: more probable sequences may exist, as none but the most
+        probable symbol of each step was followed.
 
     Raises:
         ValueError: as `beam_search`.

@@ -11,6 +11,7 @@ from chainrule.diagnostics.distance import by_distance, reach
 from chainrule.diagnostics.gradient_flow import GradientFlow, gradient_flow
 from chainrule.diagnostics.saturation import SIGMOIDS, dead_units, histogram, saturation
 from chainrule.diagnostics.separation import SeparatingUnit, separating_units
+from chainrule.diagnostics.single_losses import SingleLosses, single_losses
 from chainrule.diagnostics.subject import evaluating, single_layers
 from chainrule.diagnostics.verdict import Evidence, Verdict, verdict
 from chainrule.layers import GRU, LSTM, RNN, Recurrent
@@ -35,9 +36,11 @@ class LayerInspection:
         product_norm: ‖J_n ⋯ J_{n−k+1}‖.
         bound: what norms alone promise of `product_norm`.
         cell_last: ‖∂L/∂c_{n−k}‖ for that loss; `None` where there is no cell.
-        reach: steps back after which `delta_last`, and `cell_last` where there is one, stay under 1% of their values at
-            the loss; infinite if they never do.
-        growth: the largest of `delta_last`, or `cell_last`, beside its value at the loss.
+        delta_single, local_single, cell_single: the same by the distance to a single loss, over several losses of each
+            row: see `SingleLosses`. Reach, growth and verdict come from these.
+        reach: steps back after which `delta_single`, and `cell_single` where there is one, stay under 1% of their
+            values at the loss; infinite if they never do.
+        growth: the largest of `delta_single`, or `cell_single`, beside its value at the loss.
         spectral_norm, spectral_radius, memory_length, memory_length_perturbed: see `GradientFlow`.
         saturation: the share of each nonlinearity that is flat, by gate ("hidden" for an RNN's own).
         dead: the share of ReLU units that are never above zero; `None` for other nonlinearities.
@@ -53,6 +56,9 @@ class LayerInspection:
     delta_last: Tensor
     local_last: Tensor
     cell_last: Tensor | None
+    delta_single: Tensor
+    local_single: Tensor
+    cell_single: Tensor | None
     delta_every: Tensor
     local_every: Tensor
     jacobian_norm: Tensor
@@ -126,8 +132,11 @@ def inspect_recurrence(
         )
     # A model's h_t has read x_{t−1} and predicts x_t; a bare layer's has read x_t.
     lag = int(isinstance(module, RecurrentLM))
+    bad = dict(flow.nonfinite)
+    single = single_losses(module, x, flow.lengths, [row for row in range(len(flow.lengths)) if row not in bad])
+    began_open = isinstance(module, RecurrentLM)
     layers = [
-        _layer(layer, index, flow, every_step, has_property, lag)
+        _layer(layer, index, flow, every_step, single, has_property, lag, began_open=began_open)
         for index, layer in enumerate(single_layers(recurrent))
     ]
     return Inspection(layers, flow, every_step, _surprise(module, x, flow), has_property)
@@ -138,8 +147,11 @@ def _layer(
     index: int,
     flow: GradientFlow,
     every_step: Backpropagation,
+    single: SingleLosses,
     has_property: Tensor | None,
     lag: int,
+    *,
+    began_open: bool,
 ) -> LayerInspection:
     def profile(values: Tensor) -> Tensor:
         return by_distance(values, flow.lengths)
@@ -162,8 +174,9 @@ def _layer(
     gate_means = {name: float(gate.mean()) for name, gate in gates.items()}
     longest = int(flow.lengths[finite].max()) - 1
     cell_last = norms(flow.delta_cell[index]) if flow.delta_cell else None
+    delta_single, cell_single = single.delta[index], single.cell[index] if single.cell else None
     # An LSTM's gradient travels by the cell: what h has lost may still be there.
-    profiles = [delta_last] if cell_last is None else [delta_last, cell_last]
+    profiles = [delta_single] if cell_single is None else [delta_single, cell_single]
     relative = torch.stack([each[: longest + 1] / each[0] for each in profiles]).amax(0)
     cell = {LSTM: "lstm", GRU: "gru", RNN: "rnn"}[type(layer)]
     evidence = Evidence(
@@ -178,6 +191,7 @@ def _layer(
         saturation=flat,
         dead=dead or 0.0,
         gate_means=gate_means,
+        began_open=began_open,
     )
     return LayerInspection(
         cell=cell,
@@ -186,6 +200,9 @@ def _layer(
         delta_last=delta_last,
         local_last=norms(flow.local[index]),
         cell_last=cell_last,
+        delta_single=delta_single,
+        local_single=single.local[index],
+        cell_single=cell_single,
         delta_every=norms(every_step.delta[index]),
         local_every=norms(every_step.local[index]),
         jacobian_norm=profile(flow.jacobian_norms[index]),

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from chainrule.diagnostics.distance import THRESHOLD
+from chainrule.diagnostics.distance import reach as reach_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,9 +51,10 @@ def draw_last(axes: "Axes", delta: Array, local: Array, reach: float, cell: Arra
                       fontsize=SMALL)  # fmt: skip
     else:
         labels.append(_line(axes, local, "‖g‖", ORANGE))
-    _threshold(axes, THRESHOLD * float(delta[0]), "1%")
+    deciding, colour = _deciding(delta, reach, cell)
+    _threshold(axes, THRESHOLD * float(deciding[0]), "1%")
     _finish(axes, "steps back from the loss", "norm of the gradient", (0, _longest(delta)), (bottom, top), labels)
-    _mark_reach(axes, reach, THRESHOLD * float(delta[0]))
+    _mark_reach(axes, reach, THRESHOLD * float(deciding[0]), colour)
 
 
 def draw_every(axes: "Axes", delta: Array, local: Array) -> None:
@@ -150,13 +153,20 @@ def _threshold(axes: "Axes", value: float, name: str) -> None:
                   ha="right", color=MUTED, fontsize=SMALL)  # fmt: skip
 
 
-def _mark_reach(axes: "Axes", reach: float, height: float) -> None:
+def _deciding(delta: Array, reach: float, cell: Array | None) -> tuple[Array, str]:
+    """The curve that stays above 1% of its beginning for as long as `reach` says, and its colour."""
+    if cell is None or reach == reach_of(torch.from_numpy(delta)):
+        return delta, BLUE
+    return cell, GREEN
+
+
+def _mark_reach(axes: "Axes", reach: float, height: float, colour: str) -> None:
     if math.isinf(reach):
         axes.text(0.98, 0.96, "above 1% throughout", transform=axes.transAxes, ha="right", va="top", color=INK,
                   fontsize=SMALL)  # fmt: skip
         return
     axes.axvline(reach, color=MUTED, linewidth=0.9)
-    axes.plot([reach], [height], "o", color=BLUE, markersize=4.5, zorder=4)
+    axes.plot([reach], [height], "o", color=colour, markersize=4.5, zorder=4)
     far = (
         reach > 0.6 * axes.get_xlim()[1]
     )  # the curve falls from the left: above it is room, and further right below it
@@ -190,14 +200,14 @@ def _finish(
     limits: tuple[float, float],
     labels: list[Label],
 ) -> None:
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
     axes.set_ylim(*limits)  # before the scale, which would look for limits itself and overflow at 1e±300
     axes.set_yscale("log")
     axes.set_xlim(*across_limits)
     axes.set_xlabel(across, fontsize=SMALL, color=INK)
     axes.set_ylabel(up, fontsize=SMALL, color=INK)
-    axes.yaxis.set_major_locator(LogLocator(numticks=7))
+    axes.yaxis.set_major_locator(FixedLocator(log_ticks(*limits)))
     axes.yaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _power(value)))
     axes.grid(axis="y", color=GRID, linewidth=0.6)
@@ -209,6 +219,23 @@ def _finish(
         height = (math.log(min(max(value, limits[0]), limits[1])) - low) / (high - low)
         above = max(height, above + LABEL_GAP)
         axes.text(1.02, above, name, transform=axes.transAxes, va="center", color=colour, fontsize=SMALL)
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """Where a logarithmic axis has ticks: at most seven decades, and parts of them where it shows less than two.
+
+    >>> log_ticks(0.005, 20), log_ticks(0.3, 5)
+    ([0.01, 0.1, 1.0, 10.0], [0.5, 1.0, 2.0, 5.0])
+    """
+    first, last = math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9)
+    if last > first:
+        return [float(f"1e{exponent}") for exponent in range(first, last + 1, -(-(last - first + 1) // 7))]
+    parts = [float(f"{part}e{exponent}") for exponent in range(first - 1, last + 1) for part in range(1, 10)]
+    inside = [part for part in parts if low <= part <= high]
+    few = [part for part in inside if f"{part:e}"[0] in "125"]
+    if len(few) > 1 or len(inside) > 1:
+        return few if len(few) > 1 else inside
+    return [float(f"{value:.3g}") for value in (low * (high / low) ** 0.2, low * (high / low) ** 0.8)]
 
 
 def _plain(axes: "Axes") -> None:
@@ -236,9 +263,12 @@ def _power(value: Any) -> str:
     """A number on a logarithmic axis.
 
     >>> _power(0.01), _power(1e-7), _power(3e45)
-    ('0.01', '10⁻⁷', '10⁴⁵')
+    ('0.01', '10⁻⁷', '3·10⁴⁵')
     """
     if not math.isfinite(value) or value <= 0:
         return "∞" if value > 0 else "0"
     exponent = math.floor(math.log10(value) + 1e-9)
-    return f"{value:g}" if -3 < exponent < 4 else "10" + superscript(exponent)
+    if -3 < exponent < 4:
+        return f"{value:g}"
+    factor = f"{value / 10.0**exponent:.3g}" if -300 < exponent < 300 else "1"
+    return ("" if factor == "1" else f"{factor}·") + "10" + superscript(exponent)

@@ -23,6 +23,7 @@ class Evidence:
     saturation: dict[str, float]
     dead: float
     gate_means: dict[str, float]
+    began_open: bool = False  # whether training began with the forget gate's bias at 1, as `RecurrentLM` does
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,12 @@ def verdict(e: Evidence) -> Verdict:
         return Verdict("carries", f"{keep}: nothing hinders learning at these distances")
     if e.cell == "lstm" and gate["forget"] < OPEN_FORGET:
         mean = gate["forget"]
+        if e.began_open:
+            return Verdict(
+                "forget-gate-learned",
+                f"{keep}; training moved the forget gate, which began open, to {mean:.2f}: nothing to mend unless the "
+                "data reaches back further, then train on longer chunks",
+            )
         return Verdict("forget-gate-low", f"{keep}; the forget gate sits at {mean:.2f}: raise its bias to 1 or more")
     if e.cell == "gru" and gate["update"] < OPEN_UPDATE:
         mean = gate["update"]

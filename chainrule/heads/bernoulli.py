@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, distributions
 from torch.nn.functional import logsigmoid
 
-from chainrule.heads.categorical import check_filters
+from chainrule.heads.categorical import check_filters, representable
 
 
 class Bernoulli(distributions.Bernoulli):
@@ -44,9 +44,11 @@ class Bernoulli(distributions.Bernoulli):
         return self._param.shape
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """log p(value), nats; value (...) of 0 and 1, broadcast against the batch shape."""
+        """log p(value), nats; value (...) of 0 and 1, broadcast against the batch shape. Others have probability 0."""
         scores = self.logits
-        return logsigmoid((2 * value.to(scores.dtype) - 1) * scores)
+        sign = 2 * value.to(scores.dtype) - 1
+        outside = sign.abs() != 1
+        return logsigmoid(sign.masked_fill(outside, 1) * scores).masked_fill(outside, -torch.inf)
 
     def entropy(self) -> Tensor:
         """Nats; 0 where the outcome is certain."""
@@ -78,7 +80,7 @@ class Bernoulli(distributions.Bernoulli):
         likelier = torch.where(scores > 0, torch.inf, -torch.inf).to(scores)
         if temperature == 0 or top_k == 1:
             return Bernoulli(likelier)
-        scores = scores / temperature
+        scores = scores / representable(temperature, scores.dtype)
         if top_p is not None and top_p < 1:
             scores = torch.where(scores.abs().sigmoid() >= top_p, likelier, scores)
         return Bernoulli(scores)

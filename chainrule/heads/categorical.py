@@ -7,6 +7,7 @@ from torch import Tensor, distributions
 from torch.distributions import constraints
 
 from chainrule.heads.wide import picked_log_softmax
+from chainrule.transforms import needs_plain_form
 
 WIDE = 2**20  # numbers in a table of scores from which a processor's cache is too small for it
 
@@ -54,7 +55,11 @@ class Categorical(distributions.Categorical):
         return self._param.shape
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """log p(value), nats; value (...) of integers in [0, V), broadcast against the batch shape."""
+        """log p(value), nats; value (...) of integers in [0, V), broadcast against the batch shape.
+
+        Raises:
+            ValueError: on a processor, a value outside [0, V); mask padding before, or give the model its `lengths`.
+        """
         scores = self._param
         if value.shape != self._batch_shape:
             value, scores = self._broadcast(value, scores)
@@ -91,7 +96,8 @@ class Categorical(distributions.Categorical):
         if temperature == 0:
             best = logits.argmax(-1, keepdim=True)
             return Categorical(torch.full_like(logits, -torch.inf).scatter(-1, best, 0.0))
-        logits = logits / temperature
+        logits = logits - logits.amax(-1, keepdim=True)  # the best stays finite however small the temperature
+        logits = logits / representable(temperature, logits.dtype)
         if top_k is not None and top_k < self._num_events:
             chosen = logits.topk(top_k, -1)  # exactly k, also among equals
             logits = torch.full_like(logits, -torch.inf).scatter(-1, chosen.indices, chosen.values)
@@ -109,10 +115,20 @@ class Categorical(distributions.Categorical):
 
 
 def log_prob_at(scores: Tensor, symbols: Tensor) -> Tensor:
-    """log p of one symbol of each row, (R,), nats, from scores (R, V) in any normalisation."""
-    if scores.device.type == "cpu" and scores.numel() > WIDE:
+    """log p of one symbol of each row, (R,), nats, from scores (R, V) in any normalisation.
+
+    Raises:
+        ValueError: on a processor, a symbol outside [0, V).
+    """
+    # No cross-entropy here: it gives the symbol -100 probability 1.
+    if scores.device.type == "cpu" and scores.numel() > WIDE and not needs_plain_form():
+        check_symbols(symbols, scores.shape[1])
         return picked_log_softmax(scores, symbols)
-    return -torch.nn.functional.cross_entropy(_wide(scores), symbols, reduction="none")
+    try:
+        return _wide(scores).log_softmax(1).gather(1, symbols.unsqueeze(1)).squeeze(1)
+    except RuntimeError:  # a processor finds a wrong index by itself: looked for only to name it
+        check_symbols(symbols, scores.shape[1])
+        raise
 
 
 def check_filters(temperature: float, top_k: int | None, top_p: float | None) -> None:
@@ -123,6 +139,22 @@ def check_filters(temperature: float, top_k: int | None, top_p: float | None) ->
         raise ValueError(f"top_k: expected an integer >= 1, got {top_k}")
     if top_p is not None and not 0 < top_p <= 1:
         raise ValueError(f"top_p: expected a number in (0, 1], got {top_p}")
+
+
+def check_symbols(symbols: Tensor, count: int) -> None:
+    """Raise ValueError for a symbol outside [0, count)."""
+    wrong = (symbols < 0) | (symbols >= count)
+    if wrong.any():
+        raise ValueError(
+            f"value: expected symbols in [0, {count}), got {int(symbols[wrong][0])}: "
+            "mask padding before, or give the model its lengths"
+        )
+
+
+def representable(temperature: float, dtype: torch.dtype) -> float:
+    """The nearest temperature that a type can divide by."""
+    limits = torch.finfo(dtype)
+    return min(max(temperature, limits.tiny), limits.max)
 
 
 def _wide(scores: Tensor) -> Tensor:

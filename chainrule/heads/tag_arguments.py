@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from chainrule.lengths import check_lengths
+
 
 def real_places(emissions: Tensor, lengths: Tensor | None, num_tags: int) -> Tensor:
     """(B, T) booleans, true at real places.
@@ -15,7 +17,8 @@ def real_places(emissions: Tensor, lengths: Tensor | None, num_tags: int) -> Ten
     batch_size, time = emissions.shape[:2]
     if lengths is None:
         return torch.ones(batch_size, time, dtype=torch.bool, device=emissions.device)
-    if lengths.shape != (batch_size,) or lengths.is_floating_point():
+    check_lengths(lengths)
+    if lengths.shape != (batch_size,):
         raise ValueError(
             f"lengths: expected {batch_size} integers, one a row, got {tuple(lengths.shape)} of {lengths.dtype}"
         )

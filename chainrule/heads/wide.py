@@ -4,7 +4,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+
+from chainrule.transforms import records_or_transforms
 
 CACHE = 2**19  # float32 numbers worked on at a time: 2 MiB
 
@@ -14,7 +15,7 @@ def picked_log_softmax(scores: Tensor, value: Tensor) -> Tensor:
 
     Equal to minus `torch.nn.functional.cross_entropy`, a few rows at a time: scores, exponentials and the gradient
     :math:`y - p` of a few rows stay in the processor's cache, where whole tables of R·V numbers would go through memory
-    half a dozen times. It has a first derivative only.
+    half a dozen times.
 
     Args:
         scores: (R, V).
@@ -38,10 +39,12 @@ class _Picked(torch.autograd.Function):
         return (picked - normaliser).squeeze(1)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> Any:
         scores, column, normaliser = ctx.saved_tensors
         gradient = gradient.unsqueeze(1)
+        if records_or_transforms(gradient):  # in one piece and in plain operations
+            probability = scores.to(normaliser.dtype).softmax(1)
+            return (-gradient * probability).scatter_add(1, column, gradient).to(scores.dtype), None
         d_scores = torch.empty_like(scores)
         for rows in _pieces(scores):
             probability = torch.sub(scores[rows], normaliser[rows]).exp_()

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from chainrule.base import length_mask
+from chainrule.lengths import check_lengths
 from chainrule.state import Shared, State, leaves
 
 
@@ -71,7 +72,8 @@ class Attention(nn.Module, ABC):
         if lengths is None:
             real = torch.ones(rows, positions, dtype=torch.bool, device=memory.device)
         else:
-            if lengths.shape != (rows,) or lengths.is_floating_point():
+            check_lengths(lengths)
+            if lengths.shape != (rows,):
                 raise ValueError(
                     f"lengths: expected {rows} integers, one a row, got {tuple(lengths.shape)} of {lengths.dtype}"
                 )

@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor, nn
 
+from chainrule.layers.dropout import dropout
+
 _MULTIPLIER, _MIXER = 1_000_003, 0x9E37_79B1  # a prime; 2³² over the golden ratio (Knuth's multiplicative hashing)
 _POSITIVE = 0x7FFF_FFFF
 
@@ -24,6 +26,8 @@ class NgramEmbedding(nn.Module):
         order: N, at least 2.
         buckets: rows of each table at most.
         padding: the symbol before the beginning of a sequence.
+        dropout: probability of leaving out an n-gram in training, all of its features together: a rare one is easily
+            learnt by heart.
 
     >>> layer = NgramEmbedding(num_symbols=6, embedding_size=4, order=3, padding=5)
     >>> symbols = torch.tensor([[0, 1, 2, 3]])
@@ -34,13 +38,25 @@ class NgramEmbedding(nn.Module):
     True
     """
 
-    def __init__(self, num_symbols: int, embedding_size: int, order: int, *, buckets: int = 2**14, padding: int = 0):
+    def __init__(
+        self,
+        num_symbols: int,
+        embedding_size: int,
+        order: int,
+        *,
+        buckets: int = 2**14,
+        padding: int = 0,
+        dropout: float = 0.0,
+    ):
         super().__init__()
+        if not 0 <= dropout < 1:
+            raise ValueError(f"dropout: expected a number in [0, 1), got {dropout}")
         if order < 2:
             raise ValueError(f"order: expected at least 2, got {order}: an embedding of single symbols is nn.Embedding")
         if buckets < 1:
             raise ValueError(f"buckets: expected an integer >= 1, got {buckets}")
-        self.num_symbols, self.order, self.buckets, self.padding = num_symbols, order, buckets, padding
+        self.num_symbols, self.order, self.buckets = num_symbols, order, buckets
+        self.padding, self.dropout = padding, dropout
         self.tables = nn.ModuleList(
             nn.Embedding(min(num_symbols**n, buckets), embedding_size) for n in range(2, order + 1)
         )
@@ -48,14 +64,13 @@ class NgramEmbedding(nn.Module):
 
     def reset_parameters(self) -> None:
         """Draw small rows: most n-grams are rare, and a rare one should begin near no effect."""
-        for table in self.tables:
-            if not table.weight.is_meta:
-                nn.init.normal_(table.weight, std=INITIAL_STD)
+        for weight in self._weights():
+            if not weight.is_meta:
+                nn.init.normal_(weight, std=INITIAL_STD)
 
     def initial_state(self, batch_size: int) -> Tensor:
         """The symbols before the first one, (B, N − 1): padding."""
-        device = self.tables[0].weight.device
-        return torch.full((batch_size, self.order - 1), self.padding, device=device)
+        return torch.full((batch_size, self.order - 1), self.padding, device=self._weights()[0].device)
 
     def forward(self, symbols: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """Read a chunk.
@@ -70,9 +85,12 @@ class NgramEmbedding(nn.Module):
         past = torch.cat([state, symbols], 1)
         count = symbols.shape[1]
         total = None
-        for n, table in enumerate(self.tables, start=2):
+        for n, weight in enumerate(self._weights(), start=2):
             columns = [past[:, self.order - 1 - back :][:, :count] for back in range(n)]
-            row = table(self._buckets(columns, table.num_embeddings))
+            row = nn.functional.embedding(self._buckets(columns, len(weight)), weight)
+            if self.training and self.dropout:
+                kept = dropout(row.new_ones(row.shape[:-1]), self.dropout, True)  # (B, T)
+                row = row * kept.unsqueeze(-1)
             total = row if total is None else total + row
         assert total is not None
         return total, past[:, count:]
@@ -81,6 +99,9 @@ class NgramEmbedding(nn.Module):
         """Read one symbol of each row, (B,); returns e, (B, E), and the state after it."""
         e, state = self(symbol.unsqueeze(1), state)
         return e.squeeze(1), state
+
+    def _weights(self) -> list[Tensor]:
+        return [table.get_parameter("weight") for table in self.tables]
 
     def _buckets(self, columns: list[Tensor], rows: int) -> Tensor:
         """The row of each n-gram; columns: s_t, s_{t-1}, ..., s_{t-n+1}."""

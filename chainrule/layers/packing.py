@@ -14,6 +14,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from chainrule.lengths import check_lengths
+
 
 @dataclass(frozen=True)
 class Packing:
@@ -31,7 +33,8 @@ class Packing:
         batch_size, time = x.shape[:2]
         if lengths is None:
             return Packing(batch_size, time, [batch_size] * time)
-        if lengths.shape != (batch_size,) or lengths.is_floating_point():
+        check_lengths(lengths)
+        if lengths.shape != (batch_size,):
             raise ValueError(
                 f"lengths: expected {batch_size} integers, one a row, got {tuple(lengths.shape)} of {lengths.dtype}"
             )

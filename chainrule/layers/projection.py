@@ -4,10 +4,22 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+from torch.nn.utils.rnn import PackedSequence
+
+from chainrule.transforms import needs_plain_form
 
 # Symbols up to which the gradient of a table is a matrix product; above, R row additions are cheaper.
 ONE_HOT_PRODUCT_LIMIT = 2048
+
+
+def symbols_of(x: Any) -> Tensor:
+    """Symbols in the type that indexes a table; `ValueError` for what are none."""
+    if not isinstance(x, Tensor):
+        remedy = "pad it, and give lengths" if isinstance(x, PackedSequence) else "make it one with torch.as_tensor"
+        raise ValueError(f"x: expected a tensor, got {type(x).__name__}: {remedy}")
+    if x.dtype == torch.bool or x.is_floating_point() or x.is_complex():
+        raise ValueError(f"x: expected integers that number symbols, got {x.dtype}: convert them with x.long()")
+    return x.long()
 
 
 def project(x: Tensor, weight_ih: Tensor, bias: Tensor | None) -> Tensor:
@@ -24,6 +36,8 @@ def project(x: Tensor, weight_ih: Tensor, bias: Tensor | None) -> Tensor:
     table = weight_ih.t() if bias is None else weight_ih.t() + bias  # (N, G·M)
     if torch.is_autocast_enabled(x.device.type):
         table = table.to(torch.get_autocast_dtype(x.device.type))
+    if needs_plain_form():
+        return table.index_select(0, x)
     return _LookUp.apply(table, x)
 
 
@@ -37,7 +51,6 @@ class _LookUp(torch.autograd.Function):
         return table.index_select(0, symbols)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> Any:
         (symbols,) = ctx.saved_tensors
         if ctx.rows > ONE_HOT_PRODUCT_LIMIT:

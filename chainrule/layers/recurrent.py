@@ -10,8 +10,9 @@ from torch import Tensor, nn
 
 from chainrule.layers import vendor
 from chainrule.layers.packing import Packing
-from chainrule.layers.projection import project
+from chainrule.layers.projection import project, symbols_of
 from chainrule.state import State
+from chainrule.transforms import needs_plain_form
 
 Backend = Literal["auto", "vendor", "bptt"]
 ONE_HOT_LIMIT = 2**24  # elements of one-hot vectors made for the vendor's kernel: 64 MiB
@@ -24,8 +25,11 @@ class Recurrent(nn.RNNBase, ABC):
     The parameters are made by `torch.nn.RNNBase`: `weight_ih_l0` (G·M, N), `weight_hh_l0` (G·M, M), `bias_ih_l0` and
     `bias_hh_l0` (G·M), then `l1`... and `_reverse`, so that a `state_dict` loads from torch.nn and into it.
 
-    The state is one tensor (B, L·D, M) of layers and directions, for an LSTM the pair (h, c) of them: that of torch.nn,
-    batch first.
+    The state is one tensor (B, L·D, M) of layers and directions, for an LSTM the pair (h, c) of them: that of torch.nn
+    with `transpose(0, 1)`. torch.nn's own layout (L·D, B, M) raises ValueError, but where L·D = B, as nothing in the
+    tensor then tells the two apart: turn a state that comes from torch.nn.
+
+    `torch.func` and derivatives of any order work: `chainrule.layers.bptt.second_order`.
     """
 
     has_cell = False  # whether the state is (h, c)
@@ -97,7 +101,7 @@ class Recurrent(nn.RNNBase, ABC):
         Returns:
             The top layer's h of every step, (B, T, D·M), and the last state.
         """
-        self._check_input(x, time=True)
+        x = self._checked_input(x, time=True)
         parts = self._parts(state, x)
         packing = Packing.of(x, lengths)
         if not packing.sizes:
@@ -125,7 +129,7 @@ class Recurrent(nn.RNNBase, ABC):
         """
         if self.bidirectional:
             raise ValueError("step: a bidirectional layer reads the future; it has no single step")
-        self._check_input(x_t, time=False)
+        x_t = self._checked_input(x_t, time=False)
         parts = self._parts(state, x_t)
         new = []
         for layer, (weight_ih, *weights) in enumerate(self.all_weights):
@@ -198,7 +202,7 @@ class Recurrent(nn.RNNBase, ABC):
                 raise ValueError(f"backend: no vendor kernel computes {self}; use backend='auto'")
             return False
         if self.backend == "vendor" or x.device.type != "cpu":
-            return True
+            return self.backend == "vendor" or not needs_plain_form()
         # Measured on a CPU (benchmarks/speed_recurrent_training.py): the one fused kernel there is the LSTM's in
         # float32 over full rows. In training on symbols, looking them up gains more than fusing; without gradients the
         # kernel wins even though it must be given the one-hot vectors, as long as they fit.
@@ -208,6 +212,7 @@ class Recurrent(nn.RNNBase, ABC):
             and packing.time > 1
             and self.weight_hh_l0.dtype == torch.float32
             and not torch.is_autocast_enabled("cpu")
+            and not needs_plain_form()
         )
         if x.is_floating_point():
             return fused
@@ -220,14 +225,14 @@ class Recurrent(nn.RNNBase, ABC):
         """
         return self._early_bias(weights[1], weights[2]) if self.bias else None
 
-    def _check_input(self, x: Tensor, time: bool) -> None:
+    def _checked_input(self, x: Tensor, time: bool) -> Tensor:
         wanted = ["B", "T"] if time else ["B"]
-        if x.is_floating_point():
+        if isinstance(x, Tensor) and x.is_floating_point():
             wanted.append(str(self.input_size))
             if x.dim() == len(wanted) and x.shape[-1] == self.input_size:
-                return
-        elif x.dim() == len(wanted):
-            return
+                return x
+        elif len(wanted) == symbols_of(x).dim():
+            return symbols_of(x)
         raise ValueError(
             f"x: expected features ({', '.join(['B', 'T'] if time else ['B'])}, {self.input_size}) "
             f"or integers ({', '.join(['B', 'T'] if time else ['B'])}), got shape {tuple(x.shape)} of {x.dtype}"
@@ -242,7 +247,9 @@ class Recurrent(nn.RNNBase, ABC):
             if not isinstance(part, Tensor) or part.shape != shape:
                 got = tuple(part.shape) if isinstance(part, Tensor) else type(part).__name__
                 form = "a pair (h, c) of tensors" if self.has_cell else "a tensor"
-                raise ValueError(f"state: expected {form} of shape {shape} (batch first), got {got}")
+                turned = got == (shape[1], shape[0], shape[2])
+                remedy = ": that is torch.nn's layout, bring it here with transpose(0, 1)" if turned else ""
+                raise ValueError(f"state: expected {form} of shape {shape} (batch first), got {got}{remedy}")
         return parts
 
     def _state(self, parts: list[Tensor]) -> State:

@@ -51,10 +51,10 @@ class AttentiveDecoder(AutoregressiveModel, ABC):
 
     Before the first element stands a start symbol, an input only: it has number V, an embedding, and no probability.
 
-    In training mode, and only there, `log_prob` is what is maximised, not the likelihood: there is dropout; with
-    `label_smoothing` it is :math:`(1 - \varepsilon) \log p(x_t) + \varepsilon \frac1V \sum_v \log p(v)` (Szegedy et
-    al. 2016); and where the context has an entry "own_words", (B,) probabilities, each word read is with that
-    probability one the model draws itself in place of the one given (scheduled sampling, Bengio et al. 2015).
+    `log_prob` is the likelihood in either mode. `training_objective` differs from it: with
+    `label_smoothing` its terms are :math:`(1 - \varepsilon) \log p(x_t) + \varepsilon \frac1V \sum_v \log p(v)`
+    (Szegedy et al. 2016); and where the context has an entry "own_words", (B,) probabilities, each word read is with
+    that probability one the model draws itself in place of the one given (scheduled sampling, Bengio et al. 2015).
 
     Args:
         vocab_size: V.
@@ -68,7 +68,7 @@ class AttentiveDecoder(AutoregressiveModel, ABC):
         attention: "additive", "multiplicative", or None.
         input_feeding: see above.
         tie_weights: use E as W_o (Press and Wolf 2017).
-        label_smoothing: ε.
+        label_smoothing: ε of the training objective.
     """
 
     def __init__(
@@ -137,21 +137,29 @@ class AttentiveDecoder(AutoregressiveModel, ABC):
         return self.unroll(x, self.initial_state(len(x), context))[0]
 
     def log_prob(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
+        return self._sum_of_terms(x, context, lengths, None, 0.0)
+
+    def training_objective(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
+        own_words = context.get(OWN_WORDS) if isinstance(context, dict) else None
+        return self._sum_of_terms(x, context, lengths, own_words, self.label_smoothing)
+
+    def _sum_of_terms(
+        self, x: Tensor, context: Context, lengths: Tensor | None, own_words: Tensor | None, label_smoothing: float
+    ) -> Tensor:
         if lengths is None:
             real = torch.ones(x.shape, dtype=torch.bool, device=x.device)
         else:
             real = length_mask(lengths, x.shape[1])
         x = x.masked_fill(~real, 0)
         state = self.initial_state(len(x), context)
-        own_words = context.get(OWN_WORDS) if self.training and isinstance(context, dict) else None
         if own_words is None:
             combined, _ = self._read(x, state, None)
         else:
             combined = self._read_own(x, state, own_words)
         combined, symbols = combined[real], x[real]  # of real elements alone, (R, E) and (R,)
         terms = Categorical(self._scores(combined)).log_prob(symbols)
-        if self.training and self.label_smoothing:
-            terms = terms + self.label_smoothing * self._mean_above(combined, symbols)
+        if label_smoothing:
+            terms = terms + label_smoothing * self._mean_above(combined, symbols)
         return terms.new_zeros(len(x)).index_add(0, real.nonzero()[:, 0], terms)
 
     def initial_state(self, batch_size: int, context: Context = None) -> State:

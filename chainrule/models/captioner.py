@@ -30,7 +30,7 @@ class Captioner(AttentiveDecoder):
         attention: "additive", "multiplicative", or None for the summary alone.
         input_feeding: show the decoder what the last word was predicted from.
         tie_weights: use the embeddings as output weights.
-        label_smoothing: ε, in training.
+        label_smoothing: ε of the training objective.
 
     Raises:
         ValueError: an argument is out of range.

@@ -9,6 +9,7 @@ from chainrule.base import AutoregressiveModel, Step
 from chainrule.heads import Categorical
 from chainrule.layers import GRU, LSTM, RNN, AdaptiveSoftmax, NgramEmbedding, Recurrent
 from chainrule.layers.dropout import dropout
+from chainrule.layers.projection import symbols_of
 from chainrule.state import State
 
 CELLS = ("lstm", "gru", "rnn")
@@ -38,6 +39,7 @@ class RecurrentLM(AutoregressiveModel):
         ngram_order: N, symbols that are embedded together at most; 1 embeds single symbols alone. More than 1 needs
             an embedding.
         ngram_buckets: rows of each n-gram table at most.
+        ngram_dropout: probability of leaving out an n-gram in training.
         reset_after: which GRU (see `chainrule.layers.GRU`).
         nonlinearity: which RNN (see `chainrule.layers.RNN`).
         cutoffs: predict with an adaptive softmax, whose clusters of ever rarer symbols begin there (see
@@ -64,6 +66,7 @@ class RecurrentLM(AutoregressiveModel):
         embedding_dropout: float = 0.0,
         ngram_order: int = 1,
         ngram_buckets: int = 2**14,
+        ngram_dropout: float = 0.0,
         reset_after: bool = True,
         nonlinearity: str = "tanh",
         cutoffs: Sequence[int] | None = None,
@@ -76,7 +79,8 @@ class RecurrentLM(AutoregressiveModel):
             raise ValueError(
                 f"embedding_size: expected an integer >= 1, or None for one-hot input, got {embedding_size}"
             )
-        for name, share in (("dropout", dropout), ("embedding_dropout", embedding_dropout)):
+        shares = {"dropout": dropout, "embedding_dropout": embedding_dropout, "ngram_dropout": ngram_dropout}
+        for name, share in shares.items():
             if not 0 <= share < 1:
                 raise ValueError(f"{name}: expected a number in [0, 1), got {share}")
         if tie_weights:
@@ -99,7 +103,14 @@ class RecurrentLM(AutoregressiveModel):
         self.embedding = None if embedding_size is None or shared else nn.Embedding(inputs, embedding_size)
         self.ngrams = None
         if ngram_order > 1 and embedding_size is not None:
-            self.ngrams = NgramEmbedding(inputs, embedding_size, ngram_order, buckets=ngram_buckets, padding=vocab_size)
+            self.ngrams = NgramEmbedding(
+                inputs,
+                embedding_size,
+                ngram_order,
+                buckets=ngram_buckets,
+                padding=vocab_size,
+                dropout=ngram_dropout,
+            )
         self.recurrent = _recurrent(
             cell, embedding_size or inputs, hidden_size, num_layers, dropout, reset_after, nonlinearity
         )
@@ -136,6 +147,7 @@ class RecurrentLM(AutoregressiveModel):
     def forward(
         self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None
     ) -> distributions.Categorical:
+        x = symbols_of(x)
         recurrent, recent = self.parts(self.initial_state(x.shape[0], context))
         h, _ = self.recurrent(self.inputs(x, None, recent), recurrent, lengths)
         return self.conditional(h)
@@ -195,7 +207,7 @@ class RecurrentLM(AutoregressiveModel):
         Returns:
             (B, T, E), or the symbols themselves (B, T) where there is no embedding.
         """
-        return self._features(self._read(x, x_prev), recent)[0]
+        return self._features(self._read(symbols_of(x), x_prev), recent)[0]
 
     def embedded(self, symbols: Tensor) -> Tensor:
         """The embedding of single symbols (..): (.., E), or the symbols where there is no embedding."""

@@ -14,8 +14,8 @@ class Seq2Seq(AttentiveDecoder):
         m_s = [\overrightarrow{h}_s, \overleftarrow{h}_s], \qquad s = [\overrightarrow{h}_S, \overleftarrow{h}_1]
 
     The encoder reads the source both ways (Bahdanau, Cho and Bengio 2015); what the decoder does with the memory m and
-    the summary s is told by `AttentiveDecoder` (Luong, Pham and Manning 2015), as are the training mode's label
-    smoothing and scheduled sampling.
+    the summary s is told by `AttentiveDecoder` (Luong, Pham and Manning 2015), as are label smoothing and scheduled
+    sampling in its training objective.
 
     The context is a dict: "tokens" (B, S), integers in [0, source_vocab_size), and "lengths" (B,), the real ones of
     each row. A row of length 0 is allowed: it is translated from nothing.
@@ -31,7 +31,7 @@ class Seq2Seq(AttentiveDecoder):
         attention: "additive", "multiplicative", or None for a fixed vector.
         input_feeding: show the decoder what the last word was predicted from.
         tie_weights: use the target embeddings as output weights.
-        label_smoothing: ε, in training.
+        label_smoothing: ε of the training objective.
 
     Raises:
         ValueError: an argument is out of range.

@@ -54,6 +54,10 @@ class TableLayout:
         read = [group.read(x.index_select(1, torch.tensor(places, device=x.device))) for group, places in parts]
         return torch.cat([features.flatten(1) for features in read], 1)
 
+    def symbols(self, x: Tensor) -> Tensor:
+        """(B, D) values -> (B, D) which symbol of its column each of them is."""
+        return torch.stack([self.singles[place].symbol(x[:, place].double()) for place in range(x.shape[1])], 1)
+
     def row(self, outputs: Tensor) -> TableRow:
         """(B, N) outputs of a network as the distribution of a row."""
         sizes = [len(places) * self._count(places) for places in self.places]

@@ -24,7 +24,9 @@ class CaptionData(CheckedOptions):
     """How pictures and captions are read, and which are held out."""
 
     picture_size: int = within(64, 8, 1024)
-    """Pixels to which every picture is cut and scaled, both ways."""
+    """Pixels that every picture has in the end, both ways."""
+    fit: Literal["crop", "pad", "stretch"] = "crop"
+    """How a picture that is no square becomes one: cut off two sides, add black bars, or change its proportions."""
     min_count: int = within(3, 1, 1 << 40)
     """Rarer words become unknown."""
     lower_case: bool = True

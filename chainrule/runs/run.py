@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, cast
 
 from chainrule.runs.config import OptimisationOptions, RunConfig, kind_in
 from chainrule.runs.kinds import run_class
+from chainrule.runs.lock import LOCK
 
 if TYPE_CHECKING:
     import torch
@@ -49,6 +50,7 @@ _FILES = (
     "receptive-field.png",
 )
 _FOLDERS = (CORPUS, TABLE, DATA, "tensorboard")
+DRAFT = ".preparing"  # where a new run is made, in the directory that it will fill
 M = TypeVar("M", bound="LikelihoodModel")
 _CONFIG_LIMIT = 1 << 20  # bytes; a config is a few hundred, and a kilobyte for each column of a table
 
@@ -175,14 +177,10 @@ class Run(ABC, Generic[M]):
 
     def metrics(self) -> list[dict[str, Any]]:
         """The records of metrics.jsonl; a last line cut short by a crash is left out."""
+        from chainrule.training.metrics import read_metrics
+
         path = self.path / METRICS
-        if not path.is_file():
-            return []
-        with path.open(encoding="utf-8") as file:
-            try:
-                return [json.loads(line) for line in file if line.endswith("\n")]
-            except ValueError as error:
-                raise ValueError(f"{path}: expected one JSON object a line: {error}") from None
+        return list(read_metrics(path)) if path.is_file() else []
 
     def bytes_on_disk(self) -> dict[str, int]:
         """Size of each part that exists, bytes."""
@@ -197,12 +195,13 @@ class Run(ABC, Generic[M]):
 
 
 def refuse_taken(path: Path, *, overwrite: bool) -> None:
-    """Raise FileExistsError unless `path` is free, an empty directory or, with `overwrite`, a run."""
+    """Raise FileExistsError unless `path` is free, or with `overwrite` a run. What a killed process left is free."""
     if not path.exists():
         return
     if not path.is_dir():
         raise FileExistsError(f"--out {path}: this is a file; name a directory")
-    if not any(path.iterdir()):
+    names = {part.name for part in path.iterdir()} - {LOCK}
+    if not names or (DRAFT in names and CONFIG not in names):
         return
     if not _is_run(path):
         raise FileExistsError(f"--out {path}: the directory is not empty and no run: name another one")
@@ -214,15 +213,21 @@ def refuse_taken(path: Path, *, overwrite: bool) -> None:
 
 
 def remove(path: Path) -> None:
-    """Delete what a run consists of; never another file, and not the directory itself."""
+    """Delete what a run consists of, a draft apart; never another file, and not the directory itself."""
     for name in _FILES:
         (path / name).unlink(missing_ok=True)
-    for name in _FOLDERS:
-        folder = path / name
-        if folder.is_symlink():
-            folder.unlink()
-        elif folder.is_dir():
-            shutil.rmtree(folder)
+        for partial in path.glob(f".{name}.*"):  # a file that a killed process did not finish
+            partial.unlink()
+    for name in (*_FOLDERS, ".partial"):
+        remove_folder(path / name)
+
+
+def remove_folder(path: Path) -> None:
+    """Delete a folder with all in it; of a link, the link alone."""
+    if path.is_symlink():
+        path.unlink()
+    elif path.is_dir():
+        shutil.rmtree(path)
 
 
 def _is_run(path: Path) -> bool:

@@ -100,6 +100,12 @@ class TableRun(Run["TableMADE"]):
         return TableMADE(self.schema.heads(), sizes, components=options.components, dropout=options.dropout)
 
     def fewest_weights(self) -> int:
-        options, heads = self.options, self.schema.heads()
+        return self.count_weights(self.schema)
+
+    def count_weights(self, schema: "TableSchema") -> int:
+        """Weights of the model of a schema, biases left out."""
+        options, heads = self.options, schema.heads()
+        features = sum(column.features() for column in heads)
         outputs = sum(column.outputs(options.components) for column in heads)
-        return options.hidden_size * (outputs + (options.num_layers - 1) * options.hidden_size)
+        hidden = options.hidden_size * (features + outputs + (options.num_layers - 1) * options.hidden_size)
+        return hidden + features * outputs  # those that go past the hidden layers

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from chainrule.models.recurrent_lm import RecurrentLM
 
 ModelName = Literal["lstm", "gru", "rnn"]
+PLANNED = ("batch_size", "learning_rate")  # options of training that are settled when a run is made
 OPTION_OF = {"reset_after": "gru", "nonlinearity": "rnn"}  # options of one model alone
-_COUNTS = {"elements": int, "lines": int, "unknown": int}
+_COUNTS = {"elements": int, "lines": int, "unknown": int, "characters": int, "bytes": int}
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,8 @@ class RecurrentOptions(CheckedOptions):
     """Symbols that are embedded together at most, beside each symbol alone; 1 for none together."""
     ngram_buckets: int = within(1 << 14, 1, 1 << 24)
     """Rows of the table of embeddings of each n-gram order at most."""
+    ngram_dropout: float | None = within(None, 0.0, 0.99)
+    """Share of n-grams left out in training."""
     dropout: float | None = within(None, 0.0, 0.99)
     """Share of features dropped in training, between layers and before the output."""
     embedding_dropout: float | None = within(None, 0.0, 0.99)
@@ -59,8 +62,8 @@ class RecurrentOptions(CheckedOptions):
 class TextData(CheckedOptions):
     """How a text becomes symbols, and which part of it is held out."""
 
-    level: Literal["char", "byte", "word", "bpe"] = "char"
-    """What one symbol is."""
+    level: Literal["char", "byte", "word", "bpe", "subword"] = "char"
+    """What one symbol is; subword is another name of bpe."""
     reading: Literal["stream", "lines"] = "stream"
     """One continuous stream, or one example per line."""
     validation_fraction: float | None = within(None, 0.0, 0.9)
@@ -69,6 +72,11 @@ class TextData(CheckedOptions):
     """Keep this many symbols at most (word, bpe)."""
     min_count: int = within(1, 1, 1 << 40)
     """Rarer symbols become unknown."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.level == "subword":
+            object.__setattr__(self, "level", "bpe")
 
 
 @dataclass(frozen=True)
@@ -79,6 +87,8 @@ class TextTraining(OptimisationOptions):
     `chainrule.training.TrainingOptions`, with the same defaults.
     """
 
+    batch_size: int | None = within(None, 1, 1 << 24)  # type: ignore[assignment]  # an int in every run that trains
+    """Rows of a batch; 32 where not given, fewer of a short text."""
     learning_rate: float | None = within(None, 0.0, 1e3)  # type: ignore[assignment]  # a float in every run that trains
     """Peak learning rate of AdamW."""
     chunk_length: int = within(64, 1, 1 << 24)
@@ -122,9 +132,15 @@ class TextRun(Run["RecurrentLM"]):
             check_entries("facts", facts, "validation", FINGERPRINT)
         for part in ("train", "valid"):
             check_entries("facts", facts, part, _COUNTS)
+            if min(facts[part].values()) < 0 or not facts[part]["elements"]:
+                raise ValueError(f"facts.{part}: expected counts of a text, got a negative one or no elements")
 
     @classmethod
     def check_config(cls, config: RunConfig) -> None:
+        if config.facts:  # prepared: nothing is left open any more
+            settled = asdict(config.options) | {name: getattr(config.training, name) for name in PLANNED}
+            if missing := [name for name, value in settled.items() if value is None]:
+                raise ValueError(f"{missing[0]}: expected a value, got none")
         for name, model in OPTION_OF.items():
             if config.model != model and getattr(config.options, name) != getattr(RecurrentOptions, name):
                 raise ValueError(

@@ -39,7 +39,7 @@ def check_batch_independence(subject: Subject) -> str:
             tolerance = allowed if model is subject.model else 1e-6
             message = f"{label}p(x_{{t}} | x_<{{t}}) of a row differs by {{gap}} nats {where}"
             require_equal(numbers, row, tolerance, message)
-    _compare_log_prob(subject, x, allowed)
+    _compare_log_prob(subject, subject.x, rounding(subject, subject.x)[-1:])
     _compare_steps(subject, x, allowed)
     _compare_lengths(subject, x, allowed)
     return f"a row of {x.shape[1]} elements {', '.join(among)}"

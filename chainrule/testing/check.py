@@ -6,6 +6,7 @@ from chainrule.base import AutoregressiveModel, Context
 from chainrule.testing.batch_independence import check_batch_independence
 from chainrule.testing.causality import check_causality
 from chainrule.testing.chunk_invariance import check_chunk_invariance
+from chainrule.testing.conditions import check_conditions
 from chainrule.testing.full_context import check_full_context
 from chainrule.testing.gradients import check_gradients_reach_parameters
 from chainrule.testing.padding_invariance import check_padding_invariance
@@ -28,6 +29,7 @@ CHECKS = (
     check_save_load,
     check_reproducible,
     check_chunk_invariance,
+    check_conditions,
 )
 
 
@@ -39,13 +41,18 @@ def check_model(
     *,
     seed: int = 0,
 ) -> Report:
-    """Prove that a model keeps the contract of `AutoregressiveModel`, on the given sequences.
+    """Test that a model keeps the contract of `AutoregressiveModel`, on the given sequences.
 
-    Every check works on a copy of its own in float64 and evaluation mode: the model, its gradients and the global
-    random state are left as they are. The answer is fixed by the arguments. A wide model takes seconds: 4 rows of 32
-    elements are plenty, and of more than 4 rows the first 4 are used.
+    Every check works on a copy of its own in float64 and evaluation mode, but for `check_conditions`, which calls the
+    model as it is trained and used: the model, its gradients and the global random state are left as they are. The
+    answer is fixed by the arguments. A wide model takes seconds: 4 rows of 32 elements are plenty. Of more than 4 rows
+    the first 4 are used, and all of them in `check_conditions`.
 
     A model that reads less than all earlier elements declares it in `AutoregressiveModel.visible_past`.
+
+    These are tests, and no proof. They cannot see what shows only for other sequences, weights or contexts than those
+    tried, at longer lengths or other batch sizes, on another device, under autocast, `torch.compile` or another number
+    of threads, at one state of the random generators, or as a difference below rounding; nor a fault of the data.
 
     Args:
         model: any model of the contract, of discrete or continuous elements.

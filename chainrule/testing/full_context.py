@@ -51,7 +51,7 @@ def check_full_context(subject: Subject) -> str:
 
 
 def _compare_elements(subject: Subject, x: Tensor) -> tuple[int, int]:
-    """How many pairs s < t were proved to have an influence, and how many are declared to have none."""
+    """How many pairs s < t were seen to have an influence, and how many are declared to have none."""
     time = x.shape[1]
     sources = torch.linspace(0, time - 1, min(time, LONGEST)).round().long()
     watched = torch.zeros(time, time, dtype=torch.bool)

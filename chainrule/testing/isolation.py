@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import numpy
@@ -13,12 +14,18 @@ from torch.overrides import TorchFunctionMode
 _NARROW = (torch.float32, torch.float16, torch.bfloat16)
 
 
+_called: ContextVar[torch.dtype | None] = ContextVar("_called", default=None)  # the caller's default type, inside
+_widening: ContextVar[bool] = ContextVar("_widening", default=True)
+
+
 class _Widened(TorchFunctionMode):
     """Give float64 wherever the code of a model asks for a narrower type by name, as `one_hot(x).float()` does."""
 
     def __torch_function__(
         self, func: Callable, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        if not _widening.get():
+            return func(*args, **(kwargs or {}))
         if func in (torch.Tensor.float, torch.Tensor.half, torch.Tensor.bfloat16):
             func = torch.Tensor.double
         args = tuple(torch.float64 if _is_narrow(argument) else argument for argument in args)
@@ -36,6 +43,7 @@ def isolated(seed: int, device: torch.device) -> Iterator[None]:
     """Work in float64 from the random state `seed`; put back every global setting and random state afterwards."""
     dtype, validation = torch.get_default_dtype(), Distribution._validate_args
     python_state, numpy_state = random.getstate(), numpy.random.get_state()
+    token = _called.set(dtype)
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), torch.enable_grad():
         try:
             torch.set_default_dtype(torch.float64)
@@ -44,10 +52,23 @@ def isolated(seed: int, device: torch.device) -> Iterator[None]:
             with _Widened():
                 yield
         finally:
+            _called.reset(token)
             torch.set_default_dtype(dtype)
             Distribution.set_default_validate_args(validation)
             random.setstate(python_state)
             numpy.random.set_state(numpy_state)
+
+
+@contextmanager
+def as_called() -> Iterator[None]:
+    """Inside `isolated`, leave number types to the model, under the caller's default type."""
+    default, token = torch.get_default_dtype(), _widening.set(False)
+    try:
+        torch.set_default_dtype(_called.get() or default)
+        yield
+    finally:
+        torch.set_default_dtype(default)
+        _widening.reset(token)
 
 
 def reseed(seed: int) -> None:

@@ -29,6 +29,11 @@ def check_padding_invariance(subject: Subject) -> str:
         _compare_conditionals(subject, model, label, x, lengths, tolerance)
         _compare_log_prob(subject, model, label, x, lengths, tolerance)
     _compare_gradients(subject, x, lengths)
+    if subject.time > x.shape[1]:
+        x = subject.x
+        lengths, allowed = _lengths(subject, x.shape[1]), rounding(subject, x)
+        _compare_conditionals(subject, subject.model, "", x, lengths, allowed)
+        _compare_log_prob(subject, subject.model, "", x, lengths, allowed)
     return (
         f"rows of {', '.join(str(length) for length in lengths.tolist())} elements in {x.shape[1]}, and further padding"
     )

@@ -8,7 +8,7 @@ from torch import Tensor, distributions
 from torch.distributions import Distribution
 
 from chainrule.base import AutoregressiveModel
-from chainrule.heads import Categorical
+from chainrule.heads import Bernoulli, Categorical, DiscretizedLogisticMixture
 from chainrule.testing.contract_check import contract_check
 from chainrule.testing.evidence import far_from_zero, surprise, uneven_ranks
 from chainrule.testing.subject import Subject, Violation
@@ -29,12 +29,17 @@ class Filter:
     top_p: float | None = None
 
     def __str__(self) -> str:
-        asked = {"temperature": self.temperature, "top_k": self.top_k, "top_p": self.top_p}
-        return ", ".join(f"{name}={value}" for name, value in asked.items() if value not in (None, 1.0))
+        return ", ".join(f"{name}={value}" for name, value in vars(self).items() if value != getattr(PLAIN, name))
 
 
 PLAIN = Filter()
-FILTERS = (Filter(temperature=0.0), Filter(temperature=0.5, top_k=3), Filter(top_p=0.6))
+FILTERS = (
+    Filter(temperature=0.0),
+    Filter(temperature=3.0),
+    Filter(temperature=0.5, top_k=3),
+    Filter(top_k=1),
+    Filter(top_p=0.6),
+)
 
 
 @contract_check
@@ -43,10 +48,11 @@ def check_samples_follow_log_prob(subject: Subject) -> str:
     """Sequences from `sample` and `stream` have the frequencies that the conditionals of `forward` give them.
 
     At the weights as they are and at random ones that make conditionals depend strongly on what was drawn before; from
-    the beginning and after a prefix; for categorical distributions also with temperature, top_k, top_p and eos. What is
-    counted: each symbol, at each position and altogether, repetitions, and the mean log-likelihood; for densities, the
-    balance of likelihood ratios under shifts and stretches, and ranks among draws of the conditional itself. A sound
-    model is accused with a probability below one in a million, whatever the seed.
+    the beginning and after a prefix, over the whole length of x; for symbols, bits and levels also with temperature,
+    top_k, top_p, and for symbols with eos. What is counted: each symbol, at each position and altogether, repetitions,
+    and the mean log-likelihood; for densities, the balance of likelihood ratios under shifts and stretches, and ranks
+    among draws of the conditional itself. A sound model is accused with a probability below one in a million, whatever
+    the seed.
     """
     time = min(LONGEST, subject.time) if subject.shortens or subject.time == 1 else subject.time
     count = max(min(subject.elements // time, 2048), 64)
@@ -54,7 +60,11 @@ def check_samples_follow_log_prob(subject: Subject) -> str:
     for label, model in draws:
         trial = Trial(subject, model, label, time)
         trial.judge(trial.draw(count, "sample"), "sample", 0)
+        if time < subject.time and (label or len(draws) == 1):
+            whole = Trial(subject, model, label, subject.time)
+            whole.judge(whole.draw(max(min(count // 4, subject.elements // subject.time), 64), "sample"), "sample", 0)
         if not label and len(draws) > 1:
+            _judge_filters(trial, count // 4)
             continue  # the rest at the weights that tell most
         if time > 1:
             prefix = min(max(time // 2, 1), 3)
@@ -130,9 +140,9 @@ class Trial:
                 f"{self.label}{way} drew {x[row, t + start].tolist()}, which has probability 0 (t={t + start})"
             )
         how = f"{self.label}{way}" + (f" with {sharpened}" if sharpened != PLAIN else "")
+        if sharpened != PLAIN:
+            conditionals = filterable(conditionals).filtered(**vars(sharpened))
         if isinstance(conditionals, distributions.Categorical):
-            if sharpened != PLAIN:
-                conditionals = Categorical(conditionals.logits).filtered(**vars(sharpened))
             _judge_symbols(x[:, start:], conditionals.logits[:, start:], how, start)
         elif self.subject.support is not None and len(self.subject.support) <= 64:
             logits = torch.stack([conditionals.log_prob(value.expand(x.shape)) for value in self.subject.support], -1)
@@ -239,13 +249,29 @@ def _require_balance(terms: Tensor, how: str, what: str) -> None:
         )
 
 
+_FILTERABLE = (distributions.Categorical, distributions.Bernoulli, DiscretizedLogisticMixture)
+
+
+def filterable(conditionals: Distribution) -> Categorical | Bernoulli | DiscretizedLogisticMixture:
+    """The same distribution as one of this library, which can be sharpened."""
+    if isinstance(conditionals, (Categorical, Bernoulli, DiscretizedLogisticMixture)):
+        return conditionals
+    assert isinstance(conditionals, (distributions.Categorical, distributions.Bernoulli))
+    kind = Categorical if isinstance(conditionals, distributions.Categorical) else Bernoulli
+    return kind(conditionals.logits)
+
+
 def _judge_filters(trial: Trial, count: int) -> None:
     conditionals = trial.subject.conditionals(trial.subject.x, model=trial.model)
-    if not isinstance(conditionals, distributions.Categorical) or conditionals.logits.shape[-1] < 2:
+    if not isinstance(conditionals, _FILTERABLE) or (
+        trial.subject.support is not None and len(trial.subject.support) < 2
+    ):
         return
     for sharpened in FILTERS:
         x = trial.draw(count, "sample", sharpened=sharpened)
         trial.judge(x, "sample", 0, sharpened)
+    if not isinstance(conditionals, distributions.Categorical):
+        return
     eos = int(x.mode().values.mode().values)
     x = trial.draw(count, "sample", eos=eos)
     ended = (x == eos).cummax(1).values

@@ -35,6 +35,9 @@ class Subject:
         x: (B, T, ...) in visiting order, 2 to `ROWS` rows; what stood after `lengths` is replaced by real elements.
         context: the rows of the context, or `None`.
         lengths: the caller's, or `None`.
+        given: (B, T, ...) all rows that the caller gave, in the caller's type, laid out as x.
+        given_context: their context.
+        own_type: the number type of the model.
         random: the source of every choice of the checks, on the CPU.
     """
 
@@ -42,23 +45,36 @@ class Subject:
         self.random = torch.Generator().manual_seed(seed)
         self.device = device_of(model)
         self.model = independent_copy(model)
+        self._original = model
+        self.own_type = next(
+            (part.dtype for part in [*model.parameters(), *model.buffers()] if part.is_floating_point()), torch.float32
+        )
         x = x.detach().to(self.device)
         if has_own_layout(self.model):
             x = _in_visiting_order(self.model, x)
             self.model = InVisitingOrder(self.model)
+        own = x
         x = x.double() if x.is_floating_point() else x
         self.lengths = None if lengths is None else lengths.detach().to(self.device)
         if self.lengths is not None:
             x = _without_padding(x, self.lengths)
+            own = x.to(own)  # by example: a type by name is widened here
             self.lengths = self.lengths[:ROWS]
         rows = torch.arange(max(2, min(ROWS, x.shape[0])), device=self.device) % x.shape[0]
         self.x = x[rows]
+        self.given, self.given_context = own, None
         self.context = None
         if context is not None:
+            self.given_context = expand(map_state(lambda leaf: leaf.detach().to(self.device), context), x.shape[0])
             self.context = select(expand(map_state(self._in_float64, context), x.shape[0]), rows)
         if x.shape[0] == 1:
             self.lengths = None if self.lengths is None else self.lengths[rows]
             self.x = torch.cat([self.x[:1], self.altered(self.x)[1:]])
+
+    def copy(self, *, own_type: bool) -> AutoregressiveModel:
+        """Another copy, in the number type of the original or in float64, seen in its visiting order."""
+        twin = independent_copy(self._original, double=not own_type)
+        return InVisitingOrder(twin) if has_own_layout(twin) else twin
 
     @property
     def rows(self) -> Tensor:
@@ -204,17 +220,22 @@ def device_of(model: AutoregressiveModel) -> torch.device:
     return next(model.parameters(), next(model.buffers(), torch.empty(0, device="cpu"))).device
 
 
-def independent_copy(model: AutoregressiveModel) -> AutoregressiveModel:
-    """A deep copy in float64 and evaluation mode, without gradients; what is not registered is converted too."""
+def independent_copy(model: AutoregressiveModel, *, double: bool = True) -> AutoregressiveModel:
+    """A deep copy in float64 and evaluation mode, without gradients; what is not registered is converted too.
+
+    double: False leaves number types as they are.
+    """
     graphs = {
         id(tensor): tensor.detach().clone()
         for tensor in hidden_tensors(model).values()
         if tensor.requires_grad and not tensor.is_leaf  # torch copies no tensor that hangs on a graph
     }
-    twin = copy.deepcopy(model, graphs).double().eval()
-    for tensor in hidden_tensors(twin).values():
-        if tensor.dtype in (torch.float16, torch.bfloat16, torch.float32):
-            tensor.data = tensor.data.double()
+    twin = copy.deepcopy(model, graphs).eval()
+    if double:
+        twin = twin.double()
+        for tensor in hidden_tensors(twin).values():
+            if tensor.dtype in (torch.float16, torch.bfloat16, torch.float32):
+                tensor.data = tensor.data.double()
     twin.zero_grad(set_to_none=True)
     return twin
 

@@ -23,6 +23,7 @@ from chainrule.training.randomness import own_randomness
 SHARE, MOST_SECONDS = 0.02, 2.0  # of a run may go into the choice
 LEAST_STEPS = 3  # of each candidate, the first left out: with fewer nothing is decided
 NOISE = 1.03  # times as fast as the candidate before it has a way to be, to be taken
+ENOUGH_STEPS = 5  # of each candidate
 HOPELESS = 4.0  # times as slow in the first step, and a candidate is not tried again
 
 
@@ -63,7 +64,8 @@ class Candidates:
     @property
     def parts(self) -> dict[str, tuple[Any, ...]]:
         """Those that have a choice, by name."""
-        values = {"threads": self.threads, "precision": self.precision, "backend": self.backend}
+        # Where time is short the later ones keep their first value: what matters most comes first.
+        values = {"precision": self.precision, "threads": self.threads, "backend": self.backend}
         return {name: value for name, value in values.items() if len(value) > 1}
 
 
@@ -80,19 +82,20 @@ def make_candidates(
     Threads are all, half of them, or one. bfloat16 is a candidate where the device multiplies it natively. Recurrent
     layers may run a vendor's kernel or their written-out steps. On a GPU nothing has to be timed.
     """
-    chosen: Literal["float32", "bfloat16"] = "float32"
+    usual: Literal["float32", "bfloat16"] = "float32"
     if multiply_dtype(precision, device) == torch.bfloat16:
-        chosen = "bfloat16"
-    counts, precisions, backends = (threads or usable_threads(),), (chosen,), (backend,)
+        usual = "bfloat16"
+    counts: tuple[int, ...] = (threads or usable_threads(),)
+    precisions: tuple[Literal["float32", "bfloat16"], ...] = (usual,)
+    backends: tuple[Backend, ...] = (backend,)
     if device.type == "cpu":
         if threads is None:
             counts = tuple(sorted({counts[0], max(1, counts[0] // 2), 1}, reverse=True))
-        if precision == "auto" and chosen == "bfloat16":
+        if precision == "auto" and usual == "bfloat16":
             precisions = ("bfloat16", "float32")
         layers = recurrent_layers(model)
-        if backend == "auto" and layers:
-            has_kernel = all(layer.vendor_computes_this() for layer in layers)
-            backends = ("auto", "vendor", "bptt") if has_kernel else ("auto",)
+        if backend == "auto" and layers and all(layer.vendor_computes_this() for layer in layers):
+            backends = ("auto", "vendor", "bptt")
     return Candidates(counts, precisions, backends)
 
 
@@ -112,18 +115,16 @@ def choose_computation(
         device: where the model is trained.
     """
     best, rates = candidates.default, dict[str, float]()
-    parts = candidates.parts
     deadline = monotonic() + seconds
-    for place, (name, values) in enumerate(parts.items()):
+    for name, values in candidates.parts.items():
         ways = [replace(best, **{name: value}) for value in values]
-        share = (deadline - monotonic()) / (len(parts) - place)
-        taken = _step_seconds(model, batch, ways, share, device)
-        if len(taken[0]) < LEAST_STEPS:
-            continue
+        taken = _step_seconds(model, batch, ways, deadline - monotonic(), device, rounds=ENOUGH_STEPS)
         timed = {way: median(steps[1:]) for way, steps in zip(ways, taken, strict=True) if len(steps) >= LEAST_STEPS}
+        if not timed:
+            continue
         rates |= {str(way): count_elements(batch) / duration for way, duration in timed.items()}
         fastest = min(timed, key=timed.__getitem__)
-        if timed[best] > NOISE * timed[fastest]:
+        if best not in timed or timed[best] > NOISE * timed[fastest]:  # not timed: hopeless
             best = fastest
     return Choice(best, rates)
 
@@ -169,9 +170,15 @@ def seconds_to_choose(
 
 
 def _step_seconds(
-    model: LikelihoodModel, batch: Batch, ways: Sequence[Computation], seconds: float, device: torch.device
+    model: LikelihoodModel,
+    batch: Batch,
+    ways: Sequence[Computation],
+    seconds: float,
+    device: torch.device,
+    *,
+    rounds: int | None = None,
 ) -> list[list[float]]:
-    """The seconds of each step taken in each way."""
+    """The seconds of each step taken in each way, by turns while there is time, `rounds` times at most."""
     taken: list[list[float]] = [[] for _ in ways]
     with own_randomness(device):
         trial = copy.deepcopy(model).to(device).train()
@@ -187,7 +194,7 @@ def _step_seconds(
             quickest = min(taken[index][0] for index in running)
             running = [index for index in running if taken[index][0] <= HOPELESS * quickest]
             now = monotonic()
-            if now + (now - round_began) - began > seconds:
+            if now + (now - round_began) - began > seconds or max(map(len, taken)) == rounds:
                 return taken
 
 

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import AdamW
 
-from chainrule.state import State, flatten, unflatten
+from chainrule.base import AutoregressiveModel
+from chainrule.state import State, count_rows, flatten, unflatten
 from chainrule.training.optimiser import moments, restore_moments
 from chainrule.training.options import TrainingOptions
 from chainrule.training.position import Position
@@ -54,15 +55,18 @@ def restore_checkpoint(
         ValueError: the file is damaged, belongs to another model, or the data or the options changed.
     """
     tensors, record = _read(path, "checkpoint")
-    options.check_unchanged(record["options"])
-    if record["steps_per_epoch"] != steps_per_epoch:
+    position, earlier, began_with = (record.get(name) for name in ("position", "options", "steps_per_epoch"))
+    if not isinstance(earlier, dict) or type(began_with) is not int:
+        raise ValueError(f"{path}: expected the options and the batches an epoch, got none: restore it from a copy")
+    options.check_unchanged(earlier)
+    if began_with != steps_per_epoch:
         raise ValueError(
-            f"resume: expected the data that the run began with ({record['steps_per_epoch']} batches an epoch), "
+            f"resume: expected the data that the run began with ({began_with} batches an epoch), "
             f"got {steps_per_epoch} batches an epoch: resume with the old data, or start a new run"
         )
     _copy_weights(path, model, _with_prefix("model", tensors))
     restore_moments(optimiser, model, _with_prefix("optimiser", tensors))
-    return unflatten(tensors, record["state"]), Position.from_json(record["position"])
+    return _carried_state(path, model, tensors, record.get("state")), _position(path, position)
 
 
 def save_weights(path: Path, model: nn.Module, about: dict[str, Any]) -> None:
@@ -79,15 +83,41 @@ def load_weights(path: Path, model: nn.Module) -> dict[str, Any]:
     """
     tensors, record = _read(path, "weights")
     _copy_weights(path, model, tensors)
-    about: dict[str, Any] = record["about"]
+    about = record.get("about")
+    if not isinstance(about, dict):
+        raise ValueError(f"{path}: expected a record of what the weights are, got none: restore it from a copy")
     return about
 
 
 def _read(path: Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
     tensors, record = read_sealed(path)
     if record.get("kind") != kind:
-        raise ValueError(f"{path}: expected a file of kind {kind}, got {record.get('kind')}")
+        raise ValueError(f"{path}: expected a file of kind {kind}, got {record.get('kind')!r:.80}")
     return tensors, record
+
+
+def _position(path: Path, content: Any) -> Position:
+    try:
+        return Position.from_json(content)
+    except ValueError as error:
+        raise ValueError(f"{path}: {str(error).removeprefix('checkpoint: ')}: restore it from a copy") from None
+
+
+def _carried_state(path: Path, model: nn.Module, tensors: dict[str, Tensor], skeleton: Any) -> State:
+    """The state that the next chunk continues from; it must look like one that the model begins with."""
+    try:
+        state = unflatten(tensors, skeleton)
+        if state is not None and isinstance(model, AutoregressiveModel):
+            expected, found = flatten(model.initial_state(count_rows(state))), flatten(state)
+            if expected[1] != found[1] or _shapes(expected[0]) != _shapes(found[0]):
+                raise ValueError(f"expected tensors of shapes {_shapes(expected[0])}, got {_shapes(found[0])}")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"{path}: its carried state is damaged ({error!s:.200}): restore it from a copy") from None
+    return state
+
+
+def _shapes(tensors: dict[str, Tensor]) -> list[tuple[int, ...]]:
+    return [tuple(tensor.shape) for tensor in tensors.values()]
 
 
 @torch.no_grad()

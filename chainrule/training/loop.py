@@ -1,5 +1,6 @@
 """Training: a model, batches and options become a run directory."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
@@ -62,6 +63,7 @@ def train(
     on_validation: OnValidation | None = None,
     judge: Judge | None = None,
     watch: Watch | None = None,
+    on_start: Callable[[], None] | None = None,
     progress: bool = True,
     began: float | None = None,
 ) -> TrainingResult:
@@ -87,10 +89,12 @@ def train(
             those with the highest likelihood.
         watch: looks at the gradients of the first step and every `watch_every` after it, for `metrics.jsonl` and
             warnings: `chainrule.diagnostics.gradient_profile` does, for recurrent models. It changes no weight.
+        on_start: called by the first process when nothing was refused and the first step is about to be taken.
         progress: show a progress bar, or plain lines where standard error is no terminal.
         began: when, by `time.monotonic`, someone began to wait for this run; now, where not given.
 
     Raises:
+        FileNotFoundError: there are trained weights to resume, but no checkpoint.
         ValueError: the directory holds a run and `resume` is false; the checkpoint is damaged; options or data changed.
         NonFiniteLossError: loss, gradient or weights are not finite; the last good checkpoint is kept.
         Interrupted: Ctrl-C or SIGTERM; the run is saved. A second Ctrl-C does not wait for that.
@@ -101,6 +105,11 @@ def train(
         raise ValueError(
             f"directory: expected one without a run, got {directory}, which holds one: "
             "continue it with resume=True (--resume), or choose another"
+        )
+    if resume and not (directory / CHECKPOINT).exists() and (directory / WEIGHTS).exists():
+        raise FileNotFoundError(
+            f"{directory / CHECKPOINT}: no such file, so the run cannot go on, though {WEIGHTS} holds trained weights: "
+            "restore the checkpoint, or begin again with --overwrite or in another directory"
         )
     with (
         processes(options.device) as team,
@@ -113,6 +122,8 @@ def train(
             model, train_batches, valid_batches, options, directory, team, interrupts, on_validation, judge, watch,
             display, began=began, resume=resume,
         )  # fmt: skip
+        if on_start is not None and team.first:
+            on_start()
         sitting.run()
         team.agree([0.0])  # the first process has written the best weights before any other reads them
         load_weights(directory / WEIGHTS, model)

@@ -4,6 +4,8 @@ import errno
 import json
 import math
 import os
+from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,9 @@ class Metrics:
         _drop_later(directory / METRICS, position)
         if position.step == 0:
             (directory / TIMINGS).unlink(missing_ok=True)
+        for name in (METRICS, TIMINGS):  # a run may come from elsewhere: nothing outside it may be written to
+            if (directory / name).is_symlink():
+                raise OSError(f"{directory / name}: expected a file of the run, got a link: remove it")
         self._metrics = _Lines(directory / METRICS)
         self._timings = _Lines(directory / TIMINGS)
 
@@ -105,7 +110,8 @@ class _Lines:
 
     def __init__(self, path: Path):
         self._path = path
-        self._file = path.open("ab", buffering=0)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+        self._file = os.fdopen(os.open(path, flags, 0o666), "ab", buffering=0)
 
     def write(self, record: dict[str, Any]) -> None:
         line = json.dumps(record, allow_nan=False).encode() + b"\n"
@@ -123,6 +129,32 @@ class _Lines:
         self._file.close()
 
 
+def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
+    """The records of a `metrics.jsonl`; a last line cut short by a crash is left out.
+
+    Raises:
+        ValueError: a line is no record of a run; the message names it.
+    """
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            if line.endswith(b"\n"):
+                record = _parse(line)
+                if record is None:
+                    raise ValueError(
+                        f"{path}: line {number}: expected a record of training, got {line[:60]!r}: damaged"
+                    )
+                yield record
+
+
+def check_tensorboard() -> None:
+    """Raise ValueError where TensorBoard is not installed."""
+    if find_spec("tensorboard") is None:
+        raise ValueError(_NO_TENSORBOARD)
+
+
+_NO_TENSORBOARD = "tensorboard: expected the package, which is not installed: pip install 'chainrule[tensorboard]'"
+
+
 def _drop_later(path: Path, position: Position) -> None:
     limits = {event: position.validated if event == "validation" else position.step for event in _EVENTS}
     with replacing(path) as partial, partial.open("wb") as kept:
@@ -135,21 +167,37 @@ def _drop_later(path: Path, position: Position) -> None:
 
 
 def _parse(line: bytes) -> dict[str, Any] | None:
-    """None for the line that a killed process did not finish."""
+    """None for the line that a killed process did not finish, or that is no record."""
     if not line.endswith(b"\n"):
         return None
     try:
-        record: dict[str, Any] = json.loads(line)
-    except ValueError:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
         return None
-    return record if record.get("event") in _EVENTS else None
+    if not isinstance(record, dict) or record.get("event") not in _EVENTS or type(record.get("step")) is not int:
+        return None
+    return record if _has_figures(record) else None
+
+
+def _has_figures(record: dict[str, Any]) -> bool:
+    match record["event"]:
+        case "step":
+            return _is_figure(record.get("gradient_norm"))
+        case "validation":
+            figures = {name: value for name, value in record.items() if name not in ("event", "best", "perplexity")}
+            named = {"nats_per_element", "bits_per_element"} <= figures.keys()
+            perplexity = record.get("perplexity")
+            return named and all(map(_is_figure, figures.values())) and (perplexity is None or _is_figure(perplexity))
+    return True
+
+
+def _is_figure(value: Any) -> bool:
+    return type(value) in (int, float) and abs(value) < math.inf
 
 
 def _tensorboard(directory: Path, step: int) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
-        raise ValueError(
-            "tensorboard: expected the package, which is not installed: pip install 'chainrule[tensorboard]'"
-        ) from error
+        raise ValueError(_NO_TENSORBOARD) from error
     return SummaryWriter(str(directory / "tensorboard"), purge_step=step + 1 if step else None)

@@ -11,6 +11,9 @@ from chainrule.training.precision import autocast
 class Objective(nn.Module):
     r"""Negative log-likelihood of a batch, :math:`-\sum_{b,t} \log p(x_{bt} \mid x_{b,<t})`, in nats.
 
+    For a model with a `training_objective` of its own, as label smoothing, minus that of whole sequences in training
+    mode; in evaluation mode it is always the likelihood.
+
     Chunks of endless rows continue from the state that the last chunk ended in: its value crosses the boundary,
     gradients do not (truncated backpropagation through time, Williams and Peng 1990). Rows with lengths or a context,
     and those said to be whole, are whole sequences.
@@ -52,7 +55,8 @@ class Objective(nn.Module):
         """
         with autocast(self.dtype, x.device):
             if whole or lengths is not None or context is not None:
-                return -self.model.log_prob(x, context, lengths).float().sum(), None
+                maximised = self.model.training_objective if self.model.training else self.model.log_prob
+                return -maximised(x, context, lengths).float().sum(), None
             if not isinstance(self.model, AutoregressiveModel):
                 raise TypeError(f"expected batches of whole rows for a {type(self.model).__name__}, got chunks")
             if previous is None:

@@ -44,11 +44,16 @@ def restore_moments(optimiser: AdamW, model: nn.Module, tensors: dict[str, Tenso
     for name, parameter in model.named_parameters():
         remembered = {kind: tensors[f"{kind}.{name}"] for kind in _KINDS if f"{kind}.{name}" in tensors}
         for kind, value in remembered.items():
-            if kind != "step" and value.shape != parameter.shape:
+            expected = () if kind == "step" else tuple(parameter.shape)
+            if tuple(value.shape) != expected:
                 raise ValueError(
-                    f"checkpoint: expected {kind} of {name} in shape {tuple(parameter.shape)}, "
+                    f"checkpoint: expected {kind} of {name} in shape {expected}, "
                     f"got {tuple(value.shape)}: it belongs to another model"
                 )
+        if remembered and len(remembered) < len(_KINDS):
+            raise ValueError(
+                f"checkpoint: expected {', '.join(_KINDS)} of {name}, got {', '.join(remembered)}: damaged"
+            )
         if remembered:
             optimiser.state[parameter] = {
                 kind: value.to(parameter.device, torch.float32 if kind == "step" else parameter.dtype)

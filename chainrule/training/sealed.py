@@ -63,11 +63,23 @@ def read_sealed(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     digest, _, text = metadata["chainrule"].partition(" ")
     if _digest(tensors, text) != digest:
         raise ValueError(f"{damaged} (its digest differs): {remedy}")
-    record = json.loads(text)
+    record = _parse_record(path, text)
+    aliases = record.pop("aliases", None)
+    if not isinstance(aliases, dict) or not all(isinstance(kept, str) and kept in tensors for kept in aliases.values()):
+        raise ValueError(f"{damaged} (its names of shared tensors): {remedy}")
+    return tensors | {name: tensors[kept] for name, kept in aliases.items()}, record
+
+
+def _parse_record(path: Path, text: str) -> dict[str, Any]:
+    try:
+        record = json.loads(text)
+    except (ValueError, RecursionError):
+        record = None
+    if not isinstance(record, dict) or type(record.get("format")) is not int:
+        raise ValueError(f"{path}: expected a record as chainrule wrote it, got another: restore the file from a copy")
     if record["format"] > FORMAT:
         raise ValueError(f"{path}: expected format {FORMAT} or older, got {record['format']}: upgrade chainrule")
-    tensors |= {name: tensors[kept] for name, kept in record.pop("aliases").items()}
-    return tensors, record
+    return record
 
 
 def _own_memory(tensor: Tensor) -> Tensor:

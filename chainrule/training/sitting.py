@@ -177,6 +177,8 @@ class Sitting:
         began, position = monotonic(), self.position
         self._report.flush()
         position.training_seconds += monotonic() - began  # a GPU may still have been at the last steps
+        if not self._guard.saved_step:
+            self._save()  # weights on the disk without a checkpoint tell of one that was lost
         began, spacing = monotonic(), position.elapsed - position.validated_at
         until = began + self._extent.allowance(position, last=last)
         seed_step(self._options.seed, position.step, self._team.rank, "validation")

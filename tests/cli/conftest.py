@@ -82,6 +82,12 @@ def make_run(source: Path, out: Path, **data: str) -> TextRun:
 
 
 @pytest.fixture(scope="session")
+def new_run() -> Callable[..., TextRun]:
+    """`make_run`, for a text of the test's own."""
+    return make_run
+
+
+@pytest.fixture(scope="session")
 def runs(text_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with an untrained run for each way to read a text; not to be written to."""
     home = tmp_path_factory.mktemp("runs")

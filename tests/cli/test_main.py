@@ -79,7 +79,7 @@ def test_the_module_is_the_command():
         (["train", "--steps", "3", "--epochs", "2"], ["--steps", "--epochs"]),
         (["train", "--steps", "0"], ["steps", "0"]),
         (["train", "--resume", "--overwrite"], ["--resume", "--overwrite"]),
-        (["train", "--model", "lstm", "--no-reset-after"], ["reset_after", "gru"]),
+        (["train", "--model", "lstm", "--no-reset-after"], ["--reset-after", "gru"]),
         (["sample"], ["RUN"]),
         (["score", "somewhere"], ["FILE"]),
     ],

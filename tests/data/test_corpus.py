@@ -60,8 +60,8 @@ def test_the_last_part_is_held_out_and_the_vocabulary_is_fitted_on_the_first_alo
     assert corpus.vocabulary.characters == "\nabc"
     assert (corpus.valid.slice(0, 4) == [0, 0, 0, 1]).all()
     summary = corpus.summary()
-    assert summary["train"] == {"elements": 360, "lines": 0, "unknown": 0}
-    assert summary["valid"] == {"elements": 40, "lines": 0, "unknown": 30}
+    assert summary["train"] == {"elements": 360, "lines": 0, "unknown": 0, "characters": 360, "bytes": 360}
+    assert summary["valid"] == {"elements": 40, "lines": 0, "unknown": 30, "characters": 40, "bytes": 40}
 
 
 def test_a_file_of_its_own_can_be_held_out(tmp_path):
@@ -170,17 +170,23 @@ def test_opening_gives_what_preparing_gave(text, tmp_path):
     assert np.array_equal(opened.valid.slice(0, 20), made.valid.slice(0, 20))
 
 
+TEXT = {"characters": 7, "bytes": 7}
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": 2}, "newer"),
+        ({"format": 3}, "newer"),
         ({"format": 0}, "damaged"),
         ({"dtype": "float64"}, "damaged"),
         ({"dtype": "object"}, "damaged"),
-        ({"train": {"elements": -1, "lines": 0, "unknown": 0}}, "damaged"),
-        ({"train": {"elements": "7", "lines": 0, "unknown": 0}}, "damaged"),
+        ({"train": {"elements": -1, "lines": 0, "unknown": 0, **TEXT}}, "damaged"),
+        ({"train": {"elements": "7", "lines": 0, "unknown": 0, **TEXT}}, "damaged"),
         ({"train": None}, "damaged"),
-        ({"train": {"elements": 7, "lines": 0, "unknown": 0}}, r"train\.tokens: expected 7 bytes"),
+        (
+            {"train": {"elements": 7, "lines": 0, "unknown": 0, **TEXT}},
+            r"train\.tokens: expected 7 bytes",
+        ),
         ({"options": {"reading": "lines", "level": "char"}}, r"train\.lines"),
         ({"options": {"reading": "stream", "level": "word"}}, "damaged"),
         ({"options": []}, "damaged"),

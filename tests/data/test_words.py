@@ -58,3 +58,12 @@ def test_a_text_without_white_space_is_cut_rather_than_held():
     pieces = list(cut_before_space(["x" * 10] * 30, limit=100))
     assert all(0 < len(piece) <= 110 for piece in pieces)
     assert "".join(pieces) == "x" * 300
+
+
+def test_a_word_longer_than_the_limit_is_cut_at_the_same_places_however_it_comes():
+    text = "ab " + "x" * 250 + " cd"
+    cuts = {
+        "".join(f"{piece}|" for piece in cut_before_space(chunks, limit=100) if "x" in piece)
+        for chunks in ([text], [text[:50], text[50:]], [text[i : i + 7] for i in range(0, len(text), 7)])
+    }
+    assert len(cuts) == 1

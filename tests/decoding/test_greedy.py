@@ -45,3 +45,27 @@ def test_it_does_not_end_before_the_minimum(min_length):
     assert result.sequences[0].tolist() == [1] * min_length
     expected = torch.tensor(0.1).double().log() * min_length + torch.tensor(0.9).double().log()
     torch.testing.assert_close(result.log_probs[0], expected, rtol=1e-6, atol=0)
+
+
+def test_a_greedy_result_claims_no_more_than_that_it_ended():
+    """The most probable first symbol leads away from the most probable sequence."""
+    first, after_one, after_two = [0.0, 0.6, 0.4], [0.4, 0.3, 0.3], [0.9, 0.05, 0.05]
+
+    class Garden(TinyDecoder):
+        def scores(self, h, x_prev):
+            table = torch.tensor([after_one, after_one, after_two, first], dtype=torch.float64)
+            return table[x_prev].log()
+
+    model = Garden(vocab_size=3)
+    [greedily], [widely] = (
+        search(model, max_length=3, eos=0) for search in (greedy, lambda *a, **o: beam_search(*a, beam_size=9, **o))
+    )
+    assert greedily.sequences[0].tolist() == [1]
+    assert widely.sequences[0].tolist() == [2]
+    assert widely.log_probs[0] > greedily.log_probs[0]
+    assert greedily.proven == greedily.ended[0].item()
+
+
+def test_a_prefix_that_has_ended_is_refused():
+    with pytest.raises(ValueError, match="prefix: row 1 ends in eos=0: a sequence that has ended is not extended"):
+        greedy(TinyDecoder(4), max_length=5, eos=0, prefix=torch.tensor([[0, 1], [1, 0]]))

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from chainrule.diagnostics import gradient_flow
 from chainrule.diagnostics.flow_figures import flow_figures
-from chainrule.diagnostics.panels import draw_influence, draw_jacobians, draw_last, new_figure
+from chainrule.diagnostics.panels import draw_influence, draw_jacobians, draw_last, log_ticks, new_figure
 from chainrule.diagnostics.report.inline_svg import inline_svg
 from chainrule.layers import GRU, LSTM, RNN
 
@@ -116,3 +116,22 @@ def test_without_matplotlib_the_error_says_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ImportError, match=r"pip install 'chainrule\[plots\]'"):
         flow.plot()
+
+
+def test_the_reach_is_marked_on_the_curve_that_decides_it():
+    delta, cell = 2.0 * 0.1 ** np.arange(9.0), 5.0 * 0.5 ** np.arange(9.0)
+    for reach, curve in ((3.0, delta), (7.0, cell)):
+        axes = new_figure().subplots()
+        draw_last(axes, delta, delta, reach, cell)
+        (marker,) = [line for line in axes.lines if line.get_marker() == "o"]
+        assert (marker.get_xdata()[0], marker.get_ydata()[0]) == (reach, pytest.approx(0.01 * curve[0]))
+        assert marker.get_color() == next(line.get_color() for line in axes.lines if line.get_ydata()[0] == curve[0])
+
+
+@pytest.mark.parametrize("low", [1e-12, 0.003, 0.3, 1.0, 1.02, 4.2, 97.0, 8e200])
+@pytest.mark.parametrize("factor", [1.1, 1.5, 3.0, 11.0, 1e4, 1e30])
+def test_a_logarithmic_axis_has_two_to_nine_ticks(low, factor):
+    ticks = log_ticks(low, low * factor)
+    assert 2 <= len(ticks) <= 9
+    assert all(low * (1 - 1e-6) <= tick <= low * factor * (1 + 1e-6) for tick in ticks)
+    assert ticks == sorted(ticks)

@@ -8,9 +8,11 @@ from recurrences import KINDS, B, N, T
 from torch import nn
 
 from chainrule.diagnostics import inspect_recurrence
+from chainrule.diagnostics.backpropagation import backpropagate
 from chainrule.diagnostics.distance import by_distance, reach
 from chainrule.diagnostics.saturation import dead_units, histogram, saturation
 from chainrule.diagnostics.separation import separating_units
+from chainrule.diagnostics.single_losses import single_losses
 from chainrule.layers import LSTM, RNN
 from chainrule.models import RecurrentLM
 
@@ -164,6 +166,34 @@ def _dead():
     layer = RNN(N, 8, nonlinearity="relu")
     layer.bias_ih_l0.data[:5] = -100
     return layer
+
+
+def test_a_forget_gate_that_began_open_is_not_to_be_opened():
+    model = RecurrentLM(5, "lstm", hidden_size=16)
+    assert (model.recurrent.bias_ih_l0[16:32] == 1).all()
+    _biased(model.recurrent, slice(16, 32), -2)
+    verdict = inspect_recurrence(model, torch.randint(0, 5, (4, 60))).layers[0].verdict
+    assert verdict.rule == "forget-gate-learned"
+    assert "bias" not in verdict.sentence
+
+
+def test_one_loss_that_says_nothing_does_not_decide():
+    layer = _identity(0.99)
+    x = torch.randn(4, 60, N)
+    x[:, -1] -= layer(x)[0][:, -1] @ layer.weight_ih_l0.pinverse().T  # the last state, and the gradient there, become 0
+    assert inspect_recurrence(layer, x).layers[0].verdict.rule == "carries"
+
+
+def test_single_losses_are_those_of_backpropagation_each_by_its_weight():
+    layer, x, lengths = LSTM(N, 4), torch.randn(3, 12, N), torch.tensor([12, 7, 12])
+    found = single_losses(layer, x, lengths, [0, 1])
+    total, base = torch.zeros(12), torch.zeros(12)
+    for row, ends in ((0, (7, 8, 9, 10, 11, 12)), (1, (5, 5, 6, 6, 7, 7))):
+        for end in ends:
+            norms = backpropagate(layer, x[row : row + 1, :end]).delta[0][0].norm(dim=-1).flip(0)
+            total[:end] += norms
+            base[:end] += norms[0]
+    torch.testing.assert_close(found.delta[0] / found.delta[0][0], (total / base).double())
 
 
 @pytest.mark.parametrize("rule", VERDICTS)

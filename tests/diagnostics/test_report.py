@@ -14,6 +14,7 @@ from inspected_texts import SUBJECT, make, make_page
 
 from chainrule.diagnostics import Inspection
 from chainrule.diagnostics.report import ReadRow, ReadText, report_page
+from chainrule.diagnostics.report.heat_map import GATES, STATES, palette
 from chainrule.diagnostics.report.indexed_png import indexed_png
 from chainrule.diagnostics.report.layer_figures import LAYER_FIGURES
 from chainrule.diagnostics.report.read_text import visible
@@ -236,3 +237,15 @@ def test_the_documentation_lists_every_rule_figure_and_property_as_they_are():
     properties = [f"| `{name}` | {meaning} |" for name, (_, meaning) in PROPERTIES.items()]
     for rows in (rules, figures, properties):
         assert "\n".join(rows) in page
+
+
+def test_a_plain_rnn_has_no_gates():
+    page = report_page(*make("rnn"), SUBJECT, None)
+    assert "State over the text" in page
+    assert not re.search(r"\bgates?\b 0 <|>gates ", page)
+    assert "Gates and state over the text" in report_page(*make("gru"), SUBJECT, None)
+
+
+@pytest.mark.parametrize("colours", [GATES, STATES])
+def test_no_end_of_a_heat_map_is_nearly_black(colours):
+    assert (palette(colours) @ np.array([0.2126, 0.7152, 0.0722])).min() > 50  # of 255

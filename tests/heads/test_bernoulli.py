@@ -1,5 +1,7 @@
 """Bernoulli is torch's, exact at any logit, drawn from an explicit generator and cut as a die of two sides."""
 
+import math
+
 import pytest
 import torch
 from hypothesis import given
@@ -135,3 +137,16 @@ def test_its_support_is_listed_and_its_shape_expands():
     coin = Bernoulli(LOGITS)
     assert coin.enumerate_support(expand=False).flatten().tolist() == [0, 1]
     assert coin.expand((4, 2, 3)).batch_shape == (4, 2, 3)
+
+
+def test_only_zero_and_one_have_a_probability():
+    logits = torch.tensor([0.3], requires_grad=True)
+    for value in (0.5, 3.0, -1.0, math.nan):
+        log_prob = Bernoulli(logits).log_prob(torch.tensor([value]))
+        assert log_prob.tolist() == [-math.inf]
+        assert torch.autograd.grad(log_prob.sum(), logits)[0].tolist() == [0.0]
+
+
+@pytest.mark.parametrize("temperature", [1e-39, 1e-300])
+def test_a_temperature_next_to_zero_is_greedy(temperature):
+    assert Bernoulli(torch.tensor([2.0, -1e-3, 0.0])).filtered(temperature).probs.tolist() == [1.0, 0.0, 0.5]

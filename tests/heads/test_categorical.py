@@ -173,3 +173,27 @@ def test_filters_out_of_range_are_refused(arguments, message):
 def test_scores_of_no_symbol_are_refused(logits):
     with pytest.raises(ValueError, match="logits: expected shape"):
         Categorical(logits)
+
+
+@pytest.mark.parametrize("wide", [False, True])
+@pytest.mark.parametrize("symbol", [-100, -1, 5, 2**62])
+def test_no_symbol_outside_the_support_has_a_probability(symbol, wide, monkeypatch):
+    """Cross-entropy leaves out the target -100: its probability was 1."""
+    monkeypatch.setattr("chainrule.heads.categorical.WIDE", 0 if wide else 2**20)
+    with pytest.raises(ValueError, match=rf"value: expected symbols in \[0, 5\), got {symbol}: mask padding"):
+        Categorical(LOGITS).log_prob(torch.full((2, 3), symbol))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("temperature", [1e-30, 1e-39, 1e-40, 1e-45, 1e-300, 5e-324])
+def test_a_temperature_next_to_zero_is_greedy(temperature, dtype):
+    """Below the smallest float32 everything became -inf / -inf, and the least likely symbol was drawn."""
+    scores = torch.tensor([[0.1, 0.7, -torch.inf, 0.2], [-3.0, -9.0, -2.0, -4.0]]).to(dtype)
+    assert Categorical(scores).filtered(temperature).probs.tolist() == [[0, 1, 0, 0], [0, 0, 1, 0]]
+    assert Categorical(scores).filtered(temperature, top_k=2, top_p=0.9).sample().tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("temperature", [1e39, 1e300])
+def test_a_temperature_beyond_float32_is_uniform_over_what_is_possible(temperature):
+    probs = Categorical(torch.tensor([0.0, 5.0, -torch.inf])).filtered(temperature).probs
+    assert probs.tolist() == [0.5, 0.5, 0.0]

@@ -76,8 +76,23 @@ def test_a_hash_spreads_ngrams_over_its_rows():
     assert counts.max() < 40  # the mean is 9.8; above 40 has a chance below 1e-12
 
 
+def test_dropout_leaves_out_whole_ngrams_in_training_alone_and_keeps_the_mean():
+    torch.manual_seed(0)
+    embedding = NgramEmbedding(SYMBOLS, 5, 2, padding=PADDING, dropout=0.3).double()
+    x = torch.ones(1, 20_000, dtype=torch.long)
+    state = torch.ones(1, 1, dtype=torch.long)
+    drawn, _ = embedding(x, state)
+    row = embedding.tables[0].weight[SYMBOLS + 1]
+    left_out = (drawn[0] == 0).all(1)
+    assert abs(left_out.float().mean() - 0.3) < 0.02  # six standard deviations of 20,000 draws
+    # The probability is rounded to 1/65,536, and the scale with it.
+    torch.testing.assert_close(drawn[0, ~left_out], (row / 0.7).expand(int((~left_out).sum()), -1), rtol=1e-4, atol=0)
+    assert torch.equal(embedding.eval()(x, state)[0][0, 7], row)
+
+
 @pytest.mark.parametrize(
-    ("arguments", "message"), [({"order": 1}, "order: expected at least 2"), ({"buckets": 0}, "buckets")]
+    ("arguments", "message"),
+    [({"order": 1}, "order: expected at least 2"), ({"buckets": 0}, "buckets"), ({"dropout": 1.0}, "dropout")],
 )
 def test_what_is_no_table_is_refused(arguments, message):
     with pytest.raises(ValueError, match=message):

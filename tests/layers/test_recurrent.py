@@ -260,12 +260,27 @@ def test_the_written_out_gradient_fails_when_a_step_is_dropped(kind, monkeypatch
         (lambda: LSTM(N, M)(torch.zeros(B, T, N), torch.zeros(B, 1, M)), "state: expected a pair"),
         (lambda: GRU(N, M)(torch.zeros(B, T, N), None, torch.tensor([1, 2])), "lengths: expected 5 integers"),
         (lambda: GRU(N, M)(torch.zeros(B, T, N), None, torch.full((B,), T + 1)), "lengths: expected values in"),
+        (lambda: GRU(N, M)(torch.zeros(B, T, N), torch.zeros(1, B, M)), "torch.nn's layout, bring it here with transp"),
+        (lambda: GRU(N, M)(torch.zeros(B, T, N), None, [1, 2, 3, 4, 5]), "lengths: expected a tensor.*torch.tensor"),
+        (lambda: GRU(N, M)(torch.zeros(B, T, dtype=torch.bool)), r"torch.bool: convert them with x.long\(\)"),
+        (lambda: GRU(N, M)([[0, 1]]), "x: expected a tensor, got list: make it one with torch.as_tensor"),
+        (
+            lambda: GRU(N, M)(nn.utils.rnn.pack_sequence([torch.zeros(T, N)])),
+            "x: expected a tensor, got PackedSequence: pad it, and give lengths",
+        ),
         (lambda: GRU(N, M, bidirectional=True).step(torch.zeros(B, N), None), "bidirectional"),
     ],
 )
 def test_wrong_arguments_are_named(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32])
+def test_symbols_may_come_in_any_type_of_integers(dtype):
+    layer, x = KINDS["lstm"](), torch.randint(N, (B, T))
+    assert torch.equal(layer(x.to(dtype))[0], layer(x)[0])
+    assert torch.equal(layer.step(x[:, 0].to(dtype), layer.initial_state(B))[0], layer(x)[0][:, 0])
 
 
 def test_recurrent_is_a_torch_rnn_module_with_its_parameter_names():

@@ -10,7 +10,13 @@ VARIANTS = {
     "lstm": {"cell": "lstm"},
     "lstm, embedded, two layers": {"cell": "lstm", "embedding_size": 3, "num_layers": 2, "dropout": 0.3},
     "lstm, tied": {"cell": "lstm", "tie_weights": True},
-    "lstm, n-grams": {"cell": "lstm", "embedding_size": 3, "ngram_order": 3, "embedding_dropout": 0.2},
+    "lstm, n-grams": {
+        "cell": "lstm",
+        "embedding_size": 3,
+        "ngram_order": 3,
+        "embedding_dropout": 0.2,
+        "ngram_dropout": 0.3,
+    },
     "gru, hashed n-grams": {"cell": "gru", "embedding_size": 3, "ngram_order": 4, "ngram_buckets": 7},
     "gru": {"cell": "gru", "num_layers": 2},
     "gru, reset before": {"cell": "gru", "reset_after": False},
@@ -115,6 +121,7 @@ def test_a_stepper_leaves_the_state_it_was_given_alone():
         ({"ngram_order": 0}, "ngram_order"),
         ({"ngram_order": 2}, "ngram_order: 2 needs an embedding"),
         ({"embedding_dropout": 1.0}, "embedding_dropout"),
+        ({"ngram_dropout": -0.1}, "ngram_dropout"),
         ({"cutoffs": (4,)}, "cutoffs: expected ascending integers from 1 to 3"),
     ],
 )

@@ -81,30 +81,31 @@ def test_attention_is_shown_for_each_word_and_sums_to_one(variant):
     assert not weights[1, :, 2:].any()
 
 
-def test_the_likelihood_in_evaluation_has_no_label_smoothing_and_training_has():
+def test_the_likelihood_has_no_label_smoothing_in_either_mode_and_the_objective_has():
     model, context = made(label_smoothing=0.3).double(), source()
     x, lengths = torch.randint(V, (3, 5)), torch.tensor([5, 0, 3])
     logits = model(x, context).logits
     given = logits.gather(2, x.unsqueeze(2)).squeeze(2)
     real = torch.arange(5) < lengths.unsqueeze(1)
     plain = (given * real).sum(1)
-    torch.testing.assert_close(model.eval().log_prob(x, context, lengths), plain)
+    for mode in (model.eval, model.train):
+        torch.testing.assert_close(mode().log_prob(x, context, lengths), plain)
     smoothed = ((0.7 * given + 0.3 * logits.mean(2)) * real).sum(1)
-    torch.testing.assert_close(model.train().log_prob(x, context, lengths), smoothed, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(model.training_objective(x, context, lengths), smoothed, rtol=1e-6, atol=1e-6)
 
 
-def test_scheduled_sampling_reads_own_words_with_the_probability_given_and_in_training_alone():
+def test_the_objective_alone_reads_own_words_with_the_probability_given():
     model, context = made(), source()
     x = torch.randint(V, (3, 6))
     plain = model.log_prob(x, context)
-    torch.testing.assert_close(model.log_prob(x, {**context, "own_words": torch.zeros(3)}), plain)
+    torch.testing.assert_close(model.training_objective(x, {**context, "own_words": torch.zeros(3)}), plain)
     model.bias_ho.data[2] = 50.0  # its own word is always this one, for as long as it is not asked for it
-    own = model.log_prob(x, {**context, "own_words": torch.tensor([1.0, 0.0, 1.0])})
+    asked = {**context, "own_words": torch.tensor([1.0, 0.0, 1.0])}
+    own = model.training_objective(x, asked)
+    assert torch.equal(model.log_prob(x, asked), model.log_prob(x, context))
     read = model(torch.cat([torch.full((3, 5), 2), x[:, -1:]], 1), context)
     expected = torch.where(torch.tensor([True, False, True]), read.log_prob(x).sum(1), model.log_prob(x, context))
     torch.testing.assert_close(own, expected)
-    model.eval()
-    assert torch.equal(model.log_prob(x, {**context, "own_words": torch.ones(3)}), model.log_prob(x, context))
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

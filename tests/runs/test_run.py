@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from chainrule import Run
 from chainrule.data import CharVocabulary
-from chainrule.runs.config import Extent, RunConfig, read_options
+from chainrule.runs.config import FORMAT, Extent, RunConfig, read_options
 from chainrule.runs.run import CONFIG, VOCABULARY, WEIGHTS
 from chainrule.runs.text import RecurrentOptions, TextData, TextRun, TextTraining
 from chainrule.training.checkpoint import save_weights
@@ -20,17 +20,29 @@ from chainrule.training.options import TrainingOptions
 FACTS = {
     "source": {"name": "a.txt", "bytes": 7, "sha256": "0" * 64},
     "validation": None,
-    "train": {"elements": 5, "lines": 0, "unknown": 0},
-    "valid": {"elements": 2, "lines": 0, "unknown": 0},
+    "train": {"elements": 5, "lines": 0, "unknown": 0, "characters": 5, "bytes": 5},
+    "valid": {"elements": 2, "lines": 0, "unknown": 0, "characters": 5, "bytes": 5},
+    "chosen": {"options": ["num_layers"], "passes": 2.5, "elements_per_second": None},
 }
+SETTLED = RecurrentOptions(
+    hidden_size=4,
+    num_layers=1,
+    embedding_size=3,
+    ngram_order=2,
+    ngram_dropout=0.0,
+    dropout=0.0,
+    embedding_dropout=0.0,
+    tie_weights=False,
+    adaptive_softmax=False,
+)
 ASKED = RunConfig(
     sources={"source": "a.txt", "validation": None},
     data=TextData(),
     facts=FACTS,
     model="gru",
-    options=RecurrentOptions(hidden_size=4),
+    options=SETTLED,
     extent=Extent(steps=3),
-    training=TextTraining(),
+    training=TextTraining(batch_size=32, learning_rate=6e-3),
 )
 
 
@@ -79,6 +91,9 @@ def test_the_defaults_are_those_of_the_training_loop():
     assert ours.pop("watch_gradients") is False  # what the command line does with it: train(watch=...)
     assert (ours.pop("threads"), ours.pop("backend")) == (None, "auto")  # likewise: computing(model, ...)
     theirs = asdict(TrainingOptions())
+    for name in ("batch_size", "learning_rate"):  # settled when the run is made
+        assert ours.pop(name) is None
+        theirs.pop(name)
     assert ours == {name: value for name, value in theirs.items() if name not in asdict(Extent())}
     assert set(asdict(Extent())) | set(ours) == set(theirs)
 
@@ -100,7 +115,7 @@ def test_what_is_no_run_is_refused(tmp_path, content):
 
 
 def test_a_newer_run_asks_for_a_newer_version(run):
-    change(run, format=3, chainrule="9.0", something_new=1)
+    change(run, format=FORMAT + 1, chainrule="9.0", something_new=1)
     with pytest.raises(ValueError, match=r"format.*9\.0.*newer chainrule"):
         Run.open(run.path)
 
@@ -267,8 +282,24 @@ def test_overwriting_follows_no_link_out_of_the_run(run, tmp_path):
 
 def test_metrics_leave_out_a_line_cut_short(run):
     assert run.metrics() == []
-    (run.path / "metrics.jsonl").write_text('{"step": 1}\n{"step": 2}\n{"st')
-    assert run.metrics() == [{"step": 1}, {"step": 2}]
-    (run.path / "metrics.jsonl").write_text("nonsense\n")
-    with pytest.raises(ValueError, match=r"metrics\.jsonl"):
+    records = [{"event": "step", "step": step, "gradient_norm": 2.0} for step in (1, 2)]
+    (run.path / "metrics.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records) + '{"st')
+    assert run.metrics() == records
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "nonsense",
+        "5",
+        "[]",
+        '{"event": []}',
+        '{"event": "step", "step": "1"}',
+        "[" * 100_000,
+        '{"event": "validation"}',
+    ],
+)
+def test_metrics_name_the_line_that_is_no_record(run, line):
+    (run.path / "metrics.jsonl").write_text(line + "\n")
+    with pytest.raises(ValueError, match=r"metrics\.jsonl: line 1: .*damaged"):
         run.metrics()

@@ -23,6 +23,7 @@ NAMES = [
     "save_load",
     "reproducible",
     "chunk_invariance",
+    "conditions",
 ]
 
 

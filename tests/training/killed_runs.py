@@ -71,16 +71,18 @@ def die_half_written(number: int) -> None:
     sealed.save_file = dying
 
 
-# Renames: 1 metrics.jsonl at the beginning, then at steps 4, 8, 12 and 16 model.safetensors and checkpoint.safetensors.
+# Renames: 1 metrics.jsonl at the beginning, 2 a checkpoint before the first weights, then at steps 4, 8, 12 and 16
+# model.safetensors and checkpoint.safetensors.
 MOMENTS: dict[str, Callable[[], None]] = {
     "before-the-first-checkpoint": lambda: die_in_step(3),
     "in-an-update": lambda: die_in_step(7),
     "in-a-later-epoch": lambda: die_in_step(15),
-    "between-weights-and-checkpoint": lambda: die_after_rename(4),
-    "before-a-checkpoint-is-renamed": lambda: die_before_rename(5),
-    "after-a-checkpoint-is-renamed": lambda: die_after_rename(5),
-    "in-a-half-written-checkpoint": lambda: die_half_written(4),
-    "in-half-written-weights": lambda: die_half_written(5),
+    "between-the-first-weights-and-their-checkpoint": lambda: die_after_rename(3),
+    "between-weights-and-checkpoint": lambda: die_after_rename(5),
+    "before-a-checkpoint-is-renamed": lambda: die_before_rename(6),
+    "after-a-checkpoint-is-renamed": lambda: die_after_rename(6),
+    "in-a-half-written-checkpoint": lambda: die_half_written(5),
+    "in-half-written-weights": lambda: die_half_written(6),
 }
 
 

@@ -284,7 +284,8 @@ def test_where_the_time_went_is_written_down(tmp_path: Path, monkeypatch: pytest
     assert timings[-1]["elapsed"] == pytest.approx(clock.now - 97.0)
     aside = sum(line["validating_seconds"] + line["saving_seconds"] for line in timings)
     counted = start_up + aside + timings[-1]["training_seconds"]
-    assert counted == pytest.approx(clock.now - 97.0, abs=0.3)  # one batch is read to estimate a validation's cost
+    # Left out: a batch read to estimate a validation's cost, and the checkpoint written before the first weights.
+    assert counted == pytest.approx(clock.now - 97.0, abs=0.5)
 
 
 @pytest.mark.slow

@@ -101,7 +101,7 @@ def test_a_newer_format_is_refused_with_the_remedy(tmp_path: Path, monkeypatch: 
 
 def test_weights_are_no_checkpoint(tmp_path: Path) -> None:
     write_sealed(tmp_path / "x", {}, {"kind": "checkpoint"})
-    with pytest.raises(ValueError, match="expected a file of kind weights, got checkpoint"):
+    with pytest.raises(ValueError, match="expected a file of kind weights, got 'checkpoint'"):
         load_weights(tmp_path / "x", nn.Linear(1, 1))
 
 

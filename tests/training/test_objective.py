@@ -41,3 +41,15 @@ def test_half_precision_multiplies_in_bfloat16_and_keeps_weights_and_likelihood_
     assert {weight.grad.dtype for weight in model.parameters() if weight.grad is not None} == {torch.float32}
     assert half.item() != full.item()
     assert half.item() == pytest.approx(full.item(), rel=1e-2)  # bfloat16 keeps 8 bits, 2e-3 each
+
+
+def test_training_maximises_the_models_own_objective_and_evaluation_the_likelihood() -> None:
+    class Smoothed(ToyModel):
+        def training_objective(self, x, context=None, lengths=None):
+            return 0.5 * self.log_prob(x, context, lengths)
+
+    model, x = Smoothed(dropout=0.0), torch.randint(SYMBOLS, (2, 4))
+    objective, exact = Objective(model), -model.log_prob(x).sum()
+    torch.testing.assert_close(objective(x, whole=True)[0], 0.5 * exact)
+    model.eval()
+    torch.testing.assert_close(objective(x, whole=True)[0], exact)

@@ -176,7 +176,7 @@ def test_a_full_disk_stops_with_one_line_and_keeps_the_checkpoint(
     replace = os.replace
 
     def full(source: Path, target: Path) -> None:
-        if (tmp_path / "checkpoint.safetensors").exists():
+        if (tmp_path / "model.safetensors").exists():
             raise OSError(28, "No space left on device")
         replace(source, target)
 

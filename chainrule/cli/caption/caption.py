@@ -1,16 +1,17 @@
 """`chainrule caption`: say what is in a picture."""
 
-import json as json_format
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from chainrule.cli.display import dump_json
+
 if TYPE_CHECKING:
     import numpy as np
 
-    from chainrule.runs.caption import CaptionRun
+    from chainrule.runs.caption import CaptionData, CaptionRun
 
 
 def caption(
@@ -49,8 +50,8 @@ def caption(
     if not 1 <= n_best <= beam:
         raise ValueError(f"--n-best: expected from 1 to --beam {beam}, got {n_best}")
     opened = CaptionRun.open(run)
-    vocabulary, size = opened.prepared.vocabulary, opened.data.picture_size
-    pixels = [read_picture(picture, size) for picture in pictures]
+    vocabulary = opened.prepared.vocabulary
+    pixels = [read_picture(picture, opened.data) for picture in pictures]
     model = opened.model(choose_device(device))
     found = search(
         model,
@@ -65,15 +66,15 @@ def caption(
         for text, log_prob in zip(words_of(decoded, vocabulary), decoded.log_probs.tolist(), strict=True):
             if json:
                 record = {"picture": str(picture), "caption": text, "nats": -log_prob, "proven": decoded.proven}
-                print(json_format.dumps(record, ensure_ascii=False))
+                print(dump_json(record))
             else:
                 print(text if len(pictures) == 1 else f"{picture}\t{text}")
         if attention is not None:
             _draw_attention(opened, model, pixels[0], decoded.sequences[0], attention)
 
 
-def read_picture(path: Path, size: int) -> "np.ndarray":
-    """A picture file as pixels (3, S, S).
+def read_picture(path: Path, data: "CaptionData") -> "np.ndarray":
+    """A picture file as pixels (3, S, S), made to fit as those of the run.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -82,7 +83,8 @@ def read_picture(path: Path, size: int) -> "np.ndarray":
     from chainrule.data.images.folder import Reading
     from chainrule.data.text import check_file
 
-    return Reading(size=(size, size), colour="rgb").picture(check_file(path).read_bytes(), str(path))[0]
+    reading = Reading(size=(data.picture_size, data.picture_size), colour="rgb", fit=data.fit)
+    return reading.picture(check_file(path).read_bytes(), str(path))[0]
 
 
 def _draw_attention(run: "CaptionRun", model: object, pixels: "np.ndarray", symbols: object, out: Path) -> None:

@@ -51,8 +51,8 @@ def evaluate(
     if beam < 1:
         raise ValueError(f"--beam: expected a whole number >= 1, got {beam}")
     opened = CaptionRun.open(run)
-    vocabulary, size = opened.prepared.vocabulary, opened.data.picture_size
-    store = PictureStore(pictures, size)
+    vocabulary = opened.prepared.vocabulary
+    store = PictureStore(pictures, opened.data.picture_size, opened.data.fit)
     people = captions_by_picture(captions, store, lower_case=opened.data.lower_case)
     names = list(people)
     shown = names

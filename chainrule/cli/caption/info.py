@@ -1,5 +1,6 @@
 """`chainrule info` on a run on captioned pictures."""
 
+import math
 from pathlib import Path
 from typing import Annotated
 
@@ -28,5 +29,7 @@ def info(run: Path, /, *, json: Annotated[bool, Parameter(negative=())] = False)
         "caption": f"chainrule caption {quoted(run)} picture.jpg",
     }
     if best is not None:
-        rows["best"] = f"BLEU-4 {best['bleu']:.2f}, perplexity {best['perplexity']:.4g}, at step {best['step']:,}"
+        rows["best"] = (
+            f"BLEU-4 {best['bleu']:.2f}, perplexity {best['perplexity'] or math.inf:.4g}, at step {best['step']:,}"
+        )
     show(facts, rows, json=json)

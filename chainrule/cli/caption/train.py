@@ -108,6 +108,7 @@ class CaptionTrainer(Trainer[CaptionRun]):
             dev_pictures=sources["validation"],
             dev_captions=sources["dev_captions"],
             size=data.picture_size,
+            fit=data.fit,
             min_count=data.min_count,
             max_length=data.max_length,
             lower_case=data.lower_case,
@@ -143,6 +144,9 @@ class CaptionTrainer(Trainer[CaptionRun]):
             f"{facts['source']['name']}: {train['pictures']:,} pictures with {train['captions']:,} captions "
             f"to train on, {valid['pictures']:,} with {valid['captions']:,} held out, {facts['words']:,} words"
         )
+        how = {"crop": "cropped", "pad": "padded", "stretch": "stretched"}
+        others = " or ".join(f"--fit {name}" for name in how if name != run.data.fit)
+        yield f"pictures are {how[run.data.fit]} to {facts['size']}×{facts['size']} pixels ({others} for another way)"
 
     def judge(self, run: CaptionRun) -> "Judge":
         """BLEU-4 of greedy captions of the first held-out pictures."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from chainrule.cli.classify.answers import Answer
 from chainrule.cli.figures import save_figure
 from chainrule.data.atomic import write_text
+from chainrule.diagnostics.report.plain_page import POLICY
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1f6feb; }
@@ -18,9 +19,10 @@ small { opacity: 0.7; }
 span { border-radius: 0.2em; padding: 0.05em 0.15em; background: color-mix(in srgb, var(--ink) var(--a), transparent); }
 """
 _LEGEND = (
-    "<p><small>The darker a word, the larger its share of the attention, beside the largest in its text; point at it "
-    "for the share.</small></p>"
+    "<p><small>The darker a word, the larger its share of the attention: pale for an even share of its text, darkest "
+    "for five times as much or more; point at it for the share.</small></p>"
 )
+_DARKEST = 5  # times an even share
 _COLUMNS = 90  # characters of a line of a picture
 
 
@@ -44,6 +46,7 @@ def write_page(path: Path, answers: Sequence[Answer], names: Sequence[str]) -> N
     write_text(
         path,
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
         '<meta name="viewport" content="width=device-width"><title>Attention</title>'
         f"<style>{_STYLE}</style></head><body>\n{body}\n</body></html>\n",
     )
@@ -89,6 +92,9 @@ def write_picture(path: Path, answers: Sequence[Answer], names: Sequence[str]) -
 
 
 def _strengths(weights: Sequence[float]) -> list[float]:
-    """Weights as opacities, the heaviest at 0.8."""
-    most = max(weights, default=1.0)
-    return [0.8 * weight / most for weight in weights]
+    """Weights as opacities: 0.8 from five times an even share on, in proportion below it.
+
+    >>> [round(strength, 3) for strength in _strengths([0.125] * 8)] == [0.16] * 8, _strengths([0.75, 0.25, 0, 0, 0, 0])
+    (True, [0.72, 0.24, 0.0, 0.0, 0.0, 0.0])
+    """
+    return [round(0.8 * min(weight * len(weights) / _DARKEST, 1.0), 3) for weight in weights]

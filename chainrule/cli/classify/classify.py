@@ -1,6 +1,5 @@
 """`chainrule classify RUN FILE`: a label and its probability for every text."""
 
-import json as json_format
 import sys
 from collections.abc import Iterator
 from math import exp
@@ -8,6 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
+
+from chainrule.cli.display import dump_json
 
 if TYPE_CHECKING:
     from chainrule.cli.classify.answers import Answer
@@ -60,7 +61,7 @@ def classify(
         if attention is not None and len(shown) < _PICTURED[attention.suffix]:
             shown.append(answer)
         if json:
-            print(json_format.dumps(_record(answer, names), ensure_ascii=False))
+            print(dump_json(_record(answer, names)))
         else:
             print("\t".join([*_likeliest(answer, names, top), " ".join(answer.row.text.split())]))
     if not count:

@@ -1,10 +1,11 @@
 """`chainrule evaluate RUN DATA` on a run of a classifier."""
 
-import json as json_format
 from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
+
+from chainrule.cli.display import dump_json
 
 _MATRIX = 20  # labels of a table of confusions that is shown
 
@@ -74,7 +75,7 @@ def evaluate(
             for row, given, share in surest_mistakes(log_probs, true, errors)
         ],
     }  # fmt: skip
-    print(json_format.dumps(figures, ensure_ascii=False)) if json else _show(figures, names)
+    print(dump_json(figures)) if json else _show(figures, names)
 
 
 def _show(figures: dict[str, Any], names: tuple[str, ...]) -> None:

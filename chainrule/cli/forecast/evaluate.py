@@ -1,10 +1,11 @@
 """`chainrule evaluate` on a run on series: rolling origins, beside forecasts that anyone can make."""
 
-import json as json_format
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
+
+from chainrule.cli.display import dump_json
 
 if TYPE_CHECKING:
     from chainrule.data.series import SeriesFile
@@ -31,8 +32,9 @@ def evaluate(
     Args:
         run: The run directory.
         data: A file with the columns that the run was trained on.
-        start: The first origin, a date or the number of a row, from 1. Of the file that the run was trained on, the
-            first row held out; of another, the first that has the run's history before it.
+        start: The first origin, a date or the number of a row, from 1, not one that was trained on. Of the
+            file that the run was trained on it is the first row held out if not given; of another, the first that has
+            the run's history before it.
         paths: How many draws each forecast has.
         seed: Of the draws.
         device: Where to compute: auto, cpu or cuda.
@@ -54,7 +56,7 @@ def evaluate(
         )
     record = _scores(opened, file, origins, paths, seed, device)
     if json:
-        print(json_format.dumps(record, ensure_ascii=False))
+        print(dump_json(record))
         return
     print(
         f"{len(origins)} origins from row {first + 1} on, {horizon} rows each, {paths} paths; "
@@ -74,10 +76,11 @@ def _first_origin(run: "ForecastRun", file: "SeriesFile", data: Path, start: str
     from chainrule.data.series.dates import as_date
     from chainrule.data.source import fingerprint
 
+    facts = run.config.facts
+    own = fingerprint(data)["sha256"] == facts["source"]["sha256"]
+    trained = int(facts["rows"]["train"]) if own else 0
     if start is None:
-        facts = run.config.facts
-        own = fingerprint(data)["sha256"] == facts["source"]["sha256"]
-        return int(facts["rows"]["train"]) if own else min(run.history, len(file.values))
+        return trained if own else min(run.history, len(file.values))
     if start.isdecimal():
         place = int(start) - 1
     else:
@@ -89,6 +92,11 @@ def _first_origin(run: "ForecastRun", file: "SeriesFile", data: Path, start: str
         raise ValueError(
             f"--start: expected a row from {run.schema.season + 1} on, with a season before it, "
             f"to {len(file.values)}, got {place + 1}"
+        )
+    if place < trained:
+        raise ValueError(
+            f"--start: the run was trained on rows 1 to {trained} of {data}, got row {place + 1}: expected one from "
+            f"{trained + 1} on"
         )
     return place
 

@@ -1,7 +1,6 @@
 """`chainrule forecast`: what comes after the last row of a file."""
 
 import io
-import json as json_format
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,6 +9,8 @@ from secrets import randbelow
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
+
+from chainrule.cli.display import dump_json
 
 if TYPE_CHECKING:
     import numpy as np
@@ -70,7 +71,7 @@ def forecast(
         print(f"{plot} (seed {seed})", file=sys.stderr)
     if json:
         for number in range(len(found.file.targets)):
-            print(json_format.dumps(found.record(number, seed), ensure_ascii=False))
+            print(dump_json(found.record(number, seed)))
         return
     header = [found.place, "series", "mean", *(f"q{level:g}" for level in levels)]
     if out is None:

@@ -1,7 +1,6 @@
 """`chainrule score` on a run on pictures."""
 
 import heapq
-import json as json_format
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
+
+from chainrule.cli.display import dump_json
 
 if TYPE_CHECKING:
     from chainrule.data.images import ImageSource
@@ -68,7 +69,7 @@ def score(
     for picture in pictures:
         bits = units.bits(picture.nats) / size
         if json:
-            print(json_format.dumps(picture.record(bits), ensure_ascii=False))
+            print(dump_json(picture.record(bits)))
         else:
             label = "" if picture.label is None else f"{picture.label:<10}  "
             print(f"{picture.nats:>10.2f} {bits:>9.4f}  {label}{_printable(picture.name)}")

@@ -128,6 +128,12 @@ class ImageTrainer(Trainer[ImageRun]):
         yield f"{facts['name']}: pictures of {said_shape(run.shape)}; {run.reduction}; {said_labels(run.classes)}"
         held_out = facts["validation"]["name"] if facts["validation"] else f"drawn, seed {run.config.training.seed}"
         yield f"{counts['train']:,} pictures to train on, {counts['valid']:,} held out ({held_out})"
+        for count, what in (
+            (facts["scaled_to_8_bits"], "of 16 bits, scaled to 8"),
+            (facts["put_on_white"], "transparent, put on white"),
+        ):
+            if count:
+                yield f"{count:,} pictures are {what}"
         left_out = facts["left_out"]
         if left_out["count"]:
             names = ", ".join(left_out["names"][:5]) + (", ..." if left_out["count"] > 5 else "")

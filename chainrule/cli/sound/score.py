@@ -1,7 +1,6 @@
 """`chainrule score` on a run on sounds."""
 
 import heapq
-import json as json_format
 import math
 import sys
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from chainrule.cli.display import dump_json
 from chainrule.cli.sound.scoring import ScoredSound, Scorer
 
 
@@ -70,7 +70,7 @@ def score(
         print(f"{'nats':>10} {'bits/sample':>11} {'seconds':>8} {'most at':>8}  file")
     for sound in sounds:
         if json:
-            print(json_format.dumps(asdict(sound), ensure_ascii=False))
+            print(dump_json(asdict(sound)))
         else:
             name = sound.file if sound.file.isprintable() else repr(sound.file)[1:-1]
             shown = f"{sound.nats:>10.1f} {sound.bits_per_sample:>11.4f} {sound.seconds:>8.2f} {sound.most_at:>8.2f}"

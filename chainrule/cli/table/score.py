@@ -1,7 +1,6 @@
 """`chainrule score` on a run on a table."""
 
 import heapq
-import json as json_format
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -9,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
+
+from chainrule.cli.display import dump_json
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -65,7 +66,7 @@ def score(
         print(f"{'line':>8} {'nats':>10}  most surprising cell, and its nats")
     for row in rows:
         if json:
-            print(json_format.dumps(row.record(schema), ensure_ascii=False))
+            print(dump_json(row.record(schema)))
         else:
             cell = f"{schema[row.most].name}={row.cells[row.most]}"
             cell = cell if cell.isprintable() else repr(cell)[1:-1]

@@ -1,7 +1,9 @@
 """`chainrule train rows.csv`: a table becomes a run directory."""
 
 import re
+import sys
 from collections.abc import Iterable, Sequence
+from copy import deepcopy
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,12 +18,14 @@ from chainrule.runs.run import TABLE
 from chainrule.runs.table import TableData, TableOptions, TableRun, TableTraining
 
 if TYPE_CHECKING:
+    from chainrule.data.tables import TableSchema
     from chainrule.training import TrainingBatches, ValidationBatches
     from chainrule.training.loop import TrainingResult
     from chainrule.training.validation import OnValidation
 
 _ROWS = 1024  # of a validation batch
 _SHOWN = 3
+_LARGE = 50 << 20  # bytes of a file that takes a minute to read without polars
 
 
 def train(
@@ -76,10 +80,27 @@ class TableTrainer(Trainer[TableRun]):
     RUN = TableRun
 
     def prepare(self, draft: TableRun) -> dict[str, Any]:
-        from chainrule.data.tables import prepare_table
+        from chainrule.data.tables import prepare_table, reads_quickly
+        from chainrule.runs.memory import check_memory
 
         data, sources = draft.data, draft.config.sources
         assert sources["source"] is not None
+        size = Path(sources["source"]).stat().st_size if Path(sources["source"]).is_file() else 0
+        if size > _LARGE and not reads_quickly():
+            print(
+                f"{sources['source']}: {size >> 20} MiB, read without polars, which would take a tenth of the time: "
+                "pip install 'chainrule[tables]'",
+                file=sys.stderr,
+            )
+
+        def fits(schema: "TableSchema") -> None:
+            columns, weights = len(schema.kept), draft.count_weights(schema)
+            check_memory(
+                weights,
+                f"{sources['source']}: {columns:,} columns",
+                "leave columns out with --types NAME=skip, or give fewer --components",
+            )
+
         table = prepare_table(
             sources["source"],
             draft.path / TABLE,
@@ -89,6 +110,7 @@ class TableTrainer(Trainer[TableRun]):
             validation_fraction=data.validation_fraction,
             min_count=data.min_count,
             seed=draft.config.training.seed,
+            check=fits,
         )
         return table.manifest
 
@@ -116,7 +138,9 @@ class TableTrainer(Trainer[TableRun]):
             import torch
 
             device = next(trained.parameters()).device
-            drawn = trained.sample(_SHOWN, generator=torch.Generator(device).manual_seed(step))
+            sampler = deepcopy(trained)
+            sampler.exclude(run.schema.unseen())
+            drawn = sampler.sample(_SHOWN, generator=torch.Generator(device).manual_seed(step))
             return "\n".join(", ".join(map(_short, row)) for row in run.schema.decode(drawn.cpu().numpy()))
 
         return preview

@@ -1,6 +1,5 @@
 """`chainrule evaluate RUN DATA` on a run of a tagger."""
 
-import json as json_format
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -8,6 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
+
+from chainrule.cli.display import dump_json
 
 if TYPE_CHECKING:
     from chainrule.data.tagged import Sentence, TaggedVocabulary
@@ -87,7 +88,7 @@ def evaluate(
         by_type = {name: {"f1": f1, "entities": count} for name, (f1, count) in scores.pop("by_type").items()}
         figures |= scores | {"by_type": by_type}
     if json:
-        print(json_format.dumps(figures, ensure_ascii=False))
+        print(dump_json(figures))
         return
     _show(figures)
     if mended:

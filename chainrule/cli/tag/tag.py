@@ -1,12 +1,13 @@
 """`chainrule tag RUN FILE`: sentences with a tag for every word."""
 
-import json as json_format
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
+
+from chainrule.cli.display import dump_json
 
 if TYPE_CHECKING:
     from chainrule.data.tagged import ConllFile
@@ -99,4 +100,4 @@ def _as_json(run: "TagRun", file: "ConllFile", n: int | None, device: str) -> It
                 }
                 if n is not None:
                     record["n_best"] = alternatives
-                yield json_format.dumps(record, ensure_ascii=False)
+                yield dump_json(record)

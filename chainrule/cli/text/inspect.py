@@ -1,6 +1,5 @@
 """`chainrule inspect`: inside a trained recurrence, as a table and a page."""
 
-import json as json_format
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from chainrule.cli.command_line import quoted
+from chainrule.cli.display import dump_json, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -84,7 +84,7 @@ def inspect(
     if json:
         shown = {"run": str(run), "model": opened.config.model, "page": str(page)}
         figures = inspection_figures(inspection, read, x, opened.vocabulary, trained)
-        print(json_format.dumps(shown | figures, ensure_ascii=False))
+        print(dump_json(shown | figures))
     else:
         _print_table(opened, inspection, read, trained, page)
 
@@ -245,20 +245,16 @@ def _print_table(
         table.add_column(f"layer {number}", overflow="fold")
     for figure, values in layer_table(inspection):
         table.add_row(figure.name, *values)
-    print(f"{run.path}: {_model_line(run)}\n{_printable(reading_line(inspection, read))}\n", flush=True)
+    print(f"{run.path}: {_model_line(run)}\n{one_line(reading_line(inspection, read))}\n", flush=True)
     width = None if sys.stdout.isatty() else 30 + 34 * len(inspection.layers)
-    console = Console(highlight=False, markup=False, emoji=False, width=width)
+    console = Console(highlight=False, markup=False, emoji=False, color_system=None, width=width)
     with console.capture() as drawn:
         console.print(table)
     print("\n".join(line.rstrip() for line in drawn.get().splitlines()), end="\n\n")
     for number, layer in enumerate(inspection.layers, 1):
         print(f"layer {number}: {layer.verdict.sentence} [{layer.verdict.rule}]")
     for line in remarks(inspection, read):
-        print(_printable(line))
+        print(one_line(line))
     if trained is not None:
         print(f"Clipping: {trained.sentence()}")
     print(f"page: {page}")
-
-
-def _printable(line: str) -> str:
-    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in line)

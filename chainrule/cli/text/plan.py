@@ -1,9 +1,7 @@
 """The options of a text's model that the user left open: a rule of the data, the budget and the speed of this machine.
 
-The rule (docs/training.md shows the runs it was fitted on):
-
-- The speed of two small models, measured here, gives the seconds that a symbol costs at any size, and so the symbols D
-  that a model of a given size reads in the budget. A run of steps or epochs says D itself, on any machine.
+- The speed of two models of given sizes, measured here, gives the seconds that a symbol costs at any size, and so the
+  symbols D that a model reads in the budget. A run of steps or epochs says D itself, on any machine.
 - The size is that of `SIZES` with the lowest predicted loss, a power law of weights P and symbols
   (Hoffmann et al. 2022), in which the r-th reading of the same text counts for less (Muennighoff et al. 2023):
 
@@ -11,6 +9,8 @@ The rule (docs/training.md shows the runs it was fitted on):
 
   and no size is taken that has more than `WEIGHTS_A_SYMBOL` weights a symbol of the text.
 - Dropout grows with the passes over the text.
+
+The constants were fitted on runs over tiny Shakespeare of 256 to 512 units (benchmarks/LOG.md); words use the same.
 """
 
 import math
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 SIZES = (64, 96, 128, 192, 256, 320, 384, 512, 640, 768, 1024, 1536)
 PROBES = (128, 384)  # units of the models that are timed
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}
-WEIGHTS_A_SYMBOL = 2.0
-REPEATS = 15.0  # R
+WEIGHTS_A_SYMBOL = 3.0
+REPEATS = 5.0  # R
 NGRAM_VOCABULARY = 512  # wider vocabularies have too many pairs of symbols for a table
 
 
@@ -46,8 +46,7 @@ class PowerLaw:
         return self.A * weights**-self.a + self.B * symbols**-self.b
 
 
-NARROW = PowerLaw(A=60.0, a=0.45, B=420.0, b=0.45)  # characters and bytes
-WIDE = PowerLaw(A=60.0, a=0.35, B=420.0, b=0.35)  # words and subwords
+LAW = PowerLaw(A=4.5, a=0.3, B=152.0, b=0.5)
 
 
 @dataclass(frozen=True)
@@ -103,12 +102,14 @@ class Plan:
 
     Args:
         options: of the model.
+        batch_size: rows.
         learning_rate: peak.
         symbols: that training will read, about.
         rate: symbols a second here; None where the run has a number of steps or epochs.
     """
 
     options: RecurrentOptions
+    batch_size: int
     learning_rate: float
     symbols: float
     rate: float | None
@@ -120,7 +121,7 @@ def plan_text(
     training: TextTraining,
     extent: Extent,
     corpus: "Corpus",
-    measure: Callable[[Sequence[Shape]], Speed],
+    measure: Callable[[Sequence[Shape], int], Speed],
 ) -> Plan:
     """Settle what is None in the options of a new run.
 
@@ -128,28 +129,28 @@ def plan_text(
         cell: the recurrent layer.
         options, training, extent: as the user gave them.
         corpus: the prepared text.
-        measure: times training steps of models of given shapes on this machine; not called where a number of steps or
-            epochs is given.
+        measure: times training steps of models of given shapes on batches of so many rows, on this machine; not called
+            where a number of steps or epochs is given.
     """
     text, wide = len(corpus.train), corpus.level in ("word", "bpe")
-    law = WIDE if wide else NARROW
+    batch_size = training.batch_size or usual_batch_size(text, training.chunk_length)
 
     def shape(size: int) -> Shape:
         return shape_of(cell, options, len(corpus.vocabulary), corpus.level, size)
 
-    speed = measure([shape(size) for size in PROBES]) if extent.budget is not None else None
+    speed = measure([shape(size) for size in PROBES], batch_size) if extent.budget is not None else None
 
     def symbols_read(size: int) -> float:
         if speed is not None and extent.budget is not None:
             return TRAINING_SHARE * extent.budget / speed.seconds(shape(size).multiplies)
         if extent.steps is not None:
-            return float(extent.steps * training.batch_size * training.chunk_length)
+            return float(extent.steps * batch_size * training.chunk_length)
         return (extent.epochs or 1.0) * text
 
     def predicted(size: int) -> float:
         passes = symbols_read(size) / text
         worth = text * passes if passes <= 1 else text * (1 + REPEATS * (1 - math.exp((1 - passes) / REPEATS)))
-        return law(shape(size).multiplies, worth)
+        return LAW(shape(size).multiplies, worth)
 
     size = options.hidden_size
     if size is None:
@@ -168,13 +169,12 @@ def plan_text(
         tie_weights=tied,
         adaptive_softmax=chosen.adaptive,
         ngram_order=options.ngram_order or (3 if narrow else 1),
+        ngram_dropout=options.ngram_dropout if options.ngram_dropout is not None else dropout,
         dropout=dropout,
-        embedding_dropout=options.embedding_dropout
-        if options.embedding_dropout is not None
-        else round(dropout if wide else dropout / 3, 2),
+        embedding_dropout=options.embedding_dropout if options.embedding_dropout is not None else dropout * wide,
     )
     rate = None if speed is None else 1 / speed.seconds(chosen.multiplies)
-    return Plan(settled, training.learning_rate or usual_learning_rate(size), symbols, rate)
+    return Plan(settled, batch_size, training.learning_rate or usual_learning_rate(size, wide), symbols, rate)
 
 
 def shape_of(cell: str, options: RecurrentOptions, vocabulary: int, level: str, size: int) -> Shape:
@@ -196,11 +196,16 @@ def tie_weights(options: RecurrentOptions, level: str) -> bool:
     return level in ("word", "bpe") and options.embedding_size is None
 
 
+def usual_batch_size(symbols: int, chunk_length: int) -> int:
+    """32 rows, of a short text as many as have 16 chunks each."""
+    return max(1, min(32, symbols // (16 * chunk_length)))
+
+
 def usual_dropout(passes: float) -> float:
-    """None for a first reading, more the oftener the text is read."""
-    return round(min(0.5, max(0.0, 0.1 * math.log2(max(passes, 1.0)))), 2)
+    """More the oftener the text is read: 0.1 for once, 0.35 for ten times."""
+    return round(min(0.5, 0.1 * math.log2(1 + passes)), 2)
 
 
-def usual_learning_rate(size: int) -> float:
-    """Peak learning rate for a number of units."""
-    return 0.01 * min(1.0, (256 / size) ** 0.5)
+def usual_learning_rate(size: int, wide: bool) -> float:
+    """Peak learning rate for a number of units; half of it where embeddings are wide and shared."""
+    return (0.005 if wide else 0.01) * min(1.0, (256 / size) ** 0.5)

@@ -62,6 +62,7 @@ def batches_of(run: TextRun, corpus: Corpus, shard: tuple[int, int]) -> tuple[St
     """The training batches of this process, and what makes the held-out ones."""
     training = run.training
     rows, length, seed = training.batch_size, training.chunk_length, training.seed
+    assert rows is not None  # settled when the run was made
     if corpus.reading == "lines":
         return (
             LineBatches(corpus.train, rows, training.line_length, seed, shard),

@@ -1,12 +1,13 @@
 """`chainrule sample`: text drawn from a trained model."""
 
-import json as json_format
 import sys
 from pathlib import Path
 from secrets import randbelow
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
+
+from chainrule.cli.display import dump_json
 
 if TYPE_CHECKING:
     from chainrule.data.vocabulary import Ids, Vocabulary
@@ -74,7 +75,7 @@ def sample(
     for number, (text, elements) in enumerate(drawing.texts(n, ids, length, seed), start=1):
         if json:
             record = {"prompt": prompt, "text": text, "elements": elements, "seed": seed}
-            print(json_format.dumps(record, ensure_ascii=False))
+            print(dump_json(record))
         else:
             print(f"=== sample {number} of {n} ===\n{prompt}{text}")
 

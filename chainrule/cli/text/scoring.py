@@ -1,10 +1,12 @@
 """How surprising a text is to a model: -log p of every symbol, exactly, for texts of any size.
 
-A model that was trained on one continuous stream reads the file as one: every symbol is scored given all that stands
-before it in the file, so that the surprises of the lines add up to that of the file, and a line is surprising *where it
-stands*. A model that was trained line by line scores each line on its own, its end (`<eos>`) included, in any order.
+A model that was trained on one continuous stream reads the file as one, encoded as for training: every symbol is scored
+given all that stands before it in the file, so that the surprises of the lines add up to that of the file, and a line
+is surprising *where it stands*. A symbol that spans a line end, as pieces of words do, counts for the line in which it
+begins. A model that was trained line by line scores each line on its own, its end (`<eos>`) included, in any order.
 """
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -15,13 +17,14 @@ import torch
 from torch import Tensor
 
 from chainrule.base import AutoregressiveModel
-from chainrule.data.text import decode_chunks, open_bytes
-from chainrule.data.vocabulary import Ids, Vocabulary
+from chainrule.data.text import decode_chunks, open_bytes, read_chunks
+from chainrule.data.vocabulary import Ids, Vocabulary, cut_before_space
 from chainrule.state import State
 
-_PIECE_BYTES = 1 << 18  # a longer line is read in pieces
+_PIECE_BYTES = 1 << 18  # read at a time; a longer line comes in pieces
 _LOGITS = 1 << 23  # numbers in a table of scores (B, T, V): bounds memory
 _POOL_SYMBOLS = 1 << 16  # lines scored together
+_LINE = re.compile(r"[^\n]*\n|[^\n]+")
 
 
 @dataclass(frozen=True)
@@ -41,25 +44,36 @@ class Scored:
     nats: npt.NDArray[np.float64]
 
 
+def read_stream(path: str, *, strict: bool) -> Iterator[str]:
+    """A file (`-`: standard input) as pieces of text, cut anywhere."""
+    with open_bytes(path) as file:
+        yield from decode_chunks(read_chunks(file, size=_PIECE_BYTES), name=_name(path), strict=strict)
+
+
 def read_pieces(path: str, *, strict: bool) -> Iterator[tuple[int, str]]:
     """The lines of a file (`-`: standard input) with their numbers and line ends; very long ones in several pieces."""
-    name, line = "standard input" if path == "-" else path, 1
+    line = 1
     with open_bytes(path) as file:
-        for piece in decode_chunks(iter(partial(file.readline, _PIECE_BYTES), b""), name=name, strict=strict):
+        for piece in decode_chunks(iter(partial(file.readline, _PIECE_BYTES), b""), name=_name(path), strict=strict):
             if piece:
                 yield line, piece
                 line += piece.endswith("\n")
 
 
 @torch.no_grad()
-def score_stream(
-    model: AutoregressiveModel, vocabulary: Vocabulary, pieces: Iterable[tuple[int, str]]
-) -> Iterator[Scored]:
-    """Score a text as one stream: the state is carried from line to line, memory does not grow with the text."""
+def score_stream(model: AutoregressiveModel, vocabulary: Vocabulary, chunks: Iterable[str]) -> Iterator[Scored]:
+    """Score a text as one stream: the state is carried from line to line, memory does not grow with the text.
+
+    chunks: the text, cut anywhere; where the cuts fall changes no symbol. A line may come in several pieces, and a
+        piece may hold no symbol's beginning.
+    """
     chunk = max(16, min(2048, _LOGITS // len(vocabulary)))
     state, previous = model.initial_state(1), None
-    for pool in _pools(((line, text, vocabulary.encode(text)) for line, text in pieces), chunk):
+    for pool in _pools(_line_parts(vocabulary, chunks), chunk):
         ids = torch.from_numpy(np.concatenate([ids for _, _, ids in pool])).unsqueeze(0).to(_device(model))
+        if not ids.numel():
+            yield from _split(pool, np.zeros(0))
+            continue
         nats, state, previous = _unroll(model, ids, state, previous, chunk)
         yield from _split(pool, nats[0])
 
@@ -69,7 +83,7 @@ def score_lines(
     model: AutoregressiveModel, vocabulary: Vocabulary, pieces: Iterable[tuple[int, str]]
 ) -> Iterator[Scored]:
     """Score each line on its own; lines of similar length go through the model together."""
-    lines = ((line, text, vocabulary.encode(text)) for line, text in _whole_lines(pieces))
+    lines = ((line, text, vocabulary.encode(text)) for line, text in _whole_lines(pieces) if text)
     for pool in _pools(lines, _POOL_SYMBOLS):
         order = sorted(range(len(pool)), key=lambda index: len(pool[index][2]))
         nats: dict[int, npt.NDArray[np.float64]] = {}
@@ -101,8 +115,6 @@ def _pools(lines: Iterator[tuple[int, str, Ids]], size: int) -> Iterator[list[tu
     pool: list[tuple[int, str, Ids]] = []
     held = 0
     for line in lines:
-        if not len(line[2]):
-            continue  # nothing to predict: an empty last line without an end
         pool.append(line)
         held += len(line[2])
         if held >= size:
@@ -118,6 +130,18 @@ def _split(pool: list[tuple[int, str, Ids]], nats: npt.NDArray[np.float64]) -> I
         yield Scored(line, text, ids, part)
 
 
+def _line_parts(vocabulary: Vocabulary, chunks: Iterable[str]) -> Iterator[tuple[int, str, Ids]]:
+    """What each chunk holds of each line: its text, and the symbols that begin in it."""
+    first = 1
+    for text in cut_before_space(chunks) if vocabulary.cuts_at_spaces else chunks:
+        ids, lines = vocabulary.encode_with_lines(text)
+        parts = _LINE.findall(text)
+        bounds = np.searchsorted(lines, np.arange(len(parts) + 1))
+        for line, part in enumerate(parts):
+            yield first + line, part, ids[bounds[line] : bounds[line + 1]]
+        first += text.count("\n")
+
+
 def _whole_lines(pieces: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
     """Put the pieces of a line together and give the last line the end it may lack: every line is a whole sequence."""
     held: list[str] = []
@@ -129,6 +153,10 @@ def _whole_lines(pieces: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]
             held = []
     if held:
         yield line, "".join(held) + "\n"
+
+
+def _name(path: str) -> str:
+    return "standard input" if path == "-" else path
 
 
 def _device(model: AutoregressiveModel) -> torch.device:

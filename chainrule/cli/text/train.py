@@ -10,10 +10,11 @@ from cyclopts import Parameter
 from chainrule.cli.command_line import quoted
 from chainrule.cli.durations import format_duration
 from chainrule.cli.options import DATA, MODEL, RUN, TRAINING, RunFlags
+from chainrule.cli.text.text_figures import describe, text_figures
 from chainrule.cli.trainer import Shard, Trainer, train_run
 from chainrule.runs.config import RunConfig
 from chainrule.runs.run import CORPUS
-from chainrule.runs.text import ModelName, RecurrentOptions, TextData, TextRun, TextTraining
+from chainrule.runs.text import PLANNED, ModelName, RecurrentOptions, TextData, TextRun, TextTraining
 
 if TYPE_CHECKING:
     from chainrule.cli.text.plan import Shape, Speed
@@ -96,18 +97,18 @@ class TextTrainer(Trainer[TextRun]):
 
         config, corpus = draft.config, corpus_of(draft)
 
-        def measure(shapes: Sequence["Shape"]) -> "Speed":
-            return measure_speed(config, shapes, batches_of(draft, corpus, (0, 1))[0].at(0))
+        def measure(shapes: Sequence["Shape"], batch_size: int) -> "Speed":
+            sized = TextRun(draft.path, replace(config, training=replace(draft.training, batch_size=batch_size)))
+            return measure_speed(config, shapes, batches_of(sized, corpus, (0, 1))[0].at(0))
 
         plan = plan_text(config.model, draft.options, draft.training, config.extent, corpus, measure)
         left_open = [name for name, value in asdict(draft.options).items() if value is None]
-        if draft.training.learning_rate is None:
-            left_open.append("learning_rate")
+        left_open += [name for name in PLANNED if getattr(draft.training, name) is None]
         chosen = {"options": left_open, "passes": plan.symbols / len(corpus.train), "elements_per_second": plan.rate}
         return replace(
             config,
             options=plan.options,
-            training=replace(config.training, learning_rate=plan.learning_rate),
+            training=replace(config.training, batch_size=plan.batch_size, learning_rate=plan.learning_rate),
             facts=config.facts | {"chosen": chosen},
         )
 
@@ -155,13 +156,15 @@ class TextTrainer(Trainer[TextRun]):
         return gradient_profile
 
     def summary(self, run: TextRun, result: "TrainingResult") -> tuple[dict[str, Any], str]:
-        best, held_out = result.best, run.config.facts["valid"]["elements"]
+        best, counts = result.best, run.config.facts["valid"]
+        held_out = counts["elements"]
+        figures = text_figures(best.nats_per_element * held_out, counts)
         # A validation that would take too much of the run reads a part, the same each time.
         part = "" if best.elements >= held_out else f"first {best.elements:,} of {held_out:,} symbols of the "
         return (
-            {"bits_per_element": best.bits_per_element, "perplexity": best.perplexity},
+            {"bits_per_element": best.bits_per_element, "perplexity": best.perplexity} | figures,
             f"{best.bits_per_element:.4f} bits ({best.nats_per_element:.4f} nats) per {_ELEMENT[run.data.level]} "
-            f"on the {part}held-out text, perplexity {best.perplexity:.4g}",
+            f"on the {part}held-out text, perplexity {best.perplexity:.4g}; {describe(figures)}",
         )
 
     def next_steps(self, run: TextRun) -> Sequence[str]:

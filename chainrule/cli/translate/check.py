@@ -9,7 +9,7 @@ _ROWS, _LENGTH = 4, 12
 
 
 def check(run: Path, /, *, seed: int = 0, json: Annotated[bool, Parameter(negative=())] = False) -> int:
-    """Prove on a few held-out sentences that the trained model keeps the contract of a model of sequences.
+    """Test on a few held-out sentences that the trained model keeps the contract of a model of sequences.
 
     Args:
         run: The run directory.

@@ -1,12 +1,13 @@
 """`chainrule translate RUN FILE`: sentences in, their translations out."""
 
-import json as json_format
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
+
+from chainrule.cli.display import dump_json
 
 if TYPE_CHECKING:
     from chainrule.runs.translate import TranslateRun
@@ -125,7 +126,7 @@ def _lines(
         )
         for (line, text), answers in zip(part, found, strict=True):
             if json:
-                yield json_format.dumps(_record(line, text, answers), ensure_ascii=False)
+                yield dump_json(_record(line, text, answers))
             elif n_best > 1:
                 for answer in answers:
                     yield f"{line}\t{answer.log_prob:.4f}\t{answer.text}"

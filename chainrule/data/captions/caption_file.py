@@ -48,4 +48,6 @@ def read_captions(path: str | Path) -> Iterator[Caption]:
         if len(columns) != 2 or not columns[0].strip():
             expected = "a name, a comma and a caption" if commas else "a name, a tab and a caption"
             raise ValueError(f"{path} line {line}: expected {expected}, got {text!r:.80}")
+        if not columns[1].strip():
+            raise ValueError(f"{path} line {line}: expected a caption of {columns[0]!r:.80}, got none: leave it out")
         yield Caption(line, _NUMBERED.sub("", columns[0].strip()), columns[1].strip())

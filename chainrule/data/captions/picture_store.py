@@ -1,12 +1,13 @@
 """Pictures by name: the members of a zip file, or the files of a folder."""
 
 import zipfile
+import zlib
 from pathlib import Path, PurePosixPath
 
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.data.images.folder import SUFFIXES, Reading
+from chainrule.data.images.folder import SUFFIXES, Fit, Reading
 from chainrule.data.text import check_file
 
 _LARGEST = 1 << 28  # bytes of one picture: what a zip file says of itself is not to be trusted
@@ -17,16 +18,17 @@ class PictureStore:
 
     Args:
         path: the zip file or the folder.
-        size: to which every picture is cut and scaled, (S, S).
+        size: S, every picture becomes (S, S).
+        fit: how; see `Reading`.
 
     Raises:
         FileNotFoundError: there is no such file.
         ValueError: it is no zip file, holds no picture, or two of one name.
     """
 
-    def __init__(self, path: str | Path, size: int):
+    def __init__(self, path: str | Path, size: int, fit: Fit = "crop"):
         self.path = Path(path)
-        self._reading = Reading(size=(size, size), colour="rgb")
+        self._reading = Reading(size=(size, size), colour="rgb", fit=fit)
         self._archive = None
         if self.path.is_dir():
             names = [str(file.relative_to(self.path)) for file in sorted(self.path.rglob("*")) if file.is_file()]
@@ -68,6 +70,6 @@ class PictureStore:
                 raise ValueError(f"{label}: expected at most {_LARGEST} bytes, got {member.file_size}")
             try:
                 content = self._archive.read(member)
-            except (zipfile.BadZipFile, RuntimeError, OSError, EOFError) as error:
-                raise ValueError(f"{label}: cannot be read ({error})") from None
+            except (zipfile.BadZipFile, zlib.error, RuntimeError, OSError, EOFError) as error:
+                raise ValueError(f"{label}: cannot be read ({error}): restore it from a copy") from None
         return self._reading.picture(content, label)[0]

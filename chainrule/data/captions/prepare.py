@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from chainrule.data.arrays import open_array
 from chainrule.data.atomic import read_json, write_json
 from chainrule.data.captions.caption_file import Caption, read_captions
 from chainrule.data.captions.captioned import CaptionedPictures
 from chainrule.data.captions.picture_store import PictureStore
-from chainrule.data.images.folder import folder_fingerprint
+from chainrule.data.images.folder import Fit, folder_fingerprint
 from chainrule.data.levels import load_vocabulary
 from chainrule.data.pairs.prepare import encode_sentence
 from chainrule.data.pairs.sentences import Sentences
@@ -46,6 +47,7 @@ def prepare_captions(
     dev_pictures: str | Path | None = None,
     dev_captions: str | Path | None = None,
     size: int = 64,
+    fit: Fit = "crop",
     min_count: int = 3,
     max_length: int = 100,
     lower_case: bool = True,
@@ -60,7 +62,8 @@ def prepare_captions(
         captions: see `read_captions`. Pictures without one are left out.
         dev_pictures: those to hold out, if they are not among `pictures`.
         dev_captions: of the pictures to hold out; where there is none, a part of the pictures is, drawn from the seed.
-        size: S, to which pictures are cut and scaled.
+        size: S, every picture becomes (S, S).
+        fit: how; see `chainrule.data.images.Reading`.
         min_count: rarer words are `<unk>`.
         max_length: most words of a caption.
         lower_case: whether captions are read in lower case.
@@ -76,7 +79,7 @@ def prepare_captions(
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     (directory / _MANIFEST).unlink(missing_ok=True)
-    store = PictureStore(pictures, size)
+    store = PictureStore(pictures, size, fit)
     train = captions_by_picture(captions, store, lower_case=lower_case)
     if dev_captions is None:
         if len(train) < 2:
@@ -87,7 +90,7 @@ def prepare_captions(
         valid = {name: train.pop(name) for name in names if name in held_out}
         dev_store, dev_file = store, captions
     else:
-        dev_store = store if dev_pictures is None else PictureStore(dev_pictures, size)
+        dev_store = store if dev_pictures is None else PictureStore(dev_pictures, size, fit)
         valid, dev_file = captions_by_picture(dev_captions, dev_store, lower_case=lower_case), dev_captions
     texts = (f"{caption.text}\n" for own in train.values() for caption in own)
     vocabulary = WordVocabulary.fit(texts, eos=True, min_count=min_count)
@@ -121,6 +124,7 @@ def prepare_captions(
         "counts": counts,
         "words": len(vocabulary),
         "size": size,
+        "fit": fit,
     }
     write_json(directory / _MANIFEST, manifest)
     return open_captions(directory)
@@ -144,7 +148,7 @@ def open_captions(directory: str | Path) -> PreparedCaptions:
     for part in ("train", "valid"):
         try:
             pictures, symbols, ends, captions = (
-                np.load(directory / f"{part}.{what}.npy", mmap_mode="r", allow_pickle=False)
+                open_array(directory / f"{part}.{what}.npy", "iu" if what == "pictures" else "i")
                 for what in ("pictures", "symbols", "ends", "captions")
             )
             size = manifest["size"]
@@ -152,6 +156,8 @@ def open_captions(directory: str | Path) -> PreparedCaptions:
                 raise ValueError(f"expected pixels of {len(captions)} pictures")
             if len(ends) != captions[-1] or ends[-1] != len(symbols):
                 raise ValueError("the captions do not end where the words do")
+            if any(stops.ndim != 1 or (np.diff(stops, prepend=0) < 1).any() for stops in (ends, captions)):
+                raise ValueError("a caption or a picture ends before it begins")
             if int(symbols.min()) < 0 or int(symbols.max()) >= len(vocabulary):
                 raise ValueError("a word is not in the vocabulary")
         except (OSError, ValueError, EOFError, IndexError, KeyError) as error:

@@ -15,6 +15,9 @@ from chainrule.data.images.source import ImageSource, PictureLabels, Pixels
 
 SUFFIXES = frozenset((".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm"))
 Colour = Literal["grey", "rgb"]
+Fit = Literal["crop", "pad", "stretch"]
+_DEEP = ("I;16", "I;16B", "I;16L", "I;16N", "I")  # grey of 16 bits, as Pillow may call it
+_BYTE = 257  # values of 16 bits to one of 8
 _SAID = {
     "1": "black and white",
     "L": "grey",
@@ -23,9 +26,11 @@ _SAID = {
     "RGBA": "colours and transparency",
     "LA": "grey and transparency",
     "CMYK": "CMYK colours",
-    "I;16": "grey of 16 bits",
-    "I": "grey of 32 bits",
+    "PA": "a palette and transparency",
+    "F": "grey of real numbers",
 }
+_TRANSPARENT = ("RGBA", "LA", "PA", "P")  # a palette without transparency is read as colours
+_SIXTEEN = "grey of 16 bits"
 
 
 @dataclass(frozen=True)
@@ -34,14 +39,19 @@ class Reading:
 
     Args:
         size: (height, width) to which every picture is cut and scaled; `None` where all have one size.
-        colour: what every picture is converted to; `None` where all have one mode.
+        colour: what every picture is converted to; `None` where all have one mode. What is transparent becomes white.
+        fit: how a picture of another shape becomes `size`: "crop" scales it and cuts off what sticks out at two sides,
+            "pad" scales it and adds black bars, "stretch" scales height and width apart.
     """
 
     size: tuple[int, int] | None = None
     colour: Colour | None = None
+    fit: Fit = "crop"
 
     def picture(self, content: bytes, label: str) -> tuple[Pixels, str]:
         """A picture (C, H, W) of values up to 255, and its mode: "1" where it was stored in black and white alone.
+
+        Grey of 16 bits is scaled to 8.
 
         Raises:
             BadPictureError: it is no picture, cut or damaged.
@@ -62,21 +72,52 @@ class Reading:
         if frames > 1:
             raise ValueError(f"{label}: holds {frames} pictures, a film: expected one: take it apart")
         mode = image.mode
-        if self.colour is not None:
+        if mode in _DEEP:
+            image, mode = _eight_bits(image, label, library), _SIXTEEN
+        if mode in ("1", "L", "RGB") and "transparency" in image.info:
+            mode = "RGBA" if mode == "RGB" else "LA"
+            image = image.convert(mode)
+        elif mode == "P" and "transparency" not in image.info:
+            image, mode = image.convert("RGB"), "RGB"
+        if self.colour is not None and mode in _TRANSPARENT:
+            image = image.convert("RGBA")
+            white = library.new("RGBA", image.size, "white")
+            image = library.alpha_composite(white, image).convert("L" if self.colour == "grey" else "RGB")
+        elif self.colour is not None and mode != "F":
             image = image.convert("L" if self.colour == "grey" else "RGB")
         elif mode == "1":
             image = image.convert("L")
-        elif mode == "P" and "transparency" not in image.info:
-            image, mode = image.convert("RGB"), "RGB"
         if image.mode not in ("L", "RGB"):
             raise ValueError(
                 f"{label}: {_SAID.get(mode, mode)}: expected grey or RGB of 8 bits: convert it, or say --colour rgb"
             )
         if self.size is not None:
             height, width = self.size
-            image = import_module("PIL.ImageOps").fit(image, (width, height), library.Resampling.LANCZOS)
+            image = _FITS[self.fit](image, (width, height), library.Resampling.LANCZOS)
         pixels = np.asarray(image, np.uint8)
         return (pixels[None] if pixels.ndim == 2 else np.ascontiguousarray(pixels.transpose(2, 0, 1))), mode
+
+
+def _eight_bits(image: Any, label: str, library: Any) -> Any:
+    values = np.asarray(image).astype(np.int64)
+    if values.min() < 0 or values.max() >= 1 << 16:
+        raise ValueError(f"{label}: grey of 32 bits: expected grey or RGB of 8 or 16 bits: convert it")
+    return library.fromarray(((values + _BYTE // 2) // _BYTE).astype(np.uint8))
+
+
+def _crop(image: Any, size: tuple[int, int], filtering: Any) -> Any:
+    return import_module("PIL.ImageOps").fit(image, size, filtering)
+
+
+def _pad(image: Any, size: tuple[int, int], filtering: Any) -> Any:
+    return import_module("PIL.ImageOps").pad(image, size, filtering)
+
+
+def _stretch(image: Any, size: tuple[int, int], filtering: Any) -> Any:
+    return image.resize(size, filtering)
+
+
+_FITS = {"crop": _crop, "pad": _pad, "stretch": _stretch}
 
 
 class BadPictureError(ValueError):
@@ -157,6 +198,8 @@ class PictureFolder(ImageSource):
                     f"{self.shape[2]}: expected one size (height×width): say --size {self.shape[1]}x{self.shape[2]} "
                     "to cut and scale them"
                 )
+            self.deep += mode == _SIXTEEN
+            self.transparent += mode in _TRANSPARENT
             kept.append(file)
         if first is None:
             raise ValueError(f"{self.path}: none of the {len(files)} pictures can be read: expected at least one")

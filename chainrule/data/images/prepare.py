@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from chainrule.data.arrays import check_range, open_array
 from chainrule.data.atomic import read_json, write_json
 from chainrule.data.images.folder import Reading
 from chainrule.data.images.open import open_source
@@ -131,6 +132,8 @@ def prepare_images(
         "bits": bits,
         "binarise": binarise,
         "classes": None if classes is None else list(classes),
+        "scaled_to_8_bits": sum(read.deep for read in {id(part[1]): part[1] for part in parts}.values()),
+        "put_on_white": sum(read.transparent for read in {id(part[1]): part[1] for part in parts}.values()),
         "left_out": {"count": len(source.skipped), "names": list(source.skipped[:_NAMED])},
     }
     write_json(directory / _MANIFEST, manifest)
@@ -159,6 +162,9 @@ def open_images(directory: str | Path) -> PreparedImages:
         for part in (TRAIN, VALID):
             at, count = directory / f"{part}.npy", manifest["pictures"][part]
             pixels[part] = _mapped(at, (count, *shape), np.dtype(np.uint8))
+            stored = reduction.found if part == TRAIN and manifest["binarise"] == "per-epoch" else reduction.levels
+            if stored < 256:  # a byte holds larger ones
+                check_range(at, pixels[part], 0, stored - 1)
             at = directory / f"{part}_labels.npy"
             labels[part] = None if classes is None else np.array(_mapped(at, (count,), np.dtype(np.int64)))
             if classes is not None and not ((labels[part] >= 0) & (labels[part] < len(classes))).all():
@@ -222,7 +228,7 @@ def _chosen(source: ImageSource, rows: npt.NDArray[np.bool_]) -> Iterator[Pixels
 
 
 def _mapped(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-    array = np.load(path, mmap_mode="r", allow_pickle=False)
+    array = open_array(path)
     if array.shape != shape or array.dtype != dtype:
         raise ValueError(f"expected {shape} of {dtype}, got {array.shape} of {array.dtype}")
     return array

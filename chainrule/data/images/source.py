@@ -56,6 +56,8 @@ class ImageSource(ABC):
         count: N pictures.
         shape: (C, H, W).
         labels: of all pictures, or `None`.
+        deep: how many pictures were of 16 bits, scaled to 8.
+        transparent: how many were transparent, put on white.
         skipped: names of pictures that could not be read and were left out, where that was asked for.
     """
 
@@ -65,6 +67,8 @@ class ImageSource(ABC):
     count: int
     shape: tuple[int, int, int]
     labels: PictureLabels | None = None
+    deep: int = 0
+    transparent: int = 0
     skipped: tuple[str, ...] = ()
 
     @property

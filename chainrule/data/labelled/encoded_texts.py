@@ -10,6 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from chainrule.data.arrays import open_array
 from chainrule.data.labelled.text_symbols import TextSymbols
 
 Numbers = npt.NDArray[np.integer]
@@ -118,14 +119,7 @@ def load_array(path: Path) -> Numbers:
     Raises:
         ValueError: the file is missing, or holds something else.
     """
-    try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except ValueError as error:
-        if path.stat().st_size > 128:  # numpy maps no array without elements
-            raise ValueError(f"{path}: damaged ({error}): prepare the data again") from None
-        array = np.load(path, allow_pickle=False)
-    except OSError as error:
-        raise ValueError(f"{path}: cannot be read ({error.strerror}): prepare the data again") from None
+    array = open_array(path)
     if array.ndim != 1 or array.dtype.kind != "i":
         raise ValueError(f"{path}: expected a row of integers, got {array.ndim} axes of {array.dtype}")
     return array

@@ -72,6 +72,7 @@ class LabelledFile:
         self.path = str(path)
         if self.path != "-":
             check_file(path)
+        self._width: int | None = None
         self._delimiter = self._find_delimiter() if self.path.lower().endswith(".csv") else None
         if self.path == "-" and labelled:
             raise ValueError(f"{path}: texts with labels are read more than once: write standard input to a file first")
@@ -84,6 +85,7 @@ class LabelledFile:
             raise ValueError(f"{path}: expected rows of texts, got nothing but empty lines")
         self._plain = not labelled and text_column is None and all(len(cells) == 1 for _, cells in beginning)
         rows = [cells for _, cells in beginning]
+        self._width = len(rows[0])
         self.columns = _find_columns(self.path, rows, text_column, label_column, labelled, like)
 
     def __iter__(self) -> Iterator[LabelledText]:
@@ -102,6 +104,15 @@ class LabelledFile:
                 raise ValueError(
                     f"{self._name} line {line}: expected at least {last + 1} columns, got {len(cells)}"
                     + ("" if self._delimiter else ": put a tab between text and label")
+                )
+            if self._width is not None and len(cells) > self._width:
+                raise ValueError(
+                    f"{self._name} line {line}: expected {self._width} columns as in the first row, got {len(cells)}: "
+                    + (
+                        "put a cell that has the separator in it into double quotes"
+                        if self._delimiter
+                        else "a tab inside of a text? write a blank in its place"
+                    )
                 )
             label = "" if self.columns.label is None else cells[self.columns.label].strip()
             if self.columns.label is not None and not label:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from chainrule.data.arrays import open_array
 from chainrule.data.atomic import read_json, write_json
 from chainrule.data.labelled.encoded_texts import EncodedTexts, Numbers, load_array
 from chainrule.data.labelled.labelled_file import LabelledFile, LabelledText
@@ -194,10 +195,7 @@ def load_counts(directory: Path, shape: tuple[int, int]) -> npt.NDArray[np.int64
         ValueError: the file is missing, or holds something else.
     """
     path = directory / _COUNTS
-    try:
-        counts = np.load(path, allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{path}: cannot be read ({error}): prepare the data again") from None
+    counts = np.array(open_array(path))
     if counts.shape != shape or counts.dtype != np.int64:
         raise ValueError(f"{path}: expected {shape} counts, got {counts.shape}: prepare the data again")
     return counts

@@ -1,6 +1,7 @@
 """Pairs of sentences as files: two of lines, or one with a tab in each line, compressed by gzip or not."""
 
 import gzip
+import zlib
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -71,7 +72,7 @@ def read_sentences(path: str | Path) -> Iterator[tuple[int, str]]:
                 text = decode(raw.rstrip(b"\r\n"), name=name, strict=True, offset=offset, line=number)
                 yield number, text
                 offset += len(raw)
-        except (EOFError, gzip.BadGzipFile) as error:
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise ValueError(f"{name}: expected a file compressed by gzip, got a damaged one ({error})") from None
 
 

@@ -151,8 +151,16 @@ def open_pairs(directory: str | Path) -> Pairs:
 
 
 def held_out_texts(directory: str | Path) -> tuple[list[str], list[str]]:
-    """The pairs held out as they were written: sources and targets."""
+    """The pairs held out as they were written: sources and targets.
+
+    Raises:
+        ValueError: one side has more lines than the other, or none: a file was changed.
+    """
     texts = [[line for _, line in read_sentences(Path(directory) / f"valid.{side}.txt")] for side in SIDES]
+    if not texts[0] or len(texts[0]) != len(texts[1]):
+        raise ValueError(
+            f"{directory}: damaged ({len(texts[0])} held-out sources, {len(texts[1])} targets): prepare the pairs again"
+        )
     return texts[0], texts[1]
 
 

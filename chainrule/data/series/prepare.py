@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from chainrule.data.arrays import open_array
 from chainrule.data.atomic import read_json, write_json
 from chainrule.data.series.schema import SeriesSchema
 from chainrule.data.series.series_file import read_series
@@ -104,8 +105,8 @@ def open_series(folder: str | Path) -> PreparedSeries:
     """
     folder = Path(folder)
     schema, facts = SeriesSchema.load(folder / "schema.json"), read_json(folder / "series.json")
-    values = np.load(folder / "values.npy", mmap_mode="r", allow_pickle=False)
-    features = np.load(folder / "features.npy", mmap_mode="r", allow_pickle=False)
+    values = open_array(folder / "values.npy")
+    features = open_array(folder / "features.npy")
     rows = sum(facts["rows"].values())
     if values.shape != (rows, len(schema.targets)) or features.shape != (rows, schema.num_covariates):
         raise ValueError(f"{folder}: values.npy or features.npy do not fit the schema: prepare the data again")

@@ -4,6 +4,7 @@ import hashlib
 import io
 import tarfile
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -15,6 +16,8 @@ ENDINGS = (".wav", ".flac", ".ogg", ".mp3", ".aif", ".aiff")
 TARS = (".tar.gz", ".tgz", ".tar")
 ARCHIVES = (*TARS, ".zip")
 _CHUNK = 1 << 20
+_LARGEST = 1 << 28  # bytes of a file in an archive, which is held in memory while it is read
+_DAMAGED = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError)  # and encrypted, unknown
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ class Collection:
         elif name.endswith(ARCHIVES):
             try:
                 self.files = list(self._of_tar() if name.endswith(TARS) else self._of_zip())
-            except (tarfile.TarError, zipfile.BadZipFile, EOFError) as error:
+            except _DAMAGED as error:
                 raise ValueError(f"{path}: no archive that can be read ({error})") from None
         elif name.endswith(ENDINGS):
             self.files = [SoundFile(self.path.name, str(path), partial(_read, self.path))]
@@ -96,7 +99,11 @@ class Collection:
 
     def _from_tar(self, member: tarfile.TarInfo) -> BinaryIO:
         assert self._tar is not None
-        return io.BytesIO(cast(BinaryIO, self._tar.extractfile(member)).read())
+        _refuse_large(f"{self.path}, {member.name}", member.size)
+        try:
+            return io.BytesIO(cast(BinaryIO, self._tar.extractfile(member)).read())
+        except _DAMAGED as error:
+            raise _damaged(f"{self.path}, {member.name}", error) from None
 
     def _of_zip(self) -> Iterator[SoundFile]:
         with zipfile.ZipFile(self.path) as archive:
@@ -106,7 +113,11 @@ class Collection:
 
     def _from_zip(self, name: str) -> BinaryIO:
         with zipfile.ZipFile(self.path) as archive:
-            return io.BytesIO(archive.read(name))
+            _refuse_large(f"{self.path}, {name}", archive.getinfo(name).file_size)
+            try:
+                return io.BytesIO(archive.read(name))
+            except _DAMAGED as error:
+                raise _damaged(f"{self.path}, {name}", error) from None
 
 
 def is_sounds(path: str | Path) -> bool:
@@ -129,6 +140,17 @@ def is_sounds(path: str | Path) -> bool:
 
 def _read(path: Path) -> BinaryIO:
     return path.open("rb")
+
+
+def _refuse_large(label: str, size: int) -> None:
+    if size > _LARGEST:
+        raise ValueError(
+            f"{label}: expected at most {_LARGEST >> 20} MiB in an archive, got {size >> 20}: unpack it into a folder"
+        )
+
+
+def _damaged(label: str, error: Exception) -> ValueError:
+    return ValueError(f"{label}: cannot be read ({error}): restore the archive from a copy")
 
 
 def _is_sound(name: str) -> bool:

@@ -171,7 +171,7 @@ def open_sounds(directory: str | Path) -> Sounds:
         for part in _PARTS:
             clips, samples = manifest[part]["clips"], manifest[part]["samples"]
             path = directory / f"{part}.tokens"
-            tokens[part] = FileTokens(path, dtype, samples, directory / f"{part}.clips", clips)
+            tokens[part] = FileTokens(path, dtype, samples, directory / f"{part}.clips", clips, symbols=levels.levels)
             if manifest["labels"]:
                 found = np.fromfile(directory / f"{part}.labels", dtype="<i8")
                 if len(found) != clips or not ((found >= 0) & (found < len(manifest["labels"]))).all():

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from chainrule.data.sounds.collection import SoundFile
 
 Amplitudes = npt.NDArray[np.float32]
+_STREAMED = 0x7FFFF000  # bytes: from here on programs that write to a pipe say that they do not know the length
 BLOCK = 1 << 20  # frames read at a time: a minute at 16 kHz
 
 
@@ -98,8 +99,10 @@ def write_wav(path: str | Path, amplitudes: npt.ArrayLike, rate: int) -> None:
             sound.setframerate(rate)
             sound.writeframes(numbers.tobytes())
         draft.replace(path)
-    except BaseException:
+    except BaseException as error:
         draft.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename == str(draft):
+            error.filename = str(path)  # the name that the user knows
         raise
 
 
@@ -108,11 +111,32 @@ def _opened(content: BinaryIO, label: str) -> Any:
         import soundfile
     except ImportError:
         raise ValueError("sounds need the package soundfile: pip install 'chainrule[sound]'") from None
+    _refuse_cut_wav(content, label)
     try:
         return soundfile.SoundFile(content)
     except soundfile.LibsndfileError as error:
         reason = error.error_string.rstrip(".").lower()
         raise ValueError(f"{label}: no sound that can be read ({reason}): repair or remove it") from None
+
+
+def _refuse_cut_wav(content: BinaryIO, label: str) -> None:
+    """Refuse a wav file that ends before its samples do: libsndfile reads what is left of it without a word."""
+    start = content.tell()
+    size = content.seek(0, 2)
+    content.seek(start)
+    head = content.read(12)
+    wav = head[:4] == b"RIFF" and head[8:] == b"WAVE"
+    while wav and len(chunk := content.read(8)) == 8:
+        length = int.from_bytes(chunk[4:], "little")
+        if chunk[:4] == b"data":
+            there = size - content.tell()
+            if length > there and length < _STREAMED:
+                raise ValueError(
+                    f"{label}: cut short: expected {length} bytes of samples, got {there}: repair or remove it"
+                )
+            break
+        content.seek(length + length % 2, 1)
+    content.seek(start)
 
 
 def _mono(sound: Any, label: str) -> Iterator[Amplitudes]:

@@ -5,7 +5,7 @@ from chainrule.data.tables.column_facts import ColumnFacts, ColumnKind
 from chainrule.data.tables.column_schema import OTHER, ColumnSchema
 from chainrule.data.tables.prepare import Table, open_table, prepare_table
 from chainrule.data.tables.schema import TableSchema
-from chainrule.data.tables.table_file import TableFile, is_table, write_rows
+from chainrule.data.tables.table_file import TableFile, is_table, reads_quickly, table_bytes, write_rows
 
 __all__ = [
     "OTHER",
@@ -19,6 +19,8 @@ __all__ = [
     "is_table",
     "open_table",
     "prepare_table",
+    "reads_quickly",
+    "table_bytes",
     "table_evaluation",
     "write_rows",
 ]

@@ -1,10 +1,14 @@
-"""What the cells of a column come to, collected row by row in bounded memory."""
+"""Counts and moments of the cells of a column, collected block by block in bounded memory."""
 
 import math
 from itertools import pairwise
 from typing import Literal
 
-from chainrule.data.tables.cells import MISSING, as_integer, as_number
+import numpy as np
+import numpy.typing as npt
+
+from chainrule.data.tables.cell_column import CellColumn, Floats
+from chainrule.data.tables.cells import MISSING, MOST_DECIMALS, as_number, decimals
 from chainrule.heads.column import Column
 
 DISTINCT = 10_000  # different cells that are counted; more are only averaged
@@ -12,6 +16,9 @@ MOST_CATEGORIES = 1_000
 MOST_ATOMS = 256
 ColumnKind = Literal["categorical", "integer", "real", "skip"]
 COLUMN_KINDS = ("categorical", "integer", "real", "skip")
+_TOGETHER = 1024  # numbers whose moments are taken at once: always the same ones, however the rows were read
+_FEW = 20  # rows: fewer say nothing of whether a column identifies them
+_MANY = 1000  # different integers in so many rows identify them, whatever their order
 
 
 class ColumnFacts:
@@ -20,40 +27,70 @@ class ColumnFacts:
     Args:
         name: the name of the column, for errors.
         where: the name of the file, for errors.
+        distinct: different cells that are counted.
     """
 
-    def __init__(self, name: str, where: str):
-        self.name, self._where = name, where
+    def __init__(self, name: str, where: str, distinct: int = DISTINCT):
+        self.name, self._where, self._most = name, where, distinct
         self.missing = self.count = 0
-        self._cells: dict[str, tuple[float | None, list[int]]] = {}
+        self._cells: dict[str, int] = {}
         self._overflowed = False
         self._word: tuple[int, str] | None = None  # the first cell that is no number
         self._fraction: tuple[int, str] | None = None  # the first one that is no integer
         self._infinite: tuple[int, str] | None = None
         self._mean = self._squares = 0.0
-        self._lowest = math.inf
         self._numbers = 0
+        self.lowest, self.highest = math.inf, -math.inf
+        self._waiting: Floats = np.zeros(0)  # numbers that are not yet in the moments
+        self._last = -math.inf
+        self._ascending = True  # every number is above the one before it
 
-    def add(self, cell: str, line: int) -> None:
-        """Take one more cell."""
-        if cell in MISSING:
-            self.missing += 1
-            return
-        self.count += 1
-        known = self._cells.get(cell)
-        number = self._look_at(cell, line) if known is None else known[0]
-        if known is not None:
-            known[1][0] += 1
-        elif len(self._cells) < DISTINCT:
-            self._cells[cell] = (number, [1])
-        else:
-            self._overflowed = True
-        if number is not None:  # Welford (1962)
-            self._numbers += 1
-            step = number - self._mean
-            self._mean += step / self._numbers
-            self._squares += step * (number - self._mean)
-            self._lowest = min(self._lowest, number)
+    def add(self, cells: CellColumn, lines: npt.NDArray[np.int64]) -> None:
+        """Take more cells, with the lines they stand in."""
+        first = 0
+        while first < len(cells):
+            # At once where they repeat or are not listed any more; else in parts, so that few are listed in vain.
+            repeat = 10 * len(self._cells) < min(self._most, self.count + self.missing)
+            step = len(cells) if self._overflowed or repeat else self._most
+            self._count(cells.part(slice(first, first + step)))
+            first += step
+        if self._word is not None:
+            return  # no column of numbers: its moments are not asked for
+        numbers = cells.numbers(fraction=self._fraction is None)
+        for name, place in (("_word", numbers.word), ("_infinite", numbers.infinite), ("_fraction", numbers.fraction)):
+            if place is not None and getattr(self, name) is None:
+                setattr(self, name, (int(lines[place]), cells.cell(place)))
+        values = numbers.values[~np.isnan(numbers.values)]
+        if len(values):
+            self.lowest, self.highest = min(self.lowest, float(values.min())), max(self.highest, float(values.max()))
+            self._ascending &= bool(values[0] > self._last and (np.diff(values) > 0).all())
+            self._last = float(values[-1])
+            self._waiting = np.concatenate([self._waiting, values])
+            self._take(len(self._waiting) // _TOGETHER * _TOGETHER)
+
+    def _count(self, cells: CellColumn) -> None:
+        self.count += len(cells)
+        for cell, count in cells.counts({*self._cells, *MISSING} if self._overflowed else None):
+            if cell in MISSING:
+                self.missing += count
+                self.count -= count
+            elif cell in self._cells:
+                self._cells[cell] += count
+            elif len(self._cells) < self._most:
+                self._cells[cell] = count
+            else:
+                self._overflowed = True
+
+    def _take(self, count: int) -> None:
+        """Take the first numbers that wait into mean and squares (Chan, Golub and LeVeque 1979)."""
+        taken, self._waiting = self._waiting[:count], self._waiting[count:]
+        for start in range(0, count, _TOGETHER):
+            some = taken[start : start + _TOGETHER]
+            mean = float(some.mean())
+            step, before, self._numbers = mean - self._mean, self._numbers, self._numbers + len(some)
+            self._mean += step * len(some) / self._numbers
+            squares = float(np.square(some - mean).sum())
+            self._squares += squares + step * step * before * len(some) / self._numbers
 
     def kind(self) -> ColumnKind:
         """Integer or real where all cells spell such numbers, of which there are at least three; else categorical."""
@@ -93,20 +130,50 @@ class ColumnFacts:
         self._refuse_cell(self._infinite, "a finite number", "correct it, or leave the cell empty")
         if kind == "integer":
             self._refuse_cell(self._fraction, "an integer", "say --types {}=real")
+        self._take(len(self._waiting))
         if self._squares <= 0:
             raise self._error(f"one number only, or missing: say --types {self.name}=categorical")
 
+    def refuse_identifier(self) -> None:
+        """Refuse a column in which no category or integer repeats: it names rows, there is nothing to learn of it.
+
+        Raises:
+            ValueError: it is one; the message says how to leave it out and how to keep it.
+        """
+        kind = self.kind()
+        if self.count < _FEW or kind == "real" or max(self._cells.values()) > 1:
+            return
+        if kind == "integer" and not (
+            self._ascending or self.highest - self.lowest < 2 * self.count or self.count >= _MANY
+        ):
+            return
+        what = "text" if kind == "categorical" else "integer"
+        raise self._error(
+            f"a different {what} in each of {self.count} rows, an identifier: leave it out with --types "
+            f"{self.name}=skip, or keep it with --types {self.name}={kind}"
+        )
+
+    def decimals(self) -> tuple[int, int] | None:
+        """The fewest and the most digits after the point; None where a cell has an exponent, or too many to be kept."""
+        found = [decimals(cell) for cell in self._cells]
+        known = [digits for digits in found if digits is not None]
+        if len(known) < len(found) or max(known) > MOST_DECIMALS:
+            return None
+        return min(known), max(known)
+
     def categories(self, min_count: int) -> list[str]:
         """Texts that occur at least so often, sorted."""
-        return sorted(cell for cell, (_, count) in self._cells.items() if count[0] >= min_count)
+        return sorted(cell for cell, count in self._cells.items() if count >= min_count)
 
     def numbers(self, kind: Literal["integer", "real"], *, missing: bool) -> Column:
         """The column as a head takes it: unit, atoms and bounds."""
+        self._take(len(self._waiting))
         scale = math.sqrt(self._squares / self._numbers)
         counts: dict[float, int] = {}
-        for number, count in self._cells.values():
-            if number is not None:
-                counts[number] = counts.get(number, 0) + count[0]
+        for cell, count in self._cells.items():
+            number = as_number(cell)
+            assert number is not None
+            counts[number] = counts.get(number, 0) + count
         values = sorted(counts)
         gap = min((right - left for left, right in pairwise(values)), default=0.0)
         return Column(
@@ -115,7 +182,7 @@ class ColumnFacts:
             missing=missing,
             centre=self._mean,
             scale=scale,
-            low=0 if kind == "integer" and self._lowest >= 0 else None,
+            low=0 if kind == "integer" and self.lowest >= 0 else None,
             # Half the step in which values were written down, or a thousandth of their spread.
             finest=1e-3 if kind == "integer" else min(max(gap / 2 / scale, 1e-3), 0.5),
         )
@@ -128,17 +195,6 @@ class ColumnFacts:
         if kind == "real" or 2 * sum(counts[value] for value in often) < total:
             often = [value for value in often if counts[value] >= 0.1 * total]
         return tuple(sorted(often))
-
-    def _look_at(self, cell: str, line: int) -> float | None:
-        number = as_number(cell)
-        if number is None:
-            self._word = self._word or (line, cell)
-        elif math.isinf(number):
-            self._infinite = self._infinite or (line, cell)
-            number = None
-        elif as_integer(cell) is None:
-            self._fraction = self._fraction or (line, cell)
-        return number
 
     def _refuse_cell(self, found: tuple[int, str] | None, expected: str, remedy: str) -> None:
         if found is not None:

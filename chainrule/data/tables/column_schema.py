@@ -3,14 +3,18 @@
 import math
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
-from chainrule.data.tables.cells import MISSING, as_integer, as_number, number_text
+import numpy as np
+
+from chainrule.data.tables.cell_column import CellColumn, Flags, Floats
+from chainrule.data.tables.cells import LARGEST, MISSING, MOST_DECIMALS, as_integer, as_number, number_text
 from chainrule.data.tables.column_facts import COLUMN_KINDS, ColumnFacts, ColumnKind
 from chainrule.heads.column import Column
 
 OTHER = "<other>"
-_KEYS = {"name", "kind", "categories", "numbers"}
+_KEYS = {"name", "kind", "categories", "numbers", "unseen", "decimals", "bounds"}
+_N = TypeVar("_N", int, float)
 _NUMBERS = {"atoms", "missing", "centre", "scale", "low", "finest"}
 
 
@@ -24,6 +28,10 @@ class ColumnSchema:
         categories: texts of a categorical column, in the order of their codes: "" stands for a missing cell, `<other>`
             for any that is not listed.
         numbers: of an integer or real column, what `chainrule.heads.Column` knows of it.
+        unseen: whether `<other>`, or the missing cell of a numeric column, never occurred in training: it is scored,
+            not sampled.
+        decimals: of a real column, the fewest and the most digits after the point; None writes all that a number has.
+        bounds: of an integer or real column, the lowest and the highest number in training: samples keep to them.
 
     >>> colour = ColumnSchema("colour", "categorical", ("blue", "red", ""))
     >>> colour.encode("red"), colour.encode("?"), colour.decode(2.0)
@@ -34,6 +42,9 @@ class ColumnSchema:
     kind: ColumnKind
     categories: tuple[str, ...] = ()
     numbers: Column | None = field(default=None)
+    unseen: bool = False
+    decimals: tuple[int, int] | None = None
+    bounds: tuple[float, float] | None = None
 
     @classmethod
     def fit(cls, facts: ColumnFacts, kind: ColumnKind, min_count: int) -> "ColumnSchema":
@@ -52,10 +63,19 @@ class ColumnSchema:
             return cls(facts.name, kind)
         facts.check(kind)
         if kind != "categorical":
-            return cls(facts.name, kind, numbers=facts.numbers(kind, missing=facts.missing > 0 or min_count > 1))
+            return cls(
+                facts.name,
+                kind,
+                numbers=facts.numbers(kind, missing=facts.missing > 0 or min_count > 1),
+                unseen=not facts.missing and min_count > 1,
+                decimals=facts.decimals() if kind == "real" else None,
+                bounds=(facts.lowest, facts.highest),
+            )
         categories = facts.categories(min_count)
-        categories += [OTHER] if min_count > 1 and OTHER not in categories else []
-        return cls(facts.name, kind, (*categories, *([""] if facts.missing else [])))
+        added = min_count > 1 and OTHER not in categories
+        unseen = added and len(categories) == facts.distinct
+        categories += [OTHER] if added else []
+        return cls(facts.name, kind, (*categories, *([""] if facts.missing else [])), unseen=unseen)
 
     def column(self) -> Column:
         """As a head takes it."""
@@ -89,17 +109,59 @@ class ColumnSchema:
             raise self._error(f"expected a finite number, got {cell!r}: correct it, or leave the cell empty")
         if self.kind == "integer":
             # "12.0" is an integer too, in a file that another program wrote.
-            if as_integer(cell) is None and not (number.is_integer() and abs(number) <= 2**53):
+            if as_integer(cell) is None and not (number.is_integer() and abs(number) <= LARGEST):
                 raise self._error(f"expected an integer, got {cell!r}")
             if self.numbers.low is not None and number < self.numbers.low:
                 raise self._error(f"expected an integer >= {self.numbers.low}, as in training, got {cell!r}")
         return number
 
+    def encode_cells(self, cells: CellColumn, checked: Flags | None = None) -> tuple[Floats, int | None]:
+        """The numbers of cells as `encode` gives them, and the place of the first that it refuses, if there is one.
+
+        Args:
+            cells: of some rows.
+            checked: (N,) which are of training rows, from which the schema was made: the column takes those. None where
+                none are.
+        """
+        if self.numbers is None:
+            other = float(self._codes.get(OTHER, math.nan))
+            missing = self._codes.get("")
+            known = self._codes if missing is None else self._codes | dict.fromkeys(MISSING, missing)
+            values = cells.codes(known, other)
+            return values, _first(np.isnan(values))
+        if checked is None:
+            values = cells.numbers(fraction=False).values
+            return values, _first(self._refused(cells, values))
+        values, rest = cells.floats(), cells.part(~checked)
+        values[~checked] = rest.numbers(fraction=False).values
+        bad = _first(self._refused(rest, values[~checked]))
+        return values, None if bad is None else int(np.flatnonzero(~checked)[bad])
+
+    def _refused(self, cells: CellColumn, values: Floats) -> Flags:
+        """Which cells a numeric column does not take."""
+        assert self.numbers is not None
+        bad = np.isnan(values)
+        if self.numbers.missing:
+            bad &= ~cells.missing()
+        if self.kind == "integer":
+            with np.errstate(invalid="ignore"):
+                bad |= (values != np.floor(values)) & ~np.isnan(values) | (np.abs(values) > LARGEST)
+                bad |= values < (-math.inf if self.numbers.low is None else self.numbers.low)
+        return bad
+
     def decode(self, value: float) -> str:
-        """The cell of a number."""
+        """The cell of a number: inside the range of the training rows, with as many digits as they have."""
         if self.numbers is None:
             return self.categories[int(value)]
-        return number_text(value, whole=self.kind == "integer")
+        if self.bounds is not None and not math.isnan(value):
+            value = min(max(value, self.bounds[0]), self.bounds[1])
+        return number_text(value, whole=self.kind == "integer", decimals=self.decimals)
+
+    def unseen_symbol(self) -> int | None:
+        """The symbol of the head that stands for cells which training had none of; None where it had all."""
+        if not self.unseen:
+            return None
+        return self._codes[OTHER] if self.numbers is None else self.numbers.symbols - 2
 
     def seen(self, cell: str) -> bool:
         """Whether a cell is no category that `<other>` stands for."""
@@ -111,7 +173,15 @@ class ColumnSchema:
         if self.numbers is not None:
             known = asdict(self.numbers)
             numbers = {name: known[name] for name in sorted(_NUMBERS)} | {"atoms": list(self.numbers.atoms)}
-        return {"name": self.name, "kind": self.kind, "categories": list(self.categories), "numbers": numbers}
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "categories": list(self.categories),
+            "numbers": numbers,
+            "unseen": self.unseen,
+            "decimals": None if self.decimals is None else list(self.decimals),
+            "bounds": None if self.bounds is None else list(self.bounds),
+        }
 
     @classmethod
     def from_json(cls, content: Any) -> "ColumnSchema":
@@ -129,7 +199,26 @@ class ColumnSchema:
             raise ValueError(f"column {name!r}: expected categories that are different texts, got others")
         if (kind == "categorical") != bool(categories) or (kind in ("integer", "real")) != (numbers is not None):
             raise ValueError(f"column {name!r}: categories and numbers do not fit the kind {kind}")
-        return cls(name, kind, tuple(categories), None if numbers is None else _column(name, kind, numbers))
+        column = None if numbers is None else _column(name, kind, numbers)
+        unseen, digits, bounds = content["unseen"], content["decimals"], content["bounds"]
+        stands = OTHER in categories if column is None else column.missing
+        if type(unseen) is not bool or (unseen and not stands):
+            raise ValueError(f"column {name!r}: unseen: expected a boolean that fits the column, got {unseen!r:.80}")
+        fewest, most = _pair(name, "decimals", digits, int) or (0, 0)
+        if not 0 <= fewest <= most <= MOST_DECIMALS:
+            raise ValueError(f"column {name!r}: decimals: expected from 0 to {MOST_DECIMALS}, got {digits!r:.80}")
+        lowest, highest = _pair(name, "bounds", bounds, float) or (0.0, 0.0)
+        if not -math.inf < lowest <= highest < math.inf:
+            raise ValueError(f"column {name!r}: bounds: expected two finite numbers in order, got {bounds!r:.80}")
+        return cls(
+            name,
+            kind,
+            tuple(categories),
+            column,
+            unseen,
+            None if digits is None else (fewest, most),
+            None if bounds is None else (lowest, highest),
+        )
 
     @cached_property
     def _codes(self) -> dict[str, int]:
@@ -137,6 +226,19 @@ class ColumnSchema:
 
     def _error(self, what: str) -> ValueError:
         return ValueError(f"column {self.name!r}: {what}")
+
+
+def _first(bad: Flags) -> int | None:
+    return int(bad.argmax()) if bad.any() else None
+
+
+def _pair(name: str, key: str, content: Any, kind: type[_N]) -> tuple[_N, _N] | None:
+    if content is None:
+        return None
+    allowed = (int,) if kind is int else (int, float)
+    if not isinstance(content, list) or len(content) != 2 or any(type(value) not in allowed for value in content):
+        raise ValueError(f"column {name!r}: {key}: expected two numbers or null, got {content!r:.80}")
+    return kind(content[0]), kind(content[1])
 
 
 def _column(name: str, kind: Any, numbers: Any) -> Column:

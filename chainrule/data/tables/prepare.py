@@ -1,8 +1,8 @@
 """Prepare a table on disk: a schema from the rows to train on, then all rows as numbers, in bounded memory."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +10,13 @@ import numpy as np
 
 from chainrule.data.atomic import read_json, write_json
 from chainrule.data.source import fingerprint
-from chainrule.data.tables.column_facts import ColumnFacts, ColumnKind
+from chainrule.data.tables.cell_column import Block, CellColumn, Flags, Lines
+from chainrule.data.tables.column_facts import DISTINCT, MOST_CATEGORIES, ColumnFacts, ColumnKind
 from chainrule.data.tables.schema import Rows, TableSchema
 from chainrule.data.tables.table_file import TableFile
 
 FORMAT = 1
-_BLOCK = 8192  # rows held as Python lists at a time
+_COUNTED = 1 << 22  # different cells of all columns that are counted
 _FILES = ("table.json", "train.rows", "valid.rows", "schema.json")
 
 
@@ -46,6 +47,7 @@ def prepare_table(
     validation_fraction: float = 0.1,
     min_count: int = 2,
     seed: int = 0,
+    check: Callable[[TableSchema], None] | None = None,
 ) -> Table:
     """Read a table twice, once for its schema and once for its numbers, and write both into a directory.
 
@@ -61,6 +63,7 @@ def prepare_table(
         validation_fraction: of the rows.
         min_count: rarer categories become `<other>`; see `ColumnSchema.fit`.
         seed: of the rows held out.
+        check: called with the schema before anything is written; raises where it cannot be used.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -85,24 +88,41 @@ def prepare_table(
         (directory / name).unlink(missing_ok=True)
     file = TableFile(path, header=header)
     every = None if validation is not None else round(1 / validation_fraction)
-    facts = [ColumnFacts(name, str(path)) for name in file.names]
+    distinct = min(DISTINCT, max(_COUNTED // len(file.names), MOST_CATEGORIES + 1))
+    facts = [ColumnFacts(name, str(path), distinct) for name in file.names]
     count = 0
-    for (line, cells), held_out in _shared_out(file.rows(), every, seed):
-        if not held_out:
-            count += 1
-            for column, cell in zip(facts, cells, strict=True):
-                column.add(cell, line)
+    with ThreadPoolExecutor() as pool:  # polars leaves Python's lock to others while it works
+        for block, held_out in _shared_out(_ahead(file.blocks()), every, seed):
+            lines = block.lines[~held_out]
+            count += len(lines)
+
+            def add(column: ColumnFacts, cells: CellColumn, lines: Lines = lines, out: Flags = held_out) -> None:
+                column.add(cells.part(~out) if out.any() else cells, lines)
+
+            list(pool.map(add, facts, block.columns))
     if count < 2:
         raise ValueError(f"{path}: expected at least two rows to train on, got {count}: give more rows")
     schema = TableSchema.fit(facts, file.header, types or {}, min_count)
+    if check is not None:
+        check(schema)
     schema.save(directory / "schema.json")
-    parts = {
-        "train": (held[0] for held in _shared_out(schema.encoded(path), every, seed) if not held[1]),
-        "valid": (held[0] for held in _shared_out(schema.encoded(path), every, seed) if held[1])
-        if validation is None
-        else schema.encoded(validation),
-    }
-    counts = {part: _write(rows, directory / f"{part}.rows") for part, rows in parts.items()}
+    counts = {"train": 0, "valid": 0}
+    with (
+        (directory / "train.rows").open("wb") as train,
+        (directory / "valid.rows").open("wb") as valid,
+        ThreadPoolExecutor() as pool,
+    ):
+        file, places = schema.open(path)
+        for block, held_out in _shared_out(_ahead(file.blocks()), every, seed):
+            rows = schema.encode_block(path, block, places, pool, checked=~held_out)
+            for part, target, chosen in (("train", train, ~held_out), ("valid", valid, held_out)):
+                target.write(rows[chosen].tobytes())
+                counts[part] += int(chosen.sum())
+        if validation is not None:
+            file, places = schema.open(validation)
+            for block in _ahead(file.blocks()):
+                valid.write(schema.encode_block(validation, block, places, pool).tobytes())
+                counts["valid"] += len(block)
     if not counts["valid"]:
         raise ValueError(f"{validation or path}: expected at least {every or 1} rows, to hold one out: give more rows")
     manifest = {
@@ -146,19 +166,25 @@ def open_table(directory: str | Path) -> Table:
     return Table(schema, parts["train"], parts["valid"], manifest)
 
 
-def _shared_out(rows: Iterable[Any], every: int | None, seed: int) -> Iterator[tuple[Any, bool]]:
-    """Each row, and whether it is held out: of `every` rows in succession one; the same ones at each call."""
-    rows, random = iter(rows), np.random.default_rng(seed)
-    while block := list(islice(rows, every or _BLOCK)):
-        chosen = int(random.integers(every)) if every else -1
-        for place, row in enumerate(block):
-            yield row, place == chosen
+def _shared_out(blocks: Iterable[Block], every: int | None, seed: int) -> Iterator[tuple[Block, Flags]]:
+    """Each block, and which of its rows are held out: of `every` rows in succession one; the same ones at each call."""
+    random, row = np.random.default_rng(seed), 0
+    chosen, first = np.zeros(0, dtype=np.int64), 0  # of the groups from `first` on, the row of each that is held out
+    for block in blocks:
+        if every is None:
+            yield block, np.zeros(len(block), dtype=np.bool_)
+            continue
+        group, place = np.divmod(np.arange(row, row + len(block)), every)
+        row += len(block)
+        chosen, first = chosen[int(group[0]) - first :], int(group[0])
+        chosen = np.concatenate([chosen, random.integers(every, size=int(group[-1]) + 1 - first - len(chosen))])
+        yield block, chosen[group - first] == place
 
 
-def _write(rows: Iterator[tuple[int, list[str], list[float]]], path: Path) -> int:
-    count = 0
-    with path.open("wb") as file:
-        while block := [numbers for _, _, numbers in islice(rows, _BLOCK)]:
-            file.write(np.array(block, dtype="<f8").tobytes())
-            count += len(block)
-    return count
+def _ahead(blocks: Iterator[Block]) -> Iterator[Block]:
+    """The same blocks, the next one being read while one is worked on."""
+    with ThreadPoolExecutor(1) as reader:
+        following = reader.submit(next, blocks, None)
+        while (block := following.result()) is not None:
+            following = reader.submit(next, blocks, None)
+            yield block

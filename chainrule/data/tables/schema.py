@@ -1,6 +1,7 @@
 """The schema of a table: its columns, from training rows alone."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,13 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from chainrule.data.atomic import read_json, write_json
+from chainrule.data.tables.cell_column import Block, Flags
 from chainrule.data.tables.cells import MISSING
 from chainrule.data.tables.column_facts import COLUMN_KINDS, ColumnFacts, ColumnKind
 from chainrule.data.tables.column_schema import ColumnSchema
-from chainrule.data.tables.table_file import Row, TableFile
+from chainrule.data.tables.table_file import TableFile
 from chainrule.heads.column import Column
 
-FORMAT = 1
+FORMAT = 2
 Rows = npt.NDArray[np.float64]
 
 
@@ -56,12 +58,14 @@ class TableSchema:
                 raise ValueError(f"--types {name}={kind}: there is no such column (there are: {', '.join(names)})")
             if kind not in COLUMN_KINDS:
                 raise ValueError(f"--types {name}={kind}: expected one of {', '.join(COLUMN_KINDS)}")
-        columns = tuple(
-            ColumnSchema.fit(column, types.get(column.name) or column.kind(), min_count) for column in facts
-        )
+        columns = []
+        for column in facts:
+            columns.append(ColumnSchema.fit(column, types.get(column.name) or column.kind(), min_count))
+            if column.name not in types:
+                column.refuse_identifier()
         if all(column.kind == "skip" for column in columns):
             raise ValueError("--types: all columns are left out: keep at least one")
-        return cls(columns, header)
+        return cls(tuple(columns), header)
 
     @property
     def kept(self) -> list[ColumnSchema]:
@@ -71,6 +75,10 @@ class TableSchema:
     def heads(self) -> list[Column]:
         """The columns that are modelled, as `chainrule.models.TableMADE` takes them."""
         return [column.column() for column in self.kept]
+
+    def unseen(self) -> list[int | None]:
+        """For each kept column the symbol that training had no cell of, see `ColumnSchema.unseen_symbol`."""
+        return [column.unseen_symbol() for column in self.kept]
 
     def encode(self, cells: Sequence[str]) -> list[float]:
         """The numbers of the cells of the kept columns, (D,)."""
@@ -82,13 +90,13 @@ class TableSchema:
         for row in rows.tolist():
             yield [column.decode(value) for column, value in zip(kept, row, strict=True)]
 
-    def open(self, path: str | Path) -> Iterator[Row]:
-        """The rows of another file, cells of the kept columns in their order, its header compared with this one's.
+    def open(self, path: str | Path) -> tuple[TableFile, list[int]]:
+        """Another file, its header compared with this one's, and the places of the kept columns in its rows.
 
         Columns of a file with a header are found by name, in whatever order; those left out may be missing.
 
         Raises:
-            ValueError: a column is missing or unknown, or there are more or fewer; or a row is no row.
+            ValueError: a column is missing or unknown, or there are more or fewer.
             FileNotFoundError: there is no such file.
         """
         file = TableFile(path, header=self.header)
@@ -108,16 +116,49 @@ class TableSchema:
                     )
         elif len(file.names) != len(names):
             raise ValueError(f"{path}: expected {len(names)} columns without a header, got {len(file.names)}")
-        picked = [file.names.index(column.name) for column in self.kept]
-        return ((line, [cells[place] for place in picked]) for line, cells in file.rows())
+        return file, [file.names.index(column.name) for column in self.kept]
 
     def encoded(self, path: str | Path) -> Iterator[tuple[int, list[str], list[float]]]:
         """Line, cells and numbers of the rows of a file; errors name the line."""
-        for line, cells in self.open(path):
+        file, places = self.open(path)
+        for line, row in file.rows():
+            cells = [row[place] for place in places]
             try:
                 yield line, cells, self.encode(cells)
             except ValueError as error:
                 raise ValueError(f"{path} line {line}, {error}") from None
+
+    def encode_block(
+        self, path: str | Path, block: Block, places: Sequence[int], pool: Executor, *, checked: Flags | None = None
+    ) -> Rows:
+        """The numbers of a block of rows, (N, D).
+
+        Args:
+            path: of the file, for errors.
+            block: of all columns of the file.
+            places: of the kept columns, see `open`.
+            pool: encodes columns side by side.
+            checked: (N,) which are training rows, from which the schema was made; None where none are.
+
+        Raises:
+            ValueError: a column does not take a cell; the message names file, line and column.
+        """
+        rows = np.empty((len(block), len(places)), dtype="<f8")
+        cells = [block.columns[place] for place in places]
+        encoded = pool.map(lambda column, own: column.encode_cells(own, checked), self.kept, cells)
+        refused = []  # row and column of each cell that is
+        for number, (values, bad) in enumerate(encoded):
+            rows[:, number] = values
+            if bad is not None:
+                refused.append((bad, number))
+        if refused:
+            row, number = min(refused)
+            try:
+                self.kept[number].encode(cells[number].cell(row))
+            except ValueError as error:
+                raise ValueError(f"{path} line {block.lines[row]}, {error}") from None
+            raise AssertionError("a column refused a cell among others and took it alone")
+        return rows
 
     def partial(self, path: str | Path) -> Iterator[tuple[int, list[float], list[bool]]]:
         """Line, numbers and which of them are known, of rows to be completed; errors name the line.

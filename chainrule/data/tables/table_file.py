@@ -4,18 +4,26 @@ import csv
 import gzip
 import io
 import sys
-from collections.abc import Iterator, Sequence
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import import_module
+from importlib.util import find_spec
 from itertools import islice
+from operator import eq
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
+from chainrule.data.tables.cell_column import Block
 from chainrule.data.tables.cells import MISSING, as_number
 from chainrule.data.text import check_file
 
 SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet")
 _DELIMITERS = ",;\t|"
 _PARQUET_ROWS = 1 << 14
+_LOOKED_AT = 1000  # rows, to tell names from data that happen to be words
+_WIDEST = 1000  # columns: of more, too few rows are read together for a column at a time to be faster
+_CELLS = 1 << 16  # held as Python strings at a time
 Row = tuple[int, list[str]]
 
 
@@ -31,7 +39,8 @@ def is_table(path: str | Path) -> bool:
 class TableFile:
     """The names of the columns of a table, and its rows as often as they are asked for.
 
-    The first row is a header if all of its cells are different, none is a number and none but the first is missing.
+    The first row is a header if none of its cells is a number and none but the first is missing; where two are equal,
+    if none of them comes again in its column.
     Cells lose the white space around them; empty lines are passed over.
 
     Args:
@@ -59,9 +68,11 @@ class TableFile:
             raise ValueError(f"{self.path}: expected rows, got nothing but empty lines")
         cells = first[1]
         named = cells[1:] if cells[0] == "" else cells  # pandas leaves the name of its index out
-        looks = bool(named) and len(set(cells)) == len(cells)
-        looks = looks and not any(cell in MISSING or as_number(cell) is not None for cell in named)
+        looks = bool(named) and not any(cell in MISSING or as_number(cell) is not None for cell in named)
+        if looks and len(set(cells)) < len(cells):  # a name given twice is refused below, data are not
+            looks = not any(any(map(eq, cells, row)) for _, row in islice(self._lines(), 1, _LOOKED_AT))
         self.header = looks if header is None else header
+        self._lines_of_header = first[0] if self.header else 0
         numbered = [f"column{number}" for number in range(1, len(cells) + 1)]
         self.names = [cell or name for cell, name in zip(cells, numbered, strict=True)] if self.header else numbered
         if len(set(self.names)) < len(self.names):
@@ -74,8 +85,33 @@ class TableFile:
         Raises:
             ValueError: a row has more or fewer cells than there are columns, or the file is no UTF-8.
         """
-        lines = self._parquet_rows() if self._parquet else islice(self._lines(), int(self.header), None)
-        for line, cells in lines:
+        yield from self._checked(
+            self._parquet_rows() if self._parquet else islice(self._lines(), int(self.header), None)
+        )
+
+    def blocks(self) -> Iterator[Block]:
+        """The same rows in blocks, of any size; where polars is installed, CSV is read by it.
+
+        Raises:
+            ValueError: as `rows` does, with the same messages.
+        """
+        if self._parquet or not 2 <= len(self.names) <= _WIDEST or not reads_quickly():
+            yield from self._listed(self.rows())
+            return
+        from chainrule.data.tables.quick_csv import quick_blocks
+
+        def exact(file: BinaryIO, before: int) -> Iterator[Block]:
+            yield from self._listed(self._checked(self._lines(file, before)))
+
+        with self._readable(), self._bytes() as file:
+            header = [file.readline() for _ in range(self._lines_of_header)]
+            if any(b"\r" in line.removesuffix(b"\n").removesuffix(b"\r") for line in header):
+                yield from self._listed(self.rows())  # lines end in another way
+            else:
+                yield from quick_blocks(file, self._delimiter, len(self.names), len(header), exact)
+
+    def _checked(self, rows: Iterator[Row]) -> Iterator[Row]:
+        for line, cells in rows:
             if len(cells) != len(self.names):
                 raise ValueError(
                     f"{self.path} line {line}: expected {len(self.names)} cells, got {len(cells)}: "
@@ -83,40 +119,64 @@ class TableFile:
                 )
             yield line, cells
 
-    def _lines(self) -> Iterator[Row]:
-        with self._open() as file:
-            reader = csv.reader(file, delimiter=self._delimiter, skipinitialspace=True, strict=True)
+    def _listed(self, rows: Iterator[Row]) -> Iterator[Block]:
+        while block := list(islice(rows, max(_CELLS // len(self.names), 1))):
+            yield Block.of_rows(block)
+
+    def _lines(self, file: BinaryIO | None = None, before: int = 0) -> Iterator[Row]:
+        """The rows of the file, or of a stretch of it that so many lines come before."""
+        with self._readable(), self._bytes() if file is None else file as raw:
+            text = io.TextIOWrapper(raw, encoding="utf-8" if before else "utf-8-sig", newline="")
+            reader = csv.reader(
+                self._without_nul(text, before), delimiter=self._delimiter, skipinitialspace=True, strict=True
+            )
             while True:
                 try:
                     cells = next(reader, None)
                 except csv.Error as error:
-                    raise ValueError(f"{self.path} line {reader.line_num}: no row of a table: {error}") from None
-                except UnicodeDecodeError:
-                    line = reader.line_num + 1
-                    raise ValueError(
-                        f"{self.path}: expected UTF-8, got other bytes after line {line - 1}: convert the file"
-                    ) from None
-                except (OSError, EOFError) as error:
-                    raise ValueError(f"{self.path}: cannot be read ({error}): restore it from a copy") from None
+                    line = before + reader.line_num
+                    raise ValueError(f"{self.path} line {line}: no row of a table: {error}") from None
                 if cells is None:
                     return
                 cells = [cell.strip() for cell in cells]
                 if any(cells) or len(cells) > 1:
-                    yield reader.line_num, cells
+                    yield before + reader.line_num, cells
 
-    def _open(self) -> io.TextIOWrapper:
-        raw = gzip.GzipFile(self.path) if self.path.suffix.lower() == ".gz" else self.path.open("rb")
-        return io.TextIOWrapper(raw, encoding="utf-8-sig", newline="")
+    def _without_nul(self, text: io.TextIOWrapper, before: int) -> Iterator[str]:
+        for line, content in enumerate(text, before + 1):
+            if "\0" in content:
+                raise ValueError(f"{self.path} line {line}: expected text, got a NUL byte: correct the file")
+            yield content
+
+    @contextmanager
+    def _readable(self) -> Iterator[None]:
+        """Say in one line what keeps the file from being read."""
+        try:
+            yield
+        except UnicodeDecodeError:
+            raise ValueError(
+                f"{self.path} line {self._first_bad_line()}: expected UTF-8, got other bytes: convert the file"
+            ) from None
+        except (OSError, EOFError, zlib.error) as error:
+            raise ValueError(f"{self.path}: cannot be read ({error}): restore it from a copy") from None
+
+    def _first_bad_line(self) -> int:
+        with self._bytes() as file:
+            for number, line in enumerate(file, 1):
+                try:
+                    line.decode("utf-8")
+                except UnicodeDecodeError:
+                    return number
+        raise AssertionError("a file was no UTF-8 and then it was")
+
+    def _bytes(self) -> BinaryIO:
+        return cast(BinaryIO, gzip.GzipFile(self.path)) if self.path.suffix.lower() == ".gz" else self.path.open("rb")
 
     def _find_delimiter(self) -> str:
         """The one that is most frequent in the first line."""
-        try:
-            with self._open() as file:
-                line = next((line for line in file if line.strip()), "")
-        except UnicodeDecodeError:
-            raise ValueError(f"{self.path}: expected UTF-8 text, got other bytes: convert the file") from None
-        except (OSError, EOFError) as error:
-            raise ValueError(f"{self.path}: cannot be read ({error}): restore it from a copy") from None
+        with self._readable(), self._bytes() as raw:
+            file = io.TextIOWrapper(raw, encoding="utf-8-sig", newline="")
+            line = next((line for line in file if line.strip()), "")
         return max(_DELIMITERS, key=line.count)
 
     def _read_parquet(self, function: str) -> Any:
@@ -141,6 +201,42 @@ def write_rows(file: Any, names: Sequence[str] | None, rows: Iterator[list[str]]
     if names is not None:
         writer.writerow(names)
     writer.writerows(rows)
+
+
+def table_bytes(name: str, columns: Mapping[str, str], rows: Iterator[list[str]], *, header: bool) -> bytes:
+    """Rows as a file: Parquet or CSV, compressed or not, as its name says.
+
+    Args:
+        name: of the file.
+        columns: names and kinds, categorical, integer or real.
+        rows: cells; empty where a value is missing.
+        header: whether CSV begins with the names.
+
+    Raises:
+        ValueError: polars is not installed, which writes Parquet.
+    """
+    if name.lower().endswith(".parquet"):
+        polars = _polars()
+        kinds = {"integer": (int, polars.Int64), "real": (float, polars.Float64), "categorical": (str, polars.String)}
+        cells = list(zip(*rows, strict=True))
+        frame = polars.DataFrame(
+            [
+                polars.Series(name, [kinds[kind][0](cell) if cell else None for cell in column], dtype=kinds[kind][1])
+                for (name, kind), column in zip(columns.items(), cells, strict=True)
+            ]
+        )
+        content = io.BytesIO()
+        frame.write_parquet(content)
+        return content.getvalue()
+    text = io.StringIO()
+    write_rows(text, list(columns) if header else None, rows)
+    raw = text.getvalue().encode("utf-8", "replace")
+    return gzip.compress(raw) if name.lower().endswith(".gz") else raw
+
+
+def reads_quickly() -> bool:
+    """Whether polars is there to read CSV with."""
+    return find_spec("polars") is not None
 
 
 def _polars() -> Any:

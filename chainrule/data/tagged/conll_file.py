@@ -2,6 +2,7 @@
 
 import gzip
 import sys
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from chainrule.data.text import check_file
 
 CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 STDIN = "-"
+_DOCUMENT = "-DOCSTART-"
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class ConllFile:
     CoNLL-U has ten columns separated by tabs; lines of several words (id 3-4), empty words (id 3.1) and comments are
     no words. Any other file has a word first in each line and its tag last, or words alone, separated by tabs, or by
     blanks where no line has a tab. Blank lines end sentences; where there is nothing to end, a blank line is an empty
-    sentence.
+    sentence. A line of -DOCSTART- and the blank line after it separate documents and are no sentence.
 
     Args:
         name: how errors call the file.
@@ -71,7 +73,8 @@ class ConllFile:
     ):
         self.name, self._lines = name, lines
         self.conllu = is_conllu(lines)
-        first = next((line for line in lines if line.strip() and not (self.conllu and line.startswith("#"))), "")
+        rows = (line for line in lines if line.strip() and not (self.conllu and line.startswith("#")))
+        first = next((line for line in rows if not _is_document(line)), "")
         self._separator = "\t" if any("\t" in line for line in lines) else None
         self._width = len(first.split(self._separator)) if first else 0
         self._word = 1 if self.conllu else 0
@@ -125,7 +128,15 @@ class ConllFile:
         words: list[str] = []
         tags: list[str] = []
         lines: list[int] = []
+        separated = False  # the last line that is not blank begins a document
         for number, line in enumerate(self._lines, 1):
+            if _is_document(line) and not words:
+                separated = True
+                continue
+            if separated and not line.strip():
+                separated = False
+                continue
+            separated = False
             if not line.strip():
                 yield Sentence(tuple(words), tuple(tags), tuple(lines), lines[0] if lines else number)
                 words, tags, lines = [], [], []
@@ -186,13 +197,16 @@ def read_lines_of(path: str | Path) -> list[str]:
         name, file = str(path), check_file(path)
         try:
             raw = gzip.decompress(file.read_bytes()) if file.suffix.lower() == ".gz" else file.read_bytes()
-        except (OSError, EOFError) as error:
+        except (OSError, EOFError, zlib.error) as error:
             raise ValueError(f"{name}: cannot be read ({error}): restore it from a copy") from None
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw[: error.start].count(b"\n") + 1
         raise ValueError(f"{name} line {line}: expected UTF-8, got other bytes: convert the file") from None
+    if (nul := text.find("\0")) >= 0:
+        line = text.count("\n", 0, nul) + 1
+        raise ValueError(f"{name} line {line}: expected text, got a NUL byte: correct the file")
     lines = text.split("\n")
     return [line.removesuffix("\r") for line in (lines[:-1] if lines[-1] == "" else lines)]
 
@@ -205,6 +219,10 @@ def is_conllu(lines: Sequence[str]) -> bool:
     """
     cells = next((line for line in lines if line.strip() and not line.startswith("#")), "").split("\t")
     return len(cells) == len(CONLLU) and _is_id(cells[0])
+
+
+def _is_document(line: str) -> bool:
+    return line.startswith(_DOCUMENT) and line.split()[0] == _DOCUMENT
 
 
 def _is_id(cell: str) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from chainrule.data.arrays import open_array
 from chainrule.data.atomic import read_json, write_json
 from chainrule.data.source import fingerprint
 from chainrule.data.tagged.batches import TaggedSentences, number_sentences
@@ -204,7 +205,7 @@ def _words(sentences: Sequence[Sentence]) -> int:
 
 def _open_part(directory: Path, part: str, vocabulary: TaggedVocabulary) -> TaggedSentences:
     try:
-        arrays = {name: np.load(directory / f"{part}.{name}.npy", mmap_mode="r") for name in _ARRAYS}
+        arrays = {name: open_array(directory / f"{part}.{name}.npy") for name in _ARRAYS}
         sentences = TaggedSentences(**arrays)
         words = int(sentences.starts[-1])
         if not len(sentences.words) == len(sentences.forms) == len(sentences.tags) == words:

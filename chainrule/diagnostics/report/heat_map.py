@@ -15,7 +15,8 @@ from chainrule.diagnostics.saturation import SIGMOIDS
 
 MOST_COLUMNS, MOST_UNITS = 400, 512
 SHOWN_UNITS = 5
-GATES, STATES = "cividis", "PuOr"  # both keep their order for colour-blind readers
+GATES, STATES = "YlGnBu", "PuOr"  # both keep their order for colour-blind readers
+_PALE = {GATES: (0.0, 0.8), STATES: (0.12, 0.88)}  # of each, what is not nearly black
 UNIT_HEIGHT = 14  # pixels
 
 Values = npt.NDArray[np.float64]
@@ -59,7 +60,9 @@ def traces(inspection: Inspection, index: int, read: ReadText) -> str:
     ]
     strips.append(_whole(word, relative[order[:MOST_UNITS]], len(state)))
     kind = "narrow" if read.narrow else "wide"
-    legend = f"{_scale(word, '−largest', 'largest', STATES)} {_scale('gates', '0', '1', GATES)}"
+    legend = _scale(word, "−largest", "largest", STATES)
+    if any(name in gates for name in SIGMOIDS):
+        legend += f" {_scale('gates', '0', '1', GATES)}"
     return (
         f'<div class="scroll" tabindex="0" role="region" aria-label="heat maps of layer {index + 1}, scrolls sideways">'
         f'<div class="traces {kind}" style="--columns:{columns.elements}">{text}{"".join(strips)}{text}</div></div>'
@@ -121,20 +124,21 @@ def _whole(state: str, values: Values, size: int) -> str:
 def _picture(values: Values, limits: tuple[float, float], colours: str, height: int, title: str) -> str:
     low, high = limits
     levels = np.clip((values - low) / (high - low) * 255, 0, 255).round().astype(np.uint8)
-    address = data_address(indexed_png(levels, _palette(colours)))
+    address = data_address(indexed_png(levels, palette(colours)))
     alt = f"{title} over {values.shape[1]} columns of text"
     return f'<img src="{address}" alt="{escape(alt)}" style="height:{height}px">'
 
 
-def _palette(colours: str) -> npt.NDArray[np.uint8]:
+def palette(colours: str) -> npt.NDArray[np.uint8]:
+    """256 colours (256, 3), none of them nearly black."""
     import matplotlib as mpl
 
-    table: Any = mpl.colormaps[colours](np.linspace(0, 1, 256))
+    table: Any = mpl.colormaps[colours](np.linspace(*_PALE[colours], 256))
     return (table[:, :3] * 255).round().astype(np.uint8)
 
 
 def _scale(name: str, low: str, high: str, colours: str) -> str:
-    stops = ",".join("#{:02x}{:02x}{:02x}".format(*colour) for colour in _palette(colours)[::15])
+    stops = ",".join("#{:02x}{:02x}{:02x}".format(*colour) for colour in palette(colours)[::15])
     bar = f'<span class="scale" style="background:linear-gradient(90deg,{stops})"></span>'
     return f'<span class="key">{escape(name)} {low} {bar} {high}</span>'
 

@@ -29,9 +29,9 @@ LAYER_FIGURES = [
     LayerFigure("cell", "the kind of layer and its units", lambda layer: f"{layer.description}, {layer.hidden_size}"),
     LayerFigure(
         "gradient reach",
-        "steps back from a loss at the last step after which ‖δ‖ stays under 1% of its value at the loss; in an LSTM "
-        "the gradient of the cell, ‖∂L/∂c‖, must have gone too",
-        lambda layer: _steps(layer.reach, layer.delta_last),
+        "steps back from a single loss, of several in each row, after which ‖δ‖ stays under 1% of its value at the "
+        "loss; in an LSTM the gradient of the cell, ‖∂L/∂c‖, must have gone too",
+        lambda layer: _steps(layer.reach, layer.delta_single),
     ),
     LayerFigure(
         "gradient growth",

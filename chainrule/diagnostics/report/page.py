@@ -13,11 +13,10 @@ from chainrule.diagnostics.inspection import Inspection
 from chainrule.diagnostics.report.heat_map import traces
 from chainrule.diagnostics.report.layer_figures import layer_table
 from chainrule.diagnostics.report.pictures import clipping_picture, layer_pictures
+from chainrule.diagnostics.report.plain_page import POLICY
 from chainrule.diagnostics.report.read_text import ReadText, visible
 from chainrule.diagnostics.report.rules import RULES
 from chainrule.diagnostics.report.surprise_text import surprise_text
-
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"  # a browser then refuses whatever slipped in
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ def report_page(inspection: Inspection, read: ReadText, subject: Subject, clippi
     style = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n<link rel="icon" href="data:,">\n'
         f"<title>Inside {_said(subject.title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n<main>\n"
@@ -152,7 +151,8 @@ def _layer(inspection: Inspection, index: int, read: ReadText) -> str:
         f'<section id="layer-{index + 1}"><h2>Layer {index + 1}: {escape(layer.description)}, '
         f"{layer.hidden_size} units</h2>{repeated}"
         f"{layer_pictures(inspection, index)}"
-        f"<h3>Gates and state over the text</h3>{traces(inspection, index, read)}</section>"
+        f"<h3>{'Gates and state' if layer.gate_means else 'State'} over the text</h3>"
+        f"{traces(inspection, index, read)}</section>"
     )
 
 

@@ -32,14 +32,14 @@ def layer_pictures(inspection: Inspection, index: int) -> str:
     parts = [
         _plot(
             f"{name}-last",
-            "Loss at the last step only",
+            "A single loss, several in each row",
             "gradients against the distance to the loss",
             lambda axes: draw_last(
                 axes,
-                _array(layer.delta_last),
-                _array(layer.local_last),
+                _array(layer.delta_single),
+                _array(layer.local_single),
                 layer.reach,
-                None if layer.cell_last is None else _array(layer.cell_last),
+                None if layer.cell_single is None else _array(layer.cell_single),
             ),
         ),
         _plot(

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"  # a browser then refuses whatever slipped in
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"  # a browser then refuses whatever slipped in
 
 
 def plain_page(title: str, body: Sequence[str]) -> str:
@@ -20,7 +20,7 @@ def plain_page(title: str, body: Sequence[str]) -> str:
     style = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n<link rel="icon" href="data:,">\n'
         f"<title>{escape(title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n<main>\n"

@@ -23,7 +23,7 @@ RULES = {
         "Lower the learning rate and train anew; or use tanh, or a cell with gates.",
     ),
     "explodes": Rule(
-        f"‖δ‖ of a loss at the last step grows more than {EXPLOSION:g}-fold on its way back",
+        f"‖δ‖ of single losses grows more than {EXPLOSION:g}-fold on its way back",
         "A few early steps then decide the direction of the update, and the loss may jump.",
         "Clip the gradient (--clip-norm 1) and lower the learning rate; a plain RNN: use an LSTM or GRU.",
     ),
@@ -38,8 +38,13 @@ RULES = {
         "Nothing hinders learning at these distances.",
         "None needed; read further back with --steps to find where it ends.",
     ),
+    "forget-gate-learned": Rule(
+        f"an LSTM of chainrule, whose forget gate began with a bias of 1, and is below {OPEN_FORGET:g} on average now",
+        "Training shut the gate: within a chunk, older memory did not help to predict.",
+        "None needed if the text asks for no more memory than this; else train on longer chunks (--chunk-length).",
+    ),
     "forget-gate-low": Rule(
-        f"an LSTM whose forget gate is below {OPEN_FORGET:g} on average",
+        f"an LSTM whose forget gate is below {OPEN_FORGET:g} on average, and did not begin open",
         "Each step keeps that part of the cell: 0.5 leaves a thousandth after ten steps.",
         "Raise the forget gate's bias to 1 or more before training (Gers et al. 2000, Jozefowicz et al. 2015). If the "
         "text asks for no more memory than this, there is nothing to mend.",

@@ -4,10 +4,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from chainrule.layers.bptt.product import Product
+from chainrule.layers.bptt.second_order import activation, gradients_again, placeholder
 from chainrule.layers.bptt.steps import backwards, forwards, last, previous, tanh, weight_gradient, wide_dtype
+from chainrule.transforms import needs_plain_form, records_or_transforms
 
 _sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input  # d * y * (1 - y)
 _tanh_backward = torch.ops.aten.tanh_backward.grad_input  # d * (1 - y * y)
@@ -32,7 +33,9 @@ def gru_reset_after(
     Returns:
         h of every step (R, M), and h of each row after its last step, (B, M).
     """
-    h, h_last = _ResetAfter.apply(projected, weight_hh, bias_hn, h0, sizes)
+    if needs_plain_form():
+        return _plain(projected, weight_hh, bias_hn, h0, sizes)
+    h, h_last = _ResetAfter.apply(projected, placeholder(projected), weight_hh, bias_hn, h0, sizes)
     return h, h_last
 
 
@@ -45,13 +48,54 @@ def gru_reset_before(projected: Tensor, weight_hh: Tensor, h0: Tensor, sizes: li
 
     Arguments and results are those of `gru_reset_after`, with all of b_hh in `projected`.
     """
-    h, h_last = _ResetBefore.apply(projected, weight_hh, h0, sizes)
+    if needs_plain_form():
+        return _plain(projected, weight_hh, None, h0, sizes)
+    h, h_last = _ResetBefore.apply(projected, placeholder(projected), weight_hh, h0, sizes)
     return h, h_last
+
+
+def _plain(
+    projected: Tensor,
+    weight_hh: Tensor,
+    bias_hn: Tensor | None,
+    h0: Tensor,
+    sizes: list[int],
+    known: tuple[Tensor, Tensor] | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Either recurrence in plain operations, without `bias_hn` that with the reset gate before the product.
+
+    known: r and z (R, 2M), and n (R, M), of every step, where projected is a placeholder.
+    """
+    low, wide, size = projected.dtype, wide_dtype(projected), weight_hh.shape[1]
+    w_rz, w_n = weight_hh.to(low).split([2 * size, size])
+    gates = [(None, None)] * len(sizes) if known is None else zip(*(part.split(sizes) for part in known), strict=True)
+    h, steps = h0.to(wide), []
+    for p_t, (known_rz, known_n) in zip(projected.split(sizes), gates, strict=True):
+        p_rz, p_n = p_t.to(wide).split([2 * size, size], 1)
+        h = h[: len(p_t)]
+        r, z = activation("sigmoid", p_rz + (h.to(low) @ w_rz.t()).to(wide), known_rz).chunk(2, 1)
+        if bias_hn is None:
+            q = ((r * h).to(low) @ w_n.t()).to(wide)
+        else:
+            q = r * ((h.to(low) @ w_n.t()).to(wide) + bias_hn.to(wide))
+        n = activation("tanh", p_n + q, known_n)
+        h = (1 - z) * n + z * h
+        steps.append(h)
+    flat = torch.cat(steps)
+    return flat.to(low), last(h0, flat, sizes).to(h0.dtype)
 
 
 class _ResetAfter(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, projected: Tensor, weight_hh: Tensor, bias_hn: Tensor, h0: Tensor, sizes: list[int]) -> Any:
+    def forward(
+        ctx: Any,
+        projected: Tensor,
+        anchor: Tensor,
+        weight_hh: Tensor,
+        bias_hn: Tensor,
+        h0: Tensor,
+        sizes: list[int],
+    ) -> Any:
         low, wide = projected.dtype, wide_dtype(projected)
         size = weight_hh.shape[1]
         rows = projected.shape[0]
@@ -72,15 +116,21 @@ class _ResetAfter(torch.autograd.Function):
             tanh(torch.addcmul(p_n, r_t, q_t, out=n_t), out=n_t)
             h_prev = torch.lerp(n_t, h_prev[:running], z_t, out=h_t)
             h_prev_low = h_t if low == wide else h_low_t.copy_(h_t)
-        ctx.save_for_backward(weight_hh, h0, product, n, h, h_low)
+        ctx.save_for_backward(anchor, weight_hh, bias_hn, h0, product, n, h, h_low)
         ctx.sizes = sizes
         return h_low, last(h0, h, sizes).to(h0.dtype)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, local: Tensor, dh_last: Tensor) -> Any:
-        weight_hh, h0, product, n, h, h_low = ctx.saved_tensors
+        anchor, weight_hh, bias_hn, h0, product, n, h, h_low = ctx.saved_tensors
         sizes, size, low, wide = ctx.sizes, h.shape[1], h_low.dtype, h.dtype
+        if records_or_transforms(local):
+
+            def plain(projected: Tensor, weight_hh: Tensor, bias_hn: Tensor, h0: Tensor) -> tuple[Tensor, ...]:
+                return _plain(projected, weight_hh, bias_hn, h0, sizes, (product[:, : 2 * size], n))
+
+            found = gradients_again(plain, (anchor, weight_hh, bias_hn, h0), (local, dh_last))
+            return found[0], None, *found[1:], None
         d = product.new_empty(len(product), 3 * size, dtype=low)  # at r, z and q: what W_hh sees
         d_n = torch.empty_like(h_low)
         dh = dh_last.to(wide, copy=True)
@@ -103,12 +153,12 @@ class _ResetAfter(torch.autograd.Function):
         d_weight = weight_gradient(d, h0, h_low, sizes).to(weight_hh.dtype)
         d_bias = d[:, 2 * size :].sum(0, dtype=wide).to(weight_hh.dtype)
         d_projected = torch.cat([d[:, : 2 * size], d_n], 1)
-        return d_projected, d_weight, d_bias, dh.to(h0.dtype), None
+        return d_projected, None, d_weight, d_bias, dh.to(h0.dtype), None
 
 
 class _ResetBefore(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, projected: Tensor, weight_hh: Tensor, h0: Tensor, sizes: list[int]) -> Any:
+    def forward(ctx: Any, projected: Tensor, anchor: Tensor, weight_hh: Tensor, h0: Tensor, sizes: list[int]) -> Any:
         low, wide = projected.dtype, wide_dtype(projected)
         size = weight_hh.shape[1]
         rows = projected.shape[0]
@@ -132,15 +182,21 @@ class _ResetBefore(torch.autograd.Function):
             tanh(candidate.add(p_n, reset_t, out=n_t), out=n_t)
             h_prev = torch.lerp(n_t, h_prev, z_t, out=h_t)
             h_prev_low = h_t if low == wide else h_low_t.copy_(h_t)
-        ctx.save_for_backward(weight_hh, h0, rz, n, h, h_low, reset)
+        ctx.save_for_backward(anchor, weight_hh, h0, rz, n, h, h_low, reset)
         ctx.sizes = sizes
         return h_low, last(h0, h, sizes).to(h0.dtype)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, local: Tensor, dh_last: Tensor) -> Any:
-        weight_hh, h0, rz, n, h, h_low, reset = ctx.saved_tensors
+        anchor, weight_hh, h0, rz, n, h, h_low, reset = ctx.saved_tensors
         sizes, size, low, wide = ctx.sizes, h.shape[1], h_low.dtype, h.dtype
+        if records_or_transforms(local):
+
+            def plain(projected: Tensor, weight_hh: Tensor, h0: Tensor) -> tuple[Tensor, ...]:
+                return _plain(projected, weight_hh, None, h0, sizes, (rz, n))
+
+            found = gradients_again(plain, (anchor, weight_hh, h0), (local, dh_last))
+            return found[0], None, *found[1:], None
         d = rz.new_empty(len(rz), 3 * size, dtype=low)
         dh = dh_last.to(wide, copy=True)
         scratch, kept = torch.empty_like(dh), torch.empty_like(dh)
@@ -163,4 +219,4 @@ class _ResetBefore(torch.autograd.Function):
             gate.add(k, d_rz, out=dh_t)
         d_gates = weight_gradient(d[:, : 2 * size], h0, h_low, sizes)
         d_weight = torch.cat([d_gates, torch.mm(d[:, 2 * size :].t(), reset)])
-        return d, d_weight.to(weight_hh.dtype), dh.to(h0.dtype), None
+        return d, None, d_weight.to(weight_hh.dtype), dh.to(h0.dtype), None

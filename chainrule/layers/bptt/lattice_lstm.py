@@ -5,9 +5,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+from torch.nn.functional import pad
 
+from chainrule.layers.bptt.second_order import activation, gradients_again, placeholder
 from chainrule.layers.bptt.steps import tanh, wide_dtype
+from chainrule.transforms import needs_plain_form, records_or_transforms
 
 _sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input  # d * y * (1 - y)
 _tanh_backward = torch.ops.aten.tanh_backward.grad_input  # d * (1 - y * y)
@@ -43,8 +45,43 @@ def lattice_lstm(
         h (G, T, P, B, M), and c after the last step (G, P, B, M).
     """
     windows = [(0, projected.shape[2])] * projected.shape[1] if windows is None else windows
-    h, c_last = _LatticeLSTM.apply(projected, weights, c0, tuple(offsets), tuple(windows))
+    if needs_plain_form():
+        return _plain(projected, weights, c0, tuple(offsets), tuple(windows))
+    h, c_last = _LatticeLSTM.apply(projected, placeholder(projected), weights, c0, tuple(offsets), tuple(windows))
     return h, c_last
+
+
+def _plain(
+    projected: Tensor,
+    weights: Tensor,
+    c0: Tensor | None,
+    offsets: tuple[int, ...],
+    windows: tuple[Window, ...],
+    known: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """The recurrence in plain operations; known: the gates of every step, where projected is a placeholder."""
+    wide, positions, size = wide_dtype(projected), projected.shape[2], weights.shape[2]
+    products = weights.to(wide).unsqueeze(2).unbind(1)  # (G, 1, M, 4M) each
+    side = max(map(abs, offsets), default=0)
+    h = projected.new_zeros(*projected.shape[:1], *projected.shape[2:4], size, dtype=wide)
+    c = h if c0 is None else c0.to(wide)
+    steps = []
+    for t, (first, end) in enumerate(windows):
+        a = projected[:, t, first:end].to(wide)
+        if t:
+            padded = pad(h, (0, 0, 0, 0, side, side))
+            for weight, offset in zip(products, offsets, strict=True):
+                a = a + padded[:, first + offset + side : end + offset + side] @ weight
+        gates = None if known is None else known[:, t, first:end]
+        i, f, o = activation("sigmoid", a[..., : 3 * size], None if gates is None else gates[..., : 3 * size]).chunk(
+            3, -1
+        )
+        g = activation("tanh", a[..., 3 * size :], None if gates is None else gates[..., 3 * size :])
+        c_t = f * c[:, first:end] + i * g
+        beyond = (0, 0, 0, 0, first, positions - end)  # positions that take no part
+        c, h = pad(c_t, beyond), pad(o * c_t.tanh(), beyond)
+        steps.append(h)
+    return torch.stack(steps, 1).to(projected.dtype), c
 
 
 class _LatticeLSTM(torch.autograd.Function):
@@ -52,6 +89,7 @@ class _LatticeLSTM(torch.autograd.Function):
     def forward(
         ctx: Any,
         projected: Tensor,
+        anchor: Tensor,
         weights: Tensor,
         c0: Tensor | None,
         offsets: tuple[int, ...],
@@ -81,15 +119,21 @@ class _LatticeLSTM(torch.autograd.Function):
             before = (first, end)
         c_last = torch.zeros_like(c[:, 0])
         c_last[:, slice(*before)] = c[:, -1, slice(*before)]
-        ctx.save_for_backward(weights, c0, gates, h, c, tanh_c)
+        ctx.save_for_backward(anchor, weights, c0, gates, h, c, tanh_c)
         ctx.offsets, ctx.windows, ctx.projected_type = offsets, windows, projected.dtype
         return h.to(projected.dtype), c_last
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, local: Tensor, dc_last: Tensor) -> Any:
-        weights, c0, gates, h, c, tanh_c = ctx.saved_tensors
+        anchor, weights, c0, gates, h, c, tanh_c = ctx.saved_tensors
         size, windows = h.shape[-1], ctx.windows
+        if records_or_transforms(local):
+
+            def plain(projected: Tensor, weights: Tensor, c0: Tensor | None) -> tuple[Tensor, ...]:
+                return _plain(projected, weights, c0, ctx.offsets, windows, gates)
+
+            found = gradients_again(plain, (anchor, weights, c0), (local, dc_last))
+            return found[0], None, *found[1:], None, None
         d_gates = torch.zeros_like(gates)
         d_products = torch.zeros_like(weights, dtype=gates.dtype).unbind(1)
         products = weights.to(gates.dtype).transpose(2, 3).unbind(1)
@@ -120,7 +164,7 @@ class _LatticeLSTM(torch.autograd.Function):
                     _add_product(d_weight, _rows(h[:, t - 1, read]).transpose(1, 2), d)
             dc_t.mul_(f)
         d_weights = torch.stack(d_products, 1).to(weights.dtype)
-        return d_gates.to(ctx.projected_type), d_weights, None if c0 is None else dc.to(c0.dtype), None, None
+        return d_gates.to(ctx.projected_type), None, d_weights, None if c0 is None else dc.to(c0.dtype), None, None
 
 
 def _overlap(window: Window, before: Window, offset: int) -> Iterator[tuple[slice, slice]]:

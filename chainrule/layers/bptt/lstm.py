@@ -4,10 +4,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from chainrule.layers.bptt.product import Product
+from chainrule.layers.bptt.second_order import activation, gradients_again, placeholder
 from chainrule.layers.bptt.steps import backwards, forwards, last, previous, tanh, weight_gradient, wide_dtype
+from chainrule.transforms import needs_plain_form, records_or_transforms
 
 _sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input  # d * y * (1 - y)
 _tanh_backward = torch.ops.aten.tanh_backward.grad_input  # d * (1 - y * y)
@@ -31,13 +32,43 @@ def lstm(
     Returns:
         h of every step (R, M), and h and c of each row after its last step, (B, M).
     """
-    h, h_last, c_last = _LSTM.apply(projected, weight_hh, h0, c0, sizes)
+    if needs_plain_form():
+        return _plain(projected, weight_hh, h0, c0, sizes)
+    h, h_last, c_last = _LSTM.apply(projected, placeholder(projected), weight_hh, h0, c0, sizes)
     return h, h_last, c_last
+
+
+def _plain(
+    projected: Tensor, weight_hh: Tensor, h0: Tensor, c0: Tensor, sizes: list[int], known: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The recurrence in plain operations; known: the gates of every step, where projected is a placeholder."""
+    low, wide, weight = projected.dtype, wide_dtype(projected), weight_hh.to(projected.dtype)
+    gates = [None] * len(sizes) if known is None else known.split(sizes)
+    h, c, hs, cs = h0.to(low), c0.to(wide), [], []
+    for p_t, known_t in zip(projected.split(sizes), gates, strict=True):
+        a = (p_t.to(wide) + (h[: len(p_t)] @ weight.t()).to(wide)).chunk(4, 1)
+        values = [None] * 4 if known_t is None else known_t.chunk(4, 1)
+        functions = ("sigmoid", "sigmoid", "tanh", "sigmoid")
+        i, f, g, o = (activation(*each) for each in zip(functions, a, values, strict=True))
+        c = f * c[: len(p_t)] + i * g
+        h = (o * c.tanh()).to(low)
+        hs.append(h)
+        cs.append(c)
+    h, c = torch.cat(hs), torch.cat(cs)
+    return h, last(h0, h, sizes).to(h0.dtype), last(c0, c, sizes).to(c0.dtype)
 
 
 class _LSTM(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, projected: Tensor, weight_hh: Tensor, h0: Tensor, c0: Tensor, sizes: list[int]) -> Any:
+    def forward(
+        ctx: Any,
+        projected: Tensor,
+        anchor: Tensor,
+        weight_hh: Tensor,
+        h0: Tensor,
+        c0: Tensor,
+        sizes: list[int],
+    ) -> Any:
         low, wide = projected.dtype, wide_dtype(projected)
         size, weight = weight_hh.shape[1], weight_hh.to(low)
         rows = projected.shape[0]
@@ -59,15 +90,21 @@ class _LSTM(torch.autograd.Function):
             torch.mul(f_t, c_prev[:running], out=c_t).addcmul_(i_t, g_t)
             torch.mul(o_t, tanh(c_t, out=tanh_t), out=h_t)
             h_prev, c_prev = h_t, c_t
-        ctx.save_for_backward(weight_hh, h0, c0, gates, h, c, tanh_c)
+        ctx.save_for_backward(anchor, weight_hh, h0, c0, gates, h, c, tanh_c)
         ctx.sizes = sizes
         return h, last(h0, h, sizes).to(h0.dtype), last(c0, c, sizes).to(c0.dtype)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, local: Tensor, dh_last: Tensor, dc_last: Tensor) -> Any:
-        weight_hh, h0, c0, gates, h, c, tanh_c = ctx.saved_tensors
+        anchor, weight_hh, h0, c0, gates, h, c, tanh_c = ctx.saved_tensors
         sizes, size, low = ctx.sizes, h.shape[1], h.dtype
+        if records_or_transforms(local):
+
+            def plain(projected: Tensor, weight_hh: Tensor, h0: Tensor, c0: Tensor) -> tuple[Tensor, ...]:
+                return _plain(projected, weight_hh, h0, c0, sizes, gates)
+
+            found = gradients_again(plain, (anchor, weight_hh, h0, c0), (local, dh_last, dc_last))
+            return found[0], None, *found[1:], None
         weight = weight_hh.to(low)
         d_gates = gates.new_empty(gates.shape, dtype=low)  # D_t δ_t of each gate
         dh, dc = dh_last.to(gates.dtype, copy=True), dc_last.to(gates.dtype, copy=True)
@@ -88,4 +125,4 @@ class _LSTM(torch.autograd.Function):
             recurrent.into(d, out=dh_t)
             dc_t.mul_(f)
         d_weight = weight_gradient(d_gates, h0, h, sizes).to(weight_hh.dtype)
-        return d_gates, d_weight, dh.to(h0.dtype), dc.to(c0.dtype), None
+        return d_gates, None, d_weight, dh.to(h0.dtype), dc.to(c0.dtype), None

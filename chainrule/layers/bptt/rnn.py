@@ -5,10 +5,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from chainrule.layers.bptt.product import Product
+from chainrule.layers.bptt.second_order import activation, gradients_again, placeholder
 from chainrule.layers.bptt.steps import backwards, forwards, last, tanh, weight_gradient, wide_dtype
+from chainrule.transforms import needs_plain_form, records_or_transforms
 
 # f in place, and d * f'(a) from the output y = f(a), both without a further array.
 NONLINEARITIES: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tensor, Tensor], Tensor]]] = {
@@ -34,13 +35,38 @@ def rnn(projected: Tensor, weight_hh: Tensor, h0: Tensor, nonlinearity: str, siz
     Returns:
         h of every step (R, M), and h of each row after its last step, (B, M).
     """
-    h, h_last = _RNN.apply(projected, weight_hh, h0, nonlinearity, sizes)
+    if needs_plain_form():
+        return _plain(projected, weight_hh, h0, nonlinearity, sizes)
+    h, h_last = _RNN.apply(projected, placeholder(projected), weight_hh, h0, nonlinearity, sizes)
     return h, h_last
+
+
+def _plain(
+    projected: Tensor, weight_hh: Tensor, h0: Tensor, nonlinearity: str, sizes: list[int], known: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """The recurrence in plain operations; known: h of every step, where projected is a placeholder."""
+    low, wide = projected.dtype, wide_dtype(projected)
+    known_h = [None] * len(sizes) if known is None else known.split(sizes)
+    h, steps = h0, []
+    for p_t, known_t in zip(projected.split(sizes), known_h, strict=True):
+        product = h[: len(p_t)].to(low) @ weight_hh.to(low).t()
+        h = activation(nonlinearity, p_t.to(wide) + product.to(wide), known_t)
+        steps.append(h)
+    flat = torch.cat(steps)
+    return flat.to(low), last(h0, flat, sizes).to(h0.dtype)
 
 
 class _RNN(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, projected: Tensor, weight_hh: Tensor, h0: Tensor, nonlinearity: str, sizes: list[int]) -> Any:
+    def forward(
+        ctx: Any,
+        projected: Tensor,
+        anchor: Tensor,
+        weight_hh: Tensor,
+        h0: Tensor,
+        nonlinearity: str,
+        sizes: list[int],
+    ) -> Any:
         low, wide = projected.dtype, wide_dtype(projected)
         activate = NONLINEARITIES[nonlinearity][0]
         h = torch.empty_like(projected, dtype=wide)
@@ -50,15 +76,21 @@ class _RNN(torch.autograd.Function):
         for p_t, h_t, h_low_t in forwards(sizes, projected, h, h_low):
             activate(recurrent.add(p_t, h_prev[: len(p_t)], out=h_t))
             h_prev = h_t if low == wide else h_low_t.copy_(h_t)
-        ctx.save_for_backward(weight_hh, h0, h, h_low)
+        ctx.save_for_backward(anchor, weight_hh, h0, h, h_low)
         ctx.sizes, ctx.nonlinearity = sizes, nonlinearity
         return h_low, last(h0, h, sizes).to(h0.dtype)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, local: Tensor, dh_last: Tensor) -> Any:
-        weight_hh, h0, h, h_low = ctx.saved_tensors
+        anchor, weight_hh, h0, h, h_low = ctx.saved_tensors
         sizes = ctx.sizes
+        if records_or_transforms(local):
+
+            def plain(projected: Tensor, weight_hh: Tensor, h0: Tensor) -> tuple[Tensor, ...]:
+                return _plain(projected, weight_hh, h0, ctx.nonlinearity, sizes, h.detach())
+
+            found = gradients_again(plain, (anchor, weight_hh, h0), (local, dh_last))
+            return found[0], None, *found[1:], None, None
         slope = NONLINEARITIES[ctx.nonlinearity][1]
         d = torch.empty_like(h)  # D_t δ_t
         d_low = d if h.dtype == h_low.dtype else torch.empty_like(h_low)
@@ -70,4 +102,4 @@ class _RNN(torch.autograd.Function):
             slope(dh_t, h_t, d_t)
             recurrent.into(d_t if d is d_low else d_low_t.copy_(d_t), out=dh_t)
         d_weight = weight_gradient(d_low, h0, h_low, sizes).to(weight_hh.dtype)
-        return d_low, d_weight, dh.to(h0.dtype), None, None
+        return d_low, None, d_weight, dh.to(h0.dtype), None, None

@@ -219,7 +219,23 @@ def test_a_backbone_without_name_or_weights_is_refused_before_anything_is_read(o
 
 def test_a_config_that_names_another_backbone_is_refused(run, tmp_path):
     content = json.loads((run / "config.json").read_text())
-    content["options"]["backbone"] = "convnext_base"
+    content["model"]["options"]["backbone"] = "convnext_base"
     (tmp_path / "config.json").write_text(json.dumps(content))
     with pytest.raises(ValueError, match="backbone: expected one of none, resnet18"):
         CaptionRun.open(tmp_path)
+
+
+def test_it_says_how_pictures_are_made_to_fit(command, run, data, tmp_path):
+    for arguments, said in (((), "pictures are cropped to 16×16"), (("--fit", "pad"), "pictures are padded to 16×16")):
+        out = tmp_path / said.split()[2]
+        asked = ("--captions", data / "captions.txt", "--task", "caption", "--out", out, "--steps", 1, *TINY)
+        outcome = command("train", data / "pictures.zip", *asked, *arguments)
+        assert said in outcome.err, outcome.err
+    assert CaptionRun.open(out).data.fit == "pad"
+
+
+def test_an_empty_caption_and_a_nul_byte_are_refused(refused, data, tmp_path):
+    for caption, message in (("  ", "line 2: expected a caption of '1.png#0', got none"), ("a\0b", "NUL byte")):
+        (tmp_path / "captions.txt").write_text(f"0.png#0\ta red square\n1.png#0\t{caption}\n")
+        arguments = ("--captions", tmp_path / "captions.txt", "--task", "caption", "--out", tmp_path / "run")
+        assert message in refused("train", data / "pictures.zip", *arguments)

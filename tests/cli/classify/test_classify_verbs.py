@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import shutil
 import sys
 from collections.abc import Callable
@@ -151,12 +152,16 @@ def test_a_page_shades_words_by_attention_and_escapes_them(command: Callable, ru
     texts, page = tmp_path / "texts.txt", tmp_path / "page.html"
     texts.write_text("<b> is good & bad\n\n", encoding="utf-8")
     assert command("classify", run, texts, "--attention", page).status == 0
+    assert "Content-Security-Policy\" content=\"default-src 'none'" in page.read_text(encoding="utf-8")
     written = page.read_text()
     assert "&lt;</span>" in written
     assert "<b> is" not in written
     assert written.count("<span ") == 7
-    assert "--a:80%" in written
-    assert "http" not in written
+    shades = [int(shade) for shade in re.findall("--a:([0-9]+)%", written)]
+    assert len(shades) == 7
+    assert sum(shades) == pytest.approx(7 * 80 / 5, abs=4)  # an even share is a fifth of the darkest shade
+    assert "http:" not in written
+    assert "https:" not in written
 
 
 @pytest.mark.skipif(find_spec("matplotlib") is None, reason="needs matplotlib: pip install 'chainrule[plots]'")

@@ -114,9 +114,9 @@ def test_a_forecast_is_drawn_as_a_picture(command, run, series, tmp_path):
 def test_an_evaluation_begins_where_it_is_told(command, run, series):
     held_out = json.loads(command("evaluate", run, series, "--json").out)
     assert (held_out["origins"], held_out["first_row"]) == (4, 217)
-    for start in ("2024-08-01", "214"):
+    for start in ("2024-08-06", "219"):
         told = json.loads(command("evaluate", run, series, "--start", start, "--json").out)
-        assert (told["origins"], told["first_row"]) == (4, 214)
+        assert (told["origins"], told["first_row"]) == (3, 219)
     table = command("evaluate", run, series).out
     assert "heat    seasonal-naive with its errors" in table
     assert len(table.splitlines()) == 7
@@ -177,6 +177,7 @@ def test_a_missing_column_is_named_with_those_that_are_there(refused, series, tm
         (("forecast", "--plot", "forecast.txt"), "--plot: expected a file .png"),
         (("evaluate", "--start", "2030-01-01"), "--start: expected a date of"),
         (("evaluate", "--start", 3), "--start: expected a row from 8 on"),
+        (("evaluate", "--start", 216), "--start: the run was trained on rows 1 to 216"),
         (("evaluate", "--start", 237), "choose an earlier --start"),
     ],
 )

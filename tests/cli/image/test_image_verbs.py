@@ -239,7 +239,7 @@ def test_a_folder_of_pictures_becomes_a_run(command, refused, tmp_path):
     assert outcome.status == 0, outcome.err
     assert "1 picture files cannot be read and are left out: left/05.png" in outcome.err
     records = command("score", tmp_path / "run", root, "--json", "--skip-bad").out.splitlines()
-    assert len(records) == 11
+    assert len(records) == 12
     assert "--skip-bad" in refused("score", tmp_path / "run", root)
     assert json.loads(records[0])["picture"] == "left/01.png"
     assert command("sample", tmp_path / "run", "-n", 1, "--label", "left", "--out", tmp_path / "x.png").status == 0

@@ -1,9 +1,11 @@
 """A table from CSV to a run, and what the verbs do with it."""
 
 import csv
+import gzip
 import io
 import json
 import shutil
+import sys
 
 import polars
 import pytest
@@ -242,3 +244,63 @@ def test_a_parquet_file_is_learnt_scored_and_its_columns_shown(command, tmp_path
     scored = command("score", tmp_path / "run", tmp_path / "rows.parquet", "--json")
     assert scored.status == 0, scored.err
     assert {"colour", "count"} <= {column.name for column in TableRun.open(tmp_path / "run").table().schema.columns}
+
+
+def test_what_training_had_none_of_is_not_sampled(command, run):
+    rows = [json.loads(line) for line in command("sample", run, "-n", 300, "--seed", 1, "--json").out.splitlines()]
+    assert {row["colour"] for row in rows} == {"red", "blue", "green"}
+    assert all(row["count"] for row in rows)
+    assert not all(row["height"] for row in rows)  # some of it is missing in training
+    assert all(0 <= int(row["count"]) <= 100 for row in rows)
+    with torch.no_grad():  # though it has a probability where it comes
+        opened = TableRun.open(run)
+        x = torch.tensor([opened.schema.encode(["mauve", "", "1", "no"])], dtype=torch.float64)
+        assert opened.model().log_prob(x).isfinite().all()
+
+
+def test_an_unseen_cell_that_is_known_is_completed(command, run, tmp_path):
+    (tmp_path / "partial.csv").write_text("colour,count,height,class\nmauve,?,1,?\nred,4,?,?\n")
+    outcome = command("sample", run, "--complete", tmp_path / "partial.csv", "--particles", 8, "--seed", 1, "--json")
+    first, second = map(json.loads, outcome.out.splitlines())
+    assert first["colour"] == "<other>"
+    assert first["count"]
+    assert second["colour"] == "red"
+
+
+def test_a_sample_is_written_as_its_name_says(command, refused, run, tmp_path, monkeypatch):
+    assert command("sample", run, "-n", 5, "--seed", 1, "--out", tmp_path / "rows.csv").status == 0
+    assert command("sample", run, "-n", 5, "--seed", 1, "--out", tmp_path / "rows.csv.gz").status == 0
+    assert gzip.decompress((tmp_path / "rows.csv.gz").read_bytes()) == (tmp_path / "rows.csv").read_bytes()
+    missing = refused("sample", run, "--out", tmp_path / "none" / "rows.csv")
+    assert missing == f"chainrule: {tmp_path / 'none' / 'rows.csv'}: No such file or directory"
+    monkeypatch.setitem(sys.modules, "polars", None)
+    assert "polars, which is not installed" in refused("sample", run, "--out", tmp_path / "rows.parquet")
+
+
+def test_parquet_holds_numbers(command, run, tmp_path):
+    polars = pytest.importorskip("polars")
+    assert command("sample", run, "-n", 40, "--seed", 1, "--out", tmp_path / "rows.parquet").status == 0
+    frame = polars.read_parquet(tmp_path / "rows.parquet")
+    assert frame.schema == {
+        "colour": polars.String, "count": polars.Int64, "height": polars.Float64, "class": polars.String,
+    }  # fmt: skip
+    assert len(frame) == 40
+    assert frame["height"].null_count() > 0
+
+
+def test_too_many_columns_for_the_memory_are_refused_before_it_is_taken(refused, tmp_path, monkeypatch):
+    monkeypatch.setattr("chainrule.runs.memory.memory", lambda: 1 << 30)
+    names = [f"c{n}" for n in range(600)]
+    rows = [",".join(str((n * n + k) % 11) for k in range(600)) for n in range(30)]
+    (tmp_path / "wide.csv").write_text("\n".join([",".join(names), *rows]))
+    message = refused("train", tmp_path / "wide.csv", "--out", tmp_path / "run", "--steps", 1)
+    assert "600 columns make a model of" in message
+    assert "GiB to train, more than the 1 GiB of this machine: leave columns out with --types" in message
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_large_file_says_that_polars_would_be_faster(command, rows, tmp_path, monkeypatch):
+    monkeypatch.setattr("chainrule.cli.table.train._LARGE", 100)
+    monkeypatch.setattr("chainrule.data.tables.table_file.find_spec", lambda name: None)
+    outcome = command("train", rows, "--out", tmp_path / "run", "--steps", 1)
+    assert "read without polars, which would take a tenth of the time: pip install 'chainrule[tables]'" in outcome.err

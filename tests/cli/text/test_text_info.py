@@ -46,7 +46,7 @@ def test_info_shows_the_best_validation_not_the_last(command, run_copy):
         }
         for step, nats in figures
     ]
-    text = "".join(json.dumps(line) + "\n" for line in [*lines, {"event": "step", "step": 33}])
+    text = "".join(json.dumps(line) + "\n" for line in [*lines, {"event": "step", "step": 33, "gradient_norm": 1.0}])
     (run_copy / "metrics.jsonl").write_text(text)
     facts = json.loads(command("info", run_copy, "--json").out)
     assert (facts["step"], facts["best"]["step"], facts["best"]["nats_per_element"]) == (33, 20, 1.5)

@@ -108,12 +108,33 @@ def test_standard_input_is_read_for_a_dash(command, runs, text_file, monkeypatch
 def test_the_table_is_for_people(command, runs, tmp_path):
     (tmp_path / "a.txt").write_text("line\x1b[31m 1\nline 2\n")
     outcome = command("score", runs / "stream", tmp_path / "a.txt", "--per", "line")
-    header, first, second, total = outcome.out.splitlines()
+    header, first, second, total, per_text = outcome.out.splitlines()
     assert header.split() == ["line", "nats", "bits/elem", "unknown", "text"]
     assert first.endswith("line\\x1b[31m 1")  # no command reaches the terminal
     assert second.split()[0] == "2"
     assert total.startswith("19 elements, ")
     assert "bits per element" in total
+    assert "bits per character" in per_text
+    assert "% of the symbols <unk>" in per_text
+
+
+def test_nothing_is_printed_before_an_error(command, runs, tmp_path):
+    (tmp_path / "empty.txt").touch()
+    outcome = command("score", runs / "stream", tmp_path / "empty.txt", "--per", "line")
+    assert (outcome.status, outcome.out) == (2, "")
+
+
+@pytest.mark.parametrize("kind", ["stream", "lines", "words", "bytes"])
+def test_figures_per_character_and_byte_compare_between_levels(command, runs, tmp_path, kind):
+    (tmp_path / "a.txt").write_text("line 1 of the café\nall is 99 odd\n", encoding="utf-8")
+    (total,) = records(command("score", runs / kind, tmp_path / "a.txt", "--json"))
+    bits = total["nats"] / math.log(2)
+    assert total["bits_per_character"] == pytest.approx(bits / 33)
+    assert total["bits_per_byte"] == pytest.approx(bits / 34)
+    assert total["unknown_share"] == total["unknown"] / total["elements"]
+    for per in ("line", "element"):
+        *_, figures = command("score", runs / kind, tmp_path / "a.txt", "--per", per).out.splitlines()
+        assert f"{bits / 33:.4f} bits per character, {bits / 34:.4f} per byte" in figures
 
 
 def test_any_bytes_can_be_scored_as_bytes(command, refused, runs, tmp_path):

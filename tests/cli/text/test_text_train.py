@@ -25,12 +25,11 @@ def here(tmp_path: Path, text_file: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     return tmp_path
 
 
-@pytest.mark.parametrize(("options", "size"), [([], 8), (["--embedding-size", 3], 3)])
-def test_words_are_embedded_and_characters_are_not(command, here, options, size):
+@pytest.mark.parametrize(("options", "size", "tied"), [([], 8, True), (["--embedding-size", 3], 3, False)])
+def test_words_share_their_embedding_unless_a_size_is_given(command, here, options, size, tied):
     command("train", "log.txt", *TINY, "--steps", 1, "--level", "word", "--out", "words", *options)
-    command("train", "log.txt", *TINY, "--steps", 1, "--out", "characters")
-    assert Run.open("words").config.options.embedding_size == size
-    assert Run.open("characters").config.options.embedding_size is None
+    chosen = Run.open("words").config.options
+    assert (chosen.embedding_size, chosen.tie_weights, chosen.ngram_order) == (size, tied, 1)
 
 
 def tree(directory: Path) -> dict[str, bytes]:
@@ -124,7 +123,7 @@ def test_a_run_cannot_be_made_shorter_than_it_is(command, here):
     before = tree(here / "run")
     outcome = command("train", "--resume", "--out", "run", "--steps", 2)
     assert outcome.status == 2
-    assert outcome.err.splitlines()[-1].startswith("chainrule: steps: expected at least the 4")
+    assert outcome.err.splitlines()[-1].startswith("chainrule: --steps: expected at least the 4")
     assert tree(here / "run") == before
 
 
@@ -205,11 +204,23 @@ def test_an_empty_directory_can_become_a_run(command, here, monkeypatch):
     assert sorted(path.name for path in here.iterdir()) == ["log.txt", "run"]
 
 
-def test_what_a_killed_preparation_left_is_no_obstacle(command, here):
-    Path("run.preparing/corpus").mkdir(parents=True)
-    Path("run.preparing/corpus/train.tokens").write_text("half")
+@pytest.mark.parametrize(
+    "left",
+    [
+        [".preparing/.config.json.x1", ".lock"],  # killed in the first write of config.json
+        [".preparing/config.json", ".preparing/corpus/train.tokens"],
+        [".preparing/config.json", "corpus/train.tokens", "model.safetensors", "notes.txt"],  # while it moved up
+    ],
+)
+def test_what_a_killed_preparation_left_is_no_obstacle(command, here, left):
+    for name in left:
+        (Path("run") / name).parent.mkdir(parents=True, exist_ok=True)
+        (Path("run") / name).write_text("half")
     assert command("train", "log.txt", *TINY, "--steps", 1, "--out", "run").status == 0
-    assert not Path("run.preparing").exists()
+    assert command("info", "run").status == 0
+    hidden = {path.name for path in Path("run").iterdir() if path.name.startswith(".")}
+    assert not hidden
+    assert Path("run/notes.txt").exists() == ("notes.txt" in left)
 
 
 @pytest.mark.parametrize(
@@ -227,7 +238,6 @@ def test_a_text_that_cannot_be_trained_on_is_refused_and_leaves_nothing(refused,
     for part in parts:
         assert part in line
     assert not Path("deep/run").exists()
-    assert not Path("deep/run.preparing").exists()
 
 
 def test_a_text_that_is_not_there_or_no_file_is_refused(refused, here):

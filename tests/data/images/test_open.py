@@ -247,3 +247,40 @@ def test_a_damaged_archive_is_refused(tmp_path):
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("images.npy", content.getvalue()[:-30])
     assert "it ends in picture 6 of 7" in refusal(path)
+
+
+@pytest.mark.parametrize("reading", [None, Reading(colour="grey"), Reading(colour="rgb")])
+def test_sixteen_bits_are_scaled_to_eight(tmp_path, reading):
+    deep = np.array([[0, 257, 128 * 257], [65535, 1000, 65000]], np.uint16)
+    for name in ("a", "b"):
+        Image.fromarray(deep).save(tmp_path / f"{name}.png")
+    source = open_source(tmp_path, reading=reading)
+    assert source.deep == 2
+    assert (everything(source)[0] == np.array([[0, 1, 128], [255, 4, 253]])).all()
+
+
+def test_what_is_transparent_is_put_on_white(tmp_path):
+    clear = np.full((2, 2, 4), 10, np.uint8)
+    clear[0, :, 3], clear[1, :, 3] = 0, 255
+    Image.fromarray(clear).save(tmp_path / "a.png")
+    Image.fromarray(np.full((2, 2), 7, np.uint8)).save(tmp_path / "b.png", transparency=7)
+    source = open_source(tmp_path, reading=Reading(colour="grey"))
+    assert source.transparent == 2
+    assert everything(source)[:, 0].tolist() == [[[255, 255], [10, 10]], [[255, 255], [255, 255]]]
+    (tmp_path / "a.png").unlink()
+    assert "grey and transparency" in refusal(tmp_path)
+
+
+def test_a_picture_fits_by_cropping_padding_or_stretching():
+    bars = np.zeros((4, 8), np.uint8)
+    bars[:, 2:6] = 200  # the middle half
+    content = io.BytesIO()
+    Image.fromarray(bars).save(content, "PNG")
+    shown = {}
+    for fit in ("crop", "pad", "stretch"):
+        pixels, _ = Reading((4, 4), "grey", fit).picture(content.getvalue(), "bars.png")
+        shown[fit] = (pixels[0] > 100).tolist()
+    yes, no = [True] * 4, [False] * 4
+    assert shown["crop"] == [yes] * 4
+    assert shown["stretch"] == [[False, True, True, False]] * 4
+    assert shown["pad"] == [no, *[[False, True, True, False]] * 2, no]

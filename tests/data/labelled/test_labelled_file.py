@@ -131,3 +131,12 @@ def test_columns_with_names_of_their_own_are_known_again(tmp_path: Path) -> None
     other = written(tmp_path, "mood,date,what\nup,1,fine\n", "other.csv")
     assert read(other, like=like) == [("fine", "up")]
     assert read(other, like=like, labelled=False) == [("fine", "")]
+
+
+def test_a_tab_inside_of_a_text_does_not_make_a_label(tmp_path: Path) -> None:
+    path = written(tmp_path, "a good film\tgood\nfine\tgood\nit is\tnot bad\tbad\n")
+    with pytest.raises(ValueError, match="line 3: expected 2 columns as in the first row, got 3"):
+        read(path)
+    path = written(tmp_path, "text,label\na film,good\nwell, bad,bad\n", "rows.csv")
+    with pytest.raises(ValueError, match=r"line 3: expected 2 columns .* got 3: put a cell"):
+        read(path)

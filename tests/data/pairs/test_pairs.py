@@ -171,3 +171,11 @@ def test_what_was_changed_on_the_disk_is_noticed(tmp_path):
     (tmp_path / "data" / "pairs.json").unlink()
     with pytest.raises(FileNotFoundError, match="no prepared pairs here"):
         open_pairs(tmp_path / "data")
+
+
+def test_held_out_texts_that_do_not_pair_are_refused(tmp_path):
+    for sources, targets in (("one\ntwo\n", "eins\n"), ("", "")):
+        (tmp_path / "valid.source.txt").write_text(sources)
+        (tmp_path / "valid.target.txt").write_text(targets)
+        with pytest.raises(ValueError, match=r"damaged .* held-out sources"):
+            held_out_texts(tmp_path)

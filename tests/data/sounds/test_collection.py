@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from sound_files import tone, wav_bytes, write
 
-from chainrule.data.sounds import Collection, Labelling, read_sound
+from chainrule.data.sounds import Collection, Labelling, collection, read_sound
 from chainrule.data.sounds.collection import is_sounds
 from chainrule.data.sounds.labels import label_number, ordered
 
@@ -110,3 +110,37 @@ def test_labels_have_an_order_and_numbers():
     with pytest.raises(ValueError, match="label: expected one of 9, 10, got 'x'"):
         label_number(["9", "10"], "x")
     assert np.all(np.array(ordered(map(str, range(30)))) == np.arange(30).astype(str))
+
+
+@pytest.mark.parametrize("name", ["sounds.zip", "sounds.tar.gz"])
+def test_a_file_that_inflates_to_gigabytes_is_not_read(tmp_path, name, monkeypatch):
+    monkeypatch.setattr(collection, "_LARGEST", 1 << 20)
+    path = tmp_path / name
+    if path.suffix == ".zip":
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as target:
+            target.writestr("a.wav", bytes(3 << 20))
+    else:
+        with tarfile.open(path, "w:gz") as target:
+            info = tarfile.TarInfo("a.wav")
+            info.size = 3 << 20
+            target.addfile(info, io.BytesIO(bytes(3 << 20)))
+    for read in (lambda: Collection(path).fingerprint(), lambda: list(read_sound(Collection(path).files[0], 8000))):
+        with pytest.raises(ValueError, match=r"a\.wav: expected at most 1 MiB in an archive, got 3: unpack it"):
+            read()
+
+
+@pytest.mark.parametrize("name", ["sounds.zip", "sounds.tar.gz"])
+def test_a_damaged_archive_is_refused_in_one_line_wherever_it_is_damaged(tmp_path, name):
+    with zipfile.ZipFile(tmp_path / "sounds.zip", "w", zipfile.ZIP_DEFLATED) as target:
+        target.writestr("a.wav", wav_bytes(tone(500)))
+    path = tmp_path / name if name.endswith(".zip") else archive(tmp_path / name)
+    whole = path.read_bytes()
+    refused = 0
+    for place in range(0, len(whole), 7):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
+        try:
+            for file in Collection(path).files:
+                list(read_sound(file, 8000))
+        except ValueError as error:
+            refused += "\n" not in str(error)
+    assert refused > 5  # a flipped byte of a name or of the padding of a tar file does no harm

@@ -88,3 +88,21 @@ def test_a_file_cut_in_the_middle_is_damaged(tmp_path):
     path.write_bytes(path.read_bytes()[:40_000])
     with pytest.raises(ValueError, match=r"a\.flac: (damaged after|cut short)"):
         whole(path, 8000)
+
+
+def test_a_wav_that_was_cut_is_refused_and_a_streamed_one_is_not(tmp_path):
+    path = write(tmp_path / "a.wav", tone(400))
+    content = path.read_bytes()
+    path.write_bytes(content[:-100])
+    for read in (sound_facts, lambda file: list(read_sound(file, 8000))):
+        with pytest.raises(ValueError, match=r"a\.wav: cut short: expected 800 bytes of samples, got 700: repair"):
+            read(opened(path))
+    at = content.index(b"data") + 4
+    path.write_bytes(content[:4] + b"\xff" * 4 + content[8:at] + b"\xff" * 4 + content[at + 4 :])  # through a pipe
+    assert len(whole(path, 8000)) == 400
+
+
+def test_the_name_of_a_draft_does_not_reach_a_message(tmp_path):
+    with pytest.raises(FileNotFoundError) as error:
+        write_wav(tmp_path / "none" / "a.wav", np.zeros(3), 8000)
+    assert error.value.filename == str(tmp_path / "none" / "a.wav")

@@ -137,3 +137,22 @@ def test_what_is_no_text_is_refused_with_its_line(tmp_path):
         read_conll(tmp_path / "cut.conll.gz")
     with pytest.raises(FileNotFoundError, match="no such file"):
         read_conll(tmp_path / "none")
+
+
+def test_a_line_that_begins_a_document_is_no_sentence():
+    lines = ["-DOCSTART- -X- O O", "", "EU NNP B O", "", "-DOCSTART- -X- O O", "", "Peter NNP B P", "said VBD O O"]
+    file = ConllFile("f", lines)
+    assert words(file) == [["EU"], ["Peter", "said"]]
+    assert list(file.with_tags([["A"], ["B", "C"]]))[::2] == [lines[0], "EU NNP B A", lines[4], "Peter NNP B B"]
+    assert words(ConllFile("f", ["-DOCSTART-", "", "a X", "", "", "b Y"])) == [["a"], [], ["b"]]
+
+
+def test_a_nul_byte_and_a_damaged_archive_are_refused(tmp_path):
+    (tmp_path / "nul.txt").write_bytes(b"a X\nb\0 Y\n")
+    with pytest.raises(ValueError, match="line 2: expected text, got a NUL byte"):
+        read_conll(tmp_path / "nul.txt")
+    packed = bytearray(gzip.compress(b"".join(b"word%d X\n" % n for n in range(999))))
+    packed[len(packed) // 2] ^= 0xFF
+    (tmp_path / "flipped.txt.gz").write_bytes(packed)
+    with pytest.raises(ValueError, match=r"flipped\.txt\.gz: cannot be read"):
+        read_conll(tmp_path / "flipped.txt.gz")

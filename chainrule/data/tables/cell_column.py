@@ -1,0 +1,155 @@
+"""A column of cells of a block of rows, asked as a whole: its counts, its numbers, its codes."""
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from math import isinf, nan
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from chainrule.data.tables.cells import MISSING, as_integer, as_number
+
+Floats = npt.NDArray[np.float64]
+Lines = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class NumberCells:
+    """The numbers of a column.
+
+    Attributes:
+        values: (N,), NaN where a cell is no finite number.
+        word: place of the first cell that is neither missing nor a number, if there is one.
+        infinite: place of the first infinity.
+        fraction: place of the first finite number that is not spelt as an integer.
+    """
+
+    values: Floats
+    word: int | None
+    infinite: int | None
+    fraction: int | None
+
+
+class CellColumn(ABC):
+    """N cells. Both kinds, lists of Python and columns of polars, answer alike."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """N."""
+
+    @abstractmethod
+    def cell(self, place: int) -> str:
+        """The text of one cell."""
+
+    @abstractmethod
+    def part(self, chosen: Flags | slice) -> "CellColumn":
+        """Those of some rows."""
+
+    @abstractmethod
+    def counts(self, among: Collection[str] | None = None) -> list[tuple[str, int]]:
+        """Each different cell and how often it occurs, in the order in which they first occur.
+
+        Args:
+            among: count these alone; None counts all.
+        """
+
+    @abstractmethod
+    def numbers(self, *, fraction: bool = True) -> NumberCells:
+        """The cells as numbers; whether one of them is no integer is looked at only where `fraction` says so."""
+
+    @abstractmethod
+    def floats(self) -> Floats:
+        """The cells as numbers, where each is known to be missing or a finite number; NaN where it is missing."""
+
+    @abstractmethod
+    def missing(self) -> Flags:
+        """(N,) which cells say that there is nothing."""
+
+    @abstractmethod
+    def codes(self, codes: Mapping[str, int], other: float) -> Floats:
+        """(N,) the code of each cell, `other` where there is none."""
+
+
+class ListedCells(CellColumn):
+    """Cells as a sequence of Python.
+
+    >>> cells = ListedCells(["2", "?", "red", "2"])
+    >>> cells.counts(), cells.numbers().values, cells.codes({"red": 0}, 1.0)
+    ([('2', 2), ('?', 1), ('red', 1)], array([ 2., nan, nan,  2.]), array([1., 1., 0., 1.]))
+    """
+
+    def __init__(self, cells: Sequence[str]):
+        self._cells = cells
+
+    def __len__(self) -> int:
+        return len(self._cells)
+
+    def cell(self, place: int) -> str:
+        return self._cells[place]
+
+    def part(self, chosen: Flags | slice) -> "ListedCells":
+        if isinstance(chosen, slice):
+            return ListedCells(self._cells[chosen])
+        return ListedCells([self._cells[place] for place in np.flatnonzero(chosen).tolist()])
+
+    def counts(self, among: Collection[str] | None = None) -> list[tuple[str, int]]:
+        counted = Counter(self._cells).items()
+        return list(counted) if among is None else [(cell, count) for cell, count in counted if cell in among]
+
+    def numbers(self, *, fraction: bool = True) -> NumberCells:
+        found: dict[str, tuple[float, str]] = {cell: _look_at(cell) for cell in dict.fromkeys(self._cells)}
+        seen = [found[cell] for cell in self._cells]
+        first: dict[str, int] = {}
+        for place, (_, kind) in enumerate(seen):
+            first.setdefault(kind, place)
+        values = np.array([value for value, _ in seen], dtype=np.float64)
+        return NumberCells(
+            values, first.get("word"), first.get("infinite"), first.get("fraction") if fraction else None
+        )
+
+    def floats(self) -> Floats:
+        return self.numbers().values
+
+    def missing(self) -> Flags:
+        return np.array([cell in MISSING for cell in self._cells], dtype=np.bool_)
+
+    def codes(self, codes: Mapping[str, int], other: float) -> Floats:
+        return np.array([codes.get(cell, other) for cell in self._cells], dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some rows in succession.
+
+    Attributes:
+        lines: (N,) the number of the line where each row ends.
+        columns: of all cells, (D).
+    """
+
+    lines: Lines
+    columns: Sequence[CellColumn]
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    @classmethod
+    def of_rows(cls, rows: Sequence[tuple[int, Sequence[str]]]) -> "Block":
+        """Rows with their lines, of which there is at least one."""
+        lines, cells = zip(*rows, strict=True)
+        return cls(np.array(lines, dtype=np.int64), [ListedCells(column) for column in zip(*cells, strict=True)])
+
+
+def _look_at(cell: str) -> tuple[float, str]:
+    """The number of a cell, NaN where it has none, and its kind."""
+    if cell in MISSING:
+        return nan, "missing"
+    number: Any = as_number(cell)
+    if number is None:
+        return nan, "word"
+    if isinf(number):
+        return nan, "infinite"
+    return number, "fraction" if as_integer(cell) is None else "integer"

@@ -1,0 +1,20 @@
+"""Whether autograd asks for more than the plain first derivative that a hand-written gradient gives."""
+
+import torch
+from torch import Tensor
+
+
+def needs_plain_form() -> bool:
+    """Whether operations are transformed: by `torch.func` (vmap, grad, jvp, ...) or by forward-mode differentiation.
+
+    No function with a hand-written gradient supports these; plain operations do.
+    """
+    transformed: bool = torch._C._are_functorch_transforms_active()
+    return transformed or torch.autograd.forward_ad._current_level >= 0
+
+
+def records_or_transforms(gradient: Tensor) -> bool:
+    """Whether a backward pass is itself to be differentiated (`create_graph=True`), or is one of several gradients
+    taken at once (`is_grads_batched=True`)."""
+    batched: bool = torch._C._functorch.is_legacy_batchedtensor(gradient)
+    return batched or torch.is_grad_enabled() or needs_plain_form()

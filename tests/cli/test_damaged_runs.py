@@ -1,0 +1,147 @@
+"""Run directories that someone changed: one line, no traceback."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from chainrule.training.sealed import read_sealed, write_sealed
+
+TINY = ["--hidden-size", 4, "--batch-size", 2, "--chunk-length", 8, "--validation-fraction", 0.2, "--steps", 2]
+
+
+@pytest.fixture
+def run(command: Callable, text_file: Path, tmp_path: Path) -> Path:
+    out = tmp_path / "run"
+    assert command("train", text_file, *TINY, "--out", out, "--model", "gru").status == 0
+    return out
+
+
+def last_line(command: Callable, *arguments: object) -> str:
+    outcome = command(*arguments)
+    assert outcome.status == 2, outcome
+    (line,) = [line for line in outcome.err.splitlines() if line.startswith("chainrule: ")]
+    assert outcome.err.endswith(f"{line}\n")
+    assert len(line) < 300
+    return line
+
+
+def test_symbols_out_of_range_are_told(command, run):
+    path = run / "corpus" / "train.tokens"
+    path.write_bytes(b"\xff" * path.stat().st_size)
+    for verb in (["train", "--resume", "--steps", 9, "--out", run], ["inspect", run]):
+        assert "train.tokens: expected symbols from 0 to" in last_line(command, *verb)
+
+
+def test_lines_that_do_not_follow_each_other_are_told(command, text_file, tmp_path):
+    run = tmp_path / "run"
+    command("train", text_file, *TINY, "--out", run, "--reading", "lines")
+    path = run / "corpus" / "train.lines"
+    path.write_bytes(np.flip(np.fromfile(path, "<i8")).tobytes())
+    assert "train.lines: expected" in last_line(command, "train", "--resume", "--steps", 9, "--out", run)
+
+
+def change_state(tensors, record):
+    tensors["state"] = torch.zeros(2, 1, 5)
+
+
+def change_step(tensors, record):
+    tensors[next(name for name in tensors if name.startswith("optimiser.step."))] = torch.zeros(3)
+
+
+def drop_moment(tensors, record):
+    del tensors[next(name for name in tensors if name.startswith("optimiser.exp_avg."))]
+
+
+def unknown_state(tensors, record):
+    record["state"] = {"tuple": ["nowhere"]}
+
+
+def deep_state(tensors, record):
+    for _ in range(200):
+        record["state"] = {"list": [record["state"]]}
+
+
+def no_position(tensors, record):
+    del record["position"]
+
+
+def odd_step(tensors, record):
+    record["position"]["step"] = "2"
+
+
+def odd_best(tensors, record):
+    record["position"]["best"] = [1.0]
+
+
+def no_options(tensors, record):
+    record["options"] = None
+
+
+CHANGES = [
+    change_state,
+    change_step,
+    drop_moment,
+    unknown_state,
+    deep_state,
+    no_position,
+    odd_step,
+    odd_best,
+    no_options,
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_checkpoint_changed_and_sealed_again_is_told(command, run, change):
+    path = run / "checkpoint.safetensors"
+    tensors, record = read_sealed(path)
+    change(tensors, record)
+    write_sealed(path, tensors, record)
+    assert "checkpoint" in last_line(command, "train", "--resume", "--steps", 9, "--out", run)
+
+
+@pytest.mark.parametrize("record", [{"kind": "weights"}, {"kind": "weights", "about": []}, {"kind": []}, {}])
+def test_weights_sealed_with_another_record_are_told(command, run, record):
+    path = run / "model.safetensors"
+    write_sealed(path, read_sealed(path)[0], record)
+    assert "model.safetensors" in last_line(command, "sample", run)
+
+
+@pytest.mark.parametrize("verb", ["info", "inspect"])
+@pytest.mark.parametrize("line", ["[1]", "5", '{"event": "step", "step": 1}', "[" * 99_999, '{"event": "validation"}'])
+def test_odd_lines_of_metrics_are_told_and_dropped_on_resume(command, run, verb, line):
+    path = run / "metrics.jsonl"
+    whole = path.read_text()
+    path.write_text(f"{line}\n{whole}")
+    assert "metrics.jsonl: line 1" in last_line(command, verb, run)
+    assert command("train", "--resume", "--steps", 2, "--out", run).status == 0
+    assert path.read_text() == whole
+
+
+def test_a_validation_without_its_figures_is_told(command, run):
+    path = run / "metrics.jsonl"
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    for record in records:
+        record.pop("perplexity", None)
+    path.write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    assert "metrics.jsonl: the best validation has no figure perplexity" in last_line(command, "info", run)
+
+
+def test_a_perplexity_that_no_number_holds_is_shown(command, run):
+    path = run / "metrics.jsonl"
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    path.write_text("".join(json.dumps(r | {"perplexity": None}) + "\n" for r in records))
+    assert "perplexity beyond 1e308" in command("info", run).out
+
+
+def test_pixels_beyond_the_levels_are_told(command, tmp_path):
+    np.savez(tmp_path / "p.npz", images=np.random.default_rng(0).integers(0, 256, (12, 5, 6)).astype(np.uint8))
+    small = ["--channels", 6, "--layers", 1, "--first-kernel-size", 3, "--batch-size", 4, "--bits", 2, "--steps", 1]
+    assert command("train", tmp_path / "p.npz", *small, "--out", tmp_path / "run").status == 0
+    (path,) = (tmp_path / "run" / "data").glob("train.npy")
+    np.save(path, np.full_like(np.load(path), 9))
+    line = last_line(command, "train", "--resume", "--steps", 3, "--out", tmp_path / "run")
+    assert "expected numbers from 0 to 3, got 9 to 9" in line

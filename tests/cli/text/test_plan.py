@@ -1,0 +1,126 @@
+"""The rule that settles what the user left open, as a function of data, budget and speed."""
+
+from dataclasses import asdict, dataclass, replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chainrule.cli.text.plan import SIZES, Shape, Speed, plan_text
+from chainrule.models import RecurrentLM
+from chainrule.runs.config import Extent
+from chainrule.runs.run import Run
+from chainrule.runs.text import RecurrentOptions, TextTraining
+
+
+@dataclass
+class Text:
+    """A prepared text, as far as the rule looks at it."""
+
+    vocabulary: range
+    train: range
+    level: str = "char"
+
+
+def plan(seconds=180.0, per_multiply=1e-10, symbols=10**6, vocabulary=66, level="char", **options):
+    return plan_text(
+        "lstm",
+        RecurrentOptions(**options),
+        TextTraining(),
+        Extent(budget=seconds),
+        Text(range(vocabulary), range(symbols), level),
+        lambda shapes, batch_size: Speed(1e-6, per_multiply),
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.floats(5, 1e5), st.floats(1, 100), st.floats(1e-11, 1e-8), st.integers(10**4, 10**8))
+def test_more_time_or_a_faster_machine_never_gives_a_smaller_model(seconds, factor, per_multiply, symbols):
+    usual = plan(seconds, per_multiply, symbols)
+    more = plan(seconds * factor, per_multiply, symbols)
+    faster = plan(seconds, per_multiply / factor, symbols)
+    assert more.options.hidden_size >= usual.options.hidden_size
+    assert faster.options.hidden_size >= usual.options.hidden_size
+
+
+def test_twenty_seconds_and_three_hours_give_different_models():
+    sizes = [plan(seconds).options.hidden_size for seconds in (20, 180, 1800, 10800)]
+    assert sizes == sorted(set(sizes)), sizes
+
+
+def test_a_short_text_gets_a_small_model_however_long_the_budget():
+    assert plan(1e5, symbols=10**4).options.hidden_size == SIZES[0]
+
+
+def test_what_the_user_said_stays():
+    said = {
+        "hidden_size": 77,
+        "num_layers": 2,
+        "embedding_size": 11,
+        "ngram_order": 1,
+        "dropout": 0.25,
+        "embedding_dropout": 0.0,
+        "ngram_dropout": 0.1,
+        "tie_weights": False,
+        "adaptive_softmax": False,
+    }
+    settled = asdict(plan(**said).options)
+    assert {name: settled[name] for name in said} == said
+
+
+def test_nothing_is_left_open_and_the_model_can_be_made():
+    for level, vocabulary in (("char", 66), ("byte", 256), ("word", 9000), ("bpe", 512)):
+        options = asdict(plan(level=level, vocabulary=vocabulary).options)
+        assert None not in options.values()
+        options.pop("adaptive_softmax")
+        RecurrentLM(vocabulary, **options | {"hidden_size": 8, "embedding_size": 8})
+
+
+def test_words_share_their_embedding_and_many_words_are_predicted_in_clusters():
+    few, many = plan(level="word", vocabulary=5000).options, plan(level="word", vocabulary=33_000).options
+    assert (few.tie_weights, few.adaptive_softmax) == (True, False)
+    assert (many.tie_weights, many.adaptive_softmax) == (True, True)
+    assert plan().options.ngram_order == 3
+    assert few.ngram_order == 1
+
+
+def test_dropout_grows_with_the_passes_over_the_text():
+    shares = [plan(seconds, hidden_size=256).options.dropout for seconds in (10, 100, 1000, 10_000)]
+    assert shares == sorted(shares)
+    assert shares[0] < 0.2
+    assert shares[-1] == 0.5
+
+
+def test_clusters_cost_a_fraction_of_all_words():
+    full = Shape("lstm", 33_278, 200, 1, 200, adaptive=False)
+    clusters = replace(full, adaptive=True)
+    assert clusters.multiplies < 0.15 * full.multiplies
+
+
+def test_a_number_of_steps_is_not_timed_and_gives_the_same_model_on_every_machine():
+    def timed(shapes, batch_size):
+        raise AssertionError("a run of steps must not read a clock")
+
+    text = Text(range(66), range(10**6))
+    settled = plan_text("lstm", RecurrentOptions(), TextTraining(), Extent(steps=1500), text, timed)
+    assert settled.rate is None
+    assert settled.symbols == 1500 * 32 * 64
+
+
+@pytest.mark.parametrize("level", ["char", "word"])
+def test_the_flags_that_are_printed_make_the_same_model(command, text_file, tmp_path, monkeypatch, level):
+    monkeypatch.chdir(tmp_path)
+    first = command("train", text_file, "--steps", 1, "--level", level, "--validation-fraction", 0.2, "--out", "first")
+    assert first.status == 0, first.err
+    line = next(line for line in first.err.splitlines() if line.startswith("the same again: "))
+    flags = line.removeprefix("the same again: ").split()
+    assert " ".join(flags) in command("info", "first").out
+    again = command(
+        "train", text_file, "--steps", 1, "--level", level, "--validation-fraction", 0.2, "--out", "second", *flags
+    )
+    assert again.status == 0, again.err
+    configs = [Run.open(name).config for name in ("first", "second")]
+    assert configs[0].options == configs[1].options
+    assert configs[0].training == configs[1].training
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("first", "second")]
+    assert weights[0] == weights[1]

@@ -1,0 +1,131 @@
+"""The contract over every exported model: one without a factory here fails."""
+
+import inspect
+
+import pytest
+import torch
+
+from chainrule import models
+from chainrule.base import AutoregressiveModel, LikelihoodModel
+from chainrule.heads import Column
+from chainrule.layers.picture_encoder import PictureEncoder
+from chainrule.testing import check_model
+
+
+def pixels(*shape, levels=2):
+    return torch.randint(levels, shape)
+
+
+# For each model what makes a small one, and what it is checked on: x, context and lengths.
+SEQUENCES = {
+    "Captioner": lambda: (
+        models.Captioner(5, PictureEncoder((8, 8)), embedding_size=6, hidden_size=7),
+        (pixels(3, 4, levels=5), pixels(3, 3, 8, 8, levels=256).to(torch.uint8), torch.tensor([4, 2, 3])),
+    ),
+    "Forecaster": lambda: (
+        models.Forecaster([models.SeriesScaling(20.0, 4.0)], hidden_size=8, lags=[1, 2]),
+        (20 + torch.randn(3, 5).cumsum(1), {"past": 20 + torch.randn(3, 6).cumsum(1)}, torch.tensor([5, 2, 4])),
+    ),
+    "GatedPixelCNN": lambda: (models.GatedPixelCNN((1, 4, 4), 2, channels=8, layers=2), (pixels(3, 1, 4, 4),)),
+    "MADE": lambda: (models.MADE(6, [12]), (pixels(3, 6).float(),)),
+    "MultiScalePixelCNN": lambda: (
+        models.MultiScalePixelCNN((1, 4, 4), 4, channels=8, layers=1, components=2),
+        (pixels(3, 1, 4, 4, levels=4),),
+    ),
+    "PixelCNN": lambda: (models.PixelCNN((1, 4, 4), 2, channels=8, layers=2), (pixels(3, 1, 4, 4),)),
+    "PixelCNNPP": lambda: (
+        models.PixelCNNPP((1, 4, 4), 4, channels=8, layers=1, components=2),
+        (pixels(3, 1, 4, 4, levels=4),),
+    ),
+    "PixelRNN": lambda: (
+        models.PixelRNN((1, 4, 4), 2, "diagonal", channels=8, layers=2, first_kernel_size=3),
+        (pixels(3, 1, 4, 4),),
+    ),
+    "RNNMADE": lambda: (
+        models.RNNMADE(num_features=3, hidden_size=8, made_hidden=[8]),
+        (pixels(3, 5, 3).float(), None, torch.tensor([5, 2, 4])),
+    ),
+    "RecurrentLM": lambda: (
+        models.RecurrentLM(vocab_size=4, cell="gru", hidden_size=8),
+        (pixels(3, 6, levels=4), None, torch.tensor([6, 2, 4])),
+    ),
+    "Seq2Seq": lambda: (
+        models.Seq2Seq(5, 4, hidden_size=8, embedding_size=6, label_smoothing=0.1),
+        (
+            pixels(3, 5, levels=4),
+            {"tokens": pixels(3, 4, levels=5), "lengths": torch.tensor([4, 2, 3])},
+            torch.tensor([5, 2, 4]),
+        ),
+    ),
+    "TableMADE": lambda: (
+        models.TableMADE([Column("categorical", categories=3), Column("categorical", categories=2)], [8]),
+        (torch.stack([torch.arange(3.0), torch.tensor([0.0, 1.0, 1.0])], 1),),
+    ),
+    "VectorToSequence": lambda: (
+        models.VectorToSequence(vector_size=3, vocab_size=4, hidden_size=8),
+        (pixels(3, 6, levels=4), torch.randn(3, 3), torch.tensor([6, 2, 4])),
+    ),
+    "WaveNet": lambda: (
+        models.WaveNet(levels=5, channels=6, skip_channels=7, layers_per_block=2, blocks=1),
+        (pixels(3, 12, levels=5), None, torch.tensor([12, 5, 1])),
+    ),
+}
+
+# Models of y given a sequence: what they predict, and from what.
+LABELLERS = {
+    "SequenceClassifier": lambda: (
+        models.SequenceClassifier(num_classes=3, vocab_size=5, embedding_size=4, hidden_size=4),
+        (torch.arange(3), pixels(3, 6, levels=5)),
+    ),
+    "SequenceRegressor": lambda: (
+        models.SequenceRegressor(2, hidden_size=4),
+        (torch.randn(3, 1), torch.randn(3, 6, 2)),
+    ),
+    "SequenceTagger": lambda: (
+        models.SequenceTagger(3, 5, embedding_size=4, hidden_size=4),
+        (pixels(3, 6, levels=3), {"words": pixels(3, 6, levels=5)}, torch.tensor([6, 2, 4])),
+    ),
+}
+
+
+def exported(kind):
+    found = {name: getattr(models, name) for name in models.__all__}
+    return {
+        name
+        for name, member in found.items()
+        if isinstance(member, type) and issubclass(member, kind) and not inspect.isabstract(member)
+    }
+
+
+def test_every_exported_model_has_a_factory():
+    sequences = exported(AutoregressiveModel)
+    assert sequences == SEQUENCES.keys()
+    assert exported(LikelihoodModel) - sequences == LABELLERS.keys()
+    assert exported(torch.nn.Module) - exported(LikelihoodModel) == {"MADEEnsemble"}  # a mixture, tested below
+
+
+@pytest.mark.parametrize("name", SEQUENCES)
+def test_every_exported_model_of_sequences_keeps_the_contract(name):
+    torch.manual_seed(0)
+    model, arguments = SEQUENCES[name]()
+    assert type(model) is getattr(models, name)
+    report = check_model(model, *arguments)
+    assert report.ok, report
+
+
+@pytest.mark.parametrize("name", LABELLERS)
+def test_every_exported_labeller_has_a_likelihood_of_each_row_that_training_can_move(name):
+    torch.manual_seed(0)
+    model, arguments = LABELLERS[name]()
+    assert type(model) is getattr(models, name)
+    log_prob = model.log_prob(*arguments)
+    assert log_prob.shape == (3,)
+    log_prob.sum().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+    torch.testing.assert_close(model.eval().log_prob(*arguments), log_prob)  # without dropout: in either mode
+
+
+def test_the_ensemble_adds_up_to_one():
+    ensemble = models.MADEEnsemble(models.MADE(3, [4]), 2, generator=torch.Generator().manual_seed(0))
+    x = torch.cartesian_prod(*[torch.tensor([0.0, 1.0])] * 3)
+    torch.testing.assert_close(ensemble.log_prob(x).exp().sum(), torch.tensor(1.0))
