@@ -76,7 +76,7 @@ class Trainer(ABC, Generic[R]):
         return asked
 
     def plan(self, draft: R, given: frozenset[str]) -> RunConfig:
-        """The config of a new run whose data is prepared, with what is open decided: all but `given` (`--hidden-size`)."""
+        """The config of a new run, its data prepared, with what the user left open decided; `given` flags are typed."""
         ladder = self.LADDERS.get(draft.config.model)
         if ladder is None or not is_open(ladder, draft.config, given):
             return draft.config
