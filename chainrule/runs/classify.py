@@ -113,7 +113,7 @@ class ClassifyRun(Run["SequenceClassifier"]):
         if not facts:
             return
         known = {"format", "source", "dev", "columns", "train", "valid", "labels", "symbols"}
-        check_keys("facts", {name: entry for name, entry in facts.items() if name != "chosen"}, known)
+        check_keys("facts", facts, known)
         check_entries("facts", facts, "source", FINGERPRINT)
         check_keys(
             "facts.columns", read_object(facts, "columns"), {"text", "label", "header", "text_name", "label_name"}

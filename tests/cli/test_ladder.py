@@ -16,7 +16,7 @@ from chainrule.data.sounds import write_wav
 from chainrule.runs.config import RunConfig
 from chainrule.runs.run import Run
 
-TASKS = ("image", "sound", "classify", "translate", "caption")
+TASKS = ("image", "sound", "translate", "caption")
 RATES = st.lists(st.floats(1e-3, 1e4), min_size=1, max_size=5)
 POSITIVE = st.floats(1e-2, 1e5)
 
@@ -67,11 +67,6 @@ def write_sounds(folder):
     return [folder / "clips", "--blocks", 1, "--layers-per-block", 2]
 
 
-def write_labelled(folder):
-    lines = [f"thing {n} is {word}\t{label}" for n in range(20) for word, label in (("good", 1), ("bad", 0))]
-    return [written(folder / "texts.tsv", lines), "--task", "classify", "--batch-size", 8]
-
-
 def write_pairs(folder):
     draw = random.Random(0)
     rows = [[draw.randrange(3) for _ in range(draw.randint(1, 3))] for _ in range(60)]
@@ -105,7 +100,7 @@ def written(path, lines):
     return path
 
 
-WRITERS = dict(zip(TASKS, (write_pictures, write_sounds, write_labelled, write_pairs, write_captions), strict=True))
+WRITERS = dict(zip(TASKS, (write_pictures, write_sounds, write_pairs, write_captions), strict=True))
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -131,7 +126,7 @@ def test_a_slow_machine_gets_the_smallest_size_and_says_the_flags_that_repeat_it
 @pytest.mark.parametrize("asked", [("--hidden-size", 9, "--budget", "0.05s"), ("--steps", 1)])
 def test_nothing_is_timed_where_a_size_or_a_number_of_steps_is_given(command, tmp_path, monkeypatch, asked):
     monkeypatch.delattr(ladder_module, "step_rate")
-    outcome = command("train", *write_labelled(tmp_path), "--out", tmp_path / "run", *asked)
+    outcome = command("train", *write_pairs(tmp_path), "--out", tmp_path / "run", *asked)
     assert outcome.status == 0, outcome.err
     config = Run.open(tmp_path / "run").config
     usual = type(config.options)()
@@ -141,9 +136,9 @@ def test_nothing_is_timed_where_a_size_or_a_number_of_steps_is_given(command, tm
 
 def test_a_record_of_a_choice_that_was_tampered_with_is_refused(command, tmp_path, monkeypatch):
     monkeypatch.setattr(ladder_module, "step_rate", lambda *_: 1e-3)
-    command("train", *write_labelled(tmp_path), "--budget", "0.05s", "--out", tmp_path / "run")
+    command("train", *write_pairs(tmp_path), "--budget", "0.05s", "--out", tmp_path / "run")
     run = Run.open(tmp_path / "run")
-    content = run.config.to_json("classify")
+    content = run.config.to_json("translate")
     for chosen, said in (
         ({"options": ["colour"]}, "facts.chosen.options: expected names of options, got 'colour'"),
         ({"passes": "many"}, "facts.chosen.passes: expected a number, got 'many'"),

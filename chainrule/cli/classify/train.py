@@ -2,13 +2,12 @@
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from chainrule.cli.command_line import quoted
 from chainrule.cli.judged_part import judged_part
-from chainrule.cli.ladder import Ladder
 from chainrule.cli.options import DATA, MODEL, RUN, TRAINING, RunFlags
 from chainrule.cli.trainer import Shard, Trainer, train_run
 from chainrule.runs.classify import ClassifierOptions, ClassifierTraining, ClassifyRun, LabelledData
@@ -19,9 +18,6 @@ if TYPE_CHECKING:
     from chainrule.training import Judge, TrainingBatches, ValidationBatches
     from chainrule.training.loop import TrainingResult
 
-_LADDER = Ladder(
-    "texts", ({"hidden_size": 64, "embedding_size": 64}, {"hidden_size": 32, "embedding_size": 32}), passes=3
-)
 _ELEMENT = {"word": "words", "char": "characters", "byte": "bytes"}
 
 
@@ -61,7 +57,6 @@ class ClassifyTrainer(Trainer[ClassifyRun]):
     """How labelled texts are prepared and trained on."""
 
     RUN = ClassifyRun
-    LADDERS: ClassVar[dict[str, Ladder]] = {"classifier": _LADDER}
 
     def prepare(self, draft: ClassifyRun) -> dict[str, Any]:
         from chainrule.data.labelled import prepare_labelled
