@@ -93,7 +93,7 @@ def compare(name: str, task: Task, options: argparse.Namespace, folder: Path) ->
         rows[-1]["speed ÷ peer's"] = ratio
     what = f"{task.title}, {options.minutes:g} min, {OURS} with its defaults"
     if name == "text":
-        target = 0.04 if "AVX512" in machine()["cpu"] else 0.03
+        target = 0.04 if "AVX-512" in machine()["cpu"] else 0.03
         return rows, [claim(f"{what}: nats/char below {best}", gain, ">=", target)]
     if name == "tag":
         errors = (100 - ours_mean) / (100 - peers_mean)
@@ -112,7 +112,7 @@ def same_shape(task: Task, options: argparse.Namespace, folder: Path) -> tuple[R
     if ratio is None:
         raise SystemExit(f"--peers: {task.script} there does not say how many characters it read, in which time")
     rows.append({"run": f"{OURS} ÷ {rows[0]['run']}", "speed ÷ peer's": ratio})
-    target = 1.0 if "AVX512" in machine()["cpu"] else 0.97
+    target = 1.0 if "AVX-512" in machine()["cpu"] else 0.97
     return rows, [claim(f"{OURS} ÷ {task.script}, same shape, float32: characters/s", ratio, ">=", target, "×")]
 
 
