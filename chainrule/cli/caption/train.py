@@ -20,14 +20,7 @@ if TYPE_CHECKING:
     from chainrule.training.judge import Rows
     from chainrule.training.loop import TrainingResult
 
-_LADDER = Ladder(
-    "words",
-    (
-        {"hidden_size": 128, "embedding_size": 128, "picture_features": 64},
-        {"hidden_size": 64, "embedding_size": 64, "picture_features": 32},
-    ),
-    passes=5,
-)
+_LADDER = Ladder("words", ({"hidden_size": 128, "embedding_size": 128, "picture_features": 64},), passes=5)
 _JUDGED = 300  # held-out pictures whose captions are compared at each validation
 _SHOWN = 2
 
