@@ -1,8 +1,9 @@
 """How things are written on the command line."""
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 Verb = Callable[..., int | None]
 """What runs when a verb is typed; its signature says which arguments it takes."""
@@ -15,6 +16,21 @@ def flag(name: str) -> str:
     '--hidden-size'
     """
     return "--" + name.replace("_", "-")
+
+
+def flags_of(values: Mapping[str, Any]) -> str:
+    """Options as they are typed.
+
+    >>> flags_of({"hidden_size": 64, "dropout": 0.1, "tie_weights": False})
+    '--hidden-size 64 --dropout 0.1 --no-tie-weights'
+    """
+    return " ".join(_written(name, value) for name, value in values.items())
+
+
+def _written(name: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return flag(name if value else f"no_{name}")
+    return f"{flag(name)} {value:g}" if isinstance(value, float) else f"{flag(name)} {value}"
 
 
 def quoted(path: Path) -> str:

@@ -1,12 +1,20 @@
 """What `chainrule info` tells of any run."""
 
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Any
 
-from chainrule.cli.command_line import resume_command
+from chainrule.cli.command_line import flags_of, resume_command
 from chainrule.cli.display import dump_json, one_line
 from chainrule.cli.durations import format_duration
+from chainrule.runs.config import RunConfig
 from chainrule.runs.run import METRICS, WEIGHTS, Run
+
+
+def chosen_flags(config: RunConfig) -> str:
+    """The flags that name every option that was settled for the user, with its value; empty where none was."""
+    values = asdict(config.options) | asdict(config.training)
+    return flags_of({name: values[name] for name in config.facts.get("chosen", {}).get("options", ())})
 
 
 def gather(run: Run[Any]) -> dict[str, Any]:
@@ -26,6 +34,7 @@ def gather(run: Run[Any]) -> dict[str, Any]:
         "data": config["data"],
         "facts": config["facts"],
         "training": config["training"],
+        "chosen": chosen_flags(run.config),
         "step": max((record["step"] for record in metrics if record.get("event") == "step"), default=0),
         "best": _Validation(kept[-1]) if kept else None,
         "continue": resume_command(run.path),
@@ -61,6 +70,7 @@ def show(facts: dict[str, Any], rows: dict[str, str], more: Iterable[str] = (), 
     }
     last = {
         "training": f"{facts['step']:,} steps; asked for {_asked(facts['training'])}",
+        **({"chosen": facts["chosen"]} if facts["chosen"] else {}),
         "best": "no validation yet",
         "continue": facts["continue"],
     }

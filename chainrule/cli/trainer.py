@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 from chainrule.cli.command_line import flag, resume_command
 from chainrule.cli.display import dump_json, printable
 from chainrule.cli.durations import format_duration
+from chainrule.cli.facts import chosen_flags
 from chainrule.cli.fastest import settle_computation
+from chainrule.cli.ladder import Ladder, choose_size, is_open, tell_size
 from chainrule.cli.options import RunFlags
 from chainrule.cli.resuming import resumed_config
 from chainrule.cli.start_time import take_start
@@ -36,12 +38,14 @@ class Trainer(ABC, Generic[R]):
     Attributes:
         RUN: the kind of run.
         FREE: options of training that may change on resume.
+        LADDERS: sizes of the models that have several.
         NEEDS: packages without which no validation succeeds, and the extra of each.
     """
 
     RUN: type[R]
     NEEDS: ClassVar[dict[str, str]] = {}
     FREE: ClassVar[frozenset[str]] = frozenset({"patience", "device", "tensorboard"})
+    LADDERS: ClassVar[dict[str, Ladder]] = {}
 
     @abstractmethod
     def prepare(self, draft: R) -> dict[str, Any]:
@@ -71,9 +75,18 @@ class Trainer(ABC, Generic[R]):
         """The config, with what the data is read by decided; only of a new run."""
         return asked
 
-    def plan(self, draft: R) -> RunConfig:
-        """The config of a new run whose data is prepared, with what the user left open decided."""
-        return draft.config
+    def plan(self, draft: R, given: frozenset[str]) -> RunConfig:
+        """The config of a new run, its data prepared, with what the user left open decided; `given` flags are typed."""
+        ladder = self.LADDERS.get(draft.config.model)
+        if ladder is None or not is_open(ladder, draft.config, given):
+            return draft.config
+        return choose_size(draft, ladder, self.batches(draft, (0, 1))[0])
+
+    def choice(self, run: R) -> str:
+        """The line that says what `plan` decided, and what for."""
+        config = run.config
+        usual = self.settle(replace(config, options=type(config.options)())).options
+        return tell_size(config, self.LADDERS[config.model], usual)
 
     def fingerprint(self, path: str | None) -> dict[str, Any]:
         """By which a source is known again: at least `name`, `bytes` and `sha256`."""
@@ -147,7 +160,7 @@ def _train(trainer: Trainer[R], asked: RunConfig, out: Path, flags: RunFlags, gi
         lock_run(out) if team.first else nullcontext(),
     ):
         if team.first and before is None:
-            create_run(trainer, asked, out, overwrite=flags.overwrite)
+            create_run(trainer, asked, out, overwrite=flags.overwrite, given=given)
         team.agree([0.0])  # the others wait for the first
         run = trainer.RUN.open(out)
         if before is not None:
@@ -159,7 +172,10 @@ def _train(trainer: Trainer[R], asked: RunConfig, out: Path, flags: RunFlags, gi
         batches, held_out = trainer.batches(run, (team.rank, team.world))
         if team.first:
             parameters = sum(weight.numel() for weight in network.parameters())
-            lines = [*trainer.introduce(run), f"{run.config.model} with {parameters:,} parameters, in {run.path}"]
+            same = chosen_flags(run.config)
+            choice = [trainer.choice(run), f"the same again: {same}"] if same else []
+            model = f"{run.config.model} with {parameters:,} parameters, in {run.path}"
+            lines = [*trainer.introduce(run), *choice, model]
             print(printable("\n".join(lines)), file=sys.stderr, flush=True)
         computation = settle_computation(run, network, batches, team)
         options = replace(training_options(run.config), precision=computation.precision)
@@ -198,11 +214,20 @@ def _check_startable(options: "TrainingOptions") -> None:
         check_tensorboard()
 
 
-def create_run(trainer: Trainer[R], asked: RunConfig, out: Path, *, overwrite: bool) -> None:
+def create_run(
+    trainer: Trainer[R], asked: RunConfig, out: Path, *, overwrite: bool, given: frozenset[str] = frozenset()
+) -> None:
     """Make a new run and prepare its data. An old run goes only when nothing of the new one can fail any more.
 
     The run is made in a folder of its directory and moved up when it is whole: a process killed at any moment leaves
     the old run, the new one, or a directory that is free to use.
+
+    Args:
+        trainer: of the kind.
+        asked: what the command line says.
+        out: the run directory.
+        overwrite: whether a run that is there goes.
+        given: the options that the user wrote, see `train_run`.
 
     Raises:
         FileExistsError: `out` is taken.
@@ -217,7 +242,7 @@ def create_run(trainer: Trainer[R], asked: RunConfig, out: Path, *, overwrite: b
         asked = trainer.settle(asked)
         draft = trainer.RUN.create(draft_path, asked)
         draft.config = replace(asked, facts=trainer.prepare(draft))
-        draft.config = trainer.plan(draft)
+        draft.config = trainer.plan(draft, given)
         draft.write_config()
         trainer.batches(draft, (0, 1))
         draft.new_model(asked.training.seed)

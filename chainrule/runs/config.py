@@ -158,8 +158,22 @@ class RunConfig:
             training=read_options(run.TRAINING, training, "training"),
             computation=_read_computation(content),
         )
+        _check_chosen(config)
         run.check_config(config)
         return config
+
+
+_CHOSEN = {"options": list, "passes": float, "elements_per_second": float | None}
+
+
+def _check_chosen(config: RunConfig) -> None:
+    """Check the record of options that were settled for the user, of a run that has one."""
+    if "chosen" not in config.facts:
+        return
+    check_entries("facts", config.facts, "chosen", _CHOSEN)
+    known = [item.name for section in (config.options, config.training) for item in fields(section)]
+    if unknown := [name for name in config.facts["chosen"]["options"] if name not in known]:
+        raise ValueError(f"facts.chosen.options: expected names of options, got {unknown[0]!r:.80}")
 
 
 def _read_computation(content: dict[str, Any]) -> ChosenComputation | None:

@@ -1,6 +1,6 @@
 """The directory of a run on a text: symbols in `vocabulary.json`, the text as symbols in `corpus/`."""
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast, get_args
 
@@ -23,7 +23,6 @@ ModelName = Literal["lstm", "gru", "rnn"]
 PLANNED = ("batch_size", "learning_rate")  # options of training that are settled when a run is made
 OPTION_OF = {"reset_after": "gru", "nonlinearity": "rnn"}  # options of one model alone
 _COUNTS = {"elements": int, "lines": int, "unknown": int, "characters": int, "bytes": int}
-_CHOSEN = {"options": list, "passes": float, "symbols_per_second": float | None}
 
 
 @dataclass(frozen=True)
@@ -128,10 +127,6 @@ class TextRun(Run["RecurrentLM"]):
     @classmethod
     def check_facts(cls, facts: dict[str, Any]) -> None:
         check_keys("facts", facts, {"source", "validation", "train", "valid", "chosen"})
-        check_entries("facts", facts, "chosen", _CHOSEN)
-        known = {item.name for kind in (RecurrentOptions, TextTraining) for item in fields(kind)}
-        if unknown := [name for name in facts["chosen"]["options"] if name not in known]:
-            raise ValueError(f"facts.chosen.options: expected names of options, got {unknown[0]!r:.80}")
         check_entries("facts", facts, "source", FINGERPRINT)
         if facts["validation"] is not None:
             check_entries("facts", facts, "validation", FINGERPRINT)

@@ -22,7 +22,7 @@ FACTS = {
     "validation": None,
     "train": {"elements": 5, "lines": 0, "unknown": 0, "characters": 5, "bytes": 5},
     "valid": {"elements": 2, "lines": 0, "unknown": 0, "characters": 5, "bytes": 5},
-    "chosen": {"options": ["num_layers"], "passes": 2.5, "symbols_per_second": None},
+    "chosen": {"options": ["num_layers"], "passes": 2.5, "elements_per_second": None},
 }
 SETTLED = RecurrentOptions(
     hidden_size=4,

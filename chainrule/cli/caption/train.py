@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args
 
 from cyclopts import Parameter
 
 from chainrule.cli.command_line import quoted
 from chainrule.cli.judged_part import judged_part
+from chainrule.cli.ladder import Ladder
 from chainrule.cli.options import DATA, MODEL, RUN, TRAINING, RunFlags
 from chainrule.cli.trainer import Shard, Trainer, train_run
 from chainrule.runs.caption import CaptionData, CaptionOptions, CaptionRun, CaptionTraining, CellName
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from chainrule.training.judge import Rows
     from chainrule.training.loop import TrainingResult
 
+_LADDER = Ladder("words", ({"hidden_size": 128, "embedding_size": 128, "picture_features": 64},), passes=5)
 _JUDGED = 300  # held-out pictures whose captions are compared at each validation
 _SHOWN = 2
 
@@ -80,6 +82,7 @@ class CaptionTrainer(Trainer[CaptionRun]):
     """
 
     RUN = CaptionRun
+    LADDERS: ClassVar[dict[str, Ladder]] = dict.fromkeys(get_args(CellName), _LADDER)
     NEEDS: ClassVar[dict[str, str]] = {"sacrebleu": "metrics"}
 
     def __init__(self, backbone_weights: Path | None = None):

@@ -4,11 +4,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from cyclopts import Parameter
 
 from chainrule.cli.command_line import quoted
+from chainrule.cli.ladder import Ladder
 from chainrule.cli.options import DATA, MODEL, RUN, TRAINING, RunFlags
 from chainrule.cli.trainer import Shard, Trainer, train_run
 from chainrule.runs.config import RunConfig
@@ -20,6 +21,11 @@ if TYPE_CHECKING:
     from chainrule.training.loop import TrainingResult
     from chainrule.training.validation import OnValidation
 
+_LADDER = Ladder(
+    "pixels",
+    ({"channels": 16, "layers": 5}, {"channels": 8, "layers": 3}),
+    steps=1000,
+)
 Model = Literal["gated-pixelcnn", "pixelcnn", "pixelcnn++", "row-lstm", "diagonal-bilstm"]
 _ELEMENTS = 1 << 16  # of the pictures that are validated on together
 _SAMPLES = 16
@@ -71,6 +77,7 @@ class ImageTrainer(Trainer[ImageRun]):
     """How pictures are prepared and trained on."""
 
     RUN = ImageRun
+    LADDERS: ClassVar[dict[str, Ladder]] = {"gated-pixelcnn": _LADDER}
 
     def settle(self, asked: RunConfig) -> RunConfig:
         ImageRun.check_config(asked)

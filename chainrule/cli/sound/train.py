@@ -4,11 +4,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from cyclopts import Parameter
 
 from chainrule.cli.command_line import flag, quoted
+from chainrule.cli.ladder import Ladder
 from chainrule.cli.options import DATA, MODEL, RUN, TRAINING, RunFlags
 from chainrule.cli.sound.sparkline import sparkline
 from chainrule.cli.trainer import Shard, Trainer, train_run
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from chainrule.training.loop import TrainingResult
     from chainrule.training.validation import OnValidation
 
+_LADDER = Ladder("samples", ({"channels": 32, "skip_channels": 96}, {"channels": 20, "skip_channels": 64}), passes=1)
 PREVIEW = "preview.wav"
 _PREVIEW_SECONDS = 0.5
 _VALIDATION_ROWS = 8
@@ -62,6 +64,7 @@ class SoundTrainer(Trainer[SoundRun]):
     """How sounds are prepared and trained on."""
 
     RUN = SoundRun
+    LADDERS: ClassVar[dict[str, Ladder]] = {"wavenet": _LADDER}
 
     def settle(self, asked: RunConfig) -> RunConfig:
         levels = asked.data.levels or USUAL_LEVELS[asked.data.law]

@@ -8,7 +8,6 @@ from cyclopts import Parameter
 from chainrule.cli.command_line import quoted
 from chainrule.cli.facts import gather, show, size_of
 from chainrule.cli.text.text_figures import describe, text_figures
-from chainrule.cli.text.train import chosen_flags
 from chainrule.runs.text import OPTION_OF, TextRun
 
 
@@ -38,8 +37,6 @@ def info(run: Path, /, *, json: Annotated[bool, Parameter(negative=())] = False)
         "vocabulary": f"{facts['vocabulary_size']:,} symbols, level {data['level']}",
         "sample": f"chainrule sample {quoted(run)}",
     }
-    if corpus["chosen"]["options"]:
-        rows["chosen"] = chosen_flags(opened)
     if best is not None:
         rows["best"] = (
             f"{best['bits_per_element']:.4f} bits ({best['nats_per_element']:.4f} nats) per element, "

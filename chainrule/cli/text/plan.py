@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from chainrule.cli.step_rate import TRAINING_SHARE
 from chainrule.runs.config import Extent
 from chainrule.runs.text import RecurrentOptions, TextTraining
 
@@ -28,7 +29,6 @@ SIZES = (64, 96, 128, 192, 256, 320, 384, 512, 640, 768, 1024, 1536)
 PROBES = (128, 384)  # units of the models that are timed
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}
 WEIGHTS_A_SYMBOL = 3.0
-TRAINING_SHARE = 0.9  # of a budget goes into training steps
 REPEATS = 5.0  # R
 NGRAM_VOCABULARY = 512  # wider vocabularies have too many pairs of symbols for a table
 

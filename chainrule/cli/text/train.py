@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from cyclopts import Parameter
 
-from chainrule.cli.command_line import flag, quoted
+from chainrule.cli.command_line import quoted
 from chainrule.cli.durations import format_duration
 from chainrule.cli.options import DATA, MODEL, RUN, TRAINING, RunFlags
 from chainrule.cli.text.text_figures import describe, text_figures
@@ -90,7 +90,7 @@ class TextTrainer(Trainer[TextRun]):
         manifest = prepared(draft).manifest
         return {name: manifest[name] for name in ("source", "validation", "train", "valid")}
 
-    def plan(self, draft: TextRun) -> RunConfig:
+    def plan(self, draft: TextRun, given: frozenset[str]) -> RunConfig:
         from chainrule.cli.text.plan import plan_text
         from chainrule.cli.text.preparing import batches_of, corpus_of
         from chainrule.cli.text.speed import measure_speed
@@ -104,7 +104,7 @@ class TextTrainer(Trainer[TextRun]):
         plan = plan_text(config.model, draft.options, draft.training, config.extent, corpus, measure)
         left_open = [name for name, value in asdict(draft.options).items() if value is None]
         left_open += [name for name in PLANNED if getattr(draft.training, name) is None]
-        chosen = {"options": left_open, "passes": plan.symbols / len(corpus.train), "symbols_per_second": plan.rate}
+        chosen = {"options": left_open, "passes": plan.symbols / len(corpus.train), "elements_per_second": plan.rate}
         return replace(
             config,
             options=plan.options,
@@ -126,7 +126,15 @@ class TextTrainer(Trainer[TextRun]):
             f"{facts['source']['name']}: {facts['train']['elements']:,} symbols to train on, "
             f"{facts['valid']['elements']:,} held out, {len(run.vocabulary):,} different ({run.data.level})"
         )
-        yield from _told_choice(run)
+
+    def choice(self, run: TextRun) -> str:
+        chosen, options, extent = run.config.facts["chosen"], run.options, run.config.extent
+        size = f"{options.num_layers} × {options.hidden_size} units, dropout {options.dropout:g}"
+        passes = f"{chosen['passes']:.2g} pass{'es' * (chosen['passes'] != 1)} over the text"
+        if chosen["elements_per_second"] is None or extent.budget is None:
+            return f"{passes}: {size}"
+        speed = f"{chosen['elements_per_second']:,.0f} {_ELEMENT[run.data.level]}s/s here"
+        return f"{speed}; {format_duration(extent.budget)} is about {passes}: {size}"
 
     def on_validation(self, run: TextRun) -> "OnValidation":
         from chainrule.cli.text.drawing import Drawing
@@ -162,29 +170,3 @@ class TextTrainer(Trainer[TextRun]):
     def next_steps(self, run: TextRun) -> Sequence[str]:
         path = quoted(run.path)
         return [f"chainrule sample {path}", f"chainrule score {path} FILE --per line --sort"]
-
-
-def chosen_flags(run: TextRun) -> str:
-    """The flags that name every option that was settled for the user, with its value."""
-    values = asdict(run.options) | asdict(run.training)
-    return " ".join(_written(name, values[name]) for name in run.config.facts["chosen"]["options"])
-
-
-def _written(name: str, value: float | bool) -> str:
-    if isinstance(value, bool):
-        return flag(name if value else f"no_{name}")
-    return f"{flag(name)} {value:g}"
-
-
-def _told_choice(run: TextRun) -> Iterable[str]:
-    chosen, options, extent = run.config.facts["chosen"], run.options, run.config.extent
-    if not chosen["options"]:
-        return
-    size = f"{options.num_layers} × {options.hidden_size} units, dropout {options.dropout:g}"
-    passes = f"{chosen['passes']:.2g} pass{'es' * (chosen['passes'] != 1)} over the text"
-    if chosen["symbols_per_second"] is not None and extent.budget is not None:
-        speed = f"{chosen['symbols_per_second']:,.0f} {_ELEMENT[run.data.level]}s/s here; "
-        yield f"{speed}{format_duration(extent.budget)} is about {passes}: {size}"
-    else:
-        yield f"{passes}: {size}"
-    yield f"the same again: {chosen_flags(run)}"

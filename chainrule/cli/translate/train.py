@@ -8,6 +8,7 @@ from cyclopts import Parameter
 
 from chainrule.cli.command_line import quoted
 from chainrule.cli.judged_part import judged_part
+from chainrule.cli.ladder import Ladder
 from chainrule.cli.options import DATA, MODEL, RUN, TRAINING, RunFlags
 from chainrule.cli.trainer import Shard, Trainer, train_run
 from chainrule.runs.config import RunConfig
@@ -17,6 +18,15 @@ from chainrule.runs.translate import PairsData, TranslateRun, TranslatorOptions,
 if TYPE_CHECKING:
     from chainrule.training import Judge, TrainingBatches, ValidationBatches
     from chainrule.training.loop import TrainingResult
+
+_LADDER = Ladder(
+    "symbols",
+    (
+        {"hidden_size": 192, "embedding_size": 192},
+        {"hidden_size": 128, "embedding_size": 128},
+    ),
+    passes=4,
+)
 
 
 def train(
@@ -72,6 +82,7 @@ class TranslateTrainer(Trainer[TranslateRun]):
     """How pairs of sentences are prepared and trained on."""
 
     RUN = TranslateRun
+    LADDERS: ClassVar[dict[str, Ladder]] = {"seq2seq": _LADDER}
     NEEDS: ClassVar[dict[str, str]] = {"sacrebleu": "metrics"}
 
     def prepare(self, draft: TranslateRun) -> dict[str, Any]:

@@ -1,0 +1,122 @@
+"""The size of a task's usual model: the largest that a budget trains well on this machine.
+
+A task declares a `Ladder`. A new run with a budget, where the user names none of its options, times training steps of
+the usual size on its own first batch, then of smaller ones, and takes the first that gets through enough of the data.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from chainrule.cli.command_line import flag
+from chainrule.cli.durations import format_duration
+from chainrule.cli.step_rate import TRAINING_SHARE, seconds_to_measure, step_rate
+from chainrule.runs.config import RunConfig
+from chainrule.runs.run import Run
+
+if TYPE_CHECKING:
+    from chainrule.training import TrainingBatches
+
+_BATCHES = 16  # whose elements are counted, as one batch may be of short rows
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """Sizes of a model, and the training that a size is worth having for: the fewer of `passes` and `steps`.
+
+    Args:
+        elements: of the data, in the plural.
+        smaller: than the usual size, which is the options' defaults: the same options in each, the larger first.
+        passes: over the data.
+        steps: of training.
+    """
+
+    elements: str
+    smaller: tuple[dict[str, int], ...]
+    passes: float = math.inf
+    steps: float = math.inf
+
+    @property
+    def names(self) -> list[str]:
+        """The options that a size consists of."""
+        return list(self.smaller[0])
+
+    def needed_steps(self, steps_per_epoch: int) -> float:
+        """Training steps that a size is worth having for."""
+        return min(self.steps, self.passes * steps_per_epoch)
+
+
+def first_that_fits(rate: Callable[[int], float], sizes: int, steps: float, budget: float) -> tuple[int, float]:
+    """The first size that takes so many steps in a budget, the last if none does, and its steps a second.
+
+    Args:
+        rate: steps a second of a size, by its place; called for no more sizes than needed.
+        sizes: how many there are.
+        steps: needed.
+        budget: seconds, of which training has its share.
+
+    >>> first_that_fits([4.0, 9.0, 20.0].__getitem__, 3, 500, 60)
+    (1, 9.0)
+    """
+    for size in range(sizes):
+        found = rate(size)
+        if TRAINING_SHARE * budget * found >= steps:
+            break
+    return size, found
+
+
+def is_open(ladder: Ladder, config: RunConfig, given: frozenset[str]) -> bool:
+    """Whether a size is to be chosen: for a budget, where the user names none of its options."""
+    return config.extent.budget is not None and given.isdisjoint(map(flag, ladder.names))
+
+
+def choose_size(run: Run[Any], ladder: Ladder, batches: "TrainingBatches") -> RunConfig:
+    """The config of a new run with the size that suits its budget, and in its facts how it was chosen.
+
+    Args:
+        run: its data prepared, its options those of the usual size.
+        ladder: of its model.
+        batches: that it trains on.
+    """
+    from chainrule.training.batch import count_elements
+
+    config = run.config
+    assert config.extent.budget is not None
+    budget, steps_per_epoch = config.extent.budget, batches.steps_per_epoch
+    first = batches.at(0)
+    elements = sum(count_elements(batches.at(step)) for step in range(_BATCHES)) / _BATCHES
+    sizes = [config.options, *(replace(config.options, **size) for size in ladder.smaller)]
+    seconds = seconds_to_measure(budget) / len(sizes)
+
+    def rate(size: int) -> float:
+        model = type(run)(run.path, replace(config, options=sizes[size])).new_model(config.training.seed)
+        return step_rate(model, first, config.training, seconds) * count_elements(first) / elements
+
+    size, found = first_that_fits(rate, len(sizes), ladder.needed_steps(steps_per_epoch), budget)
+    chosen = {
+        "options": ladder.names,
+        "passes": TRAINING_SHARE * budget * found / steps_per_epoch,
+        "elements_per_second": found * elements,
+    }
+    return replace(config, options=sizes[size], facts=config.facts | {"chosen": chosen})
+
+
+def tell_size(config: RunConfig, ladder: Ladder, usual: Any) -> str:
+    """The line that says which size was chosen, and what for.
+
+    Args:
+        config: in which `choose_size` settled it.
+        ladder: of its model.
+        usual: the options of the usual size.
+    """
+    chosen, options, usually = config.facts["chosen"], asdict(config.options), asdict(usual)
+    assert config.extent.budget is not None
+    smaller = ", ".join(
+        f"{name.replace('_', ' ')} {options[name]} instead of {usually[name]}"
+        for name in ladder.names
+        if options[name] != usually[name]
+    )
+    speed = f"{chosen['elements_per_second']:,.0f} {ladder.elements}/s here"
+    passes = f"{chosen['passes']:.2g} pass{'es' * (chosen['passes'] != 1)} over the data"
+    return f"{speed}; {format_duration(config.extent.budget)} is about {passes}: {smaller or 'the usual size'}"

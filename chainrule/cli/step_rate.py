@@ -1,0 +1,41 @@
+"""How fast this machine takes training steps of a model, found within a small share of a run."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from chainrule.base import LikelihoodModel
+    from chainrule.runs.config import OptimisationOptions
+    from chainrule.training.batch import Batch
+
+TRAINING_SHARE = 0.9  # of a budget goes into training steps
+
+
+def seconds_to_measure(budget: float) -> float:
+    """Seconds that measuring may take: 2% of a budget, and 2 at most."""
+    from chainrule.training.candidates import MOST_SECONDS, SHARE
+
+    return min(MOST_SECONDS, SHARE * budget)
+
+
+def step_rate(model: "LikelihoodModel", batch: "Batch", training: "OptimisationOptions", seconds: float) -> float:
+    """Training steps a second of a model here.
+
+    Products are float32 unless the user asked for others: where bfloat16 is faster, the run gets a little further.
+
+    Args:
+        model: left as it is.
+        batch: the first of a run.
+        training: says the device, threads, precision and backend, as far as the user did.
+        seconds: not to be exceeded by more than a step.
+    """
+    from chainrule.training.candidates import make_candidates, steps_per_second
+    from chainrule.training.computation import Computation
+    from chainrule.training.parallel import choose_device
+
+    device = choose_device(training.device)
+    candidates = make_candidates(
+        model, device, threads=training.threads, precision=training.precision, backend=training.backend
+    )
+    way = Computation(candidates.threads[0], candidates.precision[-1], candidates.backend[0])
+    (rate,) = steps_per_second(model, batch, [way], seconds, device)
+    return rate

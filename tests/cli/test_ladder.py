@@ -1,0 +1,148 @@
+"""The size of a model follows the budget and the speed of the machine, in every task whose usual model has a ladder."""
+
+import io
+import random
+import zipfile
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chainrule.cli import ladder as ladder_module
+from chainrule.cli.ladder import Ladder, first_that_fits
+from chainrule.data.sounds import write_wav
+from chainrule.runs.config import RunConfig
+from chainrule.runs.run import Run
+
+TASKS = ("image", "sound", "translate", "caption")
+RATES = st.lists(st.floats(1e-3, 1e4), min_size=1, max_size=5)
+POSITIVE = st.floats(1e-2, 1e5)
+
+
+@given(RATES, POSITIVE, POSITIVE)
+def test_the_size_that_is_taken_is_on_the_ladder_and_the_largest_that_fits(rates, steps, budget):
+    size, rate = first_that_fits(rates.__getitem__, len(rates), steps, budget)
+    assert rate == rates[size]
+    fits = [0.9 * budget * rate >= steps for rate in rates]
+    assert not any(fits[:size])
+    assert fits[size] or size == len(rates) - 1
+
+
+@given(RATES, POSITIVE, POSITIVE, st.floats(1.0, 100.0))
+def test_a_faster_machine_or_a_longer_budget_never_gives_a_smaller_model(rates, steps, budget, factor):
+    size, _ = first_that_fits(rates.__getitem__, len(rates), steps, budget)
+    faster, _ = first_that_fits([factor * rate for rate in rates].__getitem__, len(rates), steps, budget)
+    longer, _ = first_that_fits(rates.__getitem__, len(rates), steps, factor * budget)
+    assert max(faster, longer) <= size
+
+
+def test_no_smaller_size_is_timed_than_is_taken():
+    timed = []
+
+    def rate(size):
+        timed.append(size)
+        return [1.0, 10.0, 100.0][size]
+
+    assert first_that_fits(rate, 3, 500, 60) == (1, 10.0)
+    assert timed == [0, 1]
+
+
+def test_what_a_size_is_worth_is_counted_in_passes_or_steps_whichever_are_fewer():
+    both = Ladder("words", ({"hidden_size": 1},), passes=2, steps=500)
+    assert [both.needed_steps(count) for count in (10, 1000)] == [20, 500]
+    assert replace(both, passes=float("inf")).needed_steps(10) == 500
+
+
+def write_pictures(folder):
+    np.savez(folder / "pictures.npz", images=np.random.default_rng(0).integers(0, 2, (40, 6, 6)).astype(np.uint8) * 255)
+    return [folder / "pictures.npz"]
+
+
+def write_sounds(folder):
+    (folder / "clips").mkdir()
+    for number in range(10):
+        write_wav(folder / "clips" / f"{number}.wav", np.sin(np.arange(120 + number)), 8000)
+    return [folder / "clips", "--blocks", 1, "--layers-per-block", 2]
+
+
+def write_pairs(folder):
+    draw = random.Random(0)
+    rows = [[draw.randrange(3) for _ in range(draw.randint(1, 3))] for _ in range(60)]
+    lines = ["\t".join(" ".join(names[n] for n in row) for names in (("a", "b", "c"), ("x", "y", "z"))) for row in rows]
+    return [written(folder / "pairs.tsv", lines), "--task", "translate", "--batch-size", 16]
+
+
+def write_captions(folder):
+    image = pytest.importorskip("PIL.Image")
+    with zipfile.ZipFile(folder / "pictures.zip", "w") as archive:
+        for number in range(24):
+            content = io.BytesIO()
+            image.new("RGB", (8, 8), (200, 10 * number, 0)).save(content, "PNG")
+            archive.writestr(f"{number}.png", content.getvalue())
+    captions = written(folder / "captions.txt", [f"{n}.png\ta red square" for n in range(24)])
+    return [
+        folder / "pictures.zip",
+        "--captions",
+        captions,
+        "--task",
+        "caption",
+        "--picture-size",
+        8,
+        "--batch-size",
+        4,
+    ]
+
+
+def written(path, lines):
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return path
+
+
+WRITERS = dict(zip(TASKS, (write_pictures, write_sounds, write_pairs, write_captions), strict=True))
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_slow_machine_gets_the_smallest_size_and_says_the_flags_that_repeat_it(command, tmp_path, monkeypatch, task):
+    monkeypatch.setattr(ladder_module, "step_rate", lambda *_: 1e-3)
+    data, out = WRITERS[task](tmp_path), tmp_path / "run"
+    outcome = command("train", *data, "--budget", "0.05s", "--threads", 1, "--out", out)
+    assert outcome.status == 0, outcome.err
+    config = Run.open(out).config
+    names = config.facts["chosen"]["options"]
+    flags = " ".join(f"--{name.replace('_', '-')} {getattr(config.options, name)}" for name in names)
+    assert f"the same again: {flags}\n" in outcome.err
+    assert f"{names[0].replace('_', ' ')} {getattr(config.options, names[0])} instead of " in outcome.err
+    assert flags in command("info", out).out
+
+    monkeypatch.setattr(ladder_module, "step_rate", lambda *_: 1e9)
+    again = command("train", *data, "--budget", "0.05s", "--threads", 1, "--out", out, "--overwrite")
+    usual = Run.open(out).config
+    assert again.err.count(": the usual size\n") == 1
+    assert all(getattr(config.options, name) < getattr(usual.options, name) for name in names[:1])
+
+
+@pytest.mark.parametrize("asked", [("--hidden-size", 9, "--budget", "0.05s"), ("--steps", 1)])
+def test_nothing_is_timed_where_a_size_or_a_number_of_steps_is_given(command, tmp_path, monkeypatch, asked):
+    monkeypatch.delattr(ladder_module, "step_rate")
+    outcome = command("train", *write_pairs(tmp_path), "--out", tmp_path / "run", *asked)
+    assert outcome.status == 0, outcome.err
+    config = Run.open(tmp_path / "run").config
+    usual = type(config.options)()
+    assert config.options == (replace(usual, hidden_size=9) if "--hidden-size" in asked else usual)
+    assert "chosen" not in config.facts
+
+
+def test_a_record_of_a_choice_that_was_tampered_with_is_refused(command, tmp_path, monkeypatch):
+    monkeypatch.setattr(ladder_module, "step_rate", lambda *_: 1e-3)
+    command("train", *write_pairs(tmp_path), "--budget", "0.05s", "--out", tmp_path / "run")
+    run = Run.open(tmp_path / "run")
+    content = run.config.to_json("translate")
+    for chosen, said in (
+        ({"options": ["colour"]}, "facts.chosen.options: expected names of options, got 'colour'"),
+        ({"passes": "many"}, "facts.chosen.passes: expected a number, got 'many'"),
+    ):
+        facts = content["facts"] | {"chosen": content["facts"]["chosen"] | chosen}
+        with pytest.raises(ValueError, match=said):
+            RunConfig.from_json(content | {"facts": facts}, type(run))
