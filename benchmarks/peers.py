@@ -35,7 +35,7 @@ from side_by_side import claim, machine, median_ratio, publish
 AVX2 = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"}
 SHAPE = [
     "--hidden-size", "256", "--num-layers", "1", "--embedding-size", "64", "--dropout", "0.2", "--batch-size", "32",
-    "--chunk-length", "64", "--precision", "float32",
+    "--chunk-length", "64", "--precision", "float32", "--ngram-order", "1", "--embedding-dropout", "0",
 ]  # fmt: skip
 
 

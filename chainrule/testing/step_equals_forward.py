@@ -66,7 +66,8 @@ def _stepped(
         rewind: require that stepping from every state again, when all steps are done, gives the same.
     """
     state, x_prev = subject.model.initial_state(len(x), subject.context_of(rows)), None
-    numbers, kept = [], []
+    numbers: list[Tensor] = []
+    kept: list[tuple[Tensor | None, State]] = []
     for t in range(x.shape[1]):
         before = _copied(state, len(x)) if watch else None
         conditional, following = step(x_prev, state)
