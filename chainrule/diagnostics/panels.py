@@ -150,7 +150,7 @@ def _line(axes: "Axes", values: Array, name: str, colour: str, *, dashed: bool =
 def _threshold(axes: "Axes", value: float, name: str) -> None:
     axes.axhline(value, color=MUTED, linewidth=0.9, linestyle=(0, (1.5, 2)))
     axes.annotate(name, (1, value), (-2, 2), xycoords=("axes fraction", "data"), textcoords="offset points",
-                  ha="right", color=MUTED, fontsize=SMALL)  # fmt: skip
+                  ha="right", color=MUTED, fontsize=SMALL, annotation_clip=True)  # fmt: skip
 
 
 def _deciding(delta: Array, reach: float, cell: Array | None) -> tuple[Array, str]:

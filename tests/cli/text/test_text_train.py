@@ -112,7 +112,7 @@ def test_a_finished_run_can_be_made_longer(command, here):
     command("train", "log.txt", *TINY, "--steps", 2, "--out", "run")
     outcome = command("train", "--resume", "--out", "run")
     assert outcome.status == 0
-    assert outcome.out.startswith("nothing to do: the run is at its end, 2 steps in ")
+    assert outcome.out.startswith("\nnothing to do: the run has had all that it was asked for, 2 steps")
     assert len(outcome.out.splitlines()) == 1
     outcome = command("train", "--resume", "--out", "run", "--steps", 4, "--json")
     assert json.loads(outcome.out)["steps"] == 4
