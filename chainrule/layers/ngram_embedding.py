@@ -12,7 +12,7 @@ _POSITIVE = 0x7FFF_FFFF
 class NgramEmbedding(nn.Module):
     r"""Add up embeddings of the pair, the triple, ... of symbols that ends at each place.
 
-    .. math:: e_t = \sum_{n=2}^{N} E_n[\mathrm{bucket}_n(s_{t-n+1}, \dots, s_t)]
+    .. math:: e_t = \sum_{n=2}^{N} E_n[\mathrm{bucket}_n(s_{t-n+1}, \ldots, s_t)]
 
     A table of order n has a row for every n-gram where they fit into it; otherwise n-grams share rows by a hash, as
     in fastText (Bojanowski et al. 2017). A recurrent layer that reads e_t beside the embedding of s_t need not spend
