@@ -56,7 +56,7 @@ def first_that_fits(rate: Callable[[int], float], sizes: int, steps: float, budg
         steps: needed.
         budget: seconds, of which training has its share.
 
-    >>> first_that_fits([4.0, 9.0, 20.0].__getitem__, 3, 500, 60)
+    >>> first_that_fits([4.0, 9.0, 20.0].__getitem__, 3, 480, 60)
     (1, 9.0)
     """
     for size in range(sizes):

@@ -75,8 +75,9 @@ def test_values_of_any_shape_are_broadcast(shape):
 
 
 def test_a_symbol_outside_the_vocabulary_is_an_error():
-    with pytest.raises(IndexError):
-        AdaptiveCategorical(*weights()).log_prob(torch.full((2, 6), V))
+    for symbol in (V, -1, -100):
+        with pytest.raises(ValueError, match=rf"value: expected symbols in \[0, {V}\), got {symbol}"):
+            AdaptiveCategorical(*weights()).log_prob(torch.full((2, 6), symbol))
 
 
 def chi_square(drawn, log_probs):
