@@ -23,7 +23,7 @@ from chainrule.training.randomness import own_randomness
 SHARE, MOST_SECONDS = 0.02, 2.0  # of a run may go into the choice
 LEAST_STEPS = 3  # of each candidate, the first left out: with fewer nothing is decided
 NOISE = 1.03  # times as fast as the candidate before it has a way to be, to be taken
-ENOUGH_STEPS = 5  # of each candidate
+ENOUGH_STEPS = 4  # of each candidate
 HOPELESS = 4.0  # times as slow in the first step, and a candidate is not tried again
 
 
@@ -65,7 +65,7 @@ class Candidates:
     def parts(self) -> dict[str, tuple[Any, ...]]:
         """Those that have a choice, by name."""
         # Where time is short the later ones keep their first value: what matters most comes first.
-        values = {"precision": self.precision, "threads": self.threads, "backend": self.backend}
+        values = {"precision": self.precision, "backend": self.backend, "threads": self.threads}
         return {name: value for name, value in values.items() if len(value) > 1}
 
 
