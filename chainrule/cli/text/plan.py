@@ -8,7 +8,7 @@
       nats = A P^-a + B D'^-b,    D' = N + N R (1 - exp(-(D/N - 1) / R))
 
   and no size is taken that has more than `WEIGHTS_A_SYMBOL` weights a symbol of the text.
-- Dropout grows with the passes over the text.
+- Dropout grows with the passes over the text, and with the weights of the model beside it.
 
 The constants were fitted on runs over tiny Shakespeare of 256 to 512 units (benchmarks/LOG.md); words use the same.
 """
@@ -159,7 +159,7 @@ def plan_text(
     chosen, symbols = shape(size), symbols_read(size)
     tied = tie_weights(options, corpus.level)
     passes = symbols / text
-    dropout = options.dropout if options.dropout is not None else usual_dropout(passes)
+    dropout = options.dropout if options.dropout is not None else usual_dropout(passes, chosen.multiplies / text)
     narrow = len(corpus.vocabulary) <= NGRAM_VOCABULARY and not wide and not tied
     settled = replace(
         options,
@@ -201,9 +201,13 @@ def usual_batch_size(symbols: int, chunk_length: int) -> int:
     return max(1, min(32, symbols // (16 * chunk_length)))
 
 
-def usual_dropout(passes: float) -> float:
-    """More the oftener the text is read: 0.13 for once, 0.45 for ten times."""
-    return round(min(0.5, 0.13 * math.log2(1 + passes)), 2)
+def usual_dropout(passes: float, weights_a_symbol: float) -> float:
+    """More the oftener the text is read, up to a half, and less for a model that is small for its text.
+
+    >>> usual_dropout(10, 1.0), usual_dropout(10, 0.2)
+    (0.45, 0.22)
+    """
+    return round(min(0.5, 0.13 * math.log2(1 + passes) * min(1.0, (weights_a_symbol / 0.8) ** 0.5)), 2)
 
 
 def usual_learning_rate(size: int, wide: bool) -> float:
