@@ -1,0 +1,59 @@
+"""What every layer that runs along a sequence has: a chunk, a step, a state."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TypeAlias
+
+from torch import Tensor, nn
+
+from chainrule.state import State
+
+LayerStep: TypeAlias = Callable[[Tensor, State], tuple[Tensor, State]]
+
+
+class SequenceLayer(nn.Module, ABC):
+    r"""A causal layer over (B, T, N): the same function for a chunk and for one element.
+
+    .. math:: (y_t, s_t) = f(x_t, s_{t-1})
+
+    `forward` reads a chunk from a state in one pass, `step` reads one element; both return the state that continues.
+    Any chunking of the input gives the same output and the same last state.
+    """
+
+    @abstractmethod
+    def forward(self, x: Tensor, state: State = None, lengths: Tensor | None = None) -> tuple[Tensor, State]:
+        """Read a chunk of T elements.
+
+        Args:
+            x: (B, T, N) features.
+            state: from `initial_state`, `forward` or `step`; `None` is `initial_state(B)`.
+            lengths: (B,) real elements of each row, 0 allowed. Outputs after a row's end are zero, and the returned
+                state is the one after its last real element.
+
+        Returns:
+            (B, T, M) outputs, and the state after the chunk.
+        """
+
+    @abstractmethod
+    def initial_state(self, batch_size: int) -> State:
+        """The state before the first element: a tree of tensors, batch first."""
+
+    @abstractmethod
+    def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
+        """Read one element of each row.
+
+        Args:
+            x_t: (B, N) features.
+            state: from `initial_state`, `forward` or `step`.
+
+        Returns:
+            (B, M) outputs, and the new state.
+        """
+
+    def prepare(self) -> LayerStep:
+        """A function equal to `step` in evaluation while the weights stay as they are.
+
+        A layer that can compute something from its weights alone overrides this and computes it once; this version
+        is `step` itself. Generation and serving call it.
+        """
+        return self.step
