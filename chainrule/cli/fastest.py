@@ -5,8 +5,8 @@ import sys
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from chainrule.runs.config import ChosenComputation
-from chainrule.runs.run import Run
+from chainrule.tasks.config import ChosenComputation
+from chainrule.tasks.task import Task
 
 if TYPE_CHECKING:
     from chainrule.base import LikelihoodModel
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def settle_computation(
-    run: Run[Any], network: "LikelihoodModel", batches: "TrainingBatches", team: "Processes"
+    run: Task[Any], network: "LikelihoodModel", batches: "TrainingBatches", team: "Processes"
 ) -> "Computation":
     """The computation that the config names; else the fastest of those that the options leave open, written there.
 

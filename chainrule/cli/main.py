@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from contextlib import closing, redirect_stdout
 from typing import Any, TextIO, cast
 
-from cyclopts import App, CycloptsError, UnusedCliTokensError
+from cyclopts import App, CycloptsError, UnknownOptionError, UnusedCliTokensError
 
-from chainrule.cli.command_line import Verb, flag
-from chainrule.cli.display import Harmless, printable, shortened
-from chainrule.cli.kinds import HELP_OF, kind_asked_for, verbs_of
+from chainrule.tasks.display import Harmless, printable, shortened
 from chainrule.cli.spinning import bound_spinning
+from chainrule.cli.stages import owners, verb_asked_for
 from chainrule.cli.start_time import note_start
+from chainrule.cli.verbs import all_verbs, verbs_of
+from chainrule.tasks.commands import Verb, flag
 
 LINE_LIMIT = 299  # characters of an error: a message may quote data of any size
 USER_ERROR, INTERRUPTED, BROKEN_PIPE = 2, 130, 141  # the last two as a shell reports SIGINT and SIGPIPE
@@ -91,22 +92,43 @@ def _with_flags(message: str, known: set[str]) -> str:
 
 
 def _verbs(arguments: list[str]) -> dict[str, Verb]:
-    """All verbs; the one that the command line begins with is that of the kind of run which the rest is about.
+    """All verbs; the one that the command line begins with has the options of the task which the rest is about.
 
     Raises:
-        ValueError: that kind has no such verb.
+        ValueError: that task has no such verb.
     """
-    verbs = dict(verbs_of("text"))
     name = arguments[0] if arguments else ""
-    for other, kind in HELP_OF.items():
-        verbs[other] = verbs_of(kind)[other]
-    if name in verbs:
-        kind = kind_asked_for(name, arguments[1:])
-        own = verbs_of(kind)
-        if name not in own:
-            raise ValueError(f"{name}: a run of the kind {kind} has no such verb, but {', '.join(own)}")
-        verbs[name] = own[name]
+    shown = all_verbs()
+    verbs = {other: _placeholder(other) for other in shown}
+    if name in shown:
+        task, verb = verb_asked_for(name, arguments[1:])
+        if verb is None:
+            raise ValueError(f"{name}: a run of the task {task.name} has no such verb, but {', '.join(verbs_of(task))}")
+        verbs[name] = verb
     return verbs
+
+
+def _placeholder(name: str) -> Verb:
+    def verb() -> None: ...
+
+    verb.__doc__ = SUMMARIES[name]
+    return verb
+
+
+SUMMARIES = {
+    "train": "Train a model on data of any kind.",
+    "sample": "Draw from a trained model.",
+    "score": "Score data: nats and bits, exact under the model.",
+    "inspect": "Look inside a trained model.",
+    "check": "Check that a trained model keeps the contract: causality, total probability, step = forward and more.",
+    "info": "Show what a run is: model, size, data, best validation figure, how to continue.",
+    "evaluate": "Compare a run's answers with the right ones, by its task's own metrics.",
+    "tag": "Tag sentences.",
+    "classify": "Label texts.",
+    "translate": "Translate sentences, a line each.",
+    "caption": "Write a caption for each picture.",
+    "forecast": "Forecast what comes after the last row of a file.",
+}
 
 
 def _is_expected(error: Exception) -> bool:
@@ -135,6 +157,8 @@ def _one_line(error: Exception, known: set[str]) -> str:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     if isinstance(error, MemoryError) or "llocate" in str(error):
         return f"out of memory: choose a smaller {' or '.join(name for name in _COSTLY if name in known) or 'model'}"
+    if isinstance(error, UnknownOptionError) and (models := owners(error.token.keyword or "")):
+        return f"{error.token.keyword}: an option of {', '.join(models)}, not of the model asked for: leave it out"
     if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
         return f"unexpected argument {error.unused_tokens[0]!r}: `chainrule VERB --help` shows what a verb takes"
     return " ".join(str(error).split()) or type(error).__name__

@@ -1,4 +1,4 @@
-"""The options that `chainrule train` has whatever it trains."""
+"""The options that `chainrule train` has for every task."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,8 +6,8 @@ from typing import Annotated
 
 from cyclopts import Group, Parameter
 
-from chainrule.cli.durations import parse_duration
-from chainrule.runs.config import Extent
+from chainrule.tasks.durations import parse_duration
+from chainrule.tasks.config import Extent
 
 RUN, DATA, MODEL, TRAINING = (
     Group(name, sort_key=place) for place, name in enumerate(("Run", "Data", "Model", "Training"), start=1)
@@ -22,7 +22,7 @@ class RunFlags:
     out: Path | None = None
     """The run directory; a name below runs/, made of those of the data and the model, if not given."""
     task: str | None = None
-    """Of which kind the run is, such as text, table, image, tag or translate; seen from DATA if not given."""
+    """Such as text, table, image, tag or translate; recognised from DATA if not given."""
     budget: str | None = None
     """Wall-clock time to train for, such as 90s, 3m or 1h30m; a usual one if nothing is said, 3m for a text."""
     steps: int | None = None

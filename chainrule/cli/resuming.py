@@ -3,25 +3,18 @@
 from collections.abc import Iterable
 from dataclasses import asdict, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
-from chainrule.cli.command_line import flag
-from chainrule.runs.config import Extent, RunConfig
-from chainrule.runs.run import Run
-
-if TYPE_CHECKING:
-    from chainrule.cli.trainer import Trainer
-
-R = TypeVar("R", bound=Run[Any])
+from chainrule.tasks.commands import flag
+from chainrule.tasks.config import Extent, RunConfig
+from chainrule.tasks.task import Task
 
 
-def resumed_config(
-    trainer: "Trainer[R]", run: R, asked: RunConfig, given: frozenset[str], *, check_data: bool
-) -> RunConfig:
+
+def resumed_config(run: Task[Any], asked: RunConfig, given: frozenset[str], *, check_data: bool) -> RunConfig:
     """The config of a run that goes on, with what the user changed; nothing is written yet.
 
     Args:
-        trainer: of the kind.
         run: as it is on the disk.
         asked: what the command line says.
         given: the names of options that the user wrote: only these must agree.
@@ -30,20 +23,20 @@ def resumed_config(
     Raises:
         ValueError: an option that may not change did, or the data did.
     """
-    changed = list(_changes(trainer, run.config, asked, given))
+    changed = list(_changes(run, run.config, asked, given))
     if changed:
         raise ValueError(
             f"--resume: {run.path} was begun with other options: {'; '.join(changed)}: leave them out, "
             "or begin another run with another --out"
         )
     sources = {
-        name: asked.sources[name] if argument in given else run.config.sources[name]
-        for name, argument in trainer.RUN.SOURCES.items()
+        name: asked.sources[name] if source.flag in given else run.config.sources[name]
+        for name, source in run.SOURCES.items()
     }
-    for name, argument in trainer.RUN.SOURCES.items():
-        if check_data and (name == "source" or argument in given or sources[name] is not None):
-            _compare(trainer, run, sources[name], name)
-    free = {name: getattr(asked.training, name) for name in trainer.FREE if flag(name) in given}
+    for name, source in run.SOURCES.items():
+        if check_data and (name == "source" or source.flag in given or sources[name] is not None):
+            _compare(run, sources[name], name)
+    free = {name: getattr(asked.training, name) for name in run.FREE if flag(name) in given}
     extended = {flag(item.name) for item in fields(Extent)} & given
     return replace(
         run.config,
@@ -53,25 +46,25 @@ def resumed_config(
     )
 
 
-def _changes(trainer: "Trainer[R]", old: RunConfig, new: RunConfig, given: frozenset[str]) -> Iterable[str]:
+def _changes(run: Task[Any], old: RunConfig, new: RunConfig, given: frozenset[str]) -> Iterable[str]:
     if "--model" in given and old.model != new.model:
         yield f"--model was {old.model} and is {new.model}"
     for section in ("data", "options", "training"):
         before, now = asdict(getattr(old, section)), asdict(getattr(new, section))
         for name, value in now.items():
-            if name not in trainer.FREE and flag(name) in given and before.get(name) != value:
+            if name not in run.FREE and flag(name) in given and before.get(name) != value:
                 yield f"{flag(name)} was {before.get(name)} and is {value}"
 
 
-def _compare(trainer: "Trainer[R]", run: R, path: str | None, name: str) -> None:
+def _compare(run: Task[Any], path: str | None, name: str) -> None:
     """Refuse other data than the run began with; what is gone does not matter while it is there as prepared."""
     began = run.config.facts[name]
-    if path is not None and not Path(path).exists() and trainer.is_prepared(run):
+    if path is not None and not Path(path).exists() and run.is_prepared():
         return
-    now = trainer.fingerprint(path)
+    now = run.fingerprint(path)
     if began is None or any(began[entry] != now[entry] for entry in ("bytes", "sha256")):
         raise ValueError(
-            f"--resume: {trainer.RUN.SOURCES[name]} changed since the run began: "
+            f"--resume: {run.SOURCES[name].flag} changed since the run began: "
             f"it was {_describe(began)} and is {_describe(now)}: restore it, or begin another run with another --out"
         )
 

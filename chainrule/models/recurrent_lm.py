@@ -1,15 +1,17 @@
 """A language model with a recurrent context network."""
 
 from collections.abc import Callable, Sequence
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor, distributions, nn
 
 from chainrule.base import AutoregressiveModel, Step
 from chainrule.heads import Categorical
-from chainrule.layers import GRU, LSTM, RNN, AdaptiveSoftmax, NgramEmbedding, Recurrent
+from chainrule.layers import GRU, LSTM, RNN, AdaptiveSoftmax, NgramEmbedding, Recurrent, default_cutoffs
 from chainrule.layers.dropout import dropout
 from chainrule.layers.projection import symbols_of
+from chainrule.ranges import Layers, Probability, Range, Size
 from chainrule.state import State
 
 CELLS = ("lstm", "gru", "rnn")
@@ -42,10 +44,10 @@ class RecurrentLM(AutoregressiveModel):
         ngram_dropout: probability of leaving out an n-gram in training.
         reset_after: which GRU (see `chainrule.layers.GRU`).
         nonlinearity: which RNN (see `chainrule.layers.RNN`).
-        cutoffs: predict with an adaptive softmax, whose clusters of ever rarer symbols begin there (see
-            `chainrule.layers.AdaptiveSoftmax`; `chainrule.layers.default_cutoffs` chooses them); symbols must be
-            numbered by falling frequency, as `chainrule.data.WordVocabulary` does. With `tie_weights` its weights are
-            the embedding too. `None` is the plain softmax.
+        adaptive_softmax: predict in clusters of ever rarer symbols (Grave et al. 2017), exact, and faster for a wide
+            vocabulary; symbols must be numbered by falling frequency, as `chainrule.data.WordVocabulary` does. With
+            `tie_weights` its weights are the embedding too.
+        cutoffs: where the clusters of `adaptive_softmax` begin; chosen by `chainrule.layers.default_cutoffs` if `None`.
 
     >>> model = RecurrentLM(vocab_size=5, hidden_size=8)
     >>> x = torch.tensor([[0, 1, 2], [3, 4, 0]])
@@ -57,18 +59,19 @@ class RecurrentLM(AutoregressiveModel):
         self,
         vocab_size: int,
         cell: str = "lstm",
-        embedding_size: int | None = None,
-        hidden_size: int = 512,
-        num_layers: int = 1,
-        dropout: float = 0.0,
+        embedding_size: Size | None = None,
+        hidden_size: Size = 512,
+        num_layers: Layers = 1,
+        dropout: Probability = 0.0,
         tie_weights: bool = False,
         *,
-        embedding_dropout: float = 0.0,
-        ngram_order: int = 1,
-        ngram_buckets: int = 2**14,
-        ngram_dropout: float = 0.0,
+        embedding_dropout: Probability = 0.0,
+        ngram_order: Annotated[int, Range(1, 16)] = 1,
+        ngram_buckets: Annotated[int, Range(1, 2**24)] = 2**14,
+        ngram_dropout: Probability = 0.0,
         reset_after: bool = True,
-        nonlinearity: str = "tanh",
+        nonlinearity: Literal["tanh", "relu", "sigmoid", "identity"] = "tanh",
+        adaptive_softmax: bool = False,
         cutoffs: Sequence[int] | None = None,
     ):
         super().__init__()
@@ -97,6 +100,8 @@ class RecurrentLM(AutoregressiveModel):
         self.dropout, self.embedding_dropout = dropout, embedding_dropout
         inputs = vocab_size + 1  # the start symbol
         self.adaptive = None
+        if adaptive_softmax and cutoffs is None:
+            cutoffs = default_cutoffs(vocab_size)
         if cutoffs is not None:
             self.adaptive = AdaptiveSoftmax(hidden_size, vocab_size, cutoffs, input_only=int(tie_weights))
         shared = tie_weights and self.adaptive is not None

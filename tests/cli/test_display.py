@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from chainrule.cli.display import Harmless, dump_json, one_line, printable, shortened
+from chainrule.tasks.display import Harmless, dump_json, one_line, printable, shortened
 
 COMMANDS = ["\x1b[2J", "\x07", "\x9b31m", "\x00", "\x7f", "\u202e", "\ud800", "\u2066"]
 

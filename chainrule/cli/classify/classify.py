@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from chainrule.cli.display import dump_json
+from chainrule.tasks.display import dump_json
 
 if TYPE_CHECKING:
     from chainrule.cli.classify.answers import Answer

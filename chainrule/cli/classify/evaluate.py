@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from chainrule.cli.display import dump_json
+from chainrule.tasks.display import dump_json
 
 _MATRIX = 20  # labels of a table of confusions that is shown
 

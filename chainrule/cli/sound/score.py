@@ -10,7 +10,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from chainrule.cli.display import dump_json
+from chainrule.tasks.display import dump_json
 from chainrule.cli.sound.scoring import ScoredSound, Scorer
 
 

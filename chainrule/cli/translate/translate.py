@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from chainrule.cli.display import dump_json
+from chainrule.tasks.display import dump_json
 
 if TYPE_CHECKING:
     from chainrule.runs.translate import TranslateRun

@@ -4,7 +4,7 @@ import math
 import pytest
 import torch
 
-from chainrule.cli.display import printable
+from chainrule.tasks.display import printable
 from chainrule.cli.text.drawing import Drawing
 from chainrule.runs.run import Run
 

@@ -9,18 +9,18 @@ import torch
 from torch import Tensor
 
 from chainrule.data import open_corpus, read_lines, read_text
-from chainrule.runs.run import CORPUS
+from chainrule.tasks.run_directory import DATA
 
 if TYPE_CHECKING:
     from chainrule.data.tokens import Tokens
     from chainrule.data.vocabulary import Ids, Vocabulary
-    from chainrule.runs.text import TextRun
+    from chainrule.tasks.text.task import TextTask
 
 _LINES_LOOKED_AT = 1 << 16
 Window = tuple[Tensor, Tensor | None]
 
 
-def own_window(run: "TextRun", rows: int, steps: int) -> tuple[Tensor, Tensor | None, str]:
+def own_window(run: "TextTask", rows: int, steps: int) -> tuple[Tensor, Tensor | None, str]:
     """(B, T) symbols of the run's own held-out text, how many of each row are real where rows are lines, and which part
     of the text it is: where too little is held out for that many rows, a stream's come from the training part.
 
@@ -28,7 +28,7 @@ def own_window(run: "TextRun", rows: int, steps: int) -> tuple[Tensor, Tensor | 
         FileNotFoundError: the run's corpus is gone.
         ValueError: the text is shorter than two symbols.
     """
-    corpus = open_corpus(run.path / CORPUS)
+    corpus = open_corpus(run.path / DATA)
     if corpus.reading == "lines":
         return *_lines_window(_lines(corpus.valid), rows, steps, str(run.path)), "held-out"
     tokens, part = (corpus.valid, "held-out") if len(corpus.valid) >= rows * steps else (corpus.train, "training")

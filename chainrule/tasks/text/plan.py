@@ -16,14 +16,14 @@ The constants were fitted on runs over tiny Shakespeare of 256 to 512 units (ben
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from chainrule.cli.step_rate import TRAINING_SHARE
-from chainrule.runs.config import Extent
-from chainrule.runs.text import RecurrentOptions, TextTraining
+from chainrule.tasks.step_rate import TRAINING_SHARE
+from chainrule.tasks.config import Extent
 
 if TYPE_CHECKING:
     from chainrule.data.corpus import Corpus
+    from chainrule.tasks.text.task import TextTraining
 
 SIZES = (64, 96, 128, 192, 256, 320, 384, 512, 640, 768, 1024, 1536)
 PROBES = (128, 384)  # units of the models that are timed
@@ -108,7 +108,7 @@ class Plan:
         rate: symbols a second here; None where the run has a number of steps or epochs.
     """
 
-    options: RecurrentOptions
+    options: Any
     batch_size: int
     learning_rate: float
     symbols: float
@@ -117,8 +117,8 @@ class Plan:
 
 def plan_text(
     cell: str,
-    options: RecurrentOptions,
-    training: TextTraining,
+    options: Any,
+    training: "TextTraining",
     extent: Extent,
     corpus: "Corpus",
     measure: Callable[[Sequence[Shape], int], Speed],
@@ -177,7 +177,7 @@ def plan_text(
     return Plan(settled, batch_size, training.learning_rate or usual_learning_rate(size, wide), symbols, rate)
 
 
-def shape_of(cell: str, options: RecurrentOptions, vocabulary: int, level: str, size: int) -> Shape:
+def shape_of(cell: str, options: Any, vocabulary: int, level: str, size: int) -> Shape:
     """The shape of a model with so many units, with what the user said of the rest."""
     from chainrule.layers.cutoffs import default_cutoffs
 
@@ -189,7 +189,7 @@ def shape_of(cell: str, options: RecurrentOptions, vocabulary: int, level: str, 
     return Shape(cell, vocabulary, size, options.num_layers or 1, embedding, adaptive)
 
 
-def tie_weights(options: RecurrentOptions, level: str) -> bool:
+def tie_weights(options: Any, level: str) -> bool:
     """Whether the embedding is the output matrix: as the user said, else for words and subwords."""
     if options.tie_weights is not None:
         return options.tie_weights

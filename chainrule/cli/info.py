@@ -1,14 +1,38 @@
-"""What `chainrule info` tells of any run."""
+"""`chainrule info RUN`: what a run is."""
 
-from collections.abc import Iterable
 from dataclasses import asdict
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
-from chainrule.cli.command_line import flags_of, resume_command
-from chainrule.cli.display import dump_json, one_line
-from chainrule.cli.durations import format_duration
-from chainrule.runs.config import RunConfig
-from chainrule.runs.run import METRICS, WEIGHTS, Run
+from cyclopts import Parameter
+
+from chainrule.tasks.display import dump_json, one_line
+from chainrule.tasks.commands import Verb, flags_of, resume_command, size_of
+from chainrule.tasks.config import RunConfig
+from chainrule.tasks.durations import format_duration
+from chainrule.tasks.run_directory import METRICS, WEIGHTS, bytes_on_disk
+from chainrule.tasks.task import Task
+
+
+def info_verb(task: type[Task[Any]]) -> Verb:
+    """The verb for a task."""
+
+    def info(run: Path, /, *, json: Annotated[bool, Parameter(negative=())] = False) -> None:
+        """Show what a run is: model, size, data, best validation figure, how to continue.
+
+        Args:
+            run: The run directory.
+            json: Print it as one JSON object.
+        """
+        opened = task.open(run)
+        facts = gather(opened)
+        rows = opened.describe(facts)
+        if json:
+            print(dump_json(facts))
+        else:
+            show(facts, rows)
+
+    return info
 
 
 def chosen_flags(config: RunConfig) -> str:
@@ -17,20 +41,20 @@ def chosen_flags(config: RunConfig) -> str:
     return flags_of({name: values[name] for name in config.facts.get("chosen", {}).get("options", ())})
 
 
-def gather(run: Run[Any]) -> dict[str, Any]:
+def gather(run: Task[Any]) -> dict[str, Any]:
     """All that is known of a run of any kind, ready for JSON."""
     model = run.model() if (run.path / WEIGHTS).is_file() else run.new_model(0)
-    config = run.config.to_json(run.KIND)
+    config = run.config.to_json(run.name)
     metrics = run.metrics()
     validations = [record for record in metrics if record.get("event") == "validation"]
     kept = [record for record in validations if record.get("best")]
     return {
         "run": str(run.path),
         "chainrule": config["chainrule"],
-        "kind": run.KIND,
+        "task": run.name,
         "model": config["model"],
         "parameters": sum(weight.numel() for weight in model.parameters()),
-        "bytes": run.bytes_on_disk(),
+        "bytes": bytes_on_disk(run.path),
         "data": config["data"],
         "facts": config["facts"],
         "training": config["training"],
@@ -48,18 +72,13 @@ class _Validation(dict[str, Any]):
         raise ValueError(f"{METRICS}: the best validation has no figure {name}: the file is damaged")
 
 
-def show(facts: dict[str, Any], rows: dict[str, str], more: Iterable[str] = (), *, json: bool) -> None:
-    """Print facts as JSON, or as rows: the kind's own among those that every run has.
+def show(facts: dict[str, Any], rows: dict[str, str]) -> None:
+    """Print facts as rows: the task's own among those that every run has.
 
     Args:
-        facts: what `gather` returns, and the kind's own.
-        rows: the kind's own rows by name; `model` and `best` replace the usual ones.
-        more: lines to print below.
-        json: print `facts` as one JSON object.
+        facts: what `gather` returns.
+        rows: the task's own by name; `model` and `best` replace the usual ones, and a row without a name is a line.
     """
-    if json:
-        print(dump_json(facts))
-        return
     model = facts["model"]
     options = ", ".join(f"{name} {value}" for name, value in model["options"].items() if value is not None)
     first = {
@@ -74,23 +93,12 @@ def show(facts: dict[str, Any], rows: dict[str, str], more: Iterable[str] = (), 
         "best": "no validation yet",
         "continue": facts["continue"],
     }
+    lines = rows.get("", "")
+    rows = {name: text for name, text in rows.items() if name}
     for name, value in (first | {name: rows[name] for name in rows if name not in last} | last | rows).items():
         print(f"{name:<12} {one_line(value)}")
-    for line in more:
-        print(line)
-
-
-def size_of(size: float) -> str:
-    """Bytes in a unit that keeps them short.
-
-    >>> size_of(1234567)
-    '1.23 MB'
-    """
-    for unit in ("B", "kB", "MB"):
-        if size < 1000:
-            return f"{size:.3g} {unit}"
-        size /= 1000
-    return f"{size:.3g} GB"
+    if lines:
+        print(lines)
 
 
 def _asked(training: dict[str, Any]) -> str:

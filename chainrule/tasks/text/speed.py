@@ -1,12 +1,10 @@
 """How fast this machine trains models of a text, from two of them."""
 
 from collections.abc import Sequence
-from typing import cast
 
-from chainrule.cli.step_rate import seconds_to_measure, step_rate
-from chainrule.cli.text.plan import Shape, Speed
-from chainrule.runs.config import RunConfig
-from chainrule.runs.text import TextTraining
+from chainrule.tasks.step_rate import seconds_to_measure, step_rate
+from chainrule.tasks.text.plan import Shape, Speed
+from chainrule.tasks.config import RunConfig
 from chainrule.training.batch import Batch, count_elements
 
 
@@ -14,10 +12,9 @@ def measure_speed(config: RunConfig, shapes: Sequence[Shape], batch: Batch) -> S
     """Time training steps of two shapes on a batch, within 2% of the budget of a run."""
     import torch
 
-    from chainrule.layers import default_cutoffs
     from chainrule.models.recurrent_lm import RecurrentLM
 
-    training = cast(TextTraining, config.training)
+    training = config.training
     seconds = seconds_to_measure(config.extent.budget or 0.0) / len(shapes)
     cost = []
     for shape in shapes:
@@ -29,7 +26,7 @@ def measure_speed(config: RunConfig, shapes: Sequence[Shape], batch: Batch) -> S
                 hidden_size=shape.hidden_size,
                 num_layers=shape.num_layers,
                 embedding_size=shape.embedding_size,
-                cutoffs=default_cutoffs(shape.vocabulary) if shape.adaptive else None,
+                adaptive_softmax=shape.adaptive,
             )
         cost.append(1 / (step_rate(model, batch, training, seconds) * count_elements(batch)))
     first, second = (shape.multiplies for shape in shapes)

@@ -27,10 +27,10 @@ def text_figures(nats: float, counts: Mapping[str, int]) -> dict[str, Any]:
     }
 
 
-def describe(figures: Mapping[str, Any]) -> str:
+def describe_figures(figures: Mapping[str, Any]) -> str:
     """`text_figures` in words.
 
-    >>> describe({"bits_per_character": 2.0, "bits_per_byte": 1.9, "unknown_share": 0.25})
+    >>> describe_figures({"bits_per_character": 2.0, "bits_per_byte": 1.9, "unknown_share": 0.25})
     '2.0000 bits per character, 1.9000 per byte of the text, 25.0% of the symbols <unk>'
     """
     share = figures["unknown_share"]

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from chainrule.data import (
     Batch,
@@ -15,15 +16,17 @@ from chainrule.data import (
     prepare_corpus,
     stream_evaluation,
 )
-from chainrule.runs.run import CORPUS, VOCABULARY
-from chainrule.runs.text import TextRun
+from chainrule.tasks.run_directory import DATA, VOCABULARY
+
+if TYPE_CHECKING:
+    from chainrule.tasks.text.task import TextTask
 
 _EVALUATION_ROWS = 16
 
 HeldOut = Callable[[], Iterable[Batch]]
 
 
-def prepared(run: TextRun) -> Corpus:
+def prepared(run: "TextTask") -> Corpus:
     """The text of a run, turned into symbols anew; its vocabulary is written where there is none yet.
 
     Raises:
@@ -34,7 +37,7 @@ def prepared(run: TextRun) -> Corpus:
     try:
         corpus = prepare_corpus(
             sources["source"],
-            run.path / CORPUS,
+            run.path / DATA,
             level=data.level,
             reading=data.reading,
             validation=sources["validation"],
@@ -53,12 +56,12 @@ def prepared(run: TextRun) -> Corpus:
     return corpus
 
 
-def corpus_of(run: TextRun) -> Corpus:
+def corpus_of(run: "TextTask") -> Corpus:
     """The run's text as symbols."""
-    return open_corpus(run.path / CORPUS)
+    return open_corpus(run.path / DATA)
 
 
-def batches_of(run: TextRun, corpus: Corpus, shard: tuple[int, int]) -> tuple[StreamBatches | LineBatches, HeldOut]:
+def batches_of(run: "TextTask", corpus: Corpus, shard: tuple[int, int]) -> tuple[StreamBatches | LineBatches, HeldOut]:
     """The training batches of this process, and what makes the held-out ones."""
     training = run.training
     rows, length, seed = training.batch_size, training.chunk_length, training.seed

@@ -4,21 +4,28 @@ The dataclasses of options are the option groups of `chainrule train`: a default
 """
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields, make_dataclass
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 if TYPE_CHECKING:
-    from chainrule.runs.run import Run
+    from chainrule.tasks.task import Task
 
-FORMAT = 3
+FORMAT = 4
 
 Options = TypeVar("Options")
 
 
 def within(default: Any, low: float, high: float) -> Any:
     return field(default=default, metadata={"range": (low, high)})
+
+
+def options_class(name: str, options: Iterable[tuple[str, Any, Any]], base: type = object) -> type:
+    """A frozen dataclass made from (name, type, `dataclasses.field`) of each option."""
+    made = make_dataclass(name, list(options), bases=() if base is object else (base,), frozen=True)
+    made.__module__ = __name__  # dataclasses says "types", which the parser takes for the standard library
+    return made
 
 
 class CheckedOptions:
@@ -113,14 +120,14 @@ class RunConfig:
     training: Any
     computation: ChosenComputation | None = None
 
-    def to_json(self, kind: str) -> dict[str, Any]:
+    def to_json(self, task: str) -> dict[str, Any]:
         """The mapping that is written to disk."""
         from chainrule import __version__
 
         return {
             "format": FORMAT,
             "chainrule": __version__,
-            "kind": kind,
+            "task": task,
             "data": {"sources": self.sources, **asdict(self.data)},
             "facts": self.facts,
             "model": {"name": self.model, "options": asdict(self.options)},
@@ -129,37 +136,37 @@ class RunConfig:
         }
 
     @classmethod
-    def from_json(cls, content: Any, run: "type[Run[Any]]") -> "RunConfig":
+    def from_json(cls, content: Any, task: "type[Task[Any]]") -> "RunConfig":
         """Check and read what `to_json` made, for a kind of run.
 
         Raises:
             ValueError: the content is of another format or kind, or has an unknown key or a value that cannot be.
         """
-        kind = kind_in(content)
-        if kind != run.KIND:
-            raise ValueError(f"kind: expected {run.KIND!r}, got {kind!r}")
-        sections = {"format", "chainrule", "kind", "data", "facts", "model", "training", "computation"}
+        name = task_in(content)
+        if name != task.name:
+            raise ValueError(f"task: expected {task.name!r}, got {name!r}")
+        sections = {"format", "chainrule", "task", "data", "facts", "model", "training", "computation"}
         check_keys("config", content, sections)
         model, data = read_object(content, "model"), dict(read_object(content, "data"))
         check_keys("model", model, {"name", "options"})
-        if not isinstance(model["name"], str) or model["name"] not in run.MODELS:
-            raise ValueError(f"model.name: expected one of {', '.join(run.MODELS)}, got {model['name']!r:.80}")
+        if not isinstance(model["name"], str) or model["name"] not in task.MODELS:
+            raise ValueError(f"model.name: expected one of {', '.join(task.MODELS)}, got {model['name']!r:.80}")
         training = dict(read_object(content, "training"))
         extent = {item.name: training.pop(item.name) for item in fields(Extent) if item.name in training}
         facts = read_object(content, "facts")
-        run.check_facts(facts)
+        task.check_facts(facts)
         config = cls(
-            sources=_read_sources(data, run),
-            data=read_options(run.DATA, data, "data"),
+            sources=_read_sources(data, task),
+            data=read_options(task.Data, data, "data"),
             facts=facts,
             model=model["name"],
-            options=read_options(run.MODELS[model["name"]], read_object(model, "options"), "model.options"),
+            options=read_options(task.MODELS[model["name"]].options, read_object(model, "options"), "model.options"),
             extent=read_options(Extent, extent, "training"),
-            training=read_options(run.TRAINING, training, "training"),
+            training=read_options(task.Training, training, "training"),
             computation=_read_computation(content),
         )
         _check_chosen(config)
-        run.check_config(config)
+        task.check_config(config)
         return config
 
 
@@ -182,7 +189,7 @@ def _read_computation(content: dict[str, Any]) -> ChosenComputation | None:
     return read_options(ChosenComputation, read_object(content, "computation"), "computation")
 
 
-def kind_in(content: Any) -> str:
+def task_in(content: Any) -> str:
     """Of which kind a run says that it is, in a format that this version reads.
 
     Raises:
@@ -198,16 +205,16 @@ def kind_in(content: Any) -> str:
             f"format: this version reads {FORMAT}, the run has {content['format']} "
             f"(written by chainrule {content['chainrule']}): install {other} chainrule, or train anew"
         )
-    if not isinstance(content.get("kind"), str):
-        raise ValueError(f"kind: expected the kind of the run, got {content.get('kind')!r:.80}")
-    return content["kind"]
+    if not isinstance(content.get("task"), str):
+        raise ValueError(f"task: expected the name of a task, got {content.get('kind')!r:.80}")
+    return content["task"]
 
 
-def _read_sources(data: dict[str, Any], run: "type[Run[Any]]") -> dict[str, str | None]:
+def _read_sources(data: dict[str, Any], task: "type[Task[Any]]") -> dict[str, str | None]:
     sources = data.pop("sources", None)
     if not isinstance(sources, dict):
         raise ValueError(f"data.sources: expected paths by name, got {sources!r:.80}")
-    check_keys("data.sources", sources, set(run.SOURCES))
+    check_keys("data.sources", sources, set(task.SOURCES))
     for name, path in sources.items():
         if path is not None and not isinstance(path, str):
             raise ValueError(f"data.sources.{name}: expected a path or null, got {path!r:.80}")

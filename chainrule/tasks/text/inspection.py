@@ -1,15 +1,18 @@
-"""`chainrule inspect`: inside a trained recurrence, as a table and a page."""
+"""Inside a trained recurrence: figures, verdicts and a page."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from chainrule.cli.command_line import quoted
-from chainrule.cli.display import dump_json, one_line
+from chainrule.tasks.abilities import Answer, Record
+from chainrule.tasks.commands import quoted
+from chainrule.tasks.display import one_line
+from chainrule.tasks.page import checked_page, write_page
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,100 +23,74 @@ if TYPE_CHECKING:
     from chainrule.diagnostics.clipping import Clipping
     from chainrule.diagnostics.report import ReadText
     from chainrule.models import RecurrentLM
-    from chainrule.runs.text import TextRun
+    from chainrule.tasks.text.task import TextTask
 
 MOST_ROWS, MOST_STEPS, MOST_SYMBOLS = 256, 10_000, 1 << 16
 
 
-def inspect(
-    run: Path,
-    file: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
-    /,
-    *,
-    out: Path | None = None,
-    rows: int = 8,
-    steps: int = 200,
-    property: Annotated[str | None, Parameter(name="--property")] = None,  # noqa: A002 - the word of the flag
-    seed: int = 0,
-    json: Annotated[bool, Parameter(negative=())] = False,
-) -> None:
+@dataclass(frozen=True)
+class TextInspection:
     """Look inside a trained recurrence: how far gradients and inputs reach, what the gates do, what surprises.
 
     Prints a table with a verdict a layer and writes a page with plots (HTML, one file, needs no network). Works on the
-    beginning of the run's held-out text or of FILE, cut into rows that each start afresh; of a run trained on lines,
-    each row is a line. Needs the extra plots: pip install 'chainrule[plots]'.
+    beginning of the run's held-out text or of DATA, cut into rows that each start from the initial state; of a run
+    trained on lines, each row is a line. Needs the extra plots: pip install 'chainrule[plots]'.
 
     Args:
-        run: The run directory.
-        file: The text to read in place of the held-out one; - reads standard input.
-        out: The page, a name that ends in .html; report.html in the run directory if not given.
-        rows: Rows of text to read.
-        steps: Symbols of a row, over which gradients are followed.
-        property: What to seek units for: quotes, parentheses, brackets, late-in-line, indentation, upper-case,
-            word-start, word-end, line-start, line-end, punctuation, vowel, digit, space, or a regular expression;
-            chosen by the text if not given.
+        data: The text to read in place of the held-out one; - reads standard input.
         seed: Of the changes of inputs by which memory is measured.
-        json: Print all figures as one JSON object, and nothing else, on standard output.
     """
-    _check_numbers(rows, steps, seed)
-    page = _checked_page(out, run, file)
-    from chainrule.cli.text.inspection_json import inspection_figures
+
+    rows: int = 8
+    """Rows of text to read."""
+    steps: int = 200
+    """Symbols of a row, over which gradients are followed."""
+    property: Annotated[str | None, Parameter(name="--property")] = None
+    """Property to seek units for: quotes, parentheses, brackets, late-in-line, indentation, upper-case, word-start,
+    word-end, line-start, line-end, punctuation, vowel, digit, space, or a regular expression; chosen by the text if not
+    given."""
+
+
+def inspect_text(run: "TextTask", file: str | None, options: TextInspection, *, out: Path | None, seed: int) -> Answer:
+    """Inspect a run on its held-out text, or on a file."""
+    rows, steps = options.rows, options.steps
+    _check_numbers(rows, steps)
+    page = checked_page(out, run.path)
+    if file is not None and page.exists() and Path(file).exists() and page.samefile(file):
+        raise ValueError(f"--out {page}: this is the text to read; name another file")
     from chainrule.diagnostics import inspect_recurrence
     from chainrule.diagnostics.clipping import clipping
     from chainrule.diagnostics.panels import new_figure
     from chainrule.diagnostics.report import Subject, report_page
-    from chainrule.runs.text import TextRun
+    from chainrule.tasks.text.inspection_json import inspection_figures
 
-    opened = TextRun.open(run)
-    wanted = _wanted(property)
-    model = _recurrent_model(opened)
+    wanted = _wanted(options.property)
+    model = _recurrent_model(run)
     new_figure()  # where matplotlib is missing, that is said before any work is done
-    x, lengths, name = _window(opened, file, rows, steps)
-    read, has_property = _read(opened, name, x, lengths, wanted, property)
+    x, lengths, name = _window(run, file, rows, steps)
+    read, has_property = _read(run, name, x, lengths, wanted, options.property)
     with _working() as stage:
         stage("following gradients through time")
         try:
             inspection = inspect_recurrence(model, x, lengths, has_property=has_property, seed=seed)
         except ValueError as error:
-            raise ValueError(f"{run}: {str(error).removeprefix('module: ')}") from None
+            raise ValueError(f"{run.path}: {str(error).removeprefix('module: ')}") from None
         stage("drawing the page")
-        trained = clipping(opened.metrics(), opened.config.training.clip_norm)
-        subject = Subject(str(run), _model_line(opened), _command(run, file, out, rows, steps, property, seed))
-        content = report_page(inspection, read, subject, trained)
-        _write(page, content)
-    if json:
-        shown = {"run": str(run), "model": opened.config.model, "page": str(page)}
-        figures = inspection_figures(inspection, read, x, opened.vocabulary, trained)
-        print(dump_json(shown | figures))
-    else:
-        _print_table(opened, inspection, read, trained, page)
+        trained = clipping(run.metrics(), run.config.training.clip_norm)
+        subject = Subject(str(run.path), _model_line(run), _command(run.path, file, out, options, seed))
+        write_page(page, report_page(inspection, read, subject, trained))
+    shown = {"run": str(run.path), "model": run.config.model, "page": str(page)}
+    figures = shown | inspection_figures(inspection, read, x, run.vocabulary, trained)
+    lines = "\n".join([*_table(run, inspection, read, trained), f"page: {page}"])
+    return Answer(iter([Record(figures, lines)]))
 
 
-def _check_numbers(rows: int, steps: int, seed: int) -> None:
+def _check_numbers(rows: int, steps: int) -> None:
     for name, value, low, high in (("rows", rows, 1, MOST_ROWS), ("steps", steps, 2, MOST_STEPS)):
         if not low <= value <= high:
             raise ValueError(f"--{name}: expected a whole number from {low} to {high}, got {value}")
     if rows * steps > MOST_SYMBOLS:
         raise ValueError(f"--rows {rows} --steps {steps}: expected at most {MOST_SYMBOLS} symbols, got {rows * steps}")
-    if not 0 <= seed < 1 << 63:
-        raise ValueError(f"--seed: expected a whole number from 0 to {(1 << 63) - 1}, got {seed}")
-
-
-def _checked_page(out: Path | None, run: Path, file: str | None) -> Path:
-    from chainrule.runs.run import REPORT
-
-    page = run / REPORT if out is None else out
-    if out is None and not run.is_dir():
-        return page  # no run: opening it says so
-    if page.suffix.lower() not in (".html", ".htm"):
-        raise ValueError(f"--out {page}: expected a name that ends in .html, so that no other file is replaced")
-    if page.is_dir():
-        raise ValueError(f"--out {page}: this is a directory; name a file in it")
-    if not page.parent.is_dir():
-        raise FileNotFoundError(f"--out {page}: there is no directory {page.parent}: make it first")
-    if file is not None and page.exists() and Path(file).exists() and page.samefile(file):
-        raise ValueError(f"--out {page}: this is the text to read; name another file")
-    return page
 
 
 def _wanted(name: str | None) -> Any:
@@ -125,7 +102,7 @@ def _wanted(name: str | None) -> Any:
         raise ValueError(f"--{error}") from None
 
 
-def _recurrent_model(run: "TextRun") -> "RecurrentLM":
+def _recurrent_model(run: "TextTask") -> "RecurrentLM":
     from chainrule.models import RecurrentLM
 
     model = run.model()
@@ -136,9 +113,9 @@ def _recurrent_model(run: "TextRun") -> "RecurrentLM":
     return model
 
 
-def _window(run: "TextRun", file: str | None, rows: int, steps: int) -> "tuple[Tensor, Tensor | None, str]":
+def _window(run: "TextTask", file: str | None, rows: int, steps: int) -> "tuple[Tensor, Tensor | None, str]":
     """The rows, their lengths, and where they come from."""
-    from chainrule.cli.text.windows import file_window, own_window
+    from chainrule.tasks.text.windows import file_window, own_window
 
     if file is None:
         x, lengths, part = own_window(run, rows, steps)
@@ -150,7 +127,7 @@ def _window(run: "TextRun", file: str | None, rows: int, steps: int) -> "tuple[T
 
 
 def _read(
-    run: "TextRun", name: str, x: "Tensor", lengths: "Tensor | None", wanted: Any, asked: str | None
+    run: "TextTask", name: str, x: "Tensor", lengths: "Tensor | None", wanted: Any, asked: str | None
 ) -> "tuple[ReadText, Tensor | None]":
     """The text of the rows, and which of its elements have the property that units are sought for."""
     import torch
@@ -184,34 +161,23 @@ def _read(
     return read, None if chosen is None else has
 
 
-def _count_unknown(run: "TextRun", x: "Tensor", counts: list[int]) -> int:
+def _count_unknown(run: "TextTask", x: "Tensor", counts: list[int]) -> int:
     return sum(int((row[:count] == run.vocabulary.unknown).sum()) for row, count in zip(x, counts, strict=True))
 
 
-def _model_line(run: "TextRun") -> str:
+def _model_line(run: "TextTask") -> str:
     options = run.config.options
     layers = f"{options.num_layers} layer{'s' * (options.num_layers != 1)}"
     return f"{run.config.model} of {layers} with {options.hidden_size} units"
 
 
-def _command(
-    run: Path, file: str | None, out: Path | None, rows: int, steps: int, property_name: str | None, seed: int
-) -> str:
+def _command(run: Path, file: str | None, out: Path | None, options: TextInspection, seed: int) -> str:
     parts = ["chainrule inspect", quoted(run)]
     parts += [quoted(Path(file))] if file is not None else []
     parts += [f"--out {quoted(out)}"] if out is not None else []
-    parts += [f"--rows {rows} --steps {steps} --seed {seed}"]
-    parts += [f"--property {quoted(Path(property_name))}"] if property_name is not None else []
+    parts += [f"--rows {options.rows} --steps {options.steps} --seed {seed}"]
+    parts += [f"--property {quoted(Path(options.property))}"] if options.property is not None else []
     return " ".join(parts)
-
-
-def _write(page: Path, content: str) -> None:
-    from chainrule.data.atomic import write_text
-
-    try:
-        write_text(page, content)
-    except OSError as error:
-        raise OSError(f"--out {page}: cannot be written ({error.strerror}): name another place") from None
 
 
 @contextmanager
@@ -229,9 +195,9 @@ def _working() -> "Iterator[Callable[[str], None]]":
         yield lambda stage: progress.update(task, description=stage)
 
 
-def _print_table(
-    run: "TextRun", inspection: "Inspection", read: "ReadText", trained: "Clipping | None", page: Path
-) -> None:
+def _table(
+    run: "TextTask", inspection: "Inspection", read: "ReadText", trained: "Clipping | None"
+) -> Iterable[str]:
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -245,16 +211,15 @@ def _print_table(
         table.add_column(f"layer {number}", overflow="fold")
     for figure, values in layer_table(inspection):
         table.add_row(figure.name, *values)
-    print(f"{run.path}: {_model_line(run)}\n{one_line(reading_line(inspection, read))}\n", flush=True)
+    yield f"{run.path}: {_model_line(run)}\n{one_line(reading_line(inspection, read))}\n"
     width = None if sys.stdout.isatty() else 30 + 34 * len(inspection.layers)
     console = Console(highlight=False, markup=False, emoji=False, color_system=None, width=width)
     with console.capture() as drawn:
         console.print(table)
-    print("\n".join(line.rstrip() for line in drawn.get().splitlines()), end="\n\n")
+    yield "\n".join(line.rstrip() for line in drawn.get().splitlines()) + "\n"
     for number, layer in enumerate(inspection.layers, 1):
-        print(f"layer {number}: {layer.verdict.sentence} [{layer.verdict.rule}]")
+        yield f"layer {number}: {layer.verdict.sentence} [{layer.verdict.rule}]"
     for line in remarks(inspection, read):
-        print(one_line(line))
+        yield one_line(line)
     if trained is not None:
-        print(f"Clipping: {trained.sentence()}")
-    print(f"page: {page}")
+        yield f"Clipping: {trained.sentence()}"

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from chainrule.base import LikelihoodModel
-    from chainrule.runs.config import OptimisationOptions
+    from chainrule.tasks.config import OptimisationOptions
     from chainrule.training.batch import Batch
 
 ENOUGH_SECONDS = 0.5  # to time two ways

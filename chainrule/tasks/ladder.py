@@ -9,13 +9,13 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from chainrule.cli.command_line import flag
-from chainrule.cli.durations import format_duration
-from chainrule.cli.step_rate import TRAINING_SHARE, seconds_to_measure, step_rate
-from chainrule.runs.config import RunConfig
-from chainrule.runs.run import Run
+from chainrule.tasks.commands import flag
+from chainrule.tasks.config import RunConfig
+from chainrule.tasks.durations import format_duration
+from chainrule.tasks.step_rate import TRAINING_SHARE, seconds_to_measure, step_rate
 
 if TYPE_CHECKING:
+    from chainrule.tasks.task import Task
     from chainrule.training import TrainingBatches
 
 _BATCHES = 16  # whose elements are counted, as one batch may be of short rows
@@ -71,7 +71,7 @@ def is_open(ladder: Ladder, config: RunConfig, given: frozenset[str]) -> bool:
     return config.extent.budget is not None and given.isdisjoint(map(flag, ladder.names))
 
 
-def choose_size(run: Run[Any], ladder: Ladder, batches: "TrainingBatches") -> RunConfig:
+def choose_size(run: "Task[Any]", ladder: Ladder, batches: "TrainingBatches") -> RunConfig:
     """The config of a new run with the size that suits its budget, and in its facts how it was chosen.
 
     Args:
@@ -90,7 +90,7 @@ def choose_size(run: Run[Any], ladder: Ladder, batches: "TrainingBatches") -> Ru
     seconds = seconds_to_measure(budget) / len(sizes)
 
     def rate(size: int) -> float:
-        model = type(run)(run.path, replace(config, options=sizes[size])).new_model(config.training.seed)
+        model = run.with_options(**asdict(sizes[size])).new_model(config.training.seed)
         return step_rate(model, first, config.training, seconds) * count_elements(first) / elements
 
     size, found = first_that_fits(rate, len(sizes), ladder.needed_steps(steps_per_epoch), budget)

@@ -45,3 +45,16 @@ def quoted(path: Path) -> str:
 def resume_command(run: Path) -> str:
     """What to type to go on with a run."""
     return f"chainrule train --resume --out {quoted(run)}"
+
+
+def size_of(size: float) -> str:
+    """Bytes in a unit that keeps them short.
+
+    >>> size_of(1234567)
+    '1.23 MB'
+    """
+    for unit in ("B", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:.3g} GB"

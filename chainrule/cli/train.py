@@ -1,121 +1,84 @@
-"""What `chainrule train` does with every kind of run: prepare or reopen it, train it, and say what came of it."""
+"""`chainrule train DATA`: prepare or reopen a run, train it, and say what came of it."""
 
 import sys
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import asdict, fields, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from chainrule.cli.command_line import flag, resume_command
-from chainrule.cli.display import dump_json, printable
-from chainrule.cli.durations import format_duration
-from chainrule.cli.facts import chosen_flags
+from cyclopts import Parameter
+
+from chainrule.tasks.display import dump_json, printable
 from chainrule.cli.fastest import settle_computation
-from chainrule.cli.ladder import Ladder, choose_size, is_open, tell_size
-from chainrule.cli.options import RunFlags
+from chainrule.cli.info import chosen_flags
+from chainrule.cli.options import DATA, MODEL, RUN, TRAINING, RunFlags
 from chainrule.cli.resuming import resumed_config
+from chainrule.cli.signature import grouped, joined_help
 from chainrule.cli.start_time import take_start
-from chainrule.runs.config import Extent, RunConfig
-from chainrule.runs.lock import lock_run
-from chainrule.runs.run import CONFIG, DRAFT, Run, refuse_taken, remove, remove_folder
+from chainrule.tasks.commands import Verb, flag, resume_command
+from chainrule.tasks.config import Extent, RunConfig, options_class
+from chainrule.tasks.durations import format_duration
+from chainrule.tasks.lock import lock_run
+from chainrule.tasks.run_directory import CONFIG, DRAFT, refuse_taken, remove, remove_folder
+from chainrule.tasks.task import Task
 
 if TYPE_CHECKING:
-    from chainrule.training import Judge, TrainingBatches, ValidationBatches, Watch
     from chainrule.training.loop import TrainingResult
     from chainrule.training.options import TrainingOptions
-    from chainrule.training.validation import OnValidation
-
-R = TypeVar("R", bound=Run[Any])
-Shard = tuple[int, int]
 
 
-class Trainer(ABC, Generic[R]):
-    """How runs of one kind are prepared and trained. A subclass a kind; `train_run` does the rest.
+def train_verb(task: type[Task[Any]], model: str = "") -> Verb:
+    """The verb for a task, with the options of one of its models, the usual one if none is named."""
+    name = model or next(iter(task.MODELS))
+    positional = [source for source, what in task.SOURCES.items() if what.flag == "DATA"]
+    flagged = options_class(
+        "Sources",
+        (
+            (source, Annotated[str | None, Parameter(name=what.flag, help=what.help)], None)
+            for source, what in task.SOURCES.items()
+            if source not in positional
+        ),
+    )
 
-    Attributes:
-        RUN: the kind of run.
-        FREE: options of training that may change on resume.
-        LADDERS: sizes of the models that have several.
-        NEEDS: packages without which no validation succeeds, and the extra of each.
-    """
+    def train(
+        data: str | None = None,
+        /,
+        *,
+        run: RunFlags,
+        sources: Any,
+        reading: Any,
+        model: str = name,
+        options: Any,
+        training: Any,
+        given: Annotated[frozenset[str], Parameter(parse=False)],
+    ) -> int:
+        """Train.
 
-    RUN: type[R]
-    NEEDS: ClassVar[dict[str, str]] = {}
-    FREE: ClassVar[frozenset[str]] = frozenset({"patience", "device", "tensorboard"})
-    LADDERS: ClassVar[dict[str, Ladder]] = {}
-
-    @abstractmethod
-    def prepare(self, draft: R) -> dict[str, Any]:
-        """Read the data, write what training needs into the directory of the draft, return the facts of its config.
-
-        Raises:
-            ValueError, OSError: the data cannot be read or trained on: nothing of the draft is kept.
+        Args:
+            model: The architecture.
         """
+        files = {source: getattr(sources, source, data) for source in task.SOURCES}
+        asked = RunConfig(files, reading, {}, model, options, run.extent(task.BUDGET), training)
+        if not run.resume:
+            task.check_asked(asked, given)
+        return train_run(task, asked, run.out or Path("runs") / task.run_name(asked), run, given)
 
-    @abstractmethod
-    def batches(self, run: R, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
-        """The training batches of this process, and what makes the held-out ones."""
-
-    @abstractmethod
-    def introduce(self, run: R) -> Iterable[str]:
-        """Lines that say what the data was found to be."""
-
-    @abstractmethod
-    def summary(self, run: R, result: "TrainingResult") -> tuple[dict[str, Any], str]:
-        """The figures that are the kind's own, and the line that tells the best validation."""
-
-    @abstractmethod
-    def next_steps(self, run: R) -> Sequence[str]:
-        """Commands to try now."""
-
-    def settle(self, asked: RunConfig) -> RunConfig:
-        """The config, with what the data is read by decided; only of a new run."""
-        return asked
-
-    def plan(self, draft: R, given: frozenset[str]) -> RunConfig:
-        """The config of a new run, its data prepared, with what the user left open decided; `given` flags are typed."""
-        ladder = self.LADDERS.get(draft.config.model)
-        if ladder is None or not is_open(ladder, draft.config, given):
-            return draft.config
-        return choose_size(draft, ladder, self.batches(draft, (0, 1))[0])
-
-    def choice(self, run: R) -> str:
-        """The line that says what `plan` decided, and what for."""
-        config = run.config
-        usual = self.settle(replace(config, options=type(config.options)())).options
-        return tell_size(config, self.LADDERS[config.model], usual)
-
-    def fingerprint(self, path: str | None) -> dict[str, Any]:
-        """By which a source is known again: at least `name`, `bytes` and `sha256`."""
-        from chainrule.data.source import fingerprint
-
-        return fingerprint(path)
-
-    def is_prepared(self, run: R) -> bool:
-        """Whether the data that `prepare` wrote is there; where it is not, a resumed run prepares it again."""
-        return True
-
-    def on_validation(self, run: R) -> "OnValidation | None":
-        """What shows, at each validation, what the model can do."""
-        return None
-
-    def judge(self, run: R) -> "Judge | None":
-        """What decides which weights are kept, where that is not the likelihood."""
-        return None
-
-    def watch(self, run: R) -> "Watch | None":
-        """What looks at the gradients while it trains."""
-        return None
+    groups = {"run": (RunFlags, RUN), "sources": (flagged, DATA), "reading": (task.Data, DATA)}
+    groups |= {"options": (task.MODELS[name].options, MODEL), "training": (task.Training, TRAINING)}
+    train.__annotations__ |= {part: grouped(made, group) for part, (made, group) in groups.items()}
+    train.__annotations__["model"] = Annotated[Literal[tuple(task.MODELS)], Parameter(group=MODEL)]
+    train.__kwdefaults__ = (train.__kwdefaults__ or {}) | {part: made() for part, (made, _) in groups.items()}
+    data_help = "\n".join(f"    data: {task.SOURCES[source].help}" for source in positional)
+    train.__doc__ = joined_help(f"{task.help}\n\nArgs:\n{data_help}" if data_help else task.help, train.__doc__ or "")
+    return train
 
 
-def train_run(trainer: Trainer[R], asked: RunConfig, out: Path, flags: RunFlags, given: frozenset[str]) -> int:
+def train_run(task: type[Task[Any]], asked: RunConfig, out: Path, flags: RunFlags, given: frozenset[str]) -> int:
     """Train a new run, or go on with one; returns the exit status.
 
     Args:
-        trainer: of the kind.
+        task: its class.
         asked: what the command line says.
         out: the run directory.
         flags: whether to resume, overwrite, or print JSON.
@@ -131,13 +94,13 @@ def train_run(trainer: Trainer[R], asked: RunConfig, out: Path, flags: RunFlags,
     if flags.resume and flags.overwrite:
         raise ValueError("--resume and --overwrite: one continues a run, the other deletes it: choose one")
     try:
-        return _train(trainer, asked, out, flags, given)
+        return _train(task, asked, out, flags, given)
     except Interrupted as stop:
         raise KeyboardInterrupt(f"interrupted; step {stop.step} is saved, go on with: {resume_command(out)}") from None
 
 
-def _check_packages(trainer: Trainer[R], config: RunConfig) -> None:
-    needs = trainer.NEEDS | ({"tensorboard": "tensorboard"} if config.training.tensorboard else {})
+def _check_packages(task: type[Task[Any]], config: RunConfig) -> None:
+    needs = task.NEEDS | ({"tensorboard": "tensorboard"} if config.training.tensorboard else {})
     for package, extra in needs.items():
         if find_spec(package) is None:
             raise ValueError(
@@ -145,14 +108,14 @@ def _check_packages(trainer: Trainer[R], config: RunConfig) -> None:
             )
 
 
-def _train(trainer: Trainer[R], asked: RunConfig, out: Path, flags: RunFlags, given: frozenset[str]) -> int:
+def _train(task: type[Task[Any]], asked: RunConfig, out: Path, flags: RunFlags, given: frozenset[str]) -> int:
     began = take_start()
     from chainrule.training.computation import computing
     from chainrule.training.loop import train
     from chainrule.training.parallel import processes
 
-    before = trainer.RUN.open(out).config if flags.resume else None
-    _check_packages(trainer, asked if before is None or "--tensorboard" in given else before)
+    before = task.open(out).config if flags.resume else None
+    _check_packages(task, asked if before is None or "--tensorboard" in given else before)
     if before is None:
         refuse_taken(out, overwrite=flags.overwrite)
     with (
@@ -160,33 +123,33 @@ def _train(trainer: Trainer[R], asked: RunConfig, out: Path, flags: RunFlags, gi
         lock_run(out) if team.first else nullcontext(),
     ):
         if team.first and before is None:
-            create_run(trainer, asked, out, overwrite=flags.overwrite, given=given)
+            create_run(task, asked, out, overwrite=flags.overwrite, given=given)
         team.agree([0.0])  # the others wait for the first
-        run = trainer.RUN.open(out)
+        run = task.open(out)
         if before is not None:
-            run.config = resumed_config(trainer, run, asked, given, check_data=team.first)
-            if team.first and not trainer.is_prepared(run):
-                trainer.prepare(run)
+            run.config = resumed_config(run, asked, given, check_data=team.first)
+            if team.first and not run.is_prepared():
+                run.prepare()
             team.agree([0.0])
         network = run.new_model(run.config.training.seed)
-        batches, held_out = trainer.batches(run, (team.rank, team.world))
+        batches, held_out = run.batches((team.rank, team.world))
         if team.first:
             parameters = sum(weight.numel() for weight in network.parameters())
             same = chosen_flags(run.config)
-            choice = [trainer.choice(run), f"the same again: {same}"] if same else []
+            choice = [run.choice(), f"the same again: {same}"] if same else []
             model = f"{run.config.model} with {parameters:,} parameters, in {run.path}"
-            lines = [*trainer.introduce(run), *choice, model]
+            lines = [*run.introduce(), *choice, model]
             print(printable("\n".join(lines)), file=sys.stderr, flush=True)
         computation = settle_computation(run, network, batches, team)
         options = replace(training_options(run.config), precision=computation.precision)
         with computing(network, computation):
             result = train(
                 network, batches, held_out, options, run.path, resume=flags.resume, began=began,
-                on_start=run.write_config, on_validation=trainer.on_validation(run), judge=trainer.judge(run),
-                watch=trainer.watch(run),
+                on_start=run.write_config, on_validation=run.on_validation(), judge=run.judge(),
+                watch=run.watch(),
             )  # fmt: skip
     if team.first:
-        _conclude(trainer, run, result, json=flags.json)
+        _conclude(run, result, json=flags.json)
     return 0
 
 
@@ -215,7 +178,7 @@ def _check_startable(options: "TrainingOptions") -> None:
 
 
 def create_run(
-    trainer: Trainer[R], asked: RunConfig, out: Path, *, overwrite: bool, given: frozenset[str] = frozenset()
+    task: type[Task[Any]], asked: RunConfig, out: Path, *, overwrite: bool, given: frozenset[str] = frozenset()
 ) -> None:
     """Make a new run and prepare its data. An old run goes only when nothing of the new one can fail any more.
 
@@ -223,7 +186,7 @@ def create_run(
     the old run, the new one, or a directory that is free to use.
 
     Args:
-        trainer: of the kind.
+        task: its class.
         asked: what the command line says.
         out: the run directory.
         overwrite: whether a run that is there goes.
@@ -239,12 +202,12 @@ def create_run(
     draft_path = out / DRAFT
     remove_folder(draft_path)  # left by a run that was killed while it prepared its data
     try:
-        asked = trainer.settle(asked)
-        draft = trainer.RUN.create(draft_path, asked)
-        draft.config = replace(asked, facts=trainer.prepare(draft))
-        draft.config = trainer.plan(draft, given)
+        asked = task.settle(asked)
+        draft = task.create(draft_path, asked)
+        draft.config = replace(asked, facts=draft.prepare())
+        draft.config = draft.plan(given)
         draft.write_config()
-        trainer.batches(draft, (0, 1))
+        draft.batches((0, 1))
         draft.new_model(asked.training.seed)
         remove(out)
         for part in sorted(draft_path.iterdir(), key=lambda part: part.name == CONFIG):  # last: it makes it a run
@@ -264,8 +227,8 @@ def _longer(extent: Extent) -> str:
     return "--budget ...  (a longer total trains on)"
 
 
-def _conclude(trainer: Trainer[R], run: R, result: "TrainingResult", *, json: bool) -> None:
-    figures, told = trainer.summary(run, result)
+def _conclude(run: Task[Any], result: "TrainingResult", *, json: bool) -> None:
+    figures, told = run.summary(result)
     if json:
         summary = {
             "run": str(run.path),
@@ -289,7 +252,7 @@ def _conclude(trainer: Trainer[R], run: R, result: "TrainingResult", *, json: bo
         )
         return
     early = " (stopped early: no more improvement)" if result.ended_by == "patience" else ""
-    commands = [*trainer.next_steps(run), again]
+    commands = [*run.next_steps(), again]
     print(
         f"\n{result.step:,} steps in {format_duration(result.elapsed)}{early}\n"
         f"best: {printable(told)}, at step {result.best_step:,}\n"

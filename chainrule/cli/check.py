@@ -1,0 +1,49 @@
+"""`chainrule check RUN`: the contract of the library, tested on a trained model."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from chainrule.tasks.display import dump_json
+from chainrule.tasks.abilities import Checks
+from chainrule.tasks.commands import Verb
+from chainrule.tasks.task import Task
+
+
+def check_verb(task: type[Task[Any]]) -> Verb | None:
+    """The verb for a task; None where the task has no rows to check a model on."""
+    if not issubclass(task, Checks):
+        return None
+
+    def check(run: Path, /, *, seed: int = 0, json: Annotated[bool, Parameter(negative=())] = False) -> int:
+        """Check that a trained model keeps the contract: causality, total probability, step = forward and more.
+
+        Runs on a piece of the run's own data. Exit status 0 if every check holds, 1 if one fails.
+
+        Args:
+            run: The run directory.
+            seed: Of the perturbations and samples that the checks draw.
+            json: Print one JSON object a check, with "name", "ok", "applies" and "detail".
+        """
+        import torch
+
+        from chainrule.base import AutoregressiveModel
+        from chainrule.testing import check_model
+
+        opened = task.open(run)
+        assert isinstance(opened, Checks)
+        rows = opened.checked_rows()
+        assert isinstance(rows.model, AutoregressiveModel)
+        if rows.told and not json:
+            print(rows.told)
+        with torch.random.fork_rng(devices=[]):
+            report = check_model(rows.model, rows.x, context=rows.context, lengths=rows.lengths, seed=seed)
+        if not json:
+            print(report)
+        for result in report.results if json else ():
+            names = ("name", "ok", "applies", "detail")
+            print(dump_json({name: getattr(result, name) for name in names}))
+        return 0 if report.ok else 1
+
+    return check

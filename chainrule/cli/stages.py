@@ -1,0 +1,161 @@
+"""Which task and model a command line is about: its first reading, before the options of that task are known.
+
+The parser reads the line once with the flags of all tasks together, which tells switches from flags with a value. The
+data, `--task`, `--model` or the run that is named then say whose options the second reading has.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from inspect import Parameter as Argument
+from inspect import Signature
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import App, CycloptsError, Parameter
+
+from chainrule.cli.train import train_verb
+from chainrule.cli.verbs import all_verbs, verbs_of
+from chainrule.tasks import TASKS, task_class
+from chainrule.tasks.commands import Verb
+from chainrule.tasks.run_directory import CONFIG, read_config, task_of
+from chainrule.tasks.task import Task
+
+_AS_TEXT = {"--level", "--reading"}  # given with a table, they say that it is to be read as a text
+
+
+@dataclass(frozen=True)
+class FirstReading:
+    """A command line of a verb, read without types.
+
+    Args:
+        words: the arguments that are no flags.
+        flags: the values of those that are, by name; True for a switch.
+    """
+
+    words: tuple[str, ...]
+    flags: dict[str, Any]
+
+
+def first_reading(verb: str, arguments: Sequence[str]) -> FirstReading:
+    """Read the arguments of a verb with the flags of all tasks.
+
+    What cannot be read here is left to the second reading, which says what is wrong.
+    """
+    names, switches = _flags_of(verb)
+
+    def read(*words: str, **flags: Any) -> FirstReading:
+        return FirstReading(words, {names[name]: value for name, value in flags.items() if value not in (None, False)})
+
+    read.__signature__ = Signature(  # type: ignore[attr-defined]  # a function may have one of its own
+        [
+            Argument("words", Argument.VAR_POSITIONAL, annotation=Annotated[str, Parameter(allow_leading_hyphen=True)]),
+            *(
+                Argument(name, Argument.KEYWORD_ONLY, default=None, annotation=_untyped(flag, flag in switches))
+                for name, flag in names.items()
+            ),
+        ]
+    )
+    read.__annotations__ = {}
+    app = App(help_flags=[], version_flags=[], default_command=read, result_action="return_value")
+    try:
+        found = app(list(arguments), exit_on_error=False, print_error=False)
+    except CycloptsError:
+        return FirstReading((), {})
+    assert isinstance(found, FirstReading)
+    return found
+
+
+def verb_asked_for(name: str, arguments: Sequence[str]) -> tuple[type[Task[Any]], Verb | None]:
+    """The task that a command line is about, and its verb; None where that task has no such verb.
+
+    `train` names the task, or the run that goes on, or data that tell the task. The other verbs name a run first.
+
+    Raises:
+        ValueError: --task names none, or standard input is to be trained on.
+    """
+    reading = first_reading(name, arguments)
+    if name != "train":
+        task = _task_of_run(name, reading.words)
+        return task, verbs_of(task).get(name)
+    if "-" in reading.words:
+        raise ValueError(
+            "train -: training reads its data several times, and again on --resume, which standard input does not "
+            "allow: write it to a file and give its name"
+        )
+    task = _task_to_train(reading)
+    model = reading.flags.get("--model") or _model_to_resume(reading)
+    return task, train_verb(task, model if model in task.MODELS else "")
+
+
+def owners(flag: str) -> list[str]:
+    """The models that have an option, with their task: for an error about a flag that another model has."""
+    found = []
+    for task in map(task_class, TASKS):
+        for name, model in task.MODELS.items():
+            if any("--" + option.replace("_", "-") == flag for option in model.options.__dataclass_fields__):
+                found.append(f"{name} ({task.name})")
+    return found
+
+
+def _task_to_train(reading: FirstReading) -> type[Task[Any]]:
+    name = reading.flags.get("--task")
+    if name is not None:
+        if name not in TASKS:
+            raise ValueError(f"--task: expected one of {', '.join(TASKS)}, got {name!r}")
+        return task_class(name)
+    out = reading.flags.get("--out")
+    if "--resume" in reading.flags and out is not None and (known := task_of(Path(out))) in TASKS:
+        assert known is not None
+        return task_class(known)
+    if not reading.words or _AS_TEXT & reading.flags.keys():
+        return task_class("text")
+    return recognised(Path(reading.words[0]))
+
+
+def recognised(path: Path) -> type[Task[Any]]:
+    """The task that data make, told from the name of a file or what a folder holds; in doubt, a text."""
+    tasks = map(task_class, TASKS)
+    return next((task for task in tasks if task.recognises(path)), task_class("text"))
+
+
+def _model_to_resume(reading: FirstReading) -> str | None:
+    out = reading.flags.get("--out")
+    if "--resume" not in reading.flags or out is None:
+        return None
+    try:
+        return str(read_config(Path(out) / CONFIG, lambda content: content["model"]["name"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None  # opening the run says what is wrong
+
+
+def _task_of_run(verb: str, words: tuple[str, ...]) -> type[Task[Any]]:
+    name = task_of(Path(words[0])) if words else None
+    return task_class(name) if name in TASKS and name is not None else all_verbs()[verb]
+
+
+@cache
+def _flags_of(verb: str) -> tuple[dict[str, str], frozenset[str]]:
+    """The flags of a verb in all tasks, by a name for each, and which of them are switches."""
+    flags: dict[str, bool] = {"--help": True, "-h": True}
+    for made in _forms(verb):
+        for argument in App(default_command=made, help_flags=[]).assemble_argument_collection():
+            for name in (*argument.names, *argument.negatives):
+                if name.startswith("-"):
+                    flags[name] = flags.get(name, False) or argument.hint is bool
+    names = {f"flag_{place}": name for place, name in enumerate(flags)}
+    return names, frozenset(name for name, switch in flags.items() if switch)
+
+
+def _forms(verb: str) -> Iterable[Verb]:
+    for task in map(task_class, TASKS):
+        if verb == "train":
+            yield from (train_verb(task, model) for model in task.MODELS)
+        elif (made := verbs_of(task).get(verb)) is not None:
+            yield made
+
+
+def _untyped(flag: str, switch: bool) -> Any:
+    if switch:
+        return Annotated[bool, Parameter(name=flag, negative=())]
+    return Annotated[str | None, Parameter(name=flag, allow_leading_hyphen=True)]

@@ -1,0 +1,45 @@
+"""The verbs of the command line, and which of them a task has."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from chainrule.cli.check import check_verb
+from chainrule.cli.evaluate import evaluate_verb
+from chainrule.cli.info import info_verb
+from chainrule.cli.inspect import inspect_verb
+from chainrule.cli.predict import predict_verb
+from chainrule.cli.sample import sample_verb
+from chainrule.cli.score import score_verb
+from chainrule.cli.train import train_verb
+from chainrule.tasks import TASKS, task_class
+from chainrule.tasks.abilities import Evaluates, Predicts
+from chainrule.tasks.commands import Verb
+from chainrule.tasks.task import Task
+
+VERBS: dict[str, Callable[[type[Task[Any]]], Verb | None]] = {
+    "train": train_verb,
+    "sample": sample_verb,
+    "score": score_verb,
+    "inspect": inspect_verb,
+    "check": check_verb,
+    "info": info_verb,
+    "evaluate": evaluate_verb,
+}
+
+
+def verbs_of(task: type[Task[Any]]) -> Mapping[str, Verb]:
+    """The verbs that a task has, by name."""
+    own = {name: verb for name, offer in VERBS.items() if (verb := offer(task)) is not None}
+    prediction = predict_verb(task)
+    return own if prediction is None else own | {task.name: prediction}
+
+
+def all_verbs() -> dict[str, type[Task[Any]]]:
+    """Every verb, and the task whose options its help shows where no run is named: the first that has it."""
+    shown: dict[str, type[Task[Any]]] = {}
+    for task in map(task_class, TASKS):
+        for name in VERBS:
+            if name not in shown and (name != "evaluate" or issubclass(task, Evaluates)):
+                shown[name] = task
+    predicting = (task for task in map(task_class, TASKS) if issubclass(task, Predicts))
+    return shown | {task.name: task for task in predicting}

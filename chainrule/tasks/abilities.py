@@ -1,0 +1,169 @@
+"""Abilities that a task may have: a verb of the command line is offered where the task has the verb's ability.
+
+Each ability has a dataclass of its options. Its docstring is the verb's help for that task, its fields are flags.
+An answer is an iterator of records: the verb sorts, counts and prints them.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from chainrule.base import Context, LikelihoodModel
+
+
+@dataclass(frozen=True)
+class Record:
+    """One answer of a verb.
+
+    Args:
+        values: for --json.
+        line: for people; pieces are printed as they come.
+        surprise: by which --sort and --top order records, the greatest first.
+        notice: whether the line goes to standard error, because it is about a file that was written.
+    """
+
+    values: dict[str, Any]
+    line: str | Iterable[str] = ""
+    surprise: float = 0.0
+    notice: bool = False
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a verb prints.
+
+    Args:
+        records: made while they are read; they may raise.
+        heading: a line above the first record, for people.
+        closing: called after the last record: lines below, for people.
+    """
+
+    records: Iterator[Record]
+    heading: str = ""
+    closing: Callable[[], Iterable[str]] = field(default=tuple)
+
+
+class Scores(ABC):
+    """Has an exact likelihood: `chainrule score RUN DATA`."""
+
+    Scoring: ClassVar[type]
+
+    @abstractmethod
+    def score(self, data: str, options: Any, *, ranked: bool, device: str) -> Answer:
+        """Score data: a record a row, a line or a file.
+
+        Args:
+            data: a path; "-" is standard input where the task reads one.
+            options: a `Scoring`.
+            ranked: whether records will be sorted by their surprise.
+            device: auto, cpu or cuda.
+        """
+
+
+class Samples(ABC):
+    """Draws new data: `chainrule sample RUN`."""
+
+    Sampling: ClassVar[type]
+    USUAL_NUMBER: ClassVar[int] = 1
+
+    @abstractmethod
+    def sample(self, n: int, options: Any, *, out: Path | None, seed: int, device: str, json: bool) -> Answer:
+        """Draw n of them.
+
+        Args:
+            n: how many.
+            options: a `Sampling`.
+            out: a file to write, where the task writes one.
+            seed: the same seed gives the same samples.
+            device: auto, cpu or cuda.
+            json: whether records are printed as JSON: then all of them are whole.
+        """
+
+
+class Predicts(ABC):
+    """Answers for data: the verb is the name of the task, such as `chainrule tag RUN FILE`.
+
+    Attributes:
+        Prediction: the options.
+        several: whether it takes more than one file.
+    """
+
+    Prediction: ClassVar[type]
+    several: ClassVar[bool] = False
+
+    @abstractmethod
+    def predict(self, data: list[str], options: Any, *, out: Path | None, device: str, json: bool) -> Answer:
+        """Predict: a record an input.
+
+        Args:
+            data: paths; "-" is standard input where the task reads one.
+            options: a `Prediction`.
+            out: where the verb writes the lines, for checks before any work.
+            device: auto, cpu or cuda.
+            json: whether records are printed as JSON.
+        """
+
+
+class Evaluates(ABC):
+    """Compares its predictions with the right ones: `chainrule evaluate RUN DATA`."""
+
+    Evaluation: ClassVar[type]
+
+    @abstractmethod
+    def evaluate(self, data: str | None, options: Any, *, device: str) -> Answer:
+        """Evaluate: one record with all figures.
+
+        Args:
+            data: a path; None where the options name the files.
+            options: an `Evaluation`.
+            device: auto, cpu or cuda.
+        """
+
+
+@dataclass(frozen=True)
+class CheckedRows:
+    """Rows on which `chainrule check` looks at a model.
+
+    Args:
+        model: the trained one, or a smaller one with its weights.
+        x: what is modelled, batch first.
+        context: what it is conditioned on.
+        lengths: (B,) real elements of each row.
+        told: a line that says what is looked at.
+    """
+
+    model: "LikelihoodModel"
+    x: "Tensor"
+    context: "Context" = None
+    lengths: "Tensor | None" = None
+    told: str = ""
+
+
+class Checks(ABC):
+    """Has rows to check the model on: `chainrule check RUN`."""
+
+    @abstractmethod
+    def checked_rows(self) -> CheckedRows:
+        """A few rows of the run's own data."""
+
+
+class Inspects(ABC):
+    """Can be looked into: `chainrule inspect RUN`."""
+
+    Inspection: ClassVar[type]
+
+    @abstractmethod
+    def inspect(self, data: str | None, options: Any, *, out: Path | None, seed: int) -> Answer:
+        """Inspect: one record with all findings; the page is written to `out`, or into the run directory.
+
+        Args:
+            data: to read in place of held-out data; None for those.
+            options: an `Inspection`.
+            out: the page.
+            seed: of random choices.
+        """

@@ -1,0 +1,132 @@
+"""A model that a task offers: its options are the arguments of its constructor."""
+
+import re
+from dataclasses import asdict, field
+from functools import cached_property
+from importlib import import_module
+from inspect import Parameter as Argument
+from inspect import getdoc, signature
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from chainrule.ranges import Range
+from chainrule.tasks.config import CheckedOptions, options_class
+
+_SIMPLE = (int, float, bool, str, NoneType)
+
+
+class Model:
+    """A model class and its options: flags, types, help, ranges and defaults come from the constructor.
+
+    An argument is an option if its annotation is a number, a switch, a text, a `Literal`, or one of them or None. Its
+    range is a `chainrule.ranges.Range` in the annotation, its help the text after its name in the docstring's Args.
+
+    Args:
+        home: module and class, "chainrule.models.wavenet:WaveNet"; imported when it is needed.
+        fixed: arguments that the task sets, no options.
+        planned: options that the task settles from data and budget where the user gives none: None until then.
+        hidden: arguments that are no options.
+        defaults: of options, where the task has others than the constructor.
+    """
+
+    def __init__(
+        self,
+        home: str,
+        *,
+        fixed: dict[str, Any] | None = None,
+        planned: tuple[str, ...] = (),
+        hidden: tuple[str, ...] = (),
+        **defaults: Any,
+    ):
+        self.home, self.fixed, self.planned, self.hidden, self.defaults = home, fixed or {}, planned, hidden, defaults
+
+    @cached_property
+    def model_class(self) -> Any:
+        """The class."""
+        module, _, name = self.home.partition(":")
+        return getattr(import_module(module), name)
+
+    @cached_property
+    def options(self) -> type[CheckedOptions]:
+        """A dataclass of the options; making one checks every value."""
+        hints = get_type_hints(self.model_class.__init__, include_extras=True)
+        helps = argument_help(self.model_class)
+        arguments = {
+            name: argument
+            for name, argument in signature(self.model_class).parameters.items()
+            if argument.default is not Argument.empty and name not in (*self.fixed, *self.hidden)
+        }
+        if unknown := {*self.planned, *self.hidden, *self.defaults, *self.fixed} - set(signature(self.model_class).parameters):
+            raise TypeError(f"{self.home} has no argument {sorted(unknown)[0]}")
+        made = []
+        for name, argument in arguments.items():
+            hint, bounds = _without_range(hints[name])
+            if not _is_simple(hint):
+                continue
+            default = self.defaults.get(name, argument.default)
+            if name in self.planned:
+                hint, default = hint | None, None
+            metadata = {"help": helps.get(name, ""), "range": bounds}
+            made.append((name, hint, field(default=default, metadata=metadata)))
+        return options_class(f"{self.model_class.__name__}Options", made, CheckedOptions)
+
+    def build(self, options: Any, **given: Any) -> Any:
+        """The model with options, and the arguments that data decide; those that it does not have are left out.
+
+        A planned option that is still None takes the constructor's default.
+        """
+        known = signature(self.model_class).parameters
+        chosen = {
+            name: value for name, value in asdict(options).items() if not (name in self.planned and value is None)
+        }
+        return self.model_class(**{name: value for name, value in given.items() if name in known}, **self.fixed, **chosen)
+
+
+def argument_help(documented: Any) -> dict[str, str]:
+    """The text of each argument in the Args section of a class's docstring, as one line that begins with a capital.
+
+    >>> from chainrule.layers import CausalConv1d
+    >>> argument_help(CausalConv1d)["dilation"]
+    'D steps from tap to tap.'
+    """
+    _, _, section = (getdoc(documented) or "").partition("\nArgs:\n")
+    helps: dict[str, list[str]] = {}
+    names: list[str] = []
+    for line in section.splitlines():
+        if line and not line.startswith(" "):
+            break
+        if found := re.fullmatch(r" {4}(\w+(?:, \w+)*): (.*)", line):
+            names = found[1].split(", ")
+            helps |= {name: [found[2]] for name in names}
+        elif names and line.strip():
+            for name in names:
+                helps[name].append(line.strip())
+    return {name: _as_help(" ".join(lines)) for name, lines in helps.items()}
+
+
+def _as_help(text: str) -> str:
+    text = re.sub(r":math:`([^`]*)`", r"\1", text).replace("`", "")
+    return text[:1].upper() + text[1:]
+
+
+def _without_range(hint: Any) -> tuple[Any, tuple[float, float] | None]:
+    """A type without `Annotated`, and the range that was in it; also inside a union with None."""
+    if get_origin(hint) is Annotated:
+        found = [extra for extra in hint.__metadata__ if isinstance(extra, Range)]
+        return get_args(hint)[0], (found[0].low, found[0].high) if found else None
+    if get_origin(hint) in (UnionType, Union):
+        parts = [_without_range(part) for part in get_args(hint)]
+        bounds = next((bounds for _, bounds in parts if bounds is not None), None)
+        plain = parts[0][0]
+        for part, _ in parts[1:]:
+            plain = plain | part
+        return plain, bounds
+    return hint, None
+
+
+def _is_simple(hint: Any) -> bool:
+    if get_origin(hint) in (UnionType, Union):
+        return all(map(_is_simple, get_args(hint)))
+    return hint in _SIMPLE or get_origin(hint) is Literal
+
+

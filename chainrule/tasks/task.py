@@ -1,0 +1,288 @@
+"""A task: one kind of data, the models of it, and all that a verb of the command line does with them."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, cast
+
+from chainrule.tasks.config import OptimisationOptions, RunConfig
+from chainrule.tasks.ladder import Ladder, choose_size, is_open, tell_size
+from chainrule.tasks.model import Model
+from chainrule.tasks.run_directory import (
+    CONFIG,
+    METRICS,
+    WEIGHTS,
+    count_weights,
+    read_config,
+    refuse_taken,
+    remove,
+)
+
+if TYPE_CHECKING:
+    import torch
+
+    from chainrule.base import LikelihoodModel
+    from chainrule.training import Judge, TrainingBatches, ValidationBatches, Watch
+    from chainrule.training.loop import TrainingResult
+    from chainrule.training.validation import OnValidation
+
+M = TypeVar("M", bound="LikelihoodModel")
+Shard = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file of data that `chainrule train` takes.
+
+    Args:
+        help: of the flag, or of DATA.
+        flag: that names it; "DATA" is the positional argument.
+    """
+
+    help: str
+    flag: str = "DATA"
+
+
+class Task(ABC, Generic[M]):
+    """A run of a task: its directory and config, and everything that can be done with them.
+
+    A subclass is a task: it declares which options there are and implements what the verbs need. `train` needs the
+    methods below; the other verbs need an ability (`chainrule.tasks.abilities`), and a verb is offered where the
+    task has it. The name of a subclass is in `chainrule.tasks.TASKS`.
+
+    Args:
+        path: the run directory.
+        config: the content of its config.json.
+
+    Attributes:
+        name: a key of `TASKS`.
+        help: the first lines of `chainrule train --task NAME --help`.
+        SOURCES: the files of data, by their names in the config; "source" is DATA.
+        Data: a dataclass with the options of reading them.
+        Training: a dataclass with the options of training.
+        MODELS: the models by name, the usual one first.
+        BUDGET: training time where nothing is said.
+        FREE: options of training that may change on resume.
+        LADDERS: sizes of the models that have several.
+        NEEDS: packages that training needs, and the extra of each.
+        PREPARED: the file below the run directory that says that the data are prepared.
+    """
+
+    name: ClassVar[str]
+    help: ClassVar[str]
+    SOURCES: ClassVar[dict[str, Source]]
+    Data: ClassVar[type]
+    Training: ClassVar[type[OptimisationOptions]] = OptimisationOptions
+    MODELS: ClassVar[dict[str, Model]]
+    BUDGET: ClassVar[str] = "3m"
+    FREE: ClassVar[frozenset[str]] = frozenset({"patience", "device", "tensorboard"})
+    LADDERS: ClassVar[dict[str, Ladder]] = {}
+    NEEDS: ClassVar[dict[str, str]] = {}
+    PREPARED: ClassVar[str] = ""
+
+    def __init__(self, path: Path, config: RunConfig):
+        self.path = path
+        self.config = config
+
+    # What the data are.
+
+    @classmethod
+    def recognises(cls, path: Path) -> bool:
+        """Whether a file or folder is data of this task, where no task is named."""
+        return False
+
+    @classmethod
+    def run_name(cls, asked: RunConfig) -> str:
+        """The name of the run directory where the user gives none."""
+        source = asked.sources["source"]
+        data = Path(source).resolve().name.partition(".")[0] if source is not None else cls.name
+        return f"{data}-{asked.model}"
+
+    @classmethod
+    def check_asked(cls, asked: RunConfig, given: frozenset[str]) -> None:
+        """Raise ValueError for a command line that cannot begin a run; `given` flags are typed."""
+
+    @classmethod
+    def check_facts(cls, facts: dict[str, Any]) -> None:
+        """Raise ValueError for facts that preparing the data cannot have left."""
+
+    @classmethod
+    def check_config(cls, config: RunConfig) -> None:
+        """Raise ValueError for options that do not go together."""
+
+    @classmethod
+    def settle(cls, asked: RunConfig) -> RunConfig:
+        """The config of a new run, with the options of reading decided; called before the data are prepared."""
+        return asked
+
+    @abstractmethod
+    def prepare(self) -> dict[str, Any]:
+        """Read the data, write what training needs into the directory, return the facts of the config.
+
+        Raises:
+            ValueError, OSError: the data cannot be read or trained on.
+        """
+
+    def plan(self, given: frozenset[str]) -> RunConfig:
+        """The config of a new run, its data prepared, with what the user left open decided; `given` flags are typed."""
+        ladder = self.LADDERS.get(self.config.model)
+        if ladder is None or not is_open(ladder, self.config, given):
+            return self.config
+        return choose_size(self, ladder, self.batches((0, 1))[0])
+
+    def choice(self) -> str:
+        """The line that says what `plan` decided, and why."""
+        return tell_size(self.config, self.LADDERS[self.config.model], self.MODELS[self.config.model].options())
+
+    @classmethod
+    def fingerprint(cls, path: str | None) -> dict[str, Any]:
+        """Identify a source on resume: at least `name`, `bytes` and `sha256`."""
+        from chainrule.data.source import fingerprint
+
+        return fingerprint(path)
+
+    def is_prepared(self) -> bool:
+        """Whether the data that `prepare` wrote are there; if not, a resumed run prepares them again."""
+        return (self.path / self.PREPARED).is_file()
+
+    # The model and its training.
+
+    @abstractmethod
+    def build(self) -> M:
+        """The model that config and data describe, its weights drawn by torch's own generator."""
+
+    def fewest_weights(self) -> int:
+        """A number of weights that the model has at least: files with fewer are refused before it takes memory."""
+        return 0
+
+    @abstractmethod
+    def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
+        """The training batches of this process, and a function that makes the held-out ones."""
+
+    @abstractmethod
+    def introduce(self) -> Iterable[str]:
+        """Lines that describe the data."""
+
+    @abstractmethod
+    def summary(self, result: "TrainingResult") -> tuple[dict[str, Any], str]:
+        """The figures of the task, and the line about the best validation."""
+
+    @abstractmethod
+    def next_steps(self) -> Sequence[str]:
+        """Commands to try after training."""
+
+    def on_validation(self) -> "OnValidation | None":
+        """A function that shows, at each validation, what the model can do."""
+        return None
+
+    def judge(self) -> "Judge | None":
+        """The metric that decides which weights are kept, where it is not the likelihood."""
+        return None
+
+    def watch(self) -> "Watch | None":
+        """A function that looks at the gradients during training."""
+        return None
+
+    @abstractmethod
+    def describe(self, facts: dict[str, Any]) -> dict[str, str]:
+        """The rows of `chainrule info` that are the task's own; `facts` may be extended for JSON.
+
+        Args:
+            facts: what every run has: model, data, facts, training, and `best`, the best validation or None.
+        """
+
+    # The run directory.
+
+    @classmethod
+    def open(cls, path: str | Path) -> Self:
+        """Open a run of this task.
+
+        Raises:
+            FileNotFoundError: there is no such directory.
+            ValueError: it is no run, of another task or format, or was changed.
+        """
+        path = Path(path)
+        if not path.exists():
+            raise FileNotFoundError(f"{path}: no such run; `chainrule train DATA --out {path}` makes one")
+        if not (path / CONFIG).is_file():
+            raise ValueError(f"{path}: not a run: expected a directory with {CONFIG}, as `chainrule train` writes it")
+        return cls(path, read_config(path / CONFIG, lambda content: RunConfig.from_json(content, cls)))
+
+    @classmethod
+    def create(cls, path: str | Path, config: RunConfig, *, overwrite: bool = False) -> Self:
+        """Make a directory for a new run and write its config.
+
+        Raises:
+            FileExistsError: something is there already; with `overwrite`, something that is no run.
+            ValueError: the options do not go together.
+        """
+        cls.check_config(config)
+        path = Path(path)
+        refuse_taken(path, overwrite=overwrite)
+        remove(path)
+        path.mkdir(parents=True, exist_ok=True)
+        run = cls(path, config)
+        run.write_config()
+        return run
+
+    def write_config(self) -> None:
+        """Write config.json, all or nothing."""
+        from chainrule.data.atomic import write_json
+
+        write_json(self.path / CONFIG, self.config.to_json(self.name))
+
+    def with_options(self, **options: Any) -> Self:
+        """The same run with other options of the model."""
+        return type(self)(self.path, replace(self.config, options=replace(self.config.options, **options)))
+
+    def new_model(self, seed: int) -> M:
+        """The model before training, its weights drawn from `seed`; the caller's random state is left alone."""
+        import torch
+
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            return self.build()
+
+    def model(self, device: "str | torch.device" = "cpu") -> M:
+        """The trained model, best validation, in eval mode.
+
+        Args:
+            device: auto, cpu or cuda.
+
+        Raises:
+            FileNotFoundError: there are no weights yet.
+            ValueError: the weights are truncated, changed, or those of another model.
+        """
+        import torch
+
+        from chainrule.training.checkpoint import load_weights
+        from chainrule.training.parallel import choose_device
+
+        chosen = choose_device(device) if isinstance(device, str) else device
+        weights = self.path / WEIGHTS
+        if not weights.is_file():
+            raise FileNotFoundError(
+                f"{weights}: no weights yet; `chainrule train --resume --out {self.path}` continues the training"
+            )
+        there, needed = count_weights(weights), self.fewest_weights()
+        if there < needed:  # a changed config must not take the memory of the model that it claims
+            raise ValueError(
+                f"{weights}: holds {there} numbers, but {CONFIG} and the data beside it describe a model of at least "
+                f"{needed}: one of the files was changed or comes from another run"
+            )
+        model = self._unfilled()
+        load_weights(weights, model)
+        assert isinstance(chosen, torch.device)
+        return cast(M, model.to(chosen).eval())
+
+    def _unfilled(self) -> M:
+        """The model with no weights in particular, as the file has them all; what is in no file is made with it."""
+        return self.new_model(0)
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """The records of metrics.jsonl; a last line cut short by a crash is left out."""
+        from chainrule.training.metrics import read_metrics
+
+        path = self.path / METRICS
+        return list(read_metrics(path)) if path.is_file() else []

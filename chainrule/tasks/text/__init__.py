@@ -1,0 +1,5 @@
+"""Texts."""
+
+from chainrule.tasks.text.task import TextTask
+
+__all__ = ["TextTask"]

@@ -1,0 +1,170 @@
+"""How surprising a text is to a trained model: a row a line, an element or the whole file."""
+
+import shutil
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Literal
+
+from chainrule.tasks.abilities import Answer, Record
+from chainrule.tasks.display import one_line
+
+if TYPE_CHECKING:
+    from chainrule.data.vocabulary import Vocabulary
+    from chainrule.tasks.text.scoring import Scored
+    from chainrule.tasks.text.task import TextTask
+
+Per = Literal["line", "element", "file"]
+_HEADING = f"{'line':>8} {'nats':>10} {'bits/elem':>9} {'unknown':>7}  text"
+
+
+@dataclass(frozen=True)
+class TextScoring:
+    """Score a text: nats and bits, exact under the model.
+
+    A model trained on a stream scores every symbol given everything before it in the file; a model trained on lines
+    scores each line on its own, its end included. Either way the lines add up to the file. A piece of a word that
+    spans line ends counts for the line in which it begins, and a line in which none begins has no row.
+
+    Args:
+        data: The text, - for standard input.
+        json: Print one JSON object a row.
+        top: Only so many rows, the most surprising ones.
+    """
+
+    per: Per | None = None
+    """One row for each line, each element or the whole file; line where --sort or --top is given, else file."""
+    by: Literal["bits", "nats"] = "bits"
+    """Sort by bits, the surprise of the average element, or by nats, that of the whole row: then long lines come first
+    however ordinary they are."""
+
+
+def score_text(run: "TextTask", file: str, options: TextScoring, *, ranked: bool, device: str) -> Answer:
+    """Score a file."""
+    from chainrule.tasks.text.figures import describe_figures
+    from chainrule.tasks.text.scoring import read_pieces, read_stream, score_lines, score_stream
+
+    if ranked and options.per == "file":
+        raise ValueError("--per file: there is one row, nothing to sort: use --per line or --per element")
+    per = options.per or ("line" if ranked else "file")
+    vocabulary, model = run.vocabulary, run.model(device)
+    strict = run.data.level != "byte"
+    if run.data.reading == "lines":
+        scored = score_lines(model, vocabulary, read_pieces(file, strict=strict))
+    else:
+        scored = score_stream(model, vocabulary, read_stream(file, strict=strict))
+    total = Row(None, None)
+    width = max(20, shutil.get_terminal_size((120, 24)).columns - 42) if sys.stdout.isatty() else 1 << 20
+
+    def records() -> Iterator[Record]:
+        for row in total.adding(_rows(scored, vocabulary, per)):
+            if per != "file":
+                yield row.record(per, options.by, width)
+        if not total.elements:
+            raise ValueError("the text to score is empty: expected at least one symbol")
+        if per == "file":
+            yield Record(total.figures() | total.text_figures())
+
+    def closing() -> Iterable[str]:
+        figures = total.figures()
+        yield (
+            f"{figures['elements']} elements, {figures['nats']:.2f} nats, "
+            f"{figures['bits_per_element']:.4f} bits per element, perplexity {figures['perplexity']:.4f}, "
+            f"{figures['unknown']} unknown"
+        )
+        yield describe_figures(total.text_figures())
+
+    return Answer(records(), "" if per == "file" else _HEADING, closing)
+
+
+@dataclass
+class Row:
+    """The surprise of a line, an element or a file."""
+
+    line: int | None
+    text: str | None
+    nats: float = 0.0
+    elements: int = 0
+    unknown: int = 0
+    characters: int = 0
+    bytes: int = 0
+
+    def add(self, nats: float, elements: int, unknown: int, text: tuple[int, int]) -> None:
+        """Add the surprise of more elements, and the characters and bytes of their text."""
+        self.nats += nats
+        self.elements += elements
+        self.unknown += unknown
+        self.characters += text[0]
+        self.bytes += text[1]
+
+    def adding(self, rows: "Iterable[Row]") -> "Iterator[Row]":
+        """Pass rows on and add them up here."""
+        for row in rows:
+            self.add(row.nats, row.elements, row.unknown, (row.characters, row.bytes))
+            yield row
+
+    def figures(self) -> dict[str, Any]:
+        """All that is reported, units made in one place."""
+        from chainrule.training import units
+
+        return {
+            "nats": self.nats,
+            "elements": self.elements,
+            "bits_per_element": units.bits(units.per_element(self.nats, self.elements)),
+            "perplexity": units.perplexity(self.nats, self.elements),
+            "unknown": self.unknown,
+        }
+
+    def text_figures(self) -> dict[str, Any]:
+        """Those that compare between levels; only where the row knows the text it was read from."""
+        from chainrule.tasks.text.figures import text_figures
+
+        counts = {"elements": self.elements, "unknown": self.unknown}
+        return text_figures(self.nats, counts | {"characters": self.characters, "bytes": self.bytes})
+
+    def record(self, per: Per, by: str, width: int) -> Record:
+        """The row as it is printed, its text cut to `width`."""
+        figures = self.figures()
+        text = (self.text or "").encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+        line = (
+            f"{self.line:>8} {self.nats:>10.2f} {figures['bits_per_element']:>9.3f} {self.unknown:>7}  "
+            f"{_shown(self.text or '', width)}"
+        )
+        values = {"line": self.line, **figures, **(self.text_figures() if per == "line" else {}), "text": text}
+        return Record(values, line, self.nats if by == "nats" else self.nats / self.elements)
+
+
+def _rows(scored: "Iterable[Scored]", vocabulary: "Vocabulary", per: Per) -> Iterator[Row]:
+    if per == "element":
+        for piece in scored:
+            size = _size(piece.text)  # counted with the first element of its piece
+            for symbol, nats in zip(piece.ids.tolist(), piece.nats.tolist(), strict=True):
+                yield Row(piece.line, vocabulary.token(symbol), nats, 1, int(symbol == vocabulary.unknown), *size)
+                size = 0, 0
+        return
+    for line, pieces in groupby(scored, key=lambda piece: piece.line):
+        row = Row(line, "")
+        for piece in pieces:
+            unknown = 0 if vocabulary.unknown is None else int((piece.ids == vocabulary.unknown).sum())
+            row.add(float(piece.nats.sum()), len(piece.ids), unknown, _size(piece.text))
+            if per == "line":
+                row.text = f"{row.text}{piece.text}".removesuffix("\n")
+        if row.elements:
+            yield row
+
+
+def _size(text: str) -> tuple[int, int]:
+    """Characters and bytes of a text; what is no UTF-8 counts as the bytes that it was."""
+    if text.isascii():
+        return len(text), len(text)
+    try:
+        return len(text), len(text.encode("utf-8", "surrogateescape"))
+    except UnicodeEncodeError:
+        return len(text), len(text.encode("utf-8", "surrogatepass"))
+
+
+def _shown(text: str, width: int) -> str:
+    """Text that a terminal shows as one line, the end cut."""
+    text = one_line(text)
+    return text if len(text) <= width else text[: width - 1] + "…"

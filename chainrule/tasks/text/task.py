@@ -1,0 +1,350 @@
+"""Texts: a file becomes symbols, a recurrent language model reads them one at a time."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+
+from chainrule.tasks.abilities import Answer, CheckedRows, Checks, Inspects, Samples, Scores
+from chainrule.tasks.commands import quoted, size_of
+from chainrule.tasks.config import (
+    FINGERPRINT,
+    CheckedOptions,
+    OptimisationOptions,
+    RunConfig,
+    check_entries,
+    check_keys,
+    within,
+)
+from chainrule.tasks.durations import format_duration
+from chainrule.tasks.model import Model
+from chainrule.tasks.run_directory import CONFIG, DATA, VOCABULARY
+from chainrule.tasks.task import Shard, Source, Task
+from chainrule.tasks.text.figures import describe_figures, text_figures
+from chainrule.tasks.text.inspection import TextInspection
+from chainrule.tasks.text.rows import TextScoring
+from chainrule.tasks.text.sampling import TextSampling
+
+if TYPE_CHECKING:
+    from chainrule.data.vocabulary import Vocabulary
+    from chainrule.models.recurrent_lm import RecurrentLM
+    from chainrule.tasks.text.plan import Shape, Speed
+    from chainrule.training import TrainingBatches, ValidationBatches, Watch
+    from chainrule.training.loop import TrainingResult
+    from chainrule.training.validation import OnValidation
+
+PLANNED = ("batch_size", "learning_rate")  # options of training that are settled when a run is made
+_COUNTS = {"elements": int, "lines": int, "unknown": int, "characters": int, "bytes": int}
+_ELEMENT = {"char": "character", "byte": "byte", "word": "word", "bpe": "token"}
+_SAMPLE_LENGTH = {"char": 200, "byte": 200, "word": 40, "bpe": 60}
+_CHECKED_ROWS, _CHECKED_ELEMENTS = 4, 32
+_PLANNED_SIZES = (
+    "hidden_size",
+    "num_layers",
+    "embedding_size",
+    "ngram_order",
+    "ngram_dropout",
+    "dropout",
+    "embedding_dropout",
+    "tie_weights",
+    "adaptive_softmax",
+)
+
+
+def _recurrent(cell: str, *hidden: str) -> Model:
+    home = "chainrule.models.recurrent_lm:RecurrentLM"
+    return Model(home, fixed={"cell": cell}, planned=_PLANNED_SIZES, hidden=hidden)
+
+
+@dataclass(frozen=True)
+class TextData(CheckedOptions):
+    """How a text becomes symbols, and which part of it is held out."""
+
+    level: Literal["char", "byte", "word", "bpe", "subword"] = "char"
+    """What one symbol is; subword is another name of bpe."""
+    reading: Literal["stream", "lines"] = "stream"
+    """One continuous stream, or one example per line."""
+    validation_fraction: float | None = within(None, 0.0, 0.9)
+    """Tail of the text that is held out; 0.01 of a megabyte or more where not given, up to 0.05 of a shorter text."""
+    vocabulary_size: int | None = within(None, 3, 1 << 24)
+    """Keep this many symbols at most (word, bpe)."""
+    min_count: int = within(1, 1, 1 << 40)
+    """Rarer symbols become unknown."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.level == "subword":
+            object.__setattr__(self, "level", "bpe")
+
+
+@dataclass(frozen=True)
+class TextTraining(OptimisationOptions):
+    """How a model of a text is trained; `chainrule.tasks.text.plan` settles what is None.
+
+    `watch_gradients` decides on what `chainrule.training.train` is given to look with; the others are options of
+    `chainrule.training.TrainingOptions`, with the same defaults.
+    """
+
+    batch_size: int | None = within(None, 1, 1 << 24)  # type: ignore[assignment]  # an int in every run that trains
+    """Rows of a batch; 32 where not given, fewer of a short text."""
+    learning_rate: float | None = within(None, 0.0, 1e3)  # type: ignore[assignment]  # a float in every run that trains
+    """Peak learning rate of AdamW."""
+    chunk_length: int = within(64, 1, 1 << 24)
+    """Symbols that gradients flow through."""
+    line_length: int = within(1024, 1, 1 << 24)
+    """Longer lines are cut in training (--reading lines)."""
+    watch_gradients: bool = False
+    """Log how gradients flow back through time."""
+    watch_every: int | None = within(None, 1, 1 << 53)
+    """Steps between looks at the gradients; 20 where not given, 100 on a GPU."""
+
+
+class TextTask(Task["RecurrentLM"], Scores, Samples, Inspects, Checks):
+    """A run on a text."""
+
+    name = "text"
+    help = "Train a model of a text."
+    SOURCES: ClassVar[dict[str, Source]] = {
+        "source": Source("A text, UTF-8 of any size; the text built into Python if not given."),
+        "validation": Source("A file to hold out in place of the tail of DATA.", "--validation"),
+    }
+    Data = TextData
+    Training = TextTraining
+    MODELS: ClassVar[dict[str, Model]] = {
+        "lstm": _recurrent("lstm", "reset_after", "nonlinearity"),
+        "gru": _recurrent("gru", "nonlinearity"),
+        "rnn": _recurrent("rnn", "reset_after"),
+    }
+    FREE: ClassVar[frozenset[str]] = Task.FREE | {"watch_gradients", "watch_every"}
+    PREPARED = f"{DATA}/corpus.json"
+    Scoring = TextScoring
+    Sampling = TextSampling
+    Inspection = TextInspection
+
+    @property
+    def data(self) -> TextData:
+        """How the text is read."""
+        return cast(TextData, self.config.data)
+
+    @property
+    def training(self) -> TextTraining:
+        """How it is trained."""
+        return cast(TextTraining, self.config.training)
+
+    @classmethod
+    def check_facts(cls, facts: dict[str, Any]) -> None:
+        check_keys("facts", facts, {"source", "validation", "train", "valid", "chosen"})
+        check_entries("facts", facts, "source", FINGERPRINT)
+        if facts["validation"] is not None:
+            check_entries("facts", facts, "validation", FINGERPRINT)
+        for part in ("train", "valid"):
+            check_entries("facts", facts, part, _COUNTS)
+            if min(facts[part].values()) < 0 or not facts[part]["elements"]:
+                raise ValueError(f"facts.{part}: expected counts of a text, got a negative one or no elements")
+
+    @cached_property
+    def vocabulary(self) -> "Vocabulary":
+        """The symbols, read once."""
+        from chainrule.data.levels import load_vocabulary
+
+        vocabulary = load_vocabulary(self.path / VOCABULARY)
+        if vocabulary.level != self.data.level:
+            raise ValueError(
+                f"{self.path / VOCABULARY}: the level is {vocabulary.level!r}, but {CONFIG} says "
+                f"{self.data.level!r}: one of the two files was changed"
+            )
+        return vocabulary
+
+    @classmethod
+    def run_name(cls, asked: RunConfig) -> str:
+        source = asked.sources["source"]
+        data = "python-help" if source is None else Path(source).stem
+        return f"{data}-{asked.data.level}-{asked.model}"
+
+    @classmethod
+    def check_asked(cls, asked: RunConfig, given: frozenset[str]) -> None:
+        training = asked.training
+        if "--watch-every" in given and not training.watch_gradients:
+            raise ValueError(
+                "--watch-every: says how often --watch-gradients looks, which was not asked for: give both"
+            )
+        if training.watch_gradients and asked.data.reading == "stream" and training.chunk_length < 2:
+            raise ValueError(
+                "--chunk-length: expected at least 2 with --watch-gradients: nothing flows back through one step"
+            )
+
+    @classmethod
+    def check_config(cls, config: RunConfig) -> None:
+        if config.facts:  # prepared: nothing is left open any more
+            planned = [name for name in cls.MODELS[config.model].planned if hasattr(config.options, name)]
+            settled = {name: getattr(config.options, name) for name in planned}
+            settled |= {name: getattr(config.training, name) for name in PLANNED}
+            if missing := [name for name, value in settled.items() if value is None]:
+                raise ValueError(f"{missing[0]}: expected a value, got none")
+        if config.options.adaptive_softmax and config.data.level != "word":
+            raise ValueError(
+                "adaptive_softmax: needs symbols numbered by frequency, which --level word has, "
+                f"got --level {config.data.level}: leave it out"
+            )
+
+    @classmethod
+    def settle(cls, asked: RunConfig) -> RunConfig:
+        from chainrule.tasks.text.preparing import usual_fraction
+
+        if asked.data.validation_fraction is not None:
+            return asked
+        fraction = usual_fraction(asked.sources["source"])
+        return replace(asked, data=replace(asked.data, validation_fraction=fraction))
+
+    def prepare(self) -> dict[str, Any]:
+        from chainrule.tasks.text.preparing import prepared
+
+        manifest = prepared(self).manifest
+        return {name: manifest[name] for name in ("source", "validation", "train", "valid")}
+
+    def plan(self, given: frozenset[str]) -> RunConfig:
+        from chainrule.tasks.text.plan import plan_text
+        from chainrule.tasks.text.preparing import batches_of, corpus_of
+        from chainrule.tasks.text.speed import measure_speed
+
+        config, corpus = self.config, corpus_of(self)
+
+        def measure(shapes: Sequence["Shape"], batch_size: int) -> "Speed":
+            sized = TextTask(self.path, replace(config, training=replace(self.training, batch_size=batch_size)))
+            return measure_speed(config, shapes, batches_of(sized, corpus, (0, 1))[0].at(0))
+
+        plan = plan_text(config.model, config.options, self.training, config.extent, corpus, measure)
+        left_open = [name for name, value in asdict(config.options).items() if value is None]
+        left_open += [name for name in PLANNED if getattr(self.training, name) is None]
+        chosen = {"options": left_open, "passes": plan.symbols / len(corpus.train), "elements_per_second": plan.rate}
+        return replace(
+            config,
+            options=plan.options,
+            training=replace(config.training, batch_size=plan.batch_size, learning_rate=plan.learning_rate),
+            facts=config.facts | {"chosen": chosen},
+        )
+
+    def choice(self) -> str:
+        chosen, options, extent = self.config.facts["chosen"], self.config.options, self.config.extent
+        size = f"{options.num_layers} × {options.hidden_size} units, dropout {options.dropout:g}"
+        passes = f"{chosen['passes']:.2g} pass{'es' * (chosen['passes'] != 1)} over the text"
+        if chosen["elements_per_second"] is None or extent.budget is None:
+            return f"{passes}: {size}"
+        speed = f"{chosen['elements_per_second']:,.0f} {_ELEMENT[self.data.level]}s/s here"
+        return f"{speed}; {format_duration(extent.budget)} is about {passes}: {size}"
+
+    def build(self) -> "RecurrentLM":
+        model = self.MODELS[self.config.model].build(self.config.options, vocab_size=len(self.vocabulary))
+        return cast("RecurrentLM", model)
+
+    def _unfilled(self) -> "RecurrentLM":
+        import torch
+
+        with torch.device("meta"):  # no memory and no random weights
+            model = self.build()
+        return model.to_empty(device="cpu")
+
+    def fewest_weights(self) -> int:
+        options = self.config.options
+        size, layers = options.hidden_size or 1, options.num_layers or 1
+        return int((options.embedding_size or size) * len(self.vocabulary) + layers * size**2)
+
+    def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
+        from chainrule.tasks.text.preparing import batches_of, corpus_of
+
+        return batches_of(self, corpus_of(self), shard)
+
+    def introduce(self) -> Iterable[str]:
+        facts = self.config.facts
+        yield (
+            f"{facts['source']['name']}: {facts['train']['elements']:,} symbols to train on, "
+            f"{facts['valid']['elements']:,} held out, {len(self.vocabulary):,} different ({self.data.level})"
+        )
+
+    def on_validation(self) -> "OnValidation":
+        from chainrule.tasks.text.drawing import Drawing
+
+        vocabulary = self.vocabulary
+        ends = vocabulary.eos if self.data.reading == "lines" else None
+
+        def sample(trained: Any, step: int, seconds: float) -> str:
+            drawing = Drawing(trained, vocabulary, eos=ends)
+            return drawing.texts(1, vocabulary.encode(""), _SAMPLE_LENGTH[self.data.level], step)[0][0]
+
+        return sample
+
+    def watch(self) -> "Watch | None":
+        if not self.training.watch_gradients:
+            return None
+        from chainrule.diagnostics.gradient_profile import gradient_profile
+
+        return gradient_profile
+
+    def summary(self, result: "TrainingResult") -> tuple[dict[str, Any], str]:
+        best, counts = result.best, self.config.facts["valid"]
+        held_out = counts["elements"]
+        figures = text_figures(best.nats_per_element * held_out, counts)
+        # A validation that would take too much of the run reads a part, the same each time.
+        part = "" if best.elements >= held_out else f"first {best.elements:,} of {held_out:,} symbols of the "
+        return (
+            {"bits_per_element": best.bits_per_element, "perplexity": best.perplexity} | figures,
+            f"{best.bits_per_element:.4f} bits ({best.nats_per_element:.4f} nats) per {_ELEMENT[self.data.level]} "
+            f"on the {part}held-out text, perplexity {best.perplexity:.4g}; {describe_figures(figures)}",
+        )
+
+    def next_steps(self) -> Sequence[str]:
+        path = quoted(self.path)
+        return [f"chainrule sample {path}", f"chainrule score {path} FILE --per line --sort"]
+
+    def describe(self, facts: dict[str, Any]) -> dict[str, str]:
+        facts["vocabulary_size"] = len(self.vocabulary)
+        corpus, data, best = facts["facts"], facts["data"], facts["best"]
+        held_out = corpus["validation"]["name"] if corpus["validation"] else f"last {data['validation_fraction']:.0%}"
+        rows = {
+            "data": f"{corpus['source']['name']} ({size_of(corpus['source']['bytes'])}), read as {data['reading']}",
+            "split": f"{_count(corpus['train'])} to train on, {_count(corpus['valid'])} held out ({held_out})",
+            "vocabulary": f"{facts['vocabulary_size']:,} symbols, level {data['level']}",
+            "sample": f"chainrule sample {quoted(self.path)}",
+        }
+        if best is not None:
+            figures = text_figures(best["nats_per_element"] * corpus["valid"]["elements"], corpus["valid"])
+            best.update(figures)
+            rows["best"] = (
+                f"{best['bits_per_element']:.4f} bits ({best['nats_per_element']:.4f} nats) per element, "
+                f"{_perplexity(best)}, at step {best['step']:,}"
+            )
+            rows["per text"] = describe_figures(figures)
+        return rows
+
+    def score(self, data: str, options: TextScoring, *, ranked: bool, device: str) -> Answer:
+        from chainrule.tasks.text.rows import score_text
+
+        return score_text(self, data, options, ranked=ranked, device=device)
+
+    def sample(
+        self, n: int, options: TextSampling, *, out: Path | None, seed: int, device: str, json: bool
+    ) -> Answer:
+        from chainrule.tasks.text.sampling import sample_text
+
+        return sample_text(self, n, options, seed=seed, device=device, whole=json or out is not None)
+
+    def checked_rows(self) -> CheckedRows:
+        from chainrule.tasks.text.windows import own_window
+
+        x, lengths, _ = own_window(self, _CHECKED_ROWS, _CHECKED_ELEMENTS)
+        return CheckedRows(self.model(), x, lengths=lengths)
+
+    def inspect(self, data: str | None, options: TextInspection, *, out: Path | None, seed: int) -> Answer:
+        from chainrule.tasks.text.inspection import inspect_text
+
+        return inspect_text(self, data, options, out=out, seed=seed)
+
+
+def _perplexity(best: dict[str, Any]) -> str:
+    return "perplexity " + ("beyond 1e308" if best["perplexity"] is None else f"{best['perplexity']:.4f}")
+
+
+def _count(part: dict[str, int]) -> str:
+    lines = f" in {part['lines']:,} lines" if part["lines"] else ""
+    return f"{part['elements']:,} symbols{lines}"
