@@ -21,7 +21,7 @@ def show_answer(
         top: only so many of them.
         out: a file for the lines in place of standard output.
     """
-    records = _ranked(answer.records, top) if ranked else answer.records
+    records = _without_notices(_ranked(answer.records, top) if ranked else answer.records, json=json)
     if out is not None:
         from chainrule.data.atomic import write_text
 
@@ -41,6 +41,15 @@ def show_answer(
             print(line, file=sys.stderr if out is not None else sys.stdout)
 
 
+def _without_notices(records: Iterator[Record], *, json: bool) -> Iterator[Record]:
+    """Pass records on; what is to be said of written files goes to standard error, unless it is asked for as JSON."""
+    for record in records:
+        if record.notice and not (json and record.values):
+            print(_whole(record), file=sys.stderr)
+        else:
+            yield record
+
+
 def _ranked(records: Iterator[Record], top: int | None) -> Iterator[Record]:
     def surprise(record: Record) -> float:
         return record.surprise
@@ -51,9 +60,7 @@ def _ranked(records: Iterator[Record], top: int | None) -> Iterator[Record]:
 
 
 def _print(record: Record) -> None:
-    if record.notice:
-        print(_whole(record), file=sys.stderr)
-    elif isinstance(record.line, str):
+    if isinstance(record.line, str):
         if record.line:
             print(record.line)
     else:
