@@ -25,7 +25,8 @@ def show_answer(
     if out is not None:
         from chainrule.data.atomic import write_text
 
-        write_text(out, "".join(f"{dump_json(record.values) if json else _whole(record)}\n" for record in records))
+        lines = (dump_json(record.values) if json else _whole(record) for record in records if json or record.line is not None)
+        write_text(out, "".join(f"{line}\n" for line in lines))
     elif json:
         for record in records:
             print(dump_json(record.values))
@@ -61,13 +62,12 @@ def _ranked(records: Iterator[Record], top: int | None) -> Iterator[Record]:
 
 def _print(record: Record) -> None:
     if isinstance(record.line, str):
-        if record.line:
-            print(record.line)
-    else:
+        print(record.line)
+    elif record.line is not None:
         for piece in record.line:
             sys.stdout.write(piece)
             sys.stdout.flush()
 
 
 def _whole(record: Record) -> str:
-    return record.line if isinstance(record.line, str) else "".join(record.line)
+    return record.line if isinstance(record.line, str) else "".join(record.line or ())
