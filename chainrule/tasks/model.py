@@ -56,8 +56,9 @@ class Model:
             for name, argument in signature(self.model_class).parameters.items()
             if argument.default is not Argument.empty and name not in (*self.fixed, *self.hidden)
         }
-        if unknown := {*self.planned, *self.hidden, *self.defaults, *self.fixed} - set(signature(self.model_class).parameters):
-            raise TypeError(f"{self.home} has no argument {sorted(unknown)[0]}")
+        named = {*self.planned, *self.hidden, *self.defaults, *self.fixed}
+        if unknown := named - set(signature(self.model_class).parameters):
+            raise TypeError(f"{self.home} has no argument {min(unknown)}")
         made = []
         for name, argument in arguments.items():
             hint, bounds = _without_range(hints[name])
@@ -79,7 +80,9 @@ class Model:
         chosen = {
             name: value for name, value in asdict(options).items() if not (name in self.planned and value is None)
         }
-        return self.model_class(**{name: value for name, value in given.items() if name in known}, **self.fixed, **chosen)
+        return self.model_class(
+            **{name: value for name, value in given.items() if name in known}, **self.fixed, **chosen
+        )
 
 
 def argument_help(documented: Any) -> dict[str, str]:
@@ -128,5 +131,3 @@ def _is_simple(hint: Any) -> bool:
     if get_origin(hint) in (UnionType, Union):
         return all(map(_is_simple, get_args(hint)))
     return hint in _SIMPLE or get_origin(hint) is Literal
-
-

@@ -322,9 +322,7 @@ class TextTask(Task["RecurrentLM"], Scores, Samples, Inspects, Checks):
 
         return score_text(self, data, options, ranked=ranked, device=device)
 
-    def sample(
-        self, n: int, options: TextSampling, *, out: Path | None, seed: int, device: str, json: bool
-    ) -> Answer:
+    def sample(self, n: int, options: TextSampling, *, out: Path | None, seed: int, device: str, json: bool) -> Answer:
         from chainrule.tasks.text.sampling import sample_text
 
         return sample_text(self, n, options, seed=seed, device=device, whole=json or out is not None)
