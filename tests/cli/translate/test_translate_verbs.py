@@ -41,7 +41,7 @@ def test_a_run_shows_examples_and_keeps_the_weights_of_the_best_bleu(folder, cap
     assert [record["step"] for record in judged] == [3, 6]
     assert all(0 <= record["bleu"] <= 100 for record in judged)
     status, out, err = run(
-        capsys, "train", "--source", folder / "a.de", "--target", folder / "a.en", "--dev-source", folder / "p.tsv",
+        capsys, "train", "--source", folder / "a.de", "--target", folder / "a.en", "--validation", folder / "p.tsv",
         "--out", folder / "two", *SMALL, "--steps", 2, "--scheduled-sampling", "linear", "--json",
     )  # fmt: skip
     assert status == 0
@@ -126,7 +126,7 @@ def test_info_tells_what_the_run_is(folder, capsys):
         (["train", "{p}", "--source", "{a}", "--target", "{b}"], "DATA and --source"),
         (["train", "--source", "{a}"], "--source: expected --target beside it"),
         (["train", "--target", "{a}"], "--target: expected --source beside it"),
-        (["train", "{p}", "--dev-target", "{a}"], "--dev-target: expected --dev-source"),
+        (["train", "{p}", "--validation-target", "{a}"], "--validation-target: expected --validation beside it"),
         (["train"], "DATA: expected pairs of sentences"),
         (["train", "--source", "{a}", "--target", "{short}"], "a.de has 60 lines and"),
         (["train", "{p}", "--max-length", "3"], "p.tsv line 1: expected at most 3 symbols, got 4"),
