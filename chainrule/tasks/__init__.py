@@ -15,6 +15,7 @@ TASKS = {
     "text": "chainrule.tasks.text:TextTask",
     "image": "chainrule.tasks.image:ImageTask",
     "translate": "chainrule.tasks.translate:TranslateTask",
+    "caption": "chainrule.tasks.caption:CaptionTask",
 }
 
 

@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 
 from chainrule.cli.main import main
 from chainrule.layers.resnet import ResNet
-from chainrule.runs.caption import CaptionRun
+from chainrule.tasks.caption.task import CaptionTask
 
 COLOURS = {"red": (200, 20, 20), "green": (20, 200, 20), "blue": (20, 20, 200)}
 TINY = ["--picture-size", 16, "--picture-features", 32, "--hidden-size", 24, "--embedding-size", 16, "--min-count", 1]
@@ -132,7 +132,7 @@ def test_a_resumed_run_is_the_run_that_was_not_interrupted(command, data, tmp_pa
 
 
 def test_words_and_pixels_come_back(run):
-    prepared = CaptionRun.open(run).prepared
+    prepared = CaptionTask.open(run).prepared
     assert sorted(prepared.vocabulary.words) == ["a", "blue", "green", "red", "square", "the"]
     colours = np.array(prepared.train.pictures).mean((2, 3)).argmax(1)
     for place, colour in enumerate(colours.tolist()):
@@ -187,7 +187,7 @@ def test_a_folder_and_a_table_with_commas_are_read_too(command, tmp_path):
     )
     asked = ["--captions", tmp_path / "captions.csv", "--task", "caption", *TINY, "--steps", 1, "--batch-size", 2]
     assert command("train", tmp_path / "pictures", *asked, "--out", tmp_path / "run").status == 0
-    assert CaptionRun.open(tmp_path / "run").prepared.vocabulary.words == ["and", "red,", "square"]
+    assert CaptionTask.open(tmp_path / "run").prepared.vocabulary.words == ["and", "red,", "square"]
 
 
 def test_a_published_network_takes_its_weights_from_a_file(data, tmp_path):
@@ -198,7 +198,7 @@ def test_a_published_network_takes_its_weights_from_a_file(data, tmp_path):
     named = [*arguments, "--backbone", "resnet18", "--steps", 1, "--batch-size", 4, "--out", tmp_path / "run"]
     assert main(words([*named, "--backbone-weights", tmp_path / "weights.safetensors"])) == 0
     (tmp_path / "weights.safetensors").unlink()  # the run has its own copy
-    kept = CaptionRun.open(tmp_path / "run").model().encoder.network.state_dict()
+    kept = CaptionTask.open(tmp_path / "run").model().encoder.network.state_dict()
     assert all(torch.equal(kept[name], weight) for name, weight in weights.items())
 
 
@@ -221,8 +221,8 @@ def test_a_config_that_names_another_backbone_is_refused(run, tmp_path):
     content = json.loads((run / "config.json").read_text())
     content["model"]["options"]["backbone"] = "convnext_base"
     (tmp_path / "config.json").write_text(json.dumps(content))
-    with pytest.raises(ValueError, match="backbone: expected one of none, resnet18"):
-        CaptionRun.open(tmp_path)
+    with pytest.raises(ValueError, match="backbone: expected one of resnet18"):
+        CaptionTask.open(tmp_path)
 
 
 def test_it_says_how_pictures_are_made_to_fit(command, run, data, tmp_path):
@@ -231,7 +231,7 @@ def test_it_says_how_pictures_are_made_to_fit(command, run, data, tmp_path):
         asked = ("--captions", data / "captions.txt", "--task", "caption", "--out", out, "--steps", 1, *TINY)
         outcome = command("train", data / "pictures.zip", *asked, *arguments)
         assert said in outcome.err, outcome.err
-    assert CaptionRun.open(out).data.fit == "pad"
+    assert CaptionTask.open(out).data.fit == "pad"
 
 
 def test_an_empty_caption_and_a_nul_byte_are_refused(refused, data, tmp_path):
