@@ -5,7 +5,7 @@ data, `--task`, `--model` or the run that is named then say whose options the se
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from inspect import Parameter as Argument
 from inspect import Signature
@@ -94,7 +94,7 @@ def owners(flag: str) -> list[str]:
     found = []
     for task in map(task_class, TASKS):
         for name, model in task.MODELS.items():
-            if any("--" + option.replace("_", "-") == flag for option in model.options.__dataclass_fields__):
+            if any("--" + option.name.replace("_", "-") == flag for option in fields(model.options)):
                 found.append(f"{name} ({task.name})")
     return found
 
