@@ -42,7 +42,7 @@ def chosen_flags(config: RunConfig) -> str:
 
 
 def gather(run: Task[Any]) -> dict[str, Any]:
-    """All that is known of a run of any kind, ready for JSON."""
+    """All that is known of a run, ready for JSON."""
     model = run.model() if (run.path / WEIGHTS).is_file() else run.new_model(0)
     config = run.config.to_json(run.name)
     metrics = run.metrics()

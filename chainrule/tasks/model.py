@@ -22,7 +22,7 @@ class Model:
     range is a `chainrule.ranges.Range` in the annotation, its help the text after its name in the docstring's Args.
 
     Args:
-        home: module and class, "chainrule.models.wavenet:WaveNet"; imported when it is needed.
+        home: the class, or its module and name, "chainrule.models.wavenet:WaveNet", imported when it is needed.
         fixed: arguments that the task sets, no options.
         planned: options that the task settles from data and budget where the user gives none: None until then.
         hidden: arguments that are no options.
@@ -31,7 +31,7 @@ class Model:
 
     def __init__(
         self,
-        home: str,
+        home: str | type,
         *,
         fixed: dict[str, Any] | None = None,
         planned: tuple[str, ...] = (),
@@ -43,6 +43,8 @@ class Model:
     @cached_property
     def model_class(self) -> Any:
         """The class."""
+        if isinstance(self.home, type):
+            return self.home
         module, _, name = self.home.partition(":")
         return getattr(import_module(module), name)
 

@@ -81,7 +81,7 @@ def test_the_module_is_the_command():
         (["train", "--resume", "--overwrite"], ["--resume", "--overwrite"]),
         (["train", "--model", "lstm", "--no-reset-after"], ["--reset-after", "gru"]),
         (["sample"], ["RUN"]),
-        (["score", "somewhere"], ["FILE"]),
+        (["score", "somewhere"], ["DATA"]),
     ],
 )
 def test_a_mistake_on_the_command_line_gets_one_line(refused, arguments, parts, tmp_path, monkeypatch):

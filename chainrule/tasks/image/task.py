@@ -198,6 +198,7 @@ class ImageTask(Task["ImageModel"], Scores, Samples, Inspects, Checks):
         from chainrule.data.images import prepare_images
 
         data, sources = self.data, self.config.sources
+        assert sources["source"] is not None
         images = prepare_images(
             sources["source"],
             self.path / DATA,

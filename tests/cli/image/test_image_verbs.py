@@ -210,7 +210,7 @@ def test_info_shows_what_the_run_is(command, run):
     ):
         assert part in shown
     facts = json.loads(command("info", run, "--json").out)
-    assert facts["kind"] == "image"
+    assert facts["task"] == "image"
     assert facts["model"]["name"] == "gated-pixelcnn"
     assert facts["facts"]["classes"] == ["0", "1", "2"]
 
@@ -281,7 +281,14 @@ def test_what_cannot_be_is_refused_in_one_line_and_leaves_nothing(refused, run, 
         ("train", archive, "--size", "big"): "--size",
         ("train", archive, "--size", 8): "--size and --colour are for folders",
         ("train", archive, "--components", 4): "an option of pixelcnn++",
-        ("train", archive, "--model", "row-lstm", "--kernel-size", 5): "an option of gated-pixelcnn, pixelcnn, but",
+        (
+            "train",
+            archive,
+            "--model",
+            "row-lstm",
+            "--kernel-size",
+            5,
+        ): "an option of gated-pixelcnn (image), pixelcnn (image)",
         ("train", archive, "--validation", "large.npz"): "expected pictures of 6×7 pixels",
         ("train", "bare.npz", "--labels"): "found none",
     }.items():

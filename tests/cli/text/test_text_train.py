@@ -15,7 +15,7 @@ from chainrule.tasks.text.drawing import Drawing
 from chainrule.training.loop import train
 
 TINY = ["--hidden-size", 8, "--batch-size", 2, "--chunk-length", 8, "--validation-fraction", 0.2]
-LOST = {"config.json", "vocabulary.json", "model.safetensors", "checkpoint.safetensors", "metrics.jsonl", "corpus"}
+LOST = {"config.json", "vocabulary.json", "model.safetensors", "checkpoint.safetensors", "metrics.jsonl", "data"}
 
 
 @pytest.fixture
