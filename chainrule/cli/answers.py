@@ -25,7 +25,11 @@ def show_answer(
     if out is not None:
         from chainrule.data.atomic import write_text
 
-        lines = (dump_json(record.values) if json else _whole(record) for record in records if json or record.line is not None)
+        lines = (
+            dump_json(record.values) if json else _whole(record)
+            for record in records
+            if json or record.line is not None
+        )
         write_text(out, "".join(f"{line}\n" for line in lines))
     elif json:
         for record in records:

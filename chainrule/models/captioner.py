@@ -28,9 +28,10 @@ class Captioner(AttentiveDecoder):
         encoder: makes grids (B, S, N) and has `output_size` N; if not given, the arguments below choose one.
         cell: recurrence of the decoder.
         embedding_size: features of each word; also what a word is predicted from.
-        hidden_size: M, units of each layer.
+        hidden_size: units M of each layer.
         num_layers: recurrent layers.
-        picture_features: N of the built-in encoder; its stages before have a half and a quarter of that.
+        picture_features: features N of each place of the built-in encoder's grid; its stages before have a half and a
+            quarter of that.
         blocks: residual blocks of each stage of the built-in encoder.
         backbone: a published picture network in place of the built-in encoder, to be given weights from a file; they
             stay as they are.
@@ -38,7 +39,7 @@ class Captioner(AttentiveDecoder):
         attention: how the decoder looks at the picture; `none` reads a single vector, the mean of the grid.
         input_feeding: show the decoder what the last word was predicted from.
         tie_weights: use the embeddings as output weights.
-        label_smoothing: ε, share of each target that is spread over all words, in training.
+        label_smoothing: share ε of each target that is spread over all words, in training.
 
     Raises:
         ValueError: an argument is out of range.

@@ -27,14 +27,14 @@ class Seq2Seq(AttentiveDecoder):
         source_vocab_size: symbols of the source.
         target_vocab_size: V, of the target.
         cell: recurrence of encoder and decoder.
-        embedding_size: E, features of a word of the source or the target; also what a word is predicted from.
-        hidden_size: M, units of each layer of the decoder, and of each layer and direction of the encoder.
+        embedding_size: features E of a word of the source or the target; also what a word is predicted from.
+        hidden_size: units M of each layer of the decoder, and of each layer and direction of the encoder.
         num_layers: recurrent layers of the encoder, and of the decoder.
         dropout: share of features dropped in training: of embeddings, between layers, of the memory, before the output.
         attention: how the decoder looks at the source; `none` gives it a fixed vector.
         input_feeding: show the decoder what the last word was predicted from.
         tie_weights: use the target embeddings as output weights.
-        label_smoothing: ε, share of each target that is spread over all words, in training.
+        label_smoothing: share ε of each target that is spread over all words, in training.
 
     Raises:
         ValueError: an argument is out of range.

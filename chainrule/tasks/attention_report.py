@@ -57,5 +57,5 @@ def attention_answer(
     surprise = sum(row["nats"] for row in rows) / max(sum(len(row["symbols"]) for row in rows), 1)
     figures |= {"nats_per_symbol": surprise, "rows": list(rows)}
     lines = [f"{run.path}: {described}", *parts_table(parts), finding]
-    lines += [f"surprise: {surprise:.4f} nats per symbol of {len(rows)} rows", f"page: {page}"]
+    lines += [f"surprise: {surprise:.4f} nats per symbol", f"page: {page}"]
     return Answer(iter([Record(figures, "\n".join(lines))]))

@@ -65,7 +65,7 @@ def sentence_section(
     bits: Sequence[float],
     weights: Tensor | None,
 ) -> str:
-    """A table with a row for each symbol written and a column for each symbol read, darker where it is attended to more.
+    """A table with a row for each symbol written and a column for each symbol read, darker where attended to more.
 
     Args:
         title: of the section.
@@ -89,7 +89,12 @@ def sentence_section(
 
 
 def picture_section(
-    title: str, lines: dict[str, str], picture: Pixels, words: Sequence[str], bits: Sequence[float], weights: Tensor | None
+    title: str,
+    lines: dict[str, str],
+    picture: Pixels,
+    words: Sequence[str],
+    bits: Sequence[float],
+    weights: Tensor | None,
 ) -> str:
     """The picture, and once more for each word with the places that were looked at left bright.
 

@@ -32,7 +32,9 @@ class CaptionerInspection:
     """Held-out pictures, the first ones."""
 
 
-def inspect_captioner(run: "CaptionTask", file: str | None, options: CaptionerInspection, *, out: Path | None) -> Answer:
+def inspect_captioner(
+    run: "CaptionTask", file: str | None, options: CaptionerInspection, *, out: Path | None
+) -> Answer:
     """Inspect a run on its held-out pictures, or on a picture."""
     import torch
 

@@ -42,7 +42,7 @@ def caption(run: "CaptionTask", pictures: Sequence[str], options: CaptionOptions
 
     attention = options.attention
     if not pictures:
-        raise ValueError("PICTURES: expected at least one picture, got none")
+        raise ValueError("FILES: expected at least one picture, got none")
     if attention is not None and (len(pictures) > 1 or attention.suffix.lower() != ".png"):
         raise ValueError(f"--attention: expected a .png file for a single picture, got {attention}")
     if attention is not None and run.config.options.attention is None:

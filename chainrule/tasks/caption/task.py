@@ -20,6 +20,7 @@ from chainrule.tasks.config import (
     RunConfig,
     check_entries,
     check_keys,
+    read_object,
     within,
 )
 from chainrule.tasks.judged_part import judged_part
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 BACKBONE = f"{DATA}/backbone.safetensors"
 _CELLS = ("lstm", "gru", "rnn")
 _LADDER = Ladder("words", ({"hidden_size": 128, "embedding_size": 128, "picture_features": 64},), passes=5)
+_COUNTS = dict.fromkeys(("pictures", "captions", "words", "unknown"), int)
 _CHECKED_ROWS, _CHECKED_ELEMENTS = 3, 8
 
 
@@ -154,6 +156,8 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
                 raise ValueError(f"facts.{name}: expected a whole number from 2 to {1 << 24}, got {facts[name]!r:.80}")
         for name in ("source", "captions"):
             check_entries("facts", facts, name, FINGERPRINT)
+        for part in ("train", "valid"):
+            check_entries("facts.counts", read_object(facts, "counts"), part, _COUNTS)
 
     @classmethod
     def fingerprint(cls, path: str | None) -> dict[str, Any]:

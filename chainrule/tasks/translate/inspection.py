@@ -70,7 +70,9 @@ def inspect_translator(
     asked = "" if file is None else f" {quoted(Path(file))}"
     command = f"chainrule inspect {quoted(run.path)}{asked} --rows {options.rows}"
     looks_at = "symbols of the source"
-    return attention_answer(run, translator.model, weights, rows, examples, looks_at=looks_at, page=page, command=command)
+    return attention_answer(
+        run, translator.model, weights, rows, examples, looks_at=looks_at, page=page, command=command
+    )
 
 
 def _pairs(run: "TranslateTask", file: str | None, rows: int) -> "list[Pair]":

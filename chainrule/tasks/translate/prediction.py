@@ -38,9 +38,7 @@ class TranslationOptions:
     """A picture of what the translation of the first sentence attended to, .png, .svg or .pdf."""
 
 
-def translate(
-    run: "TranslateTask", file: str, options: TranslationOptions, *, out: Path | None, device: str
-) -> Answer:
+def translate(run: "TranslateTask", file: str, options: TranslationOptions, *, out: Path | None, device: str) -> Answer:
     """Translate the sentences of a file."""
     check_search(options.beam, options.n_best, options.length_penalty, options.max_length)
     if options.attention is not None and run.config.options.attention is None:

@@ -20,6 +20,7 @@ from chainrule.tasks.config import (
     RunConfig,
     check_entries,
     check_keys,
+    read_object,
     within,
 )
 from chainrule.tasks.judged_part import judged_part
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
     from chainrule.training import Judge, TrainingBatches, ValidationBatches
     from chainrule.training.loop import TrainingResult
 
+_COUNTS = {"pairs": int} | {
+    f"{side}_{of}": int for side in ("source", "target") for of in ("symbols", "unknown", "longest")
+}
 _CHECKED_ROWS, _CHECKED_ELEMENTS = 4, 12
 
 
@@ -155,6 +159,8 @@ class TranslateTask(Task["Seq2Seq"], Predicts, Evaluates, Checks, Inspects):
         check_keys("facts", facts, {*cls.SOURCES, "counts", "symbols"} | {"chosen"} & facts.keys())
         check_entries("facts", facts, "source", FINGERPRINT)
         check_entries("facts", facts, "symbols", {"source": int, "target": int})
+        for part in ("train", "valid"):
+            check_entries("facts.counts", read_object(facts, "counts"), part, _COUNTS)
 
     def prepare(self) -> dict[str, Any]:
         from chainrule.data.pairs import prepare_pairs

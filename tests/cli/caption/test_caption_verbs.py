@@ -113,6 +113,29 @@ def test_where_it_looked_becomes_a_picture(command, run, data, tmp_path):
         assert drawn.size[0] > 300
 
 
+def test_inspection_shows_the_parts_and_where_it_looked(command, run, data, tmp_path):
+    page = tmp_path / "page.html"
+    outcome = command("inspect", run, "--rows", 2, "--out", page, "--json")
+    assert outcome.status == 0, outcome.err
+    found = json.loads(outcome.out)
+    assert sum(found["parameters"].values()) == json.loads(command("info", run, "--json").out)["parameters"]
+    assert [len(row["references"]) for row in found["rows"]] == [2, 2]
+    for row in found["rows"]:
+        assert row["symbols"][-1] == "<eos>"
+        assert len(row["attention"]) == len(row["bits"]) == len(row["symbols"]) == len(row["caption"].split()) + 1
+        assert all(sum(weights) == pytest.approx(1, abs=1e-5) for weights in row["attention"])
+    shown = sum(1 + len(row["symbols"]) for row in found["rows"])  # the picture, and once more for each word
+    assert page.read_text().count("data:image/png") == shown
+    told = command("inspect", run, data / "one.png", "--out", page).out
+    assert "encoder" in told
+    assert f"page: {page}" in told
+
+
+def test_it_keeps_the_contract(command, run):
+    outcome = command("check", run)
+    assert outcome.status == 0, outcome.out
+
+
 def test_info_and_the_held_out_part(command, run):
     facts = json.loads(command("info", run, "--json").out)
     assert facts["facts"]["counts"]["valid"]["pictures"] == 5

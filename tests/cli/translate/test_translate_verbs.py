@@ -109,6 +109,38 @@ def test_evaluation_gives_the_fields_own_figures(folder, capsys):
     assert all(part in out for part in ("BLEU", "chrF2", "tok:13a", "perplexity", "greedy"))
 
 
+def test_inspection_shows_the_parts_and_what_each_word_attended_to(folder, capsys, tmp_path):
+    page = tmp_path / "page.html"
+    status, out, _ = run(capsys, "inspect", folder / "run", "--rows", 2, "--out", page, "--json")
+    assert status == 0
+    found = json.loads(out)
+    info = json.loads(run(capsys, "info", folder / "run", "--json")[1])
+    assert sum(found["parameters"].values()) == info["parameters"]
+    assert len(found["rows"]) == 2
+    for row in found["rows"]:
+        assert len(row["attention"]) == len(row["bits"]) == len(row["symbols"]) == len(row["reference"].split()) + 1
+        assert all(sum(weights) == pytest.approx(1, abs=1e-5) for weights in row["attention"])
+        assert all(row[name] in page.read_text() for name in ("source", "reference", "translation"))
+    assert 0 < found["attention"]["entropy_bits"] <= found["attention"]["even_bits"]
+    status, out, _ = run(capsys, "inspect", folder / "run", folder / "p.tsv", "--rows", 1)
+    assert status == 0
+    assert all(part in out for part in ("source_embedding", "attention: of", f"page: {folder / 'run' / 'report.html'}"))
+
+
+def test_a_translator_without_attention_is_inspected_and_checked(folder, capsys, tmp_path):
+    options = ["--attention", "none", "--no-input-feeding", "--steps", 1, "--out", tmp_path / "run"]
+    assert run(capsys, "train", folder / "p.tsv", *SMALL, *options)[0] == 0
+    assert (
+        "--attention: expected a run with attention"
+        in (run(capsys, "translate", tmp_path / "run", folder / "a.de", "--attention", tmp_path / "map.png")[2])
+    )
+    found = json.loads(run(capsys, "inspect", tmp_path / "run", "--json")[1])
+    assert found["attention"] is None
+    assert all(row["attention"] is None and row["bits"] for row in found["rows"])
+    status, out, _ = run(capsys, "check", tmp_path / "run")
+    assert status == 0, out
+
+
 def test_info_tells_what_the_run_is(folder, capsys):
     status, out, _ = run(capsys, "info", folder / "run")
     assert status == 0
