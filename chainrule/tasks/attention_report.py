@@ -47,15 +47,15 @@ def attention_answer(
         focus = attention_focus(weights)
         figures["attention"] = {"greatest": focus.greatest, "entropy_bits": focus.entropy, "even_bits": focus.even}
         finding = (
-            f"attention: of {focus.queries:,} symbols written, the greatest weight is {focus.greatest:.2f} on average, "
-            f"the entropy {focus.entropy:.2f} bits; alike over all {looks_at} it would be {focus.even:.2f} bits"
+            f"over {focus.queries:,} symbols written, the greatest weight is {focus.greatest:.2f} on average and the "
+            f"entropy {focus.entropy:.2f} bits; even weights over all {looks_at} would have {focus.even:.2f} bits"
         )
     else:
         figures["attention"] = None
-        finding = f"attention: none: all {looks_at} are read into one vector, from which the decoder begins"
-    write_page(page, attention_page(AttentionReport(str(run.path), described, parts, [finding], examples, command)))
+        finding = f"none: all {looks_at} are read into one vector, from which the decoder begins"
+    write_page(page, attention_page(AttentionReport(str(run.path), described, parts, finding, examples, command)))
     surprise = sum(row["nats"] for row in rows) / max(sum(len(row["symbols"]) for row in rows), 1)
     figures |= {"nats_per_symbol": surprise, "rows": list(rows)}
-    lines = [f"{run.path}: {described}", *parts_table(parts), finding]
+    lines = [f"{run.path}: {described}", *parts_table(parts), f"attention: {finding}"]
     lines += [f"surprise: {surprise:.4f} nats per symbol", f"page: {page}"]
     return Answer(iter([Record(figures, "\n".join(lines))]))

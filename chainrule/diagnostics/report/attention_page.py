@@ -23,7 +23,7 @@ class AttentionReport:
         title: name of the run.
         model: a line about it.
         parts: parameters of each of its parts.
-        findings: sentences about its attention.
+        finding: a sentence about its attention.
         examples: sections in HTML, as `sentence_section` and `picture_section` make them.
         command: that makes the page again.
     """
@@ -31,7 +31,7 @@ class AttentionReport:
     title: str
     model: str
     parts: dict[str, int]
-    findings: Sequence[str]
+    finding: str
     examples: Sequence[str]
     command: str
 
@@ -43,14 +43,13 @@ def attention_page(report: AttentionReport) -> str:
         f"<tr><td>{escape(name)}</td><td>{count:,}</td><td>{count / total:.1%}</td></tr>"
         for name, count in report.parts.items()
     )
+    finding = report.finding[:1].upper() + report.finding[1:]
     body = [
         f"<h1>Inside {escape(report.title)}</h1>",
         f'<p class="lead">{escape(report.model)}</p>',
         '<section id="parts"><h2>Parts</h2><table><thead><tr><th>part</th><th>parameters</th><th>share</th></tr>'
         f"</thead><tbody>{rows}</tbody></table></section>",
-        '<section id="attention"><h2>Attention</h2>'
-        + "".join(f"<p>{escape(line)}</p>" for line in report.findings)
-        + "</section>",
+        f'<section id="attention"><h2>Attention</h2><p>{escape(finding)}.</p></section>',
         *report.examples,
         f'<p class="note">Made by <code>{escape(report.command)}</code></p>',
     ]
@@ -109,7 +108,7 @@ def picture_section(
     figures = [_figure("picture", "", picture.transpose(1, 2, 0))]
     for place, (word, surprise) in enumerate(zip(words, bits, strict=True)):
         shown = None if weights is None else lit_picture(picture, weights[place])
-        most = "" if weights is None else f", at most {float(weights[place].max()):.2f}"
+        most = "" if weights is None else f", weight up to {float(weights[place].max()):.2f}"
         figures.append(_figure(word, f"{surprise:.2f} bits{most}", shown))
     return (
         f"<section><h2>{escape(title)}</h2>{_told(lines)}"

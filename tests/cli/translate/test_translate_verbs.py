@@ -70,6 +70,9 @@ def test_a_run_goes_on_where_it_stopped(folder, capsys, tmp_path):
     status, _, err = run(capsys, "train", "--resume", "--out", tmp_path / "once", "--hidden-size", 9)
     assert status == 2
     assert "--hidden-size was 8 and is 9" in err
+    status, _, err = run(capsys, "train", "--resume", "--out", tmp_path / "once", "--source", folder / "a.de")
+    assert status == 2
+    assert "--resume: DATA changed since the run began" in err
 
 
 def test_sentences_are_translated_line_by_line(folder, capsys, monkeypatch, tmp_path):
@@ -124,7 +127,9 @@ def test_inspection_shows_the_parts_and_what_each_word_attended_to(folder, capsy
     assert 0 < found["attention"]["entropy_bits"] <= found["attention"]["even_bits"]
     status, out, _ = run(capsys, "inspect", folder / "run", folder / "p.tsv", "--rows", 1)
     assert status == 0
-    assert all(part in out for part in ("source_embedding", "attention: of", f"page: {folder / 'run' / 'report.html'}"))
+    assert all(
+        part in out for part in ("source_embedding", "attention: over", f"page: {folder / 'run' / 'report.html'}")
+    )
 
 
 def test_a_translator_without_attention_is_inspected_and_checked(folder, capsys, tmp_path):
