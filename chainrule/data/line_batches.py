@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
-from chainrule.data.batches import Batch, check_batch_size, check_seed
+from chainrule.data.batches import Batch, check_batch_size, check_seed, padded
 from chainrule.data.tokens import Ids, Tokens
 
 _BLOCKS = 1 << 20
@@ -129,8 +129,4 @@ def _lines(tokens: Tokens, lines: Ids, max_length: int | None = None, shard: sli
     if max_length is not None:
         stops = np.minimum(stops, starts + max_length)
     width = int((stops - starts).max())
-    rows = tokens.rows(starts[shard], stops[shard])
-    x = np.zeros((len(rows), width), dtype=np.int64)
-    for padded, row in zip(x, rows, strict=True):
-        padded[: len(row)] = row
-    return Batch(torch.from_numpy(x), torch.from_numpy((stops - starts)[shard]))
+    return Batch(padded(tokens.rows(starts[shard], stops[shard]), width), torch.from_numpy((stops - starts)[shard]))
