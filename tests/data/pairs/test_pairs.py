@@ -149,7 +149,7 @@ def test_files_that_do_not_fit_are_named(tmp_path):
         list(read_pairs(short, tmp_path / "none"))
     cut = tmp_path / "cut.gz"
     cut.write_bytes(gzip.compress(b"x\ty\n" * 1000)[:-9])
-    with pytest.raises(ValueError, match=r"cut\.gz: expected a file compressed by gzip, got a damaged one"):
+    with pytest.raises(ValueError, match=r"cut\.gz: cannot be read .*restore it from a copy"):
         list(read_sentences(cut))
     with pytest.raises(ValueError, match="e: expected text, got an empty file"):
         list(read_pairs(written(tmp_path / "e", [])))
