@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from chainrule.data.members import Members
 from chainrule.data.sounds.batches import Labels
 from chainrule.data.sounds.clip_writer import ClipWriter, Writing
 from chainrule.data.sounds.collection import Collection, SoundFile
@@ -72,7 +73,7 @@ def prepare_sounds(
     fewer, the end of each.
 
     Args:
-        source: a folder, an archive or a file, as `Collection` reads it.
+        source: a folder, an archive or a file, as `Members` reads it.
         directory: made if it is missing; `sounds.json` is the last file written into it.
         rate: samples a second; the lowest of the files, 16,000 at most, if not given. Others are resampled.
         law: mu or linear, see `make_levels`.
@@ -170,7 +171,7 @@ def open_sounds(directory: str | Path) -> Sounds:
 
 
 def _headers(
-    collection: Collection, skipped: list[dict[str, str]], *, skip_bad: bool
+    collection: Members, skipped: list[dict[str, str]], *, skip_bad: bool
 ) -> Iterator[tuple[SoundFile, SoundFacts]]:
     for file in collection.files:
         try:
