@@ -13,7 +13,7 @@ from chainrule.state import State
 
 @dataclass(frozen=True)
 class Batch:
-    """Elements of several sequences, side by side.
+    """Elements of several sequences, a row each.
 
     Attributes:
         x: (B, T) elements that are modelled, such as int64 symbols.

@@ -28,7 +28,7 @@ class Corpus:
         vocabulary: fitted on the training part alone.
         train: the symbols of the training part.
         valid: the symbols of the held-out part.
-        manifest: what `corpus.json` says.
+        manifest: content of corpus.json.
     """
 
     directory: Path
@@ -39,7 +39,7 @@ class Corpus:
 
     @property
     def level(self) -> str:
-        """What a symbol is: char, byte, word or bpe."""
+        """Unit that a symbol represents: char, byte, word or bpe."""
         return self.vocabulary.level
 
     @property
@@ -69,17 +69,16 @@ def prepare_corpus(
     r"""Split a text, fit the vocabulary, and write its symbols to disk, in memory that does not grow with the text.
 
     The last `validation_fraction` of the file is held out, cut at a line end. A folder that already holds this very
-    corpus (same content, same options) is used as it is; anything else, a half-written corpus included, is written
-    anew.
+    corpus (same content, same options) is used as it is; anything else, a half-written corpus included, is replaced.
 
     Args:
         source: a UTF-8 text file (any file at level byte); `None` for the text built into CPython.
         directory: the folder to write to.
-        level: what a symbol is: char, byte, word or bpe.
+        level: unit that a symbol represents: char, byte, word or bpe.
         reading: `stream` reads the text as one sequence; `lines` reads each line as a sequence that ends in `<eos>`.
         validation: a file to hold out in place of a part of `source`.
         validation_fraction: the part of `source` to hold out, in (0, 1).
-        vocabulary_size: at most so many symbols, `<unk>` and `<eos>` included; not at level byte.
+        vocabulary_size: largest number of symbols, `<unk>` and `<eos>` included; not at level byte.
         min_count: a symbol (for bpe: a pair to merge) seen less often in training gets none of its own.
         progress: called with a stage, bytes done and bytes to do.
 

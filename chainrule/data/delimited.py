@@ -97,7 +97,7 @@ class DelimitedFile:
 
     @contextmanager
     def _readable(self, file: BinaryIO, inner: BinaryIO | None = None) -> Iterator[BinaryIO]:
-        """Close files at the end, and say in one line what keeps them from being read."""
+        """Close files at the end; report damage of the file in one line."""
         with inner or nullcontext(), file:
             try:
                 yield file

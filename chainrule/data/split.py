@@ -134,7 +134,7 @@ def split_by_position(source: Source, validation_fraction: float, *, at_line_end
 
 
 def _line_end_after(source: Source, position: int) -> int:
-    """The first place from `position` on that follows a newline; the end of the source if there is none."""
+    """The first position from `position` on that follows a newline; without one, the end of the source."""
     with source.open() as file:
         file.seek(position - 1)
         for chunk in read_chunks(file):
@@ -145,7 +145,7 @@ def _line_end_after(source: Source, position: int) -> int:
 
 
 def _line_end_before(source: Source, position: int) -> int:
-    """The last place up to `position` that follows a newline; 0 if there is none."""
+    """The last position up to `position` that follows a newline; without one, 0."""
     with source.open() as file:
         while position > 0:
             start = max(position - CHUNK_BYTES, 0)
@@ -157,7 +157,7 @@ def _line_end_before(source: Source, position: int) -> int:
 
 
 def _character_start(source: Source, position: int) -> int:
-    """The place next to `position` where a UTF-8 character begins; `position` itself in what is no UTF-8."""
+    """The place next to `position` where a UTF-8 character begins; in other bytes than UTF-8, `position` itself."""
     with source.open() as file:
         first = max(position - 3, 0)
         file.seek(first)

@@ -60,7 +60,7 @@ class StoreWriter:
     An error inside the context removes the arrays written so far: a full disk must not stay full.
 
     Args:
-        directory: created if it is missing. What an earlier preparation left there is removed.
+        directory: created if it is missing. Files of an earlier preparation there are removed.
         manifest: name of the manifest.
 
     >>> from tempfile import TemporaryDirectory
@@ -138,10 +138,10 @@ class Store:
     Args:
         directory: the folder.
         manifest: name of the manifest.
-        what: name of what is prepared there, for errors.
+        what: name of the data prepared there, for errors.
 
     Attributes:
-        manifest: what was given to `StoreWriter.finish`, and the format.
+        manifest: the content given to `StoreWriter.finish`, and the format.
 
     Raises:
         FileNotFoundError: the folder holds no complete preparation.

@@ -50,9 +50,8 @@ class CaptionBatches:
     the pictures are mirrored, others in each epoch.
 
     Args:
-        captioned: what is shown.
-        batch_size: pictures of a batch, over all processes.
-        seed, shard: see `Shuffled`.
+        captioned: pictures and captions.
+        batch_size, seed, shard: see `Shuffled`.
         mirror: whether half of the pictures are.
 
     Raises:

@@ -23,12 +23,12 @@ _MANIFEST = "captions.json"
 
 @dataclass(frozen=True)
 class PreparedCaptions:
-    """What `prepare_captions` left.
+    """Captioned pictures in a prepared folder.
 
     Attributes:
-        vocabulary: words of the captions to train on.
-        train, valid: pictures and captions, pixels read from the disk as they are asked for.
-        manifest: what captions.json holds: counts and fingerprints.
+        vocabulary: words of the training captions.
+        train, valid: pictures and captions, pixels read from the disk on demand.
+        manifest: content of captions.json: counts and fingerprints.
     """
 
     vocabulary: WordVocabulary
@@ -55,7 +55,7 @@ def prepare_captions(
     """Read pictures and captions and write them into a directory.
 
     Args:
-        directory: made if it is missing; `captions.json` is the last file written into it.
+        directory: created if it is missing; `captions.json` is the last file written into it.
         pictures: a zip file or a folder.
         captions: see `read_captions`. Pictures without one are left out.
         dev_pictures: those to hold out, if they are not among `pictures`.
@@ -124,12 +124,7 @@ def prepare_captions(
 
 
 def open_captions(directory: str | Path) -> PreparedCaptions:
-    """Open what `prepare_captions` wrote.
-
-    Raises:
-        FileNotFoundError: there is none, or its preparation was cut short.
-        ValueError: a file in it was changed or cut.
-    """
+    """Open a folder written by `prepare_captions`; raises the errors of `Store`."""
     store = Store(directory, _MANIFEST, "captions")
     path = store.directory / "vocabulary.json"
     vocabulary = load_vocabulary(path)

@@ -18,8 +18,7 @@ class ImageBatches:
     Args:
         images: (N, C, H, W).
         labels: (N,), or `None`.
-        batch_size: pictures of a batch, over all processes.
-        seed, shard: see `Shuffled`.
+        batch_size, seed, shard: see `Shuffled`.
         drawn: how pixels are binarised, where each epoch draws them; the draws depend on seed and step too.
 
     >>> batches = ImageBatches(np.zeros((5, 1, 4, 4), np.uint8), np.arange(5), batch_size=2)

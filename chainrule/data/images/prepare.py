@@ -1,4 +1,4 @@
-"""Pictures become arrays on disk, cut into those to train on and those held out, whatever memory there is."""
+"""Prepare pictures on disk as arrays, a training part and a held-out part, in bounded memory."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,13 +25,13 @@ class PreparedImages:
     """Pictures on disk.
 
     Attributes:
-        train: (N, C, H, W), read from the disk as it is asked for: levels, or stored values where each epoch draws.
+        train: (N, C, H, W), read from the disk on demand: levels, or stored values where each epoch draws.
         valid: the same of the pictures held out, levels always.
         train_labels: (N,) places in `classes`, or `None`.
         valid_labels: the same of the pictures held out.
         classes: names of the labels.
         reduction: from stored values to levels.
-        manifest: what images.json holds: fingerprints, counts and what was found.
+        manifest: content of images.json: fingerprints, counts and what was found.
     """
 
     train: Pixels
@@ -69,7 +69,7 @@ def prepare_images(
 
     Args:
         path: see `open_source`.
-        directory: made if it is missing; `images.json` is the last file written into it.
+        directory: created if it is missing; `images.json` is the last file written into it.
         bits: of each channel of a pixel, where fewer are wanted; see `Reduction`.
         binarise: threshold, fixed or per-epoch.
         labelled: whether there are labels; None looks.
@@ -132,12 +132,7 @@ def prepare_images(
 
 
 def open_images(directory: str | Path) -> PreparedImages:
-    """Open what `prepare_images` wrote.
-
-    Raises:
-        FileNotFoundError: there is none, or its preparation was cut short.
-        ValueError: a file in it was changed or cut.
-    """
+    """Open a folder written by `prepare_images`; raises the errors of `Store`."""
     store = Store(directory, _MANIFEST, "pictures")
     manifest = store.manifest
     pixels: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Labelled texts in batches, those of like length side by side."""
+"""Labelled texts in batches, sorted so that rows of a batch have similar lengths."""
 
 from collections.abc import Iterator
 
@@ -20,9 +20,8 @@ class LabelledBatches:
     Args:
         texts: N of them.
         labels: (N,) their numbers.
-        batch_size: rows of a batch, over all processes.
-        limit: longer texts are cut to so many elements.
-        seed, shard: see `Shuffled`.
+        limit: longer texts are cut to this many elements.
+        batch_size, seed, shard: see `Shuffled`.
     """
 
     def __init__(

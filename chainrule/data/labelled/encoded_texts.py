@@ -1,4 +1,4 @@
-"""Texts as numbers, and any of their rows as what a model is conditioned on."""
+"""Texts as numbers, and some of them as the condition of a model."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -71,11 +71,11 @@ class EncodedTexts:
         return np.diff(self.offsets)
 
     def context(self, rows: Numbers, limit: int | None = None) -> dict[str, Tensor]:
-        """Some of the texts, side by side: `inputs` (B, T) symbols or (B, T, K) bags, and `lengths` (B,).
+        """Some of the texts: `inputs` (B, T) symbols or (B, T, K) bags, and `lengths` (B,).
 
         Args:
             rows: (B,) numbers of texts.
-            limit: longer texts are cut to so many elements.
+            limit: longer texts are cut to this many elements.
         """
         starts, lengths = self.offsets[rows], self.offsets[np.asarray(rows) + 1] - self.offsets[rows]
         if limit is not None:
@@ -112,7 +112,7 @@ class EncodedTexts:
 
 
 def _ragged(values: Numbers, starts: Numbers, lengths: Numbers) -> npt.NDArray[np.int64]:
-    """Rows of unequal length side by side, filled up with `NOTHING`."""
+    """Rows of unequal length in one array, padded with `NOTHING`."""
     width = int(lengths.max(initial=0))
     places = np.arange(width)
     real = places < lengths[:, None]

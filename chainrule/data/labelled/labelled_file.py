@@ -24,7 +24,7 @@ class LabelledText:
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns of a file are read, counted from 0; `label` is None where there is none.
+    """Which columns of a file are read, counted from 0; `label` is None without labels.
 
     The names are those of the header, None where there is no header.
     """

@@ -1,4 +1,4 @@
-"""Prepare labelled texts on disk: labels and symbols from those to train on, then all of them as numbers."""
+"""Prepare labelled texts on disk: labels and symbols from the training part, then all texts as numbers."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ class LabelledPart:
     Attributes:
         texts: N of them, as numbers.
         labels: (N,) numbers of labels.
-        lines: (N,) where each stands in its file.
+        lines: (N,) line of each in its file.
     """
 
     texts: EncodedTexts
@@ -60,8 +60,8 @@ class LabelledTexts:
         labels: of the classification.
         train: to train on.
         valid: held out.
-        valid_texts: the same as they stand in the file, to show.
-        manifest: what labelled.json holds: fingerprints, columns and counts.
+        valid_texts: held-out texts as written in the file, to show.
+        manifest: content of labelled.json: fingerprints, columns and counts.
     """
 
     symbols: TextSymbols
@@ -93,7 +93,7 @@ def prepare_labelled(
 
     Args:
         path: see `LabelledFile`.
-        directory: made if it is missing; `labelled.json` is the last file written into it.
+        directory: created if it is missing; `labelled.json` is the last file written into it.
         dev: a file to hold out in place of rows of the first; its columns are found as those of the first.
         dev_fraction: share of the rows that is held out otherwise, drawn from the seed.
         text_column, label_column: see `LabelledFile`.
@@ -151,12 +151,7 @@ def prepare_labelled(
 
 
 def open_labelled(directory: str | Path) -> LabelledTexts:
-    """Open what `prepare_labelled` wrote.
-
-    Raises:
-        FileNotFoundError: there is none, or its preparation was cut short.
-        ValueError: a file in it was changed or cut.
-    """
+    """Open a folder written by `prepare_labelled`; raises the errors of `Store`."""
     store = Store(directory, _MANIFEST, "texts")
     symbols, labels = load_symbols(store.directory), load_labels(store.directory)
     train, valid = (LabelledPart.load(store, part, symbols, labels) for part in ("train", "valid"))
@@ -178,7 +173,7 @@ def load_labels(directory: Path) -> Labels:
 
 
 def load_counts(directory: Path, shape: tuple[int, int]) -> npt.NDArray[np.int64]:
-    """What `label_counts` was, as it was prepared.
+    """Read the result of `label_counts` from a prepared folder.
 
     Raises:
         ValueError: the file is missing, or holds something else.
@@ -187,7 +182,7 @@ def load_counts(directory: Path, shape: tuple[int, int]) -> npt.NDArray[np.int64
 
 
 def label_counts(part: LabelledPart, symbols: int, labels: int) -> npt.NDArray[np.int64]:
-    """(V, C) in how many texts of each label each symbol stands.
+    """Count the texts of each label in which each symbol occurs, (V, C).
 
     >>> texts = EncodedTexts.of(["aab", "b"], TextSymbols("char", "ab"))
     >>> label_counts(LabelledPart(texts, np.array([1, 0]), np.array([1, 2])), symbols=3, labels=2).tolist()
@@ -221,7 +216,7 @@ def encoded_part(rows: Sequence[LabelledText], symbols: TextSymbols, labels: Lab
 
 
 def part_facts(part: LabelledPart, limit: int) -> dict[str, int]:
-    """What a part comes to: rows, elements, empty texts, and those that are cut."""
+    """Counts of a part: rows, elements, empty texts, and texts that are cut."""
     lengths = part.texts.lengths
     return {
         "rows": len(lengths),

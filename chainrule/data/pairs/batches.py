@@ -22,8 +22,7 @@ class PairBatches:
 
     Args:
         pairs: as numbers.
-        batch_size: pairs of a batch, over all processes.
-        seed, shard: see `Shuffled`.
+        batch_size, seed, shard: see `Shuffled`.
         decay: scheduled sampling, see `own_words_share`; "none" leaves it out.
         decay_steps: how many steps it takes.
 

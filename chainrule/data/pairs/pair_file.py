@@ -10,7 +10,7 @@ from chainrule.data.delimited import DelimitedFile
 
 @dataclass(frozen=True)
 class Pair:
-    """A sentence and its translation, and the number of the line they stand in, from 1."""
+    """A sentence and its translation, and the number of their line, from 1."""
 
     line: int
     source: str

@@ -1,4 +1,4 @@
-"""Prepare pairs on disk: two vocabularies from the pairs to train on, then all pairs as numbers, in bounded memory."""
+"""Prepare pairs on disk: two vocabularies from the training pairs, then all pairs as numbers, in bounded memory."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -30,8 +30,8 @@ class Pairs:
 
     Attributes:
         source_vocabulary, target_vocabulary: of the training pairs.
-        train, valid: as numbers, read from the disk as they are asked for.
-        manifest: what pairs.json holds: counts and fingerprints.
+        train, valid: as numbers, read from the disk on demand.
+        manifest: content of pairs.json: counts and fingerprints.
     """
 
     source_vocabulary: Vocabulary
@@ -60,12 +60,12 @@ def prepare_pairs(
     Every sentence ends in `<eos>`; an empty one is `<eos>` alone, and stays.
 
     Args:
-        directory: made if it is missing; `pairs.json` is the last file written into it.
+        directory: created if it is missing; `pairs.json` is the last file written into it.
         source: source sentences, or both, separated by a tab; see `read_pairs`.
         target: target sentences.
         dev_source: pairs to hold out, in place of some of the first.
         dev_target: their targets.
-        level: "word", what stands between blanks; or "bpe", pieces of words.
+        level: "word", text between blanks; or "bpe", pieces of words.
         min_count: rarer words are `<unk>`; pieces of words, rarer than that, are not merged.
         vocabulary_size: most symbols of each vocabulary; None sets no limit to words, and 4096 to pieces.
         max_length: most symbols of a sentence, `<eos>` not counted.
@@ -126,12 +126,7 @@ def prepare_pairs(
 
 
 def open_pairs(directory: str | Path) -> Pairs:
-    """Open what `prepare_pairs` wrote.
-
-    Raises:
-        FileNotFoundError: there is none, or its preparation was cut short.
-        ValueError: a file in it was changed or cut.
-    """
+    """Open a folder written by `prepare_pairs`; raises the errors of `Store`."""
     store = Store(directory, _MANIFEST, "pairs")
     vocabularies = {side: load_vocabulary(store.directory / f"{side}.json") for side in SIDES}
     parts = {

@@ -1,4 +1,4 @@
-"""Sentences as numbers, side by side with their translations."""
+"""Sentences as numbers, and pairs of a sentence and its translation."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -54,7 +54,7 @@ class Sentences:
         return self.ends[chosen] - self._starts(chosen)
 
     def padded(self, chosen: Ids) -> tuple[Tensor, Tensor]:
-        """The chosen sentences side by side, (B, T), 0 past their ends, and their lengths, (B,)."""
+        """The chosen sentences, (B, T), 0 past their ends, and their lengths, (B,)."""
         starts, lengths = self._starts(chosen), self.lengths(chosen)
         rows = [self.symbols[start : start + length] for start, length in zip(starts, lengths, strict=True)]
         return padded(rows, int(lengths.max(initial=0))), torch.from_numpy(lengths)
@@ -80,6 +80,6 @@ class PairedSentences:
 
 
 def source_context(source: Sentences, chosen: Ids) -> dict[str, Tensor]:
-    """What `chainrule.models.Seq2Seq` translates."""
+    """Source sentences as the context of `chainrule.models.Seq2Seq`."""
     tokens, lengths = source.padded(chosen)
     return {"tokens": tokens, "lengths": lengths}

@@ -19,7 +19,7 @@ ANCHORS = ("last", "season", "centre")
 
 @dataclass(frozen=True)
 class PreparedSeries:
-    """What training needs of a file.
+    """Series of a prepared folder.
 
     Args:
         schema: columns and units.
@@ -52,13 +52,13 @@ def prepare_series(
 
     Args:
         path: of the file, see `read_series`.
-        folder: is made; receives schema.json, series.json, values.npy and features.npy.
+        folder: created if it is missing; `series.json` is the last file written into it.
         target: see `read_series`.
-        horizon: rows that a forecast is for; at least so many are held out.
+        horizon: rows of a forecast; at least this many rows are held out.
         covariates: see `read_series`.
         date: see `read_series`.
-        season: rows of a season; None takes what is usual at the step between dates.
-        anchor: what values are measured from: the "last" value, the value a "season" ago, or the "centre".
+        season: rows of a season; None takes the usual one for the step between dates.
+        anchor: reference of the values: the "last" value, the value a "season" ago, or the "centre".
         validation_fraction: share of the rows that is held out, the last ones.
 
     Raises:
@@ -96,12 +96,7 @@ def prepare_series(
 
 
 def open_series(folder: str | Path) -> PreparedSeries:
-    """What `prepare_series` left in a folder.
-
-    Raises:
-        FileNotFoundError: a file is missing.
-        ValueError: the files do not belong together.
-    """
+    """Open a folder written by `prepare_series`; raises the errors of `Store`."""
     store = Store(folder, _MANIFEST, "series")
     schema, facts = SeriesSchema.load(store.directory / "schema.json"), store.manifest
     with store.checked():

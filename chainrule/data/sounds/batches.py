@@ -1,4 +1,4 @@
-"""Clips of sound in batches, those of like length side by side."""
+"""Clips of sound in batches, sorted so that rows of a batch have similar lengths."""
 
 from collections.abc import Iterator
 
@@ -21,10 +21,9 @@ class ClipBatches:
 
     Args:
         tokens: levels, a line a clip.
-        batch_size: rows of a batch, over all processes.
         longest: samples of a piece.
-        labels: (clips,) integers, the context of the rows; `None` where there are none.
-        seed, shard: see `Shuffled`.
+        labels: (clips,) integers, the context of the rows; `None` without labels.
+        batch_size, seed, shard: see `Shuffled`.
 
     Raises:
         ValueError: a number is out of range, or there are fewer pieces than processes.

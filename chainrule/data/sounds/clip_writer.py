@@ -49,10 +49,10 @@ class ClipWriter:
 
 @dataclass
 class Writing:
-    """How samples are written, and what was seen of them.
+    """Settings of writing samples, and counts of the samples written.
 
     Attributes:
-        levels, rate: what samples become.
+        levels, rate: of the samples written.
         labelling, labels: of each clip; `None` and none where there are no labels.
         skipped: files that could not be read, with the reason; filled where `skip_bad`.
         silent: clips of one amplitude.
@@ -74,7 +74,7 @@ class Writing:
             self.cut(file, None, part, part)
 
     def cut(self, file: SoundFile, samples: int | None, first: ClipWriter, rest: ClipWriter) -> None:
-        """Write the first so many samples into one part, and the rest into another; all into the first for None."""
+        """Write the first `samples` samples into one part and the rest into another; all into the first for None."""
         label, before, clips = self._label(file), (first.samples, rest.samples), 0
         read, low, high, clipped = 0, np.inf, -np.inf, 0
         try:

@@ -31,11 +31,11 @@ class Sounds:
     """Prepared sounds.
 
     Attributes:
-        levels: what an integer stands for.
-        train: levels of all samples, uint8 or uint16, a line a clip, read from the disk as they are asked for.
+        levels: meaning of each integer.
+        train: levels of all samples, uint8 or uint16, a line a clip, read from the disk on demand.
         valid: the same of the sounds held out.
-        train_labels, valid_labels: (clips,) of each clip; `None` where there are none.
-        manifest: what sounds.json holds: rate, labels, counts, fingerprints.
+        train_labels, valid_labels: (clips,) of each clip; `None` without labels.
+        manifest: content of sounds.json: rate, labels, counts, fingerprints.
     """
 
     levels: SoundLevels
@@ -74,7 +74,7 @@ def prepare_sounds(
 
     Args:
         source: a folder, an archive or a file, as `Members` reads it.
-        directory: made if it is missing; `sounds.json` is the last file written into it.
+        directory: created if it is missing; `sounds.json` is the last file written into it.
         rate: samples a second; the lowest of the files, 16,000 at most, if not given. Others are resampled.
         law: mu or linear, see `make_levels`.
         levels: of an amplitude.
@@ -147,12 +147,7 @@ def prepare_sounds(
 
 
 def open_sounds(directory: str | Path) -> Sounds:
-    """Open what `prepare_sounds` wrote.
-
-    Raises:
-        FileNotFoundError: there is none, or its preparation was cut short.
-        ValueError: a file in it was changed or cut.
-    """
+    """Open a folder written by `prepare_sounds`; raises the errors of `Store`."""
     store = Store(directory, _MANIFEST, "sounds")
     manifest = store.manifest
     tokens: dict[str, FileTokens] = {}

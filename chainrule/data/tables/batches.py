@@ -15,8 +15,7 @@ class TableBatches:
 
     Args:
         rows: (N, D).
-        batch_size: rows of a batch, over all processes.
-        seed, shard: see `Shuffled`.
+        batch_size, seed, shard: see `Shuffled`.
 
     >>> batches = TableBatches(np.arange(10.0).reshape(5, 2), batch_size=2)
     >>> batches.steps_per_epoch, batches.at(0).x.shape, batches.at(0).lengths

@@ -24,9 +24,9 @@ class Table:
 
     Attributes:
         schema: of its columns.
-        train: (N, D) float64, read from the disk as it is asked for.
+        train: (N, D) float64, read from the disk on demand.
         valid: the same of the rows held out.
-        manifest: what table.json holds: fingerprints, options and counts.
+        manifest: content of table.json: fingerprints, options and counts.
     """
 
     schema: TableSchema
@@ -54,7 +54,7 @@ def prepare_table(
 
     Args:
         path: CSV (plain or gzip) or Parquet.
-        directory: made if it is missing; `table.json` is the last file written into it.
+        directory: created if it is missing; `table.json` is the last file written into it.
         types: kinds of columns by name, categorical, integer, real or skip, where the one found is not meant.
         header: whether the first row is a header; None looks.
         validation: a file to hold out in place of rows of the first.
@@ -129,12 +129,7 @@ def prepare_table(
 
 
 def open_table(directory: str | Path) -> Table:
-    """Open what `prepare_table` wrote.
-
-    Raises:
-        FileNotFoundError: there is none, or its preparation was cut short.
-        ValueError: a file in it was changed or cut.
-    """
+    """Open a folder written by `prepare_table`; raises the errors of `Store`."""
     store = Store(directory, _MANIFEST, "table")
     schema = TableSchema.load(store.directory / "schema.json")
     with store.checked():

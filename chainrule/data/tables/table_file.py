@@ -121,7 +121,7 @@ class TableFile:
             yield Block.of_rows(block)
 
     def _lines(self, file: BinaryIO | None = None, before: int = 0) -> Iterator[Row]:
-        """The rows of the file, or of a stretch of it that so many lines come before."""
+        """The rows of the file, or of a stretch of it behind the first `before` lines."""
         return self._file.quoted_rows(self._delimiter, file, before)
 
     def _read_parquet(self, function: str) -> Any:

@@ -1,4 +1,4 @@
-"""Sentences in batches, those of like length side by side."""
+"""Sentences in batches, sorted so that rows of a batch have similar lengths."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from chainrule.data.tagged.conll_file import Sentence
 from chainrule.data.tagged.vocabulary import UNKNOWN, Numbers, TaggedVocabulary
 
 _BATCHES_IN_POOL = 32
-_EVALUATED = 64  # sentences side by side where nothing is trained
+_EVALUATED = 64  # sentences of a batch where nothing is trained
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class TaggedSentences:
         return np.diff(self.starts)
 
     def batch(self, chosen: npt.NDArray[np.int64], unknown: npt.NDArray[np.bool_] | None = None) -> Batch:
-        """Some sentences side by side: tags as x, words and characters as context.
+        """Some of the sentences: tags as x, words and characters as context.
 
         Args:
             chosen: (B,) numbers of sentences.
@@ -95,9 +95,8 @@ class TaggedBatches:
     Args:
         sentences: none empty.
         counts: how often each word of the vocabulary was seen.
-        batch_size: sentences of a batch, over all processes.
         word_dropout: α; 0 reads every word as it is.
-        seed, shard: see `Shuffled`.
+        batch_size, seed, shard: see `Shuffled`.
 
     Raises:
         ValueError: there are fewer sentences than processes, or an argument is out of range.

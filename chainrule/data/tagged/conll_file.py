@@ -12,7 +12,7 @@ _DOCUMENT = "-DOCSTART-"
 
 @dataclass(frozen=True)
 class Sentence:
-    """The words of a sentence and where they stand.
+    """The words of a sentence and their lines.
 
     Attributes:
         words: none where the sentence is empty.

@@ -1,4 +1,4 @@
-"""Prepare tagged sentences on disk: a vocabulary of those to train on, then all of them as numbers."""
+"""Prepare tagged sentences on disk: a vocabulary of the training part, then all sentences as numbers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -24,10 +24,10 @@ class TaggedCorpus:
 
     Attributes:
         vocabulary: of the training part.
-        train: sentences to train on, read from the disk as they are asked for.
+        train: sentences to train on, read from the disk on demand.
         valid: sentences held out.
         valid_words: the words of the sentences held out, as they were written.
-        manifest: what corpus.json holds: fingerprints, counts, the column and the scheme.
+        manifest: content of corpus.json: fingerprints, counts, the column and the scheme.
     """
 
     vocabulary: TaggedVocabulary
@@ -54,7 +54,7 @@ def prepare_tagged(
 
     Args:
         path: CoNLL-U or columns, compressed by gzip or not; see `ConllFile`.
-        directory: made if it is missing; `corpus.json` is the last file written into it.
+        directory: created if it is missing; `corpus.json` is the last file written into it.
         column: of the tags; None takes upos, or the last one.
         dev: a file to hold out in place of sentences of the first.
         dev_fraction: of the sentences.
@@ -112,12 +112,7 @@ def prepare_tagged(
 
 
 def open_tagged(directory: str | Path) -> TaggedCorpus:
-    """Open what `prepare_tagged` wrote.
-
-    Raises:
-        FileNotFoundError: there is none, or its preparation was cut short.
-        ValueError: a file in it was changed or cut.
-    """
+    """Open a folder written by `prepare_tagged`; raises the errors of `Store`."""
     store = Store(directory, _MANIFEST, "sentences")
     vocabulary = TaggedVocabulary.load(store.directory / "vocabulary.json")
     train, valid = (_open_part(store, part, vocabulary) for part in _PARTS)
