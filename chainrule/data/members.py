@@ -65,7 +65,7 @@ class Members:
             except _DAMAGED as error:
                 raise ValueError(f"{path}: no archive that can be read ({error})") from None
         elif name.endswith(endings):
-            self.files = [Member(self.path.name, str(path), partial(self.path.open, "rb"))]
+            self.files = [Member(self.path.name, str(path), partial(_opened, self.path))]
         else:
             raise ValueError(
                 f"{path}: expected a {noun} ({', '.join(endings)}), a folder of {noun}s, or an archive of them "
@@ -89,7 +89,7 @@ class Members:
         for path in self.path.rglob("*"):
             name = path.relative_to(self.path).as_posix()
             if is_visible(name, self._endings) and path.is_file():
-                yield Member(name, str(path), partial(path.open, "rb"))
+                yield Member(name, str(path), partial(_opened, path))
 
     # Archives stay open: each opening would read a tar archive from its beginning, and the list of a zip file.
 
@@ -108,20 +108,19 @@ class Members:
                 yield self._member(info.filename, info.file_size, partial(archive.read, info))
 
     def _member(self, name: str, size: int, read: Callable[[], bytes]) -> Member:
-        label = f"{self.path}, {name}"
+        return Member(name, f"{self.path}, {name}", partial(self._content, f"{self.path}, {name}", size, read))
 
-        def opened() -> BinaryIO:
-            if size > _LARGEST:
-                raise ValueError(
-                    f"{label}: expected at most {_LARGEST >> 20} MiB in an archive, got {size >> 20}: unpack it into "
-                    "a folder"
-                )
-            try:
-                return io.BytesIO(read())
-            except _DAMAGED as error:
-                raise ValueError(f"{label}: cannot be read ({error}): restore the archive from a copy") from None
-
-        return Member(name, label, opened)
+    def _content(self, label: str, size: int, read: Callable[[], bytes]) -> BinaryIO:
+        """The content of a member of the archive; a method, so that the archive stays open while a member is known."""
+        if size > _LARGEST:
+            raise ValueError(
+                f"{label}: expected at most {_LARGEST >> 20} MiB in an archive, got {size >> 20}: unpack it into "
+                "a folder"
+            )
+        try:
+            return io.BytesIO(read())
+        except _DAMAGED as error:
+            raise ValueError(f"{label}: cannot be read ({error}): restore the archive from a copy") from None
 
 
 def is_visible(name: str, endings: tuple[str, ...]) -> bool:
@@ -132,3 +131,7 @@ def is_visible(name: str, endings: tuple[str, ...]) -> bool:
 
 def _of_tar(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
     return cast(BinaryIO, archive.extractfile(member)).read()
+
+
+def _opened(path: Path) -> BinaryIO:
+    return path.open("rb")

@@ -1,6 +1,7 @@
 """The order in which training reads rows: shuffled for each epoch, a pure function of (seed, step)."""
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -74,7 +75,7 @@ class Shuffled:
             self._epoch, self._order = epoch, self._batches(epoch)
         return self._order[place]
 
-    def own(self, rows: Rows) -> Rows:
+    def own(self, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Those of a step's rows, or of anything that has one entry for each, that this process reads."""
         return rows[self.rank :: self.world]
 
@@ -91,12 +92,12 @@ class Shuffled:
         return random.permutation(np.concatenate(sorted_pools))
 
 
-def by_length(lengths: Rows) -> Order:
+def by_length(lengths: npt.NDArray[np.integer]) -> Order:
     """Sort rows by their lengths (N,), equal ones in the order given."""
     return lambda rows: np.argsort(lengths[rows], kind="stable")
 
 
-def in_order(count: int, batch_size: int, rows: Rows | None = None) -> Iterator[Rows]:
+def in_order(count: int, batch_size: int, rows: npt.NDArray[np.integer] | None = None) -> Iterator[Rows]:
     """Evaluation: every row once, or those in `rows`, in order, at most `batch_size` at a time."""
-    rows = np.arange(count) if rows is None else rows
-    return (rows[start : start + batch_size] for start in range(0, len(rows), batch_size))
+    chosen = np.arange(count) if rows is None else np.asarray(rows, dtype=np.int64)
+    return (chosen[start : start + batch_size] for start in range(0, len(chosen), batch_size))

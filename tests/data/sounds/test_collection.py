@@ -40,10 +40,10 @@ def test_a_folder_is_searched_and_hidden_files_are_not(tmp_path):
 
 @pytest.mark.parametrize("name", ["sounds.tar.gz", "sounds.zip"])
 def test_an_archive_is_read_in_its_order_again_and_again(tmp_path, name):
-    collection = Collection(archive(tmp_path / name))
-    assert [file.name for file in collection.files] == NAMES
+    files = Collection(archive(tmp_path / name)).files  # which keep the archive open
+    assert [file.name for file in files] == NAMES
     for place in (2, 0, 1, 1):
-        (samples,) = read_sound(collection.files[place], 8000)
+        (samples,) = read_sound(files[place], 8000)
         assert len(samples) == 50 + place
 
 
