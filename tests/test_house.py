@@ -37,7 +37,6 @@ FORBIDDEN = [
     ("heads", "data"),
     ("decoding", "models"),
     ("training", "models"),
-    ("data", "models"),
 ]
 
 
