@@ -29,7 +29,7 @@ def page(tmp_path):
     return tmp_path / "page.html"
 
 
-@pytest.mark.parametrize("task", ["stream", "lines", "words", "bytes"])
+@pytest.mark.parametrize("kind", ["stream", "lines", "words", "bytes"])
 def test_a_table_is_printed_and_a_page_written(command, runs, page, kind):
     outcome = command("inspect", runs / kind, "--out", page, *SMALL)
     assert outcome.status == 0, outcome.err
@@ -209,7 +209,7 @@ def test_a_page_is_whole_or_as_it_was(refused, runs, page, monkeypatch):
     assert [path.name for path in page.parent.iterdir()] == [page.name]
 
 
-@pytest.mark.parametrize("task", ["stream", "lines"])
+@pytest.mark.parametrize("kind", ["stream", "lines"])
 @pytest.mark.parametrize(("content", "part"), [("", "two symbols"), ("l", "two symbols")])
 def test_a_text_shorter_than_two_steps_gets_one_line(refused, runs, tmp_path, kind, content, part):
     (tmp_path / "short.txt").write_text(content)
