@@ -175,7 +175,8 @@ def training_options(config: RunConfig) -> "TrainingOptions":
 
     known = {item.name for item in fields(TrainingOptions)}
     settings = asdict(config.extent) | asdict(config.training)
-    return TrainingOptions(**{name: value for name, value in settings.items() if name in known})
+    unsettled = {name for name in ("batch_size", "learning_rate", "weight_decay") if settings[name] is None}
+    return TrainingOptions(**{name: value for name, value in settings.items() if name in known - unsettled})
 
 
 def _check_startable(options: "TrainingOptions") -> None:
