@@ -147,11 +147,6 @@ def _open_part(store: Store, part: str, count: int, size: int, words: int) -> Ca
     return CaptionedPictures(pictures, captions, ends)
 
 
-def is_prepared(directory: Path) -> bool:
-    """Whether `prepare_captions` has finished there."""
-    return (directory / _MANIFEST).is_file()
-
-
 def captions_by_picture(path: str | Path, store: PictureStore, *, lower_case: bool = True) -> dict[str, list[Caption]]:
     """The captions of each picture, in lower case or as they are, in the order in which the pictures come first.
 

@@ -21,7 +21,7 @@ class CaptionEvaluation:
     """Compare the captions that a model writes with those that people wrote: BLEU-1 to BLEU-4, and perplexity.
 
     Args:
-        data: The pictures: a zip file or a folder.
+        data: The pictures: an archive (zip, tar) or a folder.
     """
 
     captions: Path | None = None

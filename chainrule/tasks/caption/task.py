@@ -76,7 +76,7 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
     name = "caption"
     help = "Train a captioner: a convolutional network, and a recurrent one that looks at it word by word."
     SOURCES: ClassVar[dict[str, Source]] = {
-        "source": Source("The pictures: a zip file or a folder."),
+        "source": Source("The pictures: an archive (zip, tar) or a folder."),
         "captions": Source(
             "Their captions, a line each: NAME, a tab, and the caption; NAME#0, NAME#1 where there are several.",
             "--captions",
