@@ -25,7 +25,8 @@ def show_answer(
     if out is not None:
         from chainrule.data.atomic import write_text
 
-        write_text(out, "".join(f"{dump_json(record.values) if json else _whole(record)}\n" for record in records))
+        lines = (dump_json(record.values) if json else _whole(record) for record in records)
+        write_text(out, "".join(f"{line}\n" for line in lines if line is not None))
     elif json:
         for record in records:
             print(dump_json(record.values))
@@ -36,7 +37,7 @@ def show_answer(
                 print(heading)
                 heading = ""
             _print(record)
-    if not json:
+    if out is not None or not json:
         for line in answer.closing():
             print(line, file=sys.stderr if out is not None else sys.stdout)
 
@@ -54,13 +55,12 @@ def _print(record: Record) -> None:
     if record.notice:
         print(_whole(record), file=sys.stderr)
     elif isinstance(record.line, str):
-        if record.line:
-            print(record.line)
+        print(record.line)
     else:
-        for piece in record.line:
+        for piece in record.line or ():
             sys.stdout.write(piece)
             sys.stdout.flush()
 
 
-def _whole(record: Record) -> str:
-    return record.line if isinstance(record.line, str) else "".join(record.line)
+def _whole(record: Record) -> str | None:
+    return record.line if record.line is None or isinstance(record.line, str) else "".join(record.line)
