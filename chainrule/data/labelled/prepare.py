@@ -77,8 +77,8 @@ def prepare_labelled(
     path: str | Path,
     directory: str | Path,
     *,
-    dev: str | Path | None = None,
-    dev_fraction: float = 0.1,
+    validation: str | Path | None = None,
+    validation_fraction: float = 0.1,
     text_column: str | None = None,
     label_column: str | None = None,
     level: TextLevel = "word",
@@ -95,8 +95,8 @@ def prepare_labelled(
     Args:
         path: see `LabelledFile`.
         directory: made if it is missing; `labelled.json` is the last file written into it.
-        dev: a file to hold out in place of rows of the first; its columns are found as those of the first.
-        dev_fraction: share of the rows that is held out otherwise, drawn from the seed.
+        validation: a file to hold out in place of rows of the first; its columns are found as those of the first.
+        validation_fraction: share of the rows that is held out otherwise, drawn from the seed.
         text_column, label_column: see `LabelledFile`.
         level, lower, ngrams, min_count: see `TextSymbols`.
         limit: elements after which a text will be cut; here only counted.
@@ -115,24 +115,26 @@ def prepare_labelled(
     ...     data.labels.names, len(data.train.texts), len(data.valid.texts)
     (('bad', 'good'), 36, 4)
     """
-    if not 0 < dev_fraction <= 0.5:
-        raise ValueError(f"dev_fraction: expected above 0 and at most 0.5, got {dev_fraction}")
+    if not 0 < validation_fraction <= 0.5:
+        raise ValueError(f"validation_fraction: expected above 0 and at most 0.5, got {validation_fraction}")
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     (directory / _MANIFEST).unlink(missing_ok=True)
     file = LabelledFile(path, text_column=text_column, label_column=label_column)
     train_rows = _checked(str(path), list(file))
-    if dev is not None:
-        valid_rows = list(LabelledFile(dev, text_column=text_column, label_column=label_column, like=file.columns))
+    if validation is not None:
+        valid_rows = list(
+            LabelledFile(validation, text_column=text_column, label_column=label_column, like=file.columns)
+        )
     else:
-        train_rows, valid_rows = _split(train_rows, dev_fraction, seed)
+        train_rows, valid_rows = _split(train_rows, validation_fraction, seed)
     if len(train_rows) < _FEWEST or not valid_rows:
         raise ValueError(f"{path}: expected at least {_FEWEST} rows to train on and one to hold out: give more rows")
     labels = Labels.fit(row.label for row in train_rows)
     symbols = TextSymbols.fit((row.text for row in train_rows), level, lower=lower, ngrams=ngrams, min_count=min_count)
     parts = {
         "train": encoded_part(train_rows, symbols, labels, str(path)),
-        "valid": encoded_part(valid_rows, symbols, labels, str(dev or path)),
+        "valid": encoded_part(valid_rows, symbols, labels, str(validation or path)),
     }
     for part, encoded in parts.items():
         encoded.save(directory, part)
@@ -143,7 +145,7 @@ def prepare_labelled(
     manifest = {
         "format": 1,
         "source": fingerprint(path),
-        "dev": None if dev is None else fingerprint(dev),
+        "validation": None if validation is None else fingerprint(validation),
         "columns": asdict(file.columns),
         **{part: part_facts(encoded, limit) for part, encoded in parts.items()},
         "labels": labels.counts,
