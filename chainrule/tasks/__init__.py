@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 TASKS = {
     "text": "chainrule.tasks.text:TextTask",
     "tag": "chainrule.tasks.tag:TagTask",
+    "classify": "chainrule.tasks.classify:ClassifyTask",
 }
 
 
