@@ -186,6 +186,28 @@ def test_info_tells_of_texts_and_labels(command: Callable, run: Path) -> None:
     assert facts["facts"]["columns"] == {"text": 0, "label": 1, "header": False, "text_name": None, "label_name": None}
 
 
+def test_a_classifier_keeps_the_rules_of_a_model_of_labels(command: Callable, run: Path) -> None:
+    outcome = command("check", run)
+    assert outcome.status == 0, outcome.out
+    assert outcome.out.startswith("4 held-out texts, the first 12 words of each")
+    assert [line.split()[1] for line in outcome.out.splitlines()[1:]] == ["pass"] * 7
+
+
+def test_inspection_shows_parts_certainty_and_attention(
+    command: Callable, run: Path, files: Path, tmp_path: Path
+) -> None:
+    page = tmp_path / "page.html"
+    figures = json.loads(command("inspect", run, files / "test.tsv", "--out", page, "--top", 2, "--json").out)
+    assert figures["read"]["texts"] == sum(row["texts"] for row in figures["labels"].values()) == 12
+    assert sum(figures["parameters"].values()) == sum(w.numel() for w in ClassifyTask.open(run).model().parameters())
+    assert 0 < figures["attention"]["spread"] <= 1
+    assert len(figures["attention"]["words"]) == 2
+    assert page.read_text(encoding="utf-8").count("<b>") == 12
+    shown = command("inspect", run, "--out", page).out
+    assert "8 held-out texts" in shown
+    assert f"page: {page}" in shown
+
+
 def test_a_run_is_resumed_to_the_same_weights(command: Callable, files: Path, tmp_path: Path) -> None:
     usual = ["--hidden-size", 4, "--embedding-size", 6, "--batch-size", 8, "--validate-every", 4]
     whole, parts = tmp_path / "whole", tmp_path / "parts"

@@ -163,6 +163,30 @@ def test_info_says_what_there_is(command, run):
     assert json.loads(command("info", run, "--json").out)["tags"] == ["ADJ", "NOUN", "PUNCT", "VERB"]
 
 
+def test_a_tagger_keeps_the_rules_of_a_model_of_labels(command, names_run):
+    outcome = command("check", names_run, "--json")
+    assert outcome.status == 0, outcome.out
+    rules = {record["name"]: record["applies"] for record in map(json.loads, outcome.out.splitlines())}
+    assert len(rules) == 7
+    assert all(rules.values())
+
+
+def test_inspection_shows_parts_certainty_and_neighbours(command, refused, run, names_run, files, typed, tmp_path):
+    figures = json.loads(command("inspect", names_run, "--top", 3, "--json").out)
+    assert sum(figures["parameters"].values()) == sum(w.numel() for w in TagTask.open(names_run).model().parameters())
+    assert 0.9 < figures["certainty"] <= 1
+    assert sum(row["words"] for row in figures["tags"].values()) == figures["read"]["words"]
+    assert len(figures["least_sure"]) == len(figures["neighbours"]["favoured"]) == 3
+    assert figures["neighbours"]["forbidden"] == 1  # I-P after O
+    typed("miring badness\n".replace(" ", "\n"))
+    shown = command("inspect", run, "-").out
+    assert "1 sentences of standard input, 2 words" in shown
+    assert "least sure of:" in shown
+    assert "favoured" in shown
+    assert "a tagger writes no page" in refused("inspect", run, "--out", tmp_path / "page.html")
+    assert "--rows: expected a whole number from 1" in refused("inspect", run, "--rows", 0)
+
+
 def test_another_column_and_a_file_of_columns(command, files, tmp_path, typed):
     arguments = ("train", files / "train.conllu", "--column", "xpos", "--head", "softmax", "--character-encoder", "cnn")
     assert command(*arguments, "--out", tmp_path / "run", "--steps", 2, *SMALL).status == 0
