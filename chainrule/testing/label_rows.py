@@ -58,15 +58,10 @@ def check_padding_invariance(subject: LabelSubject) -> str:
                 again = subject.numbers(*subject.shortened(context, lengths), probes=probes, model=model)
                 message = f"{label}log_prob of row {{row}} differs by {{gap}} nats with {how} as padding"
                 require_equal(again, numbers, tolerance, message)
-            for row in subject.rows.split(1):
-                if length := int(lengths[row]):
-                    cut = select(subject.over_time(lambda leaf, end=length: leaf[:, :end]), row)
-                    given = (cut, None) if subject.labels_elements else subject.shortened(cut, lengths[row])
-                    alone = subject.numbers(*given, probes=subject.cut(row, length), model=model)
-                    message = (
-                        f"{label}log_prob of a row of {length}, padded, differs by {{gap}} nats from the row alone"
-                    )
-                    require_equal(alone, numbers[row], tolerance, message)
+            for row in subject.rows[lengths > 0].split(1):
+                alone = _alone(subject, model, row, lengths[row])
+                message = f"{label}log_prob of a padded row differs by {{gap}} nats from that of the row cut at its end"
+                require_equal(alone, numbers[row], tolerance, message)
     _require_finite_gradients(subject, lengths)
     return f"rows of {', '.join(map(str, lengths.tolist()))} elements in {subject.time}, and further padding"
 
@@ -83,6 +78,14 @@ def weighted_models(subject: LabelSubject) -> Iterator[tuple[str, LikelihoodMode
     large = refilled(subject.model, subject, sharp)
     if not subject.row_numbers(subject.rows, model=large).isnan().any():
         yield "with sharp random weights, ", large, _SHARP
+
+
+def _alone(subject: LabelSubject, model: LikelihoodModel, row: Tensor, lengths: Tensor) -> Tensor:
+    """The numbers of one row, without padding."""
+    length = int(lengths)
+    cut = select(subject.over_time(lambda leaf: leaf[:, :length]), row)
+    given = (cut, None) if subject.labels_elements else subject.shortened(cut, lengths)
+    return subject.numbers(*given, probes=subject.cut(row, length), model=model)
 
 
 def _paddings(subject: LabelSubject, lengths: Tensor) -> Iterator[tuple[str, Context, list[Tensor]]]:

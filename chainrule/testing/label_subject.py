@@ -76,7 +76,7 @@ class LabelSubject(Choices):
         """(K, ...) values of one label, where they can be listed."""
         if not self.labels_elements:
             return finite_support(self.answer)
-        constraint = getattr(self.answer.support, "base_constraint", None)
+        constraint: Any = getattr(self.answer.support, "base_constraint", None)
         if not getattr(constraint, "is_discrete", False):
             return None
         return torch.arange(constraint.lower_bound, constraint.upper_bound + 1, device=self.device)

@@ -50,7 +50,7 @@ def classify_judge(
         lines = []
         for place, given, share in surest_mistakes(log_probs, right, _SHOWN):
             where, what = told(int(rows[place]))
-            lines.append(f"{where}: {names[given]} {share:.0%}, is {names[right[place]]}: {shortened(what)}")
+            lines.append(f"{where}: {names[given]} {share:.0%}, is {names[int(right[place])]}: {shortened(what)}")
         accuracy = float((log_probs.argmax(1) == right).double().mean())
         return Judgement("accuracy", accuracy, "\n".join(lines))
 

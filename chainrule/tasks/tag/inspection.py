@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from chainrule.tasks.abilities import Answer, Record
 
@@ -124,18 +124,18 @@ def _neighbours(model: "SequenceTagger", tags: tuple[str, ...], top: int) -> dic
 
     if not isinstance(model.head, LinearChainCRF):
         return None
-    head, forbidden = model.head, model.head.forbidden_transitions
-    pairs = [
-        {"tag": tags[before], "next": tags[after], "score": float(head.transitions[before, after])}
-        for before in range(head.num_tags)
-        for after in range(head.num_tags)
+    forbidden = cast("Tensor | None", model.head.forbidden_transitions)
+    scores = sorted(
+        (score, tags[before], tags[after])
+        for before, row in enumerate(model.head.transitions.tolist())
+        for after, score in enumerate(row)
         if forbidden is None or not forbidden[before, after]
-    ]
-    pairs.sort(key=lambda pair: -pair["score"])
+    )
+    pairs = [{"tag": before, "next": after, "score": score} for score, before, after in scores]
     return {
         "forbidden": 0 if forbidden is None else int(forbidden.sum()),
-        "favoured": pairs[:top],
-        "avoided": pairs[::-1][:top],
+        "favoured": pairs[::-1][:top],
+        "avoided": pairs[:top],
     }
 
 

@@ -59,8 +59,9 @@ def test_a_run_learns_to_tell_texts_apart_and_shows_what_it_got_wrong(
 ) -> None:
     out = tmp_path / "run"
     made = command(
-        "train", files / "train.tsv", "--task", "classify", "--validation", files / "test.tsv", "--out", out, "--epochs", 8,
-        "--hidden-size", 8, "--embedding-size", 16, "--batch-size", 8, "--learning-rate", 0.01, "--validate-every", 5,
+        "train", files / "train.tsv", "--task", "classify", "--validation", files / "test.tsv", "--out", out,
+        "--epochs", 8, "--hidden-size", 8, "--embedding-size", 16, "--batch-size", 8, "--learning-rate", 0.01,
+        "--validate-every", 5,
     )  # fmt: skip
     assert made.status == 0, made.err
     assert (
