@@ -10,8 +10,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from chainrule.tasks.display import dump_json
 from chainrule.cli.sound.scoring import ScoredSound, Scorer
+from chainrule.tasks.display import dump_json
 
 
 def score(

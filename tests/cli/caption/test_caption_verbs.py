@@ -161,11 +161,11 @@ def test_bad_data_is_refused_in_one_line(refused, data, tmp_path):
         "1.png\ta b c\n2.png\ta\n", data / "pictures.zip", "--max-length", 2
     )
     (tmp_path / "no.zip").write_text("no zip")
-    assert "expected a zip file or a folder of pictures" in train("1.png\ta\n", tmp_path / "no.zip")
+    assert "no.zip: no archive that can be read" in train("1.png\ta\n", tmp_path / "no.zip")
     with zipfile.ZipFile(tmp_path / "bad.zip", "w") as archive:
         archive.writestr("1.png", picture("red", 1))
         archive.writestr("2.png", picture("red", 1)[:99])
-    assert "bad.zip: 2.png: cannot be read" in train("1.png\ta\n2.png\tb\n", tmp_path / "bad.zip")
+    assert "bad.zip, 2.png: cannot be read" in train("1.png\ta\n2.png\tb\n", tmp_path / "bad.zip")
     assert "give both" in refused("train", data / "pictures.zip", "--task", "caption")
 
 

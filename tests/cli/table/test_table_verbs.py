@@ -10,11 +10,11 @@ import sys
 import polars
 import pytest
 import torch
+from chainrule.runs.config import RunConfig
 
 from chainrule.cli.main import main
 from chainrule.cli.table.train import parse_types
 from chainrule.data.tables import TableBatches
-from chainrule.runs.config import RunConfig
 from chainrule.runs.table import TableRun
 
 COLUMNS = ["colour", "count", "height", "class"]
