@@ -41,8 +41,8 @@ TASKS: dict[str, list[str]] = {
     "table": ["tables/adult-train.csv.gz"],
     "image": ["mnist/train-images-idx3-ubyte.gz"],
     "sound": ["fsdd/train_5-19.tar.gz"],
-    "tag": ["ud_english_ewt/en_ewt-ud-train.conllu.gz", "--dev", "ud_english_ewt/en_ewt-ud-dev.conllu.gz"],
-    "classify": ["sst2/train.tsv", "--dev", "sst2/dev.tsv"],
+    "tag": ["ud_english_ewt/en_ewt-ud-train.conllu.gz", "--validation", "ud_english_ewt/en_ewt-ud-dev.conllu.gz"],
+    "classify": ["sst2/train.tsv", "--validation", "sst2/dev.tsv"],
     "translate": [
         *("--source", "multi30k/tok/train.lc.norm.tok.de.gz", "--target", "multi30k/tok/train.lc.norm.tok.en.gz"),
         *("--dev-source", "multi30k/tok/val.lc.norm.tok.de.gz", "--dev-target", "multi30k/tok/val.lc.norm.tok.en.gz"),

@@ -67,7 +67,7 @@ def text(data: Path, folder: Path) -> Task:
 def tag(data: Path, folder: Path) -> Task:
     """Universal tags of UD English EWT; the dev sentences choose chainrule's weights."""
     files = [str(data / "ud_english_ewt" / f"en_ewt-ud-{part}.conllu.gz") for part in ("train", "dev", "test")]
-    train = [files[0], "--task", "tag", "--dev", files[1]]
+    train = [files[0], "--task", "tag", "--validation", files[1]]
 
     def test(run: Path) -> float:
         return 100 * chainrule("evaluate", run, files[2])[0]["accuracy"]
@@ -125,7 +125,7 @@ def sound(data: Path, folder: Path) -> Task:
 def classify(data: Path, folder: Path) -> Task:
     """Sentences of SST-2, no phrases and no pretrained vectors; the dev sentences choose the weights of both."""
     files = [str(data / "sst2" / f"{part}.tsv") for part in ("train", "dev", "test")]
-    train = [files[0], "--task", "classify", "--dev", files[1]]
+    train = [files[0], "--task", "classify", "--validation", files[1]]
 
     def test(run: Path) -> float:
         return 100 * chainrule("evaluate", run, files[2])[0]["accuracy"]

@@ -60,7 +60,7 @@ def sentiment(data: Path, seed: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as directory:
         run = Path(directory) / "run"
         given = [part for name, value in SST2.items() for part in (f"--{name}", str(value))]
-        arguments = ["train", data / "train.tsv", "--task", "classify", "--dev", data / "dev.tsv", "--out", run]
+        arguments = ["train", data / "train.tsv", "--task", "classify", "--validation", data / "dev.tsv", "--out", run]
         summary = said([*arguments, *given, "--seed", seed, "--json"])
         test = said(["evaluate", run, data / "test.tsv", "--json"])
     return {

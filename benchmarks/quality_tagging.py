@@ -84,8 +84,8 @@ def measure(files: list[Path], options: dict[str, Any], seed: int, *, pilot: boo
     with TemporaryDirectory() as folder:
         run = f"{folder}/run"
         began = time.process_time()
-        command = ["train", train, "--task", "tag", "--dev", dev, "--out", run, "--seed", str(seed), "--json", *written]
-        best = said(command)
+        command = ["train", train, "--task", "tag", "--validation", dev, "--out", run, "--seed", str(seed), "--json"]
+        best = said([*command, *written])
         minutes = (time.process_time() - began) / 60
         row: dict[str, Any] = {
             "head": options["head"],

@@ -176,7 +176,8 @@ def fit(
     """A trained model, with the weights that did best on the recordings held out."""
     torch.manual_seed(seed)
     frames = Frames(learnt)
-    model = SequenceClassifier(10, feature_size=40, cell="gru", hidden_size=64, num_layers=2, dropout=0.3)
+    sizes = {"hidden_size": 64, "num_layers": 2, "dropout": 0.3}
+    model = SequenceClassifier(10, feature_size=40, cell="gru", pooling="attention", **sizes)
 
     def answer(model: SequenceClassifier, rows: np.ndarray) -> list[int]:
         return classify(model, frames, [valid[row] for row in rows])

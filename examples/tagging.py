@@ -53,9 +53,8 @@ class Genes:
 genes, steps = Genes(), int(sys.argv[1]) if len(sys.argv) > 1 else 200
 held_out = genes.at(10**6, rows=200)
 torch.manual_seed(0)
-tagger = SequenceTagger(
-    len(TAGS), len(BASES), constraints=bio_constraints(TAGS), embedding_size=8, hidden_size=32, num_layers=2
-)
+sizes = {"embedding_size": 8, "hidden_size": 32, "num_layers": 2, "dropout": 0.0}
+tagger = SequenceTagger(len(TAGS), len(BASES), constraints=bio_constraints(TAGS), **sizes)
 options = TrainingOptions(steps=steps, learning_rate=1e-2, clip_norm=5.0)
 train(tagger, genes, lambda: [held_out], options, tempfile.mkdtemp(prefix="chainrule-"))
 

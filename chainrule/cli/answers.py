@@ -41,7 +41,7 @@ def show_answer(
                 print(heading)
                 heading = ""
             _print(record)
-    if not json:
+    if out is not None or not json:
         for line in answer.closing():
             print(line, file=sys.stderr if out is not None else sys.stdout)
 

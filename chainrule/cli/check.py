@@ -19,7 +19,8 @@ def check_verb(task: type[Task[Any]]) -> Verb | None:
     def check(run: Path, /, *, seed: int = 0, json: Annotated[bool, Parameter(negative=())] = False) -> int:
         """Check that a trained model keeps the contract: causality, total probability, step = forward and more.
 
-        Runs on a piece of the run's own data. Exit status 0 if every check holds, 1 if one fails.
+        Of a model of labels: total probability, rows that depend neither on each other nor on padding, and more. Runs
+        on a piece of the run's own data. Exit status 0 if every check holds, 1 if one fails.
 
         Args:
             run: The run directory.
@@ -29,16 +30,18 @@ def check_verb(task: type[Task[Any]]) -> Verb | None:
         import torch
 
         from chainrule.base import AutoregressiveModel
-        from chainrule.testing import check_model
+        from chainrule.testing import check_labeller, check_model
 
         opened = task.open(run)
         assert isinstance(opened, Checks)
         rows = opened.checked_rows()
-        assert isinstance(rows.model, AutoregressiveModel)
         if rows.told and not json:
             print(rows.told)
         with torch.random.fork_rng(devices=[]):
-            report = check_model(rows.model, rows.x, context=rows.context, lengths=rows.lengths, seed=seed)
+            if isinstance(rows.model, AutoregressiveModel):
+                report = check_model(rows.model, rows.x, rows.context, rows.lengths, seed=seed)
+            else:
+                report = check_labeller(rows.model, rows.x, rows.context, rows.lengths, seed=seed)
         if not json:
             print(report)
         for result in report.results if json else ():

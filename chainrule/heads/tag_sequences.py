@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from torch.distributions import Distribution
+from torch.distributions import Distribution, constraints
 
 from chainrule.heads.independent_tags import IndependentTags
 from chainrule.heads.linear_chain_crf import LinearChainCRF
@@ -30,6 +30,11 @@ class TagSequences(Distribution):
     def __init__(self, head: LinearChainCRF | IndependentTags, emissions: Tensor, lengths: Tensor | None = None):
         self.head, self.emissions, self.lengths = head, emissions, lengths
         super().__init__(emissions.shape[:1], emissions.shape[1:2], validate_args=False)
+
+    @property
+    def support(self) -> constraints.Constraint:
+        """T tags from 0 to K - 1; constraints of the head give some of the sequences probability 0."""
+        return constraints.independent(constraints.integer_interval(0, self.head.num_tags - 1), 1)
 
     def log_prob(self, value: Tensor) -> Tensor:
         """log p(y | e) of tags (B, T), (B,), nats."""

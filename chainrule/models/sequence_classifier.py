@@ -1,6 +1,7 @@
 """A classifier of whole sequences: a recurrent encoder, pooled over time."""
 
 from collections.abc import Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +11,7 @@ from chainrule.heads import Categorical
 from chainrule.layers import GRU, LSTM, RNN
 from chainrule.layers.bidirectional import Bidirectional
 from chainrule.layers.pooling import POOLINGS, AttentionPooling, max_pooling, mean_pooling
+from chainrule.ranges import Layers, Probability, Size
 
 _ONE_WAY: dict[str, type[LSTM] | type[GRU] | type[RNN]] = {"lstm": LSTM, "gru": GRU, "rnn": RNN}
 NOTHING = -1  # no symbol: what fills up a bag
@@ -32,15 +34,15 @@ class SequenceClassifier(LikelihoodModel):
         num_classes: labels are integers in [0, num_classes).
         vocab_size: V, of sequences of symbols; give this or `feature_size`.
         feature_size: N, of sequences of frames.
-        cell: "lstm", "gru" or "rnn".
-        embedding_size: features of each symbol; unused with frames.
-        hidden_size: M, units of each layer and direction.
-        num_layers: recurrent layers.
+        cell: of the layers that read the sequence.
+        embedding_size: features of a word, character or byte; unused with frames.
+        hidden_size: units M of each layer in each direction.
+        num_layers: layers, one above the other.
         bidirectional: read from both ends.
-        pooling: "last" (the state after the whole sequence), "mean", "max" or "attention"; several joined by "+" are
-            concatenated.
-        dropout: probability of zeroing in training, on the input features, between layers and on z.
-        symbol_dropout: probability of leaving out a symbol in training.
+        pooling: from all steps to one vector: last (the state after the whole sequence), mean, max or attention, or
+            several joined by +, which are concatenated.
+        dropout: share of features zeroed in training: of the input, between layers and of z.
+        symbol_dropout: share of symbols left out in training.
         prior: (num_classes,) probabilities of the labels before anything is read; equal where not given.
 
     Raises:
@@ -61,14 +63,14 @@ class SequenceClassifier(LikelihoodModel):
         num_classes: int,
         vocab_size: int | None = None,
         feature_size: int | None = None,
-        cell: str = "lstm",
-        embedding_size: int = 100,
-        hidden_size: int = 100,
-        num_layers: int = 1,
+        cell: Literal["lstm", "gru", "rnn"] = "lstm",
+        embedding_size: Size = 100,
+        hidden_size: Size = 100,
+        num_layers: Layers = 1,
         bidirectional: bool = True,
-        pooling: str = "attention",
-        dropout: float = 0.0,
-        symbol_dropout: float = 0.0,
+        pooling: str = "attention+mean+max",
+        dropout: Probability = 0.5,
+        symbol_dropout: Probability = 0.3,
         prior: Sequence[float] | None = None,
     ):
         super().__init__()

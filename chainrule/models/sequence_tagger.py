@@ -1,11 +1,14 @@
 """A label for every element of a sequence, given the whole of it."""
 
+from typing import Annotated, Literal
+
 import torch
 from torch import Tensor, nn
 
 from chainrule.base import Context, LikelihoodModel
 from chainrule.heads import IndependentTags, LinearChainCRF, TagConstraints, TagSequences
 from chainrule.layers import Bidirectional, CharacterEncoder
+from chainrule.ranges import Layers, Probability, Range, Size
 
 TAG_HEADS = ("crf", "softmax")
 
@@ -25,15 +28,15 @@ class SequenceTagger(LikelihoodModel):
         num_tags: K.
         vocab_size: V; words (or bases, or notes) are integers in [0, V).
         num_characters: characters are integers in [1, num_characters], and 0 pads a word; None reads words alone.
-        head: "crf" or "softmax".
+        head: "crf" chooses the tags of a sentence together, "softmax" each by itself.
         constraints: for "crf": which tags may follow each other, see `chainrule.heads.bio_constraints`.
-        cell: "lstm", "gru" or "rnn".
-        embedding_size: width of E.
-        character_encoder: "lstm" or "cnn".
-        character_size: features of a word from its characters.
-        hidden_size: M, units of each layer in each direction.
-        num_layers: recurrent layers.
-        dropout: probability of zeroing in training: on the features of words, between layers, and on h.
+        cell: of the layers that read the sentence.
+        embedding_size: features of a word, the width of E.
+        character_encoder: reads the characters of each word; "none" reads words alone.
+        character_size: features of a word from its characters; an even number for an LSTM.
+        hidden_size: units M of each layer in each direction.
+        num_layers: layers that read the sentence from both ends.
+        dropout: share of features zeroed in training: of words, between layers, and of h.
 
     Raises:
         ValueError: an argument is out of range.
@@ -57,15 +60,15 @@ class SequenceTagger(LikelihoodModel):
         vocab_size: int,
         num_characters: int | None = None,
         *,
-        head: str = "crf",
+        head: Literal["crf", "softmax"] = "crf",
         constraints: TagConstraints | None = None,
-        cell: str = "lstm",
-        embedding_size: int = 100,
-        character_encoder: str = "lstm",
-        character_size: int = 100,
-        hidden_size: int = 200,
-        num_layers: int = 1,
-        dropout: float = 0.0,
+        cell: Literal["lstm", "gru", "rnn"] = "lstm",
+        embedding_size: Size = 100,
+        character_encoder: Literal["lstm", "cnn", "none"] = "lstm",
+        character_size: Annotated[int, Range(2, 1 << 16)] = 100,
+        hidden_size: Size = 200,
+        num_layers: Layers = 1,
+        dropout: Probability = 0.4,
     ):
         super().__init__()
         for name, value in (("vocab_size", vocab_size), ("embedding_size", embedding_size)):
@@ -75,6 +78,12 @@ class SequenceTagger(LikelihoodModel):
             raise ValueError(f"head: expected one of {', '.join(TAG_HEADS)}, got {head!r}")
         if head == "softmax" and constraints is not None:
             raise ValueError("constraints: a softmax chooses each tag by itself and can keep none: use head='crf'")
+        if character_encoder == "none":
+            num_characters = None
+        if num_characters is not None and character_encoder == "lstm" and character_size % 2:
+            raise ValueError(
+                f"character_size: expected an even number for the character encoder lstm, got {character_size}"
+            )
         self.dropout = dropout
         self.embedding = nn.Embedding(vocab_size, embedding_size)
         self.characters = (

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 TASKS = {
     "text": "chainrule.tasks.text:TextTask",
     "image": "chainrule.tasks.image:ImageTask",
+    "tag": "chainrule.tasks.tag:TagTask",
+    "classify": "chainrule.tasks.classify:ClassifyTask",
     "translate": "chainrule.tasks.translate:TranslateTask",
     "caption": "chainrule.tasks.caption:CaptionTask",
 }

@@ -1,7 +1,7 @@
 """A saved model is the model."""
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -10,10 +10,11 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from chainrule.base import AutoregressiveModel
+from chainrule.testing.choices import Choices
 from chainrule.testing.contract_check import contract_check
 from chainrule.testing.isolation import reseed
 from chainrule.testing.leaves import hidden_tensors, transient_buffers
-from chainrule.testing.subject import Subject, Violation, independent_copy
+from chainrule.testing.subject import N, Subject, Violation, independent_copy
 from chainrule.testing.values import distance
 
 
@@ -27,25 +28,38 @@ def check_save_load(subject: Subject) -> str:
     constructor can be called again, what it makes twice the same; else tensors of 0, 1 and infinity, and ordered
     integers.
     """
-    model = subject.model
-    expected = subject.forward(subject.x), _stepped(subject, model)
+
+    def answers(model: AutoregressiveModel) -> dict[str, Tensor]:
+        return {"forward": subject.forward(subject.x, model=model), "step": _stepped(subject, model)}
+
+    return save_and_load(subject, subject.model, answers)
+
+
+def save_and_load(choices: Choices, model: N, answers: Callable[[N], dict[str, Tensor]]) -> str:
+    """Raise `Violation` unless a copy with other weights gives the same answers once the `state_dict` is loaded.
+
+    Args:
+        choices: of the other weights.
+        model: the one that is saved.
+        answers: of a model, by the name of the method that gives them.
+    """
+    expected = answers(model)
     saved = _through_bytes(model.state_dict())
     other = independent_copy(model)
     transient = {id(tensor) for tensor in transient_buffers(other).values()}
     for tensor in [*other.parameters(), *other.buffers()]:
         if id(tensor) not in transient:
-            _spoil(subject, tensor)
-    hidden = _spoil_hidden(subject, model, other)
+            _spoil(choices, tensor)
+    hidden = _spoil_hidden(choices, model, other)
     with suppress(Exception):  # spoiled weights need not make sense
-        subject.forward(subject.x, model=other)  # what a model prepares from its weights must not outlive them
+        answers(other)  # what a model prepares from its weights must not outlive them
     try:
         result = other.load_state_dict(saved)
     except RuntimeError as error:
         raise Violation(f"load_state_dict: {' '.join(str(error).split())}") from error
     if result.missing_keys or result.unexpected_keys:
         raise Violation(f"load_state_dict: missing {result.missing_keys}, unexpected {result.unexpected_keys}")
-    again = subject.forward(subject.x, model=other), _stepped(subject, other)
-    for name, left, right in zip(("forward", "step"), expected, again, strict=True):
+    for (name, left), right in zip(expected.items(), answers(other).values(), strict=True):
         if left.shape != right.shape or distance(left, right).any():
             gap = float(distance(left, right).max()) if left.shape == right.shape else float("inf")
             where = f"; not in its state_dict: {', '.join(hidden)}" if hidden else ""
@@ -66,29 +80,29 @@ def _through_bytes(state: dict[str, Any]) -> dict[str, Any]:
     return {name: others[name] if name in others else loaded[name].to(state[name].device) for name in state}
 
 
-def _spoil(subject: Subject, tensor: Tensor) -> None:
+def _spoil(choices: Choices, tensor: Tensor) -> None:
     if tensor.is_floating_point():
-        tensor.data = tensor + 1 + subject.normal(tensor.shape).to(tensor.dtype)
+        tensor.data = tensor + 1 + choices.normal(tensor.shape).to(tensor.dtype)
     elif tensor.dtype == torch.bool:
         tensor.data = ~tensor
     elif tensor.numel() > 1:  # an order stays an order, an index stays in range
         tensor.data = tensor.flatten().flip(0).roll(1).view(tensor.shape)
 
 
-def _spoil_hidden(subject: Subject, model: AutoregressiveModel, other: AutoregressiveModel) -> list[str]:
+def _spoil_hidden(choices: Choices, model: nn.Module, other: nn.Module) -> list[str]:
     """Spoil what is state and not registered; the paths."""
     rebuilt = _rebuilt(model)
     spoiled = []
     for path, tensor in _unsaved(other):
         if _is_state(path, tensor, rebuilt, transient=path in transient_buffers(other)):
-            _spoil_in_place(subject, tensor)
+            _spoil_in_place(choices, tensor)
             spoiled.append(path)
     return spoiled
 
 
-def _spoil_in_place(subject: Subject, tensor: Tensor) -> None:
+def _spoil_in_place(choices: Choices, tensor: Tensor) -> None:
     spoiled = tensor.detach().clone()
-    _spoil(subject, spoiled)
+    _spoil(choices, spoiled)
     tensor.detach().copy_(spoiled)
 
 
@@ -122,7 +136,7 @@ def _looks_constant(tensor: Tensor) -> bool:
     return tensor.dtype == torch.bool or bool((flat.diff() >= 0).all()) or bool((flat.diff() <= 0).all())
 
 
-def _rebuilt(model: AutoregressiveModel) -> list[dict[str, Tensor]]:
+def _rebuilt(model: nn.Module) -> list[dict[str, Tensor]]:
     """What two new models of the same arguments hold outside their `state_dict`; nothing where they cannot be made.
 
     The arguments are taken from attributes of the same names, or are defaults.

@@ -2,13 +2,15 @@
 
 import copy
 from functools import cached_property
+from typing import TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributions import Distribution
 
 from chainrule.base import AutoregressiveModel, Context, length_mask
 from chainrule.state import expand, map_state, select
+from chainrule.testing.choices import Choices
 from chainrule.testing.leaves import hidden_tensors
 from chainrule.testing.support import finite_support, has_real_support
 from chainrule.testing.values import probe_values, values
@@ -17,6 +19,8 @@ from chainrule.testing.visiting_order import InVisitingOrder, has_own_layout
 ROWS = 4  # of the caller's batch: enough for rows that differ, few enough for a wide model
 NUMBERS = 4_000_000  # of all conditionals of one pass: 32 MB
 OPERATIONS = 5e9  # multiplications and additions of one pass: about a third of a second on one core
+
+N = TypeVar("N", bound=nn.Module)
 
 
 class Violation(Exception):  # noqa: N818 - an error of the model, not of the program
@@ -27,7 +31,7 @@ class DoesNotApply(Exception):  # noqa: N818 - no error at all
     """The rule says nothing about this model; the message says why."""
 
 
-class Subject:
+class Subject(Choices):
     """A copy of a model that may be changed at will, with a few rows of x.
 
     Attributes:
@@ -38,17 +42,13 @@ class Subject:
         given: (B, T, ...) all rows that the caller gave, in the caller's type, laid out as x.
         given_context: their context.
         own_type: the number type of the model.
-        random: the source of every choice of the checks, on the CPU.
     """
 
     def __init__(self, model: AutoregressiveModel, x: Tensor, context: Context, lengths: Tensor | None, seed: int):
-        self.random = torch.Generator().manual_seed(seed)
-        self.device = device_of(model)
+        super().__init__(seed, device_of(model))
         self.model = independent_copy(model)
         self._original = model
-        self.own_type = next(
-            (part.dtype for part in [*model.parameters(), *model.buffers()] if part.is_floating_point()), torch.float32
-        )
+        self.own_type = number_type(model)
         x = x.detach().to(self.device)
         if has_own_layout(self.model):
             x = _in_visiting_order(self.model, x)
@@ -202,25 +202,17 @@ class Subject:
         same = (support[first] == x).view(*x.shape[:2], -1).all(2)
         return support[torch.where(same, second, first)]
 
-    def integers(self, high: int, shape: torch.Size | tuple[int, ...]) -> Tensor:
-        return torch.randint(high, tuple(shape), generator=self.random).to(self.device)
 
-    def uniform(self, shape: torch.Size | tuple[int, ...]) -> Tensor:
-        return torch.rand(tuple(shape), generator=self.random, dtype=torch.float64).to(self.device)
-
-    def normal(self, shape: torch.Size | tuple[int, ...]) -> Tensor:
-        return torch.randn(tuple(shape), generator=self.random, dtype=torch.float64).to(self.device)
-
-    def generator(self, seed: int) -> torch.Generator:
-        """A generator for the sampler, on the device of the model."""
-        return torch.Generator(self.device).manual_seed(seed)
-
-
-def device_of(model: AutoregressiveModel) -> torch.device:
+def device_of(model: nn.Module) -> torch.device:
     return next(model.parameters(), next(model.buffers(), torch.empty(0, device="cpu"))).device
 
 
-def independent_copy(model: AutoregressiveModel, *, double: bool = True) -> AutoregressiveModel:
+def number_type(model: nn.Module) -> torch.dtype:
+    parts = [*model.parameters(), *model.buffers()]
+    return next((part.dtype for part in parts if part.is_floating_point()), torch.float32)
+
+
+def independent_copy(model: N, *, double: bool = True) -> N:
     """A deep copy in float64 and evaluation mode, without gradients; what is not registered is converted too.
 
     double: False leaves number types as they are.

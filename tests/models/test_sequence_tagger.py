@@ -173,7 +173,7 @@ def test_dropout_acts_in_training_only_and_forward_changes_no_state():
         ({"head": "svm"}, "head: expected one of crf, softmax, got 'svm'"),
         ({"head": "softmax", "constraints": TagConstraints(*[torch.ones(1)] * 3)}, "constraints: a softmax"),
         ({"embedding_size": 0}, "embedding_size: expected an integer >= 1, got 0"),
-        ({"character_size": 3}, "output_size: expected an even number"),
+        ({"character_size": 3}, "character_size: expected an even number"),
         ({"characters": "vit"}, "kind: expected one of lstm, cnn, got 'vit'"),
         ({"dropout": -0.1}, "dropout: expected a number in"),
         ({"cell": "mlp"}, "cell: expected one of"),

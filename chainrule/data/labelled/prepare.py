@@ -76,8 +76,8 @@ def prepare_labelled(
     path: str | Path,
     directory: str | Path,
     *,
-    dev: str | Path | None = None,
-    dev_fraction: float = 0.1,
+    validation: str | Path | None = None,
+    validation_fraction: float = 0.1,
     text_column: str | None = None,
     label_column: str | None = None,
     level: TextLevel = "word",
@@ -94,8 +94,8 @@ def prepare_labelled(
     Args:
         path: see `LabelledFile`.
         directory: created if it is missing; `labelled.json` is the last file written into it.
-        dev: a file to hold out in place of rows of the first; its columns are found as those of the first.
-        dev_fraction: share of the rows that is held out otherwise, drawn from the seed.
+        validation: a file to hold out in place of rows of the first; its columns are found as those of the first.
+        validation_fraction: share of the rows that is held out otherwise, drawn from the seed.
         text_column, label_column: see `LabelledFile`.
         level, lower, ngrams, min_count: see `TextSymbols`.
         limit: elements after which a text will be cut; here only counted.
@@ -114,13 +114,15 @@ def prepare_labelled(
     ...     data.labels.names, len(data.train.texts), len(data.valid.texts)
     (('bad', 'good'), 36, 4)
     """
-    check_fraction("dev_fraction", dev_fraction)
+    check_fraction("validation_fraction", validation_fraction)
     file = LabelledFile(path, text_column=text_column, label_column=label_column)
     train_rows = _checked(str(path), list(file))
-    if dev is not None:
-        valid_rows = list(LabelledFile(dev, text_column=text_column, label_column=label_column, like=file.columns))
+    if validation is not None:
+        valid_rows = list(
+            LabelledFile(validation, text_column=text_column, label_column=label_column, like=file.columns)
+        )
     else:
-        held_out = hold_out(len(train_rows), dev_fraction, seed, [{row.label} for row in train_rows])
+        held_out = hold_out(len(train_rows), validation_fraction, seed, [{row.label} for row in train_rows])
         valid_rows = [row for row, held in zip(train_rows, held_out, strict=True) if held]
         train_rows = [row for row, held in zip(train_rows, held_out, strict=True) if not held]
     if len(train_rows) < _FEWEST or not valid_rows:
@@ -129,11 +131,11 @@ def prepare_labelled(
     symbols = TextSymbols.fit((row.text for row in train_rows), level, lower=lower, ngrams=ngrams, min_count=min_count)
     parts = {
         "train": encoded_part(train_rows, symbols, labels, str(path)),
-        "valid": encoded_part(valid_rows, symbols, labels, str(dev or path)),
+        "valid": encoded_part(valid_rows, symbols, labels, str(validation or path)),
     }
     manifest = {
         "source": fingerprint(path),
-        "dev": None if dev is None else fingerprint(dev),
+        "validation": None if validation is None else fingerprint(validation),
         "columns": asdict(file.columns),
         **{part: part_facts(encoded, limit) for part, encoded in parts.items()},
         "labels": labels.counts,

@@ -42,8 +42,8 @@ def prepare_tagged(
     directory: str | Path,
     *,
     column: str | None = None,
-    dev: str | Path | None = None,
-    dev_fraction: float = 0.1,
+    validation: str | Path | None = None,
+    validation_fraction: float = 0.1,
     max_length: int = 512,
     repair: bool = False,
     seed: int = 0,
@@ -56,8 +56,8 @@ def prepare_tagged(
         path: CoNLL-U or columns, compressed by gzip or not; see `ConllFile`.
         directory: created if it is missing; `corpus.json` is the last file written into it.
         column: of the tags; None takes upos, or the last one.
-        dev: a file to hold out in place of sentences of the first.
-        dev_fraction: of the sentences.
+        validation: a file to hold out in place of sentences of the first.
+        validation_fraction: of the sentences.
         max_length: words of a sentence.
         repair: read impossible sequences of BIO or BIOES tags as the nearest possible ones.
         seed: of the sentences held out.
@@ -67,19 +67,21 @@ def prepare_tagged(
         ValueError: names the file and the line of what cannot be read; too few sentences; a tag of the held-out
             sentences that those to train on do not have.
     """
-    check_fraction("dev_fraction", dev_fraction)
+    check_fraction("validation_fraction", validation_fraction)
     if max_length < 1:
         raise ValueError(f"max_length: expected an integer >= 1, got {max_length}")
     file = read_conll(path, column, max_length=max_length)
-    held_file = file if dev is None else read_conll(dev, column_for(dev, file), max_length=max_length)
+    held_file = (
+        file if validation is None else read_conll(validation, column_for(validation, file), max_length=max_length)
+    )
     train = [sentence for sentence in file.sentences if sentence.words]
     try:
         scheme = find_scheme({tag for sentence in train for tag in sentence.tags})
     except ValueError as error:
         raise ValueError(f"{file.name}: {error}") from None
     train, mended = possible(train, scheme, file.name, repair=repair)
-    if dev is None:
-        train, valid = _split(train, file.name, dev_fraction, seed)
+    if validation is None:
+        train, valid = _split(train, file.name, validation_fraction, seed)
     else:
         kept = [sentence for sentence in held_file.sentences if sentence.words]
         valid, mended_too = possible(kept, scheme, held_file.name, repair=repair)
@@ -90,7 +92,7 @@ def prepare_tagged(
     check_tags_known(valid, vocabulary, held_file.name)
     manifest = {
         "source": fingerprint(path),
-        "dev": None if dev is None else fingerprint(dev),
+        "validation": None if validation is None else fingerprint(validation),
         "conllu": file.conllu,
         "column": file.column,
         "scheme": scheme,
@@ -172,7 +174,7 @@ def _split(sentences: list[Sentence], name: str, fraction: float, seed: int) -> 
     """Training and held-out sentences, both in the order of the file; a tag that is seen once stays in training."""
     if not 0 < round(len(sentences) * fraction) < len(sentences):
         raise ValueError(
-            f"{name}: expected sentences enough to hold some out, got {len(sentences)}: give more, or --dev"
+            f"{name}: expected sentences enough to hold some out, got {len(sentences)}: give more, or --validation"
         )
     chosen = hold_out(len(sentences), fraction, seed, [set(sentence.tags) for sentence in sentences])
     train, valid = (

@@ -11,12 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from chainrule.cli.trainer import create_run
-from chainrule.runs.config import Extent, RunConfig
-from chainrule.runs.run import WEIGHTS, Run
 
-from chainrule.cli.classify.train import ClassifyTrainer
-from chainrule.runs.classify import ClassifierOptions, ClassifierTraining, ClassifyRun, LabelledData
+from chainrule.cli.train import create_run
+from chainrule.tasks.classify.task import ClassifierTraining, ClassifyTask, LabelledData
+from chainrule.tasks.config import Extent, RunConfig
+from chainrule.tasks.run_directory import WEIGHTS
 from chainrule.training.checkpoint import save_weights
 
 
@@ -41,16 +40,16 @@ def run(files: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with the weights that a model begins with; not to be written to."""
     out = tmp_path_factory.mktemp("runs") / "reviews"
     asked = RunConfig(
-        sources={"source": str(files / "train.tsv"), "dev": None},
+        sources={"source": str(files / "train.tsv"), "validation": None},
         data=LabelledData(max_length=9),
         facts={},
         model="classifier",
-        options=ClassifierOptions(hidden_size=4, embedding_size=6),
+        options=ClassifyTask.MODELS["classifier"].options(hidden_size=4, embedding_size=6),
         extent=Extent(steps=2),
         training=ClassifierTraining(batch_size=8),
     )
-    create_run(ClassifyTrainer(), asked, out, overwrite=False)
-    opened = ClassifyRun.open(out)
+    create_run(ClassifyTask, asked, out, overwrite=False)
+    opened = ClassifyTask.open(out)
     save_weights(out / WEIGHTS, opened.new_model(0), {})
     return out
 
@@ -60,8 +59,9 @@ def test_a_run_learns_to_tell_texts_apart_and_shows_what_it_got_wrong(
 ) -> None:
     out = tmp_path / "run"
     made = command(
-        "train", files / "train.tsv", "--task", "classify", "--dev", files / "test.tsv", "--out", out, "--epochs", 8,
-        "--hidden-size", 8, "--embedding-size", 16, "--batch-size", 8, "--learning-rate", 0.01, "--validate-every", 5,
+        "train", files / "train.tsv", "--task", "classify", "--validation", files / "test.tsv", "--out", out,
+        "--epochs", 8, "--hidden-size", 8, "--embedding-size", 16, "--batch-size", 8, "--learning-rate", 0.01,
+        "--validate-every", 5,
     )  # fmt: skip
     assert made.status == 0, made.err
     assert (
@@ -80,8 +80,8 @@ def test_a_run_learns_to_tell_texts_apart_and_shows_what_it_got_wrong(
 
 
 def test_mistakes_are_shown_at_each_validation(run: Path) -> None:
-    opened = ClassifyRun.open(run)
-    judge = ClassifyTrainer().judge(opened)
+    opened = ClassifyTask.open(run)
+    judge = opened.judge()
     model = opened.model()
     model.output.weight.data.zero_()
     model.output.bias.data.copy_(model.output.bias.new_tensor([5.0, 0.0]))
@@ -132,7 +132,7 @@ def test_empty_texts_are_kept_and_answered_with_the_prior(command: Callable, run
     texts.write_text("a good one\n\n   \n", encoding="utf-8")
     answered = command("classify", run, texts, "--json")
     records = [json.loads(line) for line in answered.out.splitlines()]
-    prior = ClassifyRun.open(run).labels.prior
+    prior = ClassifyTask.open(run).labels.prior
     assert [record["empty"] for record in records] == [False, True, True]
     assert list(records[1]["probabilities"].values()) == pytest.approx(prior)
     assert list(records[0]["probabilities"].values()) != pytest.approx(prior, abs=1e-5)
@@ -179,12 +179,34 @@ def test_evaluation_is_a_table_for_people(command: Callable, run: Path, files: P
 
 def test_info_tells_of_texts_and_labels(command: Callable, run: Path) -> None:
     shown = command("info", run).out
-    counts = ClassifyRun.open(run).labels.counts
+    counts = ClassifyTask.open(run).labels.counts
     assert f"labels       0 {counts['0'] / 72:.0%}, 1 {counts['1'] / 72:.0%}" in shown
     assert "72 texts to train on" in shown
     facts = json.loads(command("info", run, "--json").out)
-    assert facts["kind"] == "classify"
+    assert facts["task"] == "classify"
     assert facts["facts"]["columns"] == {"text": 0, "label": 1, "header": False, "text_name": None, "label_name": None}
+
+
+def test_a_classifier_keeps_the_rules_of_a_model_of_labels(command: Callable, run: Path) -> None:
+    outcome = command("check", run)
+    assert outcome.status == 0, outcome.out
+    assert outcome.out.startswith("4 held-out texts, the first 12 words of each")
+    assert [line.split()[1] for line in outcome.out.splitlines()[1:]] == ["pass"] * 7
+
+
+def test_inspection_shows_parts_certainty_and_attention(
+    command: Callable, run: Path, files: Path, tmp_path: Path
+) -> None:
+    page = tmp_path / "page.html"
+    figures = json.loads(command("inspect", run, files / "test.tsv", "--out", page, "--top", 2, "--json").out)
+    assert figures["read"]["texts"] == sum(row["texts"] for row in figures["labels"].values()) == 12
+    assert sum(figures["parameters"].values()) == sum(w.numel() for w in ClassifyTask.open(run).model().parameters())
+    assert 0 < figures["attention"]["spread"] <= 1
+    assert len(figures["attention"]["words"]) == 2
+    assert page.read_text(encoding="utf-8").count("<b>") == 12
+    shown = command("inspect", run, "--out", page).out
+    assert "8 held-out texts" in shown
+    assert f"page: {page}" in shown
 
 
 def test_a_run_is_resumed_to_the_same_weights(command: Callable, files: Path, tmp_path: Path) -> None:
@@ -196,7 +218,7 @@ def test_a_run_is_resumed_to_the_same_weights(command: Callable, files: Path, tm
     assert again.status == 0, again.err
     longer = [json.loads(line) for line in (parts / "metrics.jsonl").read_text().splitlines()]
     assert max(record["step"] for record in longer) == 27
-    assert Run.open(parts).config.model == Run.open(whole).config.model == "classifier"
+    assert ClassifyTask.open(parts).config.model == ClassifyTask.open(whole).config.model == "classifier"
 
 
 def test_what_cannot_be_is_refused_in_one_line(refused: Callable, run: Path, files: Path, tmp_path: Path) -> None:

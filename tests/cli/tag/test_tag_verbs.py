@@ -10,7 +10,7 @@ import pytest
 
 from chainrule.cli.main import main
 from chainrule.data.tagged import TaggedBatches
-from chainrule.runs.tag import TagRun
+from chainrule.tasks.tag import TagTask
 
 SMALL = ("--hidden-size", 8, "--embedding-size", 8, "--character-size", 8, "--dropout", 0.0)
 ENDINGS = {"ing": "VERB", "ness": "NOUN", "ful": "ADJ"}
@@ -62,7 +62,7 @@ def run(files, tmp_path_factory):
     """Trained for a few steps; not to be written to."""
     out = tmp_path_factory.mktemp("runs") / "run"
     steps = ("--steps", 60, "--validate-every", 30, "--learning-rate", 0.02)
-    arguments = ("train", files / "train.conllu", "--dev", files / "dev.conllu.gz", "--out", out, *steps, *SMALL)
+    arguments = ("train", files / "train.conllu", "--validation", files / "dev.conllu.gz", "--out", out, *steps, *SMALL)
     assert main([str(argument) for argument in arguments]) == 0
     return out
 
@@ -97,7 +97,7 @@ def test_training_says_what_it_found_shows_examples_and_keeps_the_most_accurate_
     ):
         assert shown in outcome.err
     summary = json.loads(outcome.out)
-    records = [record for record in TagRun.open(tmp_path / "run").metrics() if record["event"] == "validation"]
+    records = [record for record in TagTask.open(tmp_path / "run").metrics() if record["event"] == "validation"]
     assert len(records) == 2
     assert summary["accuracy"] == max(record["accuracy"] for record in records)
 
@@ -163,10 +163,34 @@ def test_info_says_what_there_is(command, run):
     assert json.loads(command("info", run, "--json").out)["tags"] == ["ADJ", "NOUN", "PUNCT", "VERB"]
 
 
+def test_a_tagger_keeps_the_rules_of_a_model_of_labels(command, names_run):
+    outcome = command("check", names_run, "--json")
+    assert outcome.status == 0, outcome.out
+    rules = {record["name"]: record["applies"] for record in map(json.loads, outcome.out.splitlines())}
+    assert len(rules) == 7
+    assert all(rules.values())
+
+
+def test_inspection_shows_parts_certainty_and_neighbours(command, refused, run, names_run, files, typed, tmp_path):
+    figures = json.loads(command("inspect", names_run, "--top", 3, "--json").out)
+    assert sum(figures["parameters"].values()) == sum(w.numel() for w in TagTask.open(names_run).model().parameters())
+    assert 0.9 < figures["certainty"] <= 1
+    assert sum(row["words"] for row in figures["tags"].values()) == figures["read"]["words"]
+    assert len(figures["least_sure"]) == len(figures["neighbours"]["favoured"]) == 3
+    assert figures["neighbours"]["forbidden"] == 1  # I-P after O
+    typed("miring badness\n".replace(" ", "\n"))
+    shown = command("inspect", run, "-").out
+    assert "1 sentences of standard input, 2 words" in shown
+    assert "least sure of:" in shown
+    assert "favoured" in shown
+    assert "a tagger writes no page" in refused("inspect", run, "--out", tmp_path / "page.html")
+    assert "--rows: expected a whole number from 1" in refused("inspect", run, "--rows", 0)
+
+
 def test_another_column_and_a_file_of_columns(command, files, tmp_path, typed):
     arguments = ("train", files / "train.conllu", "--column", "xpos", "--head", "softmax", "--character-encoder", "cnn")
     assert command(*arguments, "--out", tmp_path / "run", "--steps", 2, *SMALL).status == 0
-    assert TagRun.open(tmp_path / "run").vocabulary.tags == ("AD", "NO", "PU", "VE")
+    assert TagTask.open(tmp_path / "run").vocabulary.tags == ("AD", "NO", "PU", "VE")
     typed("miring\tVE\nbadness\tNO\n")  # of a run on CoNLL-U: the last column
     assert command("evaluate", tmp_path / "run", "-").status == 0
 
@@ -247,7 +271,7 @@ def test_a_damaged_run_is_refused_in_a_line(refused, run, tmp_path, files):
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("column", 3), ("words", {"train": 1}), ("scheme", "x"), ("dev", {}), ("source", None), ("conllu", "yes")],
+    [("column", 3), ("words", {"train": 1}), ("scheme", "x"), ("validation", {}), ("source", None), ("conllu", "yes")],
 )
 def test_a_config_that_was_tampered_with_is_refused_in_a_line(refused, run, tmp_path, name, value):
     config = json.loads((run / "config.json").read_text())

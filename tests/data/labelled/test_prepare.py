@@ -24,7 +24,7 @@ def source(tmp_path: Path) -> Path:
 
 
 def test_every_row_is_in_one_part_with_its_line_and_label(source: Path, tmp_path: Path) -> None:
-    data = prepare_labelled(source, tmp_path / "data", dev_fraction=0.2)
+    data = prepare_labelled(source, tmp_path / "data", validation_fraction=0.2)
     assert sorted([*data.train.lines, *data.valid.lines]) == list(range(1, 41))
     assert len(data.valid.lines) == 8
     for part in (data.train, data.valid):
@@ -45,7 +45,7 @@ def test_the_same_seed_holds_out_the_same_rows(source: Path, tmp_path: Path) -> 
 def test_held_out_words_make_no_symbol(source: Path, tmp_path: Path) -> None:
     dev = tmp_path / "dev.tsv"
     dev.write_text("zebra zebra zebra\tyes\n", encoding="utf-8")
-    data = prepare_labelled(source, tmp_path / "data", dev=dev, min_count=1)
+    data = prepare_labelled(source, tmp_path / "data", validation=dev, min_count=1)
     assert "zebra" not in data.symbols.symbols
     assert len(data.train.lines) == 40
     assert data.valid_texts == ("zebra zebra zebra",)
@@ -106,14 +106,14 @@ def test_a_held_out_label_that_was_never_trained_on_is_said_with_its_line(source
     dev = tmp_path / "dev.tsv"
     dev.write_text("fine\tyes\nhm\tmaybe\n", encoding="utf-8")
     with pytest.raises(ValueError, match=r"dev.tsv line 2: the label 'maybe' was not seen in training, .*no, yes"):
-        prepare_labelled(source, tmp_path / "data", dev=dev)
+        prepare_labelled(source, tmp_path / "data", validation=dev)
 
 
 def test_a_label_seen_once_is_trained_on(tmp_path: Path) -> None:
     path = tmp_path / "rows.tsv"
     path.write_text(rows(20) + "odd\trare\n", encoding="utf-8")
     for seed in range(5):
-        data = prepare_labelled(path, tmp_path / "data", dev_fraction=0.5, seed=seed)
+        data = prepare_labelled(path, tmp_path / "data", validation_fraction=0.5, seed=seed)
         assert data.labels.counts["rare"] == 1
 
 
@@ -126,7 +126,7 @@ def test_labels_that_are_numbers_stand_in_their_order() -> None:
 def test_an_epoch_reads_every_row_once_in_batches_of_like_length(tmp_path: Path) -> None:
     path = tmp_path / "rows.tsv"
     path.write_text("".join(f"{'word ' * (n % 13)}{n}\t{n % 2}\n" for n in range(300)), encoding="utf-8")
-    data = prepare_labelled(path, tmp_path / "data", dev_fraction=0.05)
+    data = prepare_labelled(path, tmp_path / "data", validation_fraction=0.05)
     part = data.train
     batches = LabelledBatches(part.texts, part.labels, 8, seed=3)
     assert batches.steps_per_epoch == len(part.labels) // 8

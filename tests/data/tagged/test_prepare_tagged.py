@@ -39,16 +39,16 @@ def test_held_out_sentences_depend_on_the_seed_alone(source, tmp_path):
 def test_a_tag_that_is_seen_once_is_trained_on(tmp_path):
     source = write(tmp_path / "a.conll", ["a/X"] * 9 + ["a/Y"])
     for seed in range(8):
-        corpus = prepare_tagged(source, tmp_path / f"data{seed}", dev_fraction=0.3, seed=seed)
+        corpus = prepare_tagged(source, tmp_path / f"data{seed}", validation_fraction=0.3, seed=seed)
         assert corpus.vocabulary.tags == ("X", "Y")
 
 
 def test_a_dev_file_is_held_out_whole(source, tmp_path):
     dev = write(tmp_path / "dev.conll", ["the/O", "new/B-X"])
-    corpus = prepare_tagged(source, tmp_path / "data", dev=dev)
+    corpus = prepare_tagged(source, tmp_path / "data", validation=dev)
     assert corpus.valid_words == [["the"], ["new"]]
     assert len(corpus.train) == 20
-    assert corpus.manifest["dev"]["name"] == "dev.conll"
+    assert corpus.manifest["validation"]["name"] == "dev.conll"
 
 
 def test_impossible_tags_are_refused_or_repaired(tmp_path):
@@ -66,7 +66,7 @@ def test_impossible_tags_are_refused_or_repaired(tmp_path):
     [
         (["a/X"] * 5, ["a/X b/NEW"], {}, r"dev\.conll line 2: the tag 'NEW' was never seen in training .there were: X"),
         (["a/X"], None, {}, r"train\.conll: expected sentences enough to hold some out, got 1"),
-        (["a/X"] * 5, None, {"dev_fraction": 0.0}, "dev_fraction: expected above 0"),
+        (["a/X"] * 5, None, {"validation_fraction": 0.0}, "validation_fraction: expected above 0"),
         (["a/X"] * 5, None, {"max_length": 0}, "max_length: expected an integer >= 1"),
         (["a/X b/X c/X"] * 5, None, {"max_length": 2}, r"train\.conll line 1: a sentence of more than 2 words"),
         (["a/B-X", "a/L-X", "a/U-X"], None, {}, r"train\.conll: the tags are of the scheme BILOU"),
@@ -76,7 +76,7 @@ def test_what_cannot_be_trained_on_is_named(tmp_path, sentences, dev, options, m
     source = write(tmp_path / "train.conll", sentences)
     held_out = None if dev is None else write(tmp_path / "dev.conll", dev)
     with pytest.raises(ValueError, match=message):
-        prepare_tagged(source, tmp_path / "data", dev=held_out, **options)
+        prepare_tagged(source, tmp_path / "data", validation=held_out, **options)
     assert not (tmp_path / "data" / "corpus.json").exists()
 
 

@@ -7,10 +7,12 @@ from chainrule.data.delimited import STDIN
 from chainrule.data.tagged.conll_file import ConllFile, is_conllu, read_lines_of
 
 if TYPE_CHECKING:
-    from chainrule.runs.tag import TagRun
+    from chainrule.tasks.tag.task import TagTask
 
 
-def sentences_of(run: "TagRun", file: str, *, tagged: bool, column: str | None = None, text: bool = False) -> ConllFile:
+def sentences_of(
+    run: "TagTask", file: str, *, tagged: bool, column: str | None = None, text: bool = False
+) -> ConllFile:
     """Read a file, or standard input for "-".
 
     Args:

@@ -12,14 +12,14 @@ from chainrule.state import map_state
 
 if TYPE_CHECKING:
     from chainrule.models import SequenceClassifier
-    from chainrule.runs.classify import ClassifyRun
+    from chainrule.tasks.classify.task import ClassifyTask
 
 _BLOCK = 64  # texts read together
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What a classifier makes of one text.
+class LabelledAnswer:
+    """The answer of a classifier to one text.
 
     Attributes:
         row: the text, with its line.
@@ -42,7 +42,7 @@ class Answer:
 
 
 @torch.no_grad()
-def answers(run: "ClassifyRun", model: "SequenceClassifier", rows: Iterable[LabelledText]) -> Iterator[Answer]:
+def answers(run: "ClassifyTask", model: "SequenceClassifier", rows: Iterable[LabelledText]) -> Iterator[LabelledAnswer]:
     """The answers to texts, in order, in bounded memory; an empty text is answered with the prior."""
     import numpy as np
 
@@ -59,4 +59,4 @@ def answers(run: "ClassifyRun", model: "SequenceClassifier", rows: Iterable[Labe
             tokens = symbols.tokens(row.text)
             read = min(len(tokens), limit)
             weights = None if attention is None else attention[place][:read]
-            yield Answer(row, tuple(log_probs[place]), tokens[:read], weights, len(tokens) - read)
+            yield LabelledAnswer(row, tuple(log_probs[place]), tokens[:read], weights, len(tokens) - read)

@@ -1,6 +1,6 @@
-"""What a classifier is worth on held-out texts."""
+"""Labels of held-out rows, and how right they are."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, cast
 
 import torch
@@ -12,7 +12,6 @@ from chainrule.training.judge import Judge, Judgement, Rows
 if TYPE_CHECKING:
     from chainrule.base import LikelihoodModel
     from chainrule.data.batches import Batch
-    from chainrule.data.labelled import LabelledTexts
     from chainrule.models import SequenceClassifier
 
 ROWS = 128  # of a batch that is only read
@@ -22,30 +21,36 @@ _WIDTH = 90  # characters of a text that is shown
 
 @torch.no_grad()
 def label_log_probs(model: "SequenceClassifier", batches: Iterable["Batch"]) -> Tensor:
-    """log p(label | text) of every row, (N, C) nats on the CPU; the model should be in evaluation mode."""
+    """log p(label | row) of every row, (N, C) nats on the CPU; the model should be in evaluation mode."""
     device = next(model.parameters()).device
     contexts = (map_state(lambda leaf: leaf.to(device), batch.context) for batch in batches)
     return torch.cat([model(context).logits.float().cpu() for context in contexts])
 
 
-def classify_judge(texts: "LabelledTexts", limit: int) -> Judge:
-    """The accuracy on the held-out texts, and the wrong answers that were given with most confidence."""
-    from chainrule.data.labelled import labelled_evaluation
+def classify_judge(
+    names: Sequence[str],
+    true: Tensor,
+    batches: Callable[[Rows], Iterable["Batch"]],
+    told: Callable[[int], tuple[str, str]],
+) -> Judge:
+    """The accuracy on held-out rows, and the wrong answers that were given with most confidence.
 
-    names, part = texts.labels.names, texts.valid
-    true = torch.from_numpy(part.labels.copy())
+    Args:
+        names: of the labels.
+        true: (N,) the label of each row.
+        batches: those of some rows, in order.
+        told: where a row stands, and what it is, in words.
+    """
 
     def answer(model: "LikelihoodModel", rows: Rows) -> Sequence[Tensor]:
-        batches = labelled_evaluation(part.texts, part.labels, ROWS, limit, rows)
-        return list(label_log_probs(cast("SequenceClassifier", model), batches))
+        return list(label_log_probs(cast("SequenceClassifier", model), batches(rows)))
 
     def judge(rows: Rows, answers: Sequence[Tensor], step: int) -> Judgement:
         log_probs, right = torch.stack(list(answers)), true[rows]
-        lines = [
-            f"line {part.lines[rows[place]]}: {names[given]} {share:.0%}, is {names[right[place]]}: "
-            + shortened(texts.valid_texts[rows[place]])
-            for place, given, share in surest_mistakes(log_probs, right, _SHOWN)
-        ]
+        lines = []
+        for place, given, share in surest_mistakes(log_probs, right, _SHOWN):
+            where, what = told(int(rows[place]))
+            lines.append(f"{where}: {names[given]} {share:.0%}, is {names[int(right[place])]}: {shortened(what)}")
         accuracy = float((log_probs.argmax(1) == right).double().mean())
         return Judgement("accuracy", accuracy, "\n".join(lines))
 

@@ -5,10 +5,10 @@ from html import escape
 from math import exp
 from pathlib import Path
 
-from chainrule.cli.classify.answers import Answer
-from chainrule.cli.figures import save_figure
 from chainrule.data.atomic import write_text
 from chainrule.diagnostics.report.plain_page import POLICY
+from chainrule.tasks.classify.answers import LabelledAnswer
+from chainrule.tasks.plot_file import save_figure
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1f6feb; }
@@ -26,7 +26,7 @@ _DARKEST = 5  # times an even share
 _COLUMNS = 90  # characters of a line of a picture
 
 
-def write_page(path: Path, answers: Sequence[Answer], names: Sequence[str]) -> None:
+def write_page(path: Path, answers: Sequence[LabelledAnswer], names: Sequence[str]) -> None:
     """A page that needs nothing else: a word is the darker the more it counted beside the words around it."""
     parts = []
     for answer in answers:
@@ -52,7 +52,7 @@ def write_page(path: Path, answers: Sequence[Answer], names: Sequence[str]) -> N
     )
 
 
-def write_picture(path: Path, answers: Sequence[Answer], names: Sequence[str]) -> None:
+def write_picture(path: Path, answers: Sequence[LabelledAnswer], names: Sequence[str]) -> None:
     """The same as a PNG, drawn by matplotlib.
 
     Raises:

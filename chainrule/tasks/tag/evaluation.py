@@ -1,32 +1,22 @@
-"""`chainrule evaluate RUN DATA` on a run of a tagger."""
+"""The tags of a tagger compared with the right ones."""
 
 import sys
-from collections.abc import Sequence
-from dataclasses import asdict
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from chainrule.tasks.display import dump_json
+from chainrule.tasks.abilities import Answer, Record
 
 if TYPE_CHECKING:
     from chainrule.data.tagged import Sentence, TaggedVocabulary
     from chainrule.models import SequenceTagger
+    from chainrule.tasks.tag.task import TagTask
 
 
-def evaluate(
-    run: Path,
-    data: Annotated[str, Parameter(allow_leading_hyphen=True)],
-    /,
-    *,
-    column: str | None = None,
-    repair: Annotated[bool, Parameter(negative=())] = False,
-    allow_unseen: Annotated[bool, Parameter(negative=())] = False,
-    confusions: int = 10,
-    json: Annotated[bool, Parameter(negative=())] = False,
-    device: str = "auto",
-) -> None:
+@dataclass(frozen=True)
+class TagEvaluation:
     """Compare a run's answers with the right ones, by its task's own metrics; shown are the options of a tagger.
 
     `chainrule evaluate RUN --help` shows those of RUN.
@@ -35,36 +25,41 @@ def evaluate(
     the tags mark spans, entity F1 as conlleval counts it.
 
     Args:
-        run: The run directory.
         data: Tagged sentences; - is standard input.
-        column: Of the tags; that of training if not given.
-        repair: Read impossible sequences of BIO tags as the nearest possible ones, in place of refusing them.
-        allow_unseen: Count words whose tag was never seen in training as wrong, in place of refusing them.
-        confusions: So many pairs of a true tag and a wrong one.
-        json: Print the figures as one JSON object.
-        device: Where to compute: auto, cpu or cuda.
     """
-    from chainrule.cli.tag.reading import sentences_of
+
+    column: str | None = None
+    """Of the tags; that of training if not given."""
+    repair: Annotated[bool, Parameter(negative=())] = False
+    """Read impossible sequences of BIO tags as the nearest possible ones, in place of refusing them."""
+    allow_unseen: Annotated[bool, Parameter(negative=())] = False
+    """Count words whose tag was never seen in training as wrong, in place of refusing them."""
+    confusions: int = 10
+    """So many pairs of a true tag and a wrong one."""
+
+
+def evaluate_tags(run: "TagTask", data: str | None, options: TagEvaluation, *, device: str) -> Answer:
+    """Evaluate a run on a file."""
     from chainrule.data.tagged import number_sentences, tagged_evaluation
     from chainrule.data.tagged.prepare import check_tags_known, possible
     from chainrule.metrics.tag_accuracy import tag_accuracy
-    from chainrule.runs.tag import TagRun
-    from chainrule.runs.tag_judge import predicted_tags
-    from chainrule.training.parallel import choose_device
+    from chainrule.tasks.tag.judge import predicted_tags
+    from chainrule.tasks.tag.reading import sentences_of
 
-    if confusions < 0:
-        raise ValueError(f"--confusions: expected a whole number >= 0, got {confusions}")
-    opened = TagRun.open(run)
-    vocabulary = opened.vocabulary
-    file = sentences_of(opened, data, tagged=True, column=column)
-    sentences, mended = possible(file.sentences, vocabulary.scheme, file.name, repair=repair)
-    if not allow_unseen:
+    if options.confusions < 0:
+        raise ValueError(f"--confusions: expected a whole number >= 0, got {options.confusions}")
+    if data is None:
+        raise ValueError("DATA: expected a file of tagged sentences, got none")
+    vocabulary = run.vocabulary
+    file = sentences_of(run, data, tagged=True, column=options.column)
+    sentences, mended = possible(file.sentences, vocabulary.scheme, file.name, repair=options.repair)
+    if not options.allow_unseen:
         check_tags_known(sentences, vocabulary, f"{file.name}", "say --allow-unseen to count such words as wrong")
     if not any(sentence.words for sentence in sentences):
         raise ValueError(f"{file.name}: expected at least one sentence with words, got none")
     known = [sentence for sentence in sentences if set(sentence.tags) <= set(vocabulary.tags)]
-    model = opened.model(choose_device(device))
-    untagged = number_sentences([_without_tags(sentence) for sentence in sentences], vocabulary)
+    model = run.model(device)
+    untagged = number_sentences([replace(sentence, tags=()) for sentence in sentences], vocabulary)
     gold = [sentence.tags for sentence in sentences]
     found = list(predicted_tags(model, tagged_evaluation(untagged), vocabulary))
     unknown = [[not vocabulary.word(word) for word in sentence.words] for sentence in sentences]
@@ -78,7 +73,8 @@ def evaluate(
         "unknown_accuracy": accuracy.unknown_accuracy if accuracy.unknown_words else None,
         "nats_per_word": _nats_per_word(model, known, vocabulary),
         "confused": [
-            {"true": true, "given": given, "words": count} for true, given, count in accuracy.confused[:confusions]
+            {"true": true, "given": given, "words": count}
+            for true, given, count in accuracy.confused[: options.confusions]
         ],
     }
     if vocabulary.scheme is not None:
@@ -87,18 +83,9 @@ def evaluate(
         scores = asdict(entity_scores(gold, found))
         by_type = {name: {"f1": f1, "entities": count} for name, (f1, count) in scores.pop("by_type").items()}
         figures |= scores | {"by_type": by_type}
-    if json:
-        print(dump_json(figures))
-        return
-    _show(figures)
     if mended:
         print(f"{mended:,} sentences had impossible tags and were repaired", file=sys.stderr)
-
-
-def _without_tags(sentence: "Sentence") -> "Sentence":
-    from dataclasses import replace
-
-    return replace(sentence, tags=())
+    return Answer(iter([Record(figures, "\n".join(_lines(figures)))]))
 
 
 def _nats_per_word(
@@ -113,25 +100,24 @@ def _nats_per_word(
     return evaluate(model, tagged_evaluation(number_sentences(sentences, vocabulary))).nats_per_element
 
 
-def _show(figures: dict[str, Any]) -> None:
-    print(
-        f"accuracy        {figures['accuracy']:.2%} of {figures['words']:,} words in {figures['sentences']:,} sentences"
-    )
+def _lines(figures: dict[str, Any]) -> Iterator[str]:
+    read = f"{figures['words']:,} words in {figures['sentences']:,} sentences"
+    yield f"accuracy        {figures['accuracy']:.2%} of {read}"
     if figures["unknown_words"]:
         share = figures["unknown_words"] / figures["words"]
-        print(
+        yield (
             f"unknown words   {figures['unknown_accuracy']:.2%} of {figures['unknown_words']:,} ({share:.1%} of all), "
             "never seen in training"
         )
     if figures["nats_per_word"] is not None:
-        print(f"nats per word   {figures['nats_per_word']:.4f}")
+        yield f"nats per word   {figures['nats_per_word']:.4f}"
     if "f1" in figures:
         parts = f"precision {figures['precision']:.2%}, recall {figures['recall']:.2%}"
-        print(f"entity F1       {figures['f1']:.2%} ({parts}) of {figures['entities']:,} entities")
+        yield f"entity F1       {figures['f1']:.2%} ({parts}) of {figures['entities']:,} entities"
         for name, scores in figures["by_type"].items():
-            print(f"  {name:<20} {scores['f1']:>7.2%} of {scores['entities']:,}")
+            yield f"  {name:<20} {scores['f1']:>7.2%} of {scores['entities']:,}"
     if figures["confused"]:
         width = max(len(pair["true"]) for pair in figures["confused"])
-        print("most confused, the true tag first:")
+        yield "most confused, the true tag first:"
         for pair in figures["confused"]:
-            print(f"  {pair['true']:<{width}} as {pair['given']:<{width}} {pair['words']:>6,}")
+            yield f"  {pair['true']:<{width}} as {pair['given']:<{width}} {pair['words']:>6,}"

@@ -1,4 +1,4 @@
-"""What a tagger is worth on held-out sentences."""
+"""Tags of held-out sentences, and how right they are."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, cast
@@ -34,7 +34,7 @@ def predicted_tags(
 
 
 def true_tags(batches: Iterable["Batch"], vocabulary: "TaggedVocabulary") -> Iterator[list[str]]:
-    """The tags that stand in the sentences, in order."""
+    """The tags of the sentences themselves, in order."""
     for batch in batches:
         assert batch.lengths is not None
         for row, length in zip(batch.x.tolist(), batch.lengths.tolist(), strict=True):

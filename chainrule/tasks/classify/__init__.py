@@ -1,0 +1,5 @@
+"""Labels of texts."""
+
+from chainrule.tasks.classify.task import ClassifyTask
+
+__all__ = ["ClassifyTask"]

@@ -1,0 +1,103 @@
+"""The labels of a classifier compared with the right ones."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from chainrule.tasks.abilities import Answer, Record
+
+if TYPE_CHECKING:
+    from chainrule.metrics.classification import ClassificationScores
+    from chainrule.tasks.classify.task import ClassifyTask
+
+_MATRIX = 20  # labels of a table of confusions that is shown
+
+
+@dataclass(frozen=True)
+class LabelEvaluation:
+    """Compare a classifier with texts whose labels are known.
+
+    Accuracy, F1 averaged over labels, nats per text, how far confidence is from accuracy, the table of confusions, and
+    the mistakes made with most confidence.
+
+    Args:
+        data: Texts and labels, in a file as that of training.
+    """
+
+    text_column: str | None = None
+    """Name, or number from 1, of the column of texts; that of training if not given."""
+    label_column: str | None = None
+    """The same of the labels."""
+    errors: int = 5
+    """So many mistakes."""
+
+
+def evaluate_labels(run: "ClassifyTask", data: str | None, options: LabelEvaluation, *, device: str) -> Answer:
+    """Evaluate a run on a file of labelled texts."""
+    import torch
+
+    from chainrule.data.labelled import encoded_part, labelled_evaluation, part_facts
+    from chainrule.metrics.classification import classification_scores
+    from chainrule.tasks.classify.judge import ROWS, label_log_probs, surest_mistakes
+
+    if options.errors < 0:
+        raise ValueError(f"--errors: expected a whole number >= 0, got {options.errors}")
+    if data is None:
+        raise ValueError("DATA: expected a file of texts and labels, got none")
+    names, limit = run.labels.names, run.data.max_length
+    rows = list(run.file(data, text_column=options.text_column, label_column=options.label_column))
+    if not rows:
+        raise ValueError(f"{data}: expected at least one row below the header, got none")
+    part = encoded_part(rows, run.symbols, run.labels, data)
+    log_probs = label_log_probs(run.model(device), labelled_evaluation(part.texts, part.labels, ROWS, limit))
+    true = torch.from_numpy(part.labels)
+    scores, facts = classification_scores(log_probs, true, names), part_facts(part, limit)
+    figures = {"texts": scores.count, "empty": facts["empty"], "cut": facts["cut"], **_figures(scores)}
+    figures["errors"] = [
+        {"line": rows[row].line, "true": rows[row].label, "given": names[given], "probability": share,
+         "text": rows[row].text}
+        for row, given, share in surest_mistakes(log_probs, true, options.errors)
+    ]  # fmt: skip
+    return Answer(iter([Record(figures, "\n".join(_lines(figures, names)))]))
+
+
+def _figures(scores: "ClassificationScores") -> dict[str, Any]:
+    return {
+        "accuracy": scores.accuracy,
+        "macro_f1": scores.macro_f1,
+        "nats_per_text": scores.nats,
+        "calibration_error": scores.calibration_error,
+        "labels": {
+            name: {"precision": precision, "recall": recall, "f1": f1, "texts": count}
+            for name, (precision, recall, f1, count) in scores.by_label.items()
+        },
+        "confusion": [list(row) for row in scores.confusion],
+    }
+
+
+def _lines(figures: dict[str, Any], names: tuple[str, ...]) -> Iterator[str]:
+    from chainrule.tasks.classify.judge import shortened
+
+    said = "".join(f", {figures[what]:,} {what}" for what in ("empty", "cut") if figures[what])
+    yield f"accuracy           {figures['accuracy']:.2%} of {figures['texts']:,} texts{said}"
+    yield f"macro F1           {figures['macro_f1']:.2%}"
+    yield f"nats per text      {figures['nats_per_text']:.4f}"
+    yield f"calibration error  {figures['calibration_error']:.2%} between confidence and accuracy, on average"
+    width = max(len(name) for name in (*names, "label"))
+    yield f"{'label':<{width}}  precision   recall       F1    texts"
+    for name, row in figures["labels"].items():
+        yield f"{name:<{width}}  {row['precision']:>9.2%}  {row['recall']:>7.2%}  {row['f1']:>7.2%}  {row['texts']:>7,}"
+    if len(names) <= _MATRIX:
+        cells = [[f"{count:,}" for count in row] for row in figures["confusion"]]
+        columns = [max(len(name), *(len(row[place]) for row in cells)) for place, name in enumerate(names)]
+        yield "confusions, a row for each true label, a column for each given one:"
+        yield " " * width + "".join(f"  {name:>{size}}" for name, size in zip(names, columns, strict=True))
+        for name, row in zip(names, cells, strict=True):
+            yield f"{name:<{width}}" + "".join(f"  {cell:>{size}}" for cell, size in zip(row, columns, strict=True))
+    if figures["errors"]:
+        yield "mistakes made with most confidence:"
+        for error in figures["errors"]:
+            yield (
+                f"  line {error['line']}: {error['given']} {error['probability']:.1%}, is {error['true']}: "
+                f"{shortened(error['text'])}"
+            )

@@ -1,0 +1,320 @@
+"""Labels: texts with a label each, and a classifier that learns p(label | text).
+
+Everything about texts is in this file, `answers` and `labelling`; `judge` and `evaluation` know labels alone, and so
+serve other kinds of data too.
+
+data/symbols.json                     words and their n-grams, or characters
+data/labels.json                      the labels, and how often each was seen
+data/train.*.npy, data/valid.*.npy    the texts as numbers
+data/counts.npy                       in how many texts of each label each symbol was seen
+data/valid.json                       the held-out texts, to show
+data/labelled.json                    counts and fingerprints
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+
+from chainrule.tasks.abilities import Answer, CheckedRows, Checks, Evaluates, Inspects, Predicts
+from chainrule.tasks.classify.evaluation import LabelEvaluation
+from chainrule.tasks.classify.inspection import ClassifierInspection
+from chainrule.tasks.classify.labelling import Labelling
+from chainrule.tasks.commands import quoted
+from chainrule.tasks.config import (
+    FINGERPRINT,
+    CheckedOptions,
+    OptimisationOptions,
+    RunConfig,
+    check_entries,
+    check_keys,
+    read_object,
+    within,
+)
+from chainrule.tasks.judged_part import judged_part
+from chainrule.tasks.model import Model
+from chainrule.tasks.run_directory import DATA, WEIGHTS
+from chainrule.tasks.task import Shard, Source, Task
+
+if TYPE_CHECKING:
+    from chainrule.data.labelled import LabelledFile, LabelledTexts, Labels, TextSymbols
+    from chainrule.models import SequenceClassifier
+    from chainrule.training import Judge, TrainingBatches, ValidationBatches
+    from chainrule.training.loop import TrainingResult
+
+_FACTS = ("source", "validation", "columns", "train", "valid", "labels", "symbols")
+_COUNTS = {"rows": int, "elements": int, "longest": int, "empty": int, "cut": int}
+_COLUMNS = {"text", "label", "header", "text_name", "label_name"}
+_ELEMENT = {"word": "words", "char": "characters", "byte": "bytes"}
+_CHECKED_ROWS, _CHECKED_ELEMENTS = 4, 12
+
+
+@dataclass(frozen=True)
+class LabelledData(CheckedOptions):
+    """How a file of labelled texts is read."""
+
+    text_column: str | None = None
+    """Name, or number from 1, of the column of texts; found by itself where it can be."""
+    label_column: str | None = None
+    """The same of the labels."""
+    level: Literal["word", "char", "byte"] = "word"
+    """What one element is."""
+    lower: bool = True
+    """Read upper case as lower case; not of bytes."""
+    ngrams: bool = True
+    """Read a word also by its runs of 3 to 6 characters, so that one never seen says something too."""
+    min_count: int = within(2, 1, 1 << 40)
+    """Rarer words or characters are unknown."""
+    validation_fraction: float = within(0.1, 1e-4, 0.5)
+    """Share of the rows that is held out where there is no --validation."""
+    max_length: int = within(1024, 1, 1 << 24)
+    """Elements after which a text is cut."""
+
+
+@dataclass(frozen=True)
+class ClassifierTraining(OptimisationOptions):
+    """How a classifier is trained."""
+
+    batch_size: int = within(32, 1, 1 << 24)
+    """Texts of a batch."""
+    learning_rate: float = within(1e-3, 0.0, 1e3)
+    """Peak learning rate of AdamW."""
+    precision: Literal["auto", "float32", "bfloat16"] = "float32"
+    """Of matrix products; those of a classifier are too small to gain by bfloat16 on a processor."""
+    naive_bayes: bool = True
+    """Begin with how often each symbol was seen with each label."""
+
+
+class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Inspects):
+    """A run on labelled texts."""
+
+    name = "classify"
+    help = "Train a classifier on texts with labels; the accuracy on held-out texts decides which weights are kept."
+    SOURCES: ClassVar[dict[str, Source]] = {
+        "source": Source("Texts and labels: a line each with a tab between them, or .csv."),
+        "validation": Source("Texts to hold out, in place of some of DATA.", "--validation"),
+    }
+    Data = LabelledData
+    Training = ClassifierTraining
+    MODELS: ClassVar[dict[str, Model]] = {
+        "classifier": Model(
+            "chainrule.models.sequence_classifier:SequenceClassifier", hidden=("vocab_size", "feature_size")
+        )
+    }
+    BUDGET = "1m"
+    PREPARED = f"{DATA}/labelled.json"
+    Prediction = Labelling
+    Evaluation = LabelEvaluation
+    Inspection = ClassifierInspection
+
+    @property
+    def data(self) -> LabelledData:
+        """How the files are read."""
+        return cast(LabelledData, self.config.data)
+
+    @classmethod
+    def check_asked(cls, asked: RunConfig, given: frozenset[str]) -> None:
+        if asked.sources["source"] is None:
+            raise ValueError("DATA: expected a file of texts and labels to train on, got none")
+
+    @classmethod
+    def check_facts(cls, facts: dict[str, Any]) -> None:
+        if not facts:
+            return
+        check_keys("facts", facts, set(_FACTS))
+        check_entries("facts", facts, "source", FINGERPRINT)
+        check_keys("facts.columns", read_object(facts, "columns"), _COLUMNS)
+        for part in ("train", "valid"):
+            check_entries("facts", facts, part, _COUNTS)
+
+    @cached_property
+    def symbols(self) -> "TextSymbols":
+        """The elements of texts, read once."""
+        from chainrule.data.labelled import load_symbols
+
+        return load_symbols(self.path / DATA)
+
+    @cached_property
+    def labels(self) -> "Labels":
+        """The labels, read once."""
+        from chainrule.data.labelled import load_labels
+
+        return load_labels(self.path / DATA)
+
+    def file(
+        self,
+        path: str | Path,
+        *,
+        text_column: str | None = None,
+        label_column: str | None = None,
+        labelled: bool = True,
+    ) -> "LabelledFile":
+        """Another file, read as that of training was where nothing else is said and it has as many columns.
+
+        Raises:
+            FileNotFoundError, ValueError: as `chainrule.data.labelled.LabelledFile`.
+        """
+        from chainrule.data.labelled import Columns, LabelledFile
+
+        like = Columns(**self.config.facts["columns"])
+        return LabelledFile(path, text_column=text_column, label_column=label_column, labelled=labelled, like=like)
+
+    def texts(self) -> "LabelledTexts":
+        """The prepared texts."""
+        from chainrule.data.labelled import open_labelled
+
+        return open_labelled(self.path / DATA)
+
+    def prepare(self) -> dict[str, Any]:
+        from chainrule.data.labelled import prepare_labelled
+
+        data, sources = self.data, self.config.sources
+        assert sources["source"] is not None
+        manifest = prepare_labelled(
+            sources["source"],
+            self.path / DATA,
+            validation=sources["validation"],
+            validation_fraction=data.validation_fraction,
+            text_column=data.text_column,
+            label_column=data.label_column,
+            level=data.level,
+            lower=data.lower,
+            ngrams=data.ngrams,
+            min_count=data.min_count,
+            limit=data.max_length,
+            seed=self.config.training.seed,
+        ).manifest
+        return {name: manifest[name] for name in _FACTS}
+
+    def build(self) -> "SequenceClassifier":
+        import torch
+
+        from chainrule.data.labelled import load_counts
+
+        options, labels, symbols = self.config.options, len(self.labels), len(self.symbols)
+        model = cast(
+            "SequenceClassifier",
+            self.MODELS[self.config.model].build(
+                options, num_classes=labels, vocab_size=symbols, prior=self.labels.prior
+            ),
+        )
+        wanted = self.config.training.naive_bayes and 2 * labels <= options.embedding_size
+        if wanted and not (self.path / WEIGHTS).is_file():
+            model.start_from_counts(torch.from_numpy(load_counts(self.path / DATA, (symbols, labels))))
+        return model
+
+    def fewest_weights(self) -> int:
+        options = self.config.options
+        return int(len(self.symbols) * options.embedding_size + options.num_layers * options.hidden_size**2)
+
+    def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
+        from chainrule.data.labelled import LabelledBatches, labelled_evaluation
+        from chainrule.tasks.classify.judge import ROWS
+
+        texts, training, limit = self.texts(), self.config.training, self.data.max_length
+        batches = LabelledBatches(
+            texts.train.texts, texts.train.labels, training.batch_size, limit, training.seed, shard
+        )
+        return batches, lambda: labelled_evaluation(texts.valid.texts, texts.valid.labels, ROWS, limit)
+
+    def introduce(self) -> Iterable[str]:
+        facts, element = self.config.facts, _ELEMENT[self.data.level]
+        train, valid, columns = facts["train"], facts["valid"], facts["columns"]
+        held_out = "held out" if facts["validation"] is None else f"held out ({facts['validation']['name']})"
+        header = "with a header" if columns["header"] else "without a header"
+        yield (
+            f"{facts['source']['name']}, {header}, texts in column {columns['text'] + 1}, labels in "
+            f"column {columns['label'] + 1}: {train['rows']:,} texts ({train['elements']:,} {element}) to train on, "
+            f"{valid['rows']:,} {held_out}"
+        )
+        yield f"{len(self.labels)} labels: {labels_with_shares(facts['labels'])}"
+        for part, what in ((train, "to train on"), (valid, "held out")):
+            if part["empty"]:
+                yield f"{part['empty']:,} of the texts {what} are empty: they are answered with these shares"
+            if part["cut"]:
+                limit = self.data.max_length
+                yield f"{part['cut']:,} of the texts {what} are cut after {limit:,} {element} (--max-length)"
+
+    def judge(self) -> "Judge":
+        import torch
+
+        from chainrule.data.labelled import labelled_evaluation
+        from chainrule.tasks.classify.judge import ROWS, classify_judge
+
+        texts, limit = self.texts(), self.data.max_length
+        part = texts.valid
+        return classify_judge(
+            texts.labels.names,
+            torch.from_numpy(part.labels.copy()),
+            lambda rows: labelled_evaluation(part.texts, part.labels, ROWS, limit, rows),
+            lambda row: (f"line {part.lines[row]}", texts.valid_texts[row]),
+        )
+
+    def summary(self, result: "TrainingResult") -> tuple[dict[str, Any], str]:
+        value, nats = result.best_value, result.best.nats_per_element
+        assert value is not None
+        counts = self.config.facts["labels"]
+        usual = max(counts.values()) / sum(counts.values())
+        part = judged_part(result.best_rows, self.config.facts["valid"]["rows"])
+        return (
+            {"accuracy": value, "nats_per_text": nats},
+            f"accuracy {value:.2%} on {part}held-out texts, where the most frequent label alone has about {usual:.0%} "
+            f"({nats:.4f} nats per text)",
+        )
+
+    def next_steps(self) -> Sequence[str]:
+        path = quoted(self.path)
+        return [f"echo 'a text' | chainrule classify {path} -", f"chainrule evaluate {path} TEST"]
+
+    def describe(self, facts: dict[str, Any]) -> dict[str, str]:
+        found, best = facts["facts"], facts["best"]
+        train, valid = found["train"], found["valid"]
+        held_out = (found["validation"] or {"name": "rows of the same file"})["name"]
+        rows = {
+            "data": f"{found['source']['name']}: {train['rows']:,} texts to train on, longest {train['longest']:,}",
+            "held out": f"{valid['rows']:,} texts, {held_out}",
+            "labels": labels_with_shares(found["labels"]),
+            "symbols": f"{found['symbols']:,}, level {self.data.level}",
+            "classify": f"chainrule classify {quoted(self.path)} FILE",
+        }
+        if best is not None:
+            nats = f"{best['nats_per_element']:.4f} nats per text"
+            rows["best"] = f"accuracy {best['accuracy']:.2%} ({nats}) at step {best['step']:,}"
+        return rows
+
+    def predict(self, data: list[str], options: Labelling, *, out: Path | None, device: str, json: bool) -> Answer:
+        from chainrule.tasks.classify.labelling import label_texts
+
+        return label_texts(self, data[0], options, device=device)
+
+    def evaluate(self, data: str | None, options: LabelEvaluation, *, device: str) -> Answer:
+        from chainrule.tasks.classify.evaluation import evaluate_labels
+
+        return evaluate_labels(self, data, options, device=device)
+
+    def checked_rows(self) -> CheckedRows:
+        import numpy as np
+        import torch
+
+        part = self.texts().valid
+        rows = np.argsort(-np.minimum(part.texts.lengths, _CHECKED_ELEMENTS), kind="stable")[:_CHECKED_ROWS]
+        context = part.texts.context(rows, _CHECKED_ELEMENTS)
+        told = f"{len(rows)} held-out texts, the first {_CHECKED_ELEMENTS} {_ELEMENT[self.data.level]} of each"
+        return CheckedRows(self.model(), torch.from_numpy(np.array(part.labels[rows], np.int64)), context, told=told)
+
+    def inspect(self, data: str | None, options: ClassifierInspection, *, out: Path | None, seed: int) -> Answer:
+        from chainrule.tasks.classify.inspection import inspect_classifier
+
+        return inspect_classifier(self, data, options, out=out)
+
+
+def labels_with_shares(counts: dict[str, int], most: int = 12) -> str:
+    """Labels with their share, the first few of many.
+
+    >>> labels_with_shares({"bad": 1, "good": 3})
+    'bad 25%, good 75%'
+    """
+    total = sum(counts.values())
+    shown = [f"{name} {count / total:.0%}" for name, count in list(counts.items())[:most]]
+    return ", ".join(shown) + (f", and {len(counts) - most} more" if len(counts) > most else "")

@@ -1,0 +1,256 @@
+"""Tags: sentences with a tag for every word, and a bidirectional tagger that learns them.
+
+data/vocabulary.json                  words, characters, tags and the scheme of the tags
+data/train.*.npy, data/valid.*.npy    the sentences as numbers
+data/valid.json                       the words of the held-out sentences, to show
+data/corpus.json                      counts and fingerprints
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+
+from chainrule.tasks.abilities import Answer, CheckedRows, Checks, Evaluates, Inspects, Predicts
+from chainrule.tasks.commands import quoted
+from chainrule.tasks.config import FINGERPRINT, CheckedOptions, OptimisationOptions, RunConfig, check_entries, within
+from chainrule.tasks.judged_part import judged_part
+from chainrule.tasks.model import Model
+from chainrule.tasks.run_directory import DATA
+from chainrule.tasks.tag.evaluation import TagEvaluation
+from chainrule.tasks.tag.inspection import TagInspection
+from chainrule.tasks.tag.tagging import Tagging
+from chainrule.tasks.task import Shard, Source, Task
+
+if TYPE_CHECKING:
+    from chainrule.data.tagged import TaggedCorpus, TaggedVocabulary
+    from chainrule.models import SequenceTagger
+    from chainrule.training import Judge, TrainingBatches, ValidationBatches
+    from chainrule.training.loop import TrainingResult
+
+_CHECKED_ROWS, _CHECKED_WORDS = 4, 12
+
+
+@dataclass(frozen=True)
+class TagData(CheckedOptions):
+    """How a file of tagged sentences is read."""
+
+    column: str | None = None
+    """Of the tags: upos, xpos or another name of CoNLL-U, or a number from 1; upos, or the last one, if not given."""
+    validation_fraction: float = within(0.1, 1e-4, 0.5)
+    """Share of the sentences that is held out where there is no --validation."""
+    max_length: int = within(512, 1, 1 << 20)
+    """Words of the longest sentence that is taken."""
+    repair: bool = False
+    """Read impossible sequences of BIO tags, such as I-X after O, as the nearest possible ones."""
+
+
+@dataclass(frozen=True)
+class TagTraining(OptimisationOptions):
+    """How a tagger is trained."""
+
+    batch_size: int = within(32, 1, 1 << 24)
+    """Sentences of a batch."""
+    learning_rate: float = within(4e-3, 0.0, 1e3)
+    """Peak learning rate of AdamW."""
+    clip_norm: float | None = within(5.0, 0.0, 1e9)
+    """Largest global norm of the gradient."""
+    precision: Literal["auto", "float32", "bfloat16"] = "float32"
+    """Of matrix products; those of a tagger are too small to gain by bfloat16 on a processor."""
+    word_dropout: float = within(0.25, 0.0, 1e6)
+    """A word seen c times is read as unknown with probability W / (W + c), W being this number."""
+
+
+class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects):
+    """A run on tagged sentences."""
+
+    name = "tag"
+    help = "Train a tagger on sentences with a tag for every word."
+    SOURCES: ClassVar[dict[str, Source]] = {
+        "source": Source(
+            "Sentences in columns, a word a line, blank lines between them: CoNLL-U, or words and tags; .gz too."
+        ),
+        "validation": Source(
+            "Sentences to hold out, in place of some of DATA: they choose the weights that are kept.", "--validation"
+        ),
+    }
+    Data = TagData
+    Training = TagTraining
+    MODELS: ClassVar[dict[str, Model]] = {
+        "tagger": Model("chainrule.models.sequence_tagger:SequenceTagger", hidden=("num_characters",))
+    }
+    PREPARED = f"{DATA}/corpus.json"
+    Prediction = Tagging
+    Evaluation = TagEvaluation
+    Inspection = TagInspection
+
+    @property
+    def data(self) -> TagData:
+        """How the files are read."""
+        return cast(TagData, self.config.data)
+
+    @classmethod
+    def recognises(cls, path: Path) -> bool:
+        return path.name.lower().removesuffix(".gz").endswith((".conllu", ".conll"))
+
+    @classmethod
+    def check_asked(cls, asked: RunConfig, given: frozenset[str]) -> None:
+        if asked.sources["source"] is None:
+            raise ValueError("DATA: expected a file of tagged sentences to train on, got none")
+
+    @classmethod
+    def check_facts(cls, facts: dict[str, Any]) -> None:
+        if not {"source", "validation", "conllu", "column", "scheme", "repaired", "different_words"} <= facts.keys():
+            raise ValueError("facts: expected those of prepared sentences, with source, column and scheme")
+        check_entries("facts", facts, "source", FINGERPRINT)
+        if facts["validation"] is not None:
+            check_entries("facts", facts, "validation", FINGERPRINT)
+        for counts in ("sentences", "words"):
+            check_entries("facts", facts, counts, {"train": int, "valid": int})
+        kinds = {"conllu": bool, "column": str, "repaired": int, "different_words": int}
+        for name, kind in kinds.items():
+            if type(facts[name]) is not kind:
+                raise ValueError(f"facts.{name}: expected {kind.__name__}, got {facts[name]!r:.80}")
+        if facts["scheme"] not in (None, "bio", "bioes"):
+            raise ValueError(f"facts.scheme: expected bio, bioes or null, got {facts['scheme']!r:.80}")
+
+    @cached_property
+    def vocabulary(self) -> "TaggedVocabulary":
+        """Words, characters and tags, read once."""
+        from chainrule.data.tagged import TaggedVocabulary
+
+        return TaggedVocabulary.load(self.path / DATA / "vocabulary.json")
+
+    def corpus(self) -> "TaggedCorpus":
+        """The prepared sentences."""
+        from chainrule.data.tagged import open_tagged
+
+        return open_tagged(self.path / DATA)
+
+    def prepare(self) -> dict[str, Any]:
+        from chainrule.data.tagged import prepare_tagged
+
+        data, sources = self.data, self.config.sources
+        assert sources["source"] is not None
+        return prepare_tagged(
+            sources["source"],
+            self.path / DATA,
+            column=data.column,
+            validation=sources["validation"],
+            validation_fraction=data.validation_fraction,
+            max_length=data.max_length,
+            repair=data.repair,
+            seed=self.config.training.seed,
+        ).manifest
+
+    def build(self) -> "SequenceTagger":
+        from chainrule.heads import bio_constraints, bioes_constraints
+
+        options, vocabulary = self.config.options, self.vocabulary
+        constraints = None
+        if options.head == "crf" and vocabulary.scheme is not None:
+            constraints = {"bio": bio_constraints, "bioes": bioes_constraints}[vocabulary.scheme](vocabulary.tags)
+        model = self.MODELS[self.config.model].build(
+            options,
+            num_tags=len(vocabulary.tags),
+            vocab_size=vocabulary.word_symbols,
+            num_characters=vocabulary.character_symbols,
+            constraints=constraints,
+        )
+        return cast("SequenceTagger", model)
+
+    def fewest_weights(self) -> int:
+        options = self.config.options
+        recurrences = 2 * options.num_layers * options.hidden_size * options.hidden_size
+        return int(self.vocabulary.word_symbols * options.embedding_size + recurrences)
+
+    def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
+        from chainrule.data.tagged import TaggedBatches, tagged_evaluation
+
+        corpus, training = self.corpus(), self.config.training
+        batches = TaggedBatches(
+            corpus.train, corpus.vocabulary.counts, training.batch_size, training.word_dropout, training.seed, shard
+        )
+        return batches, lambda: tagged_evaluation(corpus.valid)
+
+    def introduce(self) -> Iterable[str]:
+        facts, tags = self.config.facts, self.vocabulary.tags
+        form = "CoNLL-U" if facts["conllu"] else "columns"
+        held_out = "held out" if facts["validation"] is None else f"held out ({facts['validation']['name']})"
+        yield (
+            f"{facts['source']['name']}, {form} with tags in column {facts['column']}: "
+            f"{_counted(facts, 'train')} to train on, {_counted(facts, 'valid')} {held_out}"
+        )
+        shown = " ".join(tags[:20]) + (" ..." if len(tags) > 20 else "")
+        yield f"{len(tags)} tags: {shown}"
+        if facts["scheme"] is not None:
+            mended = f"; impossible tags repaired in {facts['repaired']:,}" if facts["repaired"] else ""
+            yield f"the tags mark spans in {facts['scheme'].upper()}: entity F1 decides which weights are kept{mended}"
+
+    def judge(self) -> "Judge":
+        from chainrule.tasks.tag.judge import tag_judge
+
+        return tag_judge(self.corpus())
+
+    def summary(self, result: "TrainingResult") -> tuple[dict[str, Any], str]:
+        name = "entity F1" if self.config.facts["scheme"] else "accuracy"
+        value, nats = result.best_value, result.best.nats_per_element
+        assert value is not None
+        part = judged_part(result.best_rows, self.config.facts["sentences"]["valid"])
+        return (
+            {name.replace(" ", "_").lower(): value, "nats_per_word": nats},
+            f"{name} {value:.2%} on {part}held-out sentences ({nats:.4f} nats per word)",
+        )
+
+    def next_steps(self) -> Sequence[str]:
+        path = quoted(self.path)
+        return [f"echo 'Time flies .' | chainrule tag {path} - --text", f"chainrule evaluate {path} TEST"]
+
+    def describe(self, facts: dict[str, Any]) -> dict[str, str]:
+        tags = facts["tags"] = list(self.vocabulary.tags)
+        found, best = facts["facts"], facts["best"]
+        held_out = (found["validation"] or {"name": f"{found['sentences']['valid']:,} of its sentences"})["name"]
+        scheme = f", spans in {found['scheme'].upper()}" if found["scheme"] else ""
+        rows = {
+            "data": f"{found['source']['name']}: {found['sentences']['train']:,} sentences to train on, "
+            f"{found['words']['train']:,} words, {found['different_words']:,} different ones in lower case",
+            "held out": f"{held_out}, {found['words']['valid']:,} words",
+            "tags": f"{len(tags)} of column {found['column']}{scheme}: {' '.join(tags)}",
+            "tag": f"chainrule tag {quoted(self.path)} FILE",
+        }
+        if best is not None:
+            name, value = ("entity F1", best["f1"]) if found["scheme"] else ("accuracy", best["accuracy"])
+            rows["best"] = f"{name} {value:.2%} ({best['nats_per_element']:.4f} nats per word) at step {best['step']:,}"
+        return rows
+
+    def predict(self, data: list[str], options: Tagging, *, out: Path | None, device: str, json: bool) -> Answer:
+        from chainrule.tasks.tag.tagging import tag_file
+
+        return tag_file(self, data[0], options, out=out, device=device, json=json)
+
+    def evaluate(self, data: str | None, options: TagEvaluation, *, device: str) -> Answer:
+        from chainrule.tasks.tag.evaluation import evaluate_tags
+
+        return evaluate_tags(self, data, options, device=device)
+
+    def checked_rows(self) -> CheckedRows:
+        import numpy as np
+
+        valid = self.corpus().valid
+        batch = valid.batch(np.argsort(-np.minimum(valid.lengths, _CHECKED_WORDS), kind="stable")[:_CHECKED_ROWS])
+        assert isinstance(batch.context, dict)
+        assert batch.lengths is not None
+        x = batch.x[:, :_CHECKED_WORDS]
+        context = {name: part[:, :_CHECKED_WORDS] for name, part in batch.context.items()}
+        told = f"{len(x)} held-out sentences of up to {x.shape[1]} words"
+        return CheckedRows(self.model(), x, context, batch.lengths.clamp(max=_CHECKED_WORDS), told)
+
+    def inspect(self, data: str | None, options: TagInspection, *, out: Path | None, seed: int) -> Answer:
+        from chainrule.tasks.tag.inspection import inspect_tagger
+
+        return inspect_tagger(self, data, options, out=out)
+
+
+def _counted(facts: dict[str, Any], part: str) -> str:
+    return f"{facts['sentences'][part]:,} sentences ({facts['words'][part]:,} words)"
