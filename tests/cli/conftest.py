@@ -8,11 +8,10 @@ from typing import NamedTuple
 import pytest
 
 from chainrule.cli.main import main
-from chainrule.cli.text.train import TextTrainer
-from chainrule.cli.trainer import create_run
-from chainrule.runs.config import Extent, RunConfig
-from chainrule.runs.run import WEIGHTS
-from chainrule.runs.text import RecurrentOptions, TextData, TextRun, TextTraining
+from chainrule.cli.train import create_run
+from chainrule.tasks.config import Extent, RunConfig
+from chainrule.tasks.run_directory import WEIGHTS
+from chainrule.tasks.text.task import TextData, TextTask, TextTraining
 from chainrule.training.checkpoint import save_weights
 
 
@@ -64,25 +63,25 @@ def text_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def make_run(source: Path, out: Path, **data: str) -> TextRun:
+def make_run(source: Path, out: Path, **data: str) -> TextTask:
     """A run with the weights that a model begins with: scoring, sampling and checking need no more."""
     asked = RunConfig(
         sources={"source": str(source), "validation": None},
         data=TextData(validation_fraction=0.2, **data),
         facts={},
         model="gru",
-        options=RecurrentOptions(hidden_size=8),
+        options=TextTask.MODELS["gru"].options(hidden_size=8),
         extent=Extent(steps=4),
         training=TextTraining(batch_size=2, chunk_length=8),
     )
-    create_run(TextTrainer(), asked, out, overwrite=False)
-    run = TextRun.open(out)
+    create_run(TextTask, asked, out, overwrite=False)
+    run = TextTask.open(out)
     save_weights(run.path / WEIGHTS, run.new_model(0), {})
     return run
 
 
 @pytest.fixture(scope="session")
-def new_run() -> Callable[..., TextRun]:
+def new_run() -> Callable[..., TextTask]:
     """`make_run`, for a text of the test's own."""
     return make_run
 
