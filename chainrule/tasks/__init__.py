@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 # Imported when they are used; data that several recognise are those of the first.
 TASKS = {
     "text": "chainrule.tasks.text:TextTask",
+    "table": "chainrule.tasks.table:TableTask",
 }
 
 
