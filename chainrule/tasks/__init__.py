@@ -15,6 +15,7 @@ TASKS = {
     "text": "chainrule.tasks.text:TextTask",
     "table": "chainrule.tasks.table:TableTask",
     "sound": "chainrule.tasks.sound:SoundTask",
+    "forecast": "chainrule.tasks.forecast:ForecastTask",
 }
 
 
