@@ -8,16 +8,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from chainrule import data, decoding, diagnostics, heads, layers, metrics, models, testing, training
+    from chainrule import data, decoding, diagnostics, heads, layers, metrics, models, tasks, testing, training
     from chainrule.base import AutoregressiveModel, LikelihoodModel
     from chainrule.models.recurrent_lm import RecurrentLM
-    from chainrule.runs.run import Run
+    from chainrule.tasks import open_run
+    from chainrule.tasks.task import Task
 
 __all__ = [
     "AutoregressiveModel",
     "LikelihoodModel",
     "RecurrentLM",
-    "Run",
+    "Task",
     "__version__",
     "data",
     "decoding",
@@ -26,6 +27,8 @@ __all__ = [
     "layers",
     "metrics",
     "models",
+    "open_run",
+    "tasks",
     "testing",
     "training",
 ]
@@ -34,7 +37,8 @@ _HOMES = {
     "AutoregressiveModel": "chainrule.base",
     "LikelihoodModel": "chainrule.base",
     "RecurrentLM": "chainrule.models.recurrent_lm",
-    "Run": "chainrule.runs.run",
+    "Task": "chainrule.tasks.task",
+    "open_run": "chainrule.tasks",
 }
 
 

@@ -30,7 +30,7 @@ python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 88
 
 # Names of other packages have no page here to link to; ours must have one.
-nitpick_ignore = [("py:class", f"chainrule.runs.{name}") for name in ("config.Options", "run.M")]  # type variables
+nitpick_ignore = [("py:class", f"chainrule.tasks.{name}") for name in ("config.Options", "task.M")]  # type variables
 nitpick_ignore_regex = [(r"py:.*", r"(?!chainrule\b).*")]
 
 html_theme = "furo"

@@ -5,8 +5,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from chainrule.tasks.display import dump_json
 from chainrule.tasks.abilities import Answer, Record
+from chainrule.tasks.display import dump_json
 
 
 def show_answer(

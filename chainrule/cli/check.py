@@ -5,9 +5,9 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from chainrule.tasks.display import dump_json
 from chainrule.tasks.abilities import Checks
 from chainrule.tasks.commands import Verb
+from chainrule.tasks.display import dump_json
 from chainrule.tasks.task import Task
 
 

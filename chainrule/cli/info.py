@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from chainrule.tasks.display import dump_json, one_line
 from chainrule.tasks.commands import Verb, flags_of, resume_command, size_of
 from chainrule.tasks.config import RunConfig
+from chainrule.tasks.display import dump_json, one_line
 from chainrule.tasks.durations import format_duration
 from chainrule.tasks.run_directory import METRICS, WEIGHTS, bytes_on_disk
 from chainrule.tasks.task import Task
@@ -42,7 +42,7 @@ def chosen_flags(config: RunConfig) -> str:
 
 
 def gather(run: Task[Any]) -> dict[str, Any]:
-    """All that is known of a run of any kind, ready for JSON."""
+    """All that is known of a run, ready for JSON."""
     model = run.model() if (run.path / WEIGHTS).is_file() else run.new_model(0)
     config = run.config.to_json(run.name)
     metrics = run.metrics()

@@ -12,12 +12,12 @@ from typing import Any, TextIO, cast
 
 from cyclopts import App, CycloptsError, UnknownOptionError, UnusedCliTokensError
 
-from chainrule.tasks.display import Harmless, printable, shortened
 from chainrule.cli.spinning import bound_spinning
 from chainrule.cli.stages import owners, verb_asked_for
 from chainrule.cli.start_time import note_start
 from chainrule.cli.verbs import all_verbs, verbs_of
 from chainrule.tasks.commands import Verb, flag
+from chainrule.tasks.display import Harmless, printable, shortened
 
 LINE_LIMIT = 299  # characters of an error: a message may quote data of any size
 USER_ERROR, INTERRUPTED, BROKEN_PIPE = 2, 130, 141  # the last two as a shell reports SIGINT and SIGPIPE

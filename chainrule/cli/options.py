@@ -2,17 +2,16 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
-from cyclopts import Group, Parameter
+from cyclopts import Group
 
-from chainrule.tasks.durations import parse_duration
+from chainrule.tasks.commands import Switch
 from chainrule.tasks.config import Extent
+from chainrule.tasks.durations import parse_duration
 
 RUN, DATA, MODEL, TRAINING = (
     Group(name, sort_key=place) for place, name in enumerate(("Run", "Data", "Model", "Training"), start=1)
 )
-Switch = Annotated[bool, Parameter(negative=())]
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from chainrule.tasks.config import Extent, RunConfig
 from chainrule.tasks.task import Task
 
 
-
 def resumed_config(run: Task[Any], asked: RunConfig, given: frozenset[str], *, check_data: bool) -> RunConfig:
     """The config of a run that goes on, with what the user changed; nothing is written yet.
 

@@ -27,7 +27,7 @@ def with_options(verb: Any, options: type, **more: type) -> Verb:
     }
     verb.__kwdefaults__ = (verb.__kwdefaults__ or {}) | {name: made() for name, made in classes.items()}
     verb.__doc__ = joined_help(options.__doc__ or "", verb.__doc__ or "")
-    return verb  # type: ignore[no-any-return]  # a function is given and comes back
+    return verb
 
 
 def joined_help(own: str, common: str) -> str:

@@ -5,17 +5,17 @@ data, `--task`, `--model` or the run that is named then say whose options the se
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from inspect import Parameter as Argument
 from inspect import Signature
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 from cyclopts import App, CycloptsError, Parameter
 
 from chainrule.cli.train import train_verb
-from chainrule.cli.verbs import all_verbs, verbs_of
+from chainrule.cli.verbs import all_verbs, verb_of
 from chainrule.tasks import TASKS, task_class
 from chainrule.tasks.commands import Verb
 from chainrule.tasks.run_directory import CONFIG, read_config, task_of
@@ -77,7 +77,7 @@ def verb_asked_for(name: str, arguments: Sequence[str]) -> tuple[type[Task[Any]]
     reading = first_reading(name, arguments)
     if name != "train":
         task = _task_of_run(name, reading.words)
-        return task, verbs_of(task).get(name)
+        return task, verb_of(task, name)
     if "-" in reading.words:
         raise ValueError(
             "train -: training reads its data several times, and again on --resume, which standard input does not "
@@ -90,10 +90,11 @@ def verb_asked_for(name: str, arguments: Sequence[str]) -> tuple[type[Task[Any]]
 
 def owners(flag: str) -> list[str]:
     """The models that have an option, with their task: for an error about a flag that another model has."""
+    flag = flag.replace("--no-", "--", 1)
     found = []
     for task in map(task_class, TASKS):
         for name, model in task.MODELS.items():
-            if any("--" + option.replace("_", "-") == flag for option in model.options.__dataclass_fields__):
+            if any("--" + option.name.replace("_", "-") == flag for option in fields(model.options)):
                 found.append(f"{name} ({task.name})")
     return found
 
@@ -142,7 +143,7 @@ def _flags_of(verb: str) -> tuple[dict[str, str], frozenset[str]]:
         for argument in App(default_command=made, help_flags=[]).assemble_argument_collection():
             for name in (*argument.names, *argument.negatives):
                 if name.startswith("-"):
-                    flags[name] = flags.get(name, False) or argument.hint is bool
+                    flags[name] = flags.get(name, False) or bool in (argument.hint, *get_args(argument.hint))
     names = {f"flag_{place}": name for place, name in enumerate(flags)}
     return names, frozenset(name for name, switch in flags.items() if switch)
 
@@ -151,7 +152,7 @@ def _forms(verb: str) -> Iterable[Verb]:
     for task in map(task_class, TASKS):
         if verb == "train":
             yield from (train_verb(task, model) for model in task.MODELS)
-        elif (made := verbs_of(task).get(verb)) is not None:
+        elif (made := verb_of(task, verb)) is not None:
             yield made
 
 

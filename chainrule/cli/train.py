@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from chainrule.tasks.display import dump_json, printable
 from chainrule.cli.fastest import settle_computation
 from chainrule.cli.info import chosen_flags
 from chainrule.cli.options import DATA, MODEL, RUN, TRAINING, RunFlags
@@ -18,6 +17,7 @@ from chainrule.cli.signature import grouped, joined_help
 from chainrule.cli.start_time import take_start
 from chainrule.tasks.commands import Verb, flag, resume_command
 from chainrule.tasks.config import Extent, RunConfig, options_class
+from chainrule.tasks.display import dump_json, printable
 from chainrule.tasks.durations import format_duration
 from chainrule.tasks.lock import lock_run
 from chainrule.tasks.run_directory import CONFIG, DRAFT, refuse_taken, remove, remove_folder

@@ -29,9 +29,14 @@ VERBS: dict[str, Callable[[type[Task[Any]]], Verb | None]] = {
 
 def verbs_of(task: type[Task[Any]]) -> Mapping[str, Verb]:
     """The verbs that a task has, by name."""
-    own = {name: verb for name, offer in VERBS.items() if (verb := offer(task)) is not None}
-    prediction = predict_verb(task)
-    return own if prediction is None else own | {task.name: prediction}
+    return {name: verb for name in (*VERBS, task.name) if (verb := verb_of(task, name)) is not None}
+
+
+def verb_of(task: type[Task[Any]], name: str) -> Verb | None:
+    """One verb of a task; None where the task lacks it."""
+    if name == task.name:
+        return predict_verb(task)
+    return VERBS[name](task) if name in VERBS else None
 
 
 def all_verbs() -> dict[str, type[Task[Any]]]:

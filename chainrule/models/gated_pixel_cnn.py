@@ -1,7 +1,7 @@
 """Gated PixelCNN: vertical and horizontal stacks of gated convolutions, without a blind spot."""
 
 from collections.abc import Mapping, Sequence
-from typing import cast
+from typing import Annotated, cast
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +10,7 @@ from chainrule.layers.gated_stacks import GatedStacks
 from chainrule.layers.pixel_scores import PixelScores, RasterScores
 from chainrule.layers.raster_convolutions import RasterConvolutions
 from chainrule.models.raster_model import PIXELS, RasterModel, RasterNetwork
+from chainrule.ranges import Layers, Probability, Range, Size
 from chainrule.state import State
 
 
@@ -27,9 +28,9 @@ class GatedPixelCNN(RasterModel):
         image_shape: (C, H, W).
         levels: values that a channel of a pixel may have: 2 for binary images, 256 for 8 bits.
         channels: M features of a pixel in each stack. They are divided evenly, up to one, among the colour channels.
-        layers: after the first, which reads the image.
-        kernel_size: of these layers, odd.
-        first_kernel_size: of the first layer, odd, at least 3.
+        layers: layers after the first, which reads the image.
+        kernel_size: pixels to a side that their convolutions span, odd.
+        first_kernel_size: the same of the first layer, at least 3.
         num_classes: labels that an image may be conditioned on, as context (B,); `None` for none.
         dropout: probability of zeroing a gated unit in training.
 
@@ -47,13 +48,13 @@ class GatedPixelCNN(RasterModel):
         self,
         image_shape: tuple[int, int, int],
         levels: int = 256,
-        channels: int = 64,
-        layers: int = 10,
-        kernel_size: int = 3,
-        first_kernel_size: int = 7,
+        channels: Size = 24,
+        layers: Layers = 5,
+        kernel_size: Annotated[int, Range(1, 63)] = 5,
+        first_kernel_size: Annotated[int, Range(1, 63)] = 7,
         *,
         num_classes: int | None = None,
-        dropout: float = 0.0,
+        dropout: Probability = 0.0,
     ):
         super().__init__(image_shape, levels, num_classes)
         colours = self.image_shape[0]

@@ -1,7 +1,7 @@
 """PixelCNN: a plain stack of masked convolutions, with its blind spot."""
 
 from collections.abc import Mapping, Sequence
-from typing import cast
+from typing import Annotated, cast
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +11,7 @@ from chainrule.layers.masked_residual_block import MaskedResidualBlock
 from chainrule.layers.pixel_scores import PixelScores, RasterScores
 from chainrule.layers.raster_convolutions import RasterConvolutions
 from chainrule.models.raster_model import PIXELS, RasterModel, RasterNetwork
+from chainrule.ranges import Layers, Probability, Range, Size
 from chainrule.state import State
 
 
@@ -27,11 +28,11 @@ class PixelCNN(RasterModel):
     Args:
         image_shape: (C, H, W).
         levels: values that a channel of a pixel may have: 2 for binary images, 256 for 8 bits.
-        channels: M features of a pixel, an even number; inside a block there are half as many. They are divided evenly,
+        channels: M features of a pixel, even; inside a block there are half as many. They are divided evenly,
             up to one, among the colour channels.
         layers: residual blocks.
-        kernel_size: of the blocks, odd.
-        first_kernel_size: of the convolution that reads the image, odd, at least 3.
+        kernel_size: pixels to a side that a block's convolution spans, odd.
+        first_kernel_size: the same of the convolution that reads the image, at least 3.
         num_classes: labels that an image may be conditioned on, as context (B,); `None` for none.
         dropout: probability of zeroing in training, inside the blocks.
 
@@ -48,13 +49,13 @@ class PixelCNN(RasterModel):
         self,
         image_shape: tuple[int, int, int],
         levels: int = 256,
-        channels: int = 64,
-        layers: int = 12,
-        kernel_size: int = 3,
-        first_kernel_size: int = 7,
+        channels: Size = 64,
+        layers: Layers = 5,
+        kernel_size: Annotated[int, Range(1, 63)] = 7,
+        first_kernel_size: Annotated[int, Range(1, 63)] = 7,
         *,
         num_classes: int | None = None,
-        dropout: float = 0.0,
+        dropout: Probability = 0.0,
     ):
         super().__init__(image_shape, levels, num_classes)
         colours = self.image_shape[0]

@@ -1,5 +1,7 @@
 """PixelCNN++: two streams through several resolutions, and one mixture of logistics for all colours of a pixel."""
 
+from typing import Annotated
+
 import torch
 from torch import Tensor, nn
 
@@ -11,6 +13,7 @@ from chainrule.layers.masked_conv2d import MaskedConv2d
 from chainrule.layers.pyramid_scan import PyramidScan
 from chainrule.layers.raster_convolutions import RasterConvolutions
 from chainrule.models.image_model import ImageModel
+from chainrule.ranges import Layers, Probability, Range, Size
 from chainrule.state import State
 
 
@@ -32,12 +35,12 @@ class PixelCNNPP(ImageModel):
     Args:
         image_shape: (C, H, W).
         levels: values that a channel of a pixel may have.
-        channels: M features of a pixel in each stream (in the paper 160).
-        layers: L blocks on the way down at each resolution.
-        resolutions: how many there are, 1 for the full one alone.
-        components: K logistics of the mixture.
+        channels: M features of a pixel in each stream (160 in the paper).
+        layers: L blocks on the way down at each resolution (5 in the paper).
+        resolutions: number of resolutions, each half of the one before; 1 is the full one alone.
+        components: K logistics in the mixture of a pixel (10 in the paper).
         num_classes: labels that an image may be conditioned on, as context (B,); `None` for none.
-        dropout: probability of zeroing in training, inside the blocks.
+        dropout: probability of zeroing in training, inside the blocks (0.5 in the paper).
 
     Raises:
         ValueError: a size is out of range.
@@ -52,13 +55,13 @@ class PixelCNNPP(ImageModel):
         self,
         image_shape: tuple[int, int, int],
         levels: int = 256,
-        channels: int = 64,
-        layers: int = 5,
-        resolutions: int = 3,
-        components: int = 10,
+        channels: Size = 32,
+        layers: Layers = 2,
+        resolutions: Annotated[int, Range(1, 8)] = 3,
+        components: Annotated[int, Range(1, 1024)] = 5,
         *,
         num_classes: int | None = None,
-        dropout: float = 0.5,
+        dropout: Probability = 0.0,
     ):
         super().__init__(image_shape, levels, num_classes)
         self._checked_sizes(channels, layers, {}, dropout)

@@ -1,7 +1,7 @@
 """PixelRNN: images by recurrences from row to row or along diagonals."""
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, cast
+from typing import Annotated, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +12,7 @@ from chainrule.layers.pixel_scores import PixelScores, RasterScores
 from chainrule.layers.raster_convolutions import RasterConvolutions
 from chainrule.layers.row_lstm import RasterRowLSTM, RowLSTM
 from chainrule.models.raster_model import PIXELS, RasterModel, RasterNetwork
+from chainrule.ranges import Layers, Probability, Range, Size
 from chainrule.state import State
 
 
@@ -35,7 +36,7 @@ class PixelRNN(RasterModel):
         channels: M features of a pixel, an even number; h and c of a layer have half as many. They are divided evenly,
             up to one, among the colour channels.
         layers: recurrent layers.
-        first_kernel_size: of the convolution that reads the image, odd, at least 3.
+        first_kernel_size: pixels to a side that the convolution spans which reads the image, odd, at least 3.
         num_classes: labels that an image may be conditioned on, as context (B,); `None` for none.
         dropout: probability of zeroing, in training, what a layer adds.
 
@@ -53,12 +54,12 @@ class PixelRNN(RasterModel):
         image_shape: tuple[int, int, int],
         levels: int = 256,
         kind: Literal["row", "diagonal"] = "row",
-        channels: int = 64,
-        layers: int = 7,
-        first_kernel_size: int = 7,
+        channels: Size = 32,
+        layers: Layers = 3,
+        first_kernel_size: Annotated[int, Range(1, 63)] = 7,
         *,
         num_classes: int | None = None,
-        dropout: float = 0.0,
+        dropout: Probability = 0.0,
     ):
         super().__init__(image_shape, levels, num_classes)
         colours = self.image_shape[0]

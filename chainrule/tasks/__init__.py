@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 TASKS = {
     "text": "chainrule.tasks.text:TextTask",
     "table": "chainrule.tasks.table:TableTask",
+    "image": "chainrule.tasks.image:ImageTask",
     "sound": "chainrule.tasks.sound:SoundTask",
     "forecast": "chainrule.tasks.forecast:ForecastTask",
 }

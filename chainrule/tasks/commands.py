@@ -3,8 +3,12 @@
 import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from cyclopts import Parameter
+
+Switch = Annotated[bool, Parameter(negative=())]
+"""A flag without a value and without a --no- form."""
 Verb = Callable[..., int | None]
 """What runs when a verb is typed; its signature says which arguments it takes."""
 

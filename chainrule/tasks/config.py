@@ -52,9 +52,9 @@ class Extent(CheckedOptions):
 
 @dataclass(frozen=True)
 class OptimisationOptions(CheckedOptions):
-    """The options of `chainrule.training.TrainingOptions` that every kind of run has, how long it lasts apart.
+    """The options of `chainrule.training.TrainingOptions` that every task has, except how long it lasts.
 
-    A kind with other defaults, or more options, has a subclass.
+    A task with other defaults, or more options, has a subclass.
     """
 
     batch_size: int = within(32, 1, 1 << 24)
@@ -103,7 +103,7 @@ class RunConfig:
         sources: the files of the data as the user named them, by the names in `Run.SOURCES`; None where there is none.
         data: how they are read.
         facts: what they came to when they were prepared: of each source, its fingerprint (name, size, SHA-256), by
-            which a resumed run knows its data again; counts; whatever else the kind of run needs.
+            which a resumed run knows its data again; counts; whatever else the task needs.
         model: its name, one of `Run.MODELS`.
         options: the options of the model.
         extent: how long training lasts.
@@ -137,10 +137,10 @@ class RunConfig:
 
     @classmethod
     def from_json(cls, content: Any, task: "type[Task[Any]]") -> "RunConfig":
-        """Check and read what `to_json` made, for a kind of run.
+        """Check and read what `to_json` made, for a task.
 
         Raises:
-            ValueError: the content is of another format or kind, or has an unknown key or a value that cannot be.
+            ValueError: the content is of another format or task, or has an unknown key or a value that cannot be.
         """
         name = task_in(content)
         if name != task.name:
@@ -190,7 +190,7 @@ def _read_computation(content: dict[str, Any]) -> ChosenComputation | None:
 
 
 def task_in(content: Any) -> str:
-    """Of which kind a run says that it is, in a format that this version reads.
+    """The task that a run names, in a format that this version reads.
 
     Raises:
         ValueError: it is no run, or of another format.
@@ -206,7 +206,7 @@ def task_in(content: Any) -> str:
             f"(written by chainrule {content['chainrule']}): install {other} chainrule, or train anew"
         )
     if not isinstance(content.get("task"), str):
-        raise ValueError(f"task: expected the name of a task, got {content.get('kind')!r:.80}")
+        raise ValueError(f"task: expected the name of a task, got {content.get('task')!r:.80}")
     return content["task"]
 
 

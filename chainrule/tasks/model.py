@@ -22,7 +22,7 @@ class Model:
     range is a `chainrule.ranges.Range` in the annotation, its help the text after its name in the docstring's Args.
 
     Args:
-        home: module and class, "chainrule.models.wavenet:WaveNet"; imported when it is needed.
+        home: the class, or its module and name, "chainrule.models.wavenet:WaveNet", imported when it is needed.
         fixed: arguments that the task sets, no options.
         planned: options that the task settles from data and budget where the user gives none: None until then.
         hidden: arguments that are no options.
@@ -31,7 +31,7 @@ class Model:
 
     def __init__(
         self,
-        home: str,
+        home: str | type,
         *,
         fixed: dict[str, Any] | None = None,
         planned: tuple[str, ...] = (),
@@ -43,6 +43,8 @@ class Model:
     @cached_property
     def model_class(self) -> Any:
         """The class."""
+        if isinstance(self.home, type):
+            return self.home
         module, _, name = self.home.partition(":")
         return getattr(import_module(module), name)
 
@@ -56,8 +58,9 @@ class Model:
             for name, argument in signature(self.model_class).parameters.items()
             if argument.default is not Argument.empty and name not in (*self.fixed, *self.hidden)
         }
-        if unknown := {*self.planned, *self.hidden, *self.defaults, *self.fixed} - set(signature(self.model_class).parameters):
-            raise TypeError(f"{self.home} has no argument {sorted(unknown)[0]}")
+        named = {*self.planned, *self.hidden, *self.defaults, *self.fixed}
+        if unknown := named - set(signature(self.model_class).parameters):
+            raise TypeError(f"{self.home} has no argument {min(unknown)}")
         made = []
         for name, argument in arguments.items():
             hint, bounds = _without_range(hints[name])
@@ -79,7 +82,9 @@ class Model:
         chosen = {
             name: value for name, value in asdict(options).items() if not (name in self.planned and value is None)
         }
-        return self.model_class(**{name: value for name, value in given.items() if name in known}, **self.fixed, **chosen)
+        return self.model_class(
+            **{name: value for name, value in given.items() if name in known}, **self.fixed, **chosen
+        )
 
 
 def argument_help(documented: Any) -> dict[str, str]:
@@ -128,5 +133,3 @@ def _is_simple(hint: Any) -> bool:
     if get_origin(hint) in (UnionType, Union):
         return all(map(_is_simple, get_args(hint)))
     return hint in _SIMPLE or get_origin(hint) is Literal
-
-

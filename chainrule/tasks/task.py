@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 from chainrule.tasks.config import OptimisationOptions, RunConfig
 from chainrule.tasks.ladder import Ladder, choose_size, is_open, tell_size
@@ -274,7 +274,7 @@ class Task(ABC, Generic[M]):
         model = self._unfilled()
         load_weights(weights, model)
         assert isinstance(chosen, torch.device)
-        return cast(M, model.to(chosen).eval())
+        return model.to(chosen).eval()
 
     def _unfilled(self) -> M:
         """The model with no weights in particular, as the file has them all; what is in no file is made with it."""

@@ -30,7 +30,7 @@ def last_line(command: Callable, *arguments: object) -> str:
 
 
 def test_symbols_out_of_range_are_told(command, run):
-    path = run / "corpus" / "train.tokens"
+    path = run / "data" / "train.tokens"
     path.write_bytes(b"\xff" * path.stat().st_size)
     for verb in (["train", "--resume", "--steps", 9, "--out", run], ["inspect", run]):
         assert "train.tokens: expected symbols from 0 to" in last_line(command, *verb)
@@ -39,7 +39,7 @@ def test_symbols_out_of_range_are_told(command, run):
 def test_lines_that_do_not_follow_each_other_are_told(command, text_file, tmp_path):
     run = tmp_path / "run"
     command("train", text_file, *TINY, "--out", run, "--reading", "lines")
-    path = run / "corpus" / "train.lines"
+    path = run / "data" / "train.lines"
     path.write_bytes(np.flip(np.fromfile(path, "<i8")).tobytes())
     assert "train.lines: expected" in last_line(command, "train", "--resume", "--steps", 9, "--out", run)
 

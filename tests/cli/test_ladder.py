@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainrule.cli import ladder as ladder_module
-from chainrule.cli.ladder import Ladder, first_that_fits
 from chainrule.data.sounds import write_wav
-from chainrule.runs.config import RunConfig
-from chainrule.runs.run import Run
+from chainrule.tasks import ladder as ladder_module
+from chainrule.tasks import open_run
+from chainrule.tasks.config import RunConfig
+from chainrule.tasks.ladder import Ladder, first_that_fits
 
 TASKS = ("image", "sound", "translate", "caption")
 RATES = st.lists(st.floats(1e-3, 1e4), min_size=1, max_size=5)
@@ -109,7 +109,7 @@ def test_a_slow_machine_gets_the_smallest_size_and_says_the_flags_that_repeat_it
     data, out = WRITERS[task](tmp_path), tmp_path / "run"
     outcome = command("train", *data, "--budget", "0.05s", "--threads", 1, "--out", out)
     assert outcome.status == 0, outcome.err
-    config = Run.open(out).config
+    config = open_run(out).config
     names = config.facts["chosen"]["options"]
     flags = " ".join(f"--{name.replace('_', '-')} {getattr(config.options, name)}" for name in names)
     assert f"the same again: {flags}\n" in outcome.err
@@ -118,7 +118,7 @@ def test_a_slow_machine_gets_the_smallest_size_and_says_the_flags_that_repeat_it
 
     monkeypatch.setattr(ladder_module, "step_rate", lambda *_: 1e9)
     again = command("train", *data, "--budget", "0.05s", "--threads", 1, "--out", out, "--overwrite")
-    usual = Run.open(out).config
+    usual = open_run(out).config
     assert again.err.count(": the usual size\n") == 1
     assert all(getattr(config.options, name) < getattr(usual.options, name) for name in names[:1])
 
@@ -128,7 +128,7 @@ def test_nothing_is_timed_where_a_size_or_a_number_of_steps_is_given(command, tm
     monkeypatch.delattr(ladder_module, "step_rate")
     outcome = command("train", *write_pairs(tmp_path), "--out", tmp_path / "run", *asked)
     assert outcome.status == 0, outcome.err
-    config = Run.open(tmp_path / "run").config
+    config = open_run(tmp_path / "run").config
     usual = type(config.options)()
     assert config.options == (replace(usual, hidden_size=9) if "--hidden-size" in asked else usual)
     assert "chosen" not in config.facts
@@ -137,7 +137,7 @@ def test_nothing_is_timed_where_a_size_or_a_number_of_steps_is_given(command, tm
 def test_a_record_of_a_choice_that_was_tampered_with_is_refused(command, tmp_path, monkeypatch):
     monkeypatch.setattr(ladder_module, "step_rate", lambda *_: 1e-3)
     command("train", *write_pairs(tmp_path), "--budget", "0.05s", "--out", tmp_path / "run")
-    run = Run.open(tmp_path / "run")
+    run = open_run(tmp_path / "run")
     content = run.config.to_json("translate")
     for chosen, said in (
         ({"options": ["colour"]}, "facts.chosen.options: expected names of options, got 'colour'"),

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from chainrule.cli.main import main
-from chainrule.cli.text import VERBS as TEXT_VERBS
+from chainrule.cli.verbs import VERBS
 
 QUIET = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"], ["score", "--help"], ["--version"], []])
+@pytest.mark.parametrize("arguments", [["--help"], ["score", "--help"], ["--version"], []])
 def test_help_imports_nothing_heavy(arguments):
     heavy = "torch", "numpy", "safetensors", "tokenizers"
     code = (
@@ -81,7 +81,7 @@ def test_the_module_is_the_command():
         (["train", "--resume", "--overwrite"], ["--resume", "--overwrite"]),
         (["train", "--model", "lstm", "--no-reset-after"], ["--reset-after", "gru"]),
         (["sample"], ["RUN"]),
-        (["score", "somewhere"], ["FILE"]),
+        (["score", "somewhere"], ["DATA"]),
     ],
 )
 def test_a_mistake_on_the_command_line_gets_one_line(refused, arguments, parts, tmp_path, monkeypatch):
@@ -102,7 +102,7 @@ def test_a_defect_is_not_passed_off_as_a_mistake_of_the_user(monkeypatch):
     def broken(run: str, /) -> None:
         raise KeyError("a defect")
 
-    monkeypatch.setitem(TEXT_VERBS, "info", broken)
+    monkeypatch.setitem(VERBS, "info", lambda task: broken)
     with pytest.raises(KeyError):
         main(["info", "x"])
 
@@ -111,7 +111,7 @@ def test_a_full_disk_gets_one_line(refused, monkeypatch):
     def full(run: str, /) -> None:
         raise OSError(28, "No space left on device", "runs/x/model.safetensors")
 
-    monkeypatch.setitem(TEXT_VERBS, "info", full)
+    monkeypatch.setitem(VERBS, "info", lambda task: full)
     assert refused("info", "x") == "chainrule: runs/x/model.safetensors: No space left on device"
 
 
@@ -119,7 +119,7 @@ def test_ctrl_c_gives_130(command, monkeypatch):
     def stopped(run: str, /) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setitem(TEXT_VERBS, "info", stopped)
+    monkeypatch.setitem(VERBS, "info", lambda task: stopped)
     outcome = command("info", "x")
     assert (outcome.status, outcome.err) == (130, "chainrule: interrupted\n")
 

@@ -4,11 +4,10 @@ import math
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING
 
 from chainrule.tasks.abilities import Answer, Record
+from chainrule.tasks.commands import Switch
 from chainrule.tasks.display import one_line
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ class SoundScoring:
 
     label: str | None = None
     """Of all of them, in a run with labels; read off their names if not given."""
-    skip_bad: Annotated[bool, Parameter(negative=())] = False
+    skip_bad: Switch = False
     """Leave out files that cannot be read."""
 
 

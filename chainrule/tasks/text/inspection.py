@@ -195,9 +195,7 @@ def _working() -> "Iterator[Callable[[str], None]]":
         yield lambda stage: progress.update(task, description=stage)
 
 
-def _table(
-    run: "TextTask", inspection: "Inspection", read: "ReadText", trained: "Clipping | None"
-) -> Iterable[str]:
+def _table(run: "TextTask", inspection: "Inspection", read: "ReadText", trained: "Clipping | None") -> Iterable[str]:
     from rich import box
     from rich.console import Console
     from rich.table import Table

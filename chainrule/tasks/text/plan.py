@@ -18,8 +18,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from chainrule.tasks.step_rate import TRAINING_SHARE
 from chainrule.tasks.config import Extent
+from chainrule.tasks.step_rate import TRAINING_SHARE
 
 if TYPE_CHECKING:
     from chainrule.data.corpus import Corpus

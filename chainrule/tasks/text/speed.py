@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
+from chainrule.tasks.config import RunConfig
 from chainrule.tasks.step_rate import seconds_to_measure, step_rate
 from chainrule.tasks.text.plan import Shape, Speed
-from chainrule.tasks.config import RunConfig
 from chainrule.training.batch import Batch, count_elements
 
 

@@ -27,8 +27,8 @@ from chainrule.tasks.text.rows import TextScoring
 from chainrule.tasks.text.sampling import TextSampling
 
 if TYPE_CHECKING:
+    from chainrule.base import AutoregressiveModel
     from chainrule.data.vocabulary import Vocabulary
-    from chainrule.models.recurrent_lm import RecurrentLM
     from chainrule.tasks.text.plan import Shape, Speed
     from chainrule.training import TrainingBatches, ValidationBatches, Watch
     from chainrule.training.loop import TrainingResult
@@ -39,6 +39,7 @@ _COUNTS = {"elements": int, "lines": int, "unknown": int, "characters": int, "by
 _ELEMENT = {"char": "character", "byte": "byte", "word": "word", "bpe": "token"}
 _SAMPLE_LENGTH = {"char": 200, "byte": 200, "word": 40, "bpe": 60}
 _CHECKED_ROWS, _CHECKED_ELEMENTS = 4, 32
+_LEARNING_RATE = 3e-3  # of a model that the plan knows nothing of
 _PLANNED_SIZES = (
     "hidden_size",
     "num_layers",
@@ -100,7 +101,7 @@ class TextTraining(OptimisationOptions):
     """Steps between looks at the gradients; 20 where not given, 100 on a GPU."""
 
 
-class TextTask(Task["RecurrentLM"], Scores, Samples, Inspects, Checks):
+class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks):
     """A run on a text."""
 
     name = "text"
@@ -134,7 +135,7 @@ class TextTask(Task["RecurrentLM"], Scores, Samples, Inspects, Checks):
 
     @classmethod
     def check_facts(cls, facts: dict[str, Any]) -> None:
-        check_keys("facts", facts, {"source", "validation", "train", "valid", "chosen"})
+        check_keys("facts", facts, {"source", "validation", "train", "valid"} | ({"chosen"} & facts.keys()))
         check_entries("facts", facts, "source", FINGERPRINT)
         if facts["validation"] is not None:
             check_entries("facts", facts, "validation", FINGERPRINT)
@@ -182,7 +183,7 @@ class TextTask(Task["RecurrentLM"], Scores, Samples, Inspects, Checks):
             settled |= {name: getattr(config.training, name) for name in PLANNED}
             if missing := [name for name, value in settled.items() if value is None]:
                 raise ValueError(f"{missing[0]}: expected a value, got none")
-        if config.options.adaptive_softmax and config.data.level != "word":
+        if getattr(config.options, "adaptive_softmax", False) and config.data.level != "word":
             raise ValueError(
                 "adaptive_softmax: needs symbols numbered by frequency, which --level word has, "
                 f"got --level {config.data.level}: leave it out"
@@ -204,11 +205,15 @@ class TextTask(Task["RecurrentLM"], Scores, Samples, Inspects, Checks):
         return {name: manifest[name] for name in ("source", "validation", "train", "valid")}
 
     def plan(self, given: frozenset[str]) -> RunConfig:
-        from chainrule.tasks.text.plan import plan_text
+        from chainrule.tasks.text.plan import plan_text, usual_batch_size
         from chainrule.tasks.text.preparing import batches_of, corpus_of
         from chainrule.tasks.text.speed import measure_speed
 
         config, corpus = self.config, corpus_of(self)
+        if not self.MODELS[config.model].planned:
+            rows = self.training.batch_size or usual_batch_size(len(corpus.train), self.training.chunk_length)
+            rate = self.training.learning_rate or _LEARNING_RATE
+            return replace(config, training=replace(self.training, batch_size=rows, learning_rate=rate))
 
         def measure(shapes: Sequence["Shape"], batch_size: int) -> "Speed":
             sized = TextTask(self.path, replace(config, training=replace(self.training, batch_size=batch_size)))
@@ -234,11 +239,11 @@ class TextTask(Task["RecurrentLM"], Scores, Samples, Inspects, Checks):
         speed = f"{chosen['elements_per_second']:,.0f} {_ELEMENT[self.data.level]}s/s here"
         return f"{speed}; {format_duration(extent.budget)} is about {passes}: {size}"
 
-    def build(self) -> "RecurrentLM":
+    def build(self) -> "AutoregressiveModel":
         model = self.MODELS[self.config.model].build(self.config.options, vocab_size=len(self.vocabulary))
-        return cast("RecurrentLM", model)
+        return cast("AutoregressiveModel", model)
 
-    def _unfilled(self) -> "RecurrentLM":
+    def _unfilled(self) -> "AutoregressiveModel":
         import torch
 
         with torch.device("meta"):  # no memory and no random weights
@@ -247,6 +252,8 @@ class TextTask(Task["RecurrentLM"], Scores, Samples, Inspects, Checks):
 
     def fewest_weights(self) -> int:
         options = self.config.options
+        if not self.MODELS[self.config.model].planned:
+            return 0
         size, layers = options.hidden_size or 1, options.num_layers or 1
         return int((options.embedding_size or size) * len(self.vocabulary) + layers * size**2)
 
@@ -322,9 +329,7 @@ class TextTask(Task["RecurrentLM"], Scores, Samples, Inspects, Checks):
 
         return score_text(self, data, options, ranked=ranked, device=device)
 
-    def sample(
-        self, n: int, options: TextSampling, *, out: Path | None, seed: int, device: str, json: bool
-    ) -> Answer:
+    def sample(self, n: int, options: TextSampling, *, out: Path | None, seed: int, device: str, json: bool) -> Answer:
         from chainrule.tasks.text.sampling import sample_text
 
         return sample_text(self, n, options, seed=seed, device=device, whole=json or out is not None)

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-from chainrule.cli.classify.train import ClassifyTrainer
 from chainrule.cli.trainer import create_run
-from chainrule.runs.classify import ClassifierOptions, ClassifierTraining, ClassifyRun, LabelledData
 from chainrule.runs.config import Extent, RunConfig
 from chainrule.runs.run import WEIGHTS, Run
+
+from chainrule.cli.classify.train import ClassifyTrainer
+from chainrule.runs.classify import ClassifierOptions, ClassifierTraining, ClassifyRun, LabelledData
 from chainrule.training.checkpoint import save_weights
 
 

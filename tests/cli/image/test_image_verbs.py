@@ -10,8 +10,9 @@ import torch
 
 from chainrule.cli.main import main
 from chainrule.data.images import ImageBatches, Reduction
-from chainrule.runs import Run, RunConfig
-from chainrule.runs.image import ImageRun
+from chainrule.tasks import open_run
+from chainrule.tasks.config import RunConfig
+from chainrule.tasks.image import ImageTask
 
 Image = pytest.importorskip("PIL.Image")
 
@@ -66,7 +67,7 @@ def test_pictures_are_recognised_shown_and_learnt(command, archive, tmp_path):
         assert shown in outcome.err
     assert opened(out / "samples.png").shape == (4 * (6 * 8 + 2) + 2, 4 * (7 * 8 + 2) + 2)
     assert "█" in outcome.err
-    assert isinstance(Run.open(out), ImageRun)
+    assert isinstance(open_run(out), ImageTask)
 
 
 @pytest.mark.parametrize("model", ["pixelcnn", "gated-pixelcnn", "pixelcnn++", "row-lstm", "diagonal-bilstm"])
@@ -76,15 +77,15 @@ def test_every_model_trains_draws_and_comes_back(command, archive, tmp_path, mod
     arguments = ("--model", model, "--bits", 2, "--steps", 2, "--channels", 4, "--layers", 1, "--batch-size", 4, *more)
     assert command("train", archive, "--out", out, *arguments).status == 0
     assert command("sample", out, "-n", 2, "--out", tmp_path / "x.png").status == 0
-    run = ImageRun.open(out)
-    assert run.config == RunConfig.from_json(json.loads((out / "config.json").read_text()), ImageRun)
+    run = ImageTask.open(out)
+    assert run.config == RunConfig.from_json(json.loads((out / "config.json").read_text()), ImageTask)
     assert all(value is not None for value in (run.config.options.channels, run.config.options.layers))
 
 
 def test_per_epoch_draws_train_and_validate_on_two_levels(command, archive, tmp_path):
     out = tmp_path / "run"
     assert command("train", archive, "--out", out, "--binarise", "per-epoch", "--steps", 3, *SMALL).status == 0
-    run = ImageRun.open(out)
+    run = ImageTask.open(out)
     assert run.images().train.max() > 1
     assert run.images().valid.max() == 1
     assert run.model().levels == 2
@@ -122,7 +123,7 @@ def test_samples_are_the_models_own_and_repeatable(command, run, tmp_path):
     assert "5 pictures, labels in turn" in command("sample", run, "-n", 5, "--seed", 3, "--out", first).err
     command("sample", run, "-n", 5, "--seed", 3, "--out", second)
     assert first.read_bytes() == second.read_bytes()
-    model = ImageRun.open(run).model()
+    model = ImageTask.open(run).model()
     drawn = model.sample(5, torch.arange(5) % 3, generator=torch.Generator().manual_seed(3))
     assert opened(first)[2 + 4, 2 + 4] == int(drawn[0, 0, 0, 0]) * 85
     told = json.loads(command("sample", run, "-n", 3, "--label", 2, "--out", first, "--json", "--seed", 1).out)
@@ -157,7 +158,7 @@ def test_scores_are_those_of_the_model_most_surprising_first(command, run, archi
     assert len(records) == 40
     images, labels = pictures()
     x = torch.from_numpy(Reduction(256, 2).apply(images, None)).unsqueeze(1).long()
-    expected = -ImageRun.open(run).model().log_prob(x, torch.from_numpy(labels)).detach()
+    expected = -ImageTask.open(run).model().log_prob(x, torch.from_numpy(labels)).detach()
     assert [record["nats"] for record in records] == pytest.approx(expected.tolist(), rel=1e-5)
     assert records[7]["picture"] == "lines.npz:images[7]"
     assert records[7]["label"] == str(labels[7])
@@ -209,7 +210,7 @@ def test_info_shows_what_the_run_is(command, run):
     ):
         assert part in shown
     facts = json.loads(command("info", run, "--json").out)
-    assert facts["kind"] == "image"
+    assert facts["task"] == "image"
     assert facts["model"]["name"] == "gated-pixelcnn"
     assert facts["facts"]["classes"] == ["0", "1", "2"]
 
@@ -218,7 +219,7 @@ def test_the_contract_holds_on_small_pieces_with_the_trained_weights(command, ru
     outcome = command("check", run)
     assert outcome.status == 0, outcome.out
     assert "on the middle 5×5 pixels of 4 held-out pictures" in outcome.out
-    broken = ImageRun.open(run).model()
+    broken = ImageTask.open(run).model()
     assert broken.sequence_length == SIZE
 
 
@@ -280,7 +281,14 @@ def test_what_cannot_be_is_refused_in_one_line_and_leaves_nothing(refused, run, 
         ("train", archive, "--size", "big"): "--size",
         ("train", archive, "--size", 8): "--size and --colour are for folders",
         ("train", archive, "--components", 4): "an option of pixelcnn++",
-        ("train", archive, "--model", "row-lstm", "--kernel-size", 5): "an option of gated-pixelcnn, pixelcnn, but",
+        (
+            "train",
+            archive,
+            "--model",
+            "row-lstm",
+            "--kernel-size",
+            5,
+        ): "an option of gated-pixelcnn (image), pixelcnn (image)",
         ("train", archive, "--validation", "large.npz"): "expected pictures of 6×7 pixels",
         ("train", "bare.npz", "--labels"): "found none",
     }.items():

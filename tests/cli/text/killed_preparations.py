@@ -11,12 +11,11 @@ from pathlib import Path
 
 import torch
 
-from chainrule.cli.text.train import TextTrainer
-from chainrule.cli.trainer import create_run
-from chainrule.runs.config import Extent, RunConfig
-from chainrule.runs.lock import lock_run
-from chainrule.runs.run import WEIGHTS, refuse_taken
-from chainrule.runs.text import RecurrentOptions, TextData, TextRun, TextTraining
+from chainrule.cli.train import create_run
+from chainrule.tasks.config import Extent, RunConfig
+from chainrule.tasks.lock import lock_run
+from chainrule.tasks.run_directory import WEIGHTS, refuse_taken
+from chainrule.tasks.text.task import TextData, TextTask, TextTraining
 from chainrule.training.checkpoint import save_weights
 
 CHANGES = ("os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.truncate", "os.link", "shutil.rmtree")
@@ -25,7 +24,7 @@ CHANGES = ("os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.truncate", "os.
 def config(text: Path, seed: int) -> RunConfig:
     return RunConfig(
         sources={"source": str(text), "validation": None}, data=TextData(validation_fraction=0.2), facts={},
-        model="gru", options=RecurrentOptions(hidden_size=4), extent=Extent(steps=1),
+        model="gru", options=TextTask.MODELS["gru"].options(hidden_size=4), extent=Extent(steps=1),
         training=TextTraining(batch_size=2, chunk_length=8, seed=seed),
     )  # fmt: skip
 
@@ -47,7 +46,7 @@ def die_before(number: int) -> None:
 
 def make(text: Path, out: Path, seed: int, *, overwrite: bool) -> None:
     with lock_run(out):
-        create_run(TextTrainer(), config(text, seed), out, overwrite=overwrite)
+        create_run(TextTask, config(text, seed), out, overwrite=overwrite)
 
 
 def state(out: Path) -> str:
@@ -55,12 +54,12 @@ def state(out: Path) -> str:
     try:
         refuse_taken(out, overwrite=False)
     except FileExistsError:
-        run = TextRun.open(out)
+        run = TextTask.open(out)
         run.new_model(0)
         if run.config.training.seed == 0:
             run.model()
             return "old"
-        TextTrainer().batches(run, (0, 1))
+        TextTask.batches(run, (0, 1))
         return "new"
     return "free"
 
@@ -70,7 +69,7 @@ def main(text: Path, folder: Path, overwrite: bool) -> None:
     template = folder / "template"
     if overwrite:
         make(text, template, 0, overwrite=False)
-        run = TextRun.open(template)
+        run = TextTask.open(template)
         save_weights(template / WEIGHTS, run.new_model(0), {})
         (template / "notes.txt").write_text("mine")
     found = []

@@ -6,11 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chainrule.cli.text.plan import SIZES, Shape, Speed, plan_text
 from chainrule.models import RecurrentLM
-from chainrule.runs.config import Extent
-from chainrule.runs.run import Run
-from chainrule.runs.text import RecurrentOptions, TextTraining
+from chainrule.tasks import open_run
+from chainrule.tasks.config import Extent
+from chainrule.tasks.text import TextTask
+from chainrule.tasks.text.plan import SIZES, Shape, Speed, plan_text
+from chainrule.tasks.text.task import TextTraining
+
+OPTIONS = TextTask.MODELS["lstm"].options
 
 
 @dataclass
@@ -25,7 +28,7 @@ class Text:
 def plan(seconds=180.0, per_multiply=1e-10, symbols=10**6, vocabulary=66, level="char", **options):
     return plan_text(
         "lstm",
-        RecurrentOptions(**options),
+        OPTIONS(**options),
         TextTraining(),
         Extent(budget=seconds),
         Text(range(vocabulary), range(symbols), level),
@@ -102,7 +105,7 @@ def test_a_number_of_steps_is_not_timed_and_gives_the_same_model_on_every_machin
         raise AssertionError("a run of steps must not read a clock")
 
     text = Text(range(66), range(10**6))
-    settled = plan_text("lstm", RecurrentOptions(), TextTraining(), Extent(steps=1500), text, timed)
+    settled = plan_text("lstm", OPTIONS(), TextTraining(), Extent(steps=1500), text, timed)
     assert settled.rate is None
     assert settled.symbols == 1500 * 32 * 64
 
@@ -119,7 +122,7 @@ def test_the_flags_that_are_printed_make_the_same_model(command, text_file, tmp_
         "train", text_file, "--steps", 1, "--level", level, "--validation-fraction", 0.2, "--out", "second", *flags
     )
     assert again.status == 0, again.err
-    configs = [Run.open(name).config for name in ("first", "second")]
+    configs = [open_run(name).config for name in ("first", "second")]
     assert configs[0].options == configs[1].options
     assert configs[0].training == configs[1].training
     weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("first", "second")]

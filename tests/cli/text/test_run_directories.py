@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from chainrule.runs.lock import lock_run
+from chainrule.tasks.lock import lock_run
 
 TINY = ["--hidden-size", 8, "--batch-size", 2, "--chunk-length", 8, "--validation-fraction", 0.2]
 
@@ -60,7 +60,7 @@ def test_two_trainings_begun_at_once_leave_one_whole_run(here):
     assert [record["step"] for record in steps if record["event"] == "step"] == list(range(1, 41))
 
 
-@pytest.mark.parametrize("damage", ["corpus/train.tokens", "checkpoint.safetensors", "vocabulary.json"])
+@pytest.mark.parametrize("damage", ["data/train.tokens", "checkpoint.safetensors", "vocabulary.json"])
 def test_a_resume_that_fails_leaves_the_run_as_it_was(command, trained, damage):
     (trained / damage).write_bytes((trained / damage).read_bytes()[:-9])
     before = tree(trained)

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from chainrule.cli.text import scoring
-from chainrule.cli.text.scoring import read_stream, score_stream
 from chainrule.data import BPEVocabulary, CharVocabulary, open_corpus, prepare_corpus
 from chainrule.data.words import WordVocabulary
 from chainrule.models import RecurrentLM
+from chainrule.tasks.text import scoring
+from chainrule.tasks.text.scoring import read_stream, score_stream
 
 SOURCE = inspect.getsource(inspect)[:6000]  # indented code: most line ends are glued to the white space behind them
 
@@ -64,9 +64,9 @@ def test_scoring_the_training_file_gives_the_symbols_of_the_training_file(tmp_pa
     (tmp_path / "code.py").write_text(SOURCE)
     (tmp_path / "held-out.py").write_text("def held_out():\n    return 0\n")
     prepare_corpus(
-        tmp_path / "code.py", tmp_path / "corpus", level="bpe", vocabulary_size=400, validation=tmp_path / "held-out.py"
+        tmp_path / "code.py", tmp_path / "data", level="bpe", vocabulary_size=400, validation=tmp_path / "held-out.py"
     )
-    corpus = open_corpus(tmp_path / "corpus")
+    corpus = open_corpus(tmp_path / "data")
     model = RecurrentLM(vocab_size=len(corpus.vocabulary), hidden_size=1).eval()
     scored = score_stream(model, corpus.vocabulary, read_stream(str(tmp_path / "code.py"), strict=True))
     ids = np.concatenate([piece.ids for piece in scored])

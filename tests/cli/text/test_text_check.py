@@ -3,11 +3,10 @@ import json
 import pytest
 import torch
 
-from chainrule.cli.text.check import ELEMENTS, ROWS
-from chainrule.cli.text.windows import own_window
 from chainrule.heads import Categorical
 from chainrule.models import RecurrentLM
-from chainrule.runs.run import Run
+from chainrule.tasks import open_run
+from chainrule.tasks.text.windows import own_window
 
 
 @pytest.mark.parametrize("kind", ["stream", "lines"])
@@ -37,16 +36,16 @@ def test_a_failing_check_gives_status_1(command, runs, monkeypatch):
 
 
 def test_the_window_is_the_runs_own_held_out_text(runs):
-    run = Run.open(runs / "stream")
-    x, lengths, _ = own_window(run, ROWS, ELEMENTS)
+    run = open_run(runs / "stream")
+    x, lengths, _ = own_window(run, 4, 32)
     assert x.shape == (4, 32)
     assert lengths is None
     assert "all is" in run.vocabulary.decode(x.flatten().numpy())
-    x, lengths, _ = own_window(Run.open(runs / "lines"), ROWS, ELEMENTS)
+    x, lengths, _ = own_window(open_run(runs / "lines"), 4, 32)
     assert x.shape[0] == 4
     assert 0 < lengths.max() == x.shape[1] <= 32
 
 
 def test_a_run_without_its_corpus_says_so(refused, run_copy):
-    (run_copy / "corpus" / "corpus.json").unlink()
+    (run_copy / "data" / "corpus.json").unlink()
     assert "corpus.json" in refused("check", run_copy)

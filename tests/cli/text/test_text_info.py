@@ -2,12 +2,12 @@ import json
 
 import torch
 
-from chainrule.runs.run import Run
+from chainrule.tasks import open_run
 
 
 def test_info_tells_what_a_run_is(command, runs, text_file):
     shown = command("info", runs / "stream").out
-    parameters = sum(weight.numel() for weight in Run.open(runs / "stream").model().parameters())
+    parameters = sum(weight.numel() for weight in open_run(runs / "stream").model().parameters())
     for part in (
         f"{parameters:,}",
         "gru",
@@ -25,7 +25,7 @@ def test_info_tells_what_a_run_is(command, runs, text_file):
 
 def test_info_as_json_holds_the_same(command, runs, text_file):
     facts = json.loads(command("info", runs / "lines", "--json").out)
-    run = Run.open(runs / "lines")
+    run = open_run(runs / "lines")
     assert facts["vocabulary_size"] == len(run.vocabulary)
     assert facts["facts"]["source"]["bytes"] == text_file.stat().st_size
     assert facts["data"]["reading"] == "lines"

@@ -3,14 +3,16 @@ import json
 import math
 import re
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 
-from chainrule.cli.text.inspect import inspect
 from chainrule.diagnostics import inspect_recurrence
 from chainrule.diagnostics.text_properties import PROPERTIES
-from chainrule.runs.run import WEIGHTS, Run
+from chainrule.tasks import open_run
+from chainrule.tasks.run_directory import WEIGHTS
+from chainrule.tasks.text import TextTask, inspection
 from chainrule.training.checkpoint import save_weights
 
 SMALL = ["--rows", 2, "--steps", 16]
@@ -58,7 +60,7 @@ def test_the_part_of_the_text_that_was_read_is_named(command, runs, page):
 
 def test_the_figures_are_those_of_the_library(command, runs, page):
     shown = figures(command("inspect", runs / "stream", "--out", page, *SMALL, "--json"))
-    run = Run.open(runs / "stream")
+    run = open_run(runs / "stream")
     x = torch.tensor([row["symbols"] for row in shown["rows"]])
     expected = inspect_recurrence(run.model(), x)
     (layer,) = shown["layers"]
@@ -230,14 +232,14 @@ def test_what_is_no_text_or_no_run_gets_one_line(refused, runs, run_copy, tmp_pa
 
 
 def test_a_model_without_recurrence_gets_one_line(refused, runs, page, monkeypatch):
-    monkeypatch.setattr(Run, "model", lambda self, device="cpu": torch.nn.Linear(2, 2))
+    monkeypatch.setattr(TextTask, "model", lambda self, device="cpu": torch.nn.Linear(2, 2))
     line = refused("inspect", runs / "stream", "--out", page)
     assert "recurrence" in line
     assert str(runs / "stream") in line
 
 
 def test_weights_that_are_not_finite_get_one_line(refused, run_copy):
-    run = Run.open(run_copy)
+    run = open_run(run_copy)
     model = run.model()
     model.recurrent.weight_hh_l0.data[0, 0] = float("nan")
     save_weights(run_copy / WEIGHTS, model, {})
@@ -254,5 +256,5 @@ def test_without_matplotlib_one_line_says_how_to_install_it(refused, runs, page,
 
 
 def test_the_help_names_every_property():
-    described = inspect.__doc__.split("property: ")[1].split("seed:")[0]
+    described = Path(inspection.__file__).read_text().split("Property to seek")[1].split('"""')[0]
     assert set(PROPERTIES) <= set(re.findall(r"[a-z-]+", described))

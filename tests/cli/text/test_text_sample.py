@@ -4,9 +4,9 @@ import math
 import pytest
 import torch
 
+from chainrule.tasks import open_run
 from chainrule.tasks.display import printable
-from chainrule.cli.text.drawing import Drawing
-from chainrule.runs.run import Run
+from chainrule.tasks.text.drawing import Drawing
 
 
 def test_one_text_begins_with_the_prompt_and_has_the_length_asked_for(command, runs):
@@ -47,7 +47,7 @@ def test_several_texts_are_told_apart(command, runs):
 
 
 def test_temperature_zero_takes_the_likeliest_symbol(command, runs):
-    run = Run.open(runs / "stream")
+    run = open_run(runs / "stream")
     model, vocabulary = run.model(), run.vocabulary
     ids = vocabulary.encode("line 1").tolist()
     for _ in range(12):
@@ -58,7 +58,7 @@ def test_temperature_zero_takes_the_likeliest_symbol(command, runs):
 
 
 def test_a_line_ends_where_its_end_is_drawn(runs):
-    run = Run.open(runs / "lines")
+    run = open_run(runs / "lines")
     model = run.model()
     with torch.no_grad():
         model.bias_ho[run.vocabulary.eos] += 2
@@ -70,7 +70,7 @@ def test_a_line_ends_where_its_end_is_drawn(runs):
 
 
 def test_characters_of_several_bytes_come_out_whole(runs):
-    run = Run.open(runs / "bytes")
+    run = open_run(runs / "bytes")
     text = "über, 10 €, 🙂 ende"
     drawing = Drawing(run.model(), run.vocabulary)
     for prompt in ("", "é", "ein langer Anfang "):
@@ -84,11 +84,11 @@ def test_characters_of_several_bytes_come_out_whole(runs):
 def test_words_are_drawn_with_spaces_between(command, runs):
     out = command("sample", runs / "words", "--prompt", "line 3", "--length", 12, "--seed", 5).out
     assert out.startswith(("line 3 ", "line 3\n"))
-    assert len(Run.open(runs / "words").vocabulary.encode(out.removesuffix("\n"))) == 14
+    assert len(open_run(runs / "words").vocabulary.encode(out.removesuffix("\n"))) == 14
 
 
 def test_one_text_is_drawn_by_one_thread_and_the_number_put_back(runs):
-    run = Run.open(runs / "stream")
+    run = open_run(runs / "stream")
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:

@@ -6,8 +6,8 @@ import sys
 import pytest
 import torch
 
-from chainrule.cli.text import scoring
-from chainrule.runs.run import Run
+from chainrule.tasks import open_run
+from chainrule.tasks.text import scoring
 
 
 def records(outcome):
@@ -17,7 +17,7 @@ def records(outcome):
 
 def reference(run_path, text):
     """-log p of a text in one forward pass."""
-    run = Run.open(run_path)
+    run = open_run(run_path)
     x = torch.from_numpy(run.vocabulary.encode(text)).unsqueeze(0)
     return -run.model().log_prob(x).item(), x.shape[1]
 

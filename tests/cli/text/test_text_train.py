@@ -10,12 +10,12 @@ from time import monotonic
 import pytest
 
 from chainrule.cli.main import main
-from chainrule.cli.text.drawing import Drawing
-from chainrule.runs.run import Run
+from chainrule.tasks import open_run
+from chainrule.tasks.text.drawing import Drawing
 from chainrule.training.loop import train
 
 TINY = ["--hidden-size", 8, "--batch-size", 2, "--chunk-length", 8, "--validation-fraction", 0.2]
-LOST = {"config.json", "vocabulary.json", "model.safetensors", "checkpoint.safetensors", "metrics.jsonl", "corpus"}
+LOST = {"config.json", "vocabulary.json", "model.safetensors", "checkpoint.safetensors", "metrics.jsonl", "data"}
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def here(tmp_path: Path, text_file: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
 @pytest.mark.parametrize(("options", "size", "tied"), [([], 8, True), (["--embedding-size", 3], 3, False)])
 def test_words_share_their_embedding_unless_a_size_is_given(command, here, options, size, tied):
     command("train", "log.txt", *TINY, "--steps", 1, "--level", "word", "--out", "words", *options)
-    chosen = Run.open("words").config.options
+    chosen = open_run("words").config.options
     assert (chosen.embedding_size, chosen.tie_weights, chosen.ngram_order) == (size, tied, 1)
 
 
@@ -82,7 +82,7 @@ def test_the_summary_agrees_with_info_and_score(command, here):
 
 def test_the_run_is_named_after_what_it_is(command, here):
     assert command("train", "log.txt", *TINY, "--steps", 2, "--model", "gru", "--level", "byte").status == 0
-    assert Run.open("runs/log-byte-gru").config.model == "gru"
+    assert open_run("runs/log-byte-gru").config.model == "gru"
 
 
 def test_without_a_text_the_one_in_python_is_used(command, here):
@@ -116,7 +116,7 @@ def test_a_finished_run_can_be_made_longer(command, here):
     assert "--resume --out run --steps ..." in outcome.out
     outcome = command("train", "--resume", "--out", "run", "--steps", 4, "--json")
     assert json.loads(outcome.out)["steps"] == 4
-    assert Run.open("run").config.extent.steps == 4
+    assert open_run("run").config.extent.steps == 4
 
 
 def test_a_run_cannot_be_made_shorter_than_it_is(command, here):
@@ -166,7 +166,7 @@ def test_resuming_needs_the_text_only_where_its_symbols_are_gone(command, refuse
     command("train", "log.txt", *TINY, "--steps", 2, "--out", "run")
     Path("log.txt").rename("moved.txt")
     assert command("train", "--resume", "--out", "run", "--steps", 3).status == 0
-    (here / "run" / "corpus" / "corpus.json").unlink()
+    (here / "run" / "data" / "corpus.json").unlink()
     assert "log.txt" in refused("train", "--resume", "--out", "run", "--steps", 4)
     assert command("train", "moved.txt", "--resume", "--out", "run", "--steps", 4).status == 0
 
@@ -184,7 +184,7 @@ def test_a_run_that_is_there_is_refused_and_keeps_every_byte(command, refused, h
     assert tree(here / "run") == before
     assert sorted(path.name for path in here.iterdir()) == ["empty.txt", "log.txt", "run"]
     assert command("train", "log.txt", *TINY, "--steps", 1, "--out", "run", "--overwrite").status == 0
-    assert Run.open("run").config.extent.steps == 1
+    assert open_run("run").config.extent.steps == 1
 
 
 def test_another_directory_is_never_overwritten(refused, here):
@@ -278,7 +278,7 @@ def test_gradients_are_watched_on_request_and_on_resume_as_before(command, here)
     assert command("train", "--resume", "--out", "run", "--steps", 5).status == 0
     assert command("train", "--resume", "--out", "run", "--steps", 7, "--watch-every", 1).status == 0
     assert command("train", "--resume", "--out", "run", "--steps", 9, "--no-watch-gradients").status == 0
-    assert [record["step"] for record in Run.open("run").metrics() if record["event"] == "watch"] == [1, 3, 5, 6, 7]
+    assert [record["step"] for record in open_run("run").metrics() if record["event"] == "watch"] == [1, 3, 5, 6, 7]
     assert json.loads(command("info", "run", "--json").out)["step"] == 9
 
 

@@ -1,9 +1,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainrule.cli.text.windows import file_window, own_window
 from chainrule.data import ByteVocabulary, WordVocabulary
-from chainrule.runs.run import Run
+from chainrule.tasks import open_run
+from chainrule.tasks.text.windows import file_window, own_window
 
 
 @given(size=st.integers(2, 60), rows=st.integers(1, 5), steps=st.integers(2, 20))
@@ -34,7 +34,7 @@ def test_lines_keep_their_lengths_and_those_without_a_step_are_passed_over(tmp_p
 
 
 def test_a_run_with_little_held_out_is_looked_at_in_training(runs):
-    run = Run.open(runs / "stream")
+    run = open_run(runs / "stream")
     held_out, _, part = own_window(run, 2, 8)
     assert part == "held-out"
     assert "line 48" in run.vocabulary.decode(held_out.flatten().numpy())

@@ -9,11 +9,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chainrule import Run
+from chainrule import Task, open_run
 from chainrule.data import CharVocabulary
-from chainrule.runs.config import FORMAT, Extent, RunConfig, read_options
-from chainrule.runs.run import CONFIG, VOCABULARY, WEIGHTS
-from chainrule.runs.text import RecurrentOptions, TextData, TextRun, TextTraining
+from chainrule.tasks.config import FORMAT, Extent, RunConfig, read_options
+from chainrule.tasks.run_directory import CONFIG, VOCABULARY, WEIGHTS
+from chainrule.tasks.text.task import TextData, TextTask, TextTraining
 from chainrule.training.checkpoint import save_weights
 from chainrule.training.options import TrainingOptions
 
@@ -24,7 +24,8 @@ FACTS = {
     "valid": {"elements": 2, "lines": 0, "unknown": 0, "characters": 5, "bytes": 5},
     "chosen": {"options": ["num_layers"], "passes": 2.5, "elements_per_second": None},
 }
-SETTLED = RecurrentOptions(
+OPTIONS = TextTask.MODELS["gru"].options
+SETTLED = OPTIONS(
     hidden_size=4,
     num_layers=1,
     embedding_size=3,
@@ -47,14 +48,14 @@ ASKED = RunConfig(
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> TextRun:
-    run = TextRun.create(tmp_path / "run", ASKED)
+def run(tmp_path: Path) -> TextTask:
+    run = TextTask.create(tmp_path / "run", ASKED)
     CharVocabulary("abc").save(run.path / VOCABULARY)
     save_weights(run.path / WEIGHTS, run.new_model(seed=0), {})
     return run
 
 
-def change(run: Run, **changes: object) -> None:
+def change(run: Task, **changes: object) -> None:
     """Change config.json by dotted keys written with two underscores."""
     path = run.path / CONFIG
     content = json.loads(path.read_text())
@@ -68,7 +69,7 @@ def change(run: Run, **changes: object) -> None:
 
 
 def test_a_run_opens_as_it_was_created(run):
-    again = Run.open(run.path)
+    again = open_run(run.path)
     assert again.config == ASKED
     assert again.vocabulary.to_json() == CharVocabulary("abc").to_json()
     x = torch.tensor([[1, 2, 3, 0]])
@@ -100,7 +101,7 @@ def test_the_defaults_are_those_of_the_training_loop():
 
 def test_a_missing_run_is_named_with_the_remedy(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no such run.*chainrule train"):
-        Run.open(tmp_path / "nowhere")
+        open_run(tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize("content", [None, "", "{", "[]", '{"hidden_size": 3}', "\udcff", "[" * 100_000])
@@ -108,23 +109,23 @@ def test_what_is_no_run_is_refused(tmp_path, content):
     if content is not None:
         (tmp_path / CONFIG).write_bytes(content.encode("utf-8", "surrogateescape"))
     with pytest.raises(ValueError, match=str(tmp_path)) as caught:
-        Run.open(tmp_path)
+        open_run(tmp_path)
     assert len(str(caught.value)) < 500
     with pytest.raises(ValueError):
-        Run.open(Path(__file__))
+        open_run(Path(__file__))
 
 
 def test_a_newer_run_asks_for_a_newer_version(run):
     change(run, format=FORMAT + 1, chainrule="9.0", something_new=1)
     with pytest.raises(ValueError, match=r"format.*9\.0.*newer chainrule"):
-        Run.open(run.path)
+        open_run(run.path)
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"extra": 1}, "unknown key 'extra'"),
-        ({"kind": "picture"}, "kind"),
+        ({"task": "picture"}, "task"),
         ({"format": True}, "format"),
         ({"format": 0}, "format"),
         ({"model__name": "os.system"}, "model.name"),
@@ -152,38 +153,38 @@ def test_a_newer_run_asks_for_a_newer_version(run):
 def test_a_tampered_config_is_refused_and_the_entry_named(run, changes, message):
     change(run, **changes)
     with pytest.raises(ValueError, match=message) as caught:
-        Run.open(run.path)
+        open_run(run.path)
     assert CONFIG in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("section", ["data", "model", "training", "facts", "kind"])
+@pytest.mark.parametrize("section", ["data", "model", "training", "facts", "task"])
 def test_a_missing_entry_is_named(run, section):
     content = json.loads((run.path / CONFIG).read_text())
     del content[section]
     (run.path / CONFIG).write_text(json.dumps(content))
     with pytest.raises(ValueError, match=section):
-        Run.open(run.path)
+        open_run(run.path)
 
 
 def test_a_huge_config_is_not_read(run):
     with (run.path / CONFIG).open("ab") as file:
         file.truncate(1 << 30)
     with pytest.raises(ValueError, match="bytes"):
-        Run.open(run.path)
+        open_run(run.path)
 
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
-NAMES = st.sampled_from([item.name for item in fields(RecurrentOptions)]) | st.text()
+NAMES = st.sampled_from([item.name for item in fields(OPTIONS)]) | st.text()
 JSON = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(NAMES, inner), max_leaves=8)
 
 
 @settings(deadline=None)  # the machine may be busy
 @given(st.dictionaries(NAMES, JSON, min_size=1))
 def test_options_are_read_exactly_or_refused(changes):
-    whole = asdict(RecurrentOptions()) | changes
+    whole = asdict(OPTIONS()) | changes
     try:
-        options = read_options(RecurrentOptions, whole, "here")
+        options = read_options(OPTIONS, whole, "here")
     except ValueError as error:
         message = str(error)
     else:
@@ -196,25 +197,25 @@ def test_options_are_read_exactly_or_refused(changes):
 def test_weights_of_another_size_are_refused_before_memory_is_taken(run, size):
     change(run, model__options__hidden_size=size, model__options__num_layers=200)
     with pytest.raises(ValueError, match=rf"{WEIGHTS}.*config\.json"):
-        Run.open(run.path).model()  # 200 layers of 10,000 units would take 480 GB
+        open_run(run.path).model()  # 200 layers of 10,000 units would take 480 GB
 
 
 def test_weights_of_other_shapes_are_refused(run):
     change(run, model__options__hidden_size=3)
     with pytest.raises(ValueError, match=WEIGHTS):
-        Run.open(run.path).model()
+        open_run(run.path).model()
     change(run, model__options__hidden_size=4, model__name="lstm")
     with pytest.raises(ValueError, match=WEIGHTS):
-        Run.open(run.path).model()
+        open_run(run.path).model()
 
 
 def test_a_vocabulary_of_another_size_or_level_is_refused(run):
     CharVocabulary("abcd").save(run.path / VOCABULARY)
     with pytest.raises(ValueError, match="same model"):
-        Run.open(run.path).model()
+        open_run(run.path).model()
     change(run, data__level="byte")
     with pytest.raises(ValueError, match="level"):
-        Run.open(run.path).model()
+        open_run(run.path).model()
 
 
 def test_truncated_changed_and_absent_weights_are_refused(run):
@@ -222,16 +223,16 @@ def test_truncated_changed_and_absent_weights_are_refused(run):
     for damaged in (b"", whole[:-1], whole[: len(whole) // 2], whole[:9], bytes([whole[0] ^ 255]) + whole[1:]):
         (run.path / WEIGHTS).write_bytes(damaged)
         with pytest.raises(ValueError, match=WEIGHTS):
-            Run.open(run.path).model()
+            open_run(run.path).model()
     for place in (-1, -40, len(whole) // 2):
         changed = bytearray(whole)
         changed[place] ^= 1
         (run.path / WEIGHTS).write_bytes(bytes(changed))
         with pytest.raises(ValueError, match=WEIGHTS):
-            Run.open(run.path).model()
+            open_run(run.path).model()
     (run.path / WEIGHTS).unlink()
     with pytest.raises(FileNotFoundError, match=r"no weights yet.*--resume"):
-        Run.open(run.path).model()
+        open_run(run.path).model()
 
 
 def test_a_pickle_in_place_of_the_weights_is_not_executed(run, tmp_path):
@@ -241,34 +242,34 @@ def test_a_pickle_in_place_of_the_weights_is_not_executed(run, tmp_path):
 
     torch.save({"weight": Bomb()}, run.path / WEIGHTS)
     with pytest.raises(ValueError, match=WEIGHTS):
-        Run.open(run.path).model()
+        open_run(run.path).model()
     assert not (tmp_path / "executed").exists()
 
 
 def test_an_existing_run_is_replaced_only_on_request_and_alone(run):
     (run.path / "notes.txt").write_text("mine")
     with pytest.raises(FileExistsError, match=r"--resume.*--overwrite"):
-        TextRun.create(run.path, ASKED)
+        TextTask.create(run.path, ASKED)
     assert (run.path / WEIGHTS).exists()
     other = replace(ASKED, model="lstm")
-    assert TextRun.create(run.path, other, overwrite=True).config == other
+    assert TextTask.create(run.path, other, overwrite=True).config == other
     assert sorted(path.name for path in run.path.iterdir()) == [CONFIG, "notes.txt"]
-    assert Run.open(run.path).config == other
+    assert open_run(run.path).config == other
 
 
 @pytest.mark.parametrize("name", ["file.txt", "config.json"])
 def test_a_directory_that_is_no_run_is_never_overwritten(tmp_path, name):
     (tmp_path / name).write_text('{"precious": true}')
     with pytest.raises(FileExistsError, match="no run"):
-        TextRun.create(tmp_path, ASKED, overwrite=True)
+        TextTask.create(tmp_path, ASKED, overwrite=True)
     with pytest.raises(FileExistsError, match="file"):
-        TextRun.create(tmp_path / name, ASKED, overwrite=True)
+        TextTask.create(tmp_path / name, ASKED, overwrite=True)
     assert (tmp_path / name).read_text() == '{"precious": true}'
 
 
 def test_an_empty_directory_is_free(tmp_path):
-    TextRun.create(tmp_path, ASKED)
-    assert Run.open(tmp_path).config == ASKED
+    TextTask.create(tmp_path, ASKED)
+    assert open_run(tmp_path).config == ASKED
 
 
 def test_overwriting_follows_no_link_out_of_the_run(run, tmp_path):
@@ -276,7 +277,7 @@ def test_overwriting_follows_no_link_out_of_the_run(run, tmp_path):
     (tmp_path / "elsewhere" / "train.tokens").write_text("precious")
     shutil.rmtree(run.path / "corpus", ignore_errors=True)
     (run.path / "corpus").symlink_to(tmp_path / "elsewhere")
-    TextRun.create(run.path, ASKED, overwrite=True)
+    TextTask.create(run.path, ASKED, overwrite=True)
     assert (tmp_path / "elsewhere" / "train.tokens").read_text() == "precious"
 
 

@@ -1,89 +1,80 @@
-"""`chainrule inspect` on a run on pictures: masks, receptive field, blind spot."""
+"""Inside a trained model of images: masks, the receptive field of a pixel, surprise by place."""
 
-import json as json_format
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from cyclopts import Parameter
-
-from chainrule.cli.command_line import quoted
+from chainrule.tasks.abilities import Answer, Record
+from chainrule.tasks.commands import quoted
+from chainrule.tasks.page import checked_page, write_page
 
 if TYPE_CHECKING:
     from chainrule.data.images.source import Pixels
     from chainrule.diagnostics.mask_pictures import MaskPicture
     from chainrule.diagnostics.receptive_field import ReceptiveField
     from chainrule.models import ImageModel
-    from chainrule.runs.image import ImageRun
+    from chainrule.tasks.image.task import ImageTask
 
-MOST_ROWS, _ELEMENTS = 64, 1 << 16
+MOST_ROWS = 64
+_ELEMENTS = 1 << 16  # of the pictures whose surprise is drawn
 
 
-def inspect(
-    run: Path,
-    /,
-    *,
-    out: Path | None = None,
-    pixel: str | None = None,
-    rows: int = 4,
-    json: Annotated[bool, Parameter(negative=())] = False,
-) -> None:
-    """Look inside a trained model of pictures: its masks, what a pixel depends on, its blind spot if it has one.
+@dataclass(frozen=True)
+class ImageInspection:
+    """Look inside a trained model of images: its masks, what a pixel depends on, its blind spot if it has one.
 
-    What a pixel depends on is found by derivatives of the trained model on held-out pictures, and compared with what
-    the masks allow. Prints the findings, and writes a page (HTML, one file, needs no network) and beside it a PNG of
-    the receptive field.
-
-    Args:
-        run: The run directory.
-        out: The page, a name that ends in .html; report.html in the run directory if not given.
-        pixel: Whose receptive field: ROW,COLUMN from 0; the one in the middle if not given.
-        rows: Held-out pictures on which derivatives are taken.
-        json: Print all findings as one JSON object, and nothing else, on standard output.
+    The pixels that one depends on are found by derivatives of the trained model on held-out images, and compared with
+    those that the masks allow. Prints the findings, and writes a page (HTML, one file, needs no network) and beside it
+    a PNG of the receptive field.
     """
-    from chainrule.data.atomic import write_bytes, write_text
+
+    pixel: str | None = None
+    """Whose receptive field: ROW,COLUMN from 0; the one in the middle if not given."""
+    rows: int = 4
+    """Held-out pictures on which derivatives are taken."""
+
+
+def inspect_images(run: "ImageTask", options: ImageInspection, *, out: Path | None) -> Answer:
+    """Inspect a run on its held-out images."""
+    from chainrule.data.atomic import write_bytes
     from chainrule.data.images import png
     from chainrule.diagnostics.field_picture import field_picture
     from chainrule.diagnostics.mask_pictures import mask_pictures
     from chainrule.diagnostics.report.image_page import ImageReport, image_page
-    from chainrule.runs.image import ImageRun
 
+    rows = options.rows
     if not 1 <= rows <= MOST_ROWS:
         raise ValueError(f"--rows: expected a whole number from 1 to {MOST_ROWS}, got {rows}")
-    opened = ImageRun.open(run)
-    page = _checked_page(out, run)
-    row, column = _pixel(pixel, opened.shape)
-    model, masks = opened.model(), mask_pictures(opened.new_model(0))
-    field = _field(opened, model, row, column, rows)
-    surprise, words = _surprise(opened, model)
+    page = checked_page(out, run.path)
+    row, column = _pixel(options.pixel, run.shape)
+    model, masks = run.model(), mask_pictures(run.new_model(0))
+    field = _field(run, model, row, column, rows)
+    surprise, words = _surprise(run, model)
     drawn, parameters = field_picture(field), sum(weight.numel() for weight in model.parameters())
-    asked = "" if pixel is None else f" --pixel {pixel}"
+    asked = "" if options.pixel is None else f" --pixel {options.pixel}"
     report = ImageReport(
-        str(run),
-        f"{opened.config.model} with {parameters:,} parameters; {opened.config.facts['name']}, {opened.reduction}",
+        str(run.path),
+        f"{run.config.model} with {parameters:,} parameters; {run.config.facts['name']}, {run.reduction}",
         findings(field, rows),
         drawn,
         surprise,
         words,
         masks,
         _unmasked(model),
-        f"chainrule inspect {quoted(run)}{asked} --rows {rows}",
+        f"chainrule inspect {quoted(run.path)}{asked} --rows {rows}",
     )
     picture = page.with_name("receptive-field.png" if out is None else f"{page.stem}.png")
-    write_text(page, image_page(report))
+    write_page(page, image_page(report))
     write_bytes(picture, png(drawn))
-    if json:
-        facts = {"run": str(run), "model": opened.config.model, "page": str(page), "picture": str(picture)}
-        shown = {"pixel": [row, column], **field.summary(), "masks": [_mask_facts(mask) for mask in masks]}
-        print(json_format.dumps(facts | shown))
-        return
-    print(f"{run}: {report.model}")
-    for line in report.findings:
-        print(line)
+    facts = {"run": str(run.path), "model": run.config.model, "page": str(page), "picture": str(picture)}
+    shown = {"pixel": [row, column], **field.summary(), "masks": [_mask_facts(mask) for mask in masks]}
+    lines = [f"{run.path}: {report.model}", *report.findings]
     for mask in masks:
-        print(f"mask: {mask.title}: {mask.layers[0]}" + (f" ... {mask.layers[-1]}" if len(mask.layers) > 1 else ""))
-    if report.unmasked:
-        print(report.unmasked)
-    print(f"page: {page}\npicture: {picture}")
+        last = f" ... {mask.layers[-1]}" if len(mask.layers) > 1 else ""
+        lines.append(f"mask: {mask.title}: {mask.layers[0]}{last}")
+    lines += [report.unmasked] if report.unmasked else []
+    lines += [f"page: {page}", f"picture: {picture}"]
+    return Answer(iter([Record(facts | shown, "\n".join(lines))]))
 
 
 def findings(field: "ReceptiveField", rows: int) -> list[str]:
@@ -125,7 +116,7 @@ def _counted(elements: int) -> str:
     return f"{elements:,} element{'s' * (elements != 1)}"
 
 
-def _field(run: "ImageRun", model: "ImageModel", row: int, column: int, rows: int) -> "ReceptiveField":
+def _field(run: "ImageTask", model: "ImageModel", row: int, column: int, rows: int) -> "ReceptiveField":
     from chainrule.data.images import image_batch
     from chainrule.diagnostics.receptive_field import receptive_field
 
@@ -135,7 +126,7 @@ def _field(run: "ImageRun", model: "ImageModel", row: int, column: int, rows: in
     return receptive_field(model, (run.shape[0] - 1, row, column), batch.x, batch.context)
 
 
-def _surprise(run: "ImageRun", model: "ImageModel") -> "tuple[Pixels, str]":
+def _surprise(run: "ImageTask", model: "ImageModel") -> "tuple[Pixels, str]":
     """The mean nats of each pixel over some held-out pictures, as brightness."""
     import numpy as np
     import torch
@@ -193,14 +184,3 @@ def _pixel(text: str | None, shape: tuple[int, int, int]) -> tuple[int, int]:
 
 def _mask_facts(mask: "MaskPicture") -> dict[str, Any]:
     return {"type": mask.mask_type, "kernel": list(mask.taps.shape), "layers": list(mask.layers)}
-
-
-def _checked_page(out: Path | None, run: Path) -> Path:
-    from chainrule.runs.run import REPORT
-
-    page = run / REPORT if out is None else out
-    if page.suffix.lower() not in (".html", ".htm"):
-        raise ValueError(f"--out {page}: expected a name that ends in .html, so that no other file is replaced")
-    if page.is_dir() or not page.parent.is_dir():
-        raise ValueError(f"--out {page}: expected a file in a directory that is there")
-    return page

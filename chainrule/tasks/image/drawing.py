@@ -12,7 +12,7 @@ from chainrule.decoding.draw_for import draw_for
 if TYPE_CHECKING:
     from chainrule.data.images.source import Pixels
     from chainrule.models import ImageModel
-    from chainrule.runs.image import ImageRun
+    from chainrule.tasks.image.task import ImageTask
 
 _TOGETHER = 64  # pictures drawn in one batch
 
@@ -26,7 +26,7 @@ class Drawing:
         temperature: see `AutoregressiveModel.sample`.
     """
 
-    def __init__(self, run: "ImageRun", model: "ImageModel", temperature: float = 1.0):
+    def __init__(self, run: "ImageTask", model: "ImageModel", temperature: float = 1.0):
         self.run, self.model, self.temperature = run, model, temperature
 
     def labels_in_turn(self, n: int) -> Tensor | None:

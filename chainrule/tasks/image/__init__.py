@@ -1,0 +1,5 @@
+"""Images."""
+
+from chainrule.tasks.image.task import ImageTask
+
+__all__ = ["ImageTask"]

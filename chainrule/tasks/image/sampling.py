@@ -1,0 +1,107 @@
+"""Images drawn from a trained model, as a grid in a PNG file."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from chainrule.tasks.abilities import Answer, Record
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from chainrule.data.images.source import Pixels
+    from chainrule.tasks.image.task import ImageTask
+
+_MOST = 4096
+
+
+@dataclass(frozen=True)
+class ImageSampling:
+    """Draw images from a trained model, or complete one, as a grid in a PNG file.
+
+    A single image is written as it is, without a frame; several are enlarged if they are small.
+
+    Args:
+        n: How many pictures; 16 if not given.
+        out: The PNG file; RUN-samples.png here if not given.
+        seed: The same seed gives the same pictures; new ones each time if not given.
+        json: Print what was drawn as one JSON object.
+    """
+
+    label: str | None = None
+    """Label of all pictures, for a model that knows labels; all labels in turn if not given."""
+    complete: Path | None = None
+    """A picture file whose first rows are kept, and the rest drawn, in n ways; the grid begins with it."""
+    keep_rows: int | None = None
+    """Rows of that picture to keep; half of them if not given."""
+    temperature: float = 1.0
+    """1 is the model's own distribution, below it is bolder, 0 always takes the likeliest value."""
+
+
+def sample_images(
+    run: "ImageTask", n: int, options: ImageSampling, *, out: Path | None, seed: int, device: str
+) -> Answer:
+    """Draw n images and write them to a file."""
+    from chainrule.heads.categorical import check_filters
+    from chainrule.tasks.image.drawing import Drawing
+
+    if n > _MOST:
+        raise ValueError(f"-n: expected a whole number from 1 to {_MOST}, got {n}")
+    if options.keep_rows is not None and options.complete is None:
+        raise ValueError("--keep-rows: of which picture? Name it with --complete")
+    check_filters(options.temperature, None, None)
+    place = _checked_place(out or Path(f"{run.path.resolve().name}-samples.png"))
+    known = None if options.complete is None else _first_rows(run, options.complete, options.keep_rows)
+    drawing = Drawing(run, run.model(device), options.temperature)
+    labels = drawing.label(options.label, n)
+    pictures = drawing.pictures(n, labels, seed, known)
+    _write(place, run, pictures, known)
+    completed = None if known is None else f"{options.complete} with its first {known.shape[2]} rows kept"
+    said = _said(n, run, options.label, completed)
+    names = None if labels is None or run.classes is None else [run.classes[label] for label in labels]
+    values = {"out": str(place), "pictures": n, "labels": names, "seed": seed}
+    return Answer(iter([Record(values, f"{place}: {said} (seed {seed})", notice=True)]))
+
+
+def _checked_place(out: Path) -> Path:
+    if out.suffix.lower() != ".png":
+        raise ValueError(f"--out {out}: expected a name that ends in .png")
+    if out.is_dir() or not out.parent.is_dir():
+        raise ValueError(f"--out {out}: expected a file in a directory that is there")
+    return out
+
+
+def _first_rows(run: "ImageTask", path: Path, keep_rows: int | None) -> "Tensor":
+    """(1, C, rows, W) levels of the rows of a picture file that are kept."""
+    import torch
+
+    from chainrule.tasks.image.picture_file import read_picture
+
+    height = run.shape[1]
+    rows = height // 2 if keep_rows is None else keep_rows
+    if not 0 <= rows <= height:
+        raise ValueError(f"--keep-rows: expected a whole number from 0 to {height}, the rows of a picture, got {rows}")
+    return torch.from_numpy(read_picture(run, path)[None, :, :rows].copy()).long()
+
+
+def _write(out: Path, run: "ImageTask", pictures: "Pixels", known: "Tensor | None") -> None:
+    import numpy as np
+
+    from chainrule.data.atomic import write_bytes
+    from chainrule.data.images import brightness, grid, png
+
+    if known is not None:  # the grid begins with what is known, the rest in grey
+        start = np.full((1, *run.shape), 96, np.uint8)
+        start[:, :, : known.shape[2]] = brightness(known.numpy().astype(np.uint8), run.reduction.levels)
+        pictures = np.concatenate([start, pictures])
+    plain = pictures[0] if len(pictures) == 1 else None
+    if plain is None:
+        content = grid(pictures)
+    else:
+        content = plain[0] if len(plain) == 1 else plain.transpose(1, 2, 0)
+    write_bytes(out, png(content))
+
+
+def _said(n: int, run: "ImageTask", label: str | None, completed: str | None) -> str:
+    drawn = f"{n} picture{'s' * (n > 1)}" if completed is None else f"{completed}, and {n} completion{'s' * (n > 1)}"
+    return drawn + (f", label {label}" if label is not None else ", labels in turn" if run.classes else "")

@@ -1,0 +1,189 @@
+"""A model joins the command line by a class and a line in MODELS, a task by a class and a line in TASKS."""
+
+import json
+import sys
+from types import ModuleType
+from typing import Annotated, ClassVar
+
+import pytest
+import torch
+from torch import nn
+
+from chainrule.base import AutoregressiveModel
+from chainrule.data.batches import Batch
+from chainrule.heads import Bernoulli, Categorical
+from chainrule.ranges import Range
+from chainrule.tasks import TASKS
+from chainrule.tasks.abilities import Answer, CheckedRows, Checks, Record, Samples, Scores
+from chainrule.tasks.config import CheckedOptions, OptimisationOptions
+from chainrule.tasks.model import Model
+from chainrule.tasks.task import Source, Task
+from chainrule.tasks.text import TextTask
+
+
+class Bigrams(AutoregressiveModel):
+    """p(x_t | x_{t-1}) from a table.
+
+    Args:
+        vocab_size: V.
+        spread: standard deviation of the scores at the beginning.
+    """
+
+    def __init__(self, vocab_size: int, spread: Annotated[float, Range(0.0, 2.0)] = 0.5):
+        super().__init__()
+        self.scores = nn.Parameter(spread * torch.randn(vocab_size + 1, vocab_size))
+
+    def forward(self, x, context=None, lengths=None):
+        start = torch.full_like(x[:, :1], self.scores.shape[1])
+        return Categorical(self.scores[torch.cat([start, x[:, :-1]], 1)])
+
+    def initial_state(self, batch_size, context=None):
+        return self.scores.new_zeros(batch_size, 1)
+
+    def step(self, x_prev, state):
+        if x_prev is None:
+            x_prev = torch.full((len(state),), self.scores.shape[1])
+        return Categorical(self.scores[x_prev]), state
+
+    def visible_past(self, length):
+        return super().visible_past(length).triu(-1)
+
+
+def test_a_model_is_one_class_and_one_line(command, refused, text_file, tmp_path, monkeypatch):
+    monkeypatch.setitem(TextTask.MODELS, "bigrams", Model(Bigrams))
+    run = tmp_path / "run"
+    assert (
+        "standard deviation of the scores"
+        in " ".join(command("train", "--model", "bigrams", "--help").out.split()).lower()
+    )
+    outcome = command("train", text_file, "--model", "bigrams", "--spread", 0.25, "--steps", 3, "--out", run)
+    assert outcome.status == 0, outcome.err
+    assert "--spread" in refused("train", text_file, "--model", "bigrams", "--spread", 3, "--out", tmp_path / "other")
+    assert "bigrams (text)" in refused("train", text_file, "--spread", 1, "--out", tmp_path / "other")
+    assert json.loads(command("info", run, "--json").out)["model"]["options"] == {"spread": 0.25}
+    assert len(command("sample", run, "--length", 9, "--seed", 1).out) >= 9
+    assert json.loads(command("score", run, text_file, "--json").out)["nats"] > 0
+    checked = command("check", run)
+    assert checked.status == 0, checked.out
+
+
+class Flips(AutoregressiveModel):
+    """Independent flips of one coin.
+
+    Args:
+        start: log-odds at the beginning.
+    """
+
+    sequence_length = 4
+
+    def __init__(self, start: Annotated[float, Range(-5.0, 5.0)] = 0.0):
+        super().__init__()
+        self.odds = nn.Parameter(torch.tensor([start]))
+
+    def forward(self, x, context=None, lengths=None):
+        return Bernoulli(self.odds.expand(x.shape))
+
+    def initial_state(self, batch_size, context=None):
+        return self.odds.new_zeros(batch_size, 1)
+
+    def step(self, x_prev, state):
+        return Bernoulli(self.odds.expand(len(state))), state
+
+    def visible_past(self, length):
+        return torch.zeros(length, length, dtype=torch.bool)
+
+
+class NoOptions(CheckedOptions):
+    """Nothing to say."""
+
+
+class FlipBatches:
+    steps_per_epoch = 1
+
+    def __init__(self, rows):
+        self.rows = rows
+
+    def at(self, step):
+        return Batch(self.rows, whole=True)
+
+
+class FlipTask(Task[Flips], Scores, Samples, Checks):
+    """Lines of four flips, such as 0110."""
+
+    name = "flips"
+    help = "Train a coin."
+    SOURCES: ClassVar = {"source": Source("Lines of four flips.")}
+    Data = Scoring = Sampling = None
+    MODELS: ClassVar = {"coin": Model(Flips, hidden=())}
+
+    def rows(self, path):
+        with open(path) as file:
+            return torch.tensor([[float(flip) for flip in line.strip()] for line in file])
+
+    def prepare(self):
+        from chainrule.data.source import fingerprint
+
+        return {"source": fingerprint(self.config.sources["source"])}
+
+    def build(self):
+        return self.MODELS["coin"].build(self.config.options)
+
+    def batches(self, shard):
+        rows = self.rows(self.config.sources["source"])
+        return FlipBatches(rows), lambda: [FlipBatches(rows).at(0)]
+
+    def introduce(self):
+        yield "flips"
+
+    def summary(self, result):
+        return {}, f"{result.best.nats_per_element:.3f} nats a flip"
+
+    def next_steps(self):
+        return []
+
+    def describe(self, facts):
+        return {}
+
+    def score(self, data, options, *, ranked, device):
+        nats = (-self.model(device).log_prob(self.rows(data))).tolist()
+        return Answer(iter([Record({"nats": value}, f"{value:.3f}", value) for value in nats]))
+
+    def sample(self, n, options, *, out, seed, device, json):
+        drawn = self.model(device).sample(n, generator=torch.Generator().manual_seed(seed))
+        lines = ["".join(str(int(flip)) for flip in row) for row in drawn.tolist()]
+        return Answer(iter([Record({"flips": line}, line) for line in lines]))
+
+    def checked_rows(self):
+        return CheckedRows(self.model(), self.rows(self.config.sources["source"])[:4])
+
+
+@pytest.fixture
+def flips(monkeypatch):
+    from dataclasses import make_dataclass
+
+    options = make_dataclass("FlipOptions", [], bases=(NoOptions,), frozen=True)
+    options.__module__ = __name__
+    for name in ("Data", "Scoring", "Sampling"):
+        monkeypatch.setattr(FlipTask, name, options)
+    monkeypatch.setattr(FlipTask, "Training", OptimisationOptions)
+    home = ModuleType("flip_task")
+    home.FlipTask = FlipTask
+    monkeypatch.setitem(sys.modules, "flip_task", home)
+    monkeypatch.setitem(TASKS, "flips", "flip_task:FlipTask")
+
+
+def test_a_task_is_one_class_and_one_line(flips, command, refused, tmp_path):
+    data, run = tmp_path / "flips.txt", tmp_path / "run"
+    data.write_text("0110\n1110\n0111\n1111\n")
+    outcome = command("train", data, "--task", "flips", "--start", 0.5, "--steps", 2, "--out", run)
+    assert outcome.status == 0, outcome.err
+    assert json.loads(command("info", run, "--json").out)["task"] == "flips"
+    lines = command("score", run, data, "--sort").out.splitlines()
+    assert [float(line) for line in lines] == sorted(map(float, lines), reverse=True)
+    assert len(lines) == 4
+    drawn = command("sample", run, "-n", 3, "--seed", 1).out.split()
+    assert len(drawn) == 3
+    assert all(len(line) == 4 and set(line) <= {"0", "1"} for line in drawn)
+    checked = command("check", run)
+    assert checked.status == 0, checked.out
+    assert "no such verb" in refused("inspect", run)

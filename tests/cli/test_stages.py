@@ -1,0 +1,60 @@
+import pytest
+
+from chainrule.cli.stages import verb_asked_for
+from chainrule.cli.verbs import all_verbs, verbs_of
+from chainrule.tasks import TASKS, task_class
+
+
+@pytest.mark.parametrize(
+    ("arguments", "task"),
+    [
+        ([], "text"),
+        (["log.txt"], "text"),
+        (["rows.csv"], "table"),
+        (["rows.csv", "--level", "char"], "text"),
+        (["rows.csv", "--reading=lines"], "text"),
+        (["--steps", "5", "rows.csv"], "table"),
+        (["--steps=5", "rows.csv"], "table"),
+        (["--overwrite", "rows.csv", "--out", "log"], "table"),
+        (["log.txt", "--validation", "rows.csv"], "text"),
+        (["log.txt", "--task", "table"], "table"),
+        (["--tensorboard", "rows.csv"], "table"),
+        (["--watch-gradients", "rows.csv"], "table"),
+        (["--no-reset-after", "rows.csv"], "table"),
+        (["--learning-rate", "0.1", "rows.csv"], "table"),
+        (["rows.csv", "--task=text"], "text"),
+    ],
+)
+def test_the_data_or_the_task_tell_what_is_trained(arguments, task):
+    assert verb_asked_for("train", arguments)[0].name == task
+
+
+def test_a_task_that_is_none_is_refused(refused):
+    assert "--task: expected one of text, table" in refused("train", "log.txt", "--task", "poetry")
+
+
+def test_the_run_tells_which_options_a_verb_has(command, runs):
+    assert "--prompt" in command("sample", "--help").out
+    assert "--prompt" in command("sample", runs / "stream", "--help").out
+    assert verb_asked_for("sample", [str(runs / "stream"), "-n", "3"])[0].name == "text"
+    assert verb_asked_for("train", ["--resume", "--out", str(runs / "stream")])[0].name == "text"
+    assert "--types" in command("train", "rows.csv", "--help").out
+    assert "--chunk-length" not in command("train", "--task", "table", "--help").out
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_every_task_has_a_class_that_names_it_and_verbs(name):
+    assert name == task_class(name).name
+    assert {"train", "info", "check", "inspect"} <= verbs_of(task_class(name)).keys()
+
+
+def test_help_of_a_verb_comes_from_a_task_that_has_it():
+    for verb, task in all_verbs().items():
+        assert verb in verbs_of(task)
+
+
+def test_the_model_says_which_options_there_are(command, refused):
+    assert "--reset-after" in command("train", "--model", "gru", "--help").out
+    assert "--reset-after" not in command("train", "--help").out
+    line = refused("train", "--model", "lstm", "--no-reset-after")
+    assert "gru (text)" in line
