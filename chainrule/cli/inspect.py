@@ -42,4 +42,6 @@ def inspect_verb(task: type[Task[Any]]) -> Verb | None:
         assert isinstance(opened, Inspects)
         show_answer(opened.inspect(data, options, out=out, seed=seed), json=json)
 
+    if not task.writes_page:
+        inspect.__annotations__["out"] = Annotated[Path | None, Parameter(parse=False)]
     return with_options(inspect, task.Inspection)

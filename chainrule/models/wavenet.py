@@ -44,7 +44,7 @@ class WaveNet(AutoregressiveModel):
         layers_per_block: dilations 1, 2, ..., 2^(n-1).
         kernel_size: k taps of each convolution.
         skip_channels: features in which the layers' outputs are summed.
-        components: of a mixture of logistics; a categorical distribution if `None`.
+        components: of a mixture of logistics in place of a categorical distribution.
         num_classes: labels that a sequence may be conditioned on, as context (B,) of integers; `None` for none.
 
     Raises:

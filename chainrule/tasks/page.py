@@ -22,12 +22,6 @@ def checked_page(out: Path | None, run: Path) -> Path:
     return page
 
 
-def refuse_page(out: Path | None, what: str) -> None:
-    """Raise ValueError where a page is asked for, but the inspection of `what` prints all that there is."""
-    if out is not None:
-        raise ValueError(f"--out {out}: the inspection of {what} is printed, there is no page: leave it out")
-
-
 def write_page(page: Path, content: str) -> None:
     """Write a page, whole or not at all.
 

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 class ForecastEvaluation:
     """Forecast a file again and again from origins a horizon apart, and score what was forecast by what came.
 
+    Of the file that the run was trained on the first origin is the first row held out; of another, the first that has
+    the run's history before it.
+
     The model is compared with persistence, the last value forever, and seasonal-naive, the last season again; and both
     with the errors that they made before the first origin. CRPS and RMSE are in the unit of the series, lower is
     better; of intervals with 80% probability 80% of the values should lie inside.
@@ -24,9 +27,7 @@ class ForecastEvaluation:
     """
 
     start: str | None = None
-    """The first origin, a date or the number of a row, from 1, not one that was trained on. Of the file that the run
-    was trained on it is the first row held out if not given; of another, the first that has the run's history before
-    it."""
+    """The first origin: a date, or the number of a row from 1, not one that was trained on."""
     paths: int = 100
     """How many draws each forecast has."""
     seed: int = 0

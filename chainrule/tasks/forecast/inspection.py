@@ -2,12 +2,10 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chainrule.tasks.abilities import Answer, Record
 from chainrule.tasks.display import one_line
-from chainrule.tasks.page import refuse_page
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,7 +23,7 @@ class ForecastInspection:
     """Show what a trained forecaster gains from the past, and from each column that is known in advance.
 
     The likelihood of the last horizons of the held-out rows, or of DATA, is taken again: with fewer rows of the past,
-    and with one column at a time shuffled in time, which keeps its values and breaks its ties. There is no page.
+    and with one column at a time shuffled in time, which keeps its values and breaks its ties.
 
     Args:
         data: A file with the columns that the run was trained on, to read in place of the held-out rows.
@@ -36,16 +34,13 @@ class ForecastInspection:
     """Forecasts to look at, a horizon apart."""
 
 
-def inspect_series(
-    run: "ForecastTask", data: str | None, options: ForecastInspection, *, out: Path | None, seed: int
-) -> Answer:
+def inspect_series(run: "ForecastTask", data: str | None, options: ForecastInspection, *, seed: int) -> Answer:
     """Inspect a run on its held-out rows, or on a file."""
     import numpy as np
 
     from chainrule.data.series import rolling_origins, window_evaluation
     from chainrule.training import evaluate
 
-    refuse_page(out, "a forecaster")
     if options.origins < 1:
         raise ValueError(f"--origins: expected a whole number >= 1, got {options.origins}")
     values, features, first = _rows(run, data)

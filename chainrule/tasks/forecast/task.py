@@ -86,6 +86,7 @@ class ForecastTask(Task["Forecaster"], Predicts, Evaluates, Inspects, Checks):
     Prediction = ForecastPrediction
     Evaluation = ForecastEvaluation
     Inspection = ForecastInspection
+    writes_page = False
 
     @classmethod
     def run_name(cls, asked: RunConfig) -> str:
@@ -265,7 +266,7 @@ class ForecastTask(Task["Forecaster"], Predicts, Evaluates, Inspects, Checks):
     def inspect(self, data: str | None, options: ForecastInspection, *, out: Path | None, seed: int) -> Answer:
         from chainrule.tasks.forecast.inspection import inspect_series
 
-        return inspect_series(self, data, options, out=out, seed=seed)
+        return inspect_series(self, data, options, seed=seed)
 
     def _step(self) -> str:
         step = self.config.facts["step"]

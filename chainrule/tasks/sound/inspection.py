@@ -2,11 +2,9 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chainrule.tasks.abilities import Answer, Record
-from chainrule.tasks.page import refuse_page
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -22,7 +20,7 @@ class SoundInspection:
 
     The derivatives are those of one conditional with respect to every sample before it, on held-out sounds or those of
     DATA: how far back the receptive field reaches, and within how many samples half, 90% and 99% of the squared
-    influence lie. There is no page.
+    influence lie.
 
     Args:
         data: Sounds to read the beginning of in place of the held-out ones.
@@ -34,15 +32,12 @@ class SoundInspection:
     """Clips to read."""
 
 
-def inspect_sounds(
-    run: "SoundTask", data: str | None, options: SoundInspection, *, out: Path | None, seed: int
-) -> Answer:
+def inspect_sounds(run: "SoundTask", data: str | None, options: SoundInspection, *, seed: int) -> Answer:
     """Inspect a run at the last of a few samples of each clip, one more than the receptive field if there are."""
     import torch
 
     from chainrule.diagnostics.receptive_field import receptive_field
 
-    refuse_page(out, "a model of sounds")
     if options.rows < 1:
         raise ValueError(f"--rows: expected a whole number >= 1, got {options.rows}")
     model = run.model()

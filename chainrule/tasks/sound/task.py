@@ -47,8 +47,7 @@ class SoundData(CheckedOptions):
     law: Literal["mu", "linear"] = "mu"
     """Of the levels: fine where it is quiet, as on the telephone, or even."""
     levels: int | None = within(None, 2, 65536)
-    """How many; 256 of the mu law, 65536 of the linear one, where not given. Beyond 1024 a mixture of logistics
-    predicts them, of 10 components if --components is not given."""
+    """How many, 256 (mu) or 65536 (linear) if not given; a mixture of --components (10) predicts more than 1024."""
     labels: Literal["auto", "folders", "none"] = "auto"
     """What sounds are conditioned on: the folder they are in, or nothing; auto takes folders where each is in one."""
     label_pattern: str | None = None
@@ -97,6 +96,7 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks):
     Scoring = SoundScoring
     Sampling = SoundSampling
     Inspection = SoundInspection
+    writes_page = False
 
     @classmethod
     def recognises(cls, path: Path) -> bool:
@@ -315,7 +315,7 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks):
     def inspect(self, data: str | None, options: SoundInspection, *, out: Path | None, seed: int) -> Answer:
         from chainrule.tasks.sound.inspection import inspect_sounds
 
-        return inspect_sounds(self, data, options, out=out, seed=seed)
+        return inspect_sounds(self, data, options, seed=seed)
 
 
 def _found(facts: dict[str, Any]) -> Iterable[str]:

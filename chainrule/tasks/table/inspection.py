@@ -3,12 +3,10 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chainrule.tasks.abilities import Answer, Record
 from chainrule.tasks.display import one_line
-from chainrule.tasks.page import refuse_page
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,7 +22,7 @@ class TableInspection:
 
     A column is predicted from those before it. One of them at a time is shuffled over the rows, which keeps its values
     and breaks its ties: the nats that a value costs then in addition are what the column tells of it. Reads held-out
-    rows, or those of DATA; there is no page.
+    rows, or those of DATA.
 
     Args:
         data: A table to read in place of the held-out rows.
@@ -35,15 +33,12 @@ class TableInspection:
     """Rows to read."""
 
 
-def inspect_table(
-    run: "TableTask", file: str | None, options: TableInspection, *, out: Path | None, seed: int
-) -> Answer:
+def inspect_table(run: "TableTask", file: str | None, options: TableInspection, *, seed: int) -> Answer:
     """Inspect a run on its held-out rows, or on those of a file."""
     import torch
 
     from chainrule.tasks.table.scoring import nats_of
 
-    refuse_page(out, "a table")
     if options.rows < 2:
         raise ValueError(f"--rows: expected a whole number >= 2, got {options.rows}")
     x, model = _rows(run, file, options.rows), run.model()

@@ -22,6 +22,8 @@ _TOGETHER = 1 << 14  # particles
 class TableSampling:
     """Draw rows of a table from a trained model, or fill in what is missing in some.
 
+    A missing cell that the model expects to be missing may stay empty.
+
     Args:
         n: How many rows; with --complete, how many completions of each.
         out: A CSV file (.csv.gz compresses it) or a Parquet file; standard output if not given.
@@ -29,8 +31,7 @@ class TableSampling:
     """
 
     complete: Path | None = None
-    """A table whose empty cells, and columns that it does not have, are drawn given the others; a cell that the model
-    expects to be missing may stay empty."""
+    """A table whose empty cells, and columns that it does not have, are drawn given the others."""
     particles: int = 256
     """How many draws each completion is chosen from, where known columns come after unknown ones."""
 

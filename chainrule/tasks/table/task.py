@@ -81,6 +81,7 @@ class TableTask(Task["TableMADE"], Scores, Samples, Inspects, Checks):
     Scoring = TableScoring
     Sampling = TableSampling
     Inspection = TableInspection
+    writes_page = False
 
     @classmethod
     def recognises(cls, path: Path) -> bool:
@@ -240,7 +241,7 @@ class TableTask(Task["TableMADE"], Scores, Samples, Inspects, Checks):
     def inspect(self, data: str | None, options: TableInspection, *, out: Path | None, seed: int) -> Answer:
         from chainrule.tasks.table.inspection import inspect_table
 
-        return inspect_table(self, data, options, out=out, seed=seed)
+        return inspect_table(self, data, options, seed=seed)
 
 
 def parse_types(text: str) -> dict[str, str]:

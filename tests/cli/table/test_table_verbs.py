@@ -215,7 +215,7 @@ def test_inspection_names_the_column_that_another_is_known_from(command, refused
     printed = command("inspect", out, rows, "--rows", 100).out.splitlines()
     assert printed[0].startswith("100 rows, ")
     assert "colour" in next(line for line in printed if line.startswith("class"))
-    assert "there is no page" in refused("inspect", out, "--out", tmp_path / "page.html")
+    assert "--out" in refused("inspect", out, "--out", tmp_path / "page.html")  # there is no page
     assert "--rows" in refused("inspect", out, "--rows", 1)
 
 
