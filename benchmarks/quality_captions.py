@@ -21,13 +21,13 @@ import numpy as np
 import torch
 from side_by_side import claim, publish
 
-from chainrule.cli.caption.searching import search, words_of
 from chainrule.data.captions import CaptionBatches, CaptionedPictures, PictureStore, caption_evaluation
 from chainrule.data.captions.prepare import PreparedCaptions, captions_by_picture, prepare_captions
 from chainrule.data.words import WordVocabulary
 from chainrule.layers.picture_encoder import PictureEncoder
 from chainrule.metrics.captions import caption_bleu
 from chainrule.models.captioner import Captioner
+from chainrule.tasks.caption.searching import search, words_of
 from chainrule.training import Judge, Judgement, TrainingOptions, evaluate, train
 
 BATCH, RATE, DROPOUT, LONGEST, BEAM, PENALTY, JUDGED = 64, 2e-3, 0.4, 40, 5, 0.7, 250

@@ -35,7 +35,7 @@ from chainrule.data.pairs import (
 from chainrule.data.vocabulary import Vocabulary
 from chainrule.metrics.translation import bleu, chrf
 from chainrule.models import Seq2Seq
-from chainrule.runs.translating import Translator
+from chainrule.tasks.translate.searching import Translator
 from chainrule.training import evaluate, learning_rate
 from chainrule.training.optimiser import make_optimiser
 from chainrule.training.precision import autocast, multiply_dtype

@@ -24,7 +24,7 @@ from side_by_side import claim, publish
 from chainrule.data.pairs import Sentences, open_pairs, read_sentences
 from chainrule.decoding import Decoded
 from chainrule.models import Seq2Seq
-from chainrule.runs.translating import translations
+from chainrule.tasks.translate.searching import translations
 from chainrule.training.precision import multiply_dtype
 
 

@@ -51,7 +51,7 @@ def example(folder: Path, steps: int) -> None:
     (folder / "new.tsv").write_text("".join(lines[-100:]))
     (folder / "new.de").write_text("".join(line.split("\t")[0] + "\n" for line in lines[:-4:-1]))
     run, small = str(folder / "run"), ["--embedding-size", "64", "--hidden-size", "64", "--dropout", "0.1"]
-    pairs = ["--task", "translate", "--dev-fraction", "0.01", "--label-smoothing", "0"]
+    pairs = ["--task", "translate", "--validation-fraction", "0.01", "--label-smoothing", "0"]
     main(["train", str(folder / "pairs.tsv"), "--out", run, "--overwrite", "--steps", str(steps), *pairs, *small])
     main(["evaluate", run, str(folder / "new.tsv")])
     main(["translate", run, str(folder / "new.de"), "--attention", str(folder / "attention.png")])

@@ -21,11 +21,16 @@ def show_answer(
         top: only so many of them.
         out: a file for the lines in place of standard output.
     """
-    records = _ranked(answer.records, top) if ranked else answer.records
+    records = _without_notices(_ranked(answer.records, top) if ranked else answer.records, json=json)
     if out is not None:
         from chainrule.data.atomic import write_text
 
-        write_text(out, "".join(f"{dump_json(record.values) if json else _whole(record)}\n" for record in records))
+        lines = (
+            dump_json(record.values) if json else _whole(record)
+            for record in records
+            if json or record.line is not None
+        )
+        write_text(out, "".join(f"{line}\n" for line in lines))
     elif json:
         for record in records:
             print(dump_json(record.values))
@@ -41,6 +46,15 @@ def show_answer(
             print(line, file=sys.stderr if out is not None else sys.stdout)
 
 
+def _without_notices(records: Iterator[Record], *, json: bool) -> Iterator[Record]:
+    """Pass records on; what is to be said of written files goes to standard error, unless it is asked for as JSON."""
+    for record in records:
+        if record.notice and not (json and record.values):
+            print(_whole(record), file=sys.stderr)
+        else:
+            yield record
+
+
 def _ranked(records: Iterator[Record], top: int | None) -> Iterator[Record]:
     def surprise(record: Record) -> float:
         return record.surprise
@@ -51,16 +65,13 @@ def _ranked(records: Iterator[Record], top: int | None) -> Iterator[Record]:
 
 
 def _print(record: Record) -> None:
-    if record.notice:
-        print(_whole(record), file=sys.stderr)
-    elif isinstance(record.line, str):
-        if record.line:
-            print(record.line)
-    else:
+    if isinstance(record.line, str):
+        print(record.line)
+    elif record.line is not None:
         for piece in record.line:
             sys.stdout.write(piece)
             sys.stdout.flush()
 
 
 def _whole(record: Record) -> str:
-    return record.line if isinstance(record.line, str) else "".join(record.line)
+    return record.line if isinstance(record.line, str) else "".join(record.line or ())

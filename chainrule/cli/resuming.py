@@ -29,11 +29,11 @@ def resumed_config(run: Task[Any], asked: RunConfig, given: frozenset[str], *, c
             "or begin another run with another --out"
         )
     sources = {
-        name: asked.sources[name] if source.flag in given else run.config.sources[name]
+        name: asked.sources[name] if source.is_given(given) else run.config.sources[name]
         for name, source in run.SOURCES.items()
     }
     for name, source in run.SOURCES.items():
-        if check_data and (name == "source" or source.flag in given or sources[name] is not None):
+        if check_data and (name == "source" or source.is_given(given) or sources[name] is not None):
             _compare(run, sources[name], name)
     free = {name: getattr(asked.training, name) for name in run.FREE if flag(name) in given}
     extended = {flag(item.name) for item in fields(Extent)} & given

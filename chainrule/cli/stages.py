@@ -10,7 +10,7 @@ from functools import cache
 from inspect import Parameter as Argument
 from inspect import Signature
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, cast, get_args
 
 from cyclopts import App, CycloptsError, Parameter
 
@@ -94,7 +94,7 @@ def owners(flag: str) -> list[str]:
     found = []
     for task in map(task_class, TASKS):
         for name, model in task.MODELS.items():
-            if any("--" + option.name.replace("_", "-") == flag for option in fields(model.options)):
+            if any("--" + option.name.replace("_", "-") == flag for option in fields(cast(Any, model.options))):
                 found.append(f"{name} ({task.name})")
     return found
 

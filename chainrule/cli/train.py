@@ -35,9 +35,8 @@ def train_verb(task: type[Task[Any]], model: str = "") -> Verb:
     flagged = options_class(
         "Sources",
         (
-            (source, Annotated[str | None, Parameter(name=what.flag, help=what.help)], None)
-            for source, what in task.SOURCES.items()
-            if source not in positional
+            (source, Annotated[str | None, Parameter(name=flagged, help=told)], None)
+            for source, (flagged, told) in _flags(task).items()
         ),
     )
 
@@ -58,7 +57,11 @@ def train_verb(task: type[Task[Any]], model: str = "") -> Verb:
         Args:
             model: The architecture.
         """
-        files = {source: getattr(sources, source, data) for source in task.SOURCES}
+        files = {source: getattr(sources, source, None) for source in task.SOURCES}
+        for source in positional if data is not None else ():
+            if files[source] is not None:
+                raise ValueError(f"DATA and {task.SOURCES[source].alias}: both name the data: leave one out")
+            files[source] = data
         asked = RunConfig(files, reading, {}, model, options, run.extent(task.BUDGET), training)
         if not run.resume:
             task.check_asked(asked, given)
@@ -74,6 +77,15 @@ def train_verb(task: type[Task[Any]], model: str = "") -> Verb:
     data_help = "\n".join(f"    data: {task.SOURCES[source].help}" for source in positional)
     train.__doc__ = joined_help(f"{task.help}\n\nArgs:\n{data_help}" if data_help else task.help, train.__doc__ or "")
     return train
+
+
+def _flags(task: type[Task[Any]]) -> dict[str, tuple[str, str]]:
+    """The flag of each source that has one, and its help."""
+    flags = {
+        source: (what.flag, what.help) if what.flag != "DATA" else (what.alias, what.alias_help)
+        for source, what in task.SOURCES.items()
+    }
+    return {source: flagged for source, flagged in flags.items() if flagged[0]}
 
 
 def train_run(task: type[Task[Any]], asked: RunConfig, out: Path, flags: RunFlags, given: frozenset[str]) -> int:
@@ -165,7 +177,8 @@ def training_options(config: RunConfig) -> "TrainingOptions":
 
     known = {item.name for item in fields(TrainingOptions)}
     settings = asdict(config.extent) | asdict(config.training)
-    return TrainingOptions(**{name: value for name, value in settings.items() if name in known})
+    unsettled = {name for name in ("batch_size", "learning_rate", "weight_decay") if settings[name] is None}
+    return TrainingOptions(**{name: value for name, value in settings.items() if name in known - unsettled})
 
 
 def _check_startable(options: "TrainingOptions") -> None:

@@ -1,7 +1,11 @@
-"""Batch: what every reading of a corpus gives to training and evaluation."""
+"""Batch: the rows that every kind of data gives to training and evaluation."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+import torch
 from torch import Tensor
 
 from chainrule.state import State
@@ -9,15 +13,15 @@ from chainrule.state import State
 
 @dataclass(frozen=True)
 class Batch:
-    """Elements of several sequences, side by side.
+    """Elements of several sequences, a row each.
 
     Attributes:
-        x: (B, T) what is modelled, such as int64 symbols.
+        x: (B, T) elements that are modelled, such as int64 symbols.
         lengths: (B,) real elements of each row, where rows are whole sequences; `None` where they are chunks of a
             stream, or `whole`.
         previous: (B,) the element before each row of a stream; `None` where `x` begins its sequences.
-        fresh: whether the state starts anew; otherwise it carries over from the batch before.
-        context: what each row is conditioned on, a tensor or a tree of tensors, batch first.
+        fresh: whether the state starts from the initial one; otherwise it carries over from the batch before.
+        context: condition of each row, a tensor or a tree of tensors, batch first.
         whole: rows are whole, all of them real: pictures (B, C, H, W), labels (B,).
     """
 
@@ -45,3 +49,11 @@ def check_seed(seed: int) -> None:
     """`ValueError` unless `seed` can seed a generator."""
     if seed < 0:
         raise ValueError(f"seed: expected at least 0, got {seed}")
+
+
+def padded(rows: Sequence[npt.NDArray[np.integer]], width: int) -> Tensor:
+    """Rows of unequal length as int64 (B, width), 0 past their ends."""
+    x = np.zeros((len(rows), width), dtype=np.int64)
+    for place, row in zip(x, rows, strict=True):
+        place[: len(row)] = row
+    return torch.from_numpy(x)

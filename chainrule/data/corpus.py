@@ -1,8 +1,6 @@
 """A text file becomes symbols on disk: a training part and a held-out part, and the vocabulary of the first."""
 
-import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -10,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.data.atomic import read_json, write_json
 from chainrule.data.levels import LEVELS, check_level, load_vocabulary
 from chainrule.data.source import Progress, no_progress, open_source
 from chainrule.data.split import Part, split_by_position
-from chainrule.data.tokens import FileTokens, Tokens
+from chainrule.data.store import FORMAT, Store, StoreWriter
+from chainrule.data.tokens import FileTokens, Tokens, token_dtype
 from chainrule.data.vocabulary import Ids, Vocabulary
 
-FORMAT = 2
+MANIFEST = "corpus.json"
 READINGS = ("stream", "lines")
 
 
@@ -30,7 +28,7 @@ class Corpus:
         vocabulary: fitted on the training part alone.
         train: the symbols of the training part.
         valid: the symbols of the held-out part.
-        manifest: what `corpus.json` says.
+        manifest: content of corpus.json.
     """
 
     directory: Path
@@ -41,7 +39,7 @@ class Corpus:
 
     @property
     def level(self) -> str:
-        """What a symbol is: char, byte, word or bpe."""
+        """Unit that a symbol represents: char, byte, word or bpe."""
         return self.vocabulary.level
 
     @property
@@ -71,17 +69,16 @@ def prepare_corpus(
     r"""Split a text, fit the vocabulary, and write its symbols to disk, in memory that does not grow with the text.
 
     The last `validation_fraction` of the file is held out, cut at a line end. A folder that already holds this very
-    corpus (same content, same options) is used as it is; anything else, a half-written corpus included, is written
-    anew.
+    corpus (same content, same options) is used as it is; anything else, a half-written corpus included, is replaced.
 
     Args:
         source: a UTF-8 text file (any file at level byte); `None` for the text built into CPython.
         directory: the folder to write to.
-        level: what a symbol is: char, byte, word or bpe.
+        level: unit that a symbol represents: char, byte, word or bpe.
         reading: `stream` reads the text as one sequence; `lines` reads each line as a sequence that ends in `<eos>`.
         validation: a file to hold out in place of a part of `source`.
         validation_fraction: the part of `source` to hold out, in (0, 1).
-        vocabulary_size: at most so many symbols, `<unk>` and `<eos>` included; not at level byte.
+        vocabulary_size: largest number of symbols, `<unk>` and `<eos>` included; not at level byte.
         min_count: a symbol (for bpe: a pair to merge) seen less often in training gets none of its own.
         progress: called with a stage, bytes done and bytes to do.
 
@@ -127,19 +124,14 @@ def prepare_corpus(
         vocabulary_size=vocabulary_size,
         min_count=min_count,
     )
-    directory.mkdir(parents=True, exist_ok=True)
-    _clear(directory)
-    try:
+    with StoreWriter(directory, MANIFEST) as writer:
         counts = {}
         for name, part in (("train", train), ("valid", valid)):
             read = _Counted(part.text(strict=strict, stage=f"{name} symbols", progress=progress))
-            written = _write_tokens(vocabulary.encode_chunks(read), directory, name, vocabulary, reading)
+            written = _write_tokens(vocabulary.encode_chunks(read), writer, name, vocabulary, reading)
             counts[name] = written | {"characters": read.characters, "bytes": part.stop - part.start}
-        vocabulary.save(directory / "vocabulary.json")
-    except BaseException:
-        _clear(directory)  # a full disk must not stay full
-        raise
-    write_json(directory / "corpus.json", asked | counts | {"dtype": token_dtype(len(vocabulary))})
+        vocabulary.save(writer.path("vocabulary.json"))
+        writer.finish(asked | counts)
     return open_corpus(directory)
 
 
@@ -150,39 +142,24 @@ def open_corpus(directory: str | Path) -> Corpus:
         FileNotFoundError: there is no complete corpus.
         ValueError: it is from a newer version, or a file in it was changed or cut.
     """
-    directory = Path(directory)
-    if not (directory / "corpus.json").is_file():
-        raise FileNotFoundError(f"{directory}: no prepared corpus here (corpus.json is missing): prepare it again")
-    manifest = read_json(directory / "corpus.json")
-    version = manifest.get("format")
-    if type(version) is int and version > FORMAT:
-        raise ValueError(f"{directory}: a corpus of format {version}, from a newer chainrule: prepare it again")
-    vocabulary = load_vocabulary(directory / "vocabulary.json")
-    try:
-        _check_manifest(manifest, vocabulary)
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{directory / 'corpus.json'}: damaged ({error}): prepare the corpus again") from None
-    train, valid = (
-        FileTokens(
-            directory / f"{name}.tokens",
-            manifest["dtype"],
-            manifest[name]["elements"],
-            directory / f"{name}.lines" if manifest["options"]["reading"] == "lines" else None,
-            manifest[name]["lines"],
-            symbols=len(vocabulary),
+    store = Store(directory, MANIFEST, "corpus")
+    vocabulary = load_vocabulary(store.directory / "vocabulary.json")
+    with store.checked():
+        _check_manifest(store.manifest, vocabulary)
+        by_lines = store.manifest["options"]["reading"] == "lines"
+        train, valid = (
+            FileTokens(
+                store,
+                f"{name}.tokens",
+                token_dtype(len(vocabulary)),
+                store.manifest[name]["elements"],
+                f"{name}.lines" if by_lines else None,
+                store.manifest[name]["lines"],
+                symbols=len(vocabulary),
+            )
+            for name in ("train", "valid")
         )
-        for name in ("train", "valid")
-    )
-    return Corpus(directory, vocabulary, train, valid, manifest)
-
-
-def token_dtype(vocabulary_size: int) -> str:
-    """The smallest unsigned type that holds the symbols 0..V-1.
-
-    >>> token_dtype(256), token_dtype(257)
-    ('uint8', 'uint16')
-    """
-    return np.min_scalar_type(vocabulary_size - 1).name
+    return Corpus(store.directory, vocabulary, train, valid, store.manifest)
 
 
 def _check_options(
@@ -209,10 +186,8 @@ def _open_same(directory: Path, asked: dict[str, Any]) -> Corpus | None:
 
 def _check_manifest(manifest: dict[str, Any], vocabulary: Vocabulary) -> None:
     options = manifest["options"]
-    if manifest["format"] != FORMAT or options["reading"] not in READINGS or options["level"] != vocabulary.level:
-        raise ValueError("format, reading or level")
-    if manifest["dtype"] != token_dtype(len(vocabulary)):
-        raise ValueError(f"dtype {manifest['dtype']!r} does not fit {len(vocabulary)} symbols")
+    if options["reading"] not in READINGS or options["level"] != vocabulary.level:
+        raise ValueError("reading or level")
     for name in ("train", "valid"):
         for count in ("elements", "lines", "unknown", "characters", "bytes"):
             if type(manifest[name][count]) is not int or manifest[name][count] < 0:
@@ -232,41 +207,26 @@ class _Counted:
             yield chunk
 
 
-def _clear(directory: Path) -> None:
-    """Remove a corpus, first of all the file that says that it is complete."""
-    for name in ("corpus.json", "train.tokens", "valid.tokens", "train.lines", "valid.lines", "vocabulary.json"):
-        (directory / name).unlink(missing_ok=True)
-
-
 def _write_tokens(
-    parts: Iterator[Ids], directory: Path, name: str, vocabulary: Vocabulary, reading: str
+    parts: Iterator[Ids], writer: StoreWriter, name: str, vocabulary: Vocabulary, reading: str
 ) -> dict[str, int]:
     """Write symbols, and for lines where they start; return how many there are."""
-    dtype = token_dtype(len(vocabulary))
-    elements = unknown = lines = 0
-    ended = True
-    with ExitStack() as stack:
-        tokens = stack.enter_context(open(directory / f"{name}.tokens", "wb"))
-        offsets = stack.enter_context(open(directory / f"{name}.lines", "wb")) if reading == "lines" else None
+    unknown, ended = 0, True
+    tokens = writer.growing(f"{name}.tokens", token_dtype(len(vocabulary)))
+    offsets = writer.growing(f"{name}.lines", "i8") if reading == "lines" else None
+    if offsets is not None:
+        offsets.append([0])
+        parts = chain(parts, _last_line_end(vocabulary, lambda: ended))
+    for ids in parts:
+        if not len(ids):
+            continue
         if offsets is not None:
-            offsets.write(np.zeros(1, dtype="<i8").tobytes())
-            parts = chain(parts, _last_line_end(vocabulary, lambda: ended))
-        for ids in parts:
-            if not len(ids):
-                continue
-            tokens.write(ids.astype(np.dtype(dtype).newbyteorder("<")).data)
-            if vocabulary.unknown is not None:
-                unknown += int((ids == vocabulary.unknown).sum())
-            if offsets is not None:
-                stops = np.flatnonzero(ids == vocabulary.eos) + (elements + 1)
-                offsets.write(stops.astype("<i8").data)
-                lines += len(stops)
-                ended = bool(ids[-1] == vocabulary.eos)
-            elements += len(ids)
-        for file in filter(None, (tokens, offsets)):
-            file.flush()
-            os.fsync(file.fileno())  # on disk before corpus.json says so
-    return {"elements": elements, "lines": lines, "unknown": unknown}
+            offsets.append(np.flatnonzero(ids == vocabulary.eos) + (tokens.rows + 1))
+            ended = bool(ids[-1] == vocabulary.eos)
+        tokens.append(ids)
+        if vocabulary.unknown is not None:
+            unknown += int((ids == vocabulary.unknown).sum())
+    return {"elements": tokens.rows, "lines": 0 if offsets is None else offsets.rows - 1, "unknown": unknown}
 
 
 def _last_line_end(vocabulary: Vocabulary, ended: Callable[[], bool]) -> Iterator[Ids]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
-from chainrule.data.batches import Batch, check_batch_size, check_seed
+from chainrule.data.batches import Batch, check_batch_size, check_seed, padded
 from chainrule.data.tokens import Ids, Tokens
 
 _BLOCKS = 1 << 20
@@ -14,7 +14,7 @@ _LINES_AT_ONCE = 1 << 16
 
 
 class LineBatches:
-    """Lines in random order, those of like length side by side, as a pure function of (seed, step).
+    """Lines in random order, sorted so that rows of a batch have similar lengths, as a pure function of (seed, step).
 
     An epoch shuffles the lines, takes them by pools of 128 batches, sorts each pool by length, cuts it into batches and
     shuffles those. It reads every line once, but for the last (number of lines mod B), other lines in each epoch.
@@ -24,7 +24,7 @@ class LineBatches:
     Args:
         tokens: a corpus prepared with reading="lines".
         batch_size: the number of lines B, over all processes.
-        max_length: longer lines are cut to so many elements, and lose their `<eos>`; `cut_lines` counts them.
+        max_length: longer lines are cut to this many elements, and lose their `<eos>`; `cut_lines` counts them.
         seed: at least 0.
         shard: (rank, number of processes): this one gets the rows rank, rank + processes, ...
 
@@ -83,7 +83,7 @@ class LineBatches:
 
 
 def line_evaluation(tokens: Tokens, batch_size: int, *, max_elements: int = 1 << 16) -> Iterator[Batch]:
-    """Read every line exactly once, whole and in order, at most `batch_size` side by side.
+    """Read every line exactly once, whole and in order, at most `batch_size` in a batch.
 
     A batch holds fewer lines where they are so long that it would exceed `max_elements` elements, padding counted; a
     single longer line is a batch of its own.
@@ -129,8 +129,4 @@ def _lines(tokens: Tokens, lines: Ids, max_length: int | None = None, shard: sli
     if max_length is not None:
         stops = np.minimum(stops, starts + max_length)
     width = int((stops - starts).max())
-    rows = tokens.rows(starts[shard], stops[shard])
-    x = np.zeros((len(rows), width), dtype=np.int64)
-    for padded, row in zip(x, rows, strict=True):
-        padded[: len(row)] = row
-    return Batch(torch.from_numpy(x), torch.from_numpy((stops - starts)[shard]))
+    return Batch(padded(tokens.rows(starts[shard], stops[shard]), width), torch.from_numpy((stops - starts)[shard]))

@@ -1,10 +1,80 @@
-"""Cut a source into a part to train on and a part to hold out, by position."""
+"""Choose what to train on and what to hold out: the end of a text, rows drawn from a seed, or one row in every n."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Hashable, Iterator, Sequence, Set
 from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
 
 from chainrule.data.source import Progress, Source, no_progress
 from chainrule.data.text import CHUNK_BYTES, decode_chunks, read_chunks
+
+Flags = npt.NDArray[np.bool_]
+
+
+def check_fraction(name: str, fraction: float) -> None:
+    """Raise ValueError unless a fraction leaves at least half of the rows to train on."""
+    if not 0 < fraction <= 0.5:
+        raise ValueError(f"{name}: expected above 0 and at most 0.5, got {fraction}")
+
+
+def hold_out(count: int, fraction: float, seed: int, labels: Sequence[Set[Hashable]] | None = None) -> Flags:
+    """Draw the rows to hold out, at least one.
+
+    Args:
+        count: number of rows N.
+        fraction: share of the rows to hold out.
+        seed: of the draw.
+        labels: labels of each row; a row that has the last of some label stays in training.
+
+    Returns:
+        (N,) whether each row is held out.
+
+    >>> hold_out(4, 0.5, seed=0).tolist(), hold_out(4, 0.5, seed=0, labels=[{"a"}, {"a"}, {"b"}, {"c"}]).tolist()
+    ([True, False, True, False], [True, False, False, False])
+    """
+    chosen = np.zeros(count, dtype=np.bool_)
+    wanted, order = max(1, round(count * fraction)), np.random.default_rng(seed).permutation(count)
+    if labels is None:
+        chosen[order[:wanted]] = True
+        return chosen
+    left = Counter(label for own in labels for label in own)
+    for row in order.tolist():
+        if wanted and all(left[label] > 1 for label in labels[row]):
+            chosen[row], wanted = True, wanted - 1
+            left.subtract(labels[row])
+    return chosen
+
+
+class OneInEvery:
+    """Hold out one row of every `every` in succession, drawn from a seed; the rows come in pieces of any size.
+
+    Args:
+        every: `None` holds out nothing.
+        seed: of the draws.
+
+    >>> draw = OneInEvery(3, seed=0)
+    >>> draw.take(4).tolist(), draw.take(2).tolist()
+    ([False, False, True, False], [True, False])
+    """
+
+    def __init__(self, every: int | None, seed: int):
+        self._every, self._random, self._row = every, np.random.default_rng(seed), 0
+        self._chosen = np.zeros(0, dtype=np.int64)  # the place held out of each group, from `self._first` on
+        self._first = 0
+
+    def take(self, count: int) -> Flags:
+        """Whether each of the next `count` rows is held out."""
+        if self._every is None or not count:
+            return np.zeros(count, dtype=np.bool_)
+        group, place = np.divmod(np.arange(self._row, self._row + count), self._every)
+        first, last = int(group[0]), int(group[-1])
+        self._row += count
+        known = self._chosen[first - self._first :]
+        drawn = self._random.integers(self._every, size=last + 1 - first - len(known))
+        self._chosen, self._first = np.concatenate([known, drawn]), first
+        return np.asarray(self._chosen[group - first] == place)
 
 
 @dataclass(frozen=True)
@@ -64,7 +134,7 @@ def split_by_position(source: Source, validation_fraction: float, *, at_line_end
 
 
 def _line_end_after(source: Source, position: int) -> int:
-    """The first place from `position` on that follows a newline; the end of the source if there is none."""
+    """The first position from `position` on that follows a newline; without one, the end of the source."""
     with source.open() as file:
         file.seek(position - 1)
         for chunk in read_chunks(file):
@@ -75,7 +145,7 @@ def _line_end_after(source: Source, position: int) -> int:
 
 
 def _line_end_before(source: Source, position: int) -> int:
-    """The last place up to `position` that follows a newline; 0 if there is none."""
+    """The last position up to `position` that follows a newline; without one, 0."""
     with source.open() as file:
         while position > 0:
             start = max(position - CHUNK_BYTES, 0)
@@ -87,7 +157,7 @@ def _line_end_before(source: Source, position: int) -> int:
 
 
 def _character_start(source: Source, position: int) -> int:
-    """The place next to `position` where a UTF-8 character begins; `position` itself in what is no UTF-8."""
+    """The place next to `position` where a UTF-8 character begins; in other bytes than UTF-8, `position` itself."""
     with source.open() as file:
         first = max(position - 3, 0)
         file.seek(first)

@@ -1,10 +1,11 @@
 """The symbols of a corpus, in memory or in a file."""
 
 from abc import ABC, abstractmethod
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+
+from chainrule.data.store import DamagedDataError, Store
 
 Ids = npt.NDArray[np.int64]
 
@@ -78,10 +79,11 @@ class FileTokens(Tokens):
     A map that lives only for one read keeps resident memory small however much of the file has been read.
 
     Args:
-        path: the file of symbols.
+        store: the prepared folder.
+        name: the array of symbols.
         dtype: their type.
         count: how many there must be.
-        lines: the file of int64 offsets where lines start, and the end of the last; `None` for a stream.
+        lines: the array of int64 offsets where lines start, and the end of the last; `None` for a stream.
         line_count: how many lines there must be.
         symbols: V, one more than the largest symbol there may be; checked in what is read.
 
@@ -90,13 +92,22 @@ class FileTokens(Tokens):
     """
 
     def __init__(
-        self, path: Path, dtype: str, count: int, lines: Path | None = None, line_count: int = 0, *, symbols: int
+        self,
+        store: Store,
+        name: str,
+        dtype: str,
+        count: int,
+        lines: str | None = None,
+        line_count: int = 0,
+        *,
+        symbols: int,
     ) -> None:
-        self._path, self._dtype, self._count = path, np.dtype(dtype).newbyteorder("<"), count
-        self._lines, self._line_count, self._symbols = lines, line_count, symbols
-        _check_size(path, count * self._dtype.itemsize)
+        store.array(name, dtype, (count,))
         if lines is not None:
-            _check_size(lines, (line_count + 1) * 8)
+            store.array(lines, "i8", (line_count + 1,))
+        self._path, self._dtype, self._count = store.directory / name, np.dtype(dtype).newbyteorder("<"), count
+        self._lines, self._line_count = None if lines is None else store.directory / lines, line_count
+        self._symbols = symbols
 
     def __len__(self) -> int:
         return self._count
@@ -109,9 +120,7 @@ class FileTokens(Tokens):
         if self._symbols <= np.iinfo(self._dtype).max:
             largest = max((int(row.max()) for row in rows if len(row)), default=0)
             if largest >= self._symbols:
-                raise ValueError(
-                    f"{self._path}: expected symbols from 0 to {self._symbols - 1}, got {largest}: {_DAMAGED}"
-                )
+                raise DamagedDataError(self._path, f"expected symbols from 0 to {self._symbols - 1}, got {largest}")
         return rows
 
     @property
@@ -124,15 +133,14 @@ class FileTokens(Tokens):
         offsets = np.asarray(np.memmap(self._lines, dtype="<i8", mode="r", shape=(self._line_count + 1,)))
         starts, stops = offsets[lines].astype(np.int64), offsets[lines + 1].astype(np.int64)
         if len(starts) and not (starts.min() >= 0 and (starts < stops).all() and stops.max() <= self._count):
-            raise ValueError(f"{self._lines}: expected where each line begins, in order, got other numbers: {_DAMAGED}")
+            raise DamagedDataError(self._lines, "expected where each line begins, in order, got other numbers")
         return starts, stops
 
 
-_DAMAGED = "the file is damaged: prepare the corpus again"
+def token_dtype(symbols: int) -> str:
+    """The smallest unsigned type that holds the symbols 0..V-1.
 
-
-def _check_size(path: Path, size: int) -> None:
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such file: prepare the corpus again")
-    if path.stat().st_size != size:
-        raise ValueError(f"{path}: expected {size} bytes, got {path.stat().st_size}: prepare the corpus again")
+    >>> token_dtype(256), token_dtype(257)
+    ('uint8', 'uint16')
+    """
+    return np.min_scalar_type(symbols - 1).name

@@ -49,15 +49,21 @@ def picture_attention(picture: npt.NDArray[np.uint8], words: Sequence[str], weig
             axes.imshow(pixels)
             axes.set_title("picture", fontsize=10, color=MUTED)
             continue
-        looked = weights[place - 1].double().reshape(side, side).numpy()
-        axes.imshow(_lit(pixels, looked))
-        axes.set_title(f"{words[place - 1]}\n{looked.max():.2f}", fontsize=10, color=INK)
+        axes.imshow(lit_picture(picture, weights[place - 1]))
+        axes.set_title(f"{words[place - 1]}\n{float(weights[place - 1].max()):.2f}", fontsize=10, color=INK)
     return figure
 
 
-def _lit(pixels: npt.NDArray[np.uint8], looked: npt.NDArray[np.float64]) -> npt.NDArray[np.uint8]:
-    """The picture, dark where it was not looked at; between the grid's places the light changes evenly."""
+def lit_picture(picture: npt.NDArray[np.uint8], weights: Tensor) -> npt.NDArray[np.uint8]:
+    """The picture (S, S, 3), dark where it was not looked at; between the grid's places the light changes evenly.
+
+    Args:
+        picture: (3, S, S), values from 0 to 255.
+        weights: (P,) attention over a square grid of P places, row by row.
+    """
+    pixels, side = picture.transpose(1, 2, 0), isqrt(len(weights))
     height, width = pixels.shape[:2]
+    looked = weights.double().reshape(side, side).numpy()
     light = looked / max(looked.max(), 1e-12)
     light = _stretched(_stretched(light, height).T, width).T
     return (pixels * (0.15 + 0.85 * light)[:, :, None]).astype(np.uint8)

@@ -1,10 +1,14 @@
 """A captioner: a picture in, a sentence about it out."""
 
+from typing import Annotated, Literal
+
 from torch import Tensor, nn
 
 from chainrule.base import Context
+from chainrule.layers.backbone import Backbone
 from chainrule.layers.picture_encoder import PictureEncoder
 from chainrule.models.attentive_decoder import AttentiveDecoder, Encoded
+from chainrule.ranges import Layers, Probability, Range, Size
 
 
 class Captioner(AttentiveDecoder):
@@ -21,16 +25,21 @@ class Captioner(AttentiveDecoder):
 
     Args:
         vocab_size: V, of the captions.
-        encoder: makes grids (B, S, N) and has `output_size` N; a `PictureEncoder` if not given, or a `Backbone`.
-        cell: "lstm", "gru" or "rnn".
-        embedding_size: of words; also what a word is predicted from.
-        hidden_size: M, units of each layer.
+        encoder: makes grids (B, S, N) and has `output_size` N; if not given, the arguments below choose one.
+        cell: recurrence of the decoder.
+        embedding_size: features of each word; also what a word is predicted from.
+        hidden_size: units M of each layer.
         num_layers: recurrent layers.
-        dropout: probability of zeroing in training, on embeddings, grid, between layers and before the output.
-        attention: "additive", "multiplicative", or None for the summary alone.
+        picture_features: features N of each place of the built-in encoder's grid; its stages before have a half and a
+            quarter of that.
+        blocks: residual blocks of each stage of the built-in encoder.
+        backbone: a published picture network in place of the built-in encoder, to be given weights from a file; they
+            stay as they are.
+        dropout: share of features dropped in training: of embeddings, grid, between layers and before the output.
+        attention: how the decoder looks at the picture; `none` reads a single vector, the mean of the grid.
         input_feeding: show the decoder what the last word was predicted from.
         tie_weights: use the embeddings as output weights.
-        label_smoothing: ε of the training objective.
+        label_smoothing: share ε of each target that is spread over all words, in training.
 
     Raises:
         ValueError: an argument is out of range.
@@ -48,18 +57,24 @@ class Captioner(AttentiveDecoder):
         self,
         vocab_size: int,
         encoder: nn.Module | None = None,
-        cell: str = "lstm",
-        embedding_size: int = 256,
-        hidden_size: int = 256,
-        num_layers: int = 1,
-        dropout: float = 0.0,
         *,
-        attention: str | None = "additive",
+        cell: Literal["lstm", "gru", "rnn"] = "lstm",
+        embedding_size: Size = 192,
+        hidden_size: Size = 256,
+        num_layers: Layers = 1,
+        picture_features: Annotated[int, Range(8, 1 << 14)] = 128,
+        blocks: Layers = 1,
+        backbone: Literal["resnet18", "resnet34", "resnet50"] | None = None,
+        dropout: Probability = 0.4,
+        attention: Literal["additive", "multiplicative"] | None = "additive",
         input_feeding: bool = False,
         tie_weights: bool = True,
-        label_smoothing: float = 0.0,
+        label_smoothing: Probability = 0.0,
     ):
-        encoder = PictureEncoder() if encoder is None else encoder
+        if encoder is None and backbone is not None:
+            encoder = Backbone(backbone)
+        elif encoder is None:
+            encoder = PictureEncoder((picture_features // 4, picture_features // 2, picture_features), blocks)
         size = int(encoder.output_size)  # type: ignore[arg-type]  # a module's attributes are tensors to mypy
         super().__init__(
             vocab_size,

@@ -1,10 +1,13 @@
 """A translator: a sequence in, another of any length out."""
 
+from typing import Literal
+
 from torch import Tensor, nn
 
 from chainrule.base import Context, length_mask
 from chainrule.layers.bidirectional import Bidirectional
 from chainrule.models.attentive_decoder import AttentiveDecoder, Encoded
+from chainrule.ranges import Layers, Probability, Size
 
 
 class Seq2Seq(AttentiveDecoder):
@@ -23,15 +26,15 @@ class Seq2Seq(AttentiveDecoder):
     Args:
         source_vocab_size: symbols of the source.
         target_vocab_size: V, of the target.
-        cell: "lstm", "gru" or "rnn", of encoder and decoder.
-        embedding_size: E, of source and target words; also what a word is predicted from.
-        hidden_size: M, units of each layer of the decoder, and of each layer and direction of the encoder.
+        cell: recurrence of encoder and decoder.
+        embedding_size: features E of a word of the source or the target; also what a word is predicted from.
+        hidden_size: units M of each layer of the decoder, and of each layer and direction of the encoder.
         num_layers: recurrent layers of the encoder, and of the decoder.
-        dropout: probability of zeroing in training, on embeddings, between layers, on the memory and before the output.
-        attention: "additive", "multiplicative", or None for a fixed vector.
+        dropout: share of features dropped in training: of embeddings, between layers, of the memory, before the output.
+        attention: how the decoder looks at the source; `none` gives it a fixed vector.
         input_feeding: show the decoder what the last word was predicted from.
         tie_weights: use the target embeddings as output weights.
-        label_smoothing: ε of the training objective.
+        label_smoothing: share ε of each target that is spread over all words, in training.
 
     Raises:
         ValueError: an argument is out of range.
@@ -49,16 +52,16 @@ class Seq2Seq(AttentiveDecoder):
         self,
         source_vocab_size: int,
         target_vocab_size: int,
-        cell: str = "lstm",
-        embedding_size: int = 256,
-        hidden_size: int = 256,
-        num_layers: int = 1,
-        dropout: float = 0.0,
+        cell: Literal["lstm", "gru", "rnn"] = "gru",
+        embedding_size: Size = 256,
+        hidden_size: Size = 256,
+        num_layers: Layers = 1,
+        dropout: Probability = 0.4,
         *,
-        attention: str | None = "multiplicative",
+        attention: Literal["additive", "multiplicative"] | None = "multiplicative",
         input_feeding: bool = True,
         tie_weights: bool = True,
-        label_smoothing: float = 0.0,
+        label_smoothing: Probability = 0.1,
     ):
         for name, value in (("source_vocab_size", source_vocab_size), ("target_vocab_size", target_vocab_size)):
             if value < 1:

@@ -16,6 +16,8 @@ TASKS = {
     "table": "chainrule.tasks.table:TableTask",
     "image": "chainrule.tasks.image:ImageTask",
     "sound": "chainrule.tasks.sound:SoundTask",
+    "translate": "chainrule.tasks.translate:TranslateTask",
+    "caption": "chainrule.tasks.caption:CaptionTask",
     "forecast": "chainrule.tasks.forecast:ForecastTask",
 }
 

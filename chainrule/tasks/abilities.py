@@ -22,13 +22,13 @@ class Record:
 
     Args:
         values: for --json.
-        line: for people; pieces are printed as they come.
+        line: for people; pieces are printed as they come, None is no line.
         surprise: by which --sort and --top order records, the greatest first.
         notice: whether the line goes to standard error, because it is about a file that was written.
     """
 
     values: dict[str, Any]
-    line: str | Iterable[str] = ""
+    line: str | Iterable[str] | None = None
     surprise: float = 0.0
     notice: bool = False
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, make_dataclass
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 if TYPE_CHECKING:
     from chainrule.tasks.task import Task
@@ -251,7 +251,7 @@ def check_options(options: Any) -> None:
 
 
 def _fits(value: Any, hint: Any, bounds: tuple[float, float] | None) -> bool:
-    if get_origin(hint) is UnionType:
+    if get_origin(hint) in (UnionType, Union):
         return any(_fits(value, member, bounds) for member in get_args(hint))
     if get_origin(hint) is Literal:
         return isinstance(value, str) and value in get_args(hint)
@@ -269,7 +269,7 @@ def _fits(value: Any, hint: Any, bounds: tuple[float, float] | None) -> bool:
 
 
 def _describe(hint: Any, bounds: tuple[float, float] | None) -> str:
-    if get_origin(hint) is UnionType:
+    if get_origin(hint) in (UnionType, Union):
         return " or ".join(_describe(member, bounds) for member in get_args(hint))
     if get_origin(hint) is Literal:
         return "one of " + ", ".join(map(str, get_args(hint)))

@@ -38,10 +38,18 @@ class Source:
     Args:
         help: of the flag, or of DATA.
         flag: that names it; "DATA" is the positional argument.
+        alias: a flag that may name it in place of DATA, if there is one.
+        alias_help: of that flag.
     """
 
     help: str
     flag: str = "DATA"
+    alias: str = ""
+    alias_help: str = ""
+
+    def is_given(self, given: frozenset[str]) -> bool:
+        """Whether the user named it; `given` flags are typed."""
+        return self.flag in given or self.alias in given
 
 
 class Task(ABC, Generic[M]):

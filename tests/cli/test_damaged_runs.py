@@ -33,7 +33,7 @@ def test_symbols_out_of_range_are_told(command, run):
     path = run / "data" / "train.tokens"
     path.write_bytes(b"\xff" * path.stat().st_size)
     for verb in (["train", "--resume", "--steps", 9, "--out", run], ["inspect", run]):
-        assert "train.tokens: expected symbols from 0 to" in last_line(command, *verb)
+        assert "train.tokens: damaged (expected symbols from 0 to" in last_line(command, *verb)
 
 
 def test_lines_that_do_not_follow_each_other_are_told(command, text_file, tmp_path):
@@ -41,7 +41,7 @@ def test_lines_that_do_not_follow_each_other_are_told(command, text_file, tmp_pa
     command("train", text_file, *TINY, "--out", run, "--reading", "lines")
     path = run / "data" / "train.lines"
     path.write_bytes(np.flip(np.fromfile(path, "<i8")).tobytes())
-    assert "train.lines: expected" in last_line(command, "train", "--resume", "--steps", 9, "--out", run)
+    assert "train.lines: damaged (expected" in last_line(command, "train", "--resume", "--steps", 9, "--out", run)
 
 
 def change_state(tensors, record):
@@ -142,7 +142,7 @@ def test_pixels_beyond_the_levels_are_told(command, tmp_path):
     np.savez(tmp_path / "p.npz", images=np.random.default_rng(0).integers(0, 256, (12, 5, 6)).astype(np.uint8))
     small = ["--channels", 6, "--layers", 1, "--first-kernel-size", 3, "--batch-size", 4, "--bits", 2, "--steps", 1]
     assert command("train", tmp_path / "p.npz", *small, "--out", tmp_path / "run").status == 0
-    (path,) = (tmp_path / "run" / "data").glob("train.npy")
-    np.save(path, np.full_like(np.load(path), 9))
+    (path,) = (tmp_path / "run" / "data").glob("train.pixels")
+    path.write_bytes(b"\t" * path.stat().st_size)
     line = last_line(command, "train", "--resume", "--steps", 3, "--out", tmp_path / "run")
     assert "expected numbers from 0 to 3, got 9 to 9" in line

@@ -80,7 +80,8 @@ def test_symbols_take_the_least_room(tmp_path, size, dtype):
     (tmp_path / "text").write_text(text + "\n" + "\n" * 10, encoding="utf-8")
     corpus = prepare_corpus(tmp_path / "text", tmp_path / "corpus", validation_fraction=1e-5)
     assert len(corpus.vocabulary) == size + 1
-    assert corpus.manifest["dtype"] == dtype
+    written = (corpus.directory / "train.tokens").stat().st_size
+    assert written == len(corpus.train) * np.dtype(dtype).itemsize
     assert corpus.vocabulary.decode(corpus.train.slice(0, size - 1)) == text
 
 
@@ -176,18 +177,20 @@ TEXT = {"characters": 7, "bytes": 7}
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": 3}, "newer"),
+        ({"format": 4}, "newer"),
         ({"format": 0}, "damaged"),
-        ({"dtype": "float64"}, "damaged"),
-        ({"dtype": "object"}, "damaged"),
+        ({"arrays": {"train.tokens": {"dtype": "<f8", "shape": [7]}}}, r"train\.tokens: damaged"),
+        ({"arrays": {"train.tokens": {"dtype": "|O", "shape": [7]}}}, r"train\.tokens: damaged"),
+        ({"arrays": {"train.tokens": {"dtype": "|u1", "shape": [-7]}}}, "damaged"),
+        ({"arrays": []}, "damaged"),
         ({"train": {"elements": -1, "lines": 0, "unknown": 0, **TEXT}}, "damaged"),
         ({"train": {"elements": "7", "lines": 0, "unknown": 0, **TEXT}}, "damaged"),
         ({"train": None}, "damaged"),
         (
             {"train": {"elements": 7, "lines": 0, "unknown": 0, **TEXT}},
-            r"train\.tokens: expected 7 bytes",
+            r"train\.tokens: damaged \(expected \(7,\)",
         ),
-        ({"options": {"reading": "lines", "level": "char"}}, r"train\.lines"),
+        ({"options": {"reading": "lines", "level": "char"}}, "train.lines"),
         ({"options": {"reading": "stream", "level": "word"}}, "damaged"),
         ({"options": []}, "damaged"),
     ],
@@ -204,7 +207,7 @@ def test_a_changed_manifest_is_refused(text, tmp_path, change, message):
 def test_symbols_cut_short_are_refused(text, tmp_path):
     corpus = prepare_corpus(text, tmp_path / "corpus")
     (tmp_path / "corpus" / "valid.tokens").write_bytes(b"\1")
-    with pytest.raises(ValueError, match=rf"valid\.tokens: expected {len(corpus.valid)} bytes, got 1"):
+    with pytest.raises(ValueError, match=rf"valid\.tokens: damaged \(expected {len(corpus.valid)} bytes, got 1\)"):
         open_corpus(tmp_path / "corpus")
 
 

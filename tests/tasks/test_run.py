@@ -43,7 +43,7 @@ ASKED = RunConfig(
     model="gru",
     options=SETTLED,
     extent=Extent(steps=3),
-    training=TextTraining(batch_size=32, learning_rate=6e-3),
+    training=TextTraining(batch_size=32, learning_rate=6e-3, weight_decay=0.1),
 )
 
 
@@ -92,7 +92,7 @@ def test_the_defaults_are_those_of_the_training_loop():
     assert ours.pop("watch_gradients") is False  # what the command line does with it: train(watch=...)
     assert (ours.pop("threads"), ours.pop("backend")) == (None, "auto")  # likewise: computing(model, ...)
     theirs = asdict(TrainingOptions())
-    for name in ("batch_size", "learning_rate"):  # settled when the run is made
+    for name in ("batch_size", "learning_rate", "weight_decay"):  # settled when the run is made
         assert ours.pop(name) is None
         theirs.pop(name)
     assert ours == {name: value for name, value in theirs.items() if name not in asdict(Extent())}
@@ -200,11 +200,19 @@ def test_weights_of_another_size_are_refused_before_memory_is_taken(run, size):
         open_run(run.path).model()  # 200 layers of 10,000 units would take 480 GB
 
 
+def write_lstm(run: Task) -> None:
+    content = json.loads((run.path / CONFIG).read_text())
+    content["model"]["name"] = "lstm"
+    content["model"]["options"] |= {"hidden_size": 4}
+    content["model"]["options"].pop("reset_after")
+    (run.path / CONFIG).write_text(json.dumps(content))
+
+
 def test_weights_of_other_shapes_are_refused(run):
     change(run, model__options__hidden_size=3)
     with pytest.raises(ValueError, match=WEIGHTS):
         open_run(run.path).model()
-    change(run, model__options__hidden_size=4, model__name="lstm")
+    write_lstm(run)
     with pytest.raises(ValueError, match=WEIGHTS):
         open_run(run.path).model()
 
@@ -251,7 +259,7 @@ def test_an_existing_run_is_replaced_only_on_request_and_alone(run):
     with pytest.raises(FileExistsError, match=r"--resume.*--overwrite"):
         TextTask.create(run.path, ASKED)
     assert (run.path / WEIGHTS).exists()
-    other = replace(ASKED, model="lstm")
+    other = replace(ASKED, model="gru", options=replace(SETTLED, hidden_size=5))
     assert TextTask.create(run.path, other, overwrite=True).config == other
     assert sorted(path.name for path in run.path.iterdir()) == [CONFIG, "notes.txt"]
     assert open_run(run.path).config == other

@@ -3,7 +3,8 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from chainrule.data.tagged.conll_file import STDIN, ConllFile, is_conllu, read_lines_of
+from chainrule.data.delimited import STDIN
+from chainrule.data.tagged.conll_file import ConllFile, is_conllu, read_lines_of
 
 if TYPE_CHECKING:
     from chainrule.runs.tag import TagRun

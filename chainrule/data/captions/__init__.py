@@ -6,7 +6,6 @@ from chainrule.data.captions.picture_store import PictureStore
 from chainrule.data.captions.prepare import (
     PreparedCaptions,
     captions_by_picture,
-    is_prepared,
     open_captions,
     prepare_captions,
     store_fingerprint,
@@ -20,7 +19,6 @@ __all__ = [
     "PreparedCaptions",
     "caption_evaluation",
     "captions_by_picture",
-    "is_prepared",
     "open_captions",
     "prepare_captions",
     "read_captions",

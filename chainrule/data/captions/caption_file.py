@@ -1,19 +1,20 @@
 """Captions of pictures as a file: a name and a caption in each line."""
 
-import csv
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
-from chainrule.data.pairs.pair_file import read_sentences
+from chainrule.data.delimited import DelimitedFile
 
+_HEADERS = ("image,caption", "image_name,caption_text")
 _NUMBERED = re.compile(r"#\d+$")
 
 
 @dataclass(frozen=True)
 class Caption:
-    """What is said of a picture, and the number of the line it stands in, from 1."""
+    """A caption of a picture, and the number of its line, from 1."""
 
     line: int
     picture: str
@@ -37,17 +38,19 @@ def read_captions(path: str | Path) -> Iterator[Caption]:
     ...     [(caption.picture, caption.text) for caption in read_captions(file)]
     [('a.jpg', 'a dog runs'), ('a.jpg', 'a brown dog')]
     """
-    commas = False
-    for line, text in read_sentences(path):
-        if not text.strip():
+    file = DelimitedFile(path)
+    _, first = next(file.lines(), (1, ""))
+    commas = first.strip().lower() in _HEADERS
+    rows = islice(file.quoted_rows(","), 1, None) if commas else file.plain_rows("\t")
+    for line, cells in rows:
+        columns = [cell.strip() for cell in cells]
+        if not any(columns):
             continue
-        if line == 1 and text.strip().lower() in ("image,caption", "image_name,caption_text"):
-            commas = True
-            continue
-        columns = next(csv.reader([text])) if commas else text.split("\t")
-        if len(columns) != 2 or not columns[0].strip():
+        if len(columns) != 2 or not columns[0]:
             expected = "a name, a comma and a caption" if commas else "a name, a tab and a caption"
-            raise ValueError(f"{path} line {line}: expected {expected}, got {text!r:.80}")
-        if not columns[1].strip():
+            raise ValueError(
+                f"{path} line {line}: expected {expected}, got {(',' if commas else chr(9)).join(cells)!r:.80}"
+            )
+        if not columns[1]:
             raise ValueError(f"{path} line {line}: expected a caption of {columns[0]!r:.80}, got none: leave it out")
-        yield Caption(line, _NUMBERED.sub("", columns[0].strip()), columns[1].strip())
+        yield Caption(line, _NUMBERED.sub("", columns[0]), columns[1])

@@ -7,8 +7,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from chainrule.data.batches import Batch, check_batch_size, check_seed
+from chainrule.data.batches import Batch
 from chainrule.data.pairs.sentences import Sentences
+from chainrule.data.shuffled import Shuffled, in_order
 from chainrule.data.vocabulary import Ids
 
 
@@ -43,16 +44,14 @@ class CaptionedPictures:
 
 
 class CaptionBatches:
-    """Pictures in an order drawn anew for each epoch, with one of the captions of each, as a function of (seed, step).
+    """Pictures in the order of `Shuffled`, with one of the captions of each, as a function of (seed, step).
 
-    An epoch shows every picture once, but for those that do not fill a batch: with its first caption, its second, ...
-    in turn from epoch to epoch, in an order of its own; half of the pictures are mirrored, drawn anew each time.
+    A picture comes with its first caption, its second, ... in turn from epoch to epoch, in an order of its own. Half of
+    the pictures are mirrored, others in each epoch.
 
     Args:
-        captioned: what is shown.
-        batch_size: pictures of a batch, over all processes.
-        seed: at least 0.
-        shard: (rank, number of processes): this one gets the rows rank, rank + processes, ... of a batch.
+        captioned: pictures and captions.
+        batch_size, seed, shard: see `Shuffled`.
         mirror: whether half of the pictures are.
 
     Raises:
@@ -68,37 +67,29 @@ class CaptionBatches:
         *,
         mirror: bool = True,
     ):
-        check_batch_size(batch_size, shard)
-        check_seed(seed)
-        self.captioned, self.seed, self._shard, self._mirror = captioned, seed, shard, mirror
-        self.batch_size = min(batch_size, len(captioned) // shard[1] * shard[1])
-        if self.batch_size < 1:
-            raise ValueError(f"captioned: expected at least {shard[1]} pictures, got {len(captioned)}")
-        self.steps_per_epoch = len(captioned) // self.batch_size
-        self._epoch, self._order, self._turn = -1, np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
-        self._mirrored = np.zeros(0, dtype=bool)
+        self._captioned, self._seed, self._mirror = captioned, seed, mirror
+        self._rows = Shuffled(len(captioned), batch_size, seed, shard, name="captioned")
+        self.steps_per_epoch = self._rows.steps_per_epoch
+        self._turn = np.random.default_rng(seed).integers(1 << 32, size=len(captioned))
+        self._epoch, self._mirrored = -1, np.zeros(0, dtype=bool)
 
     def at(self, step: int) -> Batch:
         """The batch of a step, counted from 0 over all epochs."""
-        epoch, place = divmod(step, self.steps_per_epoch)
+        epoch = step // self.steps_per_epoch
         if epoch != self._epoch:
-            random = np.random.default_rng([self.seed, epoch])
-            self._order = random.permutation(len(self.captioned))
-            self._mirrored = random.random(len(self.captioned)) < (0.5 if self._mirror else 0.0)
-            self._turn = np.random.default_rng(self.seed).integers(1 << 32, size=len(self.captioned)) + epoch
+            random = np.random.default_rng([self._seed, epoch])
+            random.permutation(len(self._captioned))  # the draws that follow those of the order
+            self._mirrored = random.random(len(self._captioned)) < (0.5 if self._mirror else 0.0)
             self._epoch = epoch
-        rank, world = self._shard
-        pictures = self._order[place * self.batch_size : (place + 1) * self.batch_size][rank::world]
+        pictures = self._rows.own(self._rows.at(step))
         captions = np.zeros(len(pictures), dtype=np.int64)
         for row, picture in enumerate(pictures.tolist()):
-            own = self.captioned.captions_of(picture)
-            captions[row] = own[int(self._turn[picture]) % len(own)]
-        return self.captioned.batch(pictures, captions, self._mirrored[pictures])
+            own = self._captioned.captions_of(picture)
+            captions[row] = own[int(self._turn[picture] + epoch) % len(own)]
+        return self._captioned.batch(pictures, captions, self._mirrored[pictures])
 
 
 def caption_evaluation(captioned: CaptionedPictures, batch_size: int = 64) -> Iterator[Batch]:
     """Every caption of every picture once, in order."""
     pictures = np.repeat(np.arange(len(captioned)), np.diff(captioned.ends, prepend=0))
-    for first in range(0, len(pictures), batch_size):
-        captions = np.arange(first, min(first + batch_size, len(pictures)))
-        yield captioned.batch(pictures[captions], captions)
+    return (captioned.batch(pictures[captions], captions) for captions in in_order(len(pictures), batch_size))

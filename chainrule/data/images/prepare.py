@@ -1,4 +1,4 @@
-"""Pictures become arrays on disk, cut into those to train on and those held out, whatever memory there is."""
+"""Prepare pictures on disk as arrays, a training part and a held-out part, in bounded memory."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,17 +8,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.data.arrays import check_range, open_array
-from chainrule.data.atomic import read_json, write_json
 from chainrule.data.images.folder import Reading
 from chainrule.data.images.open import open_source
 from chainrule.data.images.reduction import Reduction
 from chainrule.data.images.source import ImageSource, Pixels
+from chainrule.data.split import check_fraction, hold_out
+from chainrule.data.store import ArrayFile, Store, StoreWriter
 
-FORMAT = 1
 TRAIN, VALID = "train", "valid"
 _MANIFEST = "images.json"
-_FILES = (_MANIFEST, "train.npy", "valid.npy", "train_labels.npy", "valid_labels.npy")
 _NAMED = 20  # pictures left out, whose names are kept
 
 
@@ -27,13 +25,13 @@ class PreparedImages:
     """Pictures on disk.
 
     Attributes:
-        train: (N, C, H, W), read from the disk as it is asked for: levels, or stored values where each epoch draws.
+        train: (N, C, H, W), read from the disk on demand: levels, or stored values where each epoch draws.
         valid: the same of the pictures held out, levels always.
         train_labels: (N,) places in `classes`, or `None`.
         valid_labels: the same of the pictures held out.
         classes: names of the labels.
         reduction: from stored values to levels.
-        manifest: what images.json holds: fingerprints, counts and what was found.
+        manifest: content of images.json: fingerprints, counts and what was found.
     """
 
     train: Pixels
@@ -71,7 +69,7 @@ def prepare_images(
 
     Args:
         path: see `open_source`.
-        directory: made if it is missing; `images.json` is the last file written into it.
+        directory: created if it is missing; `images.json` is the last file written into it.
         bits: of each channel of a pixel, where fewer are wanted; see `Reduction`.
         binarise: threshold, fixed or per-epoch.
         labelled: whether there are labels; None looks.
@@ -93,85 +91,63 @@ def prepare_images(
     ...     images.train.shape, images.valid.shape, images.classes, str(images.reduction)
     ((18, 1, 6, 6), (2, 1, 6, 6), ('0', '1'), 'binarised at half of the brightest (threshold)')
     """
-    if not 0 < validation_fraction <= 0.5:
-        raise ValueError(f"validation_fraction: expected above 0 and at most 0.5, got {validation_fraction}")
+    check_fraction("validation_fraction", validation_fraction)
     source = open_source(path, labelled=labelled, reading=reading, skip_bad=skip_bad)
     reduction = Reduction(source.levels, bits, binarise)
     held_out = _held_out(source, validation, reading, skip_bad=skip_bad)
-    chosen = np.zeros(source.count, dtype=bool)
-    if held_out is None:
-        if source.count < 2:
-            raise ValueError(f"{source.label}: expected at least two pictures, one of them to hold out, got 1")
-        count = max(1, round(source.count * validation_fraction))
-        chosen[np.random.default_rng([seed, 0]).permutation(source.count)[:count]] = True
+    if held_out is None and source.count < 2:
+        raise ValueError(f"{source.label}: expected at least two pictures, one of them to hold out, got 1")
     classes = None if source.labels is None else source.labels.names
-    directory = Path(directory)
-    directory.mkdir(parents=True, exist_ok=True)
-    for name in _FILES:
-        (directory / name).unlink(missing_ok=True)
     stored = Reduction(source.levels) if binarise == "per-epoch" else reduction
     if held_out is None:
+        chosen = hold_out(source.count, validation_fraction, seed)
         parts = [(TRAIN, source, ~chosen, stored), (VALID, source, chosen, reduction)]
     else:
-        everything = np.ones(held_out.count, dtype=bool)
-        parts = [(TRAIN, source, ~chosen, stored), (VALID, held_out, everything, reduction)]
-    for place, (part, read, rows, how) in enumerate(parts, start=1):
-        _write(directory / f"{part}.npy", read, rows, how, np.random.default_rng([seed, place]))
-        if classes is not None:
-            assert read.labels is not None
-            np.save(directory / f"{part}_labels.npy", read.labels.among(classes, read.label)[rows])
-    manifest = {
-        "format": FORMAT,
-        "source": source.fingerprint(),
-        "validation": None if held_out is None else held_out.fingerprint() | {"name": held_out.name},
-        "kind": source.kind,
-        "name": source.name,
-        "shape": list(source.shape),
-        "pictures": {part: int(rows.sum()) for part, _, rows, _ in parts},
-        "found_levels": source.levels,
-        "bits": bits,
-        "binarise": binarise,
-        "classes": None if classes is None else list(classes),
-        "scaled_to_8_bits": sum(read.deep for read in {id(part[1]): part[1] for part in parts}.values()),
-        "put_on_white": sum(read.transparent for read in {id(part[1]): part[1] for part in parts}.values()),
-        "left_out": {"count": len(source.skipped), "names": list(source.skipped[:_NAMED])},
-    }
-    write_json(directory / _MANIFEST, manifest)
+        everything = (np.ones(each.count, dtype=np.bool_) for each in (source, held_out))
+        parts = [(TRAIN, source, next(everything), stored), (VALID, held_out, next(everything), reduction)]
+    with StoreWriter(directory, _MANIFEST) as writer:
+        for place, (part, read, rows, how) in enumerate(parts, start=1):
+            pixels = writer.growing(f"{part}.pixels", np.uint8, source.shape)
+            _write(pixels, read, rows, how, np.random.default_rng([seed, place]))
+            if classes is not None:
+                assert read.labels is not None
+                writer.array(f"{part}.labels", read.labels.among(classes, read.label)[rows])
+        manifest = {
+            "source": source.fingerprint(),
+            "validation": None if held_out is None else held_out.fingerprint() | {"name": held_out.name},
+            "kind": source.kind,
+            "name": source.name,
+            "shape": list(source.shape),
+            "pictures": {part: int(rows.sum()) for part, _, rows, _ in parts},
+            "found_levels": source.levels,
+            "bits": bits,
+            "binarise": binarise,
+            "classes": None if classes is None else list(classes),
+            "scaled_to_8_bits": sum(read.deep for read in {id(part[1]): part[1] for part in parts}.values()),
+            "put_on_white": sum(read.transparent for read in {id(part[1]): part[1] for part in parts}.values()),
+            "left_out": {"count": len(source.skipped), "names": list(source.skipped[:_NAMED])},
+        }
+        writer.finish(manifest)
     return open_images(directory)
 
 
 def open_images(directory: str | Path) -> PreparedImages:
-    """Open what `prepare_images` wrote.
-
-    Raises:
-        FileNotFoundError: there is none, or its preparation was cut short.
-        ValueError: a file in it was changed or cut.
-    """
-    directory = Path(directory)
-    if not (directory / _MANIFEST).is_file():
-        raise FileNotFoundError(f"{directory}: no prepared pictures here ({_MANIFEST} is missing): prepare them again")
-    manifest = read_json(directory / _MANIFEST)
-    at = directory / _MANIFEST
-    try:
-        if manifest.get("format") != FORMAT:
-            raise ValueError(f"format: expected {FORMAT}, got {manifest.get('format')!r}")
+    """Open a folder written by `prepare_images`; raises the errors of `Store`."""
+    store = Store(directory, _MANIFEST, "pictures")
+    manifest = store.manifest
+    pixels: dict[str, Any] = {}
+    labels: dict[str, Any] = dict.fromkeys((TRAIN, VALID))
+    with store.checked():
         shape, classes = tuple(manifest["shape"]), manifest["classes"]
         reduction = Reduction(manifest["found_levels"], manifest["bits"], manifest["binarise"])
-        pixels: dict[str, Any] = {}
-        labels: dict[str, Any] = {}
         for part in (TRAIN, VALID):
-            at, count = directory / f"{part}.npy", manifest["pictures"][part]
-            pixels[part] = _mapped(at, (count, *shape), np.dtype(np.uint8))
-            stored = reduction.found if part == TRAIN and manifest["binarise"] == "per-epoch" else reduction.levels
-            if stored < 256:  # a byte holds larger ones
-                check_range(at, pixels[part], 0, stored - 1)
-            at = directory / f"{part}_labels.npy"
-            labels[part] = None if classes is None else np.array(_mapped(at, (count,), np.dtype(np.int64)))
-            if classes is not None and not ((labels[part] >= 0) & (labels[part] < len(classes))).all():
-                raise ValueError(f"expected labels of {len(classes)} kinds")
-    except (KeyError, TypeError, ValueError, OSError, EOFError) as error:
-        raise ValueError(f"{at}: damaged ({error}): prepare the pictures again") from None
-    names = None if classes is None else tuple(map(str, classes))
+            count = manifest["pictures"][part]
+            found = reduction.found if part == TRAIN and manifest["binarise"] == "per-epoch" else reduction.levels
+            below = found if found < 256 else None  # a byte holds no larger one
+            pixels[part] = store.array(f"{part}.pixels", np.uint8, (count, *shape), below)
+            if classes is not None:
+                labels[part] = np.array(store.array(f"{part}.labels", np.int64, (count,), len(classes)))
+        names = None if classes is None else tuple(map(str, classes))
     return PreparedImages(
         pixels[TRAIN], pixels[VALID], labels[TRAIN], labels[VALID], names, reduction, manifest
     )  # fmt: skip
@@ -210,14 +186,11 @@ def said_shape(shape: tuple[int, int, int]) -> str:
 
 
 def _write(
-    path: Path, source: ImageSource, rows: npt.NDArray[np.bool_], reduction: Reduction, random: np.random.Generator
+    file: ArrayFile, source: ImageSource, rows: npt.NDArray[np.bool_], how: Reduction, random: np.random.Generator
 ) -> None:
-    """The chosen pictures of a source as an .npy file of bytes."""
-    header = {"descr": "|u1", "fortran_order": False, "shape": (int(rows.sum()), *source.shape)}
-    with path.open("wb") as file:
-        np.lib.format.write_array_header_1_0(file, header)
-        for block in _chosen(source, rows):
-            file.write(reduction.apply(block, random).tobytes())
+    """Write the chosen pictures of a source."""
+    for block in _chosen(source, rows):
+        file.append(how.apply(block, random))
 
 
 def _chosen(source: ImageSource, rows: npt.NDArray[np.bool_]) -> Iterator[Pixels]:
@@ -225,10 +198,3 @@ def _chosen(source: ImageSource, rows: npt.NDArray[np.bool_]) -> Iterator[Pixels
     for block in source.blocks():
         yield block[rows[start : start + len(block)]]
         start += len(block)
-
-
-def _mapped(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-    array = open_array(path)
-    if array.shape != shape or array.dtype != dtype:
-        raise ValueError(f"expected {shape} of {dtype}, got {array.shape} of {array.dtype}")
-    return array

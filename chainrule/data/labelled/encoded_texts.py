@@ -1,8 +1,7 @@
-"""Texts as numbers, and any of their rows as what a model is conditioned on."""
+"""Texts as numbers, and some of them as the condition of a model."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Self
 
 import numpy as np
@@ -10,12 +9,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from chainrule.data.arrays import open_array
 from chainrule.data.labelled.text_symbols import TextSymbols
+from chainrule.data.store import Store, StoreWriter
 
 Numbers = npt.NDArray[np.integer]
 NOTHING = -1  # fills up a bag, as `chainrule.models.SequenceClassifier` reads it
-_ARRAYS = ("tokens", "offsets", "bags", "bag_offsets")
 
 
 @dataclass(frozen=True)
@@ -73,11 +71,11 @@ class EncodedTexts:
         return np.diff(self.offsets)
 
     def context(self, rows: Numbers, limit: int | None = None) -> dict[str, Tensor]:
-        """Some of the texts, side by side: `inputs` (B, T) symbols or (B, T, K) bags, and `lengths` (B,).
+        """Some of the texts: `inputs` (B, T) symbols or (B, T, K) bags, and `lengths` (B,).
 
         Args:
             rows: (B,) numbers of texts.
-            limit: longer texts are cut to so many elements.
+            limit: longer texts are cut to this many elements.
         """
         starts, lengths = self.offsets[rows], self.offsets[np.asarray(rows) + 1] - self.offsets[rows]
         if limit is not None:
@@ -93,40 +91,28 @@ class EncodedTexts:
             padded = inputs
         return {"inputs": torch.from_numpy(padded), "lengths": torch.from_numpy(lengths.astype(np.int64))}
 
-    def save(self, directory: Path, part: str) -> None:
-        """Write the arrays as PART.NAME.npy."""
-        for name in _ARRAYS:
-            np.save(directory / f"{part}.{name}.npy", getattr(self, name))
+    def save(self, writer: StoreWriter, part: str) -> None:
+        """Write the arrays as PART.NAME."""
+        for name in ("tokens", "offsets", "bags", "bag_offsets"):
+            writer.array(f"{part}.{name}", getattr(self, name))
 
     @classmethod
-    def load(cls, directory: Path, part: str) -> Self:
-        """Open what `save` wrote, read from the disk as it is asked for.
+    def load(cls, store: Store, part: str, symbols: TextSymbols) -> Self:
+        """Open what `save` wrote, read from the disk on demand.
 
         Raises:
             ValueError: a file is missing, or damaged.
         """
-        arrays = [load_array(directory / f"{part}.{name}.npy") for name in _ARRAYS]
-        tokens, offsets, bags, bag_offsets = arrays
-        for values, bounds in ((tokens, offsets), (bags, bag_offsets)):
-            if len(bounds) and (bounds[0] != 0 or bounds[-1] != len(values) or bool((np.diff(bounds) < 0).any())):
-                raise ValueError(f"{directory}: the arrays of {part} do not fit together: prepare the data again")
-        return cls(*arrays)
-
-
-def load_array(path: Path) -> Numbers:
-    """A one-dimensional array of integers on the disk.
-
-    Raises:
-        ValueError: the file is missing, or holds something else.
-    """
-    array = open_array(path)
-    if array.ndim != 1 or array.dtype.kind != "i":
-        raise ValueError(f"{path}: expected a row of integers, got {array.ndim} axes of {array.dtype}")
-    return array
+        bags, bag_offsets = store.array(f"{part}.bags", "i4", below=len(symbols)), np.zeros(0, np.int64)
+        if symbols.parts is not None:
+            bag_offsets = store.offsets(f"{part}.bag_offsets", len(bags))
+        kinds = len(symbols) if symbols.parts is None else len(bag_offsets) - 1
+        tokens = store.array(f"{part}.tokens", "i4", below=kinds)
+        return cls(tokens, store.offsets(f"{part}.offsets", len(tokens)), bags, bag_offsets)
 
 
 def _ragged(values: Numbers, starts: Numbers, lengths: Numbers) -> npt.NDArray[np.int64]:
-    """Rows of unequal length side by side, filled up with `NOTHING`."""
+    """Rows of unequal length in one array, padded with `NOTHING`."""
     width = int(lengths.max(initial=0))
     places = np.arange(width)
     real = places < lengths[:, None]

@@ -1,18 +1,16 @@
 """A file of texts with labels, or of texts alone, row by row."""
 
-import csv
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from chainrule.data.text import check_file, read_lines
+from chainrule.data.delimited import STDIN, DelimitedFile, Row
 
 TEXT_NAMES = ("text", "sentence", "review", "content", "comment", "message", "document", "tweet", "title", "body")
 LABEL_NAMES = ("label", "class", "category", "sentiment", "target", "rating", "labels", "y")
 _LOOKED_AT = 1000  # rows by which it is judged which of two columns is the label
-_COMMAS = ",;\t|"
 
 
 @dataclass(frozen=True)
@@ -26,7 +24,7 @@ class LabelledText:
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns of a file are read, counted from 0; `label` is None where there is none.
+    """Which columns of a file are read, counted from 0; `label` is None without labels.
 
     The names are those of the header, None where there is no header.
     """
@@ -41,8 +39,8 @@ class Columns:
 class LabelledFile:
     r"""Texts and their labels, as often as they are asked for.
 
-    A name that ends in .csv is read with quotes and a comma, semicolon, tab or bar between cells; of any other file
-    each line is a row with tabs between cells, and a quote is a character like others. UTF-8.
+    A file named .csv or .csv.gz is read with quotes and a comma, semicolon, tab or bar between cells; of any other file
+    each line is a row with tabs between cells, and a quote is a character like others. See `DelimitedFile`.
 
     The first row is a header where it has the columns asked for by name, or one of the usual names (text, sentence,
     review, ...; label, class, sentiment, ...). Without one, the label is the column of two with fewer different cells.
@@ -70,13 +68,12 @@ class LabelledFile:
         like: Columns | None = None,
     ):
         self.path = str(path)
-        if self.path != "-":
-            check_file(path)
+        self._file = DelimitedFile(path)
         self._width: int | None = None
-        self._delimiter = self._find_delimiter() if self.path.lower().endswith(".csv") else None
-        if self.path == "-" and labelled:
+        self._delimiter = self._file.find_delimiter() if self.path.lower().endswith((".csv", ".csv.gz")) else None
+        if self.path == STDIN and labelled:
             raise ValueError(f"{path}: texts with labels are read more than once: write standard input to a file first")
-        if self.path == "-":  # the column is said, or each line is a text
+        if self.path == STDIN:  # the column is said, or each line is a text
             self.columns = Columns(_number(text_column) or 0, None, header=False)
             self._plain = text_column is None
             return
@@ -95,60 +92,33 @@ class LabelledFile:
             ValueError: a row has no such column, or an empty label; the file and its line are named.
         """
         if self._plain and self._delimiter is None:
-            for line, text in read_lines(self.path):
+            for line, text in self._file.lines():
                 yield LabelledText(line, text.strip(), "")
             return
         last = max(self.columns.text, -1 if self.columns.label is None else self.columns.label)
         for line, cells in islice(self._cells(), int(self.columns.header), None):
             if len(cells) <= last:
                 raise ValueError(
-                    f"{self._name} line {line}: expected at least {last + 1} columns, got {len(cells)}"
+                    f"{self._file.name} line {line}: expected at least {last + 1} columns, got {len(cells)}"
                     + ("" if self._delimiter else ": put a tab between text and label")
                 )
             if self._width is not None and len(cells) > self._width:
+                remedy = (
+                    "put a cell that has the separator in it into double quotes"
+                    if self._delimiter
+                    else "a tab inside of a text? write a blank in its place"
+                )
                 raise ValueError(
-                    f"{self._name} line {line}: expected {self._width} columns as in the first row, got {len(cells)}: "
-                    + (
-                        "put a cell that has the separator in it into double quotes"
-                        if self._delimiter
-                        else "a tab inside of a text? write a blank in its place"
-                    )
+                    f"{self._file.name} line {line}: expected {self._width} columns as in the first row, got "
+                    f"{len(cells)}: {remedy}"
                 )
             label = "" if self.columns.label is None else cells[self.columns.label].strip()
             if self.columns.label is not None and not label:
-                raise ValueError(f"{self._name} line {line}: the label is empty: give one, or leave the row out")
+                raise ValueError(f"{self._file.name} line {line}: the label is empty: give one, or leave the row out")
             yield LabelledText(line, cells[self.columns.text].strip(), label)
 
-    @property
-    def _name(self) -> str:
-        return "standard input" if self.path == "-" else self.path
-
-    def _cells(self) -> Iterator[tuple[int, list[str]]]:
-        if self._delimiter is None:
-            for line, text in read_lines(self.path):
-                text = text.removesuffix("\r").removeprefix("\ufeff" if line == 1 else "")
-                if text:
-                    yield line, text.split("\t")
-            return
-        reader = csv.reader(_lines(self.path), delimiter=self._delimiter, strict=True)
-        while True:
-            try:
-                cells = next(reader, None)
-            except csv.Error as error:
-                raise ValueError(f"{self.path} line {reader.line_num}: no row of a table: {error}") from None
-            if cells is None:
-                return
-            if cells:
-                yield reader.line_num, cells
-
-    def _find_delimiter(self) -> str:
-        first = next((line for line in _lines(self.path) if line.strip()), "")
-        return max(_COMMAS, key=first.count)
-
-
-def _lines(path: str) -> Iterator[str]:
-    for number, line in read_lines(path):
-        yield line.removeprefix("\ufeff" if number == 1 else "") + "\n"
+    def _cells(self) -> Iterator[Row]:
+        return self._file.plain_rows() if self._delimiter is None else self._file.quoted_rows(self._delimiter)
 
 
 def _find_columns(

@@ -1,4 +1,4 @@
-"""Prepare labelled texts on disk: labels and symbols from those to train on, then all of them as numbers."""
+"""Prepare labelled texts on disk: labels and symbols from the training part, then all texts as numbers."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -9,16 +9,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.data.arrays import open_array
-from chainrule.data.atomic import read_json, write_json
-from chainrule.data.labelled.encoded_texts import EncodedTexts, Numbers, load_array
+from chainrule.data.atomic import read_json
+from chainrule.data.labelled.encoded_texts import EncodedTexts, Numbers
 from chainrule.data.labelled.labelled_file import LabelledFile, LabelledText
 from chainrule.data.labelled.labels import Labels
 from chainrule.data.labelled.text_symbols import TextLevel, TextSymbols
 from chainrule.data.source import fingerprint
+from chainrule.data.split import check_fraction, hold_out
+from chainrule.data.store import Store, StoreWriter
 
 _MANIFEST = "labelled.json"
-_COUNTS = "counts.npy"
+_COUNTS = "counts"
 _FEWEST = 2  # rows to train on
 
 
@@ -29,27 +30,25 @@ class LabelledPart:
     Attributes:
         texts: N of them, as numbers.
         labels: (N,) numbers of labels.
-        lines: (N,) where each stands in its file.
+        lines: (N,) line of each in its file.
     """
 
     texts: EncodedTexts
     labels: Numbers
     lines: Numbers
 
-    def save(self, directory: Path, part: str) -> None:
-        """Write all arrays, each as PART.NAME.npy."""
-        self.texts.save(directory, part)
-        np.save(directory / f"{part}.labels.npy", self.labels)
-        np.save(directory / f"{part}.lines.npy", self.lines)
+    def save(self, writer: StoreWriter, part: str) -> None:
+        """Write all arrays, each as PART.NAME."""
+        self.texts.save(writer, part)
+        writer.array(f"{part}.labels", np.asarray(self.labels, np.int64))
+        writer.array(f"{part}.lines", np.asarray(self.lines, np.int64))
 
     @classmethod
-    def load(cls, directory: Path, part: str) -> "LabelledPart":
+    def load(cls, store: Store, part: str, symbols: TextSymbols, labels: Labels) -> "LabelledPart":
         """Open what `save` wrote; raises ValueError where it is damaged."""
-        texts = EncodedTexts.load(directory, part)
-        labels, lines = (load_array(directory / f"{part}.{name}.npy") for name in ("labels", "lines"))
-        if not len(texts) == len(labels) == len(lines):
-            raise ValueError(f"{directory}: the arrays of {part} do not fit together: prepare the data again")
-        return cls(texts, labels, lines)
+        texts = EncodedTexts.load(store, part, symbols)
+        numbers = store.array(f"{part}.labels", "i8", (len(texts),), len(labels))
+        return cls(texts, numbers, store.array(f"{part}.lines", "i8", (len(texts),)))
 
 
 @dataclass(frozen=True)
@@ -61,8 +60,8 @@ class LabelledTexts:
         labels: of the classification.
         train: to train on.
         valid: held out.
-        valid_texts: the same as they stand in the file, to show.
-        manifest: what labelled.json holds: fingerprints, columns and counts.
+        valid_texts: held-out texts as written in the file, to show.
+        manifest: content of labelled.json: fingerprints, columns and counts.
     """
 
     symbols: TextSymbols
@@ -94,7 +93,7 @@ def prepare_labelled(
 
     Args:
         path: see `LabelledFile`.
-        directory: made if it is missing; `labelled.json` is the last file written into it.
+        directory: created if it is missing; `labelled.json` is the last file written into it.
         dev: a file to hold out in place of rows of the first; its columns are found as those of the first.
         dev_fraction: share of the rows that is held out otherwise, drawn from the seed.
         text_column, label_column: see `LabelledFile`.
@@ -115,17 +114,15 @@ def prepare_labelled(
     ...     data.labels.names, len(data.train.texts), len(data.valid.texts)
     (('bad', 'good'), 36, 4)
     """
-    if not 0 < dev_fraction <= 0.5:
-        raise ValueError(f"dev_fraction: expected above 0 and at most 0.5, got {dev_fraction}")
-    directory = Path(directory)
-    directory.mkdir(parents=True, exist_ok=True)
-    (directory / _MANIFEST).unlink(missing_ok=True)
+    check_fraction("dev_fraction", dev_fraction)
     file = LabelledFile(path, text_column=text_column, label_column=label_column)
     train_rows = _checked(str(path), list(file))
     if dev is not None:
         valid_rows = list(LabelledFile(dev, text_column=text_column, label_column=label_column, like=file.columns))
     else:
-        train_rows, valid_rows = _split(train_rows, dev_fraction, seed)
+        held_out = hold_out(len(train_rows), dev_fraction, seed, [{row.label} for row in train_rows])
+        valid_rows = [row for row, held in zip(train_rows, held_out, strict=True) if held]
+        train_rows = [row for row, held in zip(train_rows, held_out, strict=True) if not held]
     if len(train_rows) < _FEWEST or not valid_rows:
         raise ValueError(f"{path}: expected at least {_FEWEST} rows to train on and one to hold out: give more rows")
     labels = Labels.fit(row.label for row in train_rows)
@@ -134,14 +131,7 @@ def prepare_labelled(
         "train": encoded_part(train_rows, symbols, labels, str(path)),
         "valid": encoded_part(valid_rows, symbols, labels, str(dev or path)),
     }
-    for part, encoded in parts.items():
-        encoded.save(directory, part)
-    np.save(directory / _COUNTS, label_counts(parts["train"], len(symbols), len(labels)))
-    write_json(directory / "valid.json", {"texts": [row.text for row in valid_rows]})
-    write_json(directory / "symbols.json", symbols.to_json())
-    write_json(directory / "labels.json", labels.to_json())
     manifest = {
-        "format": 1,
         "source": fingerprint(path),
         "dev": None if dev is None else fingerprint(dev),
         "columns": asdict(file.columns),
@@ -149,33 +139,27 @@ def prepare_labelled(
         "labels": labels.counts,
         "symbols": len(symbols),
     }
-    write_json(directory / _MANIFEST, manifest)
+    with StoreWriter(directory, _MANIFEST) as writer:
+        for part, encoded in parts.items():
+            encoded.save(writer, part)
+        writer.array(_COUNTS, label_counts(parts["train"], len(symbols), len(labels)))
+        writer.json("valid.json", {"texts": [row.text for row in valid_rows]})
+        writer.json("symbols.json", symbols.to_json())
+        writer.json("labels.json", labels.to_json())
+        writer.finish(manifest)
     return open_labelled(directory)
 
 
 def open_labelled(directory: str | Path) -> LabelledTexts:
-    """Open what `prepare_labelled` wrote.
-
-    Raises:
-        FileNotFoundError: there is none, or its preparation was cut short.
-        ValueError: a file in it was changed or cut.
-    """
-    directory = Path(directory)
-    if not (directory / _MANIFEST).is_file():
-        raise FileNotFoundError(f"{directory}: no prepared texts here ({_MANIFEST} is missing): prepare them again")
-    manifest = read_json(directory / _MANIFEST)
-    symbols, labels = load_symbols(directory), load_labels(directory)
-    train, valid = (LabelledPart.load(directory, part) for part in ("train", "valid"))
-    for part in (train, valid):
-        texts = part.texts
-        ranges = [(part.labels, len(labels)), (texts.bags if len(texts.bag_offsets) else texts.tokens, len(symbols))]
-        ranges += [(texts.tokens, len(texts.bag_offsets) - 1)] if len(texts.bag_offsets) else []
-        if any(len(values) and not 0 <= values.min() <= values.max() < size for values, size in ranges):
-            raise ValueError(f"{directory}: holds numbers of no symbol or label: prepare the data again")
-    shown = read_json(directory / "valid.json").get("texts")
-    if not isinstance(shown, list) or len(shown) != len(valid.labels):
-        raise ValueError(f"{directory / 'valid.json'}: expected {len(valid.labels)} texts: prepare the data again")
-    return LabelledTexts(symbols, labels, train, valid, tuple(map(str, shown)), manifest)
+    """Open a folder written by `prepare_labelled`; raises the errors of `Store`."""
+    store = Store(directory, _MANIFEST, "texts")
+    symbols, labels = load_symbols(store.directory), load_labels(store.directory)
+    train, valid = (LabelledPart.load(store, part, symbols, labels) for part in ("train", "valid"))
+    with store.checked("valid.json"):
+        shown = tuple(map(str, store.json("valid.json")["texts"]))
+        if len(shown) != len(valid.labels):
+            raise ValueError(f"expected {len(valid.labels)} texts, got {len(shown)}")
+    return LabelledTexts(symbols, labels, train, valid, shown, store.manifest)
 
 
 def load_symbols(directory: Path) -> TextSymbols:
@@ -189,20 +173,16 @@ def load_labels(directory: Path) -> Labels:
 
 
 def load_counts(directory: Path, shape: tuple[int, int]) -> npt.NDArray[np.int64]:
-    """What `label_counts` was, as it was prepared.
+    """Read the result of `label_counts` from a prepared folder.
 
     Raises:
         ValueError: the file is missing, or holds something else.
     """
-    path = directory / _COUNTS
-    counts = np.array(open_array(path))
-    if counts.shape != shape or counts.dtype != np.int64:
-        raise ValueError(f"{path}: expected {shape} counts, got {counts.shape}: prepare the data again")
-    return counts
+    return np.array(Store(directory, _MANIFEST, "texts").array(_COUNTS, "i8", shape))
 
 
 def label_counts(part: LabelledPart, symbols: int, labels: int) -> npt.NDArray[np.int64]:
-    """(V, C) in how many texts of each label each symbol stands.
+    """Count the texts of each label in which each symbol occurs, (V, C).
 
     >>> texts = EncodedTexts.of(["aab", "b"], TextSymbols("char", "ab"))
     >>> label_counts(LabelledPart(texts, np.array([1, 0]), np.array([1, 2])), symbols=3, labels=2).tolist()
@@ -236,7 +216,7 @@ def encoded_part(rows: Sequence[LabelledText], symbols: TextSymbols, labels: Lab
 
 
 def part_facts(part: LabelledPart, limit: int) -> dict[str, int]:
-    """What a part comes to: rows, elements, empty texts, and those that are cut."""
+    """Counts of a part: rows, elements, empty texts, and texts that are cut."""
     lengths = part.texts.lengths
     return {
         "rows": len(lengths),
@@ -262,18 +242,3 @@ def _checked(path: str, rows: list[LabelledText]) -> list[LabelledText]:
             "is the label in another column (--label-column)?"
         )
     return rows
-
-
-def _split(rows: list[LabelledText], fraction: float, seed: int) -> tuple[list[LabelledText], list[LabelledText]]:
-    """Rows to train on and rows held out, both in the order of the file; a label seen once stays to train on."""
-    count = max(round(len(rows) * fraction), 1)
-    seen = Counter(row.label for row in rows)
-    held: set[int] = set()
-    for place in np.random.default_rng(seed).permutation(len(rows)).tolist():
-        if len(held) < count and seen[rows[place].label] > 1:
-            held.add(place)
-            seen[rows[place].label] -= 1
-    return (
-        [row for place, row in enumerate(rows) if place not in held],
-        [row for place, row in enumerate(rows) if place in held],
-    )

@@ -7,26 +7,22 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from chainrule.data.batches import Batch, check_batch_size, check_seed
+from chainrule.data.batches import Batch
 from chainrule.data.pairs.sentences import PairedSentences
-from chainrule.data.vocabulary import Ids
+from chainrule.data.shuffled import Rows, Shuffled, in_order
 
 DECAYS = ("none", "linear", "inverse-sigmoid")
 _BATCHES_IN_POOL = 64
 
 
 class PairBatches:
-    r"""Pairs in an order drawn anew for each epoch, those of like length side by side, as a function of (seed, step).
+    r"""Pairs in the order of `Shuffled`, as a pure function of (seed, step).
 
-    An epoch shuffles the pairs, takes them by pools of 64 batches, sorts each pool by target and source length, cuts it
-    into batches and shuffles those. It reads every pair once, but for those that do not fill a batch. There is no state
-    to save: to resume is to ask for the next step.
+    They are sorted by target and source length in pools of 64 batches.
 
     Args:
         pairs: as numbers.
-        batch_size: pairs of a batch, over all processes.
-        seed: at least 0.
-        shard: (rank, number of processes): this one gets the rows rank, rank + processes, ... of a batch.
+        batch_size, seed, shard: see `Shuffled`.
         decay: scheduled sampling, see `own_words_share`; "none" leaves it out.
         decay_steps: how many steps it takes.
 
@@ -50,38 +46,22 @@ class PairBatches:
         decay: str = "none",
         decay_steps: int = 1,
     ):
-        check_batch_size(batch_size, shard)
-        check_seed(seed)
         own_words_share(decay, 0, decay_steps)
-        self.pairs, self.seed, self._shard = pairs, seed, shard
-        self._decay, self._decay_steps = decay, decay_steps
-        self.batch_size = min(batch_size, len(pairs) // shard[1] * shard[1])
-        if self.batch_size < 1:
-            raise ValueError(f"pairs: expected at least {shard[1]}, one for each process, got {len(pairs)}")
-        self.steps_per_epoch = len(pairs) // self.batch_size
-        self._epoch, self._order = -1, np.zeros((0, 0), dtype=np.int64)
+        self._pairs, self._decay, self._decay_steps = pairs, decay, decay_steps
+
+        def sort(rows: Rows) -> Rows:
+            return np.lexsort((pairs.source.lengths(rows), pairs.target.lengths(rows)))
+
+        self._rows = Shuffled(len(pairs), batch_size, seed, shard, name="pairs", sort=sort, pool=_BATCHES_IN_POOL)
+        self.steps_per_epoch = self._rows.steps_per_epoch
 
     def at(self, step: int) -> Batch:
         """The batch of a step, counted from 0 over all epochs."""
-        epoch, place = divmod(step, self.steps_per_epoch)
-        if epoch != self._epoch:
-            self._epoch, self._order = epoch, self._shuffled(epoch)
-        rank, world = self._shard
-        batch = self.pairs.batch(self._order[place, rank::world])
+        batch = self._pairs.batch(self._rows.own(self._rows.at(step)))
         if self._decay == "none":
             return batch
         share = torch.full((len(batch.x),), own_words_share(self._decay, step, self._decay_steps))
         return replace(batch, context={**batch.context, "own_words": share})
-
-    def _shuffled(self, epoch: int) -> Ids:
-        """The pairs of each batch of an epoch, (steps, B)."""
-        rng = np.random.default_rng([self.seed, epoch])
-        order = rng.permutation(len(self.pairs))[: self.steps_per_epoch * self.batch_size]
-        pool = _BATCHES_IN_POOL * self.batch_size
-        parts = [order[first : first + pool] for first in range(0, len(order), pool)]
-        target, source = self.pairs.target, self.pairs.source
-        ordered = [part[np.lexsort((source.lengths(part), target.lengths(part)))] for part in parts]
-        return rng.permutation(np.concatenate(ordered).reshape(-1, self.batch_size))
 
 
 def own_words_share(decay: str, step: int, steps: int) -> float:
@@ -118,5 +98,4 @@ def own_words_share(decay: str, step: int, steps: int) -> float:
 
 def pair_evaluation(pairs: PairedSentences, batch_size: int = 128) -> Iterator[Batch]:
     """Every pair once, in order."""
-    for first in range(0, len(pairs), batch_size):
-        yield pairs.batch(np.arange(first, min(first + batch_size, len(pairs))))
+    return map(pairs.batch, in_order(len(pairs), batch_size))

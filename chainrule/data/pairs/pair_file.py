@@ -1,22 +1,16 @@
 """Pairs of sentences as files: two of lines, or one with a tab in each line, compressed by gzip or not."""
 
-import gzip
-import zlib
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
-from typing import BinaryIO, cast
 
-from chainrule.data.text import check_file, decode, open_bytes
-
-_GZIP = b"\x1f\x8b"
+from chainrule.data.delimited import DelimitedFile
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A sentence and its translation, and the number of the line they stand in, from 1."""
+    """A sentence and its translation, and the number of their line, from 1."""
 
     line: int
     source: str
@@ -37,7 +31,7 @@ def read_pairs(source: str | Path, target: str | Path | None = None) -> Iterator
         ValueError: the files have different numbers of lines, a line of two columns has more or fewer, or is no UTF-8.
     """
     if target is None:
-        for line, text in read_sentences(check_file(source)):
+        for line, text in read_sentences(source):
             columns = text.split("\t")
             if len(columns) != 2:
                 raise ValueError(
@@ -47,7 +41,7 @@ def read_pairs(source: str | Path, target: str | Path | None = None) -> Iterator
             yield Pair(line, columns[0].strip(), columns[1].strip())
         return
     counts = [0, 0]
-    for one, other in zip_longest(read_sentences(check_file(source)), read_sentences(check_file(target))):
+    for one, other in zip_longest(read_sentences(source), read_sentences(target)):
         counts = [count + (side is not None) for count, side in zip(counts, (one, other), strict=True)]
         if counts[0] == counts[1]:
             yield Pair(one[0], one[1].strip(), other[1].strip())
@@ -59,29 +53,8 @@ def read_pairs(source: str | Path, target: str | Path | None = None) -> Iterator
 
 
 def read_sentences(path: str | Path) -> Iterator[tuple[int, str]]:
-    """The lines of a file, compressed by gzip or not, with their numbers from 1; `-` is standard input.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is no UTF-8, or its compression is damaged.
-    """
-    name, offset = "standard input" if str(path) == "-" else str(path), 0
-    with _open(path) as file:
-        try:
-            for number, raw in enumerate(file, 1):
-                text = decode(raw.rstrip(b"\r\n"), name=name, strict=True, offset=offset, line=number)
-                yield number, text
-                offset += len(raw)
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise ValueError(f"{name}: expected a file compressed by gzip, got a damaged one ({error})") from None
-
-
-def _open(path: str | Path) -> AbstractContextManager[BinaryIO]:
-    if str(path) != "-" and Path(path).is_file():
-        with Path(path).open("rb") as file:
-            if file.read(2) == _GZIP:
-                return cast("AbstractContextManager[BinaryIO]", gzip.open(path, "rb"))
-    return open_bytes(path)
+    """The lines of a file with their numbers from 1; see `DelimitedFile`."""
+    return DelimitedFile(path).lines()
 
 
 def _columns(count: int) -> str:

@@ -1,4 +1,4 @@
-"""Prepare pairs on disk: two vocabularies from the pairs to train on, then all pairs as numbers, in bounded memory."""
+"""Prepare pairs on disk: two vocabularies from the training pairs, then all pairs as numbers, in bounded memory."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -8,19 +8,20 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.data.atomic import read_json, write_json
 from chainrule.data.levels import load_vocabulary
-from chainrule.data.pairs.pair_file import Pair, read_pairs, read_sentences
+from chainrule.data.pairs.pair_file import Pair, read_pairs
 from chainrule.data.pairs.sentences import PairedSentences, Sentences
 from chainrule.data.source import fingerprint
+from chainrule.data.split import OneInEvery, check_fraction
+from chainrule.data.store import Store, StoreWriter
 from chainrule.data.subwords import BPEVocabulary
 from chainrule.data.vocabulary import Ids, Vocabulary
 from chainrule.data.words import WordVocabulary
 
-FORMAT = 1
+_MANIFEST = "pairs.json"
 LEVELS: dict[str, type[Vocabulary]] = {"word": WordVocabulary, "bpe": BPEVocabulary}
 SIDES, PARTS = ("source", "target"), ("train", "valid")
-_BLOCK = 8192  # pairs looked at together, of which some are held out
+_BLOCK = 8192  # pairs read together
 
 
 @dataclass(frozen=True)
@@ -29,8 +30,8 @@ class Pairs:
 
     Attributes:
         source_vocabulary, target_vocabulary: of the training pairs.
-        train, valid: as numbers, read from the disk as they are asked for.
-        manifest: what pairs.json holds: counts and fingerprints.
+        train, valid: as numbers, read from the disk on demand.
+        manifest: content of pairs.json: counts and fingerprints.
     """
 
     source_vocabulary: Vocabulary
@@ -59,12 +60,12 @@ def prepare_pairs(
     Every sentence ends in `<eos>`; an empty one is `<eos>` alone, and stays.
 
     Args:
-        directory: made if it is missing; `pairs.json` is the last file written into it.
+        directory: created if it is missing; `pairs.json` is the last file written into it.
         source: source sentences, or both, separated by a tab; see `read_pairs`.
         target: target sentences.
         dev_source: pairs to hold out, in place of some of the first.
         dev_target: their targets.
-        level: "word", what stands between blanks; or "bpe", pieces of words.
+        level: "word", text between blanks; or "bpe", pieces of words.
         min_count: rarer words are `<unk>`; pieces of words, rarer than that, are not merged.
         vocabulary_size: most symbols of each vocabulary; None sets no limit to words, and 4096 to pieces.
         max_length: most symbols of a sentence, `<eos>` not counted.
@@ -85,11 +86,7 @@ def prepare_pairs(
     """
     if level not in LEVELS:
         raise ValueError(f"level: expected one of {', '.join(LEVELS)}, got {level!r}")
-    if not 0 < validation_fraction <= 0.5:
-        raise ValueError(f"validation_fraction: expected above 0 and at most 0.5, got {validation_fraction}")
-    directory = Path(directory)
-    directory.mkdir(parents=True, exist_ok=True)
-    (directory / "pairs.json").unlink(missing_ok=True)
+    check_fraction("validation_fraction", validation_fraction)
     every = None if dev_source is not None else round(1 / validation_fraction)
     vocabularies = {
         side: LEVELS[level].fit(
@@ -104,63 +101,61 @@ def prepare_pairs(
         )
         for side in SIDES
     }
-    for side, vocabulary in vocabularies.items():
-        vocabulary.save(directory / f"{side}.json")
-    writer = _Writer(directory, vocabularies, max_length)
     names = {"source": str(source), "target": str(target or source)}
-    counts = writer.write("train", _part(source, target, every, seed, held_out=False), names)
-    if every is None:
-        assert dev_source is not None
-        dev_names = {"source": str(dev_source), "target": str(dev_target or dev_source)}
-        dev_counts = writer.write("valid", read_pairs(dev_source, dev_target), dev_names)
-    else:
-        dev_counts = writer.write("valid", _part(source, target, every, seed, held_out=True), names)
-    for counted, what in ((counts, "to train on"), (dev_counts, "to hold out")):
-        if not counted["pairs"]:
-            raise ValueError(f"{source}: expected at least one pair {what}, got none: give more pairs")
+    dev_names = {"source": str(dev_source), "target": str(dev_target or dev_source)}
     files = {"source": source, "target": target, "dev_source": dev_source, "dev_target": dev_target}
-    manifest = {
-        "format": FORMAT,
-        **{name: None if path is None else fingerprint(path) for name, path in files.items()},
-        "counts": {"train": counts, "valid": dev_counts},
-        "symbols": {side: len(vocabulary) for side, vocabulary in vocabularies.items()},
-    }
-    write_json(directory / "pairs.json", manifest)
+    with StoreWriter(directory, _MANIFEST) as writer:
+        for side, vocabulary in vocabularies.items():
+            vocabulary.save(writer.path(f"{side}.json"))
+        train = _Written(writer, "train", vocabularies, max_length, names)
+        valid = _Written(writer, "valid", vocabularies, max_length, names if dev_source is None else dev_names)
+        for pair, held_out in _shared_out(read_pairs(source, target), every, seed):
+            (valid if held_out else train).add(pair)
+        for pair in () if dev_source is None else read_pairs(dev_source, dev_target):
+            valid.add(pair)
+        for counted, what in ((train, "to train on"), (valid, "to hold out")):
+            if not counted.pairs:
+                raise ValueError(f"{source}: expected at least one pair {what}, got none: give more pairs")
+        manifest = {
+            **{name: None if path is None else fingerprint(path) for name, path in files.items()},
+            "counts": {"train": train.counts(), "valid": valid.counts()},
+            "symbols": {side: len(vocabulary) for side, vocabulary in vocabularies.items()},
+        }
+        writer.finish(manifest)
     return open_pairs(directory)
 
 
 def open_pairs(directory: str | Path) -> Pairs:
-    """Open what `prepare_pairs` wrote.
-
-    Raises:
-        FileNotFoundError: there is none, or its preparation was cut short.
-        ValueError: a file in it was changed or cut.
-    """
-    directory = Path(directory)
-    if not (directory / "pairs.json").is_file():
-        raise FileNotFoundError(f"{directory}: no prepared pairs here (pairs.json is missing): prepare them again")
-    manifest = read_json(directory / "pairs.json")
-    vocabularies = {side: load_vocabulary(directory / f"{side}.json") for side in SIDES}
-    parts = {}
-    for part in PARTS:
-        sides = [_open_side(directory, part, side, len(vocabularies[side])) for side in SIDES]
-        if len(sides[0]) != len(sides[1]):
-            raise ValueError(f"{directory}: damaged ({part} has {len(sides[0])} sources, {len(sides[1])} targets)")
-        parts[part] = PairedSentences(*sides)
-    return Pairs(vocabularies["source"], vocabularies["target"], parts["train"], parts["valid"], manifest)
+    """Open a folder written by `prepare_pairs`; raises the errors of `Store`."""
+    store = Store(directory, _MANIFEST, "pairs")
+    vocabularies = {side: load_vocabulary(store.directory / f"{side}.json") for side in SIDES}
+    parts = {
+        part: PairedSentences(
+            *(Sentences.load(store, f"{part}.{side}", len(vocabulary)) for side, vocabulary in vocabularies.items())
+        )
+        for part in PARTS
+    }
+    with store.checked():
+        for part, pairs in parts.items():
+            if not len(pairs.source) == len(pairs.target) == store.manifest["counts"][part]["pairs"]:
+                raise ValueError(f"{part} has {len(pairs.source)} sources, {len(pairs.target)} targets")
+    return Pairs(vocabularies["source"], vocabularies["target"], parts["train"], parts["valid"], store.manifest)
 
 
 def held_out_texts(directory: str | Path) -> tuple[list[str], list[str]]:
     """The pairs held out as they were written: sources and targets.
 
     Raises:
-        ValueError: one side has more lines than the other, or none: a file was changed.
+        ValueError: one side has more sentences than the other, or none: a file was changed.
     """
-    texts = [[line for _, line in read_sentences(Path(directory) / f"valid.{side}.txt")] for side in SIDES]
-    if not texts[0] or len(texts[0]) != len(texts[1]):
-        raise ValueError(
-            f"{directory}: damaged ({len(texts[0])} held-out sources, {len(texts[1])} targets): prepare the pairs again"
-        )
+    store = Store(directory, _MANIFEST, "pairs")
+    texts = []
+    for side in SIDES:
+        name = f"valid.{side}.text"
+        with store.checked(name):
+            texts.append(store.array(name, "u1").tobytes().decode().split("\n")[:-1])
+            if len(texts[-1]) != store.manifest["counts"]["valid"]["pairs"]:
+                raise ValueError(f"{len(texts[-1])} held-out sentences: another number than of pairs")
     return texts[0], texts[1]
 
 
@@ -179,69 +174,49 @@ def encode_sentence(vocabulary: Vocabulary, sentence: str, max_length: int, name
     return symbols
 
 
-class _Writer:
-    """Writes parts as the numbers that `_open_side` maps."""
+class _Written:
+    """The pairs of one part while they are written: their symbols, and the texts of those held out."""
 
-    def __init__(self, directory: Path, vocabularies: dict[str, Vocabulary], max_length: int):
-        self._directory, self._vocabularies, self._max_length = directory, vocabularies, max_length
+    def __init__(
+        self,
+        writer: StoreWriter,
+        part: str,
+        vocabularies: dict[str, Vocabulary],
+        max_length: int,
+        names: dict[str, str],
+    ):
+        self._vocabularies, self._max_length, self._names = vocabularies, max_length, names
+        self._symbols = {side: writer.growing(f"{part}.{side}.symbols", "i4") for side in SIDES}
+        self._offsets = {side: writer.growing(f"{part}.{side}.offsets", "i8") for side in SIDES}
+        self._texts = {side: writer.growing(f"{part}.{side}.text", "u1") for side in SIDES if part == "valid"}
+        for offsets in self._offsets.values():
+            offsets.append([0])
+        self._unknown, self._longest = dict.fromkeys(SIDES, 0), dict.fromkeys(SIDES, 0)
+        self.pairs = 0
 
-    def write(self, part: str, pairs: Iterable[Pair], names: dict[str, str]) -> dict[str, int]:
-        counts, unknown, longest = (dict.fromkeys(SIDES, 0) for _ in range(3))
-        written = 0
-        files = {
-            (side, what): (self._directory / f"{part}.{side}.{what}").open("wb")
-            for side in SIDES
-            for what in ("symbols", "ends", *(["txt"] if part == "valid" else []))
-        }
-        try:
-            for pair in pairs:
-                written += 1
-                for side, vocabulary in self._vocabularies.items():
-                    symbols = encode_sentence(vocabulary, getattr(pair, side), self._max_length, names[side], pair.line)
-                    counts[side] += len(symbols)
-                    longest[side] = max(longest[side], len(symbols))
-                    if vocabulary.unknown is not None:
-                        unknown[side] += int((symbols == vocabulary.unknown).sum())
-                    files[side, "symbols"].write(symbols.astype("<i4").tobytes())
-                    files[side, "ends"].write(np.int64(counts[side]).tobytes())
-                    if part == "valid":
-                        files[side, "txt"].write(f"{getattr(pair, side)}\n".encode())
-        finally:
-            for file in files.values():
-                file.close()
+    def add(self, pair: Pair) -> None:
+        self.pairs += 1
+        for side, vocabulary in self._vocabularies.items():
+            row = encode_sentence(vocabulary, getattr(pair, side), self._max_length, self._names[side], pair.line)
+            self._symbols[side].append(row)
+            self._offsets[side].append([self._symbols[side].rows])
+            self._longest[side] = max(self._longest[side], len(row))
+            if vocabulary.unknown is not None:
+                self._unknown[side] += int((row == vocabulary.unknown).sum())
+        for side, file in self._texts.items():
+            file.append(np.frombuffer(f"{getattr(pair, side)}\n".encode(), np.uint8))
+
+    def counts(self) -> dict[str, int]:
         return {
-            "pairs": written,
-            **{f"{side}_symbols": counts[side] for side in SIDES},
-            **{f"{side}_unknown": unknown[side] for side in SIDES},
-            **{f"{side}_longest": longest[side] for side in SIDES},
+            "pairs": self.pairs,
+            **{f"{side}_symbols": self._symbols[side].rows for side in SIDES},
+            **{f"{side}_unknown": self._unknown[side] for side in SIDES},
+            **{f"{side}_longest": self._longest[side] for side in SIDES},
         }
-
-
-def _open_side(directory: Path, part: str, side: str, symbol_count: int) -> Sentences:
-    stem = directory / f"{part}.{side}"
-    try:
-        symbols = np.memmap(f"{stem}.symbols", dtype="<i4", mode="r")
-        ends = np.fromfile(f"{stem}.ends", dtype="<i8")
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{stem}: damaged ({error}): prepare the pairs again") from None
-    if not len(ends) or ends[-1] != len(symbols) or (np.diff(ends, prepend=0) < 1).any():
-        raise ValueError(f"{stem}: damaged (the sentences do not end where the symbols do): prepare the pairs again")
-    if int(symbols.min()) < 0 or int(symbols.max()) >= symbol_count:
-        raise ValueError(f"{stem}: damaged (a symbol is not in the vocabulary): prepare the pairs again")
-    return Sentences(symbols, ends)
-
-
-def _part(
-    source: str | Path, target: str | Path | None, every: int | None, seed: int, *, held_out: bool
-) -> Iterator[Pair]:
-    shared = _shared_out(read_pairs(source, target), every, seed)
-    return (pair for pair, held in shared if held == held_out)
 
 
 def _shared_out(pairs: Iterable[Pair], every: int | None, seed: int) -> Iterator[tuple[Pair, bool]]:
-    """Each pair, and whether it is held out: of `every` pairs in succession one; the same ones at each call."""
-    pairs, random = iter(pairs), np.random.default_rng(seed)
-    while block := list(islice(pairs, every or _BLOCK)):
-        chosen = int(random.integers(every)) if every else -1
-        for place, pair in enumerate(block):
-            yield pair, place == chosen
+    """Each pair, and whether it is held out; the same ones at each call."""
+    pairs, draw = iter(pairs), OneInEvery(every, seed)
+    while block := list(islice(pairs, _BLOCK)):
+        yield from zip(block, draw.take(len(block)).tolist(), strict=True)

@@ -1,4 +1,4 @@
-"""Sentences as numbers, side by side with their translations."""
+"""Sentences as numbers, and pairs of a sentence and its translation."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +8,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from chainrule.data.batches import Batch
+from chainrule.data.batches import Batch, padded
+from chainrule.data.store import Store, StoreWriter
 from chainrule.data.vocabulary import Ids
 
 
@@ -34,6 +35,17 @@ class Sentences:
         ends = np.cumsum([len(row) for row in rows], dtype=np.int64)
         return cls(np.concatenate([np.zeros(0, dtype=np.int32), *rows]).astype(np.int32), ends)
 
+    @classmethod
+    def load(cls, store: Store, name: str, symbols: int) -> "Sentences":
+        """Sentences that `save` wrote, of numbers below `symbols`; ValueError where they are damaged."""
+        numbers = store.array(f"{name}.symbols", "i4", below=symbols)
+        return cls(numbers, store.offsets(f"{name}.offsets", len(numbers), shortest=1)[1:])
+
+    def save(self, writer: StoreWriter, name: str) -> None:
+        """Write the arrays NAME.symbols and NAME.offsets."""
+        writer.array(f"{name}.symbols", self.symbols)
+        writer.array(f"{name}.offsets", np.concatenate([[0], self.ends]))
+
     def __len__(self) -> int:
         return len(self.ends)
 
@@ -42,12 +54,10 @@ class Sentences:
         return self.ends[chosen] - self._starts(chosen)
 
     def padded(self, chosen: Ids) -> tuple[Tensor, Tensor]:
-        """The chosen sentences side by side, (B, T), 0 past their ends, and their lengths, (B,)."""
+        """The chosen sentences, (B, T), 0 past their ends, and their lengths, (B,)."""
         starts, lengths = self._starts(chosen), self.lengths(chosen)
-        rows = np.zeros((len(chosen), int(lengths.max(initial=0))), dtype=np.int64)
-        for row, start, length in zip(rows, starts.tolist(), lengths.tolist(), strict=True):
-            row[:length] = self.symbols[start : start + length]
-        return torch.from_numpy(rows), torch.from_numpy(lengths)
+        rows = [self.symbols[start : start + length] for start, length in zip(starts, lengths, strict=True)]
+        return padded(rows, int(lengths.max(initial=0))), torch.from_numpy(lengths)
 
     def _starts(self, chosen: Ids) -> Ids:
         return np.where(chosen > 0, self.ends[chosen - 1], 0)
@@ -70,6 +80,6 @@ class PairedSentences:
 
 
 def source_context(source: Sentences, chosen: Ids) -> dict[str, Tensor]:
-    """What `chainrule.models.Seq2Seq` translates."""
+    """Source sentences as the context of `chainrule.models.Seq2Seq`."""
     tokens, lengths = source.padded(chosen)
     return {"tokens": tokens, "lengths": lengths}

@@ -7,19 +7,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.data.arrays import open_array
-from chainrule.data.atomic import read_json, write_json
 from chainrule.data.series.schema import SeriesSchema
 from chainrule.data.series.series_file import read_series
 from chainrule.data.source import fingerprint
+from chainrule.data.store import Store, StoreWriter
 
 Floats = npt.NDArray[np.float64]
+_MANIFEST = "series.json"
 ANCHORS = ("last", "season", "centre")
 
 
 @dataclass(frozen=True)
 class PreparedSeries:
-    """What training needs of a file.
+    """Series of a prepared folder.
 
     Args:
         schema: columns and units.
@@ -52,13 +52,13 @@ def prepare_series(
 
     Args:
         path: of the file, see `read_series`.
-        folder: is made; receives schema.json, series.json, values.npy and features.npy.
+        folder: created if it is missing; `series.json` is the last file written into it.
         target: see `read_series`.
-        horizon: rows that a forecast is for; at least so many are held out.
+        horizon: rows of a forecast; at least this many rows are held out.
         covariates: see `read_series`.
         date: see `read_series`.
-        season: rows of a season; None takes what is usual at the step between dates.
-        anchor: what values are measured from: the "last" value, the value a "season" ago, or the "centre".
+        season: rows of a season; None takes the usual one for the step between dates.
+        anchor: reference of the values: the "last" value, the value a "season" ago, or the "centre".
         validation_fraction: share of the rows that is held out, the last ones.
 
     Raises:
@@ -87,27 +87,20 @@ def prepare_series(
         "step": None if file.frequency is None else str(file.frequency),
         "season": length,
     }
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    schema.save(folder / "schema.json")
-    np.save(folder / "values.npy", file.values, allow_pickle=False)
-    np.save(folder / "features.npy", features, allow_pickle=False)
-    write_json(folder / "series.json", facts)
+    with StoreWriter(folder, _MANIFEST) as writer:
+        schema.save(writer.path("schema.json"))
+        writer.array("values", file.values)
+        writer.array("features", features)
+        writer.finish(facts)
     return open_series(folder)
 
 
 def open_series(folder: str | Path) -> PreparedSeries:
-    """What `prepare_series` left in a folder.
-
-    Raises:
-        FileNotFoundError: a file is missing.
-        ValueError: the files do not belong together.
-    """
-    folder = Path(folder)
-    schema, facts = SeriesSchema.load(folder / "schema.json"), read_json(folder / "series.json")
-    values = open_array(folder / "values.npy")
-    features = open_array(folder / "features.npy")
-    rows = sum(facts["rows"].values())
-    if values.shape != (rows, len(schema.targets)) or features.shape != (rows, schema.num_covariates):
-        raise ValueError(f"{folder}: values.npy or features.npy do not fit the schema: prepare the data again")
-    return PreparedSeries(schema, values, features, facts["rows"]["train"], facts)
+    """Open a folder written by `prepare_series`; raises the errors of `Store`."""
+    store = Store(folder, _MANIFEST, "series")
+    schema, facts = SeriesSchema.load(store.directory / "schema.json"), store.manifest
+    with store.checked():
+        rows, train_rows = facts["rows"]["train"] + facts["rows"]["valid"], facts["rows"]["train"]
+        values = store.array("values", "f8", (rows, len(schema.targets)))
+        features = store.array("features", "f8", (rows, schema.num_covariates))
+    return PreparedSeries(schema, values, features, train_rows, facts)

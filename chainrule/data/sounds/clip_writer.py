@@ -1,62 +1,58 @@
-"""The files that prepared sounds consist of, while they are written."""
+"""Write clips of sound into a prepared folder."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
-from chainrule.data.corpus import token_dtype
 from chainrule.data.sounds.collection import SoundFile
 from chainrule.data.sounds.labels import Labelling
 from chainrule.data.sounds.levels import SoundLevels
 from chainrule.data.sounds.sound_file import read_sound
+from chainrule.data.store import StoreWriter
+from chainrule.data.tokens import token_dtype
 
 
 class ClipWriter:
-    """The files of one part while they are written."""
+    """The arrays of one part while they are written: samples, where clips begin, and labels."""
 
-    def __init__(self, directory: Path, name: str, levels: int):
-        self.clips = self.samples = 0
-        self._dtype = np.dtype(token_dtype(levels)).newbyteorder("<")
-        self._paths = [directory / f"{name}.{kind}" for kind in ("tokens", "clips", "labels")]
-        self._files: list[BinaryIO] = []
+    def __init__(self, writer: StoreWriter, part: str, levels: int):
+        self._samples = writer.growing(f"{part}.tokens", token_dtype(levels))
+        self._clips, self._labels = (writer.growing(f"{part}.{name}", "i8") for name in ("clips", "labels"))
+        self._clips.append([0])
 
-    def __enter__(self) -> "ClipWriter":
-        self._files = [path.open("wb") for path in self._paths]
-        self._files[1].write(np.zeros(1, dtype="<i8").tobytes())
-        return self
+    @property
+    def samples(self) -> int:
+        """Samples written so far."""
+        return self._samples.rows
 
-    def __exit__(self, *error: object) -> None:
-        for file in self._files:
-            file.close()
+    @property
+    def clips(self) -> int:
+        """Whole clips written so far."""
+        return self._clips.rows - 1
 
     def add(self, codes: "np.ndarray[Any, Any]") -> None:
-        """Samples of the clip that is being written."""
-        self._files[0].write(codes.astype(self._dtype).tobytes())
-        self.samples += len(codes)
+        """Write samples of the present clip."""
+        self._samples.append(codes)
 
     def end(self, label: int | None) -> None:
-        """The clip is whole."""
-        self.clips += 1
-        self._files[1].write(np.array([self.samples], dtype="<i8").tobytes())
+        """End the present clip."""
+        self._clips.append([self.samples])
         if label is not None:
-            self._files[2].write(np.array([label], dtype="<i8").tobytes())
+            self._labels.append([label])
 
     def back_to(self, samples: int) -> None:
-        """Forget what was added since there were so many: a file turned out to be damaged."""
-        self.samples = samples
-        self._files[0].truncate(samples * self._dtype.itemsize)
-        self._files[0].seek(0, 2)
+        """Forget samples beyond the first `samples`: a file turned out to be damaged."""
+        self._samples.truncate(samples)
 
 
 @dataclass
 class Writing:
-    """How samples are written, and what was seen of them.
+    """Settings of writing samples, and counts of the samples written.
 
     Attributes:
-        levels, rate: what samples become.
+        levels, rate: of the samples written.
         labelling, labels: of each clip; `None` and none where there are no labels.
         skipped: files that could not be read, with the reason; filled where `skip_bad`.
         silent: clips of one amplitude.
@@ -78,7 +74,7 @@ class Writing:
             self.cut(file, None, part, part)
 
     def cut(self, file: SoundFile, samples: int | None, first: ClipWriter, rest: ClipWriter) -> None:
-        """Write the first so many samples into one part, and the rest into another; all into the first for None."""
+        """Write the first `samples` samples into one part and the rest into another; all into the first for None."""
         label, before, clips = self._label(file), (first.samples, rest.samples), 0
         read, low, high, clipped = 0, np.inf, -np.inf, 0
         try:

@@ -2,29 +2,28 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from chainrule.data.atomic import read_json, write_json
-from chainrule.data.corpus import token_dtype
+from chainrule.data.members import Members
 from chainrule.data.sounds.batches import Labels
 from chainrule.data.sounds.clip_writer import ClipWriter, Writing
 from chainrule.data.sounds.collection import Collection, SoundFile
 from chainrule.data.sounds.labels import Labelling, ordered
 from chainrule.data.sounds.levels import SoundLevels, make_levels
 from chainrule.data.sounds.sound_file import SoundFacts, sound_facts
-from chainrule.data.tokens import FileTokens
+from chainrule.data.split import OneInEvery, check_fraction
+from chainrule.data.store import Store, StoreWriter
+from chainrule.data.tokens import FileTokens, token_dtype
 
-FORMAT = 1
+_MANIFEST = "sounds.json"
 SEQUENCES = ("clips", "stream")
 HIGHEST_USUAL_RATE = 16_000
 FILES_TO_HOLD_OUT_WHOLE = 10
 _PARTS = ("train", "valid")
-_FILES = ("sounds.json", *(f"{part}.{kind}" for part in _PARTS for kind in ("tokens", "clips", "labels")))
 
 
 @dataclass(frozen=True)
@@ -32,11 +31,11 @@ class Sounds:
     """Prepared sounds.
 
     Attributes:
-        levels: what an integer stands for.
-        train: levels of all samples, uint8 or uint16, a line a clip, read from the disk as they are asked for.
+        levels: meaning of each integer.
+        train: levels of all samples, uint8 or uint16, a line a clip, read from the disk on demand.
         valid: the same of the sounds held out.
-        train_labels, valid_labels: (clips,) of each clip; `None` where there are none.
-        manifest: what sounds.json holds: rate, labels, counts, fingerprints.
+        train_labels, valid_labels: (clips,) of each clip; `None` without labels.
+        manifest: content of sounds.json: rate, labels, counts, fingerprints.
     """
 
     levels: SoundLevels
@@ -74,8 +73,8 @@ def prepare_sounds(
     fewer, the end of each.
 
     Args:
-        source: a folder, an archive or a file, as `Collection` reads it.
-        directory: made if it is missing; `sounds.json` is the last file written into it.
+        source: a folder, an archive or a file, as `Members` reads it.
+        directory: created if it is missing; `sounds.json` is the last file written into it.
         rate: samples a second; the lowest of the files, 16,000 at most, if not given. Others are resampled.
         law: mu or linear, see `make_levels`.
         levels: of an amplitude.
@@ -96,10 +95,6 @@ def prepare_sounds(
     """
     _check(rate, labels, label_pattern, sequences, validation_fraction)
     quantised = make_levels(law, levels)
-    directory = Path(directory)
-    directory.mkdir(parents=True, exist_ok=True)
-    for name in _FILES:
-        (directory / name).unlink(missing_ok=True)
     skipped: list[dict[str, str]] = []
     collection = Collection(source)
     sounds = list(_headers(collection, skipped, skip_bad=skip_bad))
@@ -116,74 +111,62 @@ def prepare_sounds(
     if names and sequences == "stream":
         raise ValueError("sequences: expected clips where sounds have labels, got stream: give --labels none, or clips")
     writing = Writing(quantised, rate, labelling, names, skipped, skip_bad=skip_bad)
-    with ExitStack() as stack:
-        parts = {part: stack.enter_context(ClipWriter(directory, part, quantised.levels)) for part in _PARTS}
+    with StoreWriter(directory, _MANIFEST) as writer:
+        parts = {part: ClipWriter(writer, part, quantised.levels) for part in _PARTS}
         if held_out is not None:
             writing.whole((file for file, _ in sounds), parts["train"])
             writing.whole((file for file, _ in others), parts["valid"])
         elif len(sounds) >= FILES_TO_HOLD_OUT_WHOLE:
-            chosen = _chosen(len(sounds), round(1 / validation_fraction), seed)
-            for number, (file, _) in enumerate(sounds):
-                writing.whole([file], parts["valid" if number in chosen else "train"])
+            chosen = OneInEvery(round(1 / validation_fraction), seed).take(len(sounds))
+            for held, (file, _) in zip(chosen, sounds, strict=True):
+                writing.whole([file], parts["valid" if held else "train"])
         else:
             for (file, _), length in zip(sounds, lengths, strict=True):
                 writing.cut(file, round(length * (1 - validation_fraction)), parts["train"], parts["valid"])
-    for part in parts.values():
-        if not part.samples:
-            raise ValueError(f"{source}: expected sounds to train on and to hold out, got too few: give more")
-    if writing.silent == sum(part.clips for part in parts.values()):
-        raise ValueError(f"{source}: expected sounds, got silence: every file has one amplitude only")
-    manifest = {
-        "format": FORMAT,
-        "source": collection.fingerprint(),
-        "validation": None if held_out is None else held_out.fingerprint(),
-        "rate": rate,
-        "rates": {str(found): count for found, count in sorted(rates.items())},
-        "law": law,
-        "levels": levels,
-        "sequences": sequences,
-        "labels": names,
-        "silent": writing.silent,
-        "clipped": writing.clipped,
-        "skipped": skipped,
-        **{name: {"clips": part.clips, "samples": part.samples} for name, part in parts.items()},
-    }
-    write_json(directory / "sounds.json", manifest)
+        for part in parts.values():
+            if not part.samples:
+                raise ValueError(f"{source}: expected sounds to train on and to hold out, got too few: give more")
+        if writing.silent == sum(part.clips for part in parts.values()):
+            raise ValueError(f"{source}: expected sounds, got silence: every file has one amplitude only")
+        manifest = {
+            "source": collection.fingerprint(),
+            "validation": None if held_out is None else held_out.fingerprint(),
+            "rate": rate,
+            "rates": {str(found): count for found, count in sorted(rates.items())},
+            "law": law,
+            "levels": levels,
+            "sequences": sequences,
+            "labels": names,
+            "silent": writing.silent,
+            "clipped": writing.clipped,
+            "skipped": skipped,
+            **{name: {"clips": part.clips, "samples": part.samples} for name, part in parts.items()},
+        }
+        writer.finish(manifest)
     return open_sounds(directory)
 
 
 def open_sounds(directory: str | Path) -> Sounds:
-    """Open what `prepare_sounds` wrote.
-
-    Raises:
-        FileNotFoundError: there is none, or its preparation was cut short.
-        ValueError: a file in it was changed or cut.
-    """
-    directory = Path(directory)
-    if not (directory / "sounds.json").is_file():
-        raise FileNotFoundError(f"{directory}: no prepared sounds here (sounds.json is missing): prepare them again")
-    manifest = read_json(directory / "sounds.json")
-    try:
+    """Open a folder written by `prepare_sounds`; raises the errors of `Store`."""
+    store = Store(directory, _MANIFEST, "sounds")
+    manifest = store.manifest
+    tokens: dict[str, FileTokens] = {}
+    labels: dict[str, Labels | None] = dict.fromkeys(_PARTS)
+    with store.checked():
         levels = make_levels(manifest["law"], manifest["levels"])
-        dtype = token_dtype(levels.levels)
-        tokens: dict[str, FileTokens] = {}
-        labels: dict[str, Labels | None] = dict.fromkeys(_PARTS)
         for part in _PARTS:
             clips, samples = manifest[part]["clips"], manifest[part]["samples"]
-            path = directory / f"{part}.tokens"
-            tokens[part] = FileTokens(path, dtype, samples, directory / f"{part}.clips", clips, symbols=levels.levels)
+            tokens[part] = FileTokens(
+                store, f"{part}.tokens", token_dtype(levels.levels), samples, f"{part}.clips", clips,
+                symbols=levels.levels,
+            )  # fmt: skip
             if manifest["labels"]:
-                found = np.fromfile(directory / f"{part}.labels", dtype="<i8")
-                if len(found) != clips or not ((found >= 0) & (found < len(manifest["labels"]))).all():
-                    raise ValueError(f"{part}.labels: expected a label for each of {clips} clips")
-                labels[part] = found.astype(np.int64)
-    except (KeyError, TypeError, ValueError, OSError) as error:
-        raise ValueError(f"{directory}: damaged ({error}): prepare the sounds again") from None
+                labels[part] = np.array(store.array(f"{part}.labels", "i8", (clips,), len(manifest["labels"])))
     return Sounds(levels, tokens["train"], tokens["valid"], labels["train"], labels["valid"], manifest)
 
 
 def _headers(
-    collection: Collection, skipped: list[dict[str, str]], *, skip_bad: bool
+    collection: Members, skipped: list[dict[str, str]], *, skip_bad: bool
 ) -> Iterator[tuple[SoundFile, SoundFacts]]:
     for file in collection.files:
         try:
@@ -204,13 +187,6 @@ def _labelling(labels: str, pattern: str | None, names: list[str]) -> Labelling 
     return Labelling(None) if labels == "folders" or (labels == "auto" and found) else None
 
 
-def _chosen(count: int, every: int, seed: int) -> set[int]:
-    """Of `every` files in succession one."""
-    random = np.random.default_rng(seed)
-    places = (start + int(random.integers(every)) for start in range(0, count, every))
-    return {place for place in places if place < count}
-
-
 def _check(rate: int | None, labels: str, pattern: str | None, sequences: str, fraction: float) -> None:
     if rate is not None and not 100 <= rate <= 1_000_000:
         raise ValueError(f"rate: expected samples a second from 100 to 1000000, got {rate}")
@@ -220,5 +196,4 @@ def _check(rate: int | None, labels: str, pattern: str | None, sequences: str, f
         raise ValueError("label_pattern: expected none where labels is none: leave one of them out")
     if sequences not in ("auto", *SEQUENCES):
         raise ValueError(f"sequences: expected auto, {', '.join(SEQUENCES)}, got {sequences!r}")
-    if not 0 < fraction <= 0.5:
-        raise ValueError(f"validation_fraction: expected above 0 and at most 0.5, got {fraction}")
+    check_fraction("validation_fraction", fraction)

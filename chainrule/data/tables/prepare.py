@@ -6,18 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from chainrule.data.atomic import read_json, write_json
 from chainrule.data.source import fingerprint
-from chainrule.data.tables.cell_column import Block, CellColumn, Flags, Lines
+from chainrule.data.split import Flags, OneInEvery, check_fraction
+from chainrule.data.store import Store, StoreWriter
+from chainrule.data.tables.cell_column import Block, CellColumn, Lines
 from chainrule.data.tables.column_facts import DISTINCT, MOST_CATEGORIES, ColumnFacts, ColumnKind
 from chainrule.data.tables.schema import Rows, TableSchema
 from chainrule.data.tables.table_file import TableFile
 
-FORMAT = 1
+_MANIFEST = "table.json"
 _COUNTED = 1 << 22  # different cells of all columns that are counted
-_FILES = ("table.json", "train.rows", "valid.rows", "schema.json")
 
 
 @dataclass(frozen=True)
@@ -26,9 +24,9 @@ class Table:
 
     Attributes:
         schema: of its columns.
-        train: (N, D) float64, read from the disk as it is asked for.
+        train: (N, D) float64, read from the disk on demand.
         valid: the same of the rows held out.
-        manifest: what table.json holds: fingerprints, options and counts.
+        manifest: content of table.json: fingerprints, options and counts.
     """
 
     schema: TableSchema
@@ -56,7 +54,7 @@ def prepare_table(
 
     Args:
         path: CSV (plain or gzip) or Parquet.
-        directory: made if it is missing; `table.json` is the last file written into it.
+        directory: created if it is missing; `table.json` is the last file written into it.
         types: kinds of columns by name, categorical, integer, real or skip, where the one found is not meant.
         header: whether the first row is a header; None looks.
         validation: a file to hold out in place of rows of the first.
@@ -78,14 +76,9 @@ def prepare_table(
     ...     [column.kind for column in table.schema.columns], table.train.shape, table.valid.shape
     (['categorical', 'real'], (36, 2), (4, 2))
     """
-    if not 0 < validation_fraction <= 0.5:
-        raise ValueError(f"validation_fraction: expected above 0 and at most 0.5, got {validation_fraction}")
+    check_fraction("validation_fraction", validation_fraction)
     if min_count < 1:
         raise ValueError(f"min_count: expected at least 1, got {min_count}")
-    directory = Path(directory)
-    directory.mkdir(parents=True, exist_ok=True)
-    for name in _FILES:
-        (directory / name).unlink(missing_ok=True)
     file = TableFile(path, header=header)
     every = None if validation is not None else round(1 / validation_fraction)
     distinct = min(DISTINCT, max(_COUNTED // len(file.names), MOST_CATEGORIES + 1))
@@ -105,80 +98,52 @@ def prepare_table(
     schema = TableSchema.fit(facts, file.header, types or {}, min_count)
     if check is not None:
         check(schema)
-    schema.save(directory / "schema.json")
-    counts = {"train": 0, "valid": 0}
-    with (
-        (directory / "train.rows").open("wb") as train,
-        (directory / "valid.rows").open("wb") as valid,
-        ThreadPoolExecutor() as pool,
-    ):
+    with StoreWriter(directory, _MANIFEST) as writer, ThreadPoolExecutor() as pool:
+        schema.save(writer.path("schema.json"))
+        train, valid = (writer.growing(f"{part}.rows", "f8", (len(schema.kept),)) for part in ("train", "valid"))
         file, places = schema.open(path)
         for block, held_out in _shared_out(_ahead(file.blocks()), every, seed):
             rows = schema.encode_block(path, block, places, pool, checked=~held_out)
-            for part, target, chosen in (("train", train, ~held_out), ("valid", valid, held_out)):
-                target.write(rows[chosen].tobytes())
-                counts[part] += int(chosen.sum())
+            train.append(rows[~held_out])
+            valid.append(rows[held_out])
         if validation is not None:
             file, places = schema.open(validation)
             for block in _ahead(file.blocks()):
-                valid.write(schema.encode_block(validation, block, places, pool).tobytes())
-                counts["valid"] += len(block)
-    if not counts["valid"]:
-        raise ValueError(f"{validation or path}: expected at least {every or 1} rows, to hold one out: give more rows")
-    manifest = {
-        "format": FORMAT,
-        "source": fingerprint(path),
-        "validation": None if validation is None else fingerprint(validation),
-        "rows": counts,
-        "columns": [
-            {"name": column.name, "kind": schema.columns[place].kind, "found": column.kind(), "missing": column.missing,
-             "distinct": column.counted()}
-            for place, column in enumerate(facts)
-        ],
-    }  # fmt: skip
-    write_json(directory / "table.json", manifest)
+                valid.append(schema.encode_block(validation, block, places, pool))
+        if not valid.rows:
+            raise ValueError(
+                f"{validation or path}: expected at least {every or 1} rows, to hold one out: give more rows"
+            )
+        manifest = {
+            "source": fingerprint(path),
+            "validation": None if validation is None else fingerprint(validation),
+            "rows": {"train": train.rows, "valid": valid.rows},
+            "columns": [
+                {"name": column.name, "kind": schema.columns[place].kind, "found": column.kind(),
+                 "missing": column.missing, "distinct": column.counted()}
+                for place, column in enumerate(facts)
+            ],
+        }  # fmt: skip
+        writer.finish(manifest)
     return open_table(directory)
 
 
 def open_table(directory: str | Path) -> Table:
-    """Open what `prepare_table` wrote.
-
-    Raises:
-        FileNotFoundError: there is none, or its preparation was cut short.
-        ValueError: a file in it was changed or cut.
-    """
-    directory = Path(directory)
-    if not (directory / "table.json").is_file():
-        raise FileNotFoundError(f"{directory}: no prepared table here (table.json is missing): prepare it again")
-    manifest = read_json(directory / "table.json")
-    schema = TableSchema.load(directory / "schema.json")
-    width = len(schema.kept)
-    parts = {}
-    for part in ("train", "valid"):
-        path = directory / f"{part}.rows"
-        try:
-            count = manifest["rows"][part]
-            if type(count) is not int or path.stat().st_size != 8 * width * count:
-                raise ValueError(f"expected {count} rows of {width} numbers")
-        except (KeyError, TypeError, ValueError, OSError) as error:
-            raise ValueError(f"{path}: damaged ({error}): prepare the table again") from None
-        parts[part] = np.memmap(path, dtype="<f8", mode="r", shape=(count, width))
-    return Table(schema, parts["train"], parts["valid"], manifest)
+    """Open a folder written by `prepare_table`; raises the errors of `Store`."""
+    store = Store(directory, _MANIFEST, "table")
+    schema = TableSchema.load(store.directory / "schema.json")
+    with store.checked():
+        train, valid = (
+            store.array(f"{part}.rows", "f8", (store.manifest["rows"][part], len(schema.kept)))
+            for part in ("train", "valid")
+        )
+    return Table(schema, train, valid, store.manifest)
 
 
 def _shared_out(blocks: Iterable[Block], every: int | None, seed: int) -> Iterator[tuple[Block, Flags]]:
-    """Each block, and which of its rows are held out: of `every` rows in succession one; the same ones at each call."""
-    random, row = np.random.default_rng(seed), 0
-    chosen, first = np.zeros(0, dtype=np.int64), 0  # of the groups from `first` on, the row of each that is held out
-    for block in blocks:
-        if every is None:
-            yield block, np.zeros(len(block), dtype=np.bool_)
-            continue
-        group, place = np.divmod(np.arange(row, row + len(block)), every)
-        row += len(block)
-        chosen, first = chosen[int(group[0]) - first :], int(group[0])
-        chosen = np.concatenate([chosen, random.integers(every, size=int(group[-1]) + 1 - first - len(chosen))])
-        yield block, chosen[group - first] == place
+    """Each block, and which of its rows are held out; the same ones at each call."""
+    draw = OneInEvery(every, seed)
+    return ((block, draw.take(len(block))) for block in blocks)
 
 
 def _ahead(blocks: Iterator[Block]) -> Iterator[Block]:

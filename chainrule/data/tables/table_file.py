@@ -3,28 +3,24 @@
 import csv
 import gzip
 import io
-import sys
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import islice
 from operator import eq
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
+from chainrule.data.delimited import DelimitedFile, Row
 from chainrule.data.tables.cell_column import Block
 from chainrule.data.tables.cells import MISSING, as_number
 from chainrule.data.text import check_file
 
 SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet")
-_DELIMITERS = ",;\t|"
 _PARQUET_ROWS = 1 << 14
 _LOOKED_AT = 1000  # rows, to tell names from data that happen to be words
 _WIDEST = 1000  # columns: of more, too few rows are read together for a column at a time to be faster
 _CELLS = 1 << 16  # held as Python strings at a time
-Row = tuple[int, list[str]]
 
 
 def is_table(path: str | Path) -> bool:
@@ -62,7 +58,8 @@ class TableFile:
         if self._parquet:
             self.names, self.header = list(self._read_parquet("read_parquet_schema")), True
             return
-        self._delimiter = self._find_delimiter()
+        self._file = DelimitedFile(path)
+        self._delimiter = self._file.find_delimiter()
         first = next(self._lines(), None)
         if first is None:
             raise ValueError(f"{self.path}: expected rows, got nothing but empty lines")
@@ -103,7 +100,7 @@ class TableFile:
         def exact(file: BinaryIO, before: int) -> Iterator[Block]:
             yield from self._listed(self._checked(self._lines(file, before)))
 
-        with self._readable(), self._bytes() as file:
+        with self._file.open() as file:
             header = [file.readline() for _ in range(self._lines_of_header)]
             if any(b"\r" in line.removesuffix(b"\n").removesuffix(b"\r") for line in header):
                 yield from self._listed(self.rows())  # lines end in another way
@@ -124,60 +121,8 @@ class TableFile:
             yield Block.of_rows(block)
 
     def _lines(self, file: BinaryIO | None = None, before: int = 0) -> Iterator[Row]:
-        """The rows of the file, or of a stretch of it that so many lines come before."""
-        with self._readable(), self._bytes() if file is None else file as raw:
-            text = io.TextIOWrapper(raw, encoding="utf-8" if before else "utf-8-sig", newline="")
-            reader = csv.reader(
-                self._without_nul(text, before), delimiter=self._delimiter, skipinitialspace=True, strict=True
-            )
-            while True:
-                try:
-                    cells = next(reader, None)
-                except csv.Error as error:
-                    line = before + reader.line_num
-                    raise ValueError(f"{self.path} line {line}: no row of a table: {error}") from None
-                if cells is None:
-                    return
-                cells = [cell.strip() for cell in cells]
-                if any(cells) or len(cells) > 1:
-                    yield before + reader.line_num, cells
-
-    def _without_nul(self, text: io.TextIOWrapper, before: int) -> Iterator[str]:
-        for line, content in enumerate(text, before + 1):
-            if "\0" in content:
-                raise ValueError(f"{self.path} line {line}: expected text, got a NUL byte: correct the file")
-            yield content
-
-    @contextmanager
-    def _readable(self) -> Iterator[None]:
-        """Say in one line what keeps the file from being read."""
-        try:
-            yield
-        except UnicodeDecodeError:
-            raise ValueError(
-                f"{self.path} line {self._first_bad_line()}: expected UTF-8, got other bytes: convert the file"
-            ) from None
-        except (OSError, EOFError, zlib.error) as error:
-            raise ValueError(f"{self.path}: cannot be read ({error}): restore it from a copy") from None
-
-    def _first_bad_line(self) -> int:
-        with self._bytes() as file:
-            for number, line in enumerate(file, 1):
-                try:
-                    line.decode("utf-8")
-                except UnicodeDecodeError:
-                    return number
-        raise AssertionError("a file was no UTF-8 and then it was")
-
-    def _bytes(self) -> BinaryIO:
-        return cast(BinaryIO, gzip.GzipFile(self.path)) if self.path.suffix.lower() == ".gz" else self.path.open("rb")
-
-    def _find_delimiter(self) -> str:
-        """The one that is most frequent in the first line."""
-        with self._readable(), self._bytes() as raw:
-            file = io.TextIOWrapper(raw, encoding="utf-8-sig", newline="")
-            line = next((line for line in file if line.strip()), "")
-        return max(_DELIMITERS, key=line.count)
+        """The rows of the file, or of a stretch of it behind the first `before` lines."""
+        return self._file.quoted_rows(self._delimiter, file, before)
 
     def _read_parquet(self, function: str) -> Any:
         polars = _polars()
@@ -246,6 +191,3 @@ def _polars() -> Any:
         raise ValueError(
             "Parquet is read with polars, which is not installed: pip install 'chainrule[tables]'"
         ) from None
-
-
-csv.field_size_limit(min(sys.maxsize, 1 << 24))

@@ -1,4 +1,4 @@
-"""Sentences in batches, those of like length side by side."""
+"""Sentences in batches, sorted so that rows of a batch have similar lengths."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -7,12 +7,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from chainrule.data.batches import Batch, check_batch_size, check_seed
+from chainrule.data.batches import Batch
+from chainrule.data.shuffled import Shuffled, by_length, in_order
 from chainrule.data.tagged.conll_file import Sentence
 from chainrule.data.tagged.vocabulary import UNKNOWN, Numbers, TaggedVocabulary
 
 _BATCHES_IN_POOL = 32
-_EVALUATED = 64  # sentences side by side where nothing is trained
+_EVALUATED = 64  # sentences of a batch where nothing is trained
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class TaggedSentences:
         return np.diff(self.starts)
 
     def batch(self, chosen: npt.NDArray[np.int64], unknown: npt.NDArray[np.bool_] | None = None) -> Batch:
-        """Some sentences side by side: tags as x, words and characters as context.
+        """Some of the sentences: tags as x, words and characters as context.
 
         Args:
             chosen: (B,) numbers of sentences.
@@ -86,10 +87,7 @@ def number_sentences(sentences: Sequence[Sentence], vocabulary: TaggedVocabulary
 
 
 class TaggedBatches:
-    r"""Sentences in an order drawn anew for each epoch, as a pure function of (seed, step).
-
-    An epoch shuffles the sentences, sorts pools of 32 batches by length, cuts them into batches and shuffles those. It
-    reads every sentence once, but for those that do not fill a batch.
+    r"""Sentences in the order of `Shuffled`, sorted by length in pools of 32 batches, as a function of (seed, step).
 
     Rare words are read as unknown by chance, so that the unknown word is learned: one that the training sentences hold
     c times with probability α / (α + c) (Kiperwasser and Goldberg 2016). Its characters stay.
@@ -97,10 +95,8 @@ class TaggedBatches:
     Args:
         sentences: none empty.
         counts: how often each word of the vocabulary was seen.
-        batch_size: sentences of a batch, over all processes.
         word_dropout: α; 0 reads every word as it is.
-        seed: at least 0.
-        shard: (rank, number of processes): this one gets the rows rank, rank + processes, ... of a batch.
+        batch_size, seed, shard: see `Shuffled`.
 
     Raises:
         ValueError: there are fewer sentences than processes, or an argument is out of range.
@@ -115,48 +111,33 @@ class TaggedBatches:
         seed: int = 0,
         shard: tuple[int, int] = (0, 1),
     ):
-        check_batch_size(batch_size, shard)
-        check_seed(seed)
         if not 0 <= word_dropout < float("inf"):
             raise ValueError(f"word_dropout: expected a number >= 0, got {word_dropout}")
-        self._sentences, self._seed, self._shard = sentences, seed, shard
-        self._batch_size = min(batch_size, len(sentences) // shard[1] * shard[1])
-        if self._batch_size < 1:
-            raise ValueError(f"sentences: expected at least {shard[1]}, one for each process, got {len(sentences)}")
-        self.steps_per_epoch = len(sentences) // self._batch_size
+        self._sentences, self._seed = sentences, seed
+        self._rows = Shuffled(
+            len(sentences), batch_size, seed, shard, name="sentences", sort=by_length(sentences.lengths),
+            pool=_BATCHES_IN_POOL,
+        )  # fmt: skip
+        self.steps_per_epoch = self._rows.steps_per_epoch
         seen = np.array([np.inf, *counts])  # the unknown word stays what it is
         self._chance = word_dropout / (word_dropout + seen) if word_dropout else np.zeros(len(seen))
-        self._epoch, self._order = -1, np.zeros((0, 0), dtype=np.int64)
 
     def at(self, step: int) -> Batch:
         """The batch of a step, counted from 0 over all epochs."""
         epoch, place = divmod(step, self.steps_per_epoch)
-        if epoch != self._epoch:
-            self._epoch, self._order = epoch, self._shuffled(epoch)
-        rank, world = self._shard
-        chosen = self._order[place]
+        chosen = self._rows.at(step)
         starts, lengths = self._sentences.starts[chosen], self._sentences.lengths[chosen]
         # One draw for each word of the whole batch, so that the processes' rows are those of one process.
         drawn = np.random.default_rng([self._seed, epoch, 1 + place]).random(int(lengths.sum()))
+        rank, world = self._rows.rank, self._rows.world
         pieces = np.split(drawn, np.cumsum(lengths)[:-1])[rank::world]
         words = [self._sentences.words[start : start + length] for start, length in zip(starts, lengths, strict=True)]
         chance = self._chance[np.concatenate(words[rank::world])]
-        return self._sentences.batch(chosen[rank::world], np.concatenate(pieces) < chance)
-
-    def _shuffled(self, epoch: int) -> npt.NDArray[np.int64]:
-        """The sentences of each batch of an epoch, (steps, B)."""
-        rng = np.random.default_rng([self._seed, epoch, 0])
-        order = rng.permutation(len(self._sentences))[: self.steps_per_epoch * self._batch_size]
-        lengths, pool = self._sentences.lengths, _BATCHES_IN_POOL * self._batch_size
-        pools = [order[first : first + pool] for first in range(0, len(order), pool)]
-        ordered = [part[np.argsort(lengths[part], kind="stable")] for part in pools]
-        return rng.permutation(np.concatenate(ordered).reshape(-1, self._batch_size))
+        return self._sentences.batch(self._rows.own(chosen), np.concatenate(pieces) < chance)
 
 
 def tagged_evaluation(
     sentences: TaggedSentences, batch_size: int = _EVALUATED, rows: npt.NDArray[np.int64] | None = None
 ) -> Iterator[Batch]:
     """Every sentence once, or those with the numbers in `rows`, in order."""
-    rows = np.arange(len(sentences)) if rows is None else rows
-    for start in range(0, len(rows), batch_size):
-        yield sentences.batch(rows[start : start + batch_size])
+    return map(sentences.batch, in_order(len(sentences), batch_size, rows))

@@ -1,22 +1,18 @@
 """A file of sentences in columns, a word a line: CoNLL-U, and the older forms of words with tags."""
 
-import gzip
-import sys
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from chainrule.data.text import check_file
+from chainrule.data.delimited import STDIN, DelimitedFile
 
 CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
-STDIN = "-"
 _DOCUMENT = "-DOCSTART-"
 
 
 @dataclass(frozen=True)
 class Sentence:
-    """The words of a sentence and where they stand.
+    """The words of a sentence and their lines.
 
     Attributes:
         words: none where the sentence is empty.
@@ -179,7 +175,7 @@ class ConllFile:
 def read_conll(
     path: str | Path, column: str | None = None, *, tagged: bool = True, max_length: int | None = None
 ) -> ConllFile:
-    """Read a file, compressed by gzip if its name ends in .gz, or standard input for "-"; arguments as `ConllFile`'s.
+    """Read a file, see `DelimitedFile`; other arguments as `ConllFile`'s.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -191,24 +187,7 @@ def read_conll(
 
 def read_lines_of(path: str | Path) -> list[str]:
     """The lines of a file as `read_conll` reads it, without their ends."""
-    if str(path) == STDIN:
-        name, raw = "standard input", sys.stdin.buffer.read()
-    else:
-        name, file = str(path), check_file(path)
-        try:
-            raw = gzip.decompress(file.read_bytes()) if file.suffix.lower() == ".gz" else file.read_bytes()
-        except (OSError, EOFError, zlib.error) as error:
-            raise ValueError(f"{name}: cannot be read ({error}): restore it from a copy") from None
-    try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = raw[: error.start].count(b"\n") + 1
-        raise ValueError(f"{name} line {line}: expected UTF-8, got other bytes: convert the file") from None
-    if (nul := text.find("\0")) >= 0:
-        line = text.count("\n", 0, nul) + 1
-        raise ValueError(f"{name} line {line}: expected text, got a NUL byte: correct the file")
-    lines = text.split("\n")
-    return [line.removesuffix("\r") for line in (lines[:-1] if lines[-1] == "" else lines)]
+    return [line for _, line in DelimitedFile(path).lines()]
 
 
 def is_conllu(lines: Sequence[str]) -> bool:

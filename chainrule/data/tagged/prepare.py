@@ -1,21 +1,19 @@
-"""Prepare tagged sentences on disk: a vocabulary of those to train on, then all of them as numbers."""
+"""Prepare tagged sentences on disk: a vocabulary of the training part, then all sentences as numbers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from chainrule.data.arrays import open_array
-from chainrule.data.atomic import read_json, write_json
 from chainrule.data.source import fingerprint
+from chainrule.data.split import check_fraction, hold_out
+from chainrule.data.store import Store, StoreWriter
 from chainrule.data.tagged.batches import TaggedSentences, number_sentences
 from chainrule.data.tagged.conll_file import ConllFile, Sentence, read_conll
 from chainrule.data.tagged.tag_scheme import Scheme, find_scheme, impossible, repaired
 from chainrule.data.tagged.vocabulary import TaggedVocabulary
 
-FORMAT = 1
+_MANIFEST = "corpus.json"
 _ARRAYS = ("words", "forms", "tags", "starts", "spellings")
 _PARTS = ("train", "valid")
 
@@ -26,10 +24,10 @@ class TaggedCorpus:
 
     Attributes:
         vocabulary: of the training part.
-        train: sentences to train on, read from the disk as they are asked for.
+        train: sentences to train on, read from the disk on demand.
         valid: sentences held out.
         valid_words: the words of the sentences held out, as they were written.
-        manifest: what corpus.json holds: fingerprints, counts, the column and the scheme.
+        manifest: content of corpus.json: fingerprints, counts, the column and the scheme.
     """
 
     vocabulary: TaggedVocabulary
@@ -56,7 +54,7 @@ def prepare_tagged(
 
     Args:
         path: CoNLL-U or columns, compressed by gzip or not; see `ConllFile`.
-        directory: made if it is missing; `corpus.json` is the last file written into it.
+        directory: created if it is missing; `corpus.json` is the last file written into it.
         column: of the tags; None takes upos, or the last one.
         dev: a file to hold out in place of sentences of the first.
         dev_fraction: of the sentences.
@@ -69,8 +67,7 @@ def prepare_tagged(
         ValueError: names the file and the line of what cannot be read; too few sentences; a tag of the held-out
             sentences that those to train on do not have.
     """
-    if not 0 < dev_fraction <= 0.5:
-        raise ValueError(f"dev_fraction: expected above 0 and at most 0.5, got {dev_fraction}")
+    check_fraction("dev_fraction", dev_fraction)
     if max_length < 1:
         raise ValueError(f"max_length: expected an integer >= 1, got {max_length}")
     file = read_conll(path, column, max_length=max_length)
@@ -91,17 +88,7 @@ def prepare_tagged(
         raise ValueError(f"{(held_file if train else file).name}: expected sentences with words, got none")
     vocabulary = TaggedVocabulary.fit(train)
     check_tags_known(valid, vocabulary, held_file.name)
-    directory = Path(directory)
-    directory.mkdir(parents=True, exist_ok=True)
-    (directory / "corpus.json").unlink(missing_ok=True)
-    vocabulary.save(directory / "vocabulary.json")
-    for part, sentences in zip(_PARTS, (train, valid), strict=True):
-        numbers = number_sentences(sentences, vocabulary)
-        for name in _ARRAYS:
-            np.save(directory / f"{part}.{name}.npy", getattr(numbers, name))
-    write_json(directory / "valid.json", {"words": [list(sentence.words) for sentence in valid]})
     manifest = {
-        "format": FORMAT,
         "source": fingerprint(path),
         "dev": None if dev is None else fingerprint(dev),
         "conllu": file.conllu,
@@ -113,27 +100,27 @@ def prepare_tagged(
         "different_words": len(vocabulary.words),
         "tags": len(vocabulary.tags),
     }
-    write_json(directory / "corpus.json", manifest)
+    with StoreWriter(directory, _MANIFEST) as writer:
+        vocabulary.save(writer.path("vocabulary.json"))
+        for part, sentences in zip(_PARTS, (train, valid), strict=True):
+            numbers = number_sentences(sentences, vocabulary)
+            for name in _ARRAYS:
+                writer.array(f"{part}.{name}", getattr(numbers, name))
+        writer.json("valid.json", {"words": [list(sentence.words) for sentence in valid]})
+        writer.finish(manifest)
     return open_tagged(directory)
 
 
 def open_tagged(directory: str | Path) -> TaggedCorpus:
-    """Open what `prepare_tagged` wrote.
-
-    Raises:
-        FileNotFoundError: there is none, or its preparation was cut short.
-        ValueError: a file in it was changed or cut.
-    """
-    directory = Path(directory)
-    if not (directory / "corpus.json").is_file():
-        raise FileNotFoundError(f"{directory}: no prepared sentences here (corpus.json is missing): prepare them again")
-    manifest = read_json(directory / "corpus.json")
-    vocabulary = TaggedVocabulary.load(directory / "vocabulary.json")
-    parts = [_open_part(directory, part, vocabulary) for part in _PARTS]
-    words = read_json(directory / "valid.json").get("words")
-    if not isinstance(words, list) or list(map(len, words)) != parts[1].lengths.tolist():
-        raise ValueError(f"{directory / 'valid.json'}: damaged: prepare the sentences again")
-    return TaggedCorpus(vocabulary, parts[0], parts[1], words, manifest)
+    """Open a folder written by `prepare_tagged`; raises the errors of `Store`."""
+    store = Store(directory, _MANIFEST, "sentences")
+    vocabulary = TaggedVocabulary.load(store.directory / "vocabulary.json")
+    train, valid = (_open_part(store, part, vocabulary) for part in _PARTS)
+    with store.checked("valid.json"):
+        words = store.json("valid.json")["words"]
+        if list(map(len, words)) != valid.lengths.tolist():
+            raise ValueError(f"expected the words of {len(valid)} sentences")
+    return TaggedCorpus(vocabulary, train, valid, words, store.manifest)
 
 
 def column_for(path: str | Path, file: ConllFile) -> str | None:
@@ -183,42 +170,29 @@ def check_tags_known(
 
 def _split(sentences: list[Sentence], name: str, fraction: float, seed: int) -> tuple[list[Sentence], list[Sentence]]:
     """Training and held-out sentences, both in the order of the file; a tag that is seen once stays in training."""
-    count = round(len(sentences) * fraction)
-    if not 0 < count < len(sentences):
+    if not 0 < round(len(sentences) * fraction) < len(sentences):
         raise ValueError(
             f"{name}: expected sentences enough to hold some out, got {len(sentences)}: give more, or --dev"
         )
-    places = np.random.default_rng(seed).permutation(len(sentences))
-    chosen = set(places[:count].tolist())
-    train = [sentence for place, sentence in enumerate(sentences) if place not in chosen]
-    known = {tag for sentence in train for tag in sentence.tags}
-    odd = {place for place in chosen if not known.issuperset(sentences[place].tags)}
-    return (
-        [sentence for place, sentence in enumerate(sentences) if place not in chosen - odd],
-        [sentence for place, sentence in enumerate(sentences) if place in chosen - odd],
+    chosen = hold_out(len(sentences), fraction, seed, [set(sentence.tags) for sentence in sentences])
+    train, valid = (
+        [sentence for sentence, held in zip(sentences, chosen, strict=True) if held == wanted]
+        for wanted in (False, True)
     )
+    return train, valid
 
 
 def _words(sentences: Sequence[Sentence]) -> int:
     return sum(len(sentence.words) for sentence in sentences)
 
 
-def _open_part(directory: Path, part: str, vocabulary: TaggedVocabulary) -> TaggedSentences:
-    try:
-        arrays = {name: open_array(directory / f"{part}.{name}.npy") for name in _ARRAYS}
-        sentences = TaggedSentences(**arrays)
-        words = int(sentences.starts[-1])
-        if not len(sentences.words) == len(sentences.forms) == len(sentences.tags) == words:
-            raise ValueError(f"expected {words} words")
-        limits = {
-            "words": vocabulary.word_symbols,
-            "forms": len(sentences.spellings),
-            "tags": len(vocabulary.tags),
-            "spellings": vocabulary.character_symbols + 1,
-        }
-        for name, limit in limits.items():
-            if arrays[name].size and not 0 <= int(arrays[name].min()) <= int(arrays[name].max()) < limit:
-                raise ValueError(f"expected {name} below {limit}")
-    except (OSError, ValueError, IndexError) as error:
-        raise ValueError(f"{directory}: damaged ({error}): prepare the sentences again") from None
-    return sentences
+def _open_part(store: Store, part: str, vocabulary: TaggedVocabulary) -> TaggedSentences:
+    words = store.array(f"{part}.words", "i4", below=vocabulary.word_symbols)
+    spellings = store.array(f"{part}.spellings", "i4", (None, None), vocabulary.character_symbols + 1)
+    return TaggedSentences(
+        words,
+        store.array(f"{part}.forms", "i4", words.shape, len(spellings)),
+        store.array(f"{part}.tags", "i4", words.shape, len(vocabulary.tags)),
+        store.offsets(f"{part}.starts", len(words)),
+        spellings,
+    )

@@ -1,7 +1,7 @@
 """Images: likelihoods, samples and completions by models that visit one pixel after the other.
 
-data/train.npy, valid.npy                  the images, (N, C, H, W) bytes
-data/train_labels.npy, valid_labels.npy    their labels, where there are any
+data/train.pixels, valid.pixels            the images, (N, C, H, W) bytes
+data/train.labels, valid.labels            their labels, where there are any
 data/images.json                           counts, levels, names of labels, fingerprints
 samples.png                                drawn at the last validation
 """

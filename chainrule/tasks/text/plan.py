@@ -8,7 +8,8 @@
       nats = A P^-a + B D'^-b,    D' = N + N R (1 - exp(-(D/N - 1) / R))
 
   and no size is taken that has more than `WEIGHTS_A_SYMBOL` weights a symbol of the text.
-- Dropout grows with the passes over the text, and with the weights of the model beside it.
+- Weight decay forgets over about one pass over the text (Wang and Aitchison 2024), which is worth more than dropout;
+  dropout is added where the text is read often, more for a model that has many weights for its text.
 
 The constants were fitted on runs over tiny Shakespeare of 256 to 512 units (benchmarks/LOG.md); words use the same.
 """
@@ -104,6 +105,7 @@ class Plan:
         options: of the model.
         batch_size: rows.
         learning_rate: peak.
+        weight_decay: of matrices.
         symbols: that training will read, about.
         rate: symbols a second here; None where the run has a number of steps or epochs.
     """
@@ -111,6 +113,7 @@ class Plan:
     options: Any
     batch_size: int
     learning_rate: float
+    weight_decay: float
     symbols: float
     rate: float | None
 
@@ -159,7 +162,7 @@ def plan_text(
     chosen, symbols = shape(size), symbols_read(size)
     tied = tie_weights(options, corpus.level)
     passes = symbols / text
-    dropout = options.dropout if options.dropout is not None else usual_dropout(passes, chosen.multiplies / text)
+    dropout = options.dropout if options.dropout is not None else usual_dropout(passes, chosen.multiplies / text, wide)
     narrow = len(corpus.vocabulary) <= NGRAM_VOCABULARY and not wide and not tied
     settled = replace(
         options,
@@ -174,7 +177,11 @@ def plan_text(
         embedding_dropout=options.embedding_dropout if options.embedding_dropout is not None else dropout * wide,
     )
     rate = None if speed is None else 1 / speed.seconds(chosen.multiplies)
-    return Plan(settled, batch_size, training.learning_rate or usual_learning_rate(size, wide), symbols, rate)
+    learning_rate = training.learning_rate or usual_learning_rate(size, wide)
+    weight_decay = training.weight_decay
+    if weight_decay is None:
+        weight_decay = usual_weight_decay(learning_rate, text / (batch_size * training.chunk_length), wide)
+    return Plan(settled, batch_size, learning_rate, weight_decay, symbols, rate)
 
 
 def shape_of(cell: str, options: Any, vocabulary: int, level: str, size: int) -> Shape:
@@ -201,13 +208,25 @@ def usual_batch_size(symbols: int, chunk_length: int) -> int:
     return max(1, min(32, symbols // (16 * chunk_length)))
 
 
-def usual_dropout(passes: float, weights_a_symbol: float) -> float:
+def usual_dropout(passes: float, weights_a_symbol: float, wide: bool) -> float:
     """More the oftener the text is read, up to a half, and less for a model that is small for its text.
 
-    >>> usual_dropout(10, 1.0), usual_dropout(10, 0.2)
-    (0.45, 0.22)
+    Characters are read three times before dropout helps beside weight decay; words, with little of that, from the first.
+
+    >>> usual_dropout(12, 1.0, wide=False), usual_dropout(12, 0.2, wide=False), usual_dropout(2, 1.0, wide=False)
+    (0.3, 0.15, 0.0)
     """
-    return round(min(0.5, 0.13 * math.log2(1 + passes) * min(1.0, (weights_a_symbol / 0.8) ** 0.5)), 2)
+    doublings = math.log2(1 + passes) * 0.13 if wide else max(0.0, math.log2(passes / 3)) * 0.15
+    return round(min(0.5, doublings * min(1.0, (weights_a_symbol / 0.8) ** 0.5)), 2)
+
+
+def usual_weight_decay(learning_rate: float, steps_a_pass: float, wide: bool) -> float:
+    """The decay that forgets over one pass over the text, 1 / (learning rate · steps of a pass); less for words.
+
+    >>> usual_weight_decay(0.008, 434, wide=False), usual_weight_decay(0.008, 4e6, wide=False)
+    (0.29, 0.01)
+    """
+    return 0.01 if wide else round(min(0.5, max(0.01, 1 / (learning_rate * max(steps_a_pass, 1.0)))), 2)
 
 
 def usual_learning_rate(size: int, wide: bool) -> float:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from chainrule.training.loop import TrainingResult
     from chainrule.training.validation import OnValidation
 
-PLANNED = ("batch_size", "learning_rate")  # options of training that are settled when a run is made
+PLANNED = ("batch_size", "learning_rate", "weight_decay")  # options of training that are settled when a run is made
 _COUNTS = {"elements": int, "lines": int, "unknown": int, "characters": int, "bytes": int}
 _ELEMENT = {"char": "character", "byte": "byte", "word": "word", "bpe": "token"}
 _SAMPLE_LENGTH = {"char": 200, "byte": 200, "word": 40, "bpe": 60}
@@ -91,6 +91,8 @@ class TextTraining(OptimisationOptions):
     """Rows of a batch; 32 where not given, fewer of a short text."""
     learning_rate: float | None = within(None, 0.0, 1e3)  # type: ignore[assignment]  # a float in every run that trains
     """Peak learning rate of AdamW."""
+    weight_decay: float | None = within(None, 0.0, 1e3)  # type: ignore[assignment]  # a float in every run that trains
+    """Decoupled weight decay of matrices."""
     chunk_length: int = within(64, 1, 1 << 24)
     """Symbols that gradients flow through."""
     line_length: int = within(1024, 1, 1 << 24)
@@ -213,7 +215,9 @@ class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks):
         if not self.MODELS[config.model].planned:
             rows = self.training.batch_size or usual_batch_size(len(corpus.train), self.training.chunk_length)
             rate = self.training.learning_rate or _LEARNING_RATE
-            return replace(config, training=replace(self.training, batch_size=rows, learning_rate=rate))
+            decay = 0.01 if self.training.weight_decay is None else self.training.weight_decay
+            training = replace(self.training, batch_size=rows, learning_rate=rate, weight_decay=decay)
+            return replace(config, training=training)
 
         def measure(shapes: Sequence["Shape"], batch_size: int) -> "Speed":
             sized = TextTask(self.path, replace(config, training=replace(self.training, batch_size=batch_size)))
@@ -226,7 +230,12 @@ class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks):
         return replace(
             config,
             options=plan.options,
-            training=replace(config.training, batch_size=plan.batch_size, learning_rate=plan.learning_rate),
+            training=replace(
+                config.training,
+                batch_size=plan.batch_size,
+                learning_rate=plan.learning_rate,
+                weight_decay=plan.weight_decay,
+            ),
             facts=config.facts | {"chosen": chosen},
         )
 

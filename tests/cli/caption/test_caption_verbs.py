@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 
 from chainrule.cli.main import main
 from chainrule.layers.resnet import ResNet
-from chainrule.runs.caption import CaptionRun
+from chainrule.tasks.caption.task import CaptionTask
 
 COLOURS = {"red": (200, 20, 20), "green": (20, 200, 20), "blue": (20, 20, 200)}
 TINY = ["--picture-size", 16, "--picture-features", 32, "--hidden-size", 24, "--embedding-size", 16, "--min-count", 1]
@@ -113,6 +113,29 @@ def test_where_it_looked_becomes_a_picture(command, run, data, tmp_path):
         assert drawn.size[0] > 300
 
 
+def test_inspection_shows_the_parts_and_where_it_looked(command, run, data, tmp_path):
+    page = tmp_path / "page.html"
+    outcome = command("inspect", run, "--rows", 2, "--out", page, "--json")
+    assert outcome.status == 0, outcome.err
+    found = json.loads(outcome.out)
+    assert sum(found["parameters"].values()) == json.loads(command("info", run, "--json").out)["parameters"]
+    assert [len(row["references"]) for row in found["rows"]] == [2, 2]
+    for row in found["rows"]:
+        assert row["symbols"][-1] == "<eos>"
+        assert len(row["attention"]) == len(row["bits"]) == len(row["symbols"]) == len(row["caption"].split()) + 1
+        assert all(sum(weights) == pytest.approx(1, abs=1e-5) for weights in row["attention"])
+    shown = sum(1 + len(row["symbols"]) for row in found["rows"])  # the picture, and once more for each word
+    assert page.read_text().count("data:image/png") == shown
+    told = command("inspect", run, data / "one.png", "--out", page).out
+    assert "encoder" in told
+    assert f"page: {page}" in told
+
+
+def test_it_keeps_the_contract(command, run):
+    outcome = command("check", run)
+    assert outcome.status == 0, outcome.out
+
+
 def test_info_and_the_held_out_part(command, run):
     facts = json.loads(command("info", run, "--json").out)
     assert facts["facts"]["counts"]["valid"]["pictures"] == 5
@@ -132,7 +155,7 @@ def test_a_resumed_run_is_the_run_that_was_not_interrupted(command, data, tmp_pa
 
 
 def test_words_and_pixels_come_back(run):
-    prepared = CaptionRun.open(run).prepared
+    prepared = CaptionTask.open(run).prepared
     assert sorted(prepared.vocabulary.words) == ["a", "blue", "green", "red", "square", "the"]
     colours = np.array(prepared.train.pictures).mean((2, 3)).argmax(1)
     for place, colour in enumerate(colours.tolist()):
@@ -161,11 +184,11 @@ def test_bad_data_is_refused_in_one_line(refused, data, tmp_path):
         "1.png\ta b c\n2.png\ta\n", data / "pictures.zip", "--max-length", 2
     )
     (tmp_path / "no.zip").write_text("no zip")
-    assert "expected a zip file or a folder of pictures" in train("1.png\ta\n", tmp_path / "no.zip")
+    assert "no.zip: no archive that can be read" in train("1.png\ta\n", tmp_path / "no.zip")
     with zipfile.ZipFile(tmp_path / "bad.zip", "w") as archive:
         archive.writestr("1.png", picture("red", 1))
         archive.writestr("2.png", picture("red", 1)[:99])
-    assert "bad.zip: 2.png: cannot be read" in train("1.png\ta\n2.png\tb\n", tmp_path / "bad.zip")
+    assert "bad.zip, 2.png: cannot be read" in train("1.png\ta\n2.png\tb\n", tmp_path / "bad.zip")
     assert "give both" in refused("train", data / "pictures.zip", "--task", "caption")
 
 
@@ -187,7 +210,7 @@ def test_a_folder_and_a_table_with_commas_are_read_too(command, tmp_path):
     )
     asked = ["--captions", tmp_path / "captions.csv", "--task", "caption", *TINY, "--steps", 1, "--batch-size", 2]
     assert command("train", tmp_path / "pictures", *asked, "--out", tmp_path / "run").status == 0
-    assert CaptionRun.open(tmp_path / "run").prepared.vocabulary.words == ["and", "red,", "square"]
+    assert CaptionTask.open(tmp_path / "run").prepared.vocabulary.words == ["and", "red,", "square"]
 
 
 def test_a_published_network_takes_its_weights_from_a_file(data, tmp_path):
@@ -198,7 +221,7 @@ def test_a_published_network_takes_its_weights_from_a_file(data, tmp_path):
     named = [*arguments, "--backbone", "resnet18", "--steps", 1, "--batch-size", 4, "--out", tmp_path / "run"]
     assert main(words([*named, "--backbone-weights", tmp_path / "weights.safetensors"])) == 0
     (tmp_path / "weights.safetensors").unlink()  # the run has its own copy
-    kept = CaptionRun.open(tmp_path / "run").model().encoder.network.state_dict()
+    kept = CaptionTask.open(tmp_path / "run").model().encoder.network.state_dict()
     assert all(torch.equal(kept[name], weight) for name, weight in weights.items())
 
 
@@ -221,8 +244,8 @@ def test_a_config_that_names_another_backbone_is_refused(run, tmp_path):
     content = json.loads((run / "config.json").read_text())
     content["model"]["options"]["backbone"] = "convnext_base"
     (tmp_path / "config.json").write_text(json.dumps(content))
-    with pytest.raises(ValueError, match="backbone: expected one of none, resnet18"):
-        CaptionRun.open(tmp_path)
+    with pytest.raises(ValueError, match="backbone: expected one of resnet18"):
+        CaptionTask.open(tmp_path)
 
 
 def test_it_says_how_pictures_are_made_to_fit(command, run, data, tmp_path):
@@ -231,7 +254,7 @@ def test_it_says_how_pictures_are_made_to_fit(command, run, data, tmp_path):
         asked = ("--captions", data / "captions.txt", "--task", "caption", "--out", out, "--steps", 1, *TINY)
         outcome = command("train", data / "pictures.zip", *asked, *arguments)
         assert said in outcome.err, outcome.err
-    assert CaptionRun.open(out).data.fit == "pad"
+    assert CaptionTask.open(out).data.fit == "pad"
 
 
 def test_an_empty_caption_and_a_nul_byte_are_refused(refused, data, tmp_path):

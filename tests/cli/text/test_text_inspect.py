@@ -227,7 +227,7 @@ def test_what_is_no_text_or_no_run_gets_one_line(refused, runs, run_copy, tmp_pa
     (tmp_path / "latin.txt").write_bytes("café\n".encode("latin-1"))
     assert "invalid UTF-8" in refused("inspect", runs / "stream", tmp_path / "latin.txt", "--out", page)
     config = json.loads((run_copy / "config.json").read_text())
-    (run_copy / "config.json").write_text(json.dumps(config | {"kind": "images"}))
+    (run_copy / "config.json").write_text(json.dumps(config | {"task": "images"}))
     assert "'images'" in refused("inspect", run_copy, "--out", page)
 
 

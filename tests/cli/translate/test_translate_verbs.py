@@ -41,7 +41,7 @@ def test_a_run_shows_examples_and_keeps_the_weights_of_the_best_bleu(folder, cap
     assert [record["step"] for record in judged] == [3, 6]
     assert all(0 <= record["bleu"] <= 100 for record in judged)
     status, out, err = run(
-        capsys, "train", "--source", folder / "a.de", "--target", folder / "a.en", "--dev-source", folder / "p.tsv",
+        capsys, "train", "--source", folder / "a.de", "--target", folder / "a.en", "--validation", folder / "p.tsv",
         "--out", folder / "two", *SMALL, "--steps", 2, "--scheduled-sampling", "linear", "--json",
     )  # fmt: skip
     assert status == 0
@@ -70,6 +70,9 @@ def test_a_run_goes_on_where_it_stopped(folder, capsys, tmp_path):
     status, _, err = run(capsys, "train", "--resume", "--out", tmp_path / "once", "--hidden-size", 9)
     assert status == 2
     assert "--hidden-size was 8 and is 9" in err
+    status, _, err = run(capsys, "train", "--resume", "--out", tmp_path / "once", "--source", folder / "a.de")
+    assert status == 2
+    assert "--resume: DATA changed since the run began" in err
 
 
 def test_sentences_are_translated_line_by_line(folder, capsys, monkeypatch, tmp_path):
@@ -109,6 +112,40 @@ def test_evaluation_gives_the_fields_own_figures(folder, capsys):
     assert all(part in out for part in ("BLEU", "chrF2", "tok:13a", "perplexity", "greedy"))
 
 
+def test_inspection_shows_the_parts_and_what_each_word_attended_to(folder, capsys, tmp_path):
+    page = tmp_path / "page.html"
+    status, out, _ = run(capsys, "inspect", folder / "run", "--rows", 2, "--out", page, "--json")
+    assert status == 0
+    found = json.loads(out)
+    info = json.loads(run(capsys, "info", folder / "run", "--json")[1])
+    assert sum(found["parameters"].values()) == info["parameters"]
+    assert len(found["rows"]) == 2
+    for row in found["rows"]:
+        assert len(row["attention"]) == len(row["bits"]) == len(row["symbols"]) == len(row["reference"].split()) + 1
+        assert all(sum(weights) == pytest.approx(1, abs=1e-5) for weights in row["attention"])
+        assert all(row[name] in page.read_text() for name in ("source", "reference", "translation"))
+    assert 0 < found["attention"]["entropy_bits"] <= found["attention"]["even_bits"]
+    status, out, _ = run(capsys, "inspect", folder / "run", folder / "p.tsv", "--rows", 1)
+    assert status == 0
+    assert all(
+        part in out for part in ("source_embedding", "attention: over", f"page: {folder / 'run' / 'report.html'}")
+    )
+
+
+def test_a_translator_without_attention_is_inspected_and_checked(folder, capsys, tmp_path):
+    options = ["--attention", "none", "--no-input-feeding", "--steps", 1, "--out", tmp_path / "run"]
+    assert run(capsys, "train", folder / "p.tsv", *SMALL, *options)[0] == 0
+    assert (
+        "--attention: expected a run with attention"
+        in (run(capsys, "translate", tmp_path / "run", folder / "a.de", "--attention", tmp_path / "map.png")[2])
+    )
+    found = json.loads(run(capsys, "inspect", tmp_path / "run", "--json")[1])
+    assert found["attention"] is None
+    assert all(row["attention"] is None and row["bits"] for row in found["rows"])
+    status, out, _ = run(capsys, "check", tmp_path / "run")
+    assert status == 0, out
+
+
 def test_info_tells_what_the_run_is(folder, capsys):
     status, out, _ = run(capsys, "info", folder / "run")
     assert status == 0
@@ -126,7 +163,7 @@ def test_info_tells_what_the_run_is(folder, capsys):
         (["train", "{p}", "--source", "{a}", "--target", "{b}"], "DATA and --source"),
         (["train", "--source", "{a}"], "--source: expected --target beside it"),
         (["train", "--target", "{a}"], "--target: expected --source beside it"),
-        (["train", "{p}", "--dev-target", "{a}"], "--dev-target: expected --dev-source"),
+        (["train", "{p}", "--validation-target", "{a}"], "--validation-target: expected --validation beside it"),
         (["train"], "DATA: expected pairs of sentences"),
         (["train", "--source", "{a}", "--target", "{short}"], "a.de has 60 lines and"),
         (["train", "{p}", "--max-length", "3"], "p.tsv line 1: expected at most 3 symbols, got 4"),

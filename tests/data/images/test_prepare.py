@@ -134,8 +134,9 @@ def test_binary_pictures_have_no_more_bits_to_lose(tmp_path):
 def test_what_was_changed_is_not_opened(archive, tmp_path):
     directory = tmp_path / "data"
     prepare_images(archive, directory)
-    (directory / "train.npy").write_bytes((directory / "train.npy").read_bytes()[:-1])
-    with pytest.raises(ValueError, match=r"train\.npy: damaged"):
+    pixels = directory / "train.pixels"
+    pixels.write_bytes(pixels.read_bytes()[:-1])
+    with pytest.raises(ValueError, match=r"train\.pixels: damaged"):
         open_images(directory)
     prepare_images(archive, directory)
     manifest = json.loads((directory / "images.json").read_text())
@@ -143,7 +144,7 @@ def test_what_was_changed_is_not_opened(archive, tmp_path):
     with pytest.raises(ValueError, match="damaged"):
         open_images(directory)
     (directory / "images.json").unlink()
-    with pytest.raises(FileNotFoundError, match="prepare them again"):
+    with pytest.raises(FileNotFoundError, match="prepare the data again"):
         open_images(directory)
 
 

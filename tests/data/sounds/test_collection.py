@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from sound_files import tone, wav_bytes, write
 
-from chainrule.data.sounds import Collection, Labelling, collection, read_sound
+from chainrule.data import members
+from chainrule.data.sounds import Collection, Labelling, read_sound
 from chainrule.data.sounds.collection import is_sounds
 from chainrule.data.sounds.labels import label_number, ordered
 
@@ -39,10 +40,10 @@ def test_a_folder_is_searched_and_hidden_files_are_not(tmp_path):
 
 @pytest.mark.parametrize("name", ["sounds.tar.gz", "sounds.zip"])
 def test_an_archive_is_read_in_its_order_again_and_again(tmp_path, name):
-    collection = Collection(archive(tmp_path / name))
-    assert [file.name for file in collection.files] == NAMES
+    files = Collection(archive(tmp_path / name)).files  # which keep the archive open
+    assert [file.name for file in files] == NAMES
     for place in (2, 0, 1, 1):
-        (samples,) = read_sound(collection.files[place], 8000)
+        (samples,) = read_sound(files[place], 8000)
         assert len(samples) == 50 + place
 
 
@@ -114,7 +115,7 @@ def test_labels_have_an_order_and_numbers():
 
 @pytest.mark.parametrize("name", ["sounds.zip", "sounds.tar.gz"])
 def test_a_file_that_inflates_to_gigabytes_is_not_read(tmp_path, name, monkeypatch):
-    monkeypatch.setattr(collection, "_LARGEST", 1 << 20)
+    monkeypatch.setattr(members, "_LARGEST", 1 << 20)
     path = tmp_path / name
     if path.suffix == ".zip":
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as target:

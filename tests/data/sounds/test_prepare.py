@@ -44,10 +44,10 @@ def test_what_was_prepared_is_opened_again_and_damage_is_found(folder, tmp_path)
     assert np.array_equal(opened.train.slice(0, 50), prepared.train.slice(0, 50))
     tokens = tmp_path / "data" / "train.tokens"
     tokens.write_bytes(tokens.read_bytes()[:-1])
-    with pytest.raises(ValueError, match=r"damaged .*: prepare the sounds again"):
+    with pytest.raises(ValueError, match=r"train\.tokens: damaged .*: prepare the data again"):
         open_sounds(tmp_path / "data")
     (tmp_path / "data" / "sounds.json").unlink()
-    with pytest.raises(FileNotFoundError, match="prepare them again"):
+    with pytest.raises(FileNotFoundError, match="prepare the data again"):
         open_sounds(tmp_path / "data")
 
 

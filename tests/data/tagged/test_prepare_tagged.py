@@ -80,12 +80,12 @@ def test_what_cannot_be_trained_on_is_named(tmp_path, sentences, dev, options, m
     assert not (tmp_path / "data" / "corpus.json").exists()
 
 
-@pytest.mark.parametrize("name", ["train.words.npy", "valid.tags.npy", "valid.json", "corpus.json"])
+@pytest.mark.parametrize("name", ["train.words", "valid.tags", "valid.json", "corpus.json"])
 def test_damaged_files_are_refused(source, tmp_path, name):
     prepare_tagged(source, tmp_path / "data")
     path = tmp_path / "data" / name
-    if name == "train.words.npy":
-        np.save(path, np.load(path) + 1000)
+    if name == "train.words":
+        (np.fromfile(path, "<i4") + 1000).tofile(path)
     elif name == "valid.json":
         path.write_text(json.dumps({"words": [["a"]]}))
     else:
@@ -97,5 +97,5 @@ def test_damaged_files_are_refused(source, tmp_path, name):
 def test_a_preparation_cut_short_is_none(source, tmp_path):
     prepare_tagged(source, tmp_path / "data")
     (tmp_path / "data" / "corpus.json").unlink()
-    with pytest.raises(FileNotFoundError, match="prepare them again"):
+    with pytest.raises(FileNotFoundError, match="prepare the data again"):
         open_tagged(tmp_path / "data")

@@ -7,7 +7,7 @@ import torch
 from chainrule.data import WordVocabulary
 from chainrule.data.pairs import Sentences
 from chainrule.models import Seq2Seq
-from chainrule.runs.translating import Translator, translations
+from chainrule.tasks.translate.searching import Translator, translations
 
 SOURCE, TARGET = WordVocabulary(["a", "b", "c", "d"]), WordVocabulary(["x", "y", "z"])
 
@@ -48,7 +48,9 @@ def test_an_unknown_word_is_the_source_word_that_was_attended_to_most():
     made = model()
     made.bias_ho.data[0] = 50.0  # it always says <unk>
     [[best]] = Translator(made, SOURCE, TARGET, 4).search(["b Anna c"])
-    weights, given, written = Translator(made, SOURCE, TARGET, 4).attention("b Anna c", "<unk> <unk> <unk> <unk>")
+    answer = "<unk> <unk> <unk> <unk>"
+    weights = Translator(made, SOURCE, TARGET, 4).attention("b Anna c", answer)
+    given, written = Translator(made, SOURCE, TARGET, 4).symbols("b Anna c", answer)
     assert given == ["b", "<unk>", "c", "<eos>"]
     assert written == ["<unk>"] * 4 + ["<eos>"]
     expected = [("b", "Anna", "c")[place] for place in weights[:4, :3].argmax(1).tolist()]

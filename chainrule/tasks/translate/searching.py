@@ -108,13 +108,17 @@ class Translator:
             answers[place] = [Translation(*figure) for figure in figures]
         return answers
 
-    def attention(self, source: str, target: str) -> tuple[torch.Tensor, list[str], list[str]]:
-        """How much each symbol of a translation attended to each symbol of its source, (T, S), and both in print."""
-        shown = [
-            [vocabulary.token(symbol) for symbol in vocabulary.encode(f"{text}\n")]
-            for vocabulary, text in ((self.source_vocabulary, source), (self.target_vocabulary, target))
-        ]
-        return self._attended(source, self.target_vocabulary.encode(f"{target}\n").tolist()), shown[0], shown[1]
+    def symbols(self, source: str, target: str) -> tuple[list[str], list[str]]:
+        """The symbols of a sentence and of its translation, in print."""
+        vocabularies = (self.source_vocabulary, source), (self.target_vocabulary, target)
+        read, written = (
+            [vocabulary.token(symbol) for symbol in vocabulary.encode(f"{text}\n")] for vocabulary, text in vocabularies
+        )
+        return read, written
+
+    def attention(self, source: str, target: str) -> torch.Tensor:
+        """How much each symbol of a translation attended to each symbol of its source, (T, S)."""
+        return self._attended(source, self.target_vocabulary.encode(f"{target}\n").tolist())
 
     def _text(self, source: str, symbols: list[int]) -> str:
         unknown = self.target_vocabulary.unknown

@@ -40,3 +40,10 @@ def search(
 def words_of(found: Decoded, vocabulary: WordVocabulary) -> list[str]:
     """The captions of one picture as text, the best first."""
     return [vocabulary.decode(sequence.tolist()).strip() for sequence in found.sequences]
+
+
+@torch.no_grad()
+def looked_at(model: Captioner, picture: np.ndarray, symbols: torch.Tensor) -> torch.Tensor:
+    """The attention over the places of a picture (3, S, S) when each of T symbols was written, (T, P)."""
+    device = next(model.parameters()).device
+    return model.attended(symbols.unsqueeze(0).to(device), torch.from_numpy(picture).unsqueeze(0).to(device))[0].cpu()

@@ -7,19 +7,19 @@ import numpy as np
 
 from chainrule.data.pairs import held_out_texts
 from chainrule.metrics.translation import bleu
-from chainrule.runs.run import DATA
-from chainrule.runs.translate import TranslateRun
-from chainrule.runs.translating import Translator
+from chainrule.tasks.run_directory import DATA
+from chainrule.tasks.translate.searching import Translator
 from chainrule.training.judge import Judge, Judgement, Rows
 
 if TYPE_CHECKING:
     from chainrule.base import LikelihoodModel
     from chainrule.models import Seq2Seq
+    from chainrule.tasks.translate.task import TranslateTask
 
 _JUDGED = 2000  # of the held-out pairs, the first: as many as tell one epoch from the next
 
 
-def translation_judge(run: TranslateRun) -> Judge:
+def translation_judge(run: "TranslateTask") -> Judge:
     """BLEU of greedy translations of the held-out sentences; with it one of them, another each time."""
     sources, references = (texts[:_JUDGED] for texts in held_out_texts(run.path / DATA))
     pairs, tokenize, longest = run.pairs, run.tokenize, run.longest

@@ -1,0 +1,128 @@
+"""Text files of lines and cells: UTF-8, compressed by gzip or not, with errors that name the line."""
+
+import csv
+import gzip
+import io
+import sys
+import zlib
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from chainrule.data.text import check_file
+
+STDIN = "-"
+DELIMITERS = ",;\t|"
+Row = tuple[int, list[str]]
+_GZIP = b"\x1f\x8b"
+_LARGEST_CELL = 1 << 24  # characters
+
+
+class DelimitedFile:
+    r"""A file of lines, or of rows of cells, which can be read again and again.
+
+    A byte order mark at the beginning is passed over. Lines end in ``\n`` or ``\r\n``.
+
+    Args:
+        path: the file; "-" is standard input, which can be read once.
+
+    Attributes:
+        name: of the file, for errors.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is empty or no regular file. In reading: the compression is damaged, a line is no UTF-8 or has a
+            NUL byte.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "rows.csv"
+    ...     _ = path.write_text('a,b\n\n"x, y", 2\n')
+    ...     file = DelimitedFile(path)
+    ...     list(file.lines())[0], list(file.quoted_rows(file.find_delimiter()))
+    ((1, 'a,b'), [(1, ['a', 'b']), (3, ['x, y', '2'])])
+    """
+
+    def __init__(self, path: str | Path):
+        self._path = None if str(path) == STDIN else check_file(path)
+        self.name = "standard input" if self._path is None else str(path)
+
+    def lines(self) -> Iterator[tuple[int, str]]:
+        """The lines without their ends, with their numbers from 1, as soon as they are there."""
+        with self.open() as file:
+            for number, text in self._decoded(file, 0):
+                yield number, text.removesuffix("\n").removesuffix("\r")
+
+    def plain_rows(self, delimiter: str = "\t") -> Iterator[Row]:
+        """The cells of each line that is not empty, where a quote is a character like any other."""
+        return ((line, text.split(delimiter)) for line, text in self.lines() if text)
+
+    def quoted_rows(self, delimiter: str, file: BinaryIO | None = None, before: int = 0) -> Iterator[Row]:
+        """The cells of each row, where double quotes may enclose a cell, with the number of the row's last line.
+
+        Cells lose the white space around them; empty lines are passed over.
+
+        Args:
+            delimiter: between cells.
+            file: a stretch of the file, to be read in place of the whole.
+            before: lines of the file before the stretch.
+        """
+        with self.open() if file is None else self._readable(file) as raw:
+            reader = csv.reader(self._any_lines(raw, before), delimiter=delimiter, skipinitialspace=True, strict=True)
+            while True:
+                try:
+                    cells = next(reader, None)
+                except csv.Error as error:
+                    line = before + reader.line_num
+                    raise ValueError(f"{self.name} line {line}: no row of a table: {error}") from None
+                if cells is None:
+                    return
+                cells = [cell.strip() for cell in cells]
+                if any(cells) or len(cells) > 1:
+                    yield before + reader.line_num, cells
+
+    def find_delimiter(self) -> str:
+        """The most frequent delimiter of the first line that is not empty."""
+        first = next((text for _, text in self.lines() if text.strip()), "")
+        return max(DELIMITERS, key=first.count)
+
+    def open(self) -> AbstractContextManager[BinaryIO]:
+        """Open the file for reading bytes, uncompressed."""
+        if self._path is None:
+            return nullcontext(sys.stdin.buffer)
+        file = self._path.open("rb")
+        compressed = self._path.suffix.lower() == ".gz" or file.peek(2).startswith(_GZIP)
+        return self._readable(cast(BinaryIO, gzip.GzipFile(fileobj=file)) if compressed else file, file)
+
+    @contextmanager
+    def _readable(self, file: BinaryIO, inner: BinaryIO | None = None) -> Iterator[BinaryIO]:
+        """Close files at the end; report damage of the file in one line."""
+        with inner or nullcontext(), file:
+            try:
+                yield file
+            except (OSError, EOFError, zlib.error) as error:
+                raise ValueError(f"{self.name}: cannot be read ({error}): restore it from a copy") from None
+
+    def _decoded(self, file: BinaryIO, before: int) -> Iterator[tuple[int, str]]:
+        for number, raw in enumerate(file, before + 1):
+            try:
+                text = raw.decode()
+            except UnicodeDecodeError:
+                raise ValueError(
+                    f"{self.name} line {number}: expected UTF-8, got other bytes: convert the file"
+                ) from None
+            if "\0" in text:
+                raise ValueError(f"{self.name} line {number}: expected text, got a NUL byte: correct the file")
+            yield number, text.removeprefix("\ufeff") if number == 1 else text
+
+    def _any_lines(self, file: BinaryIO, before: int) -> Iterator[str]:
+        r"""Lines with their ends, which may be a lone ``\r`` too."""
+        for _, text in self._decoded(file, before):
+            if "\r" in text:
+                yield from io.StringIO(text, newline="")
+            else:
+                yield text
+
+
+csv.field_size_limit(_LARGEST_CELL)

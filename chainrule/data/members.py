@@ -1,0 +1,137 @@
+"""The files of one kind in a folder or an archive, or a single file."""
+
+import hashlib
+import io
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+from weakref import finalize
+
+TARS = (".tar.gz", ".tgz", ".tar")
+ARCHIVES = (*TARS, ".zip")
+_CHUNK = 1 << 20
+_LARGEST = 1 << 28  # bytes of a file in an archive, which is held in memory while it is read
+_DAMAGED = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError)  # and encrypted, unknown
+
+
+@dataclass(frozen=True)
+class Member:
+    """One file.
+
+    Attributes:
+        name: its path inside the folder or archive, with `/`; the file's own name where it is alone.
+        label: the name for errors.
+        open: gives the bytes, to be closed.
+    """
+
+    name: str
+    label: str
+    open: Callable[[], BinaryIO]
+
+
+class Members:
+    """All files of one kind below a folder, in the order of their names; of a tar or zip archive, in its order; or one.
+
+    Hidden files are left out. A file of an archive is held in memory while it is read.
+
+    Args:
+        path: of the folder, the archive or the file.
+        endings: lower-case endings of the names of such files.
+        noun: name of one such file, for errors.
+
+    Attributes:
+        files: the files found.
+
+    Raises:
+        FileNotFoundError: there is nothing of that name.
+        ValueError: it holds no such file, or is no archive.
+    """
+
+    def __init__(self, path: str | Path, endings: tuple[str, ...], noun: str):
+        self.path, self._endings = Path(path), endings
+        if not self.path.exists():
+            raise FileNotFoundError(f"{path}: no such file or folder: expected {noun}s")
+        name = self.path.name.lower()
+        if self.path.is_dir():
+            self.files = sorted(self._of_folder(), key=lambda file: file.name)
+        elif name.endswith(ARCHIVES):
+            try:
+                self.files = list(self._of_tar() if name.endswith(TARS) else self._of_zip())
+            except _DAMAGED as error:
+                raise ValueError(f"{path}: no archive that can be read ({error})") from None
+        elif name.endswith(endings):
+            self.files = [Member(self.path.name, str(path), partial(_opened, self.path))]
+        else:
+            raise ValueError(
+                f"{path}: expected a {noun} ({', '.join(endings)}), a folder of {noun}s, or an archive of them "
+                f"({', '.join(ARCHIVES)})"
+            )
+        if not self.files:
+            raise ValueError(f"{path}: expected {noun}s ({', '.join(endings)}), found none")
+
+    def fingerprint(self) -> dict[str, Any]:
+        """`name`, number of `bytes` and `sha256` of all names and contents, to tell later if they are the same."""
+        digest, size = hashlib.sha256(), 0
+        for file in self.files:
+            digest.update(f"{file.name}\0".encode())
+            with file.open() as content:
+                while chunk := content.read(_CHUNK):
+                    digest.update(chunk)
+                    size += len(chunk)
+        return {"name": self.path.resolve().name, "bytes": size, "sha256": digest.hexdigest()}
+
+    def _of_folder(self) -> Iterator[Member]:
+        for path in self.path.rglob("*"):
+            name = path.relative_to(self.path).as_posix()
+            if is_visible(name, self._endings) and path.is_file():
+                yield Member(name, str(path), partial(_opened, path))
+
+    # Archives stay open: each opening would read a tar archive from its beginning, and the list of a zip file.
+
+    def _of_tar(self) -> Iterator[Member]:
+        archive = tarfile.open(self.path)  # noqa: SIM115 - closed when this object goes
+        finalize(self, archive.close)
+        for member in archive:
+            if member.isfile() and is_visible(member.name, self._endings):
+                yield self._member(member.name, member.size, partial(_of_tar, archive, member))
+
+    def _of_zip(self) -> Iterator[Member]:
+        archive = zipfile.ZipFile(self.path)
+        finalize(self, archive.close)
+        for info in archive.infolist():
+            if not info.is_dir() and is_visible(info.filename, self._endings):
+                yield self._member(info.filename, info.file_size, partial(archive.read, info))
+
+    def _member(self, name: str, size: int, read: Callable[[], bytes]) -> Member:
+        return Member(name, f"{self.path}, {name}", partial(self._content, f"{self.path}, {name}", size, read))
+
+    def _content(self, label: str, size: int, read: Callable[[], bytes]) -> BinaryIO:
+        """The content of a member of the archive; a method, so that the archive stays open while a member is known."""
+        if size > _LARGEST:
+            raise ValueError(
+                f"{label}: expected at most {_LARGEST >> 20} MiB in an archive, got {size >> 20}: unpack it into "
+                "a folder"
+            )
+        try:
+            return io.BytesIO(read())
+        except _DAMAGED as error:
+            raise ValueError(f"{label}: cannot be read ({error}): restore the archive from a copy") from None
+
+
+def is_visible(name: str, endings: tuple[str, ...]) -> bool:
+    """Whether a path has one of some endings, and neither it nor a folder of it is hidden."""
+    hidden = any(part.startswith(".") and part != "." for part in name.split("/"))
+    return name.lower().endswith(endings) and not hidden
+
+
+def _of_tar(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+    return cast(BinaryIO, archive.extractfile(member)).read()
+
+
+def _opened(path: Path) -> BinaryIO:
+    return path.open("rb")

@@ -1,0 +1,61 @@
+"""What `chainrule inspect` says of a model that writes while it looks at something: figures, and a page."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from chainrule.tasks.abilities import Answer, Record
+from chainrule.tasks.page import write_page
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from chainrule.tasks.task import Task
+
+
+def attention_answer(
+    run: "Task[Any]",
+    model: "nn.Module",
+    weights: "Sequence[Tensor]",
+    rows: Sequence[dict[str, Any]],
+    examples: Sequence[str],
+    *,
+    looks_at: str,
+    page: Path,
+    command: str,
+) -> Answer:
+    """Write the page and say what is on it.
+
+    Args:
+        run: the run.
+        model: its model.
+        weights: attention of each row, (T, S); empty where the model has none.
+        rows: findings of each row, for JSON.
+        examples: of each row, its section of the page.
+        looks_at: the memory of the model in words, such as "symbols of the source".
+        page: to write.
+        command: that makes the page again.
+    """
+    from chainrule.diagnostics.attention_focus import attention_focus
+    from chainrule.diagnostics.parts import parts_of, parts_table
+    from chainrule.diagnostics.report.attention_page import AttentionReport, attention_page
+
+    parts = parts_of(model)
+    described = f"{run.config.model} with {sum(parts.values()):,} parameters"
+    figures: dict[str, Any] = {"run": str(run.path), "model": run.config.model, "page": str(page), "parameters": parts}
+    if weights:
+        focus = attention_focus(weights)
+        figures["attention"] = {"greatest": focus.greatest, "entropy_bits": focus.entropy, "even_bits": focus.even}
+        finding = (
+            f"over {focus.queries:,} symbols written, the greatest weight is {focus.greatest:.2f} on average and the "
+            f"entropy {focus.entropy:.2f} bits; even weights over all {looks_at} would have {focus.even:.2f} bits"
+        )
+    else:
+        figures["attention"] = None
+        finding = f"none: all {looks_at} are read into one vector, from which the decoder begins"
+    write_page(page, attention_page(AttentionReport(str(run.path), described, parts, finding, examples, command)))
+    surprise = sum(row["nats"] for row in rows) / max(sum(len(row["symbols"]) for row in rows), 1)
+    figures |= {"nats_per_symbol": surprise, "rows": list(rows)}
+    lines = [f"{run.path}: {described}", *parts_table(parts), f"attention: {finding}"]
+    lines += [f"surprise: {surprise:.4f} nats per symbol", f"page: {page}"]
+    return Answer(iter([Record(figures, "\n".join(lines))]))

@@ -1,0 +1,5 @@
+"""Captioned pictures."""
+
+from chainrule.tasks.caption.task import CaptionTask
+
+__all__ = ["CaptionTask"]

@@ -1,0 +1,123 @@
+"""Captions that a model writes beside those that people wrote."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from chainrule.tasks.abilities import Answer, Record
+
+if TYPE_CHECKING:
+    from chainrule.data.batches import Batch
+    from chainrule.data.captions import Caption, PictureStore
+    from chainrule.models.captioner import Captioner
+    from chainrule.tasks.caption.task import CaptionTask
+
+
+@dataclass(frozen=True)
+class CaptionEvaluation:
+    """Compare the captions that a model writes with those that people wrote: BLEU-1 to BLEU-4, and perplexity.
+
+    Args:
+        data: The pictures: an archive (zip, tar) or a folder.
+    """
+
+    captions: Path | None = None
+    """What people wrote; any number for each picture."""
+    beam: int = 5
+    """Prefixes kept side by side; 1 is greedy."""
+    length_penalty: float = 0.7
+    """Captions are compared by log-probability over length to this power."""
+    shuffle: Annotated[bool, Parameter(negative=())] = False
+    """Show the model another picture than the one that is meant: what is left is what it knows of captions."""
+    seed: int = 0
+    """Of the shuffling."""
+
+
+def evaluate_captioner(run: "CaptionTask", data: str | None, options: CaptionEvaluation, *, device: str) -> Answer:
+    """Write a caption of each picture, and compare."""
+    from chainrule.data.captions import PictureStore, captions_by_picture
+    from chainrule.metrics.captions import caption_bleu
+    from chainrule.tasks.caption.searching import search, words_of
+
+    if data is None or options.captions is None:
+        raise ValueError("DATA and --captions: expected pictures and what people wrote of them: give both")
+    if options.beam < 1:
+        raise ValueError(f"--beam: expected a whole number >= 1, got {options.beam}")
+    store = PictureStore(Path(data), run.data.picture_size, run.data.fit)
+    people = captions_by_picture(options.captions, store, lower_case=run.data.lower_case)
+    names = list(people)
+    shown = _turned(names, options.seed) if options.shuffle else names
+    model, vocabulary = run.model(device), run.prepared.vocabulary
+    found = search(
+        model,
+        (store.picture(name) for name in shown),
+        vocabulary,
+        beam=options.beam,
+        max_length=run.data.max_length,
+        length_penalty=options.length_penalty,
+    )
+    written = [words_of(each, vocabulary)[0] for each in found]
+    references = [[caption.text for caption in people[name]] for name in names]
+    scores = {f"bleu_{order}": caption_bleu(written, references, order) for order in (1, 2, 3, 4)}
+    perplexity = _perplexity(run, model, store, [people[name] for name in names], shown, str(options.captions))
+    signature = scores["bleu_4"].signature
+    figures = {
+        "pictures": len(names),
+        "perplexity": perplexity,
+        "beam": options.beam,
+        "shuffled": options.shuffle,
+        **{name: score.value for name, score in scores.items()},
+        "signature": signature,
+    }
+    lines = [
+        f"{len(names):,} pictures{', each with another shown' if options.shuffle else ''}, beam {options.beam}",
+        "  ".join(f"{score.name} {score.value:.2f}" for score in scores.values()),
+        f"perplexity of people's captions {perplexity:.4g}",
+        f"signature {signature}",
+    ]
+    return Answer(iter([Record(figures, "\n".join(lines))]))
+
+
+def _turned(names: Sequence[str], seed: int) -> list[str]:
+    """The names in a cycle drawn from the seed: none keeps its place.
+
+    Raises:
+        ValueError: there is only one.
+    """
+    import numpy as np
+
+    if len(names) < 2:
+        raise ValueError(f"--shuffle: expected at least two pictures, got {len(names)}")
+    order = np.random.default_rng(seed).permutation(len(names)).tolist()
+    following = dict(zip(order, [*order[1:], order[0]], strict=True))
+    return [names[following[place]] for place in range(len(names))]
+
+
+def _perplexity(
+    run: "CaptionTask",
+    model: "Captioner",
+    store: "PictureStore",
+    people: "Sequence[Sequence[Caption]]",
+    shown: Sequence[str],
+    file: str,
+) -> float:
+    """Of what people wrote, given the pictures that are shown."""
+    import numpy as np
+    import torch
+
+    from chainrule.data.batches import Batch
+    from chainrule.data.pairs import Sentences, encode_sentence
+    from chainrule.training import evaluate
+
+    vocabulary, longest = run.prepared.vocabulary, run.data.max_length
+
+    def batches() -> "Iterator[Batch]":
+        for picture, captions in zip(shown, people, strict=True):
+            rows = [encode_sentence(vocabulary, each.text, longest, file, each.line) for each in captions]
+            x, lengths = Sentences.of(rows).padded(np.arange(len(rows)))
+            yield Batch(x, lengths, context=torch.from_numpy(store.picture(picture)).expand(len(rows), -1, -1, -1))
+
+    return evaluate(model, batches()).perplexity

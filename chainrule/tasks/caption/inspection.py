@@ -1,0 +1,86 @@
+"""Inside a trained captioner: its parts, and where in a picture it looked for each word."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from chainrule.tasks.abilities import Answer
+from chainrule.tasks.attention_report import attention_answer
+from chainrule.tasks.commands import quoted
+from chainrule.tasks.page import checked_page
+
+if TYPE_CHECKING:
+    from chainrule.data.images.source import Pixels
+    from chainrule.tasks.caption.task import CaptionTask
+
+MOST_ROWS = 64
+
+
+@dataclass(frozen=True)
+class CaptionerInspection:
+    """Look inside a trained captioner: how large its parts are, and where it looked for each word that it wrote.
+
+    Captions held-out pictures, or the one named by DATA, greedily. Prints the parts and how narrowly the decoder
+    attends, and writes a page with each picture once for each word, bright where it was looked at (HTML, one file,
+    needs no network).
+
+    Args:
+        data: A picture file in place of held-out pictures.
+    """
+
+    rows: int = 4
+    """Held-out pictures, the first ones."""
+
+
+def inspect_captioner(
+    run: "CaptionTask", file: str | None, options: CaptionerInspection, *, out: Path | None
+) -> Answer:
+    """Inspect a run on its held-out pictures, or on a picture."""
+    import torch
+
+    from chainrule.diagnostics.report.attention_page import picture_section
+    from chainrule.tasks.caption.searching import looked_at, search, words_of
+    from chainrule.training import units
+
+    if not 1 <= options.rows <= MOST_ROWS:
+        raise ValueError(f"--rows: expected a whole number from 1 to {MOST_ROWS}, got {options.rows}")
+    page, pictures = checked_page(out, run.path), _pictures(run, file, options.rows)
+    model, vocabulary = run.model(), run.prepared.vocabulary
+    found = search(model, [pixels for _, pixels, _ in pictures], vocabulary, beam=1, max_length=run.data.max_length)
+    weights, rows, examples = [], [], []
+    for (name, pixels, people), decoded in zip(pictures, found, strict=True):
+        symbols = decoded.sequences[0]
+        if decoded.ended[0]:
+            symbols = torch.cat([symbols, symbols.new_tensor([vocabulary.eos])])
+        with torch.no_grad():
+            conditionals = model(symbols.unsqueeze(0), torch.from_numpy(pixels).unsqueeze(0))
+        surprise = (-conditionals.log_prob(symbols.unsqueeze(0))[0]).double().tolist()
+        alpha = None if model.attention is None else looked_at(model, pixels, symbols)
+        if alpha is not None:
+            weights.append(alpha)
+        [text], words = words_of(decoded, vocabulary), [vocabulary.token(symbol) for symbol in symbols.tolist()]
+        bits = [units.bits(term) for term in surprise]
+        told = {"caption": text} | ({"people wrote": people[0]} if people else {})
+        examples.append(picture_section(name, told, pixels, words, bits, alpha))
+        attention = None if alpha is None else alpha.tolist()
+        row = {"picture": name, "caption": text, "references": people, "nats": sum(surprise)}
+        rows.append({**row, "symbols": words, "bits": bits, "attention": attention})
+    asked = "" if file is None else f" {quoted(Path(file))}"
+    command = f"chainrule inspect {quoted(run.path)}{asked} --rows {options.rows}"
+    looks_at = "places of the grid"
+    return attention_answer(run, model, weights, rows, examples, looks_at=looks_at, page=page, command=command)
+
+
+def _pictures(run: "CaptionTask", file: str | None, rows: int) -> "list[tuple[str, Pixels, list[str]]]":
+    """Pictures by name, with what people wrote of them, if that is known."""
+    import numpy as np
+
+    from chainrule.tasks.caption.prediction import read_picture
+
+    if file is not None:
+        return [(file, read_picture(Path(file), run.data), [])]
+    valid = run.prepared.valid
+    return [
+        (f"held-out picture {place + 1}", np.array(valid.pictures[place]), run.held_out_captions(place))
+        for place in range(min(rows, len(valid)))
+    ]

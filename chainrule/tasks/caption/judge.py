@@ -1,0 +1,34 @@
+"""BLEU of captions of held-out pictures."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
+
+from chainrule.metrics.captions import caption_bleu
+from chainrule.tasks.caption.searching import search, words_of
+from chainrule.training.judge import Judge, Judgement, Rows
+
+if TYPE_CHECKING:
+    from chainrule.base import LikelihoodModel
+    from chainrule.models.captioner import Captioner
+    from chainrule.tasks.caption.task import CaptionTask
+
+_JUDGED = 300  # held-out pictures whose captions are compared at each validation
+_SHOWN = 2
+
+
+def caption_judge(run: "CaptionTask") -> Judge:
+    """BLEU-4 of greedy captions of the first held-out pictures; with it two of them beside one of people's."""
+    vocabulary, valid = run.prepared.vocabulary, run.prepared.valid
+    references = [run.held_out_captions(picture) for picture in range(min(_JUDGED, len(valid)))]
+
+    def answer(model: "LikelihoodModel", rows: Rows) -> Sequence[str]:
+        pictures = (valid.pictures[row] for row in rows)
+        found = search(cast("Captioner", model), pictures, vocabulary, beam=1, max_length=run.data.max_length)
+        return [words_of(each, vocabulary)[0] for each in found]
+
+    def judge(rows: Rows, captions: Sequence[str], step: int) -> Judgement:
+        true = [references[row] for row in rows]
+        shown = [f"{caption}   ({row[0]})" for caption, row in list(zip(captions, true, strict=True))[:_SHOWN]]
+        return Judgement("bleu", caption_bleu(captions, true).value, "\n".join(shown))
+
+    return Judge(len(references), answer, judge)

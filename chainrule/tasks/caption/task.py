@@ -1,0 +1,290 @@
+"""Captioned pictures: pixels, words and captions in `data/`; a captioner looks at a picture and writes a sentence."""
+
+import math
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+
+from chainrule.tasks.abilities import Answer, CheckedRows, Checks, Evaluates, Inspects, Predicts
+from chainrule.tasks.caption.evaluation import CaptionEvaluation
+from chainrule.tasks.caption.inspection import CaptionerInspection
+from chainrule.tasks.caption.prediction import CaptionOptions
+from chainrule.tasks.commands import quoted, size_of
+from chainrule.tasks.config import (
+    FINGERPRINT,
+    CheckedOptions,
+    OptimisationOptions,
+    RunConfig,
+    check_entries,
+    check_keys,
+    read_object,
+    within,
+)
+from chainrule.tasks.judged_part import judged_part
+from chainrule.tasks.ladder import Ladder
+from chainrule.tasks.model import Model
+from chainrule.tasks.run_directory import DATA
+from chainrule.tasks.task import Shard, Source, Task
+
+if TYPE_CHECKING:
+    from chainrule.data.captions import PreparedCaptions
+    from chainrule.models.captioner import Captioner
+    from chainrule.training import Judge, TrainingBatches, ValidationBatches
+    from chainrule.training.loop import TrainingResult
+
+BACKBONE = f"{DATA}/backbone.safetensors"
+_CELLS = ("lstm", "gru", "rnn")
+_LADDER = Ladder("words", ({"hidden_size": 128, "embedding_size": 128, "picture_features": 64},), passes=5)
+_COUNTS = dict.fromkeys(("pictures", "captions", "words", "unknown"), int)
+_CHECKED_ROWS, _CHECKED_ELEMENTS = 3, 8
+
+
+@dataclass(frozen=True)
+class CaptionData(CheckedOptions):
+    """How pictures and captions are read, and which are held out."""
+
+    picture_size: int = within(64, 8, 1024)
+    """Pixels that every picture has in the end, both ways."""
+    fit: Literal["crop", "pad", "stretch"] = "crop"
+    """How a picture that is no square becomes one: cut off two sides, add black bars, or change its proportions."""
+    min_count: int = within(3, 1, 1 << 40)
+    """Rarer words become unknown."""
+    lower_case: bool = True
+    """Read captions in lower case."""
+    max_length: int = within(100, 1, 1 << 16)
+    """Most words of a caption."""
+    validation_fraction: float = within(0.1, 1e-4, 0.5)
+    """Share of the pictures that is held out, where none are named."""
+
+
+@dataclass(frozen=True)
+class CaptionTraining(OptimisationOptions):
+    """How a captioner is trained."""
+
+    batch_size: int = within(64, 1, 1 << 24)
+    """Pictures of a batch."""
+    learning_rate: float = within(2e-3, 0.0, 1e3)
+    """Peak learning rate of AdamW."""
+
+
+class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
+    """A run on captioned pictures."""
+
+    name = "caption"
+    help = "Train a captioner: a convolutional network, and a recurrent one that looks at it word by word."
+    SOURCES: ClassVar[dict[str, Source]] = {
+        "source": Source("The pictures: an archive (zip, tar) or a folder."),
+        "captions": Source(
+            "Their captions, a line each: NAME, a tab, and the caption; NAME#0, NAME#1 where there are several.",
+            "--captions",
+        ),
+        "validation": Source("Pictures to hold out, if they are not among DATA.", "--validation"),
+        "validation_captions": Source(
+            "Captions of the pictures to hold out; some pictures are drawn if not given.", "--validation-captions"
+        ),
+        "backbone_weights": Source(
+            "A safetensors file with the weights of --backbone; they stay as they are.", "--backbone-weights"
+        ),
+    }
+    Data = CaptionData
+    Training = CaptionTraining
+    MODELS: ClassVar[dict[str, Model]] = {
+        cell: Model("chainrule.models.captioner:Captioner", fixed={"cell": cell}) for cell in _CELLS
+    }
+    BUDGET = "10m"
+    LADDERS: ClassVar[dict[str, Ladder]] = dict.fromkeys(_CELLS, _LADDER)
+    NEEDS: ClassVar[dict[str, str]] = {"sacrebleu": "metrics"}
+    PREPARED = f"{DATA}/captions.json"
+    Prediction = CaptionOptions
+    several = True
+    Evaluation = CaptionEvaluation
+    Inspection = CaptionerInspection
+
+    @property
+    def data(self) -> CaptionData:
+        """How pictures and captions are read."""
+        return cast(CaptionData, self.config.data)
+
+    @cached_property
+    def prepared(self) -> "PreparedCaptions":
+        """Pixels, words and captions, opened once."""
+        from chainrule.data.captions import open_captions
+
+        return open_captions(self.path / DATA)
+
+    def held_out_captions(self, picture: int) -> list[str]:
+        """What people wrote of a held-out picture, as the vocabulary knows it."""
+        import numpy as np
+
+        valid, decode = self.prepared.valid, self.prepared.vocabulary.decode
+        padded, lengths = valid.captions.padded(np.array(valid.captions_of(picture)))
+        rows = zip(padded.tolist(), lengths.tolist(), strict=True)
+        return [decode(row[:length]).strip() for row, length in rows]
+
+    @classmethod
+    def run_name(cls, asked: RunConfig) -> str:
+        source = asked.sources["source"]
+        return f"{'pictures' if source is None else Path(source).stem}-caption-{asked.model}"
+
+    @classmethod
+    def check_asked(cls, asked: RunConfig, given: frozenset[str]) -> None:
+        from chainrule.data.text import check_file
+
+        sources = asked.sources
+        if sources["source"] is None or sources["captions"] is None:
+            raise ValueError("DATA and --captions: expected pictures and their captions: give both")
+        if sources["validation"] is not None and sources["validation_captions"] is None:
+            raise ValueError("--validation: expected --validation-captions beside it")
+        weights = sources["backbone_weights"]
+        if (weights is None) != (asked.options.backbone is None):
+            raise ValueError(
+                "--backbone and --backbone-weights: expected a network and a file with its weights: give both"
+            )
+        if weights is not None:
+            check_file(weights)
+
+    @classmethod
+    def check_facts(cls, facts: dict[str, Any]) -> None:
+        if not facts:
+            return
+        check_keys("facts", facts, {*cls.SOURCES, "counts", "words", "size"} | {"chosen"} & facts.keys())
+        for name in ("words", "size"):
+            if type(facts[name]) is not int or not 2 <= facts[name] <= 1 << 24:
+                raise ValueError(f"facts.{name}: expected a whole number from 2 to {1 << 24}, got {facts[name]!r:.80}")
+        for name in ("source", "captions"):
+            check_entries("facts", facts, name, FINGERPRINT)
+        for part in ("train", "valid"):
+            check_entries("facts.counts", read_object(facts, "counts"), part, _COUNTS)
+
+    @classmethod
+    def fingerprint(cls, path: str | None) -> dict[str, Any]:
+        from chainrule.data.captions import store_fingerprint
+
+        assert path is not None
+        return store_fingerprint(path)
+
+    def prepare(self) -> dict[str, Any]:
+        from chainrule.data.captions import prepare_captions
+
+        data, sources = self.data, self.config.sources
+        assert sources["source"] is not None
+        assert sources["captions"] is not None
+        found = prepare_captions(
+            self.path / DATA,
+            sources["source"],
+            sources["captions"],
+            dev_pictures=sources["validation"],
+            dev_captions=sources["validation_captions"],
+            size=data.picture_size,
+            fit=data.fit,
+            min_count=data.min_count,
+            max_length=data.max_length,
+            lower_case=data.lower_case,
+            validation_fraction=data.validation_fraction,
+            seed=self.config.training.seed,
+        ).manifest
+        weights = sources["backbone_weights"]
+        if weights is not None:  # kept in the run, so that nothing else is needed to go on with it
+            shutil.copyfile(weights, self.path / BACKBONE)
+        facts = {name: found[name] for name in ("source", "captions", "validation", "counts", "words", "size")}
+        return facts | {
+            "validation_captions": found["dev_captions"],
+            "backbone_weights": None if weights is None else self.fingerprint(weights),
+        }
+
+    def build(self) -> "Captioner":
+        from chainrule.layers.backbone import Backbone
+
+        model = self.MODELS[self.config.model].build(self.config.options, vocab_size=self.config.facts["words"])
+        if isinstance(model.encoder, Backbone):
+            model.encoder.load(self.path / BACKBONE)
+        return cast("Captioner", model)
+
+    def fewest_weights(self) -> int:
+        options = self.config.options
+        return int(self.config.facts["words"] * options.embedding_size + options.num_layers * options.hidden_size**2)
+
+    def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
+        from chainrule.data.captions import CaptionBatches, caption_evaluation
+
+        prepared, training = self.prepared, self.config.training
+        batches = CaptionBatches(prepared.train, training.batch_size, training.seed, shard)
+        return batches, lambda: caption_evaluation(prepared.valid)
+
+    def introduce(self) -> Iterable[str]:
+        facts = self.config.facts
+        yield f"{facts['source']['name']}: {_split(facts)}, {facts['words']:,} words"
+        how = {"crop": "cropped", "pad": "padded", "stretch": "stretched"}
+        others = " or ".join(f"--fit {name}" for name in how if name != self.data.fit)
+        yield f"pictures are {how[self.data.fit]} to {facts['size']}×{facts['size']} pixels ({others} for another way)"
+
+    def judge(self) -> "Judge":
+        from chainrule.tasks.caption.judge import caption_judge
+
+        return caption_judge(self)
+
+    def summary(self, result: "TrainingResult") -> tuple[dict[str, Any], str]:
+        pictures = self.config.facts["counts"]["valid"]["pictures"]
+        return (
+            {"bleu": result.best_value, "perplexity": result.best.perplexity},
+            f"BLEU-4 {result.best_value:.2f} on {judged_part(result.best_rows, pictures)}held-out pictures (greedy), "
+            f"perplexity of their captions {result.best.perplexity:.4g}",
+        )
+
+    def next_steps(self) -> Sequence[str]:
+        path = quoted(self.path)
+        return [
+            f"chainrule caption {path} picture.jpg --beam 5 --attention look.png",
+            f"chainrule evaluate {path} PICTURES --captions CAPTIONS --beam 5",
+        ]
+
+    def describe(self, facts: dict[str, Any]) -> dict[str, str]:
+        known, best = facts["facts"], facts["best"]
+        rows = {
+            "data": f"{known['source']['name']} ({size_of(known['source']['bytes'])}), {known['captions']['name']}",
+            "split": _split(known),
+            "vocabulary": f"{known['words']:,} words",
+            "caption": f"chainrule caption {quoted(self.path)} picture.jpg",
+        }
+        if best is not None:
+            rows["best"] = (
+                f"BLEU-4 {best['bleu']:.2f}, perplexity {best['perplexity'] or math.inf:.4g}, at step {best['step']:,}"
+            )
+        return rows
+
+    def predict(self, data: list[str], options: CaptionOptions, *, out: Path | None, device: str, json: bool) -> Answer:
+        from chainrule.tasks.caption.prediction import caption
+
+        return caption(self, data, options, device=device)
+
+    def evaluate(self, data: str | None, options: CaptionEvaluation, *, device: str) -> Answer:
+        from chainrule.tasks.caption.evaluation import evaluate_captioner
+
+        return evaluate_captioner(self, data, options, device=device)
+
+    def checked_rows(self) -> CheckedRows:
+        import numpy as np
+
+        valid = self.prepared.valid
+        pictures = range(min(_CHECKED_ROWS, len(valid)))
+        captions = [valid.captions_of(picture)[0] for picture in pictures]
+        batch = valid.batch(np.array(pictures), np.array(captions))
+        assert batch.lengths is not None
+        x, lengths = batch.x[:, :_CHECKED_ELEMENTS], batch.lengths.clamp(max=_CHECKED_ELEMENTS)
+        return CheckedRows(self.model(), x, batch.context, lengths)
+
+    def inspect(self, data: str | None, options: CaptionerInspection, *, out: Path | None, seed: int) -> Answer:
+        from chainrule.tasks.caption.inspection import inspect_captioner
+
+        return inspect_captioner(self, data, options, out=out)
+
+
+def _split(facts: dict[str, Any]) -> str:
+    train, valid = facts["counts"]["train"], facts["counts"]["valid"]
+    return (
+        f"{train['pictures']:,} pictures with {train['captions']:,} captions to train on, "
+        f"{valid['pictures']:,} with {valid['captions']:,} held out"
+    )

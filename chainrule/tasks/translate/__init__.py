@@ -1,0 +1,5 @@
+"""Pairs of sentences."""
+
+from chainrule.tasks.translate.task import TranslateTask
+
+__all__ = ["TranslateTask"]

@@ -1,0 +1,94 @@
+"""Inside a trained translator: its parts, and which words of the source each word of a translation attended to."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from chainrule.tasks.abilities import Answer
+from chainrule.tasks.attention_report import attention_answer
+from chainrule.tasks.commands import quoted
+from chainrule.tasks.page import checked_page
+
+if TYPE_CHECKING:
+    from chainrule.data.pairs import Pair
+    from chainrule.tasks.translate.task import TranslateTask
+
+MOST_ROWS = 64
+
+
+@dataclass(frozen=True)
+class TranslatorInspection:
+    """Look inside a trained translator: how large its parts are, what each word attended to, what surprised it.
+
+    Reads the references of held-out pairs, or those of DATA, and translates their sources greedily. Prints the parts
+    and how narrowly the decoder attends, and writes a page with an alignment of each pair (HTML, one file, needs no
+    network).
+
+    Args:
+        data: Pairs to read in place of held-out ones, a line each: the source, a tab, the target; .gz too.
+    """
+
+    rows: int = 4
+    """Pairs to read, the first ones."""
+
+
+def inspect_translator(
+    run: "TranslateTask", file: str | None, options: TranslatorInspection, *, out: Path | None
+) -> Answer:
+    """Inspect a run on its held-out pairs, or on those of a file."""
+    import numpy as np
+    import torch
+
+    from chainrule.diagnostics.report.attention_page import sentence_section
+    from chainrule.tasks.translate.evaluation import encoded_pairs
+    from chainrule.tasks.translate.prediction import translator_of
+    from chainrule.training import units
+
+    if not 1 <= options.rows <= MOST_ROWS:
+        raise ValueError(f"--rows: expected a whole number from 1 to {MOST_ROWS}, got {options.rows}")
+    page = checked_page(out, run.path)
+    pairs, translator = _pairs(run, file, options.rows), translator_of(run, None, "cpu")
+    batch = encoded_pairs(run, pairs, Path(file or run.path), None).batch(np.arange(len(pairs)))
+    assert batch.lengths is not None
+    with torch.no_grad():
+        nats = -translator.model(batch.x, batch.context, batch.lengths).log_prob(batch.x)  # (B, T)
+    written = [best.text for best, *_ in translator.search([pair.source for pair in pairs])]
+    weights, rows, examples = [], [], []
+    for pair, translation, terms, length in zip(pairs, written, nats, batch.lengths.tolist(), strict=True):
+        given, symbols = translator.symbols(pair.source, pair.target)
+        alpha = None if translator.model.attention is None else translator.attention(pair.source, pair.target)
+        surprise = terms[:length].double().tolist()
+        if alpha is not None:
+            weights.append(alpha)
+        texts = {"source": pair.source, "reference": pair.target, "translation": translation}
+        bits = [units.bits(term) for term in surprise]
+        examples.append(sentence_section(f"Pair {pair.line}", texts, given, symbols, bits, alpha))
+        attention = None if alpha is None else alpha.tolist()
+        rows.append(
+            {**texts, "nats": sum(surprise), "read": given, "symbols": symbols, "bits": bits, "attention": attention}
+        )
+    asked = "" if file is None else f" {quoted(Path(file))}"
+    command = f"chainrule inspect {quoted(run.path)}{asked} --rows {options.rows}"
+    looks_at = "symbols of the source"
+    return attention_answer(
+        run, translator.model, weights, rows, examples, looks_at=looks_at, page=page, command=command
+    )
+
+
+def _pairs(run: "TranslateTask", file: str | None, rows: int) -> "list[Pair]":
+    """The first pairs of a file, or of those held out.
+
+    Raises:
+        ValueError: there is none.
+    """
+    from itertools import islice
+
+    from chainrule.data.pairs import Pair, held_out_texts, read_pairs
+    from chainrule.tasks.run_directory import DATA
+
+    if file is None:
+        texts = zip(*held_out_texts(run.path / DATA), strict=True)
+        return [Pair(line, source, target) for line, (source, target) in enumerate(islice(texts, rows), start=1)]
+    if not (pairs := list(islice(read_pairs(file), rows))):
+        raise ValueError(f"{file}: expected at least one pair, got none")
+    return pairs

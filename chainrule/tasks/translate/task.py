@@ -1,0 +1,293 @@
+"""Pairs of sentences: each becomes numbers, a translator reads the source and writes the target.
+
+data/source.json, target.json     the vocabularies
+data/train.*, data/valid.*        the pairs as numbers; of those held out the text, too
+data/pairs.json                   counts and fingerprints
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+
+from chainrule.tasks.abilities import Answer, CheckedRows, Checks, Evaluates, Inspects, Predicts
+from chainrule.tasks.commands import quoted
+from chainrule.tasks.config import (
+    FINGERPRINT,
+    CheckedOptions,
+    OptimisationOptions,
+    RunConfig,
+    check_entries,
+    check_keys,
+    read_object,
+    within,
+)
+from chainrule.tasks.judged_part import judged_part
+from chainrule.tasks.ladder import Ladder
+from chainrule.tasks.model import Model
+from chainrule.tasks.run_directory import DATA
+from chainrule.tasks.task import Shard, Source, Task
+from chainrule.tasks.translate.evaluation import TranslationEvaluation
+from chainrule.tasks.translate.inspection import TranslatorInspection
+from chainrule.tasks.translate.prediction import TranslationOptions
+
+if TYPE_CHECKING:
+    from chainrule.data.pairs import Pairs
+    from chainrule.models import Seq2Seq
+    from chainrule.training import Judge, TrainingBatches, ValidationBatches
+    from chainrule.training.loop import TrainingResult
+
+_COUNTS = {"pairs": int} | {
+    f"{side}_{of}": int for side in ("source", "target") for of in ("symbols", "unknown", "longest")
+}
+_CHECKED_ROWS, _CHECKED_ELEMENTS = 4, 12
+
+
+@dataclass(frozen=True)
+class PairsData(CheckedOptions):
+    """How pairs of sentences are read."""
+
+    level: Literal["word", "bpe"] = "word"
+    """word: what stands between blanks; bpe: pieces of words, for text as people write it."""
+    min_count: int = within(2, 1, 1 << 40)
+    """Rarer words are <unk>."""
+    vocabulary_size: int | None = within(None, 4, 1 << 24)
+    """Most symbols of each vocabulary; no limit to words, 4096 pieces, if not given."""
+    max_length: int = within(256, 1, 1 << 20)
+    """Most symbols of a sentence."""
+    validation_fraction: float = within(0.1, 1e-4, 0.5)
+    """Share of the pairs that is held out where there is no --validation."""
+    tokenize: Literal["auto", "13a", "intl", "char", "none"] = "auto"
+    """How BLEU cuts words: 13a, or none where words and punctuation stand apart already; auto: none at level word."""
+
+
+@dataclass(frozen=True)
+class TranslatorTraining(OptimisationOptions):
+    """How a translator is trained."""
+
+    batch_size: int = within(64, 1, 1 << 24)
+    """Pairs of a batch."""
+    learning_rate: float = within(2e-3, 0.0, 1e3)
+    """Peak learning rate of AdamW."""
+    scheduled_sampling: Literal["none", "linear", "inverse-sigmoid"] = "none"
+    """How the share of words that are the model's own, not the reference's, rises to one half in training."""
+    sampling_steps: int = within(10_000, 1, 1 << 53)
+    """In how many steps it rises."""
+
+
+class TranslateTask(Task["Seq2Seq"], Predicts, Evaluates, Checks, Inspects):
+    """A run on pairs of sentences."""
+
+    name = "translate"
+    help = "Train a translator on pairs of sentences."
+    SOURCES: ClassVar[dict[str, Source]] = {
+        "source": Source(
+            "Pairs, a line each: the source, a tab, the target; .gz too.",
+            alias="--source",
+            alias_help="In place of DATA: source sentences, a line each, and with --target their translations.",
+        ),
+        "target": Source("The translation of each line of --source.", "--target"),
+        "validation": Source(
+            "Pairs to hold out, in place of some of the others: they choose the weights that are kept. Sources, or "
+            "without --validation-target lines of source, tab, target.",
+            "--validation",
+        ),
+        "validation_target": Source("The translation of each line of --validation.", "--validation-target"),
+    }
+    Data = PairsData
+    Training = TranslatorTraining
+    MODELS: ClassVar[dict[str, Model]] = {"seq2seq": Model("chainrule.models.seq2seq:Seq2Seq")}
+    BUDGET = "10m"
+    LADDERS: ClassVar[dict[str, Ladder]] = {
+        "seq2seq": Ladder(
+            "symbols",
+            (
+                {"hidden_size": 192, "embedding_size": 192},
+                {"hidden_size": 128, "embedding_size": 128},
+            ),
+            passes=4,
+        )
+    }
+    NEEDS: ClassVar[dict[str, str]] = {"sacrebleu": "metrics"}
+    PREPARED = f"{DATA}/pairs.json"
+    Prediction = TranslationOptions
+    Evaluation = TranslationEvaluation
+    Inspection = TranslatorInspection
+
+    @property
+    def data(self) -> PairsData:
+        """How the files are read."""
+        return cast(PairsData, self.config.data)
+
+    @property
+    def tokenize(self) -> str:
+        """How sacrebleu cuts words."""
+        if self.data.tokenize != "auto":
+            return self.data.tokenize
+        return "none" if self.data.level == "word" else "13a"
+
+    @property
+    def longest(self) -> int:
+        """Symbols of the longest translation to search for: some more than training ever saw."""
+        return int(self.config.facts["counts"]["train"]["target_longest"]) + 10
+
+    @cached_property
+    def pairs(self) -> "Pairs":
+        """The prepared pairs and their vocabularies."""
+        from chainrule.data.pairs import open_pairs
+
+        return open_pairs(self.path / DATA)
+
+    @classmethod
+    def run_name(cls, asked: RunConfig) -> str:
+        source = asked.sources["source"]
+        return f"{'pairs' if source is None else Path(source).name.partition('.')[0]}-translator"
+
+    @classmethod
+    def check_asked(cls, asked: RunConfig, given: frozenset[str]) -> None:
+        for one, other in (("--source", "--target"), ("--target", "--source"), ("--validation-target", "--validation")):
+            if one in given and other not in given:
+                raise ValueError(f"{one}: expected {other} beside it, got none")
+        if asked.sources["source"] is None:
+            raise ValueError("DATA: expected pairs of sentences to train on, or --source and --target, got none")
+
+    @classmethod
+    def check_facts(cls, facts: dict[str, Any]) -> None:
+        if not facts:
+            return
+        check_keys("facts", facts, {*cls.SOURCES, "counts", "symbols"} | {"chosen"} & facts.keys())
+        check_entries("facts", facts, "source", FINGERPRINT)
+        check_entries("facts", facts, "symbols", {"source": int, "target": int})
+        for part in ("train", "valid"):
+            check_entries("facts.counts", read_object(facts, "counts"), part, _COUNTS)
+
+    def prepare(self) -> dict[str, Any]:
+        from chainrule.data.pairs import prepare_pairs
+
+        data, sources = self.data, self.config.sources
+        assert sources["source"] is not None
+        found = prepare_pairs(
+            self.path / DATA,
+            sources["source"],
+            sources["target"],
+            dev_source=sources["validation"],
+            dev_target=sources["validation_target"],
+            level=data.level,
+            min_count=data.min_count,
+            vocabulary_size=data.vocabulary_size,
+            max_length=data.max_length,
+            validation_fraction=data.validation_fraction,
+            seed=self.config.training.seed,
+        ).manifest
+        held_out = {"validation": found["dev_source"], "validation_target": found["dev_target"]}
+        return {name: found[name] for name in ("source", "target", "counts", "symbols")} | held_out
+
+    def build(self) -> "Seq2Seq":
+        symbols = self.config.facts["symbols"]
+        model = self.MODELS["seq2seq"].build(
+            self.config.options, source_vocab_size=symbols["source"], target_vocab_size=symbols["target"]
+        )
+        return cast("Seq2Seq", model)
+
+    def fewest_weights(self) -> int:
+        options, symbols = self.config.options, self.config.facts["symbols"]
+        recurrences = 3 * options.num_layers * options.hidden_size**2
+        return int((symbols["source"] + symbols["target"]) * options.embedding_size + recurrences)
+
+    def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
+        from chainrule.data.pairs import PairBatches, pair_evaluation
+
+        pairs, training = self.pairs, self.config.training
+        batches = PairBatches(
+            pairs.train,
+            training.batch_size,
+            training.seed,
+            shard,
+            decay=training.scheduled_sampling,
+            decay_steps=training.sampling_steps,
+        )
+        return batches, lambda: pair_evaluation(pairs.valid)
+
+    def introduce(self) -> Iterable[str]:
+        facts = self.config.facts
+        yield f"{_names(facts)}: {_counted(facts, 'train')} to train on, {_counted(facts, 'valid')} held out"
+        train = facts["counts"]["train"]
+        for side in ("source", "target"):
+            share = train[f"{side}_unknown"] / train[f"{side}_symbols"]
+            rare = f", {share:.1%} of its words are <unk>" if self.data.level == "word" else ""
+            yield f"{side}: {facts['symbols'][side]:,} symbols at level {self.data.level}{rare}"
+
+    def judge(self) -> "Judge":
+        from chainrule.tasks.translate.judge import translation_judge
+
+        return translation_judge(self)
+
+    def summary(self, result: "TrainingResult") -> tuple[dict[str, Any], str]:
+        value = result.best_value
+        assert value is not None
+        perplexity, pairs = result.best.perplexity, self.config.facts["counts"]["valid"]["pairs"]
+        return (
+            {"bleu": value, "perplexity": perplexity},
+            f"BLEU {value:.2f} by greedy decoding of {judged_part(result.best_rows, pairs)}held-out sentences "
+            f"(perplexity {perplexity:.2f})",
+        )
+
+    def next_steps(self) -> Sequence[str]:
+        path = quoted(self.path)
+        return [f"chainrule translate {path} FILE", f"chainrule evaluate {path} --source FILE --target FILE"]
+
+    def describe(self, facts: dict[str, Any]) -> dict[str, str]:
+        found, best = facts["facts"], facts["best"]
+        held_out = f" ({found['validation']['name']})" if found["validation"] else ""
+        rows = {
+            "data": f"{_names(found)}: {_counted(found, 'train')}",
+            "held out": f"{_counted(found, 'valid')}{held_out}",
+            "vocabulary": f"level {self.data.level}: {found['symbols']['source']:,} symbols of the source, "
+            f"{found['symbols']['target']:,} of the target",
+            "translate": f"chainrule translate {quoted(self.path)} FILE",
+        }
+        if best is not None:
+            rows["best"] = (
+                f"BLEU {best['bleu']:.2f} ({best['nats_per_element']:.4f} nats per symbol) at step {best['step']:,}"
+            )
+        return rows
+
+    def predict(
+        self, data: list[str], options: TranslationOptions, *, out: Path | None, device: str, json: bool
+    ) -> Answer:
+        from chainrule.tasks.translate.prediction import translate
+
+        return translate(self, data[0], options, out=out, device=device)
+
+    def evaluate(self, data: str | None, options: TranslationEvaluation, *, device: str) -> Answer:
+        from chainrule.tasks.translate.evaluation import evaluate_translator
+
+        return evaluate_translator(self, data, options, device=device)
+
+    def checked_rows(self) -> CheckedRows:
+        import numpy as np
+
+        held_out = self.pairs.valid
+        batch = held_out.batch(np.arange(min(_CHECKED_ROWS, len(held_out))))
+        assert batch.lengths is not None
+        return CheckedRows(
+            self.model(), batch.x[:, :_CHECKED_ELEMENTS], batch.context, batch.lengths.clamp(max=_CHECKED_ELEMENTS)
+        )
+
+    def inspect(self, data: str | None, options: TranslatorInspection, *, out: Path | None, seed: int) -> Answer:
+        from chainrule.tasks.translate.inspection import inspect_translator
+
+        return inspect_translator(self, data, options, out=out)
+
+
+def _names(facts: dict[str, Any]) -> str:
+    """The files of the pairs."""
+    source, target = facts["source"]["name"], facts["target"]
+    return source if target is None else f"{source} and {target['name']}"
+
+
+def _counted(facts: dict[str, Any], part: str) -> str:
+    """How many pairs a part has, and symbols of their targets."""
+    counts = facts["counts"][part]
+    return f"{counts['pairs']:,} pairs ({counts['target_symbols']:,} symbols to predict)"

@@ -1,0 +1,104 @@
+"""The plan of the house: which way imports point, no circles, and the limits on size that CONTRIBUTING.md names."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import chainrule
+
+HOME = Path(chainrule.__file__).parent
+MODULES = {
+    ".".join(("chainrule", *path.relative_to(HOME).with_suffix("").parts)).removesuffix(".__init__"): path
+    for path in HOME.rglob("*.py")
+}
+# A room may import itself and those after it; what is in none of the rooms (base, state, ranges, ...) is for all.
+ROOMS = [
+    "cli",
+    "tasks",
+    "diagnostics",
+    "testing",
+    "training",
+    "metrics",
+    "decoding",
+    "data",
+    "models",
+    "layers",
+    "heads",
+]
+FORBIDDEN = [
+    ("models", "training"),
+    ("models", "decoding"),
+    ("models", "data"),
+    ("layers", "models"),
+    ("layers", "data"),
+    ("heads", "models"),
+    ("heads", "data"),
+    ("decoding", "models"),
+    ("training", "models"),
+]
+
+
+def imported(module: str, *, at_run_time: bool) -> Iterator[str]:
+    """The modules of ours that a module imports when it is imported itself; with all others too if not `at_run_time`."""
+    tree = ast.parse(MODULES[module].read_text(encoding="utf-8"))
+    todo: list[ast.AST] = [tree]
+    while todo:
+        node = todo.pop()
+        if at_run_time and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        if at_run_time and isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            todo += node.orelse
+            continue
+        todo += ast.iter_child_nodes(node)
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names if name.name in MODULES)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None and node.module.startswith("chainrule"):
+            for name in node.names:
+                part = f"{node.module}.{name.name}"
+                yield part if part in MODULES else node.module
+
+
+def room(module: str) -> str:
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else ""
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    edges = {module: set(imported(module, at_run_time=True)) - {module} for module in MODULES}
+    while edges:
+        free = [module for module, needed in edges.items() if not needed & edges.keys()]
+        assert free, f"in circles: {sorted(edges)}"
+        for module in free:
+            del edges[module]
+
+
+@pytest.mark.parametrize("place", range(len(ROOMS)))
+def test_imports_point_one_way(place):
+    later = set(ROOMS[place:]) | {""}
+    found = {
+        (module, needed)
+        for module in MODULES
+        if room(module) == ROOMS[place]
+        for needed in imported(module, at_run_time=True)
+        if room(needed) in ROOMS and room(needed) not in later
+    }
+    assert not found
+
+
+@pytest.mark.parametrize(("who", "whom"), FORBIDDEN)
+def test_what_must_not_know_of_another_does_not(who, whom):
+    found = {
+        (module, needed)
+        for module in MODULES
+        if room(module) == who
+        for needed in imported(module, at_run_time=True)
+        if room(needed) == whom
+    }
+    assert not found
+
+
+def test_files_are_of_readable_size():
+    long = {name: lines for name, path in MODULES.items() if (lines := len(path.read_text().splitlines())) > 400}
+    assert not long
