@@ -30,11 +30,11 @@ from chainrule.training.optimiser import make_optimiser
 
 CHAIN = "chain of per-column logistic models"
 MODELS: dict[str, dict[str, Any]] = {
-    "independent columns": {"read": False, "hidden_sizes": [], "dropout": 0.0, "learning_rate": 1e-2},
-    CHAIN: {"read": True, "hidden_sizes": [], "dropout": 0.0, "learning_rate": 5e-3},
-    "MADE": {"read": True, "hidden_sizes": [256, 256], "dropout": 0.3, "learning_rate": 3e-3},
+    "independent columns": {"read": False, "num_layers": 0, "dropout": 0.0, "learning_rate": 1e-2},
+    CHAIN: {"read": True, "num_layers": 0, "dropout": 0.0, "learning_rate": 5e-3},
+    "MADE": {"read": True, "num_layers": 2, "dropout": 0.3, "learning_rate": 3e-3},
 }
-BATCH, COMPONENTS, VALIDATIONS = 128, 8, 20
+UNITS, BATCH, COMPONENTS, VALIDATIONS = 256, 128, 8, 20
 
 
 def main() -> None:
@@ -61,8 +61,7 @@ def measure(name: str, table: Table, test: Tensor, minutes: float, seed: int) ->
     """Train by early stopping, score the test rows once; the row of figures."""
     job = MODELS[name]
     torch.manual_seed(seed)
-    hidden = job["hidden_sizes"]
-    model = TableMADE(table.schema.heads(), hidden, components=COMPONENTS, direct=bool(hidden), dropout=job["dropout"])
+    model = TableMADE(table.schema.heads(), UNITS, job["num_layers"], components=COMPONENTS, dropout=job["dropout"])
     if not job["read"]:
         model.output.mask = torch.zeros_like(model.output.mask)
     began = time.process_time()
@@ -70,7 +69,7 @@ def measure(name: str, table: Table, test: Tensor, minutes: float, seed: int) ->
     scores = log_probs(model, test)
     return {
         "model": name,
-        "hidden units": "+".join(map(str, hidden)),
+        "hidden units": "+".join([str(UNITS)] * job["num_layers"]),
         "dropout": job["dropout"],
         "parameters": sum(weight.numel() for weight in model.parameters()),
         "best step": steps,

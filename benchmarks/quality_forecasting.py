@@ -29,13 +29,11 @@ from side_by_side import claim, publish
 from chainrule.data.series import SeriesWindows, read_series, rolling_origins, window_evaluation
 from chainrule.data.series.schema import SeriesSchema
 from chainrule.decoding import sample_paths
-from chainrule.heads import GaussianMixture, StudentTMixture
 from chainrule.metrics.forecast_scores import ForecastScores, naive_paths
 from chainrule.metrics.forecasting import seasonal_naive
 from chainrule.models import Forecaster
 from chainrule.training import TrainingOptions, evaluate, train
 
-HEADS = {"normal": GaussianMixture, "student": StudentTMixture}
 DEFAULTS: dict[str, Any] = {
     "cell": "lstm",
     "hidden_size": 64,
@@ -112,7 +110,7 @@ def measure(path: Path, job: dict[str, Any], seed: int, *, test: bool) -> list[d
     values, features = file.values, schema.features(file)
     torch.manual_seed(seed)
     model = Forecaster(
-        schema.scalings, job["hidden_size"], job["cell"], job["num_layers"], job["dropout"], head=HEADS[job["head"]],
+        schema.scalings, job["hidden_size"], job["cell"], job["num_layers"], job["dropout"], head=job["head"],
         components=job["components"], lags=schema.lags, anchor=job["anchor"], num_covariates=schema.num_covariates,
     )  # fmt: skip
     horizon, history = job["horizon"], model.longest_lag + job["warm_up"]

@@ -28,7 +28,7 @@ from torch import Tensor
 from chainrule.cli.main import main as chainrule
 from chainrule.data.sounds import Collection, Labelling, MuLawLevels, read_sound, write_wav
 from chainrule.models import WaveNet
-from chainrule.runs.sound import SoundRun
+from chainrule.tasks.sound import SoundTask
 
 RATE, ORDER = 8000, 32
 AVERAGES = (0.9, 0.98, 0.995)
@@ -57,7 +57,7 @@ def main() -> None:
             if status:
                 raise SystemExit(status)
         minutes = (time.process_time() - began) / 60
-        run = SoundRun.open(out)
+        run = SoundTask.open(out)
         validations = [record for record in run.metrics() if record["event"] == "validation"]
         recordings, digits = clips(test)
         known, _ = clips(train)
@@ -168,7 +168,7 @@ def residual_log_prob(theta: Tensor, x: Tensor, predicted: Tensor, logs: Tensor)
     return mass + torch.log(-torch.expm1(-(b - a).clamp(min=1e-12)))
 
 
-def spectrograms(run: SoundRun, recordings: Clips, digits: Tensor, path: Path) -> None:
+def spectrograms(run: SoundTask, recordings: Clips, digits: Tensor, path: Path) -> None:
     """A recording of each of five digits above a sample of it."""
     from matplotlib.figure import Figure
 

@@ -43,7 +43,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    model = WaveNet().eval()
+    model = WaveNet(channels=64, layers_per_block=10, skip_channels=256).eval()
     require_same_conditionals(model)
     arithmetic = operations(model)
     rows = [measured(model, batch, options.rounds) for batch in options.batch or STEPS]

@@ -58,7 +58,7 @@ SEQUENCES = {
         ),
     ),
     "TableMADE": lambda: (
-        models.TableMADE([Column("categorical", categories=3), Column("categorical", categories=2)], [8]),
+        models.TableMADE([Column("categorical", categories=3), Column("categorical", categories=2)], 8, 1),
         (torch.stack([torch.arange(3.0), torch.tensor([0.0, 1.0, 1.0])], 1),),
     ),
     "VectorToSequence": lambda: (

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from chainrule.cli.answers import show_answer
-from chainrule.cli.signature import with_options
+from chainrule.cli.signature import Input, with_options
 from chainrule.tasks.abilities import Inspects
 from chainrule.tasks.commands import Verb
 from chainrule.tasks.task import Task
@@ -19,7 +19,7 @@ def inspect_verb(task: type[Task[Any]]) -> Verb | None:
 
     def inspect(
         run: Path,
-        data: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
+        data: Input | None = None,
         /,
         *,
         out: Path | None = None,
@@ -42,4 +42,6 @@ def inspect_verb(task: type[Task[Any]]) -> Verb | None:
         assert isinstance(opened, Inspects)
         show_answer(opened.inspect(data, options, out=out, seed=seed), json=json)
 
+    if not task.writes_page:
+        inspect.__annotations__["out"] = Annotated[Path | None, Parameter(parse=False)]
     return with_options(inspect, task.Inspection)

@@ -9,12 +9,10 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from chainrule.cli.answers import show_answer
-from chainrule.cli.signature import with_options
+from chainrule.cli.signature import Input, with_options
 from chainrule.tasks.abilities import Predicts
 from chainrule.tasks.commands import Verb
 from chainrule.tasks.task import Task
-
-_Input = Annotated[str, Parameter(allow_leading_hyphen=True)]
 
 
 def predict_verb(task: type[Task[Any]]) -> Verb | None:
@@ -29,7 +27,7 @@ def predict_verb(task: type[Task[Any]]) -> Verb | None:
 
     def predict(
         run: Path,
-        file: _Input,
+        file: Input,
         /,
         *,
         options: Any,

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from chainrule.cli.answers import show_answer
-from chainrule.cli.signature import with_options
+from chainrule.cli.signature import Input, with_options
 from chainrule.tasks.abilities import Scores
 from chainrule.tasks.commands import Verb
 from chainrule.tasks.task import Task
@@ -19,7 +19,7 @@ def score_verb(task: type[Task[Any]]) -> Verb | None:
 
     def score(
         run: Path,
-        data: Annotated[str, Parameter(allow_leading_hyphen=True)],
+        data: Input,
         /,
         *,
         options: Any,

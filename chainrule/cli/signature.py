@@ -11,6 +11,15 @@ from chainrule.tasks.config import options_class
 from chainrule.tasks.model import argument_help
 
 
+def _refuse_flag(_: Any, value: str | None) -> None:
+    if value is not None and value.startswith("-") and value != "-":
+        raise ValueError(f"There is no flag {value}; a file of that name is written ./{value}")
+
+
+Input = Annotated[str, Parameter(allow_leading_hyphen=True, validator=_refuse_flag)]
+"""A path, or - for standard input; another word with a hyphen before it is a flag that the verb lacks."""
+
+
 def with_options(verb: Any, options: type, **more: type) -> Verb:
     """The verb with dataclasses of options in place of its parameters `options` and `more`.
 

@@ -70,6 +70,8 @@ def train_verb(task: type[Task[Any]], model: str = "") -> Verb:
     groups = {"run": (RunFlags, RUN), "sources": (flagged, DATA), "reading": (task.Data, DATA)}
     groups |= {"options": (task.MODELS[name].options, MODEL), "training": (task.Training, TRAINING)}
     train.__annotations__ |= {part: grouped(made, group) for part, (made, group) in groups.items()}
+    if not fields(flagged):  # the parser shows a group of no flags
+        train.__annotations__["sources"] = Annotated[Any, Parameter(parse=False)]
     train.__annotations__["model"] = Annotated[Literal[tuple(task.MODELS)], Parameter(group=MODEL)]
     train.__kwdefaults__ = (train.__kwdefaults__ or {}) | {part: made() for part, (made, _) in groups.items()}
     data_help = "\n".join(f"    data: {task.SOURCES[source].help}" for source in positional)

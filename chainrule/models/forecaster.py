@@ -1,7 +1,7 @@
 """Forecasts of real-valued series: a recurrence with a distribution for the next value."""
 
 from collections.abc import Sequence
-from typing import TypedDict
+from typing import Annotated, Literal, TypedDict
 
 import torch
 from torch import Tensor, nn
@@ -13,8 +13,13 @@ from chainrule.heads.student_t_mixture import StudentTMixture
 from chainrule.layers.recurrent_stack import recurrent_stack
 from chainrule.models.series_context import SeriesContext, read_context
 from chainrule.models.series_scaling import SeriesScaling
+from chainrule.ranges import Layers, Probability, Range
 from chainrule.state import State
 
+_HEADS: dict[str, type[GaussianMixture] | type[StudentTMixture]] = {
+    "student": StudentTMixture,
+    "normal": GaussianMixture,
+}
 EMBEDDING = 8  # numbers that tell one series from another, at most
 
 
@@ -51,12 +56,12 @@ class Forecaster(AutoregressiveModel):
 
     Args:
         series: the scaling of each series, fitted on training values.
-        hidden_size: M, units of each layer.
+        hidden_size: units of each layer, M.
         cell: "lstm", "gru" or "rnn".
         num_layers: recurrent layers.
-        dropout: probability of zeroing in training, between layers and before the output.
-        head: `GaussianMixture`, or `StudentTMixture` for heavy tails.
-        components: K of the mixture.
+        dropout: share of features zeroed in training, between layers and before the output.
+        head: components of the mixture of each step: student, which has heavier tails, or normal.
+        components: number of them, K.
         lags: which earlier values are read at each step, counted back from it.
         anchor: the lag that values are measured from; 0 for the centre.
         num_covariates: F.
@@ -76,13 +81,13 @@ class Forecaster(AutoregressiveModel):
     def __init__(
         self,
         series: Sequence[SeriesScaling],
-        hidden_size: int = 64,
+        hidden_size: Annotated[int, Range(1, 1 << 14)] = 64,
         cell: str = "lstm",
-        num_layers: int = 1,
-        dropout: float = 0.0,
+        num_layers: Layers = 1,
+        dropout: Probability = 0.1,
         *,
-        head: type[GaussianMixture] | type[StudentTMixture] = GaussianMixture,
-        components: int = 3,
+        head: Literal["student", "normal"] = "student",
+        components: Annotated[int, Range(1, 1 << 10)] = 2,
         lags: Sequence[int] = (1, 2),
         anchor: int = 1,
         num_covariates: int = 0,
@@ -99,7 +104,9 @@ class Forecaster(AutoregressiveModel):
             raise ValueError(f"components: expected an integer >= 1, got {components}")
         if list(lags) == [anchor]:
             raise ValueError(f"lags: expected one that is not the anchor, {anchor}, got nothing else: add a lag")
-        self.head, self.dropout, self.anchor = head, dropout, anchor
+        if head not in _HEADS:
+            raise ValueError(f"head: expected one of {', '.join(_HEADS)}, got {head!r}")
+        self.head, self.dropout, self.anchor = _HEADS[head], dropout, anchor
         self.lags = tuple(lag for lag in lags if lag != anchor)  # 0 away from itself
         self.longest_lag = max(*lags, anchor, 1)
         self.num_series, self.num_covariates = len(series), num_covariates
@@ -108,7 +115,7 @@ class Forecaster(AutoregressiveModel):
         self.embedding = nn.Embedding(len(series), embedded) if embedded else None
         width = len(self.lags) + num_covariates + embedded
         self.recurrent = recurrent_stack(cell, width, hidden_size, num_layers, dropout)
-        self.output = nn.Linear(hidden_size + width, head.num_parameters(components))
+        self.output = nn.Linear(hidden_size + width, self.head.num_parameters(components))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +15,7 @@ from chainrule.layers.masked_linear import MaskedLinear
 from chainrule.layers.masks import made_degrees
 from chainrule.models.table_layout import TableLayout
 from chainrule.models.table_steps import TableSteps
+from chainrule.ranges import Probability, Range, Size
 from chainrule.state import State
 
 
@@ -33,18 +35,18 @@ class TableMADE(AutoregressiveModel):
 
     Args:
         columns: the D columns.
-        hidden_sizes: units of each hidden layer.
+        hidden_size: units of each layer.
+        num_layers: hidden layers; without any, all connections are direct.
         order: a permutation of the columns, in the order they are visited; None visits them as they stand.
-        components: of the mixture of each numeric column.
+        components: of the mixture of a numeric column.
         direct: connect each column to later outputs past the hidden layers too (A).
-        dropout: probability of zeroing a hidden unit in training; of `forward` alone, `step` never drops any.
+        dropout: share of hidden units dropped in training; of `forward` alone, `step` never drops any.
 
     Raises:
-        ValueError: there is no column, a size is below 1, the order is no permutation, `dropout` is no probability, or
-            there is no hidden layer for `direct` to go past.
+        ValueError: there is no column, a size is below 1, the order is no permutation, or `dropout` is no probability.
 
     >>> columns = [Column("categorical", categories=3), Column("real", centre=170.0, scale=10.0, missing=True)]
-    >>> model = TableMADE(columns, hidden_sizes=[8], order=[1, 0])
+    >>> model = TableMADE(columns, hidden_size=8, num_layers=1, order=[1, 0])
     >>> x = model.sample(4, generator=torch.Generator().manual_seed(0))
     >>> x.shape, model(x).log_prob(x).shape, model.log_prob(x).shape
     (torch.Size([4, 2]), torch.Size([4, 2]), torch.Size([4]))
@@ -53,35 +55,35 @@ class TableMADE(AutoregressiveModel):
     def __init__(
         self,
         columns: Sequence[Column],
-        hidden_sizes: Sequence[int],
+        hidden_size: Size = 256,
+        num_layers: Annotated[int, Range(0, 256)] = 2,
         order: Sequence[int] | Tensor | None = None,
         *,
-        components: int = 8,
+        components: Annotated[int, Range(1, 1 << 10)] = 8,
         direct: bool = True,
-        dropout: float = 0.0,
+        dropout: Probability = 0.1,
     ):
         super().__init__()
         if not columns:
             raise ValueError("columns: expected at least one, got none")
-        if any(size < 1 for size in hidden_sizes):
-            raise ValueError(f"hidden_sizes: expected integers >= 1, got {list(hidden_sizes)}")
+        for name, size, least in (("hidden_size", hidden_size, 1), ("num_layers", num_layers, 0)):
+            if size < least:
+                raise ValueError(f"{name}: expected an integer >= {least}, got {size}")
         if components < 1:
             raise ValueError(f"components: expected an integer >= 1, got {components}")
-        if direct and not hidden_sizes:
-            raise ValueError("direct: without a hidden layer all connections are direct, leave it False; got True")
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout: expected a number in [0, 1), got {dropout}")
-        self.columns, self.hidden_sizes, self.dropout = tuple(columns), tuple(hidden_sizes), dropout
+        self.columns, self.hidden_sizes, self.dropout = tuple(columns), (hidden_size,) * num_layers, dropout
         self.sequence_length = len(columns)
         self.order = tuple(range(len(columns)) if order is None else map(int, order))
         if sorted(self.order) != list(range(len(columns))):
             raise ValueError(f"order: expected a permutation of 0 to {len(columns) - 1}, got {list(self.order)}")
         self.layout = TableLayout(columns, components)
         masks = [mask.to(torch.get_default_device()) for mask in self._masks()]
-        *hidden, output = masks[: len(hidden_sizes) + 1]
+        *hidden, output = masks[: num_layers + 1]
         self.hidden = nn.ModuleList(MaskedLinear(mask) for mask in hidden)
         self.output = MaskedLinear(output)
-        self.direct = MaskedLinear(masks[-1], bias=False) if direct else None
+        self.direct = MaskedLinear(masks[-1], bias=False) if direct and num_layers else None
         self._reset()
         self.register_load_state_dict_post_hook(_remask)
 

@@ -1,6 +1,6 @@
 """WaveNet: dilated causal convolutions over a long past."""
 
-from typing import cast
+from typing import Annotated, cast
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,7 @@ from chainrule.layers.causal_conv1d import CausalConv1d
 from chainrule.layers.gate import gate
 from chainrule.models.wavenet_queues import Queues
 from chainrule.models.wavenet_steps import WaveNetSteps
+from chainrule.ranges import Range
 from chainrule.state import State
 
 
@@ -43,7 +44,7 @@ class WaveNet(AutoregressiveModel):
         layers_per_block: dilations 1, 2, ..., 2^(n-1).
         kernel_size: k taps of each convolution.
         skip_channels: features in which the layers' outputs are summed.
-        components: of the mixture of logistics; `None` for a categorical distribution.
+        components: of a mixture of logistics in place of a categorical distribution.
         num_classes: labels that a sequence may be conditioned on, as context (B,) of integers; `None` for none.
 
     Raises:
@@ -62,13 +63,13 @@ class WaveNet(AutoregressiveModel):
     def __init__(
         self,
         levels: int = 256,
-        channels: int = 64,
-        blocks: int = 2,
-        layers_per_block: int = 10,
-        kernel_size: int = 2,
-        skip_channels: int = 256,
+        channels: Annotated[int, Range(1, 1 << 12)] = 48,
+        blocks: Annotated[int, Range(1, 64)] = 2,
+        layers_per_block: Annotated[int, Range(1, 20)] = 9,
+        kernel_size: Annotated[int, Range(2, 16)] = 2,
+        skip_channels: Annotated[int, Range(1, 1 << 14)] = 128,
         *,
-        components: int | None = None,
+        components: Annotated[int, Range(1, 1 << 10)] | None = None,
         num_classes: int | None = None,
     ):
         super().__init__()

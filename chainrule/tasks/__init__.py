@@ -13,11 +13,14 @@ if TYPE_CHECKING:
 # Imported when they are used; data that several recognise are those of the first.
 TASKS = {
     "text": "chainrule.tasks.text:TextTask",
+    "table": "chainrule.tasks.table:TableTask",
     "image": "chainrule.tasks.image:ImageTask",
+    "sound": "chainrule.tasks.sound:SoundTask",
     "tag": "chainrule.tasks.tag:TagTask",
     "classify": "chainrule.tasks.classify:ClassifyTask",
     "translate": "chainrule.tasks.translate:TranslateTask",
     "caption": "chainrule.tasks.caption:CaptionTask",
+    "forecast": "chainrule.tasks.forecast:ForecastTask",
 }
 
 

@@ -153,13 +153,19 @@ class Checks(ABC):
 
 
 class Inspects(ABC):
-    """Can be looked into: `chainrule inspect RUN`."""
+    """Can be looked into: `chainrule inspect RUN`.
+
+    Attributes:
+        Inspection: the options.
+        writes_page: whether there is a page, which --out names.
+    """
 
     Inspection: ClassVar[type]
+    writes_page: ClassVar[bool] = True
 
     @abstractmethod
     def inspect(self, data: str | None, options: Any, *, out: Path | None, seed: int) -> Answer:
-        """Inspect: one record with all findings; the page is written to `out`, or into the run directory.
+        """Inspect: one record with all findings; a page is written to `out`, or into the run directory.
 
         Args:
             data: to read in place of held-out data; None for those.

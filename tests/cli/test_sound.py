@@ -10,7 +10,7 @@ import soundfile
 import torch
 
 from chainrule.data.sounds import ClipBatches, write_wav
-from chainrule.runs.sound import SoundRun
+from chainrule.tasks.sound import SoundTask
 
 RATE = 8000
 TINY = ("--channels", 4, "--blocks", 1, "--layers-per-block", 3, "--skip-channels", 8)
@@ -57,7 +57,7 @@ def test_clips_are_found_shown_and_learnt(command, clips, tmp_path):
     ):
         assert shown in outcome.err
     preview, rate = soundfile.read(out / "preview.wav")
-    assert (len(preview), rate) == (round(SoundRun.open(out).config.facts["train"]["samples"] / 18), RATE)
+    assert (len(preview), rate) == (round(SoundTask.open(out).config.facts["train"]["samples"] / 18), RATE)
 
 
 def test_a_resumed_run_is_the_run_that_was_not_interrupted(command, clips, tmp_path, monkeypatch):
@@ -84,24 +84,24 @@ def test_a_long_sound_is_a_stream(command, tmp_path):
     outcome = command("train", tmp_path / "long.wav", "--out", out, "--steps", 3, *TINY, "--chunk-length", 256)
     assert outcome.status == 0, outcome.err
     assert "read as sound, stream" in outcome.err
-    assert SoundRun.open(out).labels == []
+    assert SoundTask.open(out).labels == []
     assert command("sample", out, "--seconds", 0.01, "--out", tmp_path / "new.wav").status == 0
     assert len(soundfile.read(tmp_path / "new.wav")[0]) == 80
 
 
 def test_sixteen_linear_bits_go_with_a_mixture_of_logistics(command, clips, tmp_path):
     out = tmp_path / "run"
-    arguments = (clips, "--law", "linear", "--out", out, "--steps", 2, *TINY, "--components", 2)
+    arguments = (clips, "--law", "linear", "--out", out, "--steps", 2, *TINY)
     assert command("train", *arguments).status == 0
-    run = SoundRun.open(out)
-    assert (run.levels.levels, run.model().components) == (65536, 2)
+    run = SoundTask.open(out)
+    assert (run.levels.levels, run.model().components) == (65536, 10)
     assert command("sample", out, "--out", tmp_path / "new.wav", "--temperature", 0.5, "--seconds", 0.001).status == 0
     records = [json.loads(line) for line in command("score", out, clips, "--json").out.splitlines()]
     assert all(math.isfinite(record["nats"]) for record in records)
 
 
 def test_sampled_sounds_are_the_samples_of_the_model(command, made, tmp_path):
-    run = SoundRun.open(made / "labelled")
+    run = SoundTask.open(made / "labelled")
     outcome = command(
         "sample", run.path, "-n", 3, "--seed", 5, "--seconds", 0.02, "--out", tmp_path / "new.wav", "--json"
     )
@@ -121,7 +121,7 @@ def test_sampled_sounds_are_the_samples_of_the_model(command, made, tmp_path):
 def test_a_sample_may_have_a_label_and_a_beginning(command, made, clips, tmp_path):
     arguments = ("--prompt", clips / "low_2.wav", "--seconds", 0.05, "--seed", 1, "--out", tmp_path / "a.wav", "--json")
     record = json.loads(command("sample", made / "labelled", "--label", "low", *arguments).out)
-    run = SoundRun.open(made / "labelled")
+    run = SoundTask.open(made / "labelled")
     prompt = run.levels.encode(soundfile.read(clips / "low_2.wav", dtype="float32")[0])
     assert record["levels"][: len(prompt)] == prompt.tolist()
     assert (len(record["levels"]), record["label"]) == (400, "low")
@@ -132,13 +132,13 @@ def test_a_sample_may_have_a_label_and_a_beginning(command, made, clips, tmp_pat
     shown = command("sample", made / "plain", "--seed", 1, "--out", tmp_path / "b.wav").out
     assert shown.startswith(f"{tmp_path / 'b.wav'}  ")
     assert len(soundfile.read(tmp_path / "b.wav")[0]) == round(
-        SoundRun.open(made / "plain").config.facts["train"]["samples"] / 18
+        SoundTask.open(made / "plain").config.facts["train"]["samples"] / 18
     )
 
 
 def test_scores_are_those_of_the_model_most_surprising_first(command, made, clips, monkeypatch):
-    monkeypatch.setattr("chainrule.cli.sound.scoring.CHUNK", 37)
-    run = SoundRun.open(made / "labelled")
+    monkeypatch.setattr("chainrule.tasks.sound.scoring._CHUNK", 37)
+    run = SoundTask.open(made / "labelled")
     records = [json.loads(line) for line in command("score", run.path, clips, "--json").out.splitlines()]
     assert len(records) == 20
     model = run.model()
@@ -192,9 +192,7 @@ def test_what_cannot_be_is_refused_in_one_line(refused, made, clips, tmp_path):
     prompt = ("--prompt", clips / "low_2.wav")
     assert "more than the 0.02 of the prompt" in refused("sample", plain, *prompt, "--seconds", 0.001)
     assert "--prompt: expected one sound, got 20" in refused("sample", plain, "--prompt", clips)
-    assert "--head: expected logistics" in refused(
-        "train", clips, "--law", "linear", "--head", "categorical", "--out", tmp_path / "x"
-    )
+    assert "DATA: expected sounds to train on, got none" in refused("train", "--task", "sound")
     assert "does not fit --label-pattern" in refused(
         "train", clips, "--label-pattern", "{label}-*", "--out", tmp_path / "x"
     )
@@ -207,11 +205,15 @@ def test_what_cannot_be_is_refused_in_one_line(refused, made, clips, tmp_path):
     assert "--resume" in refused("train", "--resume", "--out", plain, "--channels", 5)
 
 
-def test_inspect_tells_how_far_back_it_listens(command, made):
+def test_inspect_tells_how_far_back_it_listens(command, refused, made, clips, tmp_path):
     figures = json.loads(command("inspect", made / "labelled", "--json").out)
     assert figures["receptive_field"] == figures["reached"] == 8
     assert figures["as_declared"]
     assert figures["influence"][8:] == [0.0] * (figures["read"] - 9)
+    other = json.loads(command("inspect", made / "labelled", clips / "low_2.wav", "--json").out)
+    assert (other["receptive_field"], other["read"]) == (8, 16)
+    assert other["influence"] != figures["influence"]
+    assert "--out" in refused("inspect", made / "plain", "--out", tmp_path / "page.html")  # there is no page
     shown = command("inspect", made / "plain").out
     assert "receptive field   8 samples, 1.0 ms (by the architecture)" in shown
     assert "dilations 1 2 4, 2 taps" in shown
@@ -222,7 +224,7 @@ def test_info_and_check_know_sounds(command, made):
     for part in ("wavenet", "bits per sample", "8,000 Hz", "2 labels: high, low", "--resume"):
         assert part in shown
     facts = json.loads(command("info", made / "labelled", "--json").out)
-    assert (facts["kind"], facts["receptive_field"]) == ("sound", 8)
+    assert (facts["task"], facts["receptive_field"]) == ("sound", 8)
     outcome = command("check", made / "labelled")
     assert outcome.status == 0, outcome.out
 

@@ -5,21 +5,21 @@ import math
 import pytest
 import torch
 
-from chainrule.heads import GaussianMixture, StudentTMixture
+from chainrule.heads import GaussianMixture
 from chainrule.models import Forecaster, SeriesScaling
 from chainrule.testing import check_model
 
 SCALINGS = [SeriesScaling(centre=20.0, scale=2.0), SeriesScaling(centre=-1.0, scale=0.5)]
 VARIANTS = {
     "from the last value": {"lags": [1, 2]},
-    "from the last season, student": {"lags": [1, 3], "anchor": 3, "head": StudentTMixture},
+    "from the last season, student": {"lags": [1, 3], "anchor": 3, "head": "student"},
     "from the centre, gru": {"anchor": 0, "cell": "gru", "num_layers": 2, "dropout": 0.2, "components": 1},
 }
 
 
 def forecaster(series=1, **options):
     torch.manual_seed(0)
-    model = Forecaster(SCALINGS[:series], **({"hidden_size": 8, "components": 2} | options))
+    model = Forecaster(SCALINGS[:series], **({"hidden_size": 8, "head": "normal", "dropout": 0.0} | options))
     torch.nn.init.normal_(model.output.weight, std=0.3)
     return model
 
@@ -63,7 +63,7 @@ def test_an_anchor_that_is_the_value_itself_is_seen_by_the_check():
 def test_another_unit_changes_the_density_by_its_jacobian_and_nothing_else():
     """Centimetres for metres: values 100 times as large, log-densities less by log 100 an element."""
     metres = forecaster().double()
-    centimetres = Forecaster([SeriesScaling(2000.0, 200.0)], hidden_size=8, components=2).double()
+    centimetres = Forecaster([SeriesScaling(2000.0, 200.0)], hidden_size=8, head="normal", dropout=0.0).double()
     state = {name: part for name, part in metres.state_dict().items() if name != "scaling"}
     centimetres.load_state_dict(state | {"scaling": centimetres.scaling})
     x, past = values().double(), known(covariates=0)["past"].double()
@@ -103,7 +103,7 @@ def test_covariates_of_the_future_change_nothing_before_them():
 
 
 def test_a_value_that_repeats_has_a_bounded_density():
-    model = Forecaster([SeriesScaling(20.0, 2.0, finest=0.01)], components=1)
+    model = Forecaster([SeriesScaling(20.0, 2.0, finest=0.01)], head="normal", components=1)
     with torch.no_grad():
         model.output.weight.zero_()
         model.output.bias.copy_(torch.tensor([0.0, 0.0, -100.0]))
@@ -113,7 +113,7 @@ def test_a_value_that_repeats_has_a_bounded_density():
 
 def test_small_changes_of_a_large_value_keep_their_digits():
     """A float32 network on values of 1e7 that change by 1e-2: float32 alone cannot tell these apart."""
-    model = Forecaster([SeriesScaling(1e7, 1e-2)], hidden_size=8)
+    model = Forecaster([SeriesScaling(1e7, 1e-2)], hidden_size=8, head="normal", dropout=0.0)
     past = 1e7 + 1e-2 * torch.arange(6, dtype=torch.float64).view(1, -1)
     near = model.log_prob(past[:, -1:] + 1e-2, past)
     far = model.log_prob(past[:, -1:] + 5e-2, past)
@@ -131,7 +131,7 @@ def test_one_past_serves_many_paths():
 def test_it_learns_to_forecast_a_season():
     time = torch.arange(120.0)
     series = 10 + torch.sin(time * math.tau / 6)
-    model = Forecaster([SeriesScaling(10.0, 1.0)], hidden_size=16, lags=[1, 2, 3], anchor=0)
+    model = Forecaster([SeriesScaling(10.0, 1.0)], hidden_size=16, dropout=0.0, head="normal", lags=[1, 2, 3], anchor=0)
     optimiser = torch.optim.Adam(model.parameters(), 0.02)
     for _ in range(100):
         optimiser.zero_grad()
@@ -161,6 +161,7 @@ def test_scaling_is_that_of_the_changes_where_values_are_measured_from_the_last(
         ({"lags": [1], "anchor": 1}, "lags"),
         ({"anchor": -1}, "anchor"),
         ({"components": 0}, "components"),
+        ({"head": "cauchy"}, "head"),
         ({"num_covariates": -1}, "num_covariates"),
         ({"cell": "cnn"}, "cell"),
         ({"hidden_size": 0}, "hidden_size"),

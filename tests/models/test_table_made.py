@@ -23,10 +23,10 @@ TABLES = {
     "mixed": MIXED,
 }
 SHAPES = {
-    "no hidden layer": {"hidden_sizes": [], "direct": False},
-    "one hidden layer, direct": {"hidden_sizes": [12]},
-    "two hidden layers": {"hidden_sizes": [12, 10], "direct": False},
-    "too few units to connect every pair": {"hidden_sizes": [2], "direct": False},
+    "no hidden layer": {"num_layers": 0},
+    "one hidden layer, direct": {"hidden_size": 12, "num_layers": 1},
+    "two hidden layers": {"hidden_size": 12, "direct": False},
+    "too few units to connect every pair": {"hidden_size": 2, "num_layers": 1, "direct": False},
 }
 GAPS = [Column("integer", missing=True, atoms=(2.0,)), Column("real", missing=True), *MIXED]
 
@@ -34,7 +34,7 @@ GAPS = [Column("integer", missing=True, atoms=(2.0,)), Column("real", missing=Tr
 def made(columns, shape="one hidden layer, direct", **options):
     torch.manual_seed(0)
     order = torch.randperm(len(columns))
-    model = TableMADE(columns, order=order, components=3, **SHAPES[shape], **options)
+    model = TableMADE(columns, order=order, components=3, **({"dropout": 0.0} | SHAPES[shape] | options))
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.3 if parameter.dim() < 2 else parameter.shape[1] ** -0.5)
     return model
@@ -118,7 +118,7 @@ def test_what_stands_later_in_the_order_is_not_read_even_where_it_is_no_number()
 def test_binary_categories_are_the_binary_table():
     """Two logits for each column, of which the difference is the one of MADE."""
     table, binary = (
-        TableMADE([Column("categorical", categories=2)] * 4, [], direct=False).double(),
+        TableMADE([Column("categorical", categories=2)] * 4, num_layers=0).double(),
         MADE(4, []).double(),
     )
     with torch.no_grad():
@@ -142,7 +142,7 @@ def test_hidden_units_are_dropped_in_training_only():
 def test_masks_and_constants_survive_a_model_made_without_memory():
     model = made(MIXED)
     with torch.device("meta"):
-        twin = TableMADE(MIXED, order=model.order, components=3, **SHAPES["one hidden layer, direct"])
+        twin = TableMADE(MIXED, order=model.order, components=3, dropout=0.0, **SHAPES["one hidden layer, direct"])
     twin.to_empty(device="cpu").load_state_dict(model.state_dict())
     x = rows(model, 4)
     assert torch.equal(twin.log_prob(x), model.log_prob(x))
@@ -152,16 +152,16 @@ def test_masks_and_constants_survive_a_model_made_without_memory():
     ("arguments", "named"),
     [
         ({"columns": []}, "columns"),
-        ({"hidden_sizes": [0]}, "hidden_sizes"),
+        ({"hidden_size": 0}, "hidden_size"),
+        ({"num_layers": -1}, "num_layers"),
         ({"components": 0}, "components"),
-        ({"hidden_sizes": []}, "direct"),
         ({"dropout": 1.0}, "dropout"),
         ({"order": [0, 0, 1, 2, 3, 4]}, "order"),
     ],
 )
 def test_arguments_out_of_range_are_named(arguments, named):
     with pytest.raises(ValueError, match=f"^{named}"):
-        TableMADE(**({"columns": MIXED, "hidden_sizes": [4]} | arguments))
+        TableMADE(**({"columns": MIXED, "hidden_size": 4} | arguments))
 
 
 def test_rows_of_another_width_and_a_context_are_refused():

@@ -8,10 +8,10 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from chainrule.cli.forecast.forecast import parse_quantiles
 from chainrule.cli.main import main
 from chainrule.data.series import SeriesWindows
-from chainrule.runs.forecast import ForecastRun
+from chainrule.tasks.forecast import ForecastTask
+from chainrule.tasks.forecast.prediction import parse_quantiles
 
 
 def lines(rows=240, future=6):
@@ -142,7 +142,24 @@ def test_a_run_keeps_the_contract(command, run):
 def test_info_tells_what_a_run_is(command, run):
     told = command("info", run).out
     assert "heat, 6 rows ahead from 56" in told
-    assert json.loads(command("info", run, "--json").out)["kind"] == "forecast"
+    assert json.loads(command("info", run, "--json").out)["task"] == "forecast"
+
+
+def test_inspection_tells_what_is_known_from_the_past_and_in_advance(command, refused, series, tmp_path):
+    out = tmp_path / "run"
+    arguments = ("--out", out, "--steps", 60, "--hidden-size", 16, "--learning-rate", 0.01)
+    assert command("train", series, *ASKED, *arguments).status == 0
+    found = json.loads(command("inspect", out, "--json").out)
+    assert found["origins"] == 4
+    assert [past["rows"] for past in found["past"]] == [8, 20, 32, 56]
+    assert found["past"][-1]["nats_per_value"] == found["nats_per_value"]
+    assert set(found["known"]) == {"wind", "day of week"}
+    assert found["known"]["day of week"] > 0.01  # heat goes with the week
+    printed = command("inspect", out, series, "--origins", 3).out.splitlines()
+    assert printed[0].startswith("3 forecasts of 6 rows")
+    assert any(line.startswith("without wind") for line in printed)
+    assert "--out" in refused("inspect", out, "--out", tmp_path / "page.html")  # there is no page
+    assert "--origins" in refused("inspect", out, "--origins", 0)
 
 
 def test_what_cannot_be_read_is_one_line_and_leaves_nothing(refused, series, run, tmp_path):
@@ -197,4 +214,4 @@ def test_a_damaged_run_is_named(run, refused, series, tmp_path):
     schema = tmp_path / "run" / "data" / "schema.json"
     schema.write_text(schema.read_text().replace('"season": 7', '"season": 0'))
     assert "schema.json: " in refused("forecast", tmp_path / "run", series)
-    assert ForecastRun.open(run).schema.season == 7
+    assert ForecastTask.open(run).schema.season == 7

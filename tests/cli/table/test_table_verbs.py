@@ -10,12 +10,11 @@ import sys
 import polars
 import pytest
 import torch
-from chainrule.runs.config import RunConfig
 
 from chainrule.cli.main import main
-from chainrule.cli.table.train import parse_types
 from chainrule.data.tables import TableBatches
-from chainrule.runs.table import TableRun
+from chainrule.tasks.config import RunConfig
+from chainrule.tasks.table.task import TableTask, parse_types
 
 COLUMNS = ["colour", "count", "height", "class"]
 
@@ -56,7 +55,7 @@ def test_a_table_is_recognised_shown_and_learnt(command, rows, tmp_path):
         "real (not integer)",
     ):
         assert shown in outcome.err
-    trained = TableRun.open(out)
+    trained = TableTask.open(out)
     x = torch.from_numpy(trained.table().valid.copy())
     assert float(-trained.model()(x).log_prob(x)[:, 3].mean().detach()) < 0.1  # the class follows from the colour
 
@@ -86,7 +85,7 @@ def test_sampled_rows_are_rows_of_the_schema(command, run, tmp_path):
     header, *drawn = csv.reader(io.StringIO(printed))
     assert header == COLUMNS
     assert len(drawn) == 5
-    schema = TableRun.open(run).schema
+    schema = TableTask.open(run).schema
     assert all(len(schema.encode(row)) == 4 for row in drawn)
     objects = [json.loads(line) for line in command("sample", run, "-n", 5, "--seed", 1, "--json").out.splitlines()]
     assert [list(row.values()) for row in objects] == drawn
@@ -95,7 +94,7 @@ def test_sampled_rows_are_rows_of_the_schema(command, run, tmp_path):
 def test_scores_are_those_of_the_model_most_surprising_first(command, run, rows):
     records = [json.loads(line) for line in command("score", run, rows, "--json").out.splitlines()]
     assert len(records) == 200
-    model, schema = TableRun.open(run).model(), TableRun.open(run).schema
+    model, schema = TableTask.open(run).model(), TableTask.open(run).schema
     x = torch.tensor([numbers for _, _, numbers in schema.encoded(rows)], dtype=torch.float64)
     assert [record["nats"] for record in records] == pytest.approx((-model.log_prob(x)).tolist(), rel=1e-6)
     assert all(sum(record["columns"].values()) == pytest.approx(record["nats"]) for record in records)
@@ -128,7 +127,7 @@ def test_the_contract_holds(command, rows, tmp_path):
     assert outcome.status == 0, outcome.out
 
 
-def test_options_for_the_other_kind_are_refused(refused, run, rows, tmp_path):
+def test_options_of_another_task_are_refused(refused, run, rows, tmp_path):
     assert "--chunk-length" in refused("train", rows, "--chunk-length", 5)
     assert "--temperature" in refused("sample", run, "--temperature", 0.5)
     assert "--per" in refused("score", run, rows, "--per", "line")
@@ -144,7 +143,7 @@ def test_a_table_is_a_text_where_a_level_is_given(command, rows, tmp_path):
     out = tmp_path / "run"
     arguments = ("--level", "char", "--hidden-size", 8, "--steps", 2, "--batch-size", 2, "--chunk-length", 8)
     assert command("train", rows, "--out", out, *arguments).status == 0
-    assert json.loads((out / "config.json").read_text())["kind"] == "text"
+    assert json.loads((out / "config.json").read_text())["task"] == "text"
 
 
 BAD = {
@@ -195,16 +194,33 @@ def test_a_changed_config_is_refused(refused, run, tmp_path):
 
 
 def test_a_config_comes_back(run):
-    config = TableRun.open(run).config
-    assert RunConfig.from_json(json.loads(json.dumps(config.to_json("table"))), TableRun) == config
+    config = TableTask.open(run).config
+    assert RunConfig.from_json(json.loads(json.dumps(config.to_json("table"))), TableTask) == config
 
 
 def test_types_are_read():
     assert parse_types("a=b=real,") == {"a=b": "real"}
 
 
-def test_there_is_nothing_to_inspect_in_a_table(refused, run):
-    assert "a run of the kind table has no such verb, but train" in refused("inspect", run)
+def test_inspection_names_the_column_that_another_is_known_from(command, refused, rows, tmp_path):
+    out = tmp_path / "run"
+    assert command("train", rows, "--out", out, "--steps", 300, "--hidden-size", 32).status == 0
+    found = json.loads(command("inspect", out, "--json").out)
+    assert found["rows"] == 20
+    by_name = {column["column"]: column for column in found["columns"]}
+    assert by_name["colour"]["told_by"] == {}
+    told = by_name["class"]["told_by"]
+    assert max(told, key=told.get) == "colour"  # the class follows from it
+    assert told["colour"] > 0.5
+    printed = command("inspect", out, rows, "--rows", 100).out.splitlines()
+    assert printed[0].startswith("100 rows, ")
+    assert "colour" in next(line for line in printed if line.startswith("class"))
+    assert "--out" in refused("inspect", out, "--out", tmp_path / "page.html")  # there is no page
+    assert "--rows" in refused("inspect", out, "--rows", 1)
+
+
+def test_a_table_is_needed(refused):
+    assert "DATA: expected a table to train on, got none" in refused("train", "--task", "table")
 
 
 def test_missing_cells_are_filled_in_and_known_ones_kept(command, rows, tmp_path):
@@ -243,7 +259,7 @@ def test_a_parquet_file_is_learnt_scored_and_its_columns_shown(command, tmp_path
     assert "rows.parquet, read as a table" in outcome.err
     scored = command("score", tmp_path / "run", tmp_path / "rows.parquet", "--json")
     assert scored.status == 0, scored.err
-    assert {"colour", "count"} <= {column.name for column in TableRun.open(tmp_path / "run").table().schema.columns}
+    assert {"colour", "count"} <= {column.name for column in TableTask.open(tmp_path / "run").table().schema.columns}
 
 
 def test_what_training_had_none_of_is_not_sampled(command, run):
@@ -253,7 +269,7 @@ def test_what_training_had_none_of_is_not_sampled(command, run):
     assert not all(row["height"] for row in rows)  # some of it is missing in training
     assert all(0 <= int(row["count"]) <= 100 for row in rows)
     with torch.no_grad():  # though it has a probability where it comes
-        opened = TableRun.open(run)
+        opened = TableTask.open(run)
         x = torch.tensor([opened.schema.encode(["mauve", "", "1", "no"])], dtype=torch.float64)
         assert opened.model().log_prob(x).isfinite().all()
 
@@ -289,7 +305,7 @@ def test_parquet_holds_numbers(command, run, tmp_path):
 
 
 def test_too_many_columns_for_the_memory_are_refused_before_it_is_taken(refused, tmp_path, monkeypatch):
-    monkeypatch.setattr("chainrule.runs.memory.memory", lambda: 1 << 30)
+    monkeypatch.setattr("chainrule.tasks.memory.memory", lambda: 1 << 30)
     names = [f"c{n}" for n in range(600)]
     rows = [",".join(str((n * n + k) % 11) for k in range(600)) for n in range(30)]
     (tmp_path / "wide.csv").write_text("\n".join([",".join(names), *rows]))
@@ -300,7 +316,7 @@ def test_too_many_columns_for_the_memory_are_refused_before_it_is_taken(refused,
 
 
 def test_a_large_file_says_that_polars_would_be_faster(command, rows, tmp_path, monkeypatch):
-    monkeypatch.setattr(sys.modules["chainrule.cli.table.train"], "_LARGE", 100)
+    monkeypatch.setattr(sys.modules["chainrule.tasks.table.task"], "_LARGE", 100)
     monkeypatch.setattr("chainrule.data.tables.table_file.find_spec", lambda name: None)
     outcome = command("train", rows, "--out", tmp_path / "run", "--steps", 1)
     assert "read without polars, which would take a tenth of the time: pip install 'chainrule[tables]'" in outcome.err

@@ -1,81 +1,71 @@
-"""`chainrule sample` on a run on a table."""
+"""Rows drawn from a trained model of a table, or filled in where cells are missing."""
 
 import sys
 from collections.abc import Iterator
 from copy import deepcopy
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from secrets import randbelow
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from cyclopts import Parameter
-
-from chainrule.tasks.display import dump_json
+from chainrule.tasks.abilities import Answer, Record
+from chainrule.tasks.csv_line import csv_line
 
 if TYPE_CHECKING:
-    from chainrule.runs.table import TableRun
+    from chainrule.tasks.table.task import TableTask
 
 _BLOCK = 1024  # rows drawn together
 _TOGETHER = 1 << 14  # particles
 
 
-def sample(
-    run: Path,
-    /,
-    *,
-    n: Annotated[int, Parameter(name=["-n", "--number"])] = 1,
-    out: Path | None = None,
-    complete: Path | None = None,
-    particles: int = 256,
-    seed: int | None = None,
-    device: str = "cpu",
-    json: Annotated[bool, Parameter(negative=())] = False,
-) -> None:
+@dataclass(frozen=True)
+class TableSampling:
     """Draw rows of a table from a trained model, or fill in what is missing in some.
 
+    A missing cell that the model expects to be missing may stay empty.
+
     Args:
-        run: The run directory.
         n: How many rows; with --complete, how many completions of each.
         out: A CSV file (.csv.gz compresses it) or a Parquet file; standard output if not given.
-        complete: A table whose empty cells, and columns that it does not have, are drawn given the others; what the
-            model expects to be missing may stay so.
-        particles: How many draws each completion is chosen from, where known columns come after unknown ones.
-        seed: The same seed gives the same rows; new ones each time if not given.
-        device: Where to compute: auto, cpu or cuda.
         json: Print one JSON object a row.
     """
-    from chainrule.data.atomic import write_bytes
-    from chainrule.data.tables import table_bytes, write_rows
-    from chainrule.runs.table import TableRun
 
-    if n < 1:
-        raise ValueError(f"-n: expected a whole number >= 1, got {n}")
-    opened = TableRun.open(run)
-    seed = randbelow(1 << 31) if seed is None else seed
-    names = [column.name for column in opened.schema.kept]
+    complete: Path | None = None
+    """A table whose empty cells, and columns that it does not have, are drawn given the others."""
+    particles: int = 256
+    """How many draws each completion is chosen from, where known columns come after unknown ones."""
+
+
+def sample_rows(
+    run: "TableTask", n: int, options: TableSampling, *, out: Path | None, seed: int, device: str
+) -> Answer:
+    """Draw n rows, or n completions of each row of a file; into the file `out` where it is given."""
+    columns, header = run.schema.kept, run.schema.header
+    names = [column.name for column in columns]
     rows = (
-        _drawn(opened, n, seed, device)
-        if complete is None
-        else _completed(opened, complete, n, particles, seed, device)
+        _drawn(run, n, seed, device)
+        if options.complete is None
+        else _completed(run, options.complete, n, options.particles, seed, device)
     )
-    if json:
-        for row in rows:
-            print(dump_json(dict(zip(names, row, strict=True))))
-        return
     if out is None:
-        write_rows(sys.stdout, names if opened.schema.header else None, rows)
-        return
-    kinds = {column.name: column.kind for column in opened.schema.kept}
-    write_bytes(out, table_bytes(out.name, kinds, rows, header=opened.schema.header))
-    print(f"rows in {out} (seed {seed})", file=sys.stderr)
+        records = (Record(dict(zip(names, row, strict=True)), csv_line(row)) for row in rows)
+        return Answer(records, csv_line(names) if header else "")
+
+    def written() -> Iterator[Record]:
+        from chainrule.data.atomic import write_bytes
+        from chainrule.data.tables import table_bytes
+
+        kinds = {column.name: column.kind for column in columns}
+        write_bytes(out, table_bytes(out.name, kinds, rows, header=header))
+        yield Record({"file": str(out), "seed": seed}, f"rows in {out} (seed {seed})", notice=True)
+
+    return Answer(written())
 
 
-def _drawn(run: "TableRun", n: int, seed: int, device: str) -> Iterator[list[str]]:
+def _drawn(run: "TableTask", n: int, seed: int, device: str) -> Iterator[list[str]]:
     import torch
 
-    from chainrule.training.parallel import choose_device
-
-    model = run.model(choose_device(device))
+    model = run.model(device)
     model.exclude(run.schema.unseen())
     generator = torch.Generator(next(model.parameters()).device).manual_seed(seed)
     for start in range(0, n, _BLOCK):
@@ -83,15 +73,14 @@ def _drawn(run: "TableRun", n: int, seed: int, device: str) -> Iterator[list[str
         yield from run.schema.decode(drawn.cpu().numpy())
 
 
-def _completed(run: "TableRun", file: Path, n: int, particles: int, seed: int, device: str) -> Iterator[list[str]]:
+def _completed(run: "TableTask", file: Path, n: int, particles: int, seed: int, device: str) -> Iterator[list[str]]:
     import torch
 
     from chainrule.decoding import complete
-    from chainrule.training.parallel import choose_device
 
     if particles < 1:
         raise ValueError(f"--particles: expected a whole number >= 1, got {particles}")
-    model = run.model(choose_device(device))
+    model = run.model(device)
     generator = torch.Generator(next(model.parameters()).device).manual_seed(seed)
     partial, unseen, trained = run.schema.partial(file), run.schema.unseen(), model
     uncertain = 0

@@ -1,78 +1,75 @@
-"""`chainrule evaluate` on a run on series: rolling origins, beside forecasts that anyone can make."""
+"""A trained forecaster at rolling origins, beside forecasts that anyone can make."""
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from cyclopts import Parameter
-
-from chainrule.tasks.display import dump_json
+from chainrule.tasks.abilities import Answer, Record
 
 if TYPE_CHECKING:
     from chainrule.data.series import SeriesFile
-    from chainrule.runs.forecast import ForecastRun
+    from chainrule.tasks.forecast.task import ForecastTask
 
 
-def evaluate(
-    run: Path,
-    data: Path,
-    /,
-    *,
-    start: str | None = None,
-    paths: int = 100,
-    seed: int = 0,
-    device: str = "cpu",
-    json: Annotated[bool, Parameter(negative=())] = False,
-) -> None:
+@dataclass(frozen=True)
+class ForecastEvaluation:
     """Forecast a file again and again from origins a horizon apart, and score what was forecast by what came.
 
-    Beside the model stand persistence, the last value forever, and seasonal-naive, the last season again; and both with
-    the errors that they made before the first origin. CRPS and RMSE are in the unit of the series, lower is better; of
-    intervals with 80% probability 80% of the values should lie inside.
+    Of the file that the run was trained on the first origin is the first row held out; of another, the first that has
+    the run's history before it.
+
+    The model is compared with persistence, the last value forever, and seasonal-naive, the last season again; and both
+    with the errors that they made before the first origin. CRPS and RMSE are in the unit of the series, lower is
+    better; of intervals with 80% probability 80% of the values should lie inside.
 
     Args:
-        run: The run directory.
         data: A file with the columns that the run was trained on.
-        start: The first origin, a date or the number of a row, from 1, not one that was trained on. Of the
-            file that the run was trained on it is the first row held out if not given; of another, the first that has
-            the run's history before it.
-        paths: How many draws each forecast has.
-        seed: Of the draws.
-        device: Where to compute: auto, cpu or cuda.
-        json: Print one JSON object.
     """
-    from chainrule.data.series import rolling_origins
-    from chainrule.runs.forecast import ForecastRun
 
-    if paths < 2:
-        raise ValueError(f"--paths: expected a whole number >= 2, got {paths}")
-    opened = ForecastRun.open(run)
-    file, horizon = opened.schema.open(data), opened.data.horizon
-    first = _first_origin(opened, file, data, start)
+    start: str | None = None
+    """The first origin: a date, or the number of a row from 1, not one that was trained on."""
+    paths: int = 100
+    """How many draws each forecast has."""
+    seed: int = 0
+    """Of the draws."""
+
+
+def evaluate_series(run: "ForecastTask", data: str | None, options: ForecastEvaluation, *, device: str) -> Answer:
+    """Evaluate a run on a file."""
+    from chainrule.data.series import rolling_origins
+
+    if options.paths < 2:
+        raise ValueError(f"--paths: expected a whole number >= 2, got {options.paths}")
+    if data is None:
+        raise ValueError("DATA: expected a file of series to forecast, got none")
+    file, horizon = run.schema.open(data), run.data.horizon
+    first = _first_origin(run, file, data, options.start)
     origins = rolling_origins(first, len(file.values), horizon)
     if not origins:
         raise ValueError(
             f"{data}: expected {horizon} rows, the horizon, from row {first + 1} on, got {len(file.values) - first}: "
             "choose an earlier --start"
         )
-    record = _scores(opened, file, origins, paths, seed, device)
-    if json:
-        print(dump_json(record))
-        return
-    print(
-        f"{len(origins)} origins from row {first + 1} on, {horizon} rows each, {paths} paths; "
-        f"{record['nats_per_value']:.4f} nats per value"
+    figures = _scores(run, file, origins, options, device)
+    return Answer(iter([Record(figures, "\n".join(_lines(file, figures)))]))
+
+
+def _lines(file: "SeriesFile", figures: dict[str, Any]) -> Iterable[str]:
+    yield (
+        f"{figures['origins']} origins from row {figures['first_row']} on, {figures['horizon']} rows each, "
+        f"{figures['paths']} paths; {figures['nats_per_value']:.4f} nats per value"
     )
     width = max(len(name) for name in (*file.targets, "series"))
-    print(f"{'series':<{width}}  {'forecast':<28} {'CRPS':>10} {'RMSE':>10} {'MAE':>10} {'in 80%':>7} {'in 50%':>7}")
-    for row in record["scores"]:
+    yield f"{'series':<{width}}  {'forecast':<28} {'CRPS':>10} {'RMSE':>10} {'MAE':>10} {'in 80%':>7} {'in 50%':>7}"
+    for row in figures["scores"]:
         numbers = " ".join(f"{row[name]:>10.4g}" for name in ("crps", "rmse", "mae"))
         shares = " ".join(
             f"{'':>7}" if row[name] is None else f"{row[name]:>7.1%}" for name in ("coverage", "coverage_50")
         )
-        print(f"{row['series']:<{width}}  {row['forecast']:<28} {numbers} {shares}".rstrip())
+        yield f"{row['series']:<{width}}  {row['forecast']:<28} {numbers} {shares}".rstrip()
 
 
-def _first_origin(run: "ForecastRun", file: "SeriesFile", data: Path, start: str | None) -> int:
+def _first_origin(run: "ForecastTask", file: "SeriesFile", data: str, start: str | None) -> int:
     from chainrule.data.series.dates import as_date
     from chainrule.data.source import fingerprint
 
@@ -102,20 +99,20 @@ def _first_origin(run: "ForecastRun", file: "SeriesFile", data: Path, start: str
 
 
 def _scores(
-    run: "ForecastRun", file: "SeriesFile", origins: list[int], paths: int, seed: int, device: str
+    run: "ForecastTask", file: "SeriesFile", origins: list[int], options: ForecastEvaluation, device: str
 ) -> dict[str, Any]:
     import numpy as np
 
-    from chainrule.cli.forecast.drawing import draw_paths
     from chainrule.data.series import window_evaluation
     from chainrule.metrics.forecast_scores import ForecastScores, naive_paths
     from chainrule.metrics.forecasting import seasonal_naive
+    from chainrule.tasks.forecast.drawing import draw_paths
     from chainrule.training import evaluate as likelihood
-    from chainrule.training.parallel import choose_device
 
     values, horizon, unit = file.values, run.data.horizon, np.ones(1)
+    paths, seed = options.paths, options.seed
     features = run.schema.features(file)
-    model = run.model(choose_device(device))
+    model = run.model(device)
     nats = likelihood(model, window_evaluation(values, features, origins, run.history, horizon, 256))
     drawn = draw_paths(model, values, features, origins, run.history, horizon, paths, seed)
     came = np.stack([values[origin : origin + horizon].T for origin in origins])  # (O, S, H)

@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chainrule.cli.figures import save_figure
+from chainrule.tasks.plot_file import save_figure
 
 if TYPE_CHECKING:
-    from chainrule.cli.forecast.forecast import Forecast
+    from chainrule.tasks.forecast.prediction import Forecast
 
 _PATHS = 20  # drawn as lines
 _BLUE, _GREY = "#2a6fbb", "#888888"

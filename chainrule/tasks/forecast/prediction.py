@@ -1,86 +1,80 @@
-"""`chainrule forecast`: what comes after the last row of a file."""
+"""The future of series, drawn from a trained forecaster."""
 
-import io
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from secrets import randbelow
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from cyclopts import Parameter
-
-from chainrule.tasks.display import dump_json
+from chainrule.tasks.abilities import Answer, Record
+from chainrule.tasks.csv_line import csv_line
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
     from chainrule.data.series import SeriesFile
-    from chainrule.runs.forecast import ForecastRun
+    from chainrule.tasks.forecast.task import ForecastTask
 
     Floats = npt.NDArray[np.float64]
 
 
-def forecast(
-    run: Path,
-    data: Path,
-    /,
-    *,
-    quantiles: str = "0.1,0.5,0.9",
-    paths: int = 100,
-    horizon: int | None = None,
-    out: Path | None = None,
-    plot: Path | None = None,
-    seed: int | None = None,
-    device: str = "cpu",
-    json: Annotated[bool, Parameter(negative=())] = False,
-) -> None:
+@dataclass(frozen=True)
+class ForecastPrediction:
     """Forecast what comes after the last row of a file.
 
     Args:
-        run: The run directory.
-        data: A file with the columns that the run was trained on; rows at the end with empty targets are the future, of
+        file: A file with the columns that the run was trained on; rows at the end with empty targets are the future, of
             which covariates are known.
-        quantiles: Which quantiles to give, separated by commas.
-        paths: How many possible futures to draw; quantiles are those of the draws.
-        horizon: Rows to forecast; that of the run if not given.
         out: A CSV file with the quantiles; standard output if not given.
-        plot: A picture (.png, .svg, .pdf) of the last rows, some paths and the quantiles.
-        seed: The same seed gives the same paths; new ones each time if not given.
-        device: Where to compute: auto, cpu or cuda.
         json: Print one JSON object a series, with its quantiles and all paths.
     """
-    from chainrule.data.atomic import write_text
-    from chainrule.data.tables import write_rows
-    from chainrule.runs.forecast import ForecastRun
 
-    levels = parse_quantiles(quantiles)
-    if paths < 2:
-        raise ValueError(f"--paths: expected a whole number >= 2, got {paths}")
-    opened = ForecastRun.open(run)
-    steps = opened.data.horizon if horizon is None else horizon
-    if steps < 1:
-        raise ValueError(f"--horizon: expected a whole number >= 1, got {steps}")
-    seed = randbelow(1 << 31) if seed is None else seed
-    found = _forecast(opened, data, steps, levels, paths, seed, device)
-    if plot is not None:
-        from chainrule.cli.forecast.plot import plot_forecast
+    quantiles: str = "0.1,0.5,0.9"
+    """Which quantiles to give, separated by commas."""
+    paths: int = 100
+    """How many possible futures to draw; quantiles are those of the draws."""
+    horizon: int | None = None
+    """Rows to forecast; that of the run if not given."""
+    plot: Path | None = None
+    """A picture (.png, .svg, .pdf) of the last rows, some paths and the quantiles."""
+    seed: int | None = None
+    """The same seed gives the same paths; new ones each time if not given."""
 
-        plot_forecast(found, plot)
-        print(f"{plot} (seed {seed})", file=sys.stderr)
-    if json:
-        for number in range(len(found.file.targets)):
-            print(dump_json(found.record(number, seed)))
-        return
-    header = [found.place, "series", "mean", *(f"q{level:g}" for level in levels)]
-    if out is None:
-        write_rows(sys.stdout, header, iter(found.rows()))
-        return
-    text = io.StringIO()
-    write_rows(text, header, iter(found.rows()))
-    write_text(out, text.getvalue())
-    print(f"{out} (seed {seed})", file=sys.stderr)
+
+def predict_series(
+    run: "ForecastTask", data: str, options: ForecastPrediction, *, out: Path | None, device: str, json: bool
+) -> Answer:
+    """Forecast a file."""
+    levels = parse_quantiles(options.quantiles)
+    if options.paths < 2:
+        raise ValueError(f"--paths: expected a whole number >= 2, got {options.paths}")
+    horizon = run.data.horizon if options.horizon is None else options.horizon
+    if horizon < 1:
+        raise ValueError(f"--horizon: expected a whole number >= 1, got {horizon}")
+    seed = randbelow(1 << 31) if options.seed is None else options.seed
+    found = _forecast(run, data, horizon, levels, options.paths, seed, device)
+    if options.plot is not None:
+        from chainrule.tasks.forecast.plot import plot_forecast
+
+        plot_forecast(found, options.plot)
+        print(f"{options.plot} (seed {seed})", file=sys.stderr)
+
+    def records() -> Iterator[Record]:
+        if json:
+            for number in range(len(found.file.targets)):
+                yield Record(found.values(number, seed))
+        else:
+            header = [found.place, "series", "mean", *(f"q{level:g}" for level in levels)]
+            for row in [header, *found.rows()]:
+                yield Record({}, csv_line(row))
+
+    def closing() -> Iterable[str]:
+        if out is not None:
+            yield f"{out} (seed {seed})"
+
+    return Answer(records(), closing=closing)
 
 
 @dataclass(frozen=True)
@@ -115,7 +109,7 @@ class Forecast:
             for step, time in enumerate(self.times)
         ]
 
-    def record(self, number: int, seed: int) -> dict[str, Any]:
+    def values(self, number: int, seed: int) -> dict[str, Any]:
         """A series, as JSON takes it."""
         return {
             "series": self.file.targets[number],
@@ -146,13 +140,12 @@ def parse_quantiles(text: str) -> list[float]:
 
 
 def _forecast(
-    run: "ForecastRun", data: Path, horizon: int, levels: Sequence[float], paths: int, seed: int, device: str
+    run: "ForecastTask", data: str, horizon: int, levels: Sequence[float], paths: int, seed: int, device: str
 ) -> Forecast:
-    from chainrule.cli.forecast.drawing import draw_paths
     from chainrule.data.series import future_dates
     from chainrule.data.series.dates import date_text
     from chainrule.metrics.forecasting import quantiles_of_samples
-    from chainrule.training.parallel import choose_device
+    from chainrule.tasks.forecast.drawing import draw_paths
 
     schema = run.schema
     file = schema.open(data)
@@ -160,7 +153,7 @@ def _forecast(
     features = schema.features(file, horizon)
     if origin < run.longest_lag:
         print(f"{data}: {origin} rows, though the model looks {run.longest_lag} back: give it more", file=sys.stderr)
-    model = run.model(choose_device(device))
+    model = run.model(device)
     drawn = draw_paths(model, file.values, features, [origin], run.history, horizon, paths, seed)[:, 0]
     if schema.frequency is None:
         times = [str(origin + step) for step in range(1, horizon + 1)]

@@ -1,0 +1,276 @@
+"""Series: columns of numbers, and a recurrence that forecasts them.
+
+data/schema.json                 columns, step between rows, units
+data/values.npy, features.npy    the series and what is known in advance, all rows
+data/series.json                 counts and fingerprints
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+
+from chainrule.tasks.abilities import Answer, CheckedRows, Checks, Evaluates, Inspects, Predicts
+from chainrule.tasks.commands import quoted, size_of
+from chainrule.tasks.config import FINGERPRINT, CheckedOptions, OptimisationOptions, RunConfig, check_entries, within
+from chainrule.tasks.forecast.evaluation import ForecastEvaluation
+from chainrule.tasks.forecast.inspection import ForecastInspection
+from chainrule.tasks.forecast.prediction import ForecastPrediction
+from chainrule.tasks.model import Model
+from chainrule.tasks.run_directory import DATA
+from chainrule.tasks.task import Shard, Source, Task
+
+if TYPE_CHECKING:
+    from chainrule.data.series import PreparedSeries, SeriesSchema
+    from chainrule.models.forecaster import Forecaster
+    from chainrule.training import TrainingBatches, ValidationBatches
+    from chainrule.training.loop import TrainingResult
+    from chainrule.training.validation import OnValidation
+
+_WARM_UP = 48  # rows read before a forecast beside those that lags reach, at least
+_ROWS = 256  # of a validation batch
+_SHOWN, _PATHS, _PAST = 3, 50, 24
+_CHECKED_ROWS, _CHECKED_STEPS = 4, 8
+
+
+@dataclass(frozen=True)
+class ForecastData(CheckedOptions):
+    """How series are read, and what is forecast."""
+
+    target: str | None = None
+    """The columns to forecast, separated by commas, or all; needed where there are several."""
+    horizon: int = within(24, 1, 1 << 20)
+    """Rows that a forecast is for."""
+    covariates: str = ""
+    """Columns that are known in advance, separated by commas."""
+    date: str = "auto"
+    """The column of dates: its name, auto to find it, none to count rows."""
+    season: int | None = within(None, 1, 1 << 20)
+    """Rows of a season; what is usual at the step between dates (24 hours, 7 days, 12 months) where not given."""
+    anchor: Literal["last", "season", "centre"] = "last"
+    """What a step is measured from: the last value, that of a season ago, or the centre of the series."""
+    history: int | None = within(None, 1, 1 << 20)
+    """Rows that a forecast is made from; as far as lags reach and a little more where not given."""
+    validation_fraction: float = within(0.1, 1e-4, 0.5)
+    """Share of the rows that is held out, the last ones."""
+
+
+@dataclass(frozen=True)
+class ForecastTraining(OptimisationOptions):
+    """How a forecaster is trained."""
+
+    learning_rate: float = within(2e-3, 0.0, 1e3)
+    """Peak learning rate of AdamW."""
+
+
+def _recurrent(cell: str) -> Model:
+    home = "chainrule.models.forecaster:Forecaster"
+    return Model(home, fixed={"cell": cell}, hidden=("anchor", "num_covariates"))
+
+
+class ForecastTask(Task["Forecaster"], Predicts, Evaluates, Inspects, Checks):
+    """A run on series."""
+
+    name = "forecast"
+    help = "Train a forecaster on the series of a file: a row for each moment, a column for each series."
+    SOURCES: ClassVar[dict[str, Source]] = {
+        "source": Source("A file of comma-separated values, with a header or without, compressed by gzip or not.")
+    }
+    Data = ForecastData
+    Training = ForecastTraining
+    MODELS: ClassVar[dict[str, Model]] = {cell: _recurrent(cell) for cell in ("lstm", "gru", "rnn")}
+    BUDGET = "1m"
+    PREPARED = f"{DATA}/series.json"
+    Prediction = ForecastPrediction
+    Evaluation = ForecastEvaluation
+    Inspection = ForecastInspection
+    writes_page = False
+
+    @classmethod
+    def run_name(cls, asked: RunConfig) -> str:
+        return f"{Path(asked.sources['source'] or 'series').name.partition('.')[0]}-forecast"
+
+    @classmethod
+    def check_asked(cls, asked: RunConfig, given: frozenset[str]) -> None:
+        if asked.sources["source"] is None:
+            raise ValueError("DATA: expected a file of series to train on, got none")
+
+    @classmethod
+    def check_facts(cls, facts: dict[str, Any]) -> None:
+        if not {"source", "rows", "step", "season"} <= facts.keys():
+            raise ValueError("facts: expected what preparing series leaves, with source, rows, step and season")
+        check_entries("facts", facts, "source", FINGERPRINT)
+        check_entries("facts", facts, "rows", {"train": int, "valid": int})
+
+    @property
+    def data(self) -> ForecastData:
+        """How the series are read."""
+        return cast(ForecastData, self.config.data)
+
+    @cached_property
+    def schema(self) -> "SeriesSchema":
+        """The columns, read once."""
+        from chainrule.data.series import SeriesSchema
+
+        return SeriesSchema.load(self.path / DATA / "schema.json")
+
+    def series(self) -> "PreparedSeries":
+        """The prepared rows."""
+        from chainrule.data.series import open_series
+
+        return open_series(self.path / DATA)
+
+    @property
+    def longest_lag(self) -> int:
+        """How far back a step looks."""
+        return max(self.schema.lags)
+
+    @property
+    def history(self) -> int:
+        """Rows that a forecast is made from."""
+        warm_up = max(2 * self.data.horizon, _WARM_UP)
+        usual = self.longest_lag + min(warm_up, self.config.facts["rows"]["train"] // 3)
+        return int(usual) if self.data.history is None else max(self.data.history, self.longest_lag)
+
+    def prepare(self) -> dict[str, Any]:
+        from chainrule.data.series import prepare_series
+
+        data, source = self.data, self.config.sources["source"]
+        assert source is not None
+        prepared = prepare_series(
+            source,
+            self.path / DATA,
+            target=data.target,
+            horizon=data.horizon,
+            covariates=data.covariates,
+            date=data.date,
+            season=data.season,
+            anchor=data.anchor,
+            validation_fraction=data.validation_fraction,
+        )
+        return prepared.facts
+
+    def build(self) -> "Forecaster":
+        schema = self.schema
+        model = self.MODELS[self.config.model].build(
+            self.config.options,
+            series=schema.scalings,
+            lags=schema.lags,
+            anchor=schema.anchor,
+            num_covariates=schema.num_covariates,
+        )
+        return cast("Forecaster", model)
+
+    def fewest_weights(self) -> int:
+        options = self.config.options
+        return int(options.num_layers * options.hidden_size**2)
+
+    def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
+        from chainrule.data.series import SeriesWindows, rolling_origins, window_evaluation
+
+        series, training, horizon = self.series(), self.config.training, self.data.horizon
+        rows, length = series.train_rows, self.history - self.longest_lag + horizon
+        batches = SeriesWindows(
+            series.values[:rows],
+            series.features[:rows],
+            self.longest_lag,
+            length,
+            training.batch_size,
+            training.seed,
+            shard,
+        )
+        origins = rolling_origins(rows, len(series.values), horizon)
+        return batches, lambda: window_evaluation(series.values, series.features, origins, self.history, horizon, _ROWS)
+
+    def introduce(self) -> Iterable[str]:
+        facts, schema = self.config.facts, self.schema
+        season = f", a season of {facts['season']}" if facts["season"] > 1 else ""
+        yield (
+            f"{facts['source']['name']}: {self._step()}{season}; {facts['rows']['train']:,} to train on, "
+            f"{facts['rows']['valid']:,} held out"
+        )
+        yield f"  forecast: {', '.join(schema.targets):.200}, {self.data.horizon} rows ahead from {self.history}"
+        yield f"  known in advance: {self._known()}; lags: {', '.join(map(str, schema.lags))}"
+
+    def on_validation(self) -> "OnValidation":
+        from chainrule.tasks.forecast.drawing import draw_paths
+        from chainrule.tasks.forecast.sparkline import sparkline
+
+        series, horizon = self.series(), self.data.horizon
+        origin = len(series.values) - horizon
+
+        def preview(trained: Any, step: int, seconds: float) -> str:
+            paths = draw_paths(trained, series.values, series.features, [origin], self.history, horizon, _PATHS, step)
+            lines = []
+            for number, name in enumerate(self.schema.targets[:_SHOWN]):
+                before = series.values[max(origin - _PAST, 0) : origin, number]
+                came = series.values[origin:, number]
+                drawn = paths[:, 0, number]
+                low = min(before.min(), came.min(), *drawn.mean(0))
+                high = max(before.max(), came.max(), *drawn.mean(0))
+                bars = [sparkline(part.tolist(), low, high) for part in (before, drawn.mean(0), came)]
+                lines.append(f"{name}: before {bars[0]}  forecast {bars[1]}  came {bars[2]}")
+            return "\n".join(lines)
+
+        return preview
+
+    def summary(self, result: "TrainingResult") -> tuple[dict[str, Any], str]:
+        nats = result.best.nats_per_element
+        return (
+            {"nats_per_value": nats},
+            f"{nats:.4f} nats per value of the held-out rows, in the unit of the series",
+        )
+
+    def next_steps(self) -> Sequence[str]:
+        path, source = quoted(self.path), quote(str(self.config.sources["source"]))
+        return [f"chainrule forecast {path} {source} --plot forecast.png", f"chainrule evaluate {path} {source}"]
+
+    def describe(self, facts: dict[str, Any]) -> dict[str, str]:
+        found, best = facts["facts"], facts["best"]
+        targets = ", ".join(self.schema.targets)
+        rows = {
+            "data": f"{found['source']['name']} ({size_of(found['source']['bytes'])}), {self._step()}",
+            "forecast": f"{targets}, {self.data.horizon} rows ahead from {self.history}",
+            "known": self._known(),
+            "split": f"{found['rows']['train']:,} rows to train on, the last {found['rows']['valid']:,} held out",
+            "next": f"chainrule forecast {quoted(self.path)} series.csv --plot forecast.png",
+        }
+        if best is not None:
+            rows["best"] = f"{best['nats_per_element']:.4f} nats per held-out value, at step {best['step']:,}"
+        return rows
+
+    def predict(
+        self, data: list[str], options: ForecastPrediction, *, out: Path | None, device: str, json: bool
+    ) -> Answer:
+        from chainrule.tasks.forecast.prediction import predict_series
+
+        return predict_series(self, data[0], options, out=out, device=device, json=json)
+
+    def evaluate(self, data: str | None, options: ForecastEvaluation, *, device: str) -> Answer:
+        from chainrule.tasks.forecast.evaluation import evaluate_series
+
+        return evaluate_series(self, data, options, device=device)
+
+    def checked_rows(self) -> CheckedRows:
+        from chainrule.data.series import window_batch
+
+        series, steps = self.series(), min(_CHECKED_STEPS, self.data.horizon)
+        origins = [len(series.values) - steps - number for number in range(_CHECKED_ROWS)]
+        places = [(origin, number % series.values.shape[1]) for number, origin in enumerate(origins)]
+        past = min(self.longest_lag, min(origins))
+        batch = window_batch(series.values, series.features, places, past, steps)
+        return CheckedRows(self.model(), batch.x, batch.context)
+
+    def inspect(self, data: str | None, options: ForecastInspection, *, out: Path | None, seed: int) -> Answer:
+        from chainrule.tasks.forecast.inspection import inspect_series
+
+        return inspect_series(self, data, options, seed=seed)
+
+    def _step(self) -> str:
+        step = self.config.facts["step"]
+        return "rows without dates" if step is None else f"rows {step}"
+
+    def _known(self) -> str:
+        return ", ".join([*self.schema.covariates, *self.schema.calendar]) or "nothing"

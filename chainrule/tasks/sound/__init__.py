@@ -1,0 +1,5 @@
+"""Sounds."""
+
+from chainrule.tasks.sound.task import SoundTask
+
+__all__ = ["SoundTask"]

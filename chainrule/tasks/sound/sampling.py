@@ -1,0 +1,122 @@
+"""Sounds drawn from a trained model, into wav files."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from chainrule.tasks.abilities import Answer, Record
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from chainrule.tasks.sound.task import SoundTask
+
+_ROWS = 64  # sounds drawn together
+_STREAM_SECONDS = 3.0
+
+
+@dataclass(frozen=True)
+class SoundSampling:
+    """Draw sounds from a trained model, each into a wav file of 16 bits.
+
+    Args:
+        n: How many sounds.
+        out: The file, sample.wav if not given; of several, sample.wav stands for sample-1.wav, sample-2.wav and so on.
+        json: Print one JSON object a sound, with "file", "seconds", "label", "seed" and "levels".
+    """
+
+    seconds: float | None = None
+    """How long each is, the prompt counted; as the clips trained on are, where not given."""
+    label: str | None = None
+    """What to draw, in a run with labels; each of them in turn if not given."""
+    prompt: Path | None = None
+    """A sound that each one begins with."""
+    temperature: float = 1.0
+    """0 is greedy, 1 is the model's own distribution; sounds below 1 are calmer."""
+    top_p: float | None = None
+    """Draw from the fewest levels whose probability reaches p."""
+
+
+def sample_sounds(run: "SoundTask", n: int, options: SoundSampling, *, out: Path, seed: int, device: str) -> Answer:
+    """Draw n sounds and write them."""
+    import torch
+
+    if out.suffix.lower() != ".wav":
+        raise ValueError(f"--out: expected a name that ends in .wav, got {out}")
+    if not out.parent.is_dir():
+        raise FileNotFoundError(f"--out: expected a folder that exists, got {out.parent}")
+    labels = _labels(run, options.label, n)
+    prompt = torch.zeros(0, dtype=torch.long) if options.prompt is None else _prompt(run, options.prompt)
+    length = _length(run, options.seconds, len(prompt))
+    model = run.model(device)
+    # Of a long prompt the model sees the end alone.
+    unseen, seen = prompt[: -model.receptive_field], prompt[-model.receptive_field :]
+
+    def records() -> Iterator[Record]:
+        from chainrule.data.sounds import write_wav
+        from chainrule.tasks.sound.sparkline import sparkline
+
+        generator = torch.Generator(next(model.parameters()).device).manual_seed(seed)
+        for start in range(0, n, _ROWS):
+            rows = min(_ROWS, n - start)
+            drawn = model.sample(
+                rows,
+                None if labels is None else labels[start : start + _ROWS],
+                length=length - len(unseen),
+                prefix=seen if len(seen) else None,
+                temperature=options.temperature,
+                top_p=options.top_p,
+                generator=generator,
+            ).cpu()
+            for number, row in enumerate(torch.cat([unseen.expand(rows, -1), drawn], 1).numpy(), start + 1):
+                file = out if n == 1 else out.with_stem(f"{out.stem}-{number}")
+                amplitudes = run.levels.decode(row)
+                write_wav(file, amplitudes, run.rate)
+                name = None if labels is None else run.labels[int(labels[number - 1])]
+                values = {"file": str(file), "seconds": length / run.rate, "label": name, "seed": seed}
+                told = "" if name is None else f"{name}  "
+                line = f"{file}  {told}{sparkline(amplitudes)}  {length / run.rate:.2f} s (seed {seed})"
+                yield Record(values | {"levels": row.tolist()}, line)
+
+    return Answer(records())
+
+
+def _labels(run: "SoundTask", label: str | None, n: int) -> "Tensor | None":
+    import torch
+
+    from chainrule.data.sounds.labels import label_number
+
+    if not run.labels:
+        if label is not None:
+            raise ValueError(
+                "--label: this run was trained without labels: leave it out, or train with --label-pattern"
+            )
+        return None
+    if label is None:
+        return torch.arange(n) % len(run.labels)
+    return torch.full((n,), label_number(run.labels, label))
+
+
+def _prompt(run: "SoundTask", path: Path) -> "Tensor":
+    import numpy as np
+    import torch
+
+    from chainrule.data.sounds import Collection, read_sound
+
+    files = Collection(path).files
+    if len(files) != 1:
+        raise ValueError(f"--prompt: expected one sound, got {len(files)} in {path}")
+    blocks = [run.levels.encode(block) for block in read_sound(files[0], run.rate)]
+    if not blocks:
+        raise ValueError(f"--prompt: expected a sound with samples, got none in {path}")
+    return torch.from_numpy(np.concatenate(blocks))
+
+
+def _length(run: "SoundTask", seconds: float | None, known: int) -> int:
+    usual = _STREAM_SECONDS if run.config.facts["sequences"] == "stream" else run.mean_seconds
+    length = known + round(usual * run.rate) if seconds is None else round(seconds * run.rate)
+    if length <= known:
+        began = f", more than the {known / run.rate:.2f} of the prompt" if known else ""
+        raise ValueError(f"--seconds: expected a length of at least one sample{began}, got {seconds:g}")
+    return length

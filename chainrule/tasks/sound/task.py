@@ -1,0 +1,341 @@
+"""Sounds: samples become levels, and a WaveNet predicts each from those before it.
+
+data/sounds.json                          rate, labels, counts, fingerprints
+data/train.tokens, valid.tokens           a level for each sample
+data/train.clips, .labels, valid. ...     where clips begin, and what they are
+preview.wav                               drawn at the last validation
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+
+from chainrule.tasks.abilities import Answer, CheckedRows, Checks, Inspects, Samples, Scores
+from chainrule.tasks.commands import quoted
+from chainrule.tasks.config import FINGERPRINT, CheckedOptions, OptimisationOptions, RunConfig, check_entries, within
+from chainrule.tasks.ladder import Ladder
+from chainrule.tasks.model import Model
+from chainrule.tasks.run_directory import DATA
+from chainrule.tasks.sound.inspection import SoundInspection
+from chainrule.tasks.sound.sampling import SoundSampling
+from chainrule.tasks.sound.scoring import SoundScoring
+from chainrule.tasks.task import Shard, Source, Task
+
+if TYPE_CHECKING:
+    from chainrule.data.sounds import Labelling, SoundLevels, Sounds
+    from chainrule.models.wavenet import WaveNet
+    from chainrule.training import TrainingBatches, ValidationBatches
+    from chainrule.training.loop import TrainingResult
+    from chainrule.training.validation import OnValidation
+
+_USUAL_LEVELS = {"mu": 256, "linear": 65536}
+_MOST_CATEGORIES, _USUAL_COMPONENTS = 1024, 10
+_COUNTS = {"clips": int, "samples": int}
+_PREVIEW, _PREVIEW_SECONDS = "preview.wav", 0.5
+_VALIDATION_ROWS = 8
+_CHECKED_ROWS, _CHECKED_SAMPLES = 3, 24
+
+
+@dataclass(frozen=True)
+class SoundData(CheckedOptions):
+    """How sounds become sequences of levels, and which are held out."""
+
+    rate: int | None = within(None, 100, 1_000_000)
+    """Samples a second; the lowest of the files, 16000 at most, where not given. Others are resampled."""
+    law: Literal["mu", "linear"] = "mu"
+    """Of the levels: fine where it is quiet, as on the telephone, or even."""
+    levels: int | None = within(None, 2, 65536)
+    """How many, 256 (mu) or 65536 (linear) if not given; a mixture of --components (10) predicts more than 1024."""
+    labels: Literal["auto", "folders", "none"] = "auto"
+    """What sounds are conditioned on: the folder they are in, or nothing; auto takes folders where each is in one."""
+    label_pattern: str | None = None
+    """The label in file names, such as '{label}_*' for 7_jackson_12.wav, in place of folders."""
+    sequences: Literal["auto", "clips", "stream"] = "auto"
+    """Each file a sequence, or all of them one; auto looks how long they are."""
+    validation_fraction: float = within(0.1, 1e-4, 0.5)
+    """Share of the files, or of each of a few, that is held out."""
+    skip_bad: bool = False
+    """Leave out files that cannot be read."""
+
+
+@dataclass(frozen=True)
+class SoundTraining(OptimisationOptions):
+    """How a model of sounds is trained: a row is thousands of samples."""
+
+    batch_size: int = within(2, 1, 1 << 24)
+    """Rows of a batch."""
+    learning_rate: float = within(3e-3, 0.0, 1e3)
+    """Peak learning rate of AdamW."""
+    chunk_length: int = within(8192, 1, 1 << 24)
+    """Samples of a row: of a piece of a longer clip, or of a stream."""
+
+
+class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks):
+    """A run on sounds."""
+
+    name = "sound"
+    help = "Train a WaveNet on sounds. Needs the extra sound: pip install 'chainrule[sound]'."
+    SOURCES: ClassVar[dict[str, Source]] = {
+        "source": Source("A folder of sounds (wav, flac, ogg, mp3, aif), a tar or zip archive of them, or one file."),
+        "validation": Source("Sounds to hold out in place of some of DATA.", "--validation"),
+    }
+    Data = SoundData
+    Training = SoundTraining
+    MODELS: ClassVar[dict[str, Model]] = {
+        "wavenet": Model("chainrule.models.wavenet:WaveNet", hidden=("levels", "num_classes"))
+    }
+    BUDGET = "10m"
+    LADDERS: ClassVar[dict[str, Ladder]] = {
+        "wavenet": Ladder(
+            "samples", ({"channels": 32, "skip_channels": 96}, {"channels": 20, "skip_channels": 64}), passes=1
+        )
+    }
+    PREPARED = f"{DATA}/sounds.json"
+    Scoring = SoundScoring
+    Sampling = SoundSampling
+    Inspection = SoundInspection
+    writes_page = False
+
+    @classmethod
+    def recognises(cls, path: Path) -> bool:
+        from chainrule.data.sounds.collection import is_sounds
+
+        return is_sounds(path)
+
+    @classmethod
+    def check_asked(cls, asked: RunConfig, given: frozenset[str]) -> None:
+        if asked.sources["source"] is None:
+            raise ValueError("DATA: expected sounds to train on, got none")
+
+    @classmethod
+    def check_facts(cls, facts: dict[str, Any]) -> None:
+        if not {"source", "rate", "law", "levels", "labels", "sequences", "train", "valid"} <= facts.keys():
+            raise ValueError("facts: expected what preparing sounds leaves, with source, rate, levels and labels")
+        check_entries("facts", facts, "source", FINGERPRINT)
+        for part in ("train", "valid"):
+            check_entries("facts", facts, part, _COUNTS)
+        for name, most in (("rate", 1_000_000), ("levels", 65536)):
+            if type(facts[name]) is not int or not 2 <= facts[name] <= most:
+                raise ValueError(f"facts.{name}: expected a whole number from 2 to {most}, got {facts[name]!r:.80}")
+        if not isinstance(facts["labels"], list) or not all(isinstance(label, str) for label in facts["labels"]):
+            raise ValueError(f"facts.labels: expected a list of names, got {facts['labels']!r:.80}")
+
+    @property
+    def data(self) -> SoundData:
+        """How the sounds are read."""
+        return cast(SoundData, self.config.data)
+
+    @property
+    def training(self) -> SoundTraining:
+        """How it is trained."""
+        return cast(SoundTraining, self.config.training)
+
+    @property
+    def rate(self) -> int:
+        """Samples a second."""
+        return int(self.config.facts["rate"])
+
+    @property
+    def labels(self) -> list[str]:
+        """What a sound may be conditioned on; none where it is on nothing."""
+        return cast(list[str], self.config.facts["labels"])
+
+    @property
+    def levels(self) -> "SoundLevels":
+        """What an element stands for."""
+        from chainrule.data.sounds import make_levels
+
+        return make_levels(self.config.facts["law"], self.config.facts["levels"])
+
+    @property
+    def labelling(self) -> "Labelling":
+        """How a label is read off a name, in a run with labels."""
+        from chainrule.data.sounds import Labelling
+
+        return Labelling(self.data.label_pattern)
+
+    @property
+    def mean_seconds(self) -> float:
+        """How long a clip of those to train on is."""
+        train = self.config.facts["train"]
+        return float(train["samples"] / train["clips"] / self.rate)
+
+    def sounds(self) -> "Sounds":
+        """The prepared sounds."""
+        from chainrule.data.sounds import open_sounds
+
+        return open_sounds(self.path / DATA)
+
+    @classmethod
+    def settle(cls, asked: RunConfig) -> RunConfig:
+        levels, components = asked.data.levels or _USUAL_LEVELS[asked.data.law], asked.options.components
+        if components is None and levels > _MOST_CATEGORIES:
+            components = _USUAL_COMPONENTS
+        options = replace(asked.options, components=components)
+        return replace(asked, data=replace(asked.data, levels=levels), options=options)
+
+    def prepare(self) -> dict[str, Any]:
+        from chainrule.data.sounds import prepare_sounds
+
+        data, source = self.data, self.config.sources["source"]
+        assert source is not None
+        assert data.levels is not None
+        sounds = prepare_sounds(
+            source,
+            self.path / DATA,
+            rate=data.rate,
+            law=data.law,
+            levels=data.levels,
+            labels=data.labels,
+            label_pattern=data.label_pattern,
+            sequences=data.sequences,
+            longest_clip=self.training.chunk_length,
+            validation=self.config.sources["validation"],
+            validation_fraction=data.validation_fraction,
+            skip_bad=data.skip_bad,
+            seed=self.training.seed,
+        )
+        return sounds.manifest
+
+    @classmethod
+    def fingerprint(cls, path: str | None) -> dict[str, Any]:
+        from chainrule.data.sounds import Collection
+
+        assert path is not None
+        return Collection(path).fingerprint()
+
+    def build(self) -> "WaveNet":
+        model = self.MODELS["wavenet"].build(
+            self.config.options, levels=self.config.facts["levels"], num_classes=len(self.labels) or None
+        )
+        return cast("WaveNet", model)
+
+    def fewest_weights(self) -> int:
+        options = self.config.options
+        layers, channels = options.blocks * options.layers_per_block, options.channels
+        a_layer = channels * (2 * options.kernel_size * channels + options.skip_channels)
+        return int(layers * a_layer + options.skip_channels**2)
+
+    def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
+        from chainrule.data import StreamBatches, stream_evaluation
+        from chainrule.data.sounds import ClipBatches, clip_evaluation
+
+        sounds, training = self.sounds(), self.training
+        rows, length, seed = training.batch_size, training.chunk_length, training.seed
+        if self.config.facts["sequences"] == "stream":
+            return (
+                StreamBatches(sounds.train, rows, length, seed, shard),
+                lambda: stream_evaluation(sounds.valid, _VALIDATION_ROWS, length),
+            )
+        return (
+            ClipBatches(sounds.train, rows, length, sounds.train_labels, seed, shard),
+            lambda: clip_evaluation(sounds.valid, _VALIDATION_ROWS, length, sounds.valid_labels),
+        )
+
+    def introduce(self) -> Iterable[str]:
+        yield from _found(self.config.facts)
+        seen = self.new_model(0).receptive_field
+        yield f"each sample is predicted from the {seen:,} before it, {1000 * seen / self.rate:.0f} ms"
+
+    def on_validation(self) -> "OnValidation":
+        def preview(trained: Any, step: int, seconds: float) -> str:
+            import torch
+
+            from chainrule.data.sounds import write_wav
+            from chainrule.decoding.draw_for import draw_for
+            from chainrule.tasks.sound.sparkline import sparkline
+
+            device = next(trained.parameters()).device
+            label = None if not self.labels else torch.tensor([step % len(self.labels)], device=device)
+            length = max(round(min(_PREVIEW_SECONDS, self.mean_seconds) * self.rate), 1)
+            generator = torch.Generator(device).manual_seed(step)
+            drawn = draw_for(trained.stream(1, label, generator=generator), length, seconds)
+            amplitudes = self.levels.decode(drawn[0].cpu().numpy())
+            write_wav(self.path / _PREVIEW, amplitudes, self.rate)
+            name = "" if label is None else f"{self.labels[int(label)]}: "
+            return f"{name}{sparkline(amplitudes)} {_PREVIEW}"
+
+        return preview
+
+    def summary(self, result: "TrainingResult") -> tuple[dict[str, Any], str]:
+        best, samples = result.best, self.config.facts["valid"]["samples"]
+        part = "" if best.elements >= samples else f"first {best.elements:,} of {samples:,} samples of the "
+        return (
+            {"bits_per_sample": best.bits_per_element},
+            f"{best.bits_per_element:.4f} bits per sample on the {part}held-out sounds",
+        )
+
+    def next_steps(self) -> Sequence[str]:
+        path, label = quoted(self.path), f" --label {quote(self.labels[0])}" if self.labels else ""
+        return [
+            f"chainrule sample {path} -n 3 --out new.wav{label}",
+            f"chainrule score {path} {quote(str(self.config.sources['source']))} --sort",
+        ]
+
+    def describe(self, facts: dict[str, Any]) -> dict[str, str]:
+        lines, best = list(_found(self.config.facts)), facts["best"]
+        seen = facts["receptive_field"] = self.new_model(0).receptive_field
+        rows = {
+            "data": lines[0],
+            "sees": f"{seen:,} samples, {1000 * seen / self.rate:.0f} ms",
+            "sample": f"chainrule sample {quoted(self.path)} -n 3 --out new.wav",
+            "": "\n".join(lines[1:]),
+        }
+        if best is not None:
+            rows["best"] = (
+                f"{best['bits_per_element']:.4f} bits per sample of the held-out sounds, at step {best['step']:,}"
+            )
+        return rows
+
+    def score(self, data: str, options: SoundScoring, *, ranked: bool, device: str) -> Answer:
+        from chainrule.tasks.sound.scoring import score_sounds
+
+        return score_sounds(self, data, options, device=device)
+
+    def sample(self, n: int, options: SoundSampling, *, out: Path | None, seed: int, device: str, json: bool) -> Answer:
+        from chainrule.tasks.sound.sampling import sample_sounds
+
+        return sample_sounds(self, n, options, out=out or Path("sample.wav"), seed=seed, device=device)
+
+    def checked_rows(self) -> CheckedRows:
+        import numpy as np
+        import torch
+
+        sounds = self.sounds()
+        starts, stops = sounds.valid.line_bounds(np.arange(min(_CHECKED_ROWS, sounds.valid.line_count)))
+        lengths = np.minimum(stops - starts, _CHECKED_SAMPLES)
+        x = np.full((len(starts), lengths.max()), sounds.levels.silence)
+        for padded, row in zip(x, sounds.valid.rows(starts, starts + lengths), strict=True):
+            padded[: len(row)] = row
+        context = None if sounds.valid_labels is None else torch.from_numpy(sounds.valid_labels[: len(x)])
+        return CheckedRows(self.model(), torch.from_numpy(x), context, torch.from_numpy(lengths))
+
+    def inspect(self, data: str | None, options: SoundInspection, *, out: Path | None, seed: int) -> Answer:
+        from chainrule.tasks.sound.inspection import inspect_sounds
+
+        return inspect_sounds(self, data, options, seed=seed)
+
+
+def _found(facts: dict[str, Any]) -> Iterable[str]:
+    """What preparing sounds found, line by line."""
+    train, valid, rate = facts["train"], facts["valid"], facts["rate"]
+    law = "μ-law" if facts["law"] == "mu" else "linear"
+    yield (
+        f"{facts['source']['name']}, read as sound, {facts['sequences']}: {train['clips']:,} "
+        f"({train['samples'] / rate:,.1f} s) to train on, {valid['clips']:,} ({valid['samples'] / rate:,.1f} s) held "
+        f"out, at {rate:,} Hz in {facts['levels']:,} {law} levels"
+    )
+    if facts["labels"]:
+        some = ", ".join(facts["labels"][:12]) + (", ..." if len(facts["labels"]) > 12 else "")
+        yield f"{len(facts['labels'])} labels: {some}"
+    others = {found: count for found, count in facts["rates"].items() if int(found) != rate}
+    if others:
+        yield "resampled: " + ", ".join(f"{count:,} files of {int(found):,} Hz" for found, count in others.items())
+    if facts["silent"]:
+        yield f"silent: {facts['silent']:,} clips have one amplitude only"
+    if facts["clipped"]:
+        yield f"clipped: {facts['clipped']:,} samples are beyond full scale"
+    for bad in facts["skipped"]:
+        yield f"skipped: {bad['reason']}"

@@ -1,0 +1,5 @@
+"""Tables."""
+
+from chainrule.tasks.table.task import TableTask
+
+__all__ = ["TableTask"]

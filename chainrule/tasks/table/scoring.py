@@ -1,0 +1,86 @@
+"""How surprising the rows of a table are to a trained model, and which of their cells."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from chainrule.tasks.abilities import Answer, Record
+from chainrule.tasks.display import one_line
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from chainrule.models.table_made import TableMADE
+    from chainrule.tasks.table.task import TableTask
+
+BLOCK = 1024  # rows computed together
+_TYPICAL = 4096  # held-out rows that tell how surprising a column usually is
+_HEADING = f"{'line':>8} {'nats':>10}  most surprising cell, and its nats"
+
+
+@dataclass(frozen=True)
+class TableScoring:
+    """Score a table: nats of each row, exact under the model, and the cell that surprised most.
+
+    A cell is named by how far it is beyond what is usual in its column.
+
+    Args:
+        data: The table.
+        json: Print one JSON object a row.
+        top: Only so many rows, the most surprising ones.
+    """
+
+
+def score_table(run: "TableTask", file: str, *, device: str) -> Answer:
+    """Score the rows of a file."""
+    count, total = 0, 0.0
+
+    def records() -> Iterator[Record]:
+        nonlocal count, total
+        for record in _scored(run, file, device):
+            count, total = count + 1, total + record.surprise
+            yield record
+        if not count:
+            raise ValueError(f"{file}: expected at least one row to score, got none")
+
+    def closing() -> Iterable[str]:
+        yield f"{count:,} rows, {total / count:.4f} nats per row"
+
+    return Answer(records(), _HEADING, closing)
+
+
+def nats_of(model: "TableMADE", rows: "Tensor") -> "Tensor":
+    """(B, D), of each value given those visited before it."""
+    rows = rows.to(next(model.parameters()).device)
+    return -model(rows).log_prob(rows).detach().double().cpu()
+
+
+def usual_nats(run: "TableTask", model: "TableMADE") -> "Tensor":
+    """(D,), the mean of each column over held-out rows."""
+    import torch
+
+    held_out = torch.from_numpy(run.table().valid[:_TYPICAL].copy())
+    return torch.stack([nats_of(model, rows).sum(0) for rows in held_out.split(BLOCK)]).sum(0) / len(held_out)
+
+
+def _scored(run: "TableTask", file: str, device: str) -> Iterator[Record]:
+    import torch
+
+    model, columns = run.model(device), run.schema.kept
+    names = [column.name for column in columns]
+    usual, encoded = usual_nats(run, model), run.schema.encoded(file)
+    while block := list(islice(encoded, BLOCK)):
+        nats = nats_of(model, torch.tensor([numbers for _, _, numbers in block], dtype=torch.float64))
+        most = (nats - usual).argmax(1).tolist()
+        for (line, cells, _), row, place in zip(block, nats.tolist(), most, strict=True):
+            values: dict[str, Any] = {
+                "line": line,
+                "nats": sum(row),
+                "most": names[place],
+                "columns": dict(zip(names, row, strict=True)),
+                "unseen": sum(not column.seen(cell) for column, cell in zip(columns, cells, strict=True)),
+                "row": dict(zip(names, cells, strict=True)),
+            }
+            cell = one_line(f"{names[place]}={cells[place]}")
+            yield Record(values, f"{line:>8} {sum(row):>10.3f}  {cell} ({row[place]:.2f})", sum(row))

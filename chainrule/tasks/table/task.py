@@ -1,0 +1,272 @@
+"""Tables: rows of mixed columns, and a masked network over them.
+
+data/schema.json               columns, their kinds and categories
+data/train.rows, valid.rows    the rows as numbers
+data/table.json                counts and fingerprints
+"""
+
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+
+from chainrule.tasks.abilities import Answer, CheckedRows, Checks, Inspects, Samples, Scores
+from chainrule.tasks.commands import quoted, size_of
+from chainrule.tasks.config import FINGERPRINT, CheckedOptions, OptimisationOptions, RunConfig, check_entries, within
+from chainrule.tasks.model import Model
+from chainrule.tasks.run_directory import DATA
+from chainrule.tasks.table.inspection import TableInspection
+from chainrule.tasks.table.sampling import TableSampling
+from chainrule.tasks.table.scoring import TableScoring
+from chainrule.tasks.task import Shard, Source, Task
+
+if TYPE_CHECKING:
+    from chainrule.data.tables import Table, TableSchema
+    from chainrule.models.table_made import TableMADE
+    from chainrule.training import TrainingBatches, ValidationBatches
+    from chainrule.training.loop import TrainingResult
+    from chainrule.training.validation import OnValidation
+
+_ROWS = 1024  # of a validation batch
+_CHECKED_ROWS, _SHOWN_ROWS = 4, 3
+_LARGE = 50 << 20  # bytes of a file that takes a minute to read without polars
+
+
+@dataclass(frozen=True)
+class TableData(CheckedOptions):
+    """How a table is read, and which of its rows are held out."""
+
+    header: Literal["auto", "yes", "no"] = "auto"
+    """Whether the first row is a header."""
+    validation_fraction: float = within(0.1, 1e-4, 0.5)
+    """Share of the rows that is held out."""
+    types: str = ""
+    """Kinds of columns where those found are not meant: COLUMN=KIND,... of categorical, integer, real and skip."""
+    min_count: int = within(2, 1, 1 << 40)
+    """Rarer categories become <other>."""
+
+
+@dataclass(frozen=True)
+class TableTraining(OptimisationOptions):
+    """How a model of a table is trained: rows are short and many, and a pass over them is cheap."""
+
+    batch_size: int = within(128, 1, 1 << 24)
+    """Rows of a batch."""
+    learning_rate: float = within(3e-3, 0.0, 1e3)
+    """Peak learning rate of AdamW."""
+
+
+class TableTask(Task["TableMADE"], Scores, Samples, Inspects, Checks):
+    """A run on a table."""
+
+    name = "table"
+    help = "Train a MADE on the rows of a table of mixed columns."
+    SOURCES: ClassVar[dict[str, Source]] = {
+        "source": Source(
+            "A table: .csv, .csv.gz, .tsv or .parquet. It is read as a text where --level or --reading is given."
+        ),
+        "validation": Source("A table to hold out in place of some rows of DATA.", "--validation"),
+    }
+    Data = TableData
+    Training = TableTraining
+    MODELS: ClassVar[dict[str, Model]] = {"made": Model("chainrule.models.table_made:TableMADE")}
+    BUDGET = "1m"
+    PREPARED = f"{DATA}/table.json"
+    Scoring = TableScoring
+    Sampling = TableSampling
+    Inspection = TableInspection
+    writes_page = False
+
+    @classmethod
+    def recognises(cls, path: Path) -> bool:
+        from chainrule.data.tables.table_file import is_table
+
+        return is_table(path)
+
+    @classmethod
+    def check_asked(cls, asked: RunConfig, given: frozenset[str]) -> None:
+        if asked.sources["source"] is None:
+            raise ValueError("DATA: expected a table to train on, got none")
+        parse_types(asked.data.types)
+
+    @classmethod
+    def check_facts(cls, facts: dict[str, Any]) -> None:
+        if not {"source", "rows", "columns"} <= facts.keys():
+            raise ValueError("facts: expected what preparing a table leaves, with source, rows and columns")
+        check_entries("facts", facts, "source", FINGERPRINT)
+
+    @property
+    def data(self) -> TableData:
+        """How the table is read."""
+        return cast(TableData, self.config.data)
+
+    @cached_property
+    def schema(self) -> "TableSchema":
+        """The columns, read once."""
+        from chainrule.data.tables import TableSchema
+
+        return TableSchema.load(self.path / DATA / "schema.json")
+
+    def table(self) -> "Table":
+        """The prepared rows."""
+        from chainrule.data.tables import open_table
+
+        return open_table(self.path / DATA)
+
+    def prepare(self) -> dict[str, Any]:
+        from chainrule.data.tables import prepare_table, reads_quickly
+        from chainrule.tasks.memory import check_memory
+
+        data, source = self.data, self.config.sources["source"]
+        assert source is not None
+        size = Path(source).stat().st_size if Path(source).is_file() else 0
+        if size > _LARGE and not reads_quickly():
+            print(
+                f"{source}: {size >> 20} MiB, read without polars, which would take a tenth of the time: "
+                "pip install 'chainrule[tables]'",
+                file=sys.stderr,
+            )
+
+        def fits(schema: "TableSchema") -> None:
+            check_memory(
+                self._count_weights(schema),
+                f"{source}: {len(schema.kept):,} columns",
+                "leave columns out with --types NAME=skip, or give fewer --components",
+            )
+
+        table = prepare_table(
+            source,
+            self.path / DATA,
+            types=parse_types(data.types),  # type: ignore[arg-type]  # which kinds there are is checked there
+            header={"auto": None, "yes": True, "no": False}[data.header],
+            validation=self.config.sources["validation"],
+            validation_fraction=data.validation_fraction,
+            min_count=data.min_count,
+            seed=self.config.training.seed,
+            check=fits,
+        )
+        return table.manifest
+
+    def build(self) -> "TableMADE":
+        return cast("TableMADE", self.MODELS["made"].build(self.config.options, columns=self.schema.heads()))
+
+    def fewest_weights(self) -> int:
+        return self._count_weights(self.schema)
+
+    def _count_weights(self, schema: "TableSchema") -> int:
+        """Weights of the model of a schema, biases left out."""
+        options, heads = self.config.options, schema.heads()
+        features = sum(column.features() for column in heads)
+        outputs = sum(column.outputs(options.components) for column in heads)
+        widths = [features, *[options.hidden_size] * options.num_layers, outputs]
+        past_hidden = features * outputs if options.direct and options.num_layers else 0
+        return sum(a * b for a, b in pairwise(widths)) + past_hidden
+
+    def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
+        from chainrule.data.tables import TableBatches, table_evaluation
+
+        table, training = self.table(), self.config.training
+        batches = TableBatches(table.train, training.batch_size, training.seed, shard)
+        return batches, lambda: table_evaluation(table.valid, _ROWS)
+
+    def introduce(self) -> Iterable[str]:
+        table = self.config.facts
+        yield (
+            f"{table['source']['name']}, read as a table (--level char reads it as text): "
+            f"{table['rows']['train']:,} rows to train on, {table['rows']['valid']:,} held out, "
+            + ("with a header" if self.schema.header else "without a header")
+        )
+        yield from ("  " + line for line in _columns_table(table))
+
+    def on_validation(self) -> "OnValidation":
+        def preview(trained: Any, step: int, seconds: float) -> str:
+            import torch
+
+            device = next(trained.parameters()).device
+            sampler = deepcopy(trained)
+            sampler.exclude(self.schema.unseen())
+            drawn = sampler.sample(_SHOWN_ROWS, generator=torch.Generator(device).manual_seed(step))
+            return "\n".join(", ".join(map(_short, row)) for row in self.schema.decode(drawn.cpu().numpy()))
+
+        return preview
+
+    def summary(self, result: "TrainingResult") -> tuple[dict[str, Any], str]:
+        best, width, rows = result.best, len(self.schema.kept), self.config.facts["rows"]["valid"]
+        part = "" if best.elements >= width * rows else f"first {best.elements // width:,} of the "
+        nats = best.nats_per_element * width
+        return {"nats_per_row": nats}, f"{nats:.4f} nats per row on the {part}held-out rows ({width} columns)"
+
+    def next_steps(self) -> Sequence[str]:
+        path = quoted(self.path)
+        return [
+            f"chainrule sample {path} -n 16 --out rows.csv",
+            f"chainrule score {path} {quote(str(self.config.sources['source']))} --sort",
+        ]
+
+    def describe(self, facts: dict[str, Any]) -> dict[str, str]:
+        table, data, best = facts["facts"], facts["data"], facts["best"]
+        held_out = table["validation"]["name"] if table["validation"] else f"{data['validation_fraction']:.0%}, drawn"
+        rows = {
+            "data": f"{table['source']['name']} ({size_of(table['source']['bytes'])}), {len(table['columns'])} columns",
+            "split": f"{table['rows']['train']:,} rows to train on, {table['rows']['valid']:,} held out ({held_out})",
+            "sample": f"chainrule sample {quoted(self.path)} -n 16",
+            "": "\n".join(["columns", *("  " + line for line in _columns_table(table))]),
+        }
+        if best is not None:
+            best["nats_per_row"] = best["nats_per_element"] * len(self.schema.kept)
+            rows["best"] = f"{best['nats_per_row']:.4f} nats per row of the held-out rows, at step {best['step']:,}"
+        return rows
+
+    def score(self, data: str, options: TableScoring, *, ranked: bool, device: str) -> Answer:
+        from chainrule.tasks.table.scoring import score_table
+
+        return score_table(self, data, device=device)
+
+    def sample(self, n: int, options: TableSampling, *, out: Path | None, seed: int, device: str, json: bool) -> Answer:
+        from chainrule.tasks.table.sampling import sample_rows
+
+        return sample_rows(self, n, options, out=out, seed=seed, device=device)
+
+    def checked_rows(self) -> CheckedRows:
+        import torch
+
+        return CheckedRows(self.model(), torch.from_numpy(self.table().valid[:_CHECKED_ROWS].copy()))
+
+    def inspect(self, data: str | None, options: TableInspection, *, out: Path | None, seed: int) -> Answer:
+        from chainrule.tasks.table.inspection import inspect_table
+
+        return inspect_table(self, data, options, seed=seed)
+
+
+def parse_types(text: str) -> dict[str, str]:
+    """The kinds of columns that a user named.
+
+    >>> parse_types("age=real, zip=categorical")
+    {'age': 'real', 'zip': 'categorical'}
+    """
+    pairs = [pair.rpartition("=") for pair in text.split(",") if pair.strip()]
+    for name, _, kind in pairs:
+        if not name.strip() or not kind.strip():
+            raise ValueError(f"--types: expected COLUMN=KIND, separated by commas, got {name or kind!r}")
+    return {name.strip(): kind.strip() for name, _, kind in pairs}
+
+
+def _columns_table(table: dict[str, Any]) -> list[str]:
+    """The columns as they were found, a line each."""
+    rows = [("column", "kind", "different", "missing")]
+    for column in table["columns"]:
+        kind = column["kind"] if column["kind"] == column["found"] else f"{column['kind']} (not {column['found']})"
+        rows.append((column["name"], kind, column["distinct"], f"{column['missing']:,}"))
+    name, kind, count = (max(len(row[place]) for row in rows) for place in range(3))
+    return [f"{row[0]:<{name}}  {row[1]:<{kind}}  {row[2]:>{count}}  {row[3]:>7}" for row in rows]
+
+
+def _short(cell: str) -> str:
+    """A real number in five digits: a preview is to be read, a sample written to a file keeps them all."""
+    return f"{float(cell):.5g}" if len(cell) > 8 and re.fullmatch(r"-?[0-9.]+(e[-+]?[0-9]+)?", cell) else cell
