@@ -1,13 +1,14 @@
 """The distribution of one real number: a mixture of normal densities."""
 
 import math
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from chainrule.heads.location_scale_mixture import LocationScaleMixture, largest_exponent, split_parameters
+from chainrule.heads.location_scale_mixture import LocationScaleMixture
+from chainrule.heads.precision import largest_exponent
 
 HALVINGS = 64  # of a quantile's bracket: to the last digit of float64 and below
 
@@ -41,15 +42,6 @@ class GaussianMixture(LocationScaleMixture):
     """
 
     support = constraints.real
-
-    @classmethod
-    def from_parameters(cls, outputs: Tensor) -> Self:
-        """From outputs of a network (..., 3K): K logits, K means, K log-scales, as they are.
-
-        >>> GaussianMixture.from_parameters(torch.zeros(5, GaussianMixture.num_parameters(10)))
-        GaussianMixture(batch_shape=(5,), K=10)
-        """
-        return cls(*split_parameters(outputs))
 
     @property
     def mean(self) -> Tensor:
@@ -93,12 +85,9 @@ class GaussianMixture(LocationScaleMixture):
 
     def sample(self, sample_shape: Any = (), *, generator: torch.Generator | None = None) -> Tensor:
         """Draw real numbers of shape sample_shape + batch shape."""
-        means, log_scales = self._picked(sample_shape, generator)
+        means, log_scales = self._picked(sample_shape, generator, self.means, self.log_scales)
         scales = log_scales.clamp(max=largest_exponent(means.dtype)).exp()
         return means + scales * torch.randn_like(means, generator=generator)
-
-    def with_parameters(self, logits: Tensor, means: Tensor, log_scales: Tensor) -> Self:
-        return type(self)(logits, means, log_scales)
 
     def _standard(self, value: Tensor) -> Tensor:
         """(x − μ) / s, (..., K), held where its square would leave the type."""

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from chainrule.heads.categorical import Categorical
-from chainrule.heads.location_scale_mixture import LocationScaleMixture, at_least_float32, largest_exponent
+from chainrule.heads.location_scale_mixture import LocationScaleMixture
+from chainrule.heads.precision import at_least_float32, largest_exponent
 
 
 class StudentTMixture(LocationScaleMixture):
@@ -36,6 +36,7 @@ class StudentTMixture(LocationScaleMixture):
     """
 
     support = constraints.real
+    component_size = 4
 
     def __init__(self, logits: Tensor, means: Tensor, log_scales: Tensor, degrees: Tensor):
         super().__init__(logits, means, log_scales)
@@ -43,13 +44,8 @@ class StudentTMixture(LocationScaleMixture):
             raise ValueError(f"degrees: expected the shape of logits {tuple(logits.shape)}, got {tuple(degrees.shape)}")
         self.degrees = at_least_float32(degrees)
 
-    @staticmethod
-    def num_parameters(components: int) -> int:
-        """How many numbers a network must give for one element."""
-        return 4 * components
-
     @classmethod
-    def from_parameters(cls, outputs: Tensor) -> Self:
+    def from_parameters(cls, outputs: Tensor, *settings: Any, **named: Any) -> Self:
         """From outputs of a network (..., 4K): logits, means, log-scales, and a with ν = 2 + softplus(a).
 
         More than two degrees of freedom: the variance is finite, and so are averages of draws.
@@ -60,13 +56,11 @@ class StudentTMixture(LocationScaleMixture):
         >>> StudentTMixture.from_parameters(torch.zeros(5, StudentTMixture.num_parameters(2)))
         StudentTMixture(batch_shape=(5,), K=2)
         """
-        if outputs.dim() < 1 or outputs.shape[-1] < 4 or outputs.shape[-1] % 4:
-            raise ValueError(f"outputs: expected shape (..., 4K) for K components, got {tuple(outputs.shape)}")
-        logits, means, log_scales, raw = outputs.chunk(4, -1)
-        return cls(logits, means, log_scales, 2 + torch.nn.functional.softplus(at_least_float32(raw)))
+        *parameters, raw = cls._split(outputs)
+        return cls(*parameters, 2 + torch.nn.functional.softplus(at_least_float32(raw)), *settings, **named)
 
     @property
-    def parameters(self) -> tuple[Tensor, ...]:  # type: ignore[override]  # one more than the other mixtures have
+    def parameters(self) -> tuple[Tensor, ...]:
         """logits, means, log_scales and degrees, (..., K) each, in at least float32."""
         return self.logits, self.means, self.log_scales, self.degrees
 
@@ -96,19 +90,11 @@ class StudentTMixture(LocationScaleMixture):
     @torch.no_grad()
     def sample(self, sample_shape: Any = (), *, generator: torch.Generator | None = None) -> Tensor:
         """Draw real numbers of shape sample_shape + batch shape: by the polar method of Bailey (1994), exactly."""
-        shape = torch.Size(sample_shape) + self._batch_shape
-        logits = self.logits.expand(*shape, self.logits.shape[-1])
-        component = Categorical(logits).sample(generator=generator).unsqueeze(-1)
-        means, log_scales, degrees = (
-            part.expand(*shape, part.shape[-1]).gather(-1, component).squeeze(-1) for part in self.parameters[1:]
-        )
+        means, log_scales, degrees = self._picked(sample_shape, generator, *self.parameters[1:])
         radius, angle = (torch.rand_like(means, generator=generator) for _ in range(2))
         radius = (1 - radius).log() * (-2 / degrees)  # 1 - u: never the logarithm of 0
         standard = (degrees * torch.expm1(radius)).sqrt() * (2 * math.pi * angle).cos()
         return means + log_scales.clamp(max=largest_exponent(means.dtype)).exp() * standard
-
-    def with_parameters(self, *parameters: Tensor) -> Self:
-        return type(self)(*parameters)
 
 
 def log_gamma_ratio(x: Tensor) -> Tensor:

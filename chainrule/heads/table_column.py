@@ -1,19 +1,20 @@
 """The distribution of a value of a table: a category, an integer or a real number, which may be missing."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributions import Distribution, constraints
+from torch.distributions import constraints
 
 from chainrule.heads.categorical import Categorical
 from chainrule.heads.column import ColumnGroup
 from chainrule.heads.gaussian_mixture import GaussianMixture
+from chainrule.heads.head import TensorHead
 from chainrule.heads.integer_logistic_mixture import IntegerLogisticMixture
 from chainrule.heads.location_scale_mixture import LocationScaleMixture
 
 
-class TableColumn(Distribution):
+class TableColumn(TensorHead):
     r"""The value of a column, by its kind.
 
     Over the S symbols of a column, π = softmax(a). With m the mixture of a numeric column, "other" its last symbol,
@@ -39,12 +40,21 @@ class TableColumn(Distribution):
     tensor([-0.6931, -3.9157], dtype=torch.float64)
     """
 
-    arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {}
-
     def __init__(self, group: ColumnGroup, outputs: Tensor):
         self.group, self.outputs = group, outputs
         self.logits = outputs[..., : group.symbols].double()
         super().__init__(outputs.shape[:-1], validate_args=False)
+
+    @property
+    def parameters(self) -> tuple[Tensor, ...]:
+        return (self.outputs,)
+
+    @property
+    def settings(self) -> tuple[Any, ...]:
+        return (self.group,)
+
+    def with_parameters(self, *parameters: Tensor) -> "TableColumn":
+        return TableColumn(self.group, *parameters)
 
     @property
     def support(self) -> constraints.Constraint | None:
@@ -109,9 +119,6 @@ class TableColumn(Distribution):
         known = torch.cat([atoms, rest, rest], -1)  # missing, and any other number, are none of them
         picked = known.gather(-1, symbol.unsqueeze(-1)).squeeze(-1)
         return torch.where(symbol == self.group.symbols - 1, drawn, picked)
-
-    def expand(self, batch_shape: Any, _instance: Any = None) -> "TableColumn":
-        return TableColumn(self.group, self.outputs.expand(*torch.Size(batch_shape), -1))
 
     def __repr__(self) -> str:
         return f"TableColumn({self.group.kind}, batch_shape={tuple(self._batch_shape)}, S={self.group.symbols})"
