@@ -1,9 +1,10 @@
 """A figure as SVG inside a page: colours of the page's own, names that cannot meet those of other figures."""
 
 import re
-from html import escape
 from io import StringIO
 from typing import TYPE_CHECKING
+
+from markupsafe import Markup, escape
 
 from chainrule.diagnostics.panels import BLUE, GREEN, GRID, INK, MUTED, ORANGE
 
@@ -13,13 +14,13 @@ if TYPE_CHECKING:
 COLOURS = {INK: "ink", MUTED: "muted", GRID: "grid", BLUE: "blue", ORANGE: "orange", GREEN: "green"}
 
 
-def inline_svg(figure: "Figure", name: str, description: str) -> str:
+def inline_svg(figure: "Figure", name: str, description: str) -> Markup:
     """The SVG of a figure; the same figure gives the same text.
 
     Args:
         figure: drawn in the colours of `chainrule.diagnostics.panels`, which become the page's `--ink`, `--blue`...
         name: different for each figure of a page.
-        description: what is to be seen, for those who do not see it.
+        description: of the picture in words, for those who do not see it.
     """
     import matplotlib as mpl
 
@@ -35,7 +36,8 @@ def inline_svg(figure: "Figure", name: str, description: str) -> str:
     svg = re.sub(r" font-family: [^;\"]*;| transform=\"rotate\(-0 [^\"]*\"", "", svg)
     svg = re.sub(r"\n\s*", "\n", svg)
     head = f'<svg role="img" aria-label="{escape(description)}"'
-    return re.sub(r'<svg((?: xmlns(?::\w+)?="[^"]*"| version="[^"]*")+)?', head, _without_size(svg), count=1).strip()
+    opening = r'<svg((?: xmlns(?::\w+)?="[^"]*"| version="[^"]*")+)?'
+    return Markup(re.sub(opening, head, _without_size(svg), count=1).strip())
 
 
 def _own_names(svg: str, name: str) -> str:

@@ -7,13 +7,12 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from chainrule.cli.main import main
 from chainrule.data.images import ImageBatches, Reduction
 from chainrule.runs import Run, RunConfig
 from chainrule.runs.image import ImageRun
-
-Image = pytest.importorskip("PIL.Image")
 
 SMALL = ("--channels", 6, "--layers", 1, "--first-kernel-size", 3, "--batch-size", 4)
 SIZE = 6 * 7
