@@ -50,7 +50,7 @@ def complete(
         model: any model with a fixed or an open length.
         x: (B, T) in visiting order, as `model.to_sequence` makes it; values at unknown places are not read.
         known: (B, T) booleans.
-        context: what each row is conditioned on.
+        context: the condition of each row.
         particles: for each row.
         generator: source of randomness; the same seed gives the same completion.
 
@@ -102,7 +102,7 @@ def complete(
             if impossible.any():
                 row = int(impossible.nonzero()[0])
                 raise ValueError(
-                    f"x: row {row}: what is known up to element {t} is impossible after any of the {particles} draws: "
+                    f"x: row {row}: the known elements up to {t} are impossible after any of the {particles} draws: "
                     "expected values that the model can draw; more particles may find some"
                 )
         drawn = torch.cat([drawn, x_prev.unsqueeze(1)], 1)

@@ -1,4 +1,4 @@
-"""Many continuations of each row, from one reading of what is known."""
+"""Many continuations of each row, from one reading of its context."""
 
 import torch
 from torch import Tensor
@@ -23,7 +23,7 @@ def sample_paths(
 
     Args:
         model: any model of the contract.
-        context: what each of B rows is conditioned on, batch first.
+        context: the condition of each of B rows, batch first.
         paths: sequences for each row.
         length: elements of each sequence.
         generator: source of randomness; the same seed gives the same paths.

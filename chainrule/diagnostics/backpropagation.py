@@ -94,7 +94,7 @@ def run_back(
     """From the local gradient at the top (B, T, M) down to the weights.
 
     Returns:
-        δ_t of each layer's state (T, B, S), holding for c_t what the next step sends; g_t of each layer (T, B, M); and
+        δ_t of each layer's state (T, B, S), for c_t the part that the next step sends; g_t of each layer (T, B, M); and
         the weights' gradients by name.
     """
     deltas: list[Tensor] = []
@@ -114,7 +114,7 @@ def run_back(
         deltas.insert(0, delta)
         locals_.insert(0, g)
         if index:
-            g = d @ weight_ih  # what this layer sends to the one below, at the same step
+            g = d @ weight_ih  # sent to the layer below, at the same step
     return deltas, locals_, gradients
 
 

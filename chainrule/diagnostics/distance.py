@@ -5,11 +5,11 @@ import math
 import torch
 from torch import Tensor
 
-THRESHOLD = 0.01  # below it, as a part of what it was, something counts as gone
+THRESHOLD = 0.01  # of its largest value, below which a gradient or an influence counts as gone
 
 
 def by_distance(values: Tensor, lengths: Tensor) -> Tensor:
-    """The mean over rows of what stands k steps before each row's last, (B, T) → (T,), float64, on the CPU.
+    """The mean over rows of the values k steps before each row's last, (B, T) → (T,), float64, on the CPU.
 
     NaN where no row is so long. Rows that are NaN are left out.
 

@@ -1,4 +1,4 @@
-"""What flows back through a recurrence, step by step: the gradients, the Jacobians and their products."""
+"""The flow of gradients back through a recurrence, step by step: gradients, Jacobians and their products."""
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -32,7 +32,7 @@ class GradientFlow:
         delta_cell: ∂L/∂c_t, (B, T, M); an empty list where there are no cells.
         jacobian_norms: ‖J_t‖ of J_t = ∂s_t/∂s_{t−1}, the largest singular value, (B, T); s is h, for an LSTM [h, c].
         product_norms: ‖∂s_n/∂s_t‖ = ‖J_n ⋯ J_{t+1}‖ up to the row's last step n, (B, T).
-        bound: what norms alone promise of it: the product of ‖D_j‖‖W_hh‖, plus the path past W_hh in gates, (B, T).
+        bound: its upper bound from norms alone: the product of ‖D_j‖‖W_hh‖, plus the path past W_hh in gates, (B, T).
         spectral_radius: the largest modulus of an eigenvalue of W_hh; in gated cells of the candidate's part of it.
         spectral_norm: ‖W_hh‖, of all gates together.
         influence: of an input on the layer's state k steps later, by the derivative, relative to its largest, (T,).

@@ -16,7 +16,7 @@ ROWS, STARTS = 8, 4
 def influence(
     subject: Subject, passages: list[Passage], generator: torch.Generator
 ) -> tuple[list[Tensor], list[Tensor]]:
-    r"""How far a change of an input has moved each layer's state k steps later, on average, beside its largest effect.
+    r"""How far a changed input moves each layer's state k steps later, on average, relative to its largest effect.
 
     .. math:: I_k = \overline{\lVert \Delta s_{t+k} \rVert} \,/\, \max_j \overline{\lVert \Delta s_{t+j} \rVert}
 
@@ -73,7 +73,7 @@ def memory_length(curve: Tensor) -> float:
 
 
 def _changes(subject: Subject, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
-    """What is changed: the inputs before and after, (B·K, ...), and when, (B, K)."""
+    """The changes: the inputs before and after, (B·K, ...), and their times, (B, K)."""
     parts = torch.linspace(0, 0.5, STARTS, device=subject.lengths.device)
     times = ((subject.lengths.unsqueeze(1) - 1) * parts).long()  # (B, K)
     rows = torch.arange(len(times), device=times.device).unsqueeze(1)

@@ -34,13 +34,13 @@ class LayerInspection:
         local_every: ‖g_{n−k}‖ for the same loss.
         jacobian_norm: ‖J_{n−k}‖.
         product_norm: ‖J_n ⋯ J_{n−k+1}‖.
-        bound: what norms alone promise of `product_norm`.
+        bound: the upper bound of `product_norm` from norms alone.
         cell_last: ‖∂L/∂c_{n−k}‖ for that loss; `None` where there is no cell.
         delta_single, local_single, cell_single: the same by the distance to a single loss, over several losses of each
             row: see `SingleLosses`. Reach, growth and verdict come from these.
         reach: steps back after which `delta_single`, and `cell_single` where there is one, stay under 1% of their
             values at the loss; infinite if they never do.
-        growth: the largest of `delta_single`, or `cell_single`, beside its value at the loss.
+        growth: the largest of `delta_single`, or `cell_single`, relative to its value at the loss.
         spectral_norm, spectral_radius, memory_length, memory_length_perturbed: see `GradientFlow`.
         saturation: the share of each nonlinearity that is flat, by gate ("hidden" for an RNN's own).
         dead: the share of ReLU units that are never above zero; `None` for other nonlinearities.
@@ -175,7 +175,7 @@ def _layer(
     longest = int(flow.lengths[finite].max()) - 1
     cell_last = norms(flow.delta_cell[index]) if flow.delta_cell else None
     delta_single, cell_single = single.delta[index], single.cell[index] if single.cell else None
-    # An LSTM's gradient travels by the cell: what h has lost may still be there.
+    # An LSTM's gradient travels by the cell, which may keep it where h has lost it.
     profiles = [delta_single] if cell_single is None else [delta_single, cell_single]
     relative = torch.stack([each[: longest + 1] / each[0] for each in profiles]).amax(0)
     cell = {LSTM: "lstm", GRU: "gru", RNN: "rnn"}[type(layer)]

@@ -1,4 +1,4 @@
-"""Where a captioner looked for each word."""
+"""The places that a captioner attended to for each word."""
 
 from collections.abc import Sequence
 from math import ceil, isqrt
@@ -25,7 +25,7 @@ def picture_attention(picture: npt.NDArray[np.uint8], words: Sequence[str], weig
         weights: (T, P) attention over a square grid of P places, row by row, as `Captioner.attended` gives it.
 
     Returns:
-        A figure. Under each word stands the greatest weight: 1/P would be everywhere alike.
+        A figure. The number under each word is its greatest weight: 1/P where attention is even.
 
     Raises:
         ValueError: there are not as many weights as words, or the grid is not square.
@@ -50,13 +50,13 @@ def picture_attention(picture: npt.NDArray[np.uint8], words: Sequence[str], weig
             axes.set_title("picture", fontsize=10, color=MUTED)
             continue
         looked = weights[place - 1].double().reshape(side, side).numpy()
-        axes.imshow(_lit(pixels, looked))
+        axes.imshow(_brightened(pixels, looked))
         axes.set_title(f"{words[place - 1]}\n{looked.max():.2f}", fontsize=10, color=INK)
     return figure
 
 
-def _lit(pixels: npt.NDArray[np.uint8], looked: npt.NDArray[np.float64]) -> npt.NDArray[np.uint8]:
-    """The picture, dark where it was not looked at; between the grid's places the light changes evenly."""
+def _brightened(pixels: npt.NDArray[np.uint8], looked: npt.NDArray[np.float64]) -> npt.NDArray[np.uint8]:
+    """The picture, dark where it was not attended to; between the grid's places the brightness changes evenly."""
     height, width = pixels.shape[:2]
     light = looked / max(looked.max(), 1e-12)
     light = _stretched(_stretched(light, height).T, width).T

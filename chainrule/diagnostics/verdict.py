@@ -1,4 +1,4 @@
-"""One sentence on what a layer's gradients do, why, and what would change it."""
+"""One sentence on a layer's gradients, the reason, and a remedy."""
 
 import math
 from dataclasses import dataclass
@@ -10,13 +10,13 @@ EXPLOSION = 100.0
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a verdict is made from; see `chainrule.diagnostics.inspection.LayerInspection`."""
+    """The evidence for a verdict; see `chainrule.diagnostics.inspection.LayerInspection`."""
 
     cell: str  # "rnn", "lstm" or "gru"
     nonlinearity: str  # of an RNN
     steps: int  # the longest distance there is
     reach: float
-    end: float  # what is left of the gradient at that distance, beside its value at the loss
+    end: float  # the gradient at that distance, as a part of its value at the loss
     growth: float
     spectral_norm: float
     largest_slope: float

@@ -5,16 +5,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, distributions
-from torch.distributions import constraints
 from torch.nn.functional import linear
 
 from chainrule.heads.categorical import Categorical, check_symbols, log_prob_at
-from chainrule.heads.head import TensorHead
 
 Tail = tuple[Tensor, Tensor, Tensor]
 
 
-class AdaptiveCategorical(TensorHead, distributions.Categorical):
+class AdaptiveCategorical(Categorical):
     r"""A categorical distribution over V symbols in K + 1 clusters (Grave et al. 2017): exact, and cheap to train.
 
     With the shortlist :math:`0 \le v < n_0` and the symbols of cluster k numbered after those of cluster k - 1,
@@ -72,23 +70,8 @@ class AdaptiveCategorical(TensorHead, distributions.Categorical):
         return torch.cat(parts, -1)
 
     @property
-    def probs(self) -> Tensor:
-        """Probabilities of all symbols, (..., V)."""
-        return self.logits.exp()
-
-    @property
-    def support(self) -> constraints.Constraint:
-        return constraints.integer_interval(0, self._num_events - 1)
-
-    @property
-    def param_shape(self) -> torch.Size:
-        return torch.Size((*self._batch_shape, self._num_events))
-
-    def enumerate_support(self, expand: bool = True) -> Tensor:
-        """Every symbol, (V, 1, ...), or (V, ...) of the batch shape, expanded."""
-        symbols = torch.arange(self._num_events, device=self._features.device)
-        symbols = symbols.view(-1, *[1] * len(self._batch_shape))
-        return symbols.expand(-1, *self._batch_shape) if expand else symbols
+    def _param(self) -> Tensor:
+        return self.logits
 
     def log_prob(self, value: Tensor) -> Tensor:
         """log p(value), nats; value (...) of integers in [0, V), broadcast against the batch shape.

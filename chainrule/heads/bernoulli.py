@@ -6,13 +6,13 @@ import torch
 from torch import Tensor, distributions
 from torch.nn.functional import logsigmoid
 
-from chainrule.heads.categorical import Categorical, check_filters
+from chainrule.heads.categorical import Categorical
 from chainrule.heads.head import TensorHead
-from chainrule.heads.precision import at_least_float32, representable
+from chainrule.heads.precision import at_least_float32
 
 
 class Bernoulli(TensorHead, distributions.Bernoulli):
-    r"""A Bernoulli distribution that draws from an explicit generator and can be sharpened for sampling.
+    r"""A Bernoulli distribution that draws from an explicit generator and can be filtered for sampling.
 
     .. math:: p(x = 1) = \sigma(a), \qquad \log p(x) = \log \sigma((2x - 1) a)
 
@@ -77,24 +77,11 @@ class Bernoulli(TensorHead, distributions.Bernoulli):
         return torch.rand_like(probs, generator=generator).lt_(probs)
 
     def filtered(self, temperature: float = 1.0, top_k: int | None = None, top_p: float | None = None) -> "Bernoulli":
-        """The distribution that sampling draws from, as `Categorical.filtered` makes it for the two symbols 0 and 1.
-
-        Args:
-            temperature: divides the logits; 0 keeps the more probable value alone (0 of equals).
-            top_k: 1 keeps the more probable value alone.
-            top_p: keeps the more probable value alone where its probability reaches p.
-        """
+        """The distribution that sampling draws from, as `Categorical.filtered` makes it for the two symbols 0 and 1."""
         if temperature == 1 and top_k is None and top_p is None:
             return self
-        check_filters(temperature, top_k, top_p)
-        scores = self.logits
-        likelier = torch.where(scores > 0, torch.inf, -torch.inf).to(scores)
-        if temperature == 0 or top_k == 1:
-            return Bernoulli(likelier)
-        scores = scores / representable(temperature, scores.dtype)
-        if top_p is not None and top_p < 1:
-            scores = torch.where(scores.abs().sigmoid() >= top_p, likelier, scores)
-        return Bernoulli(scores)
+        zero, one = self.categorical().filtered(temperature, top_k, top_p).logits.unbind(-1)
+        return Bernoulli(one - zero)
 
     def __repr__(self) -> str:
         return f"Bernoulli(batch_shape={tuple(self._batch_shape)})"

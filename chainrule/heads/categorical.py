@@ -15,13 +15,12 @@ WIDE = 2**20  # numbers in a table of scores from which a processor's cache is t
 
 
 class Categorical(TensorHead, distributions.Categorical):
-    r"""A categorical distribution that draws from an explicit generator and can be sharpened for sampling.
+    r"""A categorical distribution that draws from an explicit generator and can be filtered for sampling.
 
     .. math:: p(x = v) = e^{a_v} / \sum_u e^{a_u}
 
-    It is `torch.distributions.Categorical` in every method; it differs in cost and in sampling: the logits are kept as
-    they come, and normalised only when someone reads `logits` or `probs`, so that a log-likelihood over a wide
-    vocabulary makes no second table of the size (B, T, V).
+    It is `torch.distributions.Categorical` in every method, but normalises the scores only when `logits` or `probs` are
+    read: a log-likelihood over a wide vocabulary makes no second table of the size (B, T, V).
 
     Args:
         logits: (..., V) real scores a, in any normalisation.

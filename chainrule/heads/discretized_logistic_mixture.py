@@ -23,11 +23,8 @@ class DiscretizedLogisticMixture(LocationScaleMixture):
     with :math:`a_0 = -\infty` and :math:`b_{L-1} = \infty`. It takes three numbers a component whatever L is, and knows
     that neighbouring levels are alike; a `Categorical` takes L numbers and does not.
 
-    Weights, means and scales are what the parameters say, nothing is bounded: value and gradient are finite at any
-    logits and log-scales and at means up to 1e30; a scale that the type cannot hold is taken as the nearest that it
-    can. Half precision is worked on in float32, where the log-mass has its six digits if L is a power of two (the edges
-    of bins are then exact). The authors' code has units in which levels are 2/255 apart: the same family, with numbers
-    256/255 times as large.
+    In float32 the log-mass has its six digits if L is a power of two (the edges of bins are then exact). The authors'
+    code has units in which levels are 2/255 apart: the same family, with numbers 256/255 times as large.
 
     Args:
         logits: (..., K) real scores of the components, π = softmax(logits).
@@ -67,7 +64,7 @@ class DiscretizedLogisticMixture(LocationScaleMixture):
         return log_bin_mass(value.to(self.means.dtype).unsqueeze(-1), self.means, self.log_scales, self.levels)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """log p(value), nats; value (...) broadcast against the batch shape, −inf for what is no level."""
+        """log p(value), nats; value (...) broadcast against the batch shape, −inf for other values."""
         return super().log_prob(value).masked_fill(outside(value, self.levels), -torch.inf)
 
     def sample(self, sample_shape: Any = (), *, generator: torch.Generator | None = None) -> Tensor:
@@ -76,7 +73,7 @@ class DiscretizedLogisticMixture(LocationScaleMixture):
         noise = logistic_noise(means, generator)
         drawn = means + log_scales.clamp(max=largest_exponent(means.dtype)).exp() * noise
         value = ((drawn + 1) * (self.levels / 2)).floor().clamp(0, self.levels - 1)
-        # Rounding may put a draw beside its bin; ask in the numbers of log_prob which one it is in.
+        # Rounding may put a draw into the next bin; decide by the edges that log_prob uses.
         lower, upper = standard_edges(value, means, log_scales, self.levels)
         value = value - (noise < lower).to(value) + (noise >= upper).to(value)
         return value.clamp(0, self.levels - 1).long()
@@ -93,7 +90,7 @@ def check_levels(levels: int) -> None:
 
 
 def outside(value: Tensor, levels: int) -> Tensor:
-    """Where a value is none of the integers in [0, levels), booleans of its shape."""
+    """True where a value is not an integer in [0, levels), booleans of its shape."""
     if value.dtype == torch.bool:
         return torch.zeros_like(value)
     missed = (value < 0) | (value > levels - 1)

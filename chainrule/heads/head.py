@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 class Head(Distribution, ABC):
     """A `torch.distributions.Distribution` that draws from an explicit generator, and can be filtered and stacked.
 
-    A head owns both the density and the sampler: what `sample` draws is always in the support of `log_prob`. Values are
-    checked by nobody but the head itself. A model may return any distribution of torch instead; `head_of` adapts it.
+    A head owns both the density and the sampler: draws of `sample` are always in the support of `log_prob`. A
+    model may return any distribution of torch instead; `head_of` adapts it.
     """
 
     arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {}

@@ -62,7 +62,7 @@ class IntegerLogisticMixture(LocationScaleMixture):
         return logsigmoid(b) + (logsigmoid(-a) + log_one_minus_exp(-self.log_scales)).masked_fill(first, 0)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """log p(value), nats; value (...) broadcast against the batch shape, −inf for what is no integer of it."""
+        """log p(value), nats; value (...) broadcast against the batch shape, −inf for other values."""
         return super().log_prob(value).masked_fill((value < self.low) | (value != value.floor()), -torch.inf)
 
     def sample(self, sample_shape: Any = (), *, generator: torch.Generator | None = None) -> Tensor:

@@ -1,4 +1,4 @@
-"""Mixtures of K densities of one shape, each with its own weight, place and width."""
+"""Mixtures of K densities of one shape, each with its own weight, location and scale."""
 
 from abc import abstractmethod
 from typing import Any, ClassVar, Self
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from chainrule.heads.categorical import Categorical
 from chainrule.heads.head import TensorHead
-from chainrule.heads.precision import at_least_float32
+from chainrule.heads.precision import at_least_float32, largest_exponent
 
 
 class LocationScaleMixture(TensorHead):
@@ -17,11 +17,13 @@ class LocationScaleMixture(TensorHead):
     .. math:: p(x) = \sum_{k=1}^{K} \pi_k \, p(x \mid \mu_k, s_k), \qquad
         \pi = \operatorname{softmax}(a), \quad s_k = e^{\lambda_k}
 
-    A subclass says what a component is, and draws from it.
+    A subclass defines a component, and draws from it. Nothing is bounded: value and gradient are finite at any logits
+    and log-scales and at means up to 1e30; a scale that the type cannot hold is taken as the nearest that it can. Half
+    precision is worked on in float32.
 
     Args:
         logits: (..., K) real scores a of the components, in any normalisation.
-        means: (..., K) places μ.
+        means: (..., K) locations μ.
         log_scales: (..., K) logarithms λ of the scales s.
 
     Raises:
@@ -87,6 +89,12 @@ class LocationScaleMixture(TensorHead):
     def log_prob(self, value: Tensor) -> Tensor:
         """log p(value), nats; value (...), broadcast against the batch shape."""
         return (self.log_weights + self.component_log_prob(value)).logsumexp(-1)
+
+    def _standard(self, value: Tensor) -> Tensor:
+        """(x − μ) / s, (..., K), held where its square would leave the type."""
+        largest = torch.finfo(self.means.dtype).max ** 0.5 / 2
+        inverse_scale = (-self.log_scales).clamp(max=largest_exponent(self.means.dtype)).exp()
+        return ((value.unsqueeze(-1) - self.means) * inverse_scale).clamp(-largest, largest)
 
     def _picked(self, sample_shape: Any, generator: torch.Generator | None, *parts: Tensor) -> list[Tensor]:
         """The parts (..., K) of a component that is drawn for each draw, sample_shape + batch shape."""

@@ -27,7 +27,7 @@ class PixelLogisticMixture(TensorHead):
     .. math:: p(x_c \mid x_{<c}) = \sum_k \pi_k^{(c)} P(x_c \mid \ldots), \qquad
         \pi_k^{(c)} \propto \pi_k \prod_{j<c} P(x_j \mid \ldots)
 
-    `conditional` gives the next of them and `conditionals` all, so that a model that speaks of one channel at a time
+    `conditional` gives the next of them and `conditionals` all, so that a model of one channel at a time
     has the same density. In float32 a coupled mean is rounded once: the mass is that of a mean so rounded.
 
     Args:
@@ -67,7 +67,7 @@ class PixelLogisticMixture(TensorHead):
             expected = (*batch_shape, rows, components)
             if tuple(parameter.shape) != expected:
                 raise ValueError(
-                    f"{name}: expected shape {expected} beside logits {tuple(logits.shape)} and {channels} channels, "
+                    f"{name}: expected shape {expected} for logits {tuple(logits.shape)} and {channels} channels, "
                     f"got {tuple(parameter.shape)}"
                 )
         parts = map(at_least_float32, (logits, means, log_scales, coefficients))
@@ -114,7 +114,7 @@ class PixelLogisticMixture(TensorHead):
         return constraints.independent(constraints.integer_interval(0, self.levels - 1), 1)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """log p of all channels, nats; value (..., C) broadcast against the batch shape, −inf where one is no level."""
+        """log p of all channels, nats; value (..., C) broadcast against the batch shape, −inf unless all are levels."""
         terms = self.logits.log_softmax(-1) + self._log_masses(value, self._event_shape[0]).sum(-2)
         return terms.logsumexp(-1).masked_fill(outside(value, self.levels).any(-1), -torch.inf)
 

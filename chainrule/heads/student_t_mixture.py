@@ -78,14 +78,10 @@ class StudentTMixture(LocationScaleMixture):
         return (self.log_weights.exp() * ((2 * self.log_scales).exp() * excess + spread)).sum(-1)
 
     def component_log_prob(self, value: Tensor) -> Tensor:
-        largest = torch.finfo(self.means.dtype).max ** 0.5 / 2
-        limit = largest_exponent(self.means.dtype)
-        inverse_scale = (-self.log_scales).clamp(max=limit).exp()
-        standard = ((value.unsqueeze(-1) - self.means) * inverse_scale).clamp(-largest, largest)
         half = self.degrees / 2
         peak = log_gamma_ratio(half) - math.log(2 * math.pi) / 2
-        tail = (half + 0.5) * (standard.square() / self.degrees).log1p()
-        return peak - tail - self.log_scales.clamp_min(-limit)
+        tail = (half + 0.5) * (self._standard(value).square() / self.degrees).log1p()
+        return peak - tail - self.log_scales.clamp_min(-largest_exponent(self.means.dtype))
 
     @torch.no_grad()
     def sample(self, sample_shape: Any = (), *, generator: torch.Generator | None = None) -> Tensor:

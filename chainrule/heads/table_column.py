@@ -15,7 +15,7 @@ from chainrule.heads.location_scale_mixture import LocationScaleMixture
 
 
 class TableColumn(TensorHead):
-    r"""The value of a column, by its kind.
+    r"""The distribution of a value of a column, by its kind.
 
     Over the S symbols of a column, π = softmax(a). With m the mixture of a numeric column, "other" its last symbol,
 
@@ -24,7 +24,7 @@ class TableColumn(TensorHead):
         p(\text{missing}) = \pi_{\text{missing}}
 
     and for a real number :math:`\pi_v` where it is an atom, else the density :math:`\pi_{\text{other}} \, m(v)`. The
-    network speaks of z = (v − centre) / scale; m has the unit of v, its log-density is that of z less log scale (the
+    network models z = (v − centre) / scale; m has the unit of v, its log-density is that of z less log scale (the
     Jacobian). A categorical or integer column adds up to 1; a real one too, as the sum over its atoms and "missing" and
     the integral over the density. Everything is computed in float64.
 
@@ -83,7 +83,7 @@ class TableColumn(TensorHead):
         return GaussianMixture(logits, means, scale.log() + log_scales)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """log p(value), nats, for a real number that is no atom of its density; −inf for what the column cannot hold.
+        """log p(value), nats, a log-density where a real number is not an atom; −inf for a value that the column cannot hold.
 
         value: (...) broadcast against the batch shape; NaN is missing.
         """
@@ -95,7 +95,7 @@ class TableColumn(TensorHead):
         if group.kind == "categorical":
             return own.masked_fill(value != symbol, -torch.inf)
         finite = value.isfinite()
-        # Where there is no number to ask about, one that gives no gradient but finite ones.
+        # Without a number, ask about one that has finite gradients.
         number = torch.where(finite, value, group.constant("centre", value.device).round())
         other = logs[..., -1] + self.mixture.log_prob(number)
         if group.kind == "integer":
@@ -116,7 +116,7 @@ class TableColumn(TensorHead):
         drawn = self.mixture.sample(sample_shape, generator=generator)
         atoms = self.group.constant("atoms", drawn.device).expand(*shape, -1)
         rest = torch.full_like(drawn, torch.nan).unsqueeze(-1)
-        known = torch.cat([atoms, rest, rest], -1)  # missing, and any other number, are none of them
+        known = torch.cat([atoms, rest, rest], -1)  # missing and any other number are not atoms
         picked = known.gather(-1, symbol.unsqueeze(-1)).squeeze(-1)
         return torch.where(symbol == self.group.symbols - 1, drawn, picked)
 

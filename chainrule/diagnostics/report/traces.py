@@ -33,7 +33,7 @@ class Strip(NamedTuple):
 
 
 class Scale(NamedTuple):
-    """What the colours of heat maps say, from the lowest value to the highest."""
+    """The colours of heat maps, from the lowest value to the highest."""
 
     name: str
     low: str
@@ -115,7 +115,7 @@ def _row(inspection: Inspection) -> int:
 def _strip(title: str, labels: list[str], values: Values, colours: str, description: str = "") -> Strip:
     low, high = (-1.0, 1.0) if colours == STATES else (0.0, 1.0)
     levels = np.clip((values - low) / (high - low) * 255, 0, 255).round().astype(np.uint8)
-    # A strip of named units has a line for each; that of all units has no names beside its lines.
+    # A strip of named units has a line of text for each; that of all units has none.
     height = min(240, max(60, len(values))) if description else UNIT_HEIGHT * len(labels)
     return Strip(title, labels, description or f"{title} of {len(labels)} units", levels, palette(colours), height)
 
