@@ -123,7 +123,7 @@ def gradient_flow(
     with torch.no_grad():
         passages, inputs, error = replay(subject)
         local, value = _finite_part(whole, good).local_gradient(loss)
-        deltas, locals_, weights = run_back(subject, passages, inputs, local[good])
+        deltas, locals_, cells, weights = run_back(subject, passages, inputs, local[good])
         by_derivative, by_change = influence(subject, passages, generator)
         past = ~subject.real.t()
         jacobians = [jacobian_norms(p.derivative, generator).masked_fill(past, 0) for p in passages]
@@ -132,8 +132,6 @@ def gradient_flow(
             for p, norms in zip(passages, jacobians, strict=True)
         ]
         bounds = [products_of_bounds(p.derivative.bound(), subject.lengths) for p in passages]
-    wholes = [p.derivative.whole_gradient(delta) for p, delta in zip(passages, deltas, strict=True)]
-    size = local.shape[-1]
 
     def rows(arrays: list[Tensor]) -> list[Tensor]:
         """(T, B', ...) of the finite rows → (B, T, ...) of all."""
@@ -143,9 +141,9 @@ def gradient_flow(
         loss=loss if isinstance(loss, str) else "function",
         value=value,
         lengths=whole.lengths,
-        delta=rows([gradient[..., :size] for gradient in wholes]),
+        delta=rows(deltas),
         local=rows(locals_),
-        delta_cell=rows([gradient[..., size:] for gradient in wholes if gradient.shape[-1] > size]),
+        delta_cell=rows(cells),
         jacobian_norms=rows(jacobians),
         product_norms=rows(products),
         bound=rows(bounds),

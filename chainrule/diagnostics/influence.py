@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from chainrule.diagnostics.derivatives import Passage
+from chainrule.diagnostics.distance import THRESHOLD, steps_above
 from chainrule.diagnostics.subject import Subject
 from chainrule.layers.projection import project
 
-THRESHOLD = 0.01
 ROWS, STARTS = 8, 4
 
 
@@ -63,13 +63,11 @@ def influence(
 
 
 def memory_length(curve: Tensor) -> float:
-    """The number of steps after which an influence (T,) stays under 1%; infinite if it never does on this data."""
-    known = curve[~curve.isnan()]
-    above = torch.nonzero(known >= THRESHOLD).flatten()
-    if not len(above):
-        return math.nan  # no input had any influence
-    length = int(above[-1]) + 1
-    return math.inf if length == len(known) else float(length)
+    """The number of steps after which an influence (T,) stays under 1%; infinite if it never does on this data.
+
+    NaN where no input had any influence.
+    """
+    return steps_above(curve, THRESHOLD) or math.nan
 
 
 def _changes(subject: Subject, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:

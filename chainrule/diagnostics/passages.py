@@ -14,7 +14,7 @@ TF32_TOLERANCE = 2e-2  # a GPU may keep ten bits of a product's factors
 
 
 def replay(subject: Subject) -> tuple[list[Passage], list[Tensor], float]:
-    """Recompute each h_t from the h_{t−1} and x_t that the module used, with gates and cells, which a fused kernel hides.
+    """Recompute each h_t from the h_{t−1} and x_t that the module used, with the gates that a fused kernel hides.
 
     As every step starts from the module's own state, rounding does not grow along the row, however chaotic the
     recurrence, and all steps of a layer are one matrix product.

@@ -86,8 +86,8 @@ def receptive_field(
     .. math:: \mathrm{influence}_s = \Big(\frac{1}{B} \sum_{b} \mathbb{E}_r \big\| \partial
         \sum_v r_v \log p(v \mid x^{(b)}_{<t}) \,/\, \partial e(x^{(b)}_s) \big\|^2\Big)^{1/2}
 
-    e(x_s) is x_s itself where elements are real numbers, and the embedding of it, or the integer as a number, where they
-    are integers. v runs over the element itself and some draws, r over random signs.
+    e(x_s) is x_s itself where elements are real numbers, and its embedding, or the integer as a number, where they are
+    integers. v runs over the element itself and some draws, r over random signs.
     Functions that are flat, such as a rectifier that does not fire for any row of x, hide an influence; several rows
     show more.
 

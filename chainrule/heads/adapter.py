@@ -8,7 +8,7 @@ from torch.distributions import Distribution
 
 from chainrule.heads.bernoulli import Bernoulli
 from chainrule.heads.categorical import Categorical
-from chainrule.heads.head import Head
+from chainrule.heads.head import Head, WrappedHead
 
 
 def head_of(distribution: Distribution) -> Head:
@@ -26,36 +26,24 @@ def head_of(distribution: Distribution) -> Head:
     return TorchHead(distribution)
 
 
-class TorchHead(Head):
+class TorchHead(WrappedHead):
     """Any other distribution of torch, which reads no generator but the global one."""
 
     def __init__(self, distribution: Distribution):
-        self.distribution = distribution
-        super().__init__(distribution.batch_shape, distribution.event_shape, validate_args=False)
-
-    @property
-    def support(self) -> Any:
-        return self.distribution.support
-
-    @property
-    def has_enumerate_support(self) -> bool:  # type: ignore[override]  # a class attribute in torch, a fact about the distribution here
-        return self.distribution.has_enumerate_support
-
-    def enumerate_support(self, expand: bool = True) -> Tensor:
-        return self.distribution.enumerate_support(expand)
+        super().__init__(distribution, distribution.batch_shape)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        return self.distribution.log_prob(value)
+        return self.inner.log_prob(value)
 
     def sample(self, sample_shape: Any = (), *, generator: torch.Generator | None = None) -> Tensor:
         if generator is None:
-            return self.distribution.sample(torch.Size(sample_shape))
+            return self.inner.sample(torch.Size(sample_shape))
         # Lend the global generator a seed of ours, and put its own state back.
         device = generator.device
         seed = int(torch.randint(2**62, (), generator=generator, device=device))
         with torch.random.fork_rng(devices=[device] if device.type != "cpu" else []):
             torch.manual_seed(seed)
-            return self.distribution.sample(torch.Size(sample_shape))
+            return self.inner.sample(torch.Size(sample_shape))
 
     def _name(self) -> str:
-        return type(self.distribution).__name__
+        return type(self.inner).__name__

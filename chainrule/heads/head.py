@@ -98,27 +98,35 @@ class TensorHead(Head):
         return all(same) and all(a.shape == b.shape for a, b in zip(self.parameters, other.parameters, strict=True))
 
 
-class Stacked(Head):
+class WrappedHead(Head):
+    """A head made of another distribution, with the same values of an element in another batch."""
+
+    def __init__(self, inner: Distribution, batch_shape: torch.Size):
+        self.inner = inner
+        super().__init__(batch_shape, inner.event_shape, validate_args=False)
+
+    @property
+    def support(self) -> Any:
+        return self.inner.support
+
+    @property
+    def has_enumerate_support(self) -> bool:  # type: ignore[override]  # a class attribute in torch, a fact about `inner` here
+        return self.inner.has_enumerate_support
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        """Every value of one element, (K, 1, ..., event shape), or (K, batch shape, event shape) expanded."""
+        values = self.inner.enumerate_support(expand=False)
+        values = values.view(-1, *[1] * len(self._batch_shape), *self._event_shape)
+        return values.expand(-1, *self._batch_shape, *self._event_shape) if expand else values
+
+
+class Stacked(WrappedHead):
     """T distributions of any kinds over the elements of a sequence; a value is (B, T, ...)."""
 
     def __init__(self, parts: Sequence[Head]):
         self.parts = list(parts)
-        first = self.parts[0]
-        shape = torch.Size((first.batch_shape[0], len(self.parts), *first.batch_shape[1:]))
-        super().__init__(shape, first.event_shape, validate_args=False)
-
-    @property
-    def support(self) -> Any:
-        return self.parts[0].support
-
-    @property
-    def has_enumerate_support(self) -> bool:  # type: ignore[override]  # a class attribute in torch, a fact about parts here
-        return self.parts[0].has_enumerate_support
-
-    def enumerate_support(self, expand: bool = True) -> Tensor:
-        """Every value of one element, (K, 1, 1, ...), or (K, B, T, ...) expanded."""
-        values = self.parts[0].enumerate_support(expand=False).unsqueeze(1)
-        return values.expand(-1, *self._batch_shape, *self._event_shape) if expand else values
+        first = self.parts[0].batch_shape
+        super().__init__(self.parts[0], torch.Size((first[0], len(self.parts), *first[1:])))
 
     def log_prob(self, value: Tensor) -> Tensor:
         value = value.expand(torch.broadcast_shapes(value.shape, self._batch_shape + self._event_shape))

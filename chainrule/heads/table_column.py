@@ -83,7 +83,7 @@ class TableColumn(TensorHead):
         return GaussianMixture(logits, means, scale.log() + log_scales)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """log p(value), nats, a log-density where a real number is not an atom; −inf for a value that the column cannot hold.
+        """log p(value), nats, a log-density where a real number is not an atom; −inf for values that cannot be.
 
         value: (...) broadcast against the batch shape; NaN is missing.
         """

@@ -9,6 +9,7 @@ from torch.distributions import Distribution
 
 from chainrule.base import AutoregressiveModel, Context, Step
 from chainrule.heads import Categorical, Head, head_of
+from chainrule.heads.head import WrappedHead
 from chainrule.state import State
 
 
@@ -67,25 +68,12 @@ class InVisitingOrder(AutoregressiveModel):
         return self.model.stream(*arguments, **options)
 
 
-class Visited(Head):
+class Visited(WrappedHead):
     """The conditionals of `forward`, a batch of x as it is laid out, as a batch of sequences (B, T)."""
 
     def __init__(self, conditionals: Head, model: AutoregressiveModel, shape: torch.Size):
         self.conditionals, self.model = conditionals, model
-        super().__init__(shape, validate_args=False)
-
-    @property
-    def support(self) -> Any:
-        return self.conditionals.support
-
-    @property
-    def has_enumerate_support(self) -> bool:  # type: ignore[override]  # a class attribute in torch, a fact about parts here
-        return self.conditionals.has_enumerate_support
-
-    def enumerate_support(self, expand: bool = True) -> Tensor:
-        """Every value of one element, (K, 1, 1), or (K, B, T) expanded."""
-        values = self.conditionals.enumerate_support(expand=False).view(-1, *[1] * len(self._batch_shape))
-        return values.expand(-1, *self._batch_shape) if expand else values
+        super().__init__(conditionals, shape)
 
     def log_prob(self, value: Tensor) -> Tensor:
         """(..., B, T), nats; value (..., B, T), broadcast against the batch shape."""

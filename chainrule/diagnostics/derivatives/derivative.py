@@ -37,12 +37,12 @@ class Derivative(ABC):
     def bound(self) -> Tensor:
         """A bound of ‖J_t‖ from norms alone, (..): ‖D_t‖‖W_hh‖, plus the largest direct path past W_hh where one is."""
 
-    @abstractmethod
     def weight_gradient(self, d_recurrent: Tensor, h_before: Tensor) -> Tensor:
         """∂L/∂W_hh = Σ_t (D_t δ_t) h_{t−1}ᵀ over all points: one product.
 
         d_recurrent: (.., G·M), from `pull`; h_before: (.., M), the h_{t−1} of each point.
         """
+        return outer_sum(d_recurrent, h_before)
 
     def whole_gradient(self, ds: Tensor) -> Tensor:
         """∂L/∂s_t from a gradient that holds, for c_t, only the part of the next step: c_t also acts through h_t."""

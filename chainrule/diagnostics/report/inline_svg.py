@@ -1,10 +1,9 @@
 """A figure as SVG inside a page: colours of the page's own, names that cannot meet those of other figures."""
 
 import re
+from html import escape
 from io import StringIO
 from typing import TYPE_CHECKING
-
-from markupsafe import Markup, escape
 
 from chainrule.diagnostics.panels import BLUE, GREEN, GRID, INK, MUTED, ORANGE
 
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
 COLOURS = {INK: "ink", MUTED: "muted", GRID: "grid", BLUE: "blue", ORANGE: "orange", GREEN: "green"}
 
 
-def inline_svg(figure: "Figure", name: str, description: str) -> Markup:
+def inline_svg(figure: "Figure", name: str, description: str) -> str:
     """The SVG of a figure; the same figure gives the same text.
 
     Args:
@@ -37,7 +36,7 @@ def inline_svg(figure: "Figure", name: str, description: str) -> Markup:
     svg = re.sub(r"\n\s*", "\n", svg)
     head = f'<svg role="img" aria-label="{escape(description)}"'
     opening = r'<svg((?: xmlns(?::\w+)?="[^"]*"| version="[^"]*")+)?'
-    return Markup(re.sub(opening, head, _without_size(svg), count=1).strip())
+    return re.sub(opening, head, _without_size(svg), count=1).strip()
 
 
 def _own_names(svg: str, name: str) -> str:

@@ -5,7 +5,6 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from markupsafe import Markup
 from torch import Tensor
 
 from chainrule.diagnostics.clipping import Clipping
@@ -30,7 +29,7 @@ class Plot(NamedTuple):
     """A caption and its picture."""
 
     caption: str
-    svg: Markup
+    svg: str  # HTML, whose texts are escaped
 
 
 def layer_plots(inspection: Inspection, index: int) -> list[Plot]:
