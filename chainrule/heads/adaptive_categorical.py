@@ -44,6 +44,7 @@ class AdaptiveCategorical(Categorical):
     def __init__(self, features: Tensor, head: tuple[Tensor, Tensor], tails: Sequence[Tail] = ()):
         _check_shapes(features, head, tails)
         self._features, self._head, self._tails = features, head, list(tails)
+        self._param = features  # of which torch reads the device
         self._shortlist = len(head[1]) - len(self._tails)
         self._num_events = self._shortlist + sum(len(bias) for _, _, bias in self._tails)
         distributions.Distribution.__init__(self, features.shape[:-1], validate_args=False)
@@ -70,8 +71,8 @@ class AdaptiveCategorical(Categorical):
         return torch.cat(parts, -1)
 
     @property
-    def _param(self) -> Tensor:
-        return self.logits
+    def probs(self) -> Tensor:
+        return self.logits.exp()
 
     def log_prob(self, value: Tensor) -> Tensor:
         """log p(value), nats; value (...) of integers in [0, V), broadcast against the batch shape.

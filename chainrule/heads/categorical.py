@@ -60,7 +60,7 @@ class Categorical(TensorHead, distributions.Categorical):
 
     @property
     def param_shape(self) -> torch.Size:
-        return self._param.shape
+        return torch.Size((*self._batch_shape, self._num_events))
 
     def log_prob(self, value: Tensor) -> Tensor:
         """log p(value), nats; value (...) of integers in [0, V), broadcast against the batch shape.

@@ -76,7 +76,8 @@ class TensorHead(Head):
 
     def with_parameters(self, *parameters: Tensor) -> Self:
         """A head of the same kind and settings with other parameters, such as those of another layout of the batch."""
-        return type(self)(*parameters, *self.settings)
+        kind: Any = type(self)
+        return kind(*parameters, *self.settings)
 
     @classmethod
     def stacked(cls, parts: Sequence[Head]) -> Head:

@@ -1,7 +1,7 @@
 """The distribution of one real number with heavy tails: a mixture of Student's t."""
 
 import math
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,6 +21,9 @@ class StudentTMixture(LocationScaleMixture):
     Far from the rest its density falls as a power of x, not as :math:`e^{-x^2}`: one outlier costs little, and pulls
     little. As ν grows it becomes a `GaussianMixture`. It is a density, in nats, and depends on the unit of x.
 
+    `from_parameters` reads outputs of a network (..., 4K): logits, means, log-scales, and a with ν = 2 + softplus(a).
+    With more than two degrees of freedom the variance is finite, and so are averages of draws.
+
     Args:
         logits: (..., K) real scores of the components, π = softmax(logits).
         means: (..., K) μ.
@@ -33,6 +36,8 @@ class StudentTMixture(LocationScaleMixture):
     >>> x = StudentTMixture(torch.zeros(1), torch.zeros(1), torch.zeros(1), torch.tensor([3.0]))
     >>> x.log_prob(torch.tensor([0.0, 10.0])), x.variance
     (tensor([-1.0009, -8.0731]), tensor(3.))
+    >>> StudentTMixture.from_parameters(torch.zeros(5, StudentTMixture.num_parameters(2)))
+    StudentTMixture(batch_shape=(5,), K=2)
     """
 
     support = constraints.real
@@ -45,19 +50,9 @@ class StudentTMixture(LocationScaleMixture):
         self.degrees = at_least_float32(degrees)
 
     @classmethod
-    def from_parameters(cls, outputs: Tensor, *settings: Any, **named: Any) -> Self:
-        """From outputs of a network (..., 4K): logits, means, log-scales, and a with ν = 2 + softplus(a).
-
-        More than two degrees of freedom: the variance is finite, and so are averages of draws.
-
-        Raises:
-            ValueError: the last axis is no positive multiple of 4.
-
-        >>> StudentTMixture.from_parameters(torch.zeros(5, StudentTMixture.num_parameters(2)))
-        StudentTMixture(batch_shape=(5,), K=2)
-        """
-        *parameters, raw = cls._split(outputs)
-        return cls(*parameters, 2 + torch.nn.functional.softplus(at_least_float32(raw)), *settings, **named)
+    def _split(cls, outputs: Tensor) -> tuple[Tensor, ...]:
+        *parameters, raw = super()._split(outputs)
+        return *parameters, 2 + torch.nn.functional.softplus(at_least_float32(raw))
 
     @property
     def parameters(self) -> tuple[Tensor, ...]:
