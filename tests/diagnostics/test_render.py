@@ -52,7 +52,7 @@ def test_the_page_of_an_image_model_names_the_first_layers_and_the_last():
 
 def test_the_page_of_attention_shades_words_and_says_where_there_are_none():
     html = attention()
-    assert '<span style="--share:80%" title="0.750">&lt;script&gt;⟨1b⟩[31m</span>' in html
+    assert '<span style="--a:80%" title="0.750">&lt;script&gt;⟨1b⟩[31m</span>' in html
     assert "empty: the shares of the labels in training" in html
     assert "<b>empty</b> 100.0%" in html
 
