@@ -1,8 +1,7 @@
-"""The contract behind which every architecture stands."""
+"""The contract that every architecture keeps."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from functools import partial
 from itertools import count, islice
 from typing import TypeAlias
 
@@ -10,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
-from chainrule.heads import draw, stack
+from chainrule.heads import head_of
 from chainrule.heads.categorical import check_filters
 from chainrule.lengths import check_lengths
 from chainrule.state import State, expand, map_state
@@ -71,7 +70,7 @@ class AutoregressiveModel(LikelihoodModel):
         Args:
             x: (B, T) elements, or laid out otherwise, as `from_sequence` makes them.
             context: what the whole sequence is conditioned on: a tensor, or a tree of tensors, batch first.
-            lengths: (B,) number of real elements of each row; what stands after them is never read.
+            lengths: (B,) number of real elements of each row; padding after them is never read.
 
         Returns:
             A distribution of batch shape (B, T), laid out as x is.
@@ -123,9 +122,9 @@ class AutoregressiveModel(LikelihoodModel):
         conditionals = []
         for t in range(x.shape[1]):
             conditional, state = self.step(x_prev, state)
-            conditionals.append(conditional)
+            conditionals.append(head_of(conditional))
             x_prev = x[:, t]
-        return stack(conditionals), state
+        return conditionals[0].stacked(conditionals), state
 
     def visible_past(self, length: int) -> Tensor:
         """Which earlier elements can influence which conditional: (T, T) booleans, true at [t, s] where x_s can p(x_t).
@@ -254,7 +253,10 @@ class AutoregressiveModel(LikelihoodModel):
             context = expand(map_state(lambda leaf: leaf.to(device), context), n)
         if prefix is not None:
             prefix = _rows_of(prefix.to(device), n)
-        pick = partial(draw, temperature=temperature, top_k=top_k, top_p=top_p, generator=generator)
+
+        def pick(conditional: Distribution) -> Tensor:
+            return head_of(conditional).filtered(temperature, top_k, top_p).sample(generator=generator)
+
         return self._draws(n, context, prefix, pick)
 
     def _draws(
@@ -269,7 +271,7 @@ class AutoregressiveModel(LikelihoodModel):
                 state = self.unroll(prefix, state)[1]
                 x_prev = prefix[:, -1]
         for _ in count() if self.sequence_length is None else range(self.sequence_length - known):
-            with torch.no_grad():  # entered anew for each element: a generator must not leak it to its caller
+            with torch.no_grad():  # entered for each element: a generator must not leak it to its caller
                 conditional, state = step(x_prev, state)
                 x_prev = pick(conditional)
             yield x_prev

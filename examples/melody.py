@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from chainrule.data.images import png
 from chainrule.data.midi import midi_file
-from chainrule.diagnostics.report.indexed_png import indexed_png
 from chainrule.models import RNNMADE
 
 LOWEST, KEYS = 48, 36  # three octaves from the C below middle C
@@ -71,7 +71,7 @@ def picture(roll: np.ndarray) -> bytes:
     """Time to the right, pitch upwards, bars apart by shade."""
     shades = np.where(roll > 0, 2, (np.arange(len(roll)) // FRAMES % 2)[:, None]).T[::-1].astype(np.uint8)
     palette = np.array([[255, 255, 255], [238, 241, 246], [42, 111, 187]], np.uint8)
-    return indexed_png(np.repeat(np.repeat(shades, 8, 0), 8, 1), palette)
+    return png(np.repeat(np.repeat(shades, 8, 0), 8, 1), palette)
 
 
 def main(folder: str = ".", steps: str = "800") -> None:

@@ -35,7 +35,7 @@ def beam_search(
 
     At every step the `beam_size` most probable extensions of a row's live prefixes are kept. Those by `<eos>` have
     ended and are set apart; the others live on. With one prefix this is greedy decoding, whatever α is; with as many as
-    there are sequences it finds the best of all. Results of a row do not depend on the rows beside it; rows and
+    there are sequences it finds the best of all. Results of a row do not depend on the other rows; rows and
     prefixes that are done cost no further step.
 
     **When a row is done.** A live prefix y, of t elements, can still become any x that begins with y, has more elements
@@ -46,9 +46,9 @@ def beam_search(
 
     The row is done once its n-th best ended score has reached this bound for the best live prefix: no live prefix can
     then change the n best, and the result is `proven`. The score that y has now, log p(y) / t^α, would be no bound
-    where α > 0. A row that comes to `max_length` first returns what has ended, and the `gap`: how far the best bound
-    stands above it. Where fewer than n ended, the most probable live prefixes, cut at `max_length`, follow them, so
-    that no result is empty.
+    where α > 0. A row that comes to `max_length` first returns the sequences that ended, and the `gap`: how far the
+    best bound is above them. Where fewer than n ended, the most probable live prefixes, cut at `max_length`, follow
+    them, so that no result is empty.
 
     Args:
         model: any model over symbols, in the mode it is in: call `eval()` first where it has dropout.
@@ -60,7 +60,7 @@ def beam_search(
         n_best: sequences to return of each row, at most `beam_size`; fewer come where fewer are possible.
         min_length: fewest elements of a sequence, `<eos>` not counted.
         no_repeat_ngram: n, to let no sequence hold an n-gram twice; None to let it.
-        prefix: what the sequences begin with, in visiting order: (P,) for all, or (B, P), or (1, P) for all. It belongs
+        prefix: the first elements, in visiting order: (P,) for all, or (B, P), or (1, P) for all. It belongs
             to the sequences in every respect: in `log_probs`, all lengths, and repetitions.
 
     Returns:
@@ -108,8 +108,8 @@ def beam_search(
         for row, hypothesis in _hypotheses(found, sequences[:, :elements], at_end, length**length_penalty):
             ended[names[row]].add(hypothesis)
         worst = torch.tensor([ended[name].worst for name in names], dtype=torch.float64, device=device)
-        # What a live prefix can still come to; a prefix that cannot come to enough any more takes no further step. Nor
-        # could what it would have pushed out of the beam: that is less probable still.
+        # The best score that a live prefix can still reach; one that cannot reach enough takes no further step. Nor
+        # could a prefix that it would have pushed out of the beam: that is less probable still.
         bounds = (found.log_probs / max_length**length_penalty).masked_fill(ends, -torch.inf)
         hopeful = bounds > worst[found.rows]
         best = torch.full_like(worst, -torch.inf).scatter_reduce(0, found.rows, bounds, "amax")
@@ -212,7 +212,7 @@ def _check_numbers(
     if eos is not None and eos < 0:
         raise ValueError(f"eos: expected a symbol >= 0, or None where sequences have no end symbol, got {eos}")
     if not 0 <= length_penalty < math.inf:
-        raise ValueError(f"length_penalty: expected a number >= 0 (0 is none), got {length_penalty}")
+        raise ValueError(f"length_penalty: expected a number >= 0 (0 for no penalty), got {length_penalty}")
     if not 1 <= n_best <= beam_size:
         raise ValueError(f"n_best: expected 1 to beam_size, {beam_size}, got {n_best}: widen the beam for more")
     if not 0 <= min_length < max_length:

@@ -1,4 +1,4 @@
-"""The k greatest of each row, in one order whatever the library's topk makes of equals."""
+"""The k greatest of each row, in an order that does not depend on how topk treats equals."""
 
 import torch
 from torch import Tensor
@@ -36,7 +36,7 @@ def best_first(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def _best_of_groups(scores: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
-    """What `best_first` returns, from few columns of each row; and which rows it may be wrong for.
+    """The result of `best_first` from few columns of each row, and the rows for which it may be wrong.
 
     The k greatest are in the k groups of columns with the greatest maxima, or in others that reach up to the k-th. Some
     more groups are looked into, for that; where still another one reaches so high, it is not known. The maxima are one

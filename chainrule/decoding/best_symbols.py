@@ -6,8 +6,7 @@ import torch
 from torch import Tensor, distributions
 
 from chainrule.decoding.best_first import best_first
-from chainrule.decoding.symbol_log_probs import symbol_log_probs
-from chainrule.heads import Categorical
+from chainrule.heads import Categorical, head_of
 
 CACHE = 2**18  # numbers looked at together on a processor: 1 MiB in float32
 
@@ -28,13 +27,30 @@ def best_symbols(
     Raises:
         ValueError: the conditional is not over symbols.
     """
-    if not isinstance(conditional, Categorical) or conditional.param_shape[0] == 0:
-        return best_first(permitted(symbol_log_probs(conditional), slice(None)), k)
-    scores = conditional._param  # as they came: `logits` would normalise all of them
+    table = symbol_table(conditional)
+    [scores] = table.parameters  # unnormalised: `logits` would normalise all rows
     size = len(scores) if scores.device.type != "cpu" else max(CACHE // scores.shape[-1], 1)
     found = []
-    for first in range(0, len(scores), size):
+    for first in range(0, max(len(scores), 1), max(size, 1)):
         rows = slice(first, first + size)
-        found.append(best_first(permitted(symbol_log_probs(Categorical(scores[rows])), rows), k))
+        found.append(best_first(permitted(Categorical(scores[rows]).logits, rows), k))
     values, symbols = zip(*found, strict=True)
     return torch.cat(values), torch.cat(symbols)
+
+
+def symbol_table(conditional: distributions.Distribution) -> Categorical:
+    """A conditional of N rows as a table over its symbols, batch shape (N,).
+
+    Raises:
+        ValueError: it is not over symbols, or one of several elements.
+
+    >>> symbol_table(distributions.Bernoulli(probs=torch.tensor([0.75]))).probs
+    tensor([[0.2500, 0.7500]])
+    """
+    table = head_of(conditional).categorical() if len(conditional.batch_shape) == 1 else None
+    if table is None:
+        raise ValueError(
+            "model: expected conditionals over symbols, such as Categorical or Bernoulli, of batch shape (N,), got "
+            f"{type(conditional).__name__} of {tuple(conditional.batch_shape)}: sample from this model instead"
+        )
+    return table

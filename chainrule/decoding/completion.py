@@ -1,4 +1,4 @@
-"""Fill in what is not known of a sequence, given what is, wherever it stands."""
+"""Fill in the unknown elements of a sequence, given the known ones, wherever they are."""
 
 from dataclasses import dataclass
 
@@ -6,20 +6,20 @@ import torch
 from torch import Tensor
 
 from chainrule.base import AutoregressiveModel, Context
-from chainrule.heads import draw
+from chainrule.heads import head_of
 from chainrule.state import expand, map_state, select
 
 
 @dataclass(frozen=True)
 class Completed:
-    """What `complete` found.
+    """The result of `complete`.
 
     Args:
         x: (B, T) the sequences, known elements as they were given.
         log_evidence: (B,) an estimate of log p(known | c), nats: exact where no known element comes after an unknown
             one.
-        effective_particles: (B,) from how many equally weighted draws the choice was made; few of many say that what is
-            known was improbable after what was drawn before it: more particles are wanted.
+        effective_particles: (B,) from how many equally weighted draws the choice was made; few of many say that the
+            known elements were improbable after those drawn before them: use more particles.
     """
 
     x: Tensor
@@ -43,22 +43,22 @@ def complete(
         w^{(i)} \leftarrow w^{(i)}\, p(x_t \mid x^{(i)}_{<t}, c) \text{ where known}
 
     Particles are resampled in proportion to their weights when these become uneven (effective number under a half).
-    Where everything known comes first, all weights are equal: the draw is exact, that of `model.sample(prefix=...)`,
+    Where all known elements come first, all weights are equal: the draw is exact, that of `model.sample(prefix=...)`,
     and one particle is enough. Elsewhere it becomes exact as particles grow.
 
     Args:
         model: any model with a fixed or an open length.
-        x: (B, T) in visiting order, as `model.to_sequence` makes it; what stands at unknown places is not read.
+        x: (B, T) in visiting order, as `model.to_sequence` makes it; values at unknown places are not read.
         known: (B, T) booleans.
-        context: what each row is conditioned on.
+        context: the condition of each row.
         particles: for each row.
         generator: source of randomness; the same seed gives the same completion.
 
     Returns:
-        A completion of each row, and how much weight stood behind it.
+        A completion of each row, its log-evidence and the effective number of particles.
 
     Raises:
-        ValueError: the shapes do not agree, or what is known is impossible under the model.
+        ValueError: the shapes do not agree, or the known elements are impossible under the model.
 
     Source: N. Gordon, D. Salmond and A. Smith, Novel approach to nonlinear and non-Gaussian Bayesian state
     estimation, 1993.
@@ -93,7 +93,8 @@ def complete(
         given = known[:, t].repeat_interleave(particles)
         x_prev = x[:, t].repeat_interleave(particles)
         if not given.all():
-            x_prev = torch.where(given, x_prev, draw(conditional, generator=generator).to(x.dtype))
+            drawn_now = head_of(conditional).sample(generator=generator)
+            x_prev = torch.where(given, x_prev, drawn_now.to(x.dtype))
         if given.any():
             log_prob = conditional.log_prob(x_prev).double().masked_fill(~given, 0.0)
             log_weights = log_weights + log_prob.view(rows, particles)
@@ -101,7 +102,7 @@ def complete(
             if impossible.any():
                 row = int(impossible.nonzero()[0])
                 raise ValueError(
-                    f"x: row {row}: what is known up to element {t} is impossible after any of the {particles} draws: "
+                    f"x: row {row}: the known elements up to {t} are impossible after any of the {particles} draws: "
                     "expected values that the model can draw; more particles may find some"
                 )
         drawn = torch.cat([drawn, x_prev.unsqueeze(1)], 1)

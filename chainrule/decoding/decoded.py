@@ -1,4 +1,4 @@
-"""What a search returns for one row, and the hypotheses it is made from."""
+"""The result of a search for one row, and the hypotheses it is made from."""
 
 import math
 from bisect import insort
@@ -16,7 +16,7 @@ class Decoded:
         sequences: n tensors of shape (T_i,), symbols without `<eos>`; never none at all.
         log_probs: (n,) log-likelihood of each under the model, nats, float64: that of the sequence with its `<eos>`;
             where it is cut, that of the elements it has.
-        scores: (n,) what they are ranked by, log_probs / length^α.
+        scores: (n,) by which they are ranked, log_probs / length^α.
         ended: (n,) whether each came to an end; the others were cut at `max_length`, and stand last.
         gap: by how much, on the scale of `scores`, a prefix that was still alive at `max_length` could at most have
             beaten the last of the n, had it come to its end there; infinite where one of the n came to none.
@@ -62,7 +62,7 @@ class Ended:
 
     @property
     def worst(self) -> float:
-        """What a hypothesis must exceed to be among the n best; -inf while there are fewer."""
+        """The score that a hypothesis must exceed to be among the n best; -inf while there are fewer."""
         return self.hypotheses[-1].score if len(self.hypotheses) == self.n else -math.inf
 
     def decoded(self, live: list[Hypothesis]) -> Decoded:

@@ -21,8 +21,8 @@ def greedy(
 
     .. math:: x_t = \arg\max_v p(v \mid x_{<t}, c)
 
-    It is the beam search of one prefix, and finds what `model.sample(temperature=0)` draws; rows that ended leave the
-    batch.
+    It is the beam search of one prefix, and finds the sequences of `model.sample(temperature=0)`; rows that ended
+    leave the batch.
 
     Args:
         model: any model over symbols, in the mode it is in: call `eval()` first where it has dropout.
@@ -31,7 +31,7 @@ def greedy(
         eos: the symbol that ends a sequence; None where none does.
         min_length: fewest elements of a sequence, `<eos>` not counted.
         no_repeat_ngram: n, to let no sequence hold an n-gram twice; None to let it.
-        prefix: what the sequences begin with.
+        prefix: the beginning of the sequences.
 
     Returns:
         For each row, one sequence. `proven` repeats `ended`: more probable sequences may exist, as none but the most

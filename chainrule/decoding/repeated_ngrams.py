@@ -1,4 +1,4 @@
-"""Which symbols would repeat an n-gram of what stands before them."""
+"""The symbols that would repeat an n-gram of the prefix."""
 
 import torch
 from torch import Tensor

@@ -1,10 +1,10 @@
-"""Many continuations of each row, from one reading of what is known."""
+"""Many continuations of each row, from one reading of its context."""
 
 import torch
 from torch import Tensor
 
 from chainrule.base import AutoregressiveModel, Context
-from chainrule.heads import draw
+from chainrule.heads import head_of
 from chainrule.state import count_rows, expand, map_state, select
 
 
@@ -19,11 +19,11 @@ def sample_paths(
 ) -> Tensor:
     """Draw several sequences for each row of a context: it is read once, its state forked, all go on side by side.
 
-    `model.sample` with each row of the context repeated draws from the same distribution, but reads it anew for each.
+    `model.sample` with each row of the context repeated draws from the same distribution, but reads it for every path.
 
     Args:
         model: any model of the contract.
-        context: what each of B rows is conditioned on, batch first.
+        context: the condition of each of B rows, batch first.
         paths: sequences for each row.
         length: elements of each sequence.
         generator: source of randomness; the same seed gives the same paths.
@@ -50,6 +50,6 @@ def sample_paths(
     step, x_prev, elements = model.stepper(), None, []
     for _ in range(length):
         conditional, state = step(x_prev, state)
-        x_prev = draw(conditional, generator=generator)
+        x_prev = head_of(conditional).sample(generator=generator)
         elements.append(x_prev)
     return torch.stack(elements, 1).unflatten(0, (rows, paths))

@@ -1,4 +1,4 @@
-"""Looking inside: what flows back through time, what is remembered, and which units know what."""
+"""Look inside models: gradients through time, memory, units that follow a property, receptive fields."""
 
 from chainrule.diagnostics.backpropagation import Backpropagation, backpropagate
 from chainrule.diagnostics.gradient_flow import GradientFlow, gradient_flow

@@ -1,4 +1,4 @@
-"""What each word of an answer attended to, as a picture."""
+"""The attention of each word of an answer, as a heat map."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING

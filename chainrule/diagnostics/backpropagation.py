@@ -74,31 +74,22 @@ def backpropagate(
     with torch.no_grad():
         passages, inputs, error = replay(subject)
         local, value = subject.local_gradient(loss)
-        deltas, locals_, weights = run_back(subject, passages, inputs, local)
-    wholes = [passage.derivative.whole_gradient(delta) for passage, delta in zip(passages, deltas, strict=True)]
-    size = local.shape[-1]
-    return Backpropagation(
-        [whole[..., :size].transpose(0, 1) for whole in wholes],
-        [g.transpose(0, 1) for g in locals_],
-        [whole[..., size:].transpose(0, 1) for whole in wholes if whole.shape[-1] > size],
-        weights,
-        value,
-        subject.lengths,
-        error,
-    )
+        *gradients, weights = run_back(subject, passages, inputs, local)
+    delta, locals_, cells = ([each.transpose(0, 1) for each in layers] for layers in gradients)
+    return Backpropagation(delta, locals_, cells, weights, value, subject.lengths, error)
 
 
 def run_back(
     subject: Subject, passages: list[Passage], inputs: list[Tensor], local: Tensor
-) -> tuple[list[Tensor], list[Tensor], dict[str, Tensor]]:
+) -> tuple[list[Tensor], list[Tensor], list[Tensor], dict[str, Tensor]]:
     """From the local gradient at the top (B, T, M) down to the weights.
 
     Returns:
-        δ_t of each layer's state (T, B, S), holding for c_t what the next step sends; g_t of each layer (T, B, M); and
-        the weights' gradients by name.
+        δ_t and g_t of each layer (T, B, M), and ∂L/∂c_t of those with cells; and the weights' gradients by name.
     """
     deltas: list[Tensor] = []
     locals_: list[Tensor] = []
+    cells: list[Tensor] = []
     gradients = {}
     g = local.transpose(0, 1)
     for index in reversed(range(len(passages))):
@@ -111,11 +102,14 @@ def run_back(
         if subject.layers[index].bias:
             gradients[f"bias_ih_l{index}"] = d.sum((0, 1))
             gradients[f"bias_hh_l{index}"] = d_recurrent.sum((0, 1))
-        deltas.insert(0, delta)
+        whole = passage.derivative.whole_gradient(delta)
+        deltas.insert(0, whole[..., : g.shape[-1]])
         locals_.insert(0, g)
+        if whole.shape[-1] > g.shape[-1]:
+            cells.insert(0, whole[..., g.shape[-1] :])
         if index:
-            g = d @ weight_ih  # what this layer sends to the one below, at the same step
-    return deltas, locals_, gradients
+            g = d @ weight_ih  # sent to the layer below, at the same step
+    return deltas, locals_, cells, gradients
 
 
 def _through_time(passage: Passage, local: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""What clipping did while a run was trained, from its metrics."""
+"""The effect of clipping while a run was trained, from its metrics."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ class Clipping:
         steps: weight updates that training made.
         logged_steps: those whose norm is known.
         logged_norms: the norms of their gradients before clipping.
-        share: of those known, the part that was longer than the limit.
-        factor: what these were multiplied by on average, θ/‖g‖; 1 where there are none.
+        share: of the logged steps, the part that was longer than the limit.
+        factor: their mean multiplier, θ/‖g‖; 1 where no gradient was clipped.
     """
 
     limit: float | None
@@ -27,7 +27,7 @@ class Clipping:
     factor: float
 
     def sentence(self) -> str:
-        """What happened, and what that is known from."""
+        """The effect of clipping, and the steps that it is counted from."""
         if len(self.logged_steps) == self.steps:
             basis = f"of the {self.steps:,} steps of training"
         else:

@@ -5,11 +5,11 @@ import math
 import torch
 from torch import Tensor
 
-THRESHOLD = 0.01  # below it, as a part of what it was, something counts as gone
+THRESHOLD = 0.01  # of its largest value, below which a gradient or an influence counts as gone
 
 
 def by_distance(values: Tensor, lengths: Tensor) -> Tensor:
-    """The mean over rows of what stands k steps before each row's last, (B, T) → (T,), float64, on the CPU.
+    """The mean over rows of the values k steps before each row's last, (B, T) → (T,), float64, on the CPU.
 
     NaN where no row is so long. Rows that are NaN are left out.
 
@@ -28,7 +28,12 @@ def reach(profile: Tensor) -> float:
     >>> reach(torch.tensor([1.0, 0.1, 0.001])), reach(torch.tensor([1.0, 0.5]))
     (2.0, inf)
     """
-    known = profile[~profile.isnan()]
-    above = torch.nonzero(known >= THRESHOLD * known[0]).flatten()
-    first_below = int(above[-1]) + 1 if len(above) else 0
-    return math.inf if first_below == len(known) else float(first_below)
+    return steps_above(profile, THRESHOLD * float(profile[~profile.isnan()][0]))
+
+
+def steps_above(curve: Tensor, level: float) -> float:
+    """The number of steps after which a curve (T,), NaN at its end, stays under a level; infinite if it never does."""
+    known = curve[~curve.isnan()]
+    above = torch.nonzero(known >= level).flatten()
+    steps = int(above[-1]) + 1 if len(above) else 0
+    return math.inf if steps == len(known) else float(steps)

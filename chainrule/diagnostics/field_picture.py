@@ -14,10 +14,10 @@ _LEAST = 280  # pixels of the drawing's width, at least
 
 
 def field_picture(field: ReceptiveField) -> Pixels:
-    """Draw what a pixel depends on, (H', W', 3); each pixel of the picture a square.
+    """Draw the pixels that a pixel depends on, (H', W', 3); each pixel of the picture a square.
 
-    Blue by the size of the influence, the strongest of all colours; orange the blind spot; white what lies beyond the
-    reach; grey what comes later; black the pixel itself.
+    Blue by the size of the influence, the strongest of all colours; orange the blind spot; white the pixels beyond the
+    reach; grey those that come later; black the pixel itself.
 
     field: of a model of pictures, laid out as (C, H, W).
     """
@@ -44,7 +44,7 @@ def pixel_of(field: ReceptiveField) -> tuple[int, int]:
 
 
 def blind_side(field: ReceptiveField) -> str:
-    """Where the blind spot of a pixel lies, in words; empty where there is none."""
+    """Where the blind spot of a pixel lies, in words; empty without a blind spot."""
     places = field.blind_spot.any(0).nonzero().double()
     if not len(places):
         return ""

@@ -1,4 +1,4 @@
-"""The figures of a gradient flow: what `GradientFlow.plot` returns."""
+"""The figures of a gradient flow, which `GradientFlow.plot` returns."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING

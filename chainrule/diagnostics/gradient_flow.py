@@ -1,4 +1,4 @@
-"""What flows back through a recurrence, step by step: the gradients, the Jacobians and their products."""
+"""The flow of gradients back through a recurrence, step by step: gradients, Jacobians and their products."""
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -32,7 +32,7 @@ class GradientFlow:
         delta_cell: ∂L/∂c_t, (B, T, M); an empty list where there are no cells.
         jacobian_norms: ‖J_t‖ of J_t = ∂s_t/∂s_{t−1}, the largest singular value, (B, T); s is h, for an LSTM [h, c].
         product_norms: ‖∂s_n/∂s_t‖ = ‖J_n ⋯ J_{t+1}‖ up to the row's last step n, (B, T).
-        bound: what norms alone promise of it: the product of ‖D_j‖‖W_hh‖, plus the path past W_hh in gates, (B, T).
+        bound: its upper bound from norms alone: the product of ‖D_j‖‖W_hh‖, plus the path past W_hh in gates, (B, T).
         spectral_radius: the largest modulus of an eigenvalue of W_hh; in gated cells of the candidate's part of it.
         spectral_norm: ‖W_hh‖, of all gates together.
         influence: of an input on the layer's state k steps later, by the derivative, relative to its largest, (T,).
@@ -123,7 +123,7 @@ def gradient_flow(
     with torch.no_grad():
         passages, inputs, error = replay(subject)
         local, value = _finite_part(whole, good).local_gradient(loss)
-        deltas, locals_, weights = run_back(subject, passages, inputs, local[good])
+        deltas, locals_, cells, weights = run_back(subject, passages, inputs, local[good])
         by_derivative, by_change = influence(subject, passages, generator)
         past = ~subject.real.t()
         jacobians = [jacobian_norms(p.derivative, generator).masked_fill(past, 0) for p in passages]
@@ -132,8 +132,6 @@ def gradient_flow(
             for p, norms in zip(passages, jacobians, strict=True)
         ]
         bounds = [products_of_bounds(p.derivative.bound(), subject.lengths) for p in passages]
-    wholes = [p.derivative.whole_gradient(delta) for p, delta in zip(passages, deltas, strict=True)]
-    size = local.shape[-1]
 
     def rows(arrays: list[Tensor]) -> list[Tensor]:
         """(T, B', ...) of the finite rows → (B, T, ...) of all."""
@@ -143,9 +141,9 @@ def gradient_flow(
         loss=loss if isinstance(loss, str) else "function",
         value=value,
         lengths=whole.lengths,
-        delta=rows([gradient[..., :size] for gradient in wholes]),
+        delta=rows(deltas),
         local=rows(locals_),
-        delta_cell=rows([gradient[..., size:] for gradient in wholes if gradient.shape[-1] > size]),
+        delta_cell=rows(cells),
         jacobian_norms=rows(jacobians),
         product_norms=rows(products),
         bound=rows(bounds),

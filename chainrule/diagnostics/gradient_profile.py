@@ -1,4 +1,4 @@
-"""How far a loss reaches back through time: ‖δ_t‖ of a few rows, cheap enough to be watched in training."""
+"""How far a loss reaches back through time: ‖δ_t‖ of a few rows, cheap enough to be monitored in training."""
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +14,7 @@ def gradient_profile(
 
     .. math:: p_k = \lVert \delta_{n-k} \rVert = \lVert \partial \ell_n / \partial h_{n-k} \rVert, \qquad 0 \le k < n
 
-    It is what `chainrule.training.train(..., watch=gradient_profile)` asks for.
+    `chainrule.training.train(..., watch=gradient_profile)` takes it.
 
     Args:
         module: as `backpropagate` takes it; its dropout is off. Not changed.

@@ -6,17 +6,17 @@ import torch
 from torch import Tensor
 
 from chainrule.diagnostics.derivatives import Passage
+from chainrule.diagnostics.distance import THRESHOLD, steps_above
 from chainrule.diagnostics.subject import Subject
 from chainrule.layers.projection import project
 
-THRESHOLD = 0.01
 ROWS, STARTS = 8, 4
 
 
 def influence(
     subject: Subject, passages: list[Passage], generator: torch.Generator
 ) -> tuple[list[Tensor], list[Tensor]]:
-    r"""How far a change of an input has moved each layer's state k steps later, on average, beside its largest effect.
+    r"""How far a changed input moves each layer's state k steps later, on average, relative to its largest effect.
 
     .. math:: I_k = \overline{\lVert \Delta s_{t+k} \rVert} \,/\, \max_j \overline{\lVert \Delta s_{t+j} \rVert}
 
@@ -63,17 +63,15 @@ def influence(
 
 
 def memory_length(curve: Tensor) -> float:
-    """The number of steps after which an influence (T,) stays under 1%; infinite if it never does on this data."""
-    known = curve[~curve.isnan()]
-    above = torch.nonzero(known >= THRESHOLD).flatten()
-    if not len(above):
-        return math.nan  # no input had any influence
-    length = int(above[-1]) + 1
-    return math.inf if length == len(known) else float(length)
+    """The number of steps after which an influence (T,) stays under 1%; infinite if it never does on this data.
+
+    NaN where no input had any influence.
+    """
+    return steps_above(curve, THRESHOLD) or math.nan
 
 
 def _changes(subject: Subject, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
-    """What is changed: the inputs before and after, (B·K, ...), and when, (B, K)."""
+    """The changes: the inputs before and after, (B·K, ...), and their times, (B, K)."""
     parts = torch.linspace(0, 0.5, STARTS, device=subject.lengths.device)
     times = ((subject.lengths.unsqueeze(1) - 1) * parts).long()  # (B, K)
     rows = torch.arange(len(times), device=times.device).unsqueeze(1)

@@ -14,7 +14,7 @@ class InputTaps(TorchFunctionMode):
     .. math:: \partial f / \partial d = \partial f / \partial e(x)
 
     An embedding, a look-up in a table, a conversion to floating point: whatever a model does first to its symbols. The
-    derivative with respect to d says how f depends on that symbol, as far as f is smooth in what was made of it.
+    derivative with respect to d says how f depends on that symbol, as far as f is smooth in e(x).
 
     Args:
         rows: B, of the batch that the model is going to read.
@@ -53,7 +53,7 @@ class InputTaps(TorchFunctionMode):
         return out
 
     def gradients(self, value: Tensor) -> list[Tensor]:
-        """How a number depends on what was made of each symbol: Σ (∂value/∂d)² over its features, (B, P) a tap."""
+        """The dependence of a number on each symbol: Σ (∂value/∂d)² over its features, (B, P) a tap."""
         found = torch.autograd.grad(value, self.deltas, retain_graph=True, allow_unused=True, materialize_grads=True)
         return [
             gradient.reshape(*symbols.shape, -1).square().sum(2)
@@ -65,7 +65,7 @@ def places(symbols: Tensor, x: Tensor) -> Tensor:
     """Which element of x each symbol is, told by equality in all rows, (P,) integers, −1 for none.
 
     Args:
-        symbols: (B, P) what a model converted when it read x.
+        symbols: (B, P) integers that a model converted when it read x.
         x: (B, T) integers, drawn at random, so that no two columns are alike.
 
     >>> x = torch.tensor([[3, 1, 2], [0, 4, 1]])

@@ -20,12 +20,11 @@ from chainrule.models import RecurrentLM
 LARGEST_SLOPES = {"tanh": 1.0, "relu": 1.0, "sigmoid": 0.25, "identity": 1.0}
 
 
-@dataclass(frozen=True)
-class LayerInspection:
+@dataclass(frozen=True, kw_only=True)
+class LayerInspection(Evidence):
     """One layer. Profiles are means over rows by the distance k to a row's last step, (T,), float64.
 
     Args:
-        cell: "rnn", "lstm" or "gru".
         description: the cell in words, such as "RNN (tanh)".
         hidden_size: M.
         delta_last: ‖δ_{n−k}‖ for a loss at the last step only.
@@ -34,23 +33,16 @@ class LayerInspection:
         local_every: ‖g_{n−k}‖ for the same loss.
         jacobian_norm: ‖J_{n−k}‖.
         product_norm: ‖J_n ⋯ J_{n−k+1}‖.
-        bound: what norms alone promise of `product_norm`.
+        bound: the upper bound of `product_norm` from norms alone.
         cell_last: ‖∂L/∂c_{n−k}‖ for that loss; `None` where there is no cell.
         delta_single, local_single, cell_single: the same by the distance to a single loss, over several losses of each
-            row: see `SingleLosses`. Reach, growth and verdict come from these.
-        reach: steps back after which `delta_single`, and `cell_single` where there is one, stay under 1% of their
-            values at the loss; infinite if they never do.
-        growth: the largest of `delta_single`, or `cell_single`, beside its value at the loss.
-        spectral_norm, spectral_radius, memory_length, memory_length_perturbed: see `GradientFlow`.
-        saturation: the share of each nonlinearity that is flat, by gate ("hidden" for an RNN's own).
-        dead: the share of ReLU units that are never above zero; `None` for other nonlinearities.
-        gate_means: of each σ gate, over elements and units.
+            row: see `SingleLosses`. `reach`, `growth` and the verdict come from these.
+        spectral_radius, memory_length, memory_length_perturbed: see `GradientFlow`.
         gate_histograms: shares in 20 bins over [0, 1].
         units: those that separate the chosen property best; empty where none was chosen.
         verdict: one sentence, and the rule it comes from.
     """
 
-    cell: str
     description: str
     hidden_size: int
     delta_last: Tensor
@@ -64,15 +56,9 @@ class LayerInspection:
     jacobian_norm: Tensor
     product_norm: Tensor
     bound: Tensor
-    reach: float
-    growth: float
-    spectral_norm: float
     spectral_radius: float
     memory_length: float
     memory_length_perturbed: float
-    saturation: dict[str, float]
-    dead: float | None
-    gate_means: dict[str, float]
     gate_histograms: dict[str, Tensor]
     units: list[SeparatingUnit]
     verdict: Verdict
@@ -163,24 +149,19 @@ def _layer(
     real = torch.arange(flow.delta[0].shape[1]) < flow.lengths.cpu().unsqueeze(1)
     values = {name: gate.cpu()[finite][real[finite]] for name, gate in flow.gates[index].items()}  # (P, M) each
     gates = {name: gate for name, gate in values.items() if name in SIGMOIDS}
-    delta_last = norms(flow.delta[index])
     nonlinearity = layer.nonlinearity if isinstance(layer, RNN) else "tanh"
     flat = {name: saturation(gate, "sigmoid") for name, gate in gates.items()}
     if isinstance(layer, LSTM | GRU):
         flat["candidate"] = saturation(values["candidate"], "tanh")
     elif nonlinearity in ("tanh", "sigmoid"):
         flat["hidden"] = saturation(values["hidden"], nonlinearity)
-    dead = dead_units(values["hidden"]) if nonlinearity == "relu" else None
-    gate_means = {name: float(gate.mean()) for name, gate in gates.items()}
     longest = int(flow.lengths[finite].max()) - 1
-    cell_last = norms(flow.delta_cell[index]) if flow.delta_cell else None
     delta_single, cell_single = single.delta[index], single.cell[index] if single.cell else None
-    # An LSTM's gradient travels by the cell: what h has lost may still be there.
+    # An LSTM's gradient travels by the cell, which may keep it where h has lost it.
     profiles = [delta_single] if cell_single is None else [delta_single, cell_single]
     relative = torch.stack([each[: longest + 1] / each[0] for each in profiles]).amax(0)
-    cell = {LSTM: "lstm", GRU: "gru", RNN: "rnn"}[type(layer)]
     evidence = Evidence(
-        cell=cell,
+        cell={LSTM: "lstm", GRU: "gru", RNN: "rnn"}[type(layer)],
         nonlinearity=nonlinearity,
         steps=longest,
         reach=max(reach(each) for each in profiles),
@@ -189,17 +170,17 @@ def _layer(
         spectral_norm=flow.spectral_norm[index],
         largest_slope=LARGEST_SLOPES[nonlinearity],
         saturation=flat,
-        dead=dead or 0.0,
-        gate_means=gate_means,
+        dead=dead_units(values["hidden"]) if nonlinearity == "relu" else None,
+        gate_means={name: float(gate.mean()) for name, gate in gates.items()},
         began_open=began_open,
     )
     return LayerInspection(
-        cell=cell,
+        **vars(evidence),
         description=_description(layer),
         hidden_size=layer.hidden_size,
-        delta_last=delta_last,
+        delta_last=norms(flow.delta[index]),
         local_last=norms(flow.local[index]),
-        cell_last=cell_last,
+        cell_last=norms(flow.delta_cell[index]) if flow.delta_cell else None,
         delta_single=delta_single,
         local_single=single.local[index],
         cell_single=cell_single,
@@ -208,15 +189,9 @@ def _layer(
         jacobian_norm=profile(flow.jacobian_norms[index]),
         product_norm=profile(flow.product_norms[index]),
         bound=profile(flow.bound[index]),
-        reach=evidence.reach,
-        growth=evidence.growth,
-        spectral_norm=flow.spectral_norm[index],
         spectral_radius=flow.spectral_radius[index],
         memory_length=flow.memory_length[index],
         memory_length_perturbed=flow.memory_length_perturbed[index],
-        saturation=flat,
-        dead=dead,
-        gate_means=gate_means,
         gate_histograms={name: histogram(gate) for name, gate in gates.items()},
         units=[] if has_property is None else _units(flow, index, has_property.cpu() & real, real, finite, lag),
         verdict=verdict(evidence),

@@ -19,8 +19,8 @@ def jacobian_norms(derivative: Derivative, generator: torch.Generator) -> Tensor
     r"""‖J_t‖, the largest singular value of ∂s_t/∂s_{t−1}, at every point. (T, B), float64.
 
     Up to 64 states by their matrices; beyond, by the bidiagonalisation of Golub and Kahan (1965), Lanczos' method:
-    power iteration on JᵀJ that keeps what its earlier products found. It needs products with J_t and J_tᵀ alone, taken
-    for all points at once, and approaches the norm from below.
+    power iteration on JᵀJ that keeps the findings of its earlier products. It needs products with J_t and J_tᵀ alone,
+    taken for all points at once, and approaches the norm from below.
     """
     points, size = derivative.points, derivative.state_size
     flat = derivative.each(lambda factor: factor.flatten(0, -2))
@@ -54,8 +54,8 @@ def _by_lanczos(derivative: Derivative, start: Tensor) -> Tensor:
     alphas, betas = torch.cat(diagonal, -1).double(), torch.cat(above, -1).double()
     # J V = U B with B upper bidiagonal: the eigenvalues of the tridiagonal B Bᵀ are squares of singular values.
     gram = torch.diag_embed(alphas**2 + betas**2)
-    beside = betas[..., :-1] * alphas[..., 1:]
-    gram += torch.diag_embed(beside, 1) + torch.diag_embed(beside, -1)
+    neighbours = betas[..., :-1] * alphas[..., 1:]
+    gram += torch.diag_embed(neighbours, 1) + torch.diag_embed(neighbours, -1)
     return _largest(gram)[0].sqrt()
 
 
@@ -108,7 +108,7 @@ def running_products(derivative: Derivative, norms: Tensor, lengths: Tensor, gen
 
 
 def _leading_directions(derivative: Derivative, lengths: Tensor, generator: torch.Generator) -> Tensor:
-    """(B, k, S), orthonormal: at each row's last state, what products of many lengths stretch to."""
+    """The directions at each row's last state that products of many lengths stretch to, (B, k, S), orthonormal."""
     time, batch = derivative.points
     # Directions turn quickly at first and settle later, as a long product has one that outweighs all others.
     wanted = [round(2 ** (power / 2)) for power in range(2, 11)] + [32 * 4**power for power in range(1, 9)]
@@ -167,7 +167,7 @@ def _largest(gram: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def products_of_bounds(bounds: Tensor, lengths: Tensor) -> Tensor:
-    """The product of the bounds of steps t+1 … n: what norms alone promise of `running_products`. (T, B), float64."""
+    """The product of the bounds of steps t+1 … n, an upper bound of `running_products`, (T, B), float64."""
     past = torch.arange(len(bounds), device=lengths.device).unsqueeze(1) >= lengths
     logs = bounds.double().log().masked_fill(past, 0)
     logs = torch.cat([logs[1:], torch.zeros_like(logs[:1])])

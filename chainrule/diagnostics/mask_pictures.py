@@ -1,4 +1,4 @@
-"""The masks of a network of pictures: which weights may read which pixels and colours."""
+"""The masks of an image model: the pixels and colours that its weights may read."""
 
 from dataclasses import dataclass
 
@@ -22,7 +22,7 @@ class MaskPicture:
         mask_type: "A", which leaves the present pixel out, or "B".
         taps: (height, width) the share of pairs of channels that each tap connects: 1 everywhere above and to the left,
             0 below and to the right, in between at the present pixel.
-        groups: (G, G) booleans: which colour's features read which at the present pixel.
+        groups: (G, G) booleans: true where a colour's features read another's at the present pixel.
     """
 
     layers: tuple[str, ...]
@@ -38,7 +38,7 @@ class MaskPicture:
         return f"type {self.mask_type}, {height}×{width}, {count}"
 
     def pixels(self) -> Pixels:
-        """(H', W', 3): the taps as squares; beside them, where there are several colours, the present pixel's table."""
+        """(H', W', 3): the taps as squares, and for several colours the present pixel's table at their right."""
         taps = _squares(self.taps)
         if self.groups.numel() == 1:
             return taps

@@ -1,4 +1,4 @@
-"""Single pictures on given axes: gradients, Jacobians, influence, gates. Lines carry their names at their ends."""
+"""Single plots on given axes: gradients, Jacobians, influence, gates. Lines carry their names at their ends."""
 
 import math
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 INK, MUTED, GRID = "#1b1d21", "#6b7078", "#d8dade"
 BLUE, ORANGE, GREEN = "#0072b2", "#d55e00", "#009e73"  # told apart by colour-blind readers (Okabe and Ito 2008)
-SMALL, SMALLEST = 8.5, 1e-12  # points of type; of what was at the loss, below which nothing is drawn
+SMALL, SMALLEST = 8.5, 1e-12  # points of type; of the value at the loss, below which nothing is drawn
 LABEL_GAP = 0.085  # of the axes' height, between the names of two lines
 
 Array = npt.NDArray[np.float64]
@@ -71,7 +71,7 @@ def draw_every(axes: "Axes", delta: Array, local: Array) -> None:
 
 
 def draw_jacobians(axes: "Axes", norm: Array, product: Array, bound: Array) -> None:
-    """‖J‖ of single steps, the norm of their running product, and what norms alone promise of it."""
+    """‖J‖ of single steps, the norm of their running product, and its bound from norms alone."""
     bottom, top = _decades(norm, product)
     reachable = bound[np.isfinite(bound) & (bound < 1e3 * top)]
     top = max(top, float(reachable.max(initial=0)) * 1.5)
@@ -183,7 +183,7 @@ def _longest(curve: Array) -> int:
 
 
 def _decades(*curves: Array) -> tuple[float, float]:
-    """Limits of a logarithmic axis that shows all of the curves, but for what is next to nothing."""
+    """Limits of a logarithmic axis that shows all of the curves but their smallest values."""
     values = np.concatenate(curves)
     values = values[np.isfinite(values) & (values > 0)]
     if not len(values):

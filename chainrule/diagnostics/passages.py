@@ -1,4 +1,4 @@
-"""The replay: every layer's steps computed anew from the states that the module itself went through."""
+"""The replay: every layer's steps computed again from the states that the module itself went through."""
 
 import torch
 from torch import Tensor
@@ -14,14 +14,14 @@ TF32_TOLERANCE = 2e-2  # a GPU may keep ten bits of a product's factors
 
 
 def replay(subject: Subject) -> tuple[list[Passage], list[Tensor], float]:
-    """Recompute each h_t from the h_{t−1} and x_t that the module used, with what a fused kernel hides: gates, cells.
+    """Recompute each h_t from the h_{t−1} and x_t that the module used, with the gates that a fused kernel hides.
 
     As every step starts from the module's own state, rounding does not grow along the row, however chaotic the
     recurrence, and all steps of a layer are one matrix product.
 
     Returns:
-        A passage for each layer, time first; what each layer read, (T, B, N); and the largest difference between an h_t
-        that was replayed and the module's own.
+        A passage for each layer, time first; the input of each layer, (T, B, N); and the largest difference between a
+        replayed h_t and the module's own.
 
     Raises:
         ValueError: the module does not compute what its weights say.

@@ -1,4 +1,4 @@
-"""Where a captioner looked for each word."""
+"""The places that a captioner attended to for each word."""
 
 from collections.abc import Sequence
 from math import ceil, isqrt
@@ -25,7 +25,7 @@ def picture_attention(picture: npt.NDArray[np.uint8], words: Sequence[str], weig
         weights: (T, P) attention over a square grid of P places, row by row, as `Captioner.attended` gives it.
 
     Returns:
-        A figure. Under each word stands the greatest weight: 1/P would be everywhere alike.
+        A figure. The number under each word is its greatest weight: 1/P where attention is even.
 
     Raises:
         ValueError: there are not as many weights as words, or the grid is not square.
@@ -49,12 +49,12 @@ def picture_attention(picture: npt.NDArray[np.uint8], words: Sequence[str], weig
             axes.imshow(pixels)
             axes.set_title("picture", fontsize=10, color=MUTED)
             continue
-        axes.imshow(lit_picture(picture, weights[place - 1]))
+        axes.imshow(brightened(picture, weights[place - 1]))
         axes.set_title(f"{words[place - 1]}\n{float(weights[place - 1].max()):.2f}", fontsize=10, color=INK)
     return figure
 
 
-def lit_picture(picture: npt.NDArray[np.uint8], weights: Tensor) -> npt.NDArray[np.uint8]:
+def brightened(picture: npt.NDArray[np.uint8], weights: Tensor) -> npt.NDArray[np.uint8]:
     """The picture (S, S, 3), dark where it was not looked at; between the grid's places the light changes evenly.
 
     Args:

@@ -1,4 +1,4 @@
-"""What one conditional depends on, by the derivatives of a trained model."""
+"""The elements that one conditional depends on, by the derivatives of a trained model."""
 
 import copy
 import math
@@ -18,7 +18,7 @@ _ROWS = 8  # of x, where none is given: an influence that one hides, others show
 
 @dataclass(frozen=True)
 class ReceptiveField:
-    """What p(x_t | x_{<t}, c) depends on.
+    """The elements that p(x_t | x_{<t}, c) depends on.
 
     Attributes:
         position: t, in visiting order.
@@ -34,12 +34,12 @@ class ReceptiveField:
 
     @property
     def reached(self) -> Tensor:
-        """Which elements have an influence."""
+        """The elements that have an influence."""
         return self.influence > 0
 
     @property
     def unreached(self) -> Tensor:
-        """Which permitted elements have none: the blind spot, and what lies beyond the reach."""
+        """The permitted elements without an influence: the blind spot, and those beyond the reach."""
         return self.permitted & ~self.reached
 
     @property
@@ -61,7 +61,7 @@ class ReceptiveField:
         return self.unreached & inside
 
     def summary(self) -> dict[str, int | bool]:
-        """The counts: permitted, reached, blind spot, beyond reach; and whether the model declares what was found."""
+        """The counts: permitted, reached, blind spot, beyond reach; and whether the model declares the same."""
         return {
             "permitted": int(self.permitted.sum()),
             "reached": int((self.reached & self.permitted).sum()),
@@ -86,8 +86,8 @@ def receptive_field(
     .. math:: \mathrm{influence}_s = \Big(\frac{1}{B} \sum_{b} \mathbb{E}_r \big\| \partial
         \sum_v r_v \log p(v \mid x^{(b)}_{<t}) \,/\, \partial e(x^{(b)}_s) \big\|^2\Big)^{1/2}
 
-    e(x_s) is x_s itself where elements are real numbers, and what the model first makes of it where they are integers:
-    an embedding, or the integer as a number. v runs over the element itself and some draws, r over random signs.
+    e(x_s) is x_s itself where elements are real numbers, and its embedding, or the integer as a number, where they are
+    integers. v runs over the element itself and some draws, r over random signs.
     Functions that are flat, such as a rectifier that does not fire for any row of x, hide an influence; several rows
     show more.
 
@@ -96,8 +96,8 @@ def receptive_field(
             own. It is left as it is.
         position: t in visiting order, or the index of the element in an x without its batch axis: (colour, row, column)
             of a picture.
-        x: (B, ...) what is read, as the model lays it out; random elements where not given.
-        context: what it is conditioned on, batch first.
+        x: (B, ...) the elements that are read, as the model lays them out; random elements where not given.
+        context: the condition of each row, batch first.
         seed: of the draws.
 
     Raises:

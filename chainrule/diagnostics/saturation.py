@@ -1,4 +1,4 @@
-"""How much of the nonlinearities is flat, where their gates stand, and which units are dead."""
+"""How much of the nonlinearities is flat, the values of their gates, and dead units."""
 
 import torch
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""What is inspected: the recurrent layers inside a module, what they read, and the loss above them."""
+"""The subject of an inspection: the recurrent layers inside a module, their input, and the loss above them."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,9 +26,9 @@ class Subject:
         features: (B, T, N), or (B, T) integers that stand for one-hot vectors; zero past each row's end.
         lengths: (B,).
         states: the initial state of each layer, h (B, M), and c where there is one.
-        output: (B, T, M), what the module itself returned of its top layer; zero past each row's end.
+        output: (B, T, M), the states of the top layer that the module itself returned; zero past each row's end.
         nats: the model's loss, from (h (.., M), symbols (..)) to (..); `None` for a bare layer.
-        symbols: (B, T), what the loss predicts; `None` for a bare layer.
+        symbols: (B, T), which the loss predicts; `None` for a bare layer.
         embed: the features of a symbol, where a model has an embedding of single symbols.
     """
 
@@ -168,7 +168,7 @@ def _single(recurrent: nn.RNNBase, input_size: int) -> Recurrent:
 
 
 def _output(recurrent: nn.RNNBase, features: Tensor, states: list[tuple[Tensor, ...]], lengths: Tensor) -> Tensor:
-    """What the module itself computes: nothing here goes through the single layers."""
+    """The output of the module itself: nothing here goes through the single layers."""
     parts = [torch.stack(part, 1) for part in zip(*states, strict=True)]  # (B, L, M) each
     real = length_mask(lengths, features.shape[1])
     if isinstance(recurrent, Recurrent):

@@ -1,4 +1,4 @@
-"""One sentence on what a layer's gradients do, why, and what would change it."""
+"""One sentence on a layer's gradients, the reason, and a remedy."""
 
 import math
 from dataclasses import dataclass
@@ -8,22 +8,38 @@ SATURATED, DEAD = 0.3, 0.3
 EXPLOSION = 100.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """What a verdict is made from; see `chainrule.diagnostics.inspection.LayerInspection`."""
+    """The figures of a layer that a verdict comes from.
 
-    cell: str  # "rnn", "lstm" or "gru"
-    nonlinearity: str  # of an RNN
-    steps: int  # the longest distance there is
+    Args:
+        cell: "rnn", "lstm" or "gru".
+        nonlinearity: of an RNN.
+        steps: the longest distance to a loss.
+        reach: steps back after which the gradients of single losses, in h and in c where there is one, stay under 1% of
+            their values at the loss; infinite if they never do.
+        end: the gradient at the longest distance, as a part of its value at the loss.
+        growth: the largest gradient, relative to its value at the loss.
+        spectral_norm: of W_hh.
+        largest_slope: of the nonlinearity.
+        saturation: the share of each nonlinearity that is flat, by gate ("hidden" for an RNN's own).
+        dead: the share of ReLU units that are never above zero; `None` for other nonlinearities.
+        gate_means: of each σ gate, over elements and units.
+        began_open: whether training began with the forget gate's bias at 1, as in `RecurrentLM`.
+    """
+
+    cell: str
+    nonlinearity: str
+    steps: int
     reach: float
-    end: float  # what is left of the gradient at that distance, beside its value at the loss
+    end: float
     growth: float
     spectral_norm: float
     largest_slope: float
     saturation: dict[str, float]
-    dead: float
+    dead: float | None
     gate_means: dict[str, float]
-    began_open: bool = False  # whether training began with the forget gate's bias at 1, as `RecurrentLM` does
+    began_open: bool
 
 
 @dataclass(frozen=True)
@@ -41,7 +57,7 @@ def verdict(e: Evidence) -> Verdict:
     else:
         keep = f"gradients fall below 1% after {e.reach:g} step{'s' * (e.reach != 1)}"
     gate, rnn = e.gate_means, e.cell == "rnn"
-    if e.dead > DEAD:
+    if e.dead is not None and e.dead > DEAD:
         return Verdict(
             "dead-units", f"{e.dead:.0%} of the units are zero everywhere and learn nothing: lower the learning rate"
         )

@@ -1,17 +1,17 @@
 """One element's distribution; and, over a whole row of tags, a conditional random field."""
 
+from chainrule.heads.adapter import head_of
 from chainrule.heads.adaptive_categorical import AdaptiveCategorical
 from chainrule.heads.bernoulli import Bernoulli
 from chainrule.heads.categorical import Categorical
 from chainrule.heads.column import Column
 from chainrule.heads.discretized_logistic_mixture import DiscretizedLogisticMixture
-from chainrule.heads.draw import draw
 from chainrule.heads.gaussian_mixture import GaussianMixture
+from chainrule.heads.head import Head, TensorHead
 from chainrule.heads.independent_tags import IndependentTags
 from chainrule.heads.integer_logistic_mixture import IntegerLogisticMixture
 from chainrule.heads.linear_chain_crf import LinearChainCRF
 from chainrule.heads.pixel_logistic_mixture import PixelLogisticMixture
-from chainrule.heads.stack import stack
 from chainrule.heads.student_t_mixture import StudentTMixture
 from chainrule.heads.table_column import TableColumn
 from chainrule.heads.table_row import TableRow
@@ -25,6 +25,7 @@ __all__ = [
     "Column",
     "DiscretizedLogisticMixture",
     "GaussianMixture",
+    "Head",
     "IndependentTags",
     "IntegerLogisticMixture",
     "LinearChainCRF",
@@ -34,8 +35,8 @@ __all__ = [
     "TableRow",
     "TagConstraints",
     "TagSequences",
+    "TensorHead",
     "bio_constraints",
     "bioes_constraints",
-    "draw",
-    "stack",
+    "head_of",
 ]

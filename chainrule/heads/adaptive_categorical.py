@@ -5,7 +5,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, distributions
-from torch.distributions import constraints
 from torch.nn.functional import linear
 
 from chainrule.heads.categorical import Categorical, check_symbols, log_prob_at
@@ -13,7 +12,7 @@ from chainrule.heads.categorical import Categorical, check_symbols, log_prob_at
 Tail = tuple[Tensor, Tensor, Tensor]
 
 
-class AdaptiveCategorical(distributions.Categorical):
+class AdaptiveCategorical(Categorical):
     r"""A categorical distribution over V symbols in K + 1 clusters (Grave et al. 2017): exact, and cheap to train.
 
     With the shortlist :math:`0 \le v < n_0` and the symbols of cluster k numbered after those of cluster k - 1,
@@ -45,9 +44,21 @@ class AdaptiveCategorical(distributions.Categorical):
     def __init__(self, features: Tensor, head: tuple[Tensor, Tensor], tails: Sequence[Tail] = ()):
         _check_shapes(features, head, tails)
         self._features, self._head, self._tails = features, head, list(tails)
+        self._param = features  # of which torch reads the device
         self._shortlist = len(head[1]) - len(self._tails)
         self._num_events = self._shortlist + sum(len(bias) for _, _, bias in self._tails)
         distributions.Distribution.__init__(self, features.shape[:-1], validate_args=False)
+
+    @property
+    def parameters(self) -> tuple[Tensor, ...]:
+        return (self._features,)
+
+    @property
+    def settings(self) -> tuple[Any, ...]:
+        return self._head, self._tails
+
+    def categorical(self) -> Categorical:
+        return Categorical(self.logits)
 
     @property
     def logits(self) -> Tensor:
@@ -61,16 +72,7 @@ class AdaptiveCategorical(distributions.Categorical):
 
     @property
     def probs(self) -> Tensor:
-        """Probabilities of all symbols, (..., V)."""
         return self.logits.exp()
-
-    @property
-    def support(self) -> constraints.Constraint:
-        return constraints.integer_interval(0, self._num_events - 1)
-
-    @property
-    def param_shape(self) -> torch.Size:
-        return torch.Size((*self._batch_shape, self._num_events))
 
     def log_prob(self, value: Tensor) -> Tensor:
         """log p(value), nats; value (...) of integers in [0, V), broadcast against the batch shape.
@@ -87,7 +89,7 @@ class AdaptiveCategorical(distributions.Categorical):
         cluster = torch.bucketize(symbols, starts, right=True)  # 0 is the shortlist
         in_head = torch.where(cluster == 0, symbols, self._shortlist - 1 + cluster)
         log_prob = log_prob_at(linear(rows, *self._head), in_head)
-        # A cluster without a value still enters: its weights then get a gradient of zero, and never none at all.
+        # A cluster without a value still enters: its weights then get a gradient of zero, rather than no gradient.
         for number, (start, (projection, weight, bias)) in enumerate(self._clusters(), 1):
             members = (cluster == number).nonzero().squeeze(1)
             scores = linear(linear(rows.index_select(0, members), projection), weight, bias)
@@ -108,14 +110,6 @@ class AdaptiveCategorical(distributions.Categorical):
                 inside = Categorical(scores).sample(generator=generator)
                 drawn = drawn.index_copy(0, members, start + inside)
         return drawn.view(self._batch_shape)
-
-    def filtered(self, temperature: float = 1.0, top_k: int | None = None, top_p: float | None = None) -> Categorical:
-        """The distribution over all V symbols tempered and cut, as `Categorical.filtered` does it."""
-        return Categorical(self.logits).filtered(temperature, top_k, top_p)
-
-    def expand(self, batch_shape: Any, _instance: Any = None) -> "AdaptiveCategorical":
-        features = self._features.expand(*torch.Size(batch_shape), self._features.shape[-1])
-        return AdaptiveCategorical(features, self._head, self._tails)
 
     def _clusters(self) -> Iterator[tuple[int, Tail]]:
         """The first symbol and the weights of each cluster after the shortlist."""

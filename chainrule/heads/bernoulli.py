@@ -6,11 +6,13 @@ import torch
 from torch import Tensor, distributions
 from torch.nn.functional import logsigmoid
 
-from chainrule.heads.categorical import check_filters, representable
+from chainrule.heads.categorical import Categorical
+from chainrule.heads.head import TensorHead
+from chainrule.heads.precision import at_least_float32
 
 
-class Bernoulli(distributions.Bernoulli):
-    r"""A Bernoulli distribution that draws from an explicit generator and can be sharpened for sampling.
+class Bernoulli(TensorHead, distributions.Bernoulli):
+    r"""A Bernoulli distribution that draws from an explicit generator and can be filtered for sampling.
 
     .. math:: p(x = 1) = \sigma(a), \qquad \log p(x) = \log \sigma((2x - 1) a)
 
@@ -32,7 +34,7 @@ class Bernoulli(distributions.Bernoulli):
     @property
     def logits(self) -> Tensor:
         """Scores a, in at least float32."""
-        return self._param if self._param.dtype not in (torch.bfloat16, torch.float16) else self._param.float()
+        return at_least_float32(self._param)
 
     @property
     def probs(self) -> Tensor:
@@ -40,8 +42,15 @@ class Bernoulli(distributions.Bernoulli):
         return self.logits.sigmoid()
 
     @property
+    def parameters(self) -> tuple[Tensor, ...]:
+        return (self._param,)
+
+    @property
     def param_shape(self) -> torch.Size:
         return self._param.shape
+
+    def categorical(self) -> Categorical:
+        return Categorical(logsigmoid(torch.stack([-self.logits, self.logits], -1)))
 
     def log_prob(self, value: Tensor) -> Tensor:
         """log p(value), nats; value (...) of 0 and 1, broadcast against the batch shape. Others have probability 0."""
@@ -68,25 +77,11 @@ class Bernoulli(distributions.Bernoulli):
         return torch.rand_like(probs, generator=generator).lt_(probs)
 
     def filtered(self, temperature: float = 1.0, top_k: int | None = None, top_p: float | None = None) -> "Bernoulli":
-        """The distribution that sampling draws from, as `Categorical.filtered` makes it for the two symbols 0 and 1.
-
-        Args:
-            temperature: divides the logits; 0 keeps the more probable value alone (0 of equals).
-            top_k: 1 keeps the more probable value alone.
-            top_p: keeps the more probable value alone where its probability reaches p.
-        """
-        check_filters(temperature, top_k, top_p)
-        scores = self.logits
-        likelier = torch.where(scores > 0, torch.inf, -torch.inf).to(scores)
-        if temperature == 0 or top_k == 1:
-            return Bernoulli(likelier)
-        scores = scores / representable(temperature, scores.dtype)
-        if top_p is not None and top_p < 1:
-            scores = torch.where(scores.abs().sigmoid() >= top_p, likelier, scores)
-        return Bernoulli(scores)
-
-    def expand(self, batch_shape: Any, _instance: Any = None) -> "Bernoulli":
-        return Bernoulli(self._param.expand(torch.Size(batch_shape)))
+        """The distribution that sampling draws from, as `Categorical.filtered` makes it for the two symbols 0 and 1."""
+        if temperature == 1 and top_k is None and top_p is None:
+            return self
+        zero, one = self.categorical().filtered(temperature, top_k, top_p).logits.unbind(-1)
+        return Bernoulli(one - zero)
 
     def __repr__(self) -> str:
         return f"Bernoulli(batch_shape={tuple(self._batch_shape)})"

@@ -6,20 +6,21 @@ import torch
 from torch import Tensor, distributions
 from torch.distributions import constraints
 
+from chainrule.heads.head import TensorHead
+from chainrule.heads.precision import at_least_float32, representable
 from chainrule.heads.wide import picked_log_softmax
 from chainrule.transforms import needs_plain_form
 
 WIDE = 2**20  # numbers in a table of scores from which a processor's cache is too small for it
 
 
-class Categorical(distributions.Categorical):
-    r"""A categorical distribution that draws from an explicit generator and can be sharpened for sampling.
+class Categorical(TensorHead, distributions.Categorical):
+    r"""A categorical distribution that draws from an explicit generator and can be filtered for sampling.
 
     .. math:: p(x = v) = e^{a_v} / \sum_u e^{a_u}
 
-    It is `torch.distributions.Categorical` in every method; it differs in cost and in sampling: the logits are kept as
-    they come, and normalised only when someone reads `logits` or `probs`, so that a log-likelihood over a wide
-    vocabulary makes no second table of the size (B, T, V).
+    It is `torch.distributions.Categorical` in every method, but normalises the scores only when `logits` or `probs` are
+    read: a log-likelihood over a wide vocabulary makes no second table of the size (B, T, V).
 
     Args:
         logits: (..., V) real scores a, in any normalisation.
@@ -39,12 +40,19 @@ class Categorical(distributions.Categorical):
     @property
     def logits(self) -> Tensor:
         """Normalised log-probabilities, (..., V), nats."""
-        return _wide(self._param).log_softmax(-1)
+        return at_least_float32(self._param).log_softmax(-1)
 
     @property
     def probs(self) -> Tensor:
         """Probabilities, (..., V)."""
-        return _wide(self._param).softmax(-1)
+        return at_least_float32(self._param).softmax(-1)
+
+    @property
+    def parameters(self) -> tuple[Tensor, ...]:
+        return (self._param,)
+
+    def categorical(self) -> "Categorical":
+        return self
 
     @property
     def support(self) -> constraints.Constraint:
@@ -52,7 +60,7 @@ class Categorical(distributions.Categorical):
 
     @property
     def param_shape(self) -> torch.Size:
-        return self._param.shape
+        return torch.Size((*self._batch_shape, self._num_events))
 
     def log_prob(self, value: Tensor) -> Tensor:
         """log p(value), nats; value (...) of integers in [0, V), broadcast against the batch shape.
@@ -62,13 +70,10 @@ class Categorical(distributions.Categorical):
         """
         scores = self._param
         if value.shape != self._batch_shape:
-            value, scores = self._broadcast(value, scores)
+            shape = torch.broadcast_shapes(value.shape, self._batch_shape)
+            value, scores = value.expand(shape), scores.expand(*shape, self._num_events)
         rows, symbols = scores.reshape(-1, self._num_events), value.reshape(-1).long()
         return log_prob_at(rows, symbols).view(value.shape)
-
-    def _broadcast(self, value: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
-        shape = torch.broadcast_shapes(value.shape, self._batch_shape)
-        return value.expand(shape), scores.expand(*shape, self._num_events)
 
     def sample(self, sample_shape: Any = (), *, generator: torch.Generator | None = None) -> Tensor:
         """Draw integers of shape sample_shape + batch shape, always inside the support of `log_prob`."""
@@ -76,7 +81,7 @@ class Categorical(distributions.Categorical):
         if not shape:
             # The Gumbel-max trick (Gumbel 1954): with -log of exponential noise added to the scores, the argmax is a
             # draw. No normalisation, no checks of it: a few operations where one symbol at a time is drawn.
-            scores = _wide(self._param).detach()
+            scores = at_least_float32(self._param).detach()
             noise = torch.empty_like(scores).exponential_(generator=generator)
             return (scores - noise.clamp_min_(torch.finfo(noise.dtype).tiny).log_()).argmax(-1)
         rows = self.probs.detach().reshape(-1, self._num_events)
@@ -89,8 +94,10 @@ class Categorical(distributions.Categorical):
         Args:
             temperature: divides the log-probabilities; 0 keeps the most probable symbol alone (the first of equals).
             top_k: keep the k most probable symbols.
-            top_p: keep the fewest symbols whose probability reaches p (Holtzman et al. 2020), never none.
+            top_p: keep the fewest symbols whose probability reaches p (Holtzman et al. 2020), at least one.
         """
+        if temperature == 1 and top_k is None and top_p is None:
+            return self
         check_filters(temperature, top_k, top_p)
         logits = self.logits
         if temperature == 0:
@@ -103,12 +110,9 @@ class Categorical(distributions.Categorical):
             logits = torch.full_like(logits, -torch.inf).scatter(-1, chosen.indices, chosen.values)
         if top_p is not None and top_p < 1:
             ordered, order = logits.softmax(-1).sort(stable=True, dim=-1, descending=True)
-            unneeded = ordered.cumsum(-1) - ordered >= top_p  # what stands before is enough
+            unneeded = ordered.cumsum(-1) - ordered >= top_p  # the symbols before it are enough
             logits = logits.masked_fill(unneeded.scatter(-1, order, unneeded), -torch.inf)
         return Categorical(logits)
-
-    def expand(self, batch_shape: Any, _instance: Any = None) -> "Categorical":
-        return Categorical(self._param.expand(*torch.Size(batch_shape), self._num_events))
 
     def __repr__(self) -> str:
         return f"Categorical(batch_shape={tuple(self._batch_shape)}, V={self._num_events})"
@@ -125,14 +129,14 @@ def log_prob_at(scores: Tensor, symbols: Tensor) -> Tensor:
         check_symbols(symbols, scores.shape[1])
         return picked_log_softmax(scores, symbols)
     try:
-        return _wide(scores).log_softmax(1).gather(1, symbols.unsqueeze(1)).squeeze(1)
-    except RuntimeError:  # a processor finds a wrong index by itself: looked for only to name it
+        return at_least_float32(scores).log_softmax(1).gather(1, symbols.unsqueeze(1)).squeeze(1)
+    except RuntimeError:  # a processor finds a wrong index by itself; look for it only to name it
         check_symbols(symbols, scores.shape[1])
         raise
 
 
 def check_filters(temperature: float, top_k: int | None, top_p: float | None) -> None:
-    """Raise ValueError for a sampling filter outside its range."""
+    """Reject a sampling filter outside its range."""
     if not 0 <= temperature < float("inf"):
         raise ValueError(f"temperature: expected a number >= 0 (0 is greedy), got {temperature}")
     if top_k is not None and top_k < 1:
@@ -142,21 +146,10 @@ def check_filters(temperature: float, top_k: int | None, top_p: float | None) ->
 
 
 def check_symbols(symbols: Tensor, count: int) -> None:
-    """Raise ValueError for a symbol outside [0, count)."""
+    """Reject a symbol outside [0, count)."""
     wrong = (symbols < 0) | (symbols >= count)
     if wrong.any():
         raise ValueError(
             f"value: expected symbols in [0, {count}), got {int(symbols[wrong][0])}: "
             "mask padding before, or give the model its lengths"
         )
-
-
-def representable(temperature: float, dtype: torch.dtype) -> float:
-    """The nearest temperature that a type can divide by."""
-    limits = torch.finfo(dtype)
-    return min(max(temperature, limits.tiny), limits.max)
-
-
-def _wide(scores: Tensor) -> Tensor:
-    """In at least float32: a sum of exponentials is no work for half precision."""
-    return scores.float() if scores.dtype in (torch.bfloat16, torch.float16) else scores

@@ -1,4 +1,4 @@
-"""What is known of a column of a table before anything is learnt: its kind, its symbols and its unit."""
+"""A column of a table before anything is learnt: its kind, its symbols and its unit."""
 
 import math
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from torch import Tensor
 
 Kind = Literal["categorical", "integer", "real"]
 KINDS = ("categorical", "integer", "real")
-FARTHEST = 1e9  # in scales of a column: what lies beyond is read as if it lay there
+FARTHEST = 1e9  # in scales of a column: values beyond it are read as if they were there
 
 
 @dataclass(frozen=True)
@@ -27,12 +27,12 @@ class Column:
         atoms: values with a probability of their own, ascending, of a numeric column.
         missing: whether a value of a numeric column may be missing; a categorical one has a category for it.
         centre: of a numeric column, in its unit.
-        scale: the same; networks read and write (x − centre) / scale.
-        low: the smallest integer of an integer column; None where there is none.
+        scale: of a numeric column, in its unit; networks read and write (x − centre) / scale.
+        low: the smallest integer of an integer column; `None` for no bound.
         finest: added to the scale of a component of a real column, in units of `scale`: it bounds the density.
 
     Raises:
-        ValueError: the kind is unknown, or a number cannot be.
+        ValueError: the kind is unknown, or a number is out of range.
 
     >>> Column("categorical", categories=3).symbols, Column("real", atoms=(0.0,), missing=True).symbols
     (3, 3)
@@ -67,16 +67,16 @@ class Column:
         return len(self.atoms) + self.missing + 1 if self.numeric else self.categories
 
     def features(self) -> int:
-        """How many numbers a network reads of a value: one for each symbol, and the number itself."""
+        """Numbers that a network reads of a value: one for each symbol, and the number itself."""
         return self.symbols + self.numeric
 
     def outputs(self, components: int) -> int:
-        """How many numbers a network gives for the distribution of a value: logits of the symbols, and a mixture."""
+        """Numbers that a network gives for the distribution of a value: logits of the symbols, and a mixture."""
         return self.symbols + 3 * components * self.numeric
 
 
 class ColumnGroup:
-    """Columns of one kind with equally many symbols, side by side; or a single one, without an axis of its own.
+    """Columns of one kind with equally many symbols; or a single one, without an axis of its own.
 
     Args:
         columns: of one kind, with the same numbers of atoms and of symbols.
@@ -92,13 +92,9 @@ class ColumnGroup:
         self.columns = list(columns)
         self.kind, self.symbols, self.missing = first.kind, first.symbols, first.missing
         # Plain numbers: a model moved to another type must not round them, and one made without memory has them too.
-        self._table = {
-            "atoms": tuple(column.atoms for column in columns),
-            "centre": tuple(column.centre for column in columns),
-            "scale": tuple(column.scale for column in columns),
-            "low": tuple(-math.inf if column.low is None else float(column.low) for column in columns),
-            "finest": tuple(column.finest for column in columns),
-        }
+        names = ("atoms", "centre", "scale", "low", "finest")
+        self._table = {name: [getattr(column, name) for column in columns] for name in names}
+        self._table["low"] = [-math.inf if low is None else low for low in self._table["low"]]
         self._single = single
 
     def constant(self, name: str, device: torch.device) -> Tensor:
@@ -107,7 +103,7 @@ class ColumnGroup:
         return rows[0] if self._single else rows
 
     def symbol(self, value: Tensor) -> Tensor:
-        """Which symbol a value is, (...) integers in [0, S): for what a column cannot hold, the nearest."""
+        """The symbol of a value, (...) integers in [0, S): the nearest for a value that the column cannot hold."""
         if self.kind == "categorical":
             return value.nan_to_num().round().clamp(0, self.symbols - 1).long()
         symbol = torch.full_like(value, self.symbols - 1, dtype=torch.long)
@@ -120,8 +116,8 @@ class ColumnGroup:
         return symbol
 
     def read(self, value: Tensor) -> Tensor:
-        """What a network reads of values (...): (..., F) float64, a 1 for the symbol, then asinh of the standardised
-        number, which grows like a logarithm: an outlier is no larger to a network than it can bear.
+        """The input of a network for values (...): (..., F) float64, a 1 for the symbol, then asinh of the standardised
+        number, which grows like a logarithm: an outlier stays small.
         """
         value = value.double()
         symbol = torch.nn.functional.one_hot(self.symbol(value), self.symbols).to(value)

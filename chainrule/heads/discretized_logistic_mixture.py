@@ -1,14 +1,15 @@
 """The distribution of one of many ordered levels: a mixture of logistics, cut into bins."""
 
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.distributions import constraints
 
 from chainrule.heads.categorical import Categorical
-from chainrule.heads.location_scale_mixture import LocationScaleMixture, largest_exponent, split_parameters
-from chainrule.heads.logistic_bins import log_bin_mass, standard_edges
+from chainrule.heads.location_scale_mixture import LocationScaleMixture
+from chainrule.heads.logistic_bins import log_bin_mass, logistic_noise, standard_edges
+from chainrule.heads.precision import largest_exponent
 
 
 class DiscretizedLogisticMixture(LocationScaleMixture):
@@ -22,11 +23,8 @@ class DiscretizedLogisticMixture(LocationScaleMixture):
     with :math:`a_0 = -\infty` and :math:`b_{L-1} = \infty`. It takes three numbers a component whatever L is, and knows
     that neighbouring levels are alike; a `Categorical` takes L numbers and does not.
 
-    Weights, means and scales are what the parameters say, nothing is bounded: value and gradient are finite at any
-    logits and log-scales and at means up to 1e30; a scale that the type cannot hold is taken as the nearest that it
-    can. Half precision is worked on in float32, where the log-mass has its six digits if L is a power of two (the edges
-    of bins are then exact). The authors' code has units in which levels are 2/255 apart: the same family, with numbers
-    256/255 times as large.
+    In float32 the log-mass has its six digits if L is a power of two (the edges of bins are then exact). The authors'
+    code has units in which levels are 2/255 apart: the same family, with numbers 256/255 times as large.
 
     Args:
         logits: (..., K) real scores of the components, π = softmax(logits).
@@ -49,14 +47,9 @@ class DiscretizedLogisticMixture(LocationScaleMixture):
         self.levels = levels
         super().__init__(logits, means, log_scales)
 
-    @classmethod
-    def from_parameters(cls, outputs: Tensor, levels: int = 256) -> Self:
-        """From outputs of a network (..., 3K): K logits, K means, K log-scales, as they are.
-
-        >>> DiscretizedLogisticMixture.from_parameters(torch.zeros(5, DiscretizedLogisticMixture.num_parameters(10)))
-        DiscretizedLogisticMixture(batch_shape=(5,), K=10)
-        """
-        return cls(*split_parameters(outputs), levels)
+    @property
+    def settings(self) -> tuple[Any, ...]:
+        return (self.levels,)
 
     @property
     def support(self) -> constraints.Constraint:
@@ -71,17 +64,16 @@ class DiscretizedLogisticMixture(LocationScaleMixture):
         return log_bin_mass(value.to(self.means.dtype).unsqueeze(-1), self.means, self.log_scales, self.levels)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """log p(value), nats; value (...) broadcast against the batch shape, −inf for what is no level."""
+        """log p(value), nats; value (...) broadcast against the batch shape, −inf for other values."""
         return super().log_prob(value).masked_fill(outside(value, self.levels), -torch.inf)
 
     def sample(self, sample_shape: Any = (), *, generator: torch.Generator | None = None) -> Tensor:
         """Draw integers of shape sample_shape + batch shape: a component, a number from it, and that number's bin."""
-        means, log_scales = self._picked(sample_shape, generator)
-        uniform = torch.rand_like(means, generator=generator).clamp_min(torch.finfo(means.dtype).eps / 4)
-        noise = uniform.log() - (-uniform).log1p()
+        means, log_scales = self._picked(sample_shape, generator, self.means, self.log_scales)
+        noise = logistic_noise(means, generator)
         drawn = means + log_scales.clamp(max=largest_exponent(means.dtype)).exp() * noise
         value = ((drawn + 1) * (self.levels / 2)).floor().clamp(0, self.levels - 1)
-        # Rounding may put a draw beside its bin; which one it is in is asked in the numbers that log_prob is made of.
+        # Rounding may put a draw into the next bin; decide by the edges that log_prob uses.
         lower, upper = standard_edges(value, means, log_scales, self.levels)
         value = value - (noise < lower).to(value) + (noise >= upper).to(value)
         return value.clamp(0, self.levels - 1).long()
@@ -90,22 +82,15 @@ class DiscretizedLogisticMixture(LocationScaleMixture):
         """The same distribution as a table of its L probabilities."""
         return Categorical(self.log_prob(self.enumerate_support(expand=False)).movedim(0, -1))
 
-    def filtered(self, temperature: float = 1.0, top_k: int | None = None, top_p: float | None = None) -> Categorical:
-        """The distribution that sampling draws from, sharpened as `Categorical.filtered` does with the L levels."""
-        return self.categorical().filtered(temperature, top_k, top_p)
-
-    def with_parameters(self, logits: Tensor, means: Tensor, log_scales: Tensor) -> Self:
-        return type(self)(logits, means, log_scales, self.levels)
-
 
 def check_levels(levels: int) -> None:
-    """Raise ValueError for too few levels."""
+    """Reject too few levels."""
     if levels < 2:
         raise ValueError(f"levels: expected at least 2, got {levels}")
 
 
 def outside(value: Tensor, levels: int) -> Tensor:
-    """Where a value is none of the integers in [0, levels), booleans of its shape."""
+    """True where a value is not an integer in [0, levels), booleans of its shape."""
     if value.dtype == torch.bool:
         return torch.zeros_like(value)
     missed = (value < 0) | (value > levels - 1)

@@ -78,7 +78,7 @@ def draw_tags(chain: TagChain, forward: list[Tensor], generator: torch.Generator
     following = tags.new_zeros(len(tags))
     for t in range(tags.shape[1] - 1, -1, -1):
         after = torch.where(chain.ends_here(t).unsqueeze(1), chain.ends, chain.transitions.t()[following])
-        # Past the end all scores may be -inf: what is drawn there is not used.
+        # Past the end all scores may be -inf: the draw there is not used.
         following = Categorical(forward[t] + after).sample(generator=generator)
         tags[:, t] = following.masked_fill(~chain.real[:, t], -1)
     return tags

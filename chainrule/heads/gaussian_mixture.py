@@ -1,13 +1,14 @@
 """The distribution of one real number: a mixture of normal densities."""
 
 import math
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from chainrule.heads.location_scale_mixture import LocationScaleMixture, largest_exponent, split_parameters
+from chainrule.heads.location_scale_mixture import LocationScaleMixture
+from chainrule.heads.precision import largest_exponent
 
 HALVINGS = 64  # of a quantile's bracket: to the last digit of float64 and below
 
@@ -19,11 +20,9 @@ class GaussianMixture(LocationScaleMixture):
         \log p(x) = \operatorname{logsumexp}_k \left[ \log \pi_k - \tfrac12 \left(\frac{x - \mu_k}{s_k}\right)^2
         - \log s_k - \tfrac12 \log 2\pi \right]
 
-    It is a density, in nats, and depends on the unit of x: of x / c the log-density is larger by log c. Nothing is
-    bounded: with a component on a value that is repeated and its scale going to 0 the likelihood grows without end, so
-    that data with atoms ask for another head, or for noise. Half precision is worked on in float32. Value and gradient
-    are finite at any logits and log-scales and at means up to 1e30; a scale that the type cannot hold is taken as the
-    nearest that it can.
+    It is a density, in nats, and depends on the unit of x: of x / c the log-density is larger by log c. With a
+    component on a repeated value and its scale going to 0 the likelihood grows without end: data with atoms need
+    another head, or noise.
 
     Args:
         logits: (..., K) real scores of the components, π = softmax(logits).
@@ -41,15 +40,6 @@ class GaussianMixture(LocationScaleMixture):
     """
 
     support = constraints.real
-
-    @classmethod
-    def from_parameters(cls, outputs: Tensor) -> Self:
-        """From outputs of a network (..., 3K): K logits, K means, K log-scales, as they are.
-
-        >>> GaussianMixture.from_parameters(torch.zeros(5, GaussianMixture.num_parameters(10)))
-        GaussianMixture(batch_shape=(5,), K=10)
-        """
-        return cls(*split_parameters(outputs))
 
     @property
     def mean(self) -> Tensor:
@@ -93,15 +83,6 @@ class GaussianMixture(LocationScaleMixture):
 
     def sample(self, sample_shape: Any = (), *, generator: torch.Generator | None = None) -> Tensor:
         """Draw real numbers of shape sample_shape + batch shape."""
-        means, log_scales = self._picked(sample_shape, generator)
+        means, log_scales = self._picked(sample_shape, generator, self.means, self.log_scales)
         scales = log_scales.clamp(max=largest_exponent(means.dtype)).exp()
         return means + scales * torch.randn_like(means, generator=generator)
-
-    def with_parameters(self, logits: Tensor, means: Tensor, log_scales: Tensor) -> Self:
-        return type(self)(logits, means, log_scales)
-
-    def _standard(self, value: Tensor) -> Tensor:
-        """(x − μ) / s, (..., K), held where its square would leave the type."""
-        largest = torch.finfo(self.means.dtype).max ** 0.5 / 2
-        inverse_scale = (-self.log_scales).clamp(max=largest_exponent(self.means.dtype)).exp()
-        return ((value.unsqueeze(-1) - self.means) * inverse_scale).clamp(-largest, largest)

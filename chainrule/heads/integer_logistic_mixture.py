@@ -1,14 +1,15 @@
 """The distribution of one integer without an upper end: a mixture of logistics, cut at the halves."""
 
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.distributions import constraints
 from torch.nn.functional import logsigmoid
 
-from chainrule.heads.location_scale_mixture import LocationScaleMixture, largest_exponent
-from chainrule.heads.logistic_bins import log_one_minus_exp
+from chainrule.heads.location_scale_mixture import LocationScaleMixture
+from chainrule.heads.logistic_bins import log_one_minus_exp, logistic_noise
+from chainrule.heads.precision import largest_exponent
 
 LARGEST = 2.0**53  # integers beyond it are not all numbers of float64
 
@@ -41,6 +42,11 @@ class IntegerLogisticMixture(LocationScaleMixture):
         self.low = torch.full((), -torch.inf, dtype=self.means.dtype, device=means.device) if low is None else low
 
     @property
+    def parameters(self) -> tuple[Tensor, ...]:
+        """logits, means and log_scales, (..., K) each, and low, (...)."""
+        return *super().parameters, self.low.expand(self._batch_shape)
+
+    @property
     def support(self) -> constraints.Constraint:
         if bool((self.low == 0).all()):
             return constraints.nonnegative_integer
@@ -56,16 +62,12 @@ class IntegerLogisticMixture(LocationScaleMixture):
         return logsigmoid(b) + (logsigmoid(-a) + log_one_minus_exp(-self.log_scales)).masked_fill(first, 0)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """log p(value), nats; value (...) broadcast against the batch shape, −inf for what is no integer of it."""
+        """log p(value), nats; value (...) broadcast against the batch shape, −inf for other values."""
         return super().log_prob(value).masked_fill((value < self.low) | (value != value.floor()), -torch.inf)
 
     def sample(self, sample_shape: Any = (), *, generator: torch.Generator | None = None) -> Tensor:
         """Draw integers, in the floating type of the parameters, of shape sample_shape + batch shape."""
-        means, log_scales = self._picked(sample_shape, generator)
-        uniform = torch.rand_like(means, generator=generator).clamp_min(torch.finfo(means.dtype).eps / 4)
-        noise = uniform.log() - (-uniform).log1p()
+        means, log_scales = self._picked(sample_shape, generator, self.means, self.log_scales)
+        noise = logistic_noise(means, generator)
         drawn = means + log_scales.clamp(max=largest_exponent(means.dtype)).exp() * noise
         return (drawn + 0.5).floor().clamp(-LARGEST, LARGEST).maximum(self.low.to(means))
-
-    def with_parameters(self, logits: Tensor, means: Tensor, log_scales: Tensor) -> Self:
-        return type(self)(logits, means, log_scales, self.low)

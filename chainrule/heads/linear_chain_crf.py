@@ -18,18 +18,20 @@ class LinearChainCRF(nn.Module):
     The emissions e come from a network; A, b and c are learned here, and begin at 0, where the tags are independent and
     each place is a softmax of its own. Sums and maxima over all K^T sequences are exact, in O(T K²).
 
-    Everywhere, emissions are (B, T, K) real scores, and `lengths` (B,) the number of real places of each row, None
-    where all are. What stands past a row's end is never read: it may be NaN, and tags there out of range; where tags
-    are returned it is -1. A row of length 0 has one sequence, the empty one, of probability 1. Computation is in
-    float32 at least, under autocast too.
+    Everywhere, emissions are (B, T, K) real scores, tags (B, T) integers in [0, K), and `lengths` (B,) the number of
+    real places of each row, None where all are. Padding past a row's end is never read: it may be NaN, and tags there
+    out of range; returned tags are -1 there. A row of length 0 has one sequence, the empty one, of probability 1.
+    Computation is in float32 at least, under autocast too.
 
     Args:
         num_tags: K.
-        constraints: which tags may stand first, last, and next to each other (see `bio_constraints`); others have
-            probability 0. None allows all. They are no weights, and are not saved with them.
+        constraints: which tags may be first, last, and next to each other (see `bio_constraints`); others have
+            probability 0. None allows all. They are not weights, and are not saved with them.
 
     Raises:
-        ValueError: `num_tags` is below 1, or the constraints are for another number.
+        ValueError: `num_tags` is below 1, or the constraints are for another number; of every method, shapes do not
+            agree, a length is outside [0, T], a real tag outside [0, K), or a row has no possible tag sequence to
+            return.
 
     >>> crf = LinearChainCRF(num_tags=2)
     >>> emissions = torch.tensor([[[1.0, 0.0], [0.0, 3.0]]])
@@ -62,40 +64,23 @@ class LinearChainCRF(nn.Module):
             self.register_buffer(f"forbidden_{name}", forbidden, persistent=False)
 
     def log_prob(self, tags: Tensor, emissions: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """log p(y | e) of each row, (B,), nats; -inf where the constraints forbid y.
-
-        Args:
-            tags: y, (B, T) integers in [0, K).
-            emissions: e, (B, T, K).
-            lengths: (B,).
-
-        Raises:
-            ValueError: shapes do not agree, a length is outside [0, T], or a real tag outside [0, K).
-        """
+        """log p(y | e) of each row, (B,), nats; -inf where the constraints forbid y."""
         chain, _ = self._chain(emissions, lengths)
         real = chain.real[:, : emissions.shape[1]]
         check_tags(tags, real, self.num_tags)
-        # A row of no place keeps one made-up tag; its score is dropped.
+        # A row without a place gets one tag, whose score is dropped.
         tags = tags.long().masked_fill(~real, 0) if tags.shape[1] else tags.new_zeros(len(tags), 1, dtype=torch.long)
         score = self._score(chain, tags)
         log_prob = score - log_partition(chain, forward_messages(chain))
         return log_prob.masked_fill(score == -torch.inf, -torch.inf)
 
     def log_partition(self, emissions: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """log Z, the log-sum of e^s over all tag sequences of each row, (B,), nats; its gradient is `marginals`.
-
-        Raises:
-            ValueError: shapes do not agree, or a length is outside [0, T].
-        """
+        """log Z, the log-sum of e^s over all tag sequences of each row, (B,), nats; its gradient is `marginals`."""
         chain, shift = self._chain(emissions, lengths)
         return log_partition(chain, forward_messages(chain)) + shift
 
     def marginals(self, emissions: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """p(y_t = k | e), (B, T, K), by the forward–backward algorithm; 0 past each row's end.
-
-        Raises:
-            ValueError: shapes do not agree, a length is outside [0, T], or a row has no possible tag sequence.
-        """
+        """p(y_t = k | e), (B, T, K), by the forward–backward algorithm; 0 past each row's end."""
         chain, _ = self._chain(emissions, lengths)
         forward = forward_messages(chain)
         self._require_a_sequence(log_partition(chain, forward), chain)
@@ -103,11 +88,7 @@ class LinearChainCRF(nn.Module):
 
     @torch.no_grad()
     def decode(self, emissions: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """The most probable tags of each row, (B, T), by the Viterbi algorithm; -1 past its end.
-
-        Raises:
-            ValueError: shapes do not agree, a length is outside [0, T], or a row has no possible tag sequence.
-        """
+        """The most probable tags of each row, (B, T), by the Viterbi algorithm; -1 past its end."""
         chain, _ = self._chain(emissions, lengths)
         paths, scores = best_paths(chain, 1)
         self._require_a_sequence(scores[:, 0], chain)
@@ -115,13 +96,9 @@ class LinearChainCRF(nn.Module):
 
     @torch.no_grad()
     def decode_n_best(self, emissions: Tensor, lengths: Tensor | None = None, *, n: int) -> tuple[Tensor, Tensor]:
-        """The n most probable tag sequences of each row, best first, and their log-probabilities.
+        """The n most probable tag sequences of each row, best first, (B, n, T), and their log p, (B, n), nats.
 
-        Returns:
-            Tags (B, n, T), and log p (B, n) in nats. Where fewer than n are possible, the rest are -inf, with tags -1.
-
-        Raises:
-            ValueError: as `decode`, or n is below 1.
+        Where fewer than n are possible, the rest are -inf, with tags -1.
         """
         if n < 1:
             raise ValueError(f"n: expected an integer >= 1, got {n}")
@@ -135,16 +112,7 @@ class LinearChainCRF(nn.Module):
     def sample(
         self, emissions: Tensor, lengths: Tensor | None = None, *, generator: torch.Generator | None = None
     ) -> Tensor:
-        """Draw tags of each row from p(y | e), exactly, (B, T); -1 past its end.
-
-        Args:
-            emissions: (B, T, K); repeat rows for several draws.
-            lengths: (B,).
-            generator: source of randomness; the same seed gives the same tags.
-
-        Raises:
-            ValueError: as `decode`.
-        """
+        """Draw tags of each row from p(y | e), exactly, (B, T); -1 past its end. Repeat rows for several draws."""
         chain, _ = self._chain(emissions, lengths)
         forward = forward_messages(chain)
         self._require_a_sequence(log_partition(chain, forward), chain)
@@ -162,7 +130,7 @@ class LinearChainCRF(nn.Module):
         dtype = torch.promote_types(torch.promote_types(emissions.dtype, self.transitions.dtype), torch.float32)
         emissions = emissions.to(dtype).masked_fill(~real.unsqueeze(2), 0)
         # Each place less its greatest score: sums over long rows stay small. To the gradient that is a constant, as
-        # what it would add cancels: the marginals of a place sum to 1.
+        # its gradients cancel: the marginals of a place sum to 1.
         greatest = emissions.detach().amax(2)
         greatest = torch.where(greatest.isfinite(), greatest, 0)
         emissions = emissions - greatest.unsqueeze(2)

@@ -1,34 +1,36 @@
-"""Mixtures of K densities of one shape, each with its own weight, place and width."""
+"""Mixtures of K densities of one shape, each with its own weight, location and scale."""
 
-import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
-from torch.distributions import Distribution, constraints
 
 from chainrule.heads.categorical import Categorical
+from chainrule.heads.head import TensorHead
+from chainrule.heads.precision import at_least_float32, largest_exponent
 
 
-class LocationScaleMixture(Distribution, ABC):
+class LocationScaleMixture(TensorHead):
     r"""A mixture of K components of one family, in parameters that may be any real number.
 
     .. math:: p(x) = \sum_{k=1}^{K} \pi_k \, p(x \mid \mu_k, s_k), \qquad
         \pi = \operatorname{softmax}(a), \quad s_k = e^{\lambda_k}
 
-    A subclass says what a component is, and draws from it.
+    A subclass defines a component, and draws from it. Nothing is bounded: value and gradient are finite at any logits
+    and log-scales and at means up to 1e30; a scale that the type cannot hold is taken as the nearest that it can. Half
+    precision is worked on in float32.
 
     Args:
         logits: (..., K) real scores a of the components, in any normalisation.
-        means: (..., K) places μ.
+        means: (..., K) locations μ.
         log_scales: (..., K) logarithms λ of the scales s.
 
     Raises:
         ValueError: the three differ in shape, or there is no component.
     """
 
-    arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {}
+    component_size: ClassVar[int] = 3  # numbers that a network gives for one component
 
     def __init__(self, logits: Tensor, means: Tensor, log_scales: Tensor):
         if logits.dim() < 1 or logits.shape[-1] < 1:
@@ -45,21 +47,37 @@ class LocationScaleMixture(Distribution, ABC):
     def component_log_prob(self, value: Tensor) -> Tensor:
         """log p(value | component), nats, (..., K); value (...), broadcast against the batch shape."""
 
-    @abstractmethod
-    def with_parameters(self, logits: Tensor, means: Tensor, log_scales: Tensor) -> Self:
-        """A mixture of the same kind with other parameters, as of another layout of the batch."""
-
-    @abstractmethod
-    def sample(self, sample_shape: Any = (), *, generator: torch.Generator | None = None) -> Tensor:
-        """Draw values of shape sample_shape + batch shape."""
-
-    @staticmethod
-    def num_parameters(components: int) -> int:
+    @classmethod
+    def num_parameters(cls, components: int) -> int:
         """How many numbers a network must give for one element."""
-        return 3 * components
+        return cls.component_size * components
+
+    @classmethod
+    def from_parameters(cls, outputs: Tensor, *settings: Any, **named: Any) -> Self:
+        """From outputs of a network (..., 3K): K logits, K means, K log-scales, unchanged.
+
+        Args:
+            outputs: (..., 3K).
+            settings, named: further arguments of the class, such as `levels`.
+
+        Raises:
+            ValueError: the last axis is no positive multiple of 3.
+
+        >>> from chainrule.heads import GaussianMixture
+        >>> GaussianMixture.from_parameters(torch.zeros(5, GaussianMixture.num_parameters(10)))
+        GaussianMixture(batch_shape=(5,), K=10)
+        """
+        return cls(*cls._split(outputs), *settings, **named)
+
+    @classmethod
+    def _split(cls, outputs: Tensor) -> tuple[Tensor, ...]:
+        size = cls.component_size
+        if outputs.dim() < 1 or outputs.shape[-1] < size or outputs.shape[-1] % size:
+            raise ValueError(f"outputs: expected shape (..., {size}K) for K components, got {tuple(outputs.shape)}")
+        return outputs.chunk(size, -1)
 
     @property
-    def parameters(self) -> tuple[Tensor, Tensor, Tensor]:
+    def parameters(self) -> tuple[Tensor, ...]:
         """logits, means and log_scales, (..., K) each, in at least float32."""
         return self.logits, self.means, self.log_scales
 
@@ -72,38 +90,18 @@ class LocationScaleMixture(Distribution, ABC):
         """log p(value), nats; value (...), broadcast against the batch shape."""
         return (self.log_weights + self.component_log_prob(value)).logsumexp(-1)
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
-        shape = (*torch.Size(batch_shape), self.logits.shape[-1])
-        return self.with_parameters(*(parameter.expand(shape) for parameter in self.parameters))
+    def _standard(self, value: Tensor) -> Tensor:
+        """(x − μ) / s, (..., K), held where its square would leave the type."""
+        largest = torch.finfo(self.means.dtype).max ** 0.5 / 2
+        inverse_scale = (-self.log_scales).clamp(max=largest_exponent(self.means.dtype)).exp()
+        return ((value.unsqueeze(-1) - self.means) * inverse_scale).clamp(-largest, largest)
 
-    def _picked(self, sample_shape: Any, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
-        """Mean and log-scale of a component drawn for each draw, sample_shape + batch shape."""
+    def _picked(self, sample_shape: Any, generator: torch.Generator | None, *parts: Tensor) -> list[Tensor]:
+        """The parts (..., K) of a component that is drawn for each draw, sample_shape + batch shape."""
         shape = torch.Size(sample_shape) + self._batch_shape
-        logits, means, log_scales = (part.detach().expand(*shape, part.shape[-1]) for part in self.parameters)
+        logits, *others = (part.detach().expand(*shape, part.shape[-1]) for part in (self.logits, *parts))
         component = Categorical(logits).sample(generator=generator).unsqueeze(-1)
-        return means.gather(-1, component).squeeze(-1), log_scales.gather(-1, component).squeeze(-1)
+        return [part.gather(-1, component).squeeze(-1) for part in others]
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(batch_shape={tuple(self._batch_shape)}, K={self.logits.shape[-1]})"
-
-
-def split_parameters(outputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Outputs of a network (..., 3K) as logits, means and log_scales, (..., K) each.
-
-    Raises:
-        ValueError: the last axis is no positive multiple of 3.
-    """
-    if outputs.dim() < 1 or outputs.shape[-1] < 3 or outputs.shape[-1] % 3:
-        raise ValueError(f"outputs: expected shape (..., 3K) for K components, got {tuple(outputs.shape)}")
-    logits, means, log_scales = outputs.chunk(3, -1)
-    return logits, means, log_scales
-
-
-def largest_exponent(dtype: torch.dtype) -> float:
-    """λ at which e^λ nears the end of a type: 84 in float32, 674 in float64. Scales beyond, either way, stay there."""
-    return 0.95 * math.log(torch.finfo(dtype).max)
-
-
-def at_least_float32(parameter: Tensor) -> Tensor:
-    """A parameter in the type it is worked on: half precision is none for exponentials and their sums."""
-    return parameter.float() if parameter.dtype in (torch.bfloat16, torch.float16) else parameter

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from chainrule.heads.location_scale_mixture import largest_exponent
+from chainrule.heads.precision import largest_exponent
 
 
 def bin_centres(value: Tensor, levels: int) -> Tensor:
@@ -62,3 +62,9 @@ def log_one_minus_exp(log_width: Tensor) -> Tensor:
     """log(1 − e^{−δ}) of log δ; below e^-40 it is log δ, and above e^5 it is 0, to the last digit of float64."""
     width = log_width.clamp(-40, 5).exp()
     return torch.where(log_width < -40, log_width, (-torch.expm1(-width)).log())
+
+
+def logistic_noise(like: Tensor, generator: torch.Generator | None) -> Tensor:
+    """Draws of the standard logistic density, of the shape and type of `like`."""
+    uniform = torch.rand_like(like, generator=generator).clamp_min(torch.finfo(like.dtype).eps / 4)
+    return uniform.log() - (-uniform).log1p()

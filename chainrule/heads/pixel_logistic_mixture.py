@@ -1,17 +1,18 @@
 """The joint distribution of the channels of a pixel: mixtures of logistics, coupled inside each component."""
 
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
-from torch.distributions import Distribution, constraints
+from torch.distributions import constraints
 
 from chainrule.heads.discretized_logistic_mixture import DiscretizedLogisticMixture, check_levels, outside
-from chainrule.heads.location_scale_mixture import at_least_float32
+from chainrule.heads.head import TensorHead
 from chainrule.heads.logistic_bins import bin_centres, log_bin_mass
+from chainrule.heads.precision import at_least_float32
 
 
-class PixelLogisticMixture(Distribution):
+class PixelLogisticMixture(TensorHead):
     r"""A discretised mixture of logistics over C channels at once (Salimans et al. 2017, PixelCNN++).
 
     A component is drawn once for the pixel. Inside it a channel's mean is linear in the channels before it, green in
@@ -26,7 +27,7 @@ class PixelLogisticMixture(Distribution):
     .. math:: p(x_c \mid x_{<c}) = \sum_k \pi_k^{(c)} P(x_c \mid \ldots), \qquad
         \pi_k^{(c)} \propto \pi_k \prod_{j<c} P(x_j \mid \ldots)
 
-    `conditional` gives the next of them and `conditionals` all, so that a model that speaks of one channel at a time
+    `conditional` gives the next of them and `conditionals` all, so that a model of one channel at a time
     has the same density. In float32 a coupled mean is rounded once: the mass is that of a mean so rounded.
 
     Args:
@@ -50,8 +51,6 @@ class PixelLogisticMixture(Distribution):
     (torch.Size([2, 8, 8, 3]), torch.Size([2, 8, 8]), torch.Size([2, 8, 8, 3]))
     """
 
-    arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {}
-
     def __init__(self, logits: Tensor, means: Tensor, log_scales: Tensor, coefficients: Tensor, levels: int = 256):
         check_levels(levels)
         if logits.dim() < 1 or logits.shape[-1] < 1:
@@ -68,7 +67,7 @@ class PixelLogisticMixture(Distribution):
             expected = (*batch_shape, rows, components)
             if tuple(parameter.shape) != expected:
                 raise ValueError(
-                    f"{name}: expected shape {expected} beside logits {tuple(logits.shape)} and {channels} channels, "
+                    f"{name}: expected shape {expected} for logits {tuple(logits.shape)} and {channels} channels, "
                     f"got {tuple(parameter.shape)}"
                 )
         parts = map(at_least_float32, (logits, means, log_scales, coefficients))
@@ -102,11 +101,20 @@ class PixelLogisticMixture(Distribution):
         return cls(logits.squeeze(-2), means, log_scales, coefficients, levels)
 
     @property
+    def parameters(self) -> tuple[Tensor, ...]:
+        """logits (..., K), means and log_scales (..., C, K), coefficients (..., C(C−1)/2, K), in at least float32."""
+        return self.logits, self.means, self.log_scales, self.coefficients
+
+    @property
+    def settings(self) -> tuple[Any, ...]:
+        return (self.levels,)
+
+    @property
     def support(self) -> constraints.Constraint:
         return constraints.independent(constraints.integer_interval(0, self.levels - 1), 1)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """log p of all channels, nats; value (..., C) broadcast against the batch shape, −inf where one is no level."""
+        """log p of all channels, nats; value (..., C) broadcast against the batch shape, −inf unless all are levels."""
         terms = self.logits.log_softmax(-1) + self._log_masses(value, self._event_shape[0]).sum(-2)
         return terms.logsumexp(-1).masked_fill(outside(value, self.levels).any(-1), -torch.inf)
 
@@ -148,13 +156,6 @@ class PixelLogisticMixture(Distribution):
                 channel = pixel.conditional(drawn).sample(generator=generator)
                 drawn = torch.cat([drawn, channel.unsqueeze(-1)], -1)
         return drawn
-
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
-        shape = torch.Size(batch_shape)
-        means, log_scales, coefficients = (
-            part.expand(*shape, *part.shape[-2:]) for part in (self.means, self.log_scales, self.coefficients)
-        )
-        return type(self)(self.logits.expand(*shape, -1), means, log_scales, coefficients, self.levels)
 
     def _log_masses(self, value: Tensor, count: int) -> Tensor:
         """log P of the first `count` channels in each component, (..., count, K)."""

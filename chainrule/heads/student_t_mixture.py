@@ -1,14 +1,14 @@
 """The distribution of one real number with heavy tails: a mixture of Student's t."""
 
 import math
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from chainrule.heads.categorical import Categorical
-from chainrule.heads.location_scale_mixture import LocationScaleMixture, at_least_float32, largest_exponent
+from chainrule.heads.location_scale_mixture import LocationScaleMixture
+from chainrule.heads.precision import at_least_float32, largest_exponent
 
 
 class StudentTMixture(LocationScaleMixture):
@@ -20,6 +20,9 @@ class StudentTMixture(LocationScaleMixture):
 
     Far from the rest its density falls as a power of x, not as :math:`e^{-x^2}`: one outlier costs little, and pulls
     little. As ν grows it becomes a `GaussianMixture`. It is a density, in nats, and depends on the unit of x.
+
+    `from_parameters` reads outputs of a network (..., 4K): logits, means, log-scales, and a with ν = 2 + softplus(a).
+    With more than two degrees of freedom the variance is finite, and so are averages of draws.
 
     Args:
         logits: (..., K) real scores of the components, π = softmax(logits).
@@ -33,9 +36,12 @@ class StudentTMixture(LocationScaleMixture):
     >>> x = StudentTMixture(torch.zeros(1), torch.zeros(1), torch.zeros(1), torch.tensor([3.0]))
     >>> x.log_prob(torch.tensor([0.0, 10.0])), x.variance
     (tensor([-1.0009, -8.0731]), tensor(3.))
+    >>> StudentTMixture.from_parameters(torch.zeros(5, StudentTMixture.num_parameters(2)))
+    StudentTMixture(batch_shape=(5,), K=2)
     """
 
     support = constraints.real
+    component_size = 4
 
     def __init__(self, logits: Tensor, means: Tensor, log_scales: Tensor, degrees: Tensor):
         super().__init__(logits, means, log_scales)
@@ -43,30 +49,13 @@ class StudentTMixture(LocationScaleMixture):
             raise ValueError(f"degrees: expected the shape of logits {tuple(logits.shape)}, got {tuple(degrees.shape)}")
         self.degrees = at_least_float32(degrees)
 
-    @staticmethod
-    def num_parameters(components: int) -> int:
-        """How many numbers a network must give for one element."""
-        return 4 * components
-
     @classmethod
-    def from_parameters(cls, outputs: Tensor) -> Self:
-        """From outputs of a network (..., 4K): logits, means, log-scales, and a with ν = 2 + softplus(a).
-
-        More than two degrees of freedom: the variance is finite, and so are averages of draws.
-
-        Raises:
-            ValueError: the last axis is no positive multiple of 4.
-
-        >>> StudentTMixture.from_parameters(torch.zeros(5, StudentTMixture.num_parameters(2)))
-        StudentTMixture(batch_shape=(5,), K=2)
-        """
-        if outputs.dim() < 1 or outputs.shape[-1] < 4 or outputs.shape[-1] % 4:
-            raise ValueError(f"outputs: expected shape (..., 4K) for K components, got {tuple(outputs.shape)}")
-        logits, means, log_scales, raw = outputs.chunk(4, -1)
-        return cls(logits, means, log_scales, 2 + torch.nn.functional.softplus(at_least_float32(raw)))
+    def _split(cls, outputs: Tensor) -> tuple[Tensor, ...]:
+        *parameters, raw = super()._split(outputs)
+        return *parameters, 2 + torch.nn.functional.softplus(at_least_float32(raw))
 
     @property
-    def parameters(self) -> tuple[Tensor, ...]:  # type: ignore[override]  # one more than the other mixtures have
+    def parameters(self) -> tuple[Tensor, ...]:
         """logits, means, log_scales and degrees, (..., K) each, in at least float32."""
         return self.logits, self.means, self.log_scales, self.degrees
 
@@ -84,31 +73,19 @@ class StudentTMixture(LocationScaleMixture):
         return (self.log_weights.exp() * ((2 * self.log_scales).exp() * excess + spread)).sum(-1)
 
     def component_log_prob(self, value: Tensor) -> Tensor:
-        largest = torch.finfo(self.means.dtype).max ** 0.5 / 2
-        limit = largest_exponent(self.means.dtype)
-        inverse_scale = (-self.log_scales).clamp(max=limit).exp()
-        standard = ((value.unsqueeze(-1) - self.means) * inverse_scale).clamp(-largest, largest)
         half = self.degrees / 2
         peak = log_gamma_ratio(half) - math.log(2 * math.pi) / 2
-        tail = (half + 0.5) * (standard.square() / self.degrees).log1p()
-        return peak - tail - self.log_scales.clamp_min(-limit)
+        tail = (half + 0.5) * (self._standard(value).square() / self.degrees).log1p()
+        return peak - tail - self.log_scales.clamp_min(-largest_exponent(self.means.dtype))
 
     @torch.no_grad()
     def sample(self, sample_shape: Any = (), *, generator: torch.Generator | None = None) -> Tensor:
         """Draw real numbers of shape sample_shape + batch shape: by the polar method of Bailey (1994), exactly."""
-        shape = torch.Size(sample_shape) + self._batch_shape
-        logits = self.logits.expand(*shape, self.logits.shape[-1])
-        component = Categorical(logits).sample(generator=generator).unsqueeze(-1)
-        means, log_scales, degrees = (
-            part.expand(*shape, part.shape[-1]).gather(-1, component).squeeze(-1) for part in self.parameters[1:]
-        )
+        means, log_scales, degrees = self._picked(sample_shape, generator, *self.parameters[1:])
         radius, angle = (torch.rand_like(means, generator=generator) for _ in range(2))
         radius = (1 - radius).log() * (-2 / degrees)  # 1 - u: never the logarithm of 0
         standard = (degrees * torch.expm1(radius)).sqrt() * (2 * math.pi * angle).cos()
         return means + log_scales.clamp(max=largest_exponent(means.dtype)).exp() * standard
-
-    def with_parameters(self, *parameters: Tensor) -> Self:
-        return type(self)(*parameters)
 
 
 def log_gamma_ratio(x: Tensor) -> Tensor:

@@ -1,20 +1,21 @@
 """The distribution of a value of a table: a category, an integer or a real number, which may be missing."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributions import Distribution, constraints
+from torch.distributions import constraints
 
 from chainrule.heads.categorical import Categorical
 from chainrule.heads.column import ColumnGroup
 from chainrule.heads.gaussian_mixture import GaussianMixture
+from chainrule.heads.head import TensorHead
 from chainrule.heads.integer_logistic_mixture import IntegerLogisticMixture
 from chainrule.heads.location_scale_mixture import LocationScaleMixture
 
 
-class TableColumn(Distribution):
-    r"""The value of a column, by its kind.
+class TableColumn(TensorHead):
+    r"""The distribution of a value of a column, by its kind.
 
     Over the S symbols of a column, π = softmax(a). With m the mixture of a numeric column, "other" its last symbol,
 
@@ -23,7 +24,7 @@ class TableColumn(Distribution):
         p(\text{missing}) = \pi_{\text{missing}}
 
     and for a real number :math:`\pi_v` where it is an atom, else the density :math:`\pi_{\text{other}} \, m(v)`. The
-    network speaks of z = (v − centre) / scale; m has the unit of v, its log-density is that of z less log scale (the
+    network models z = (v − centre) / scale; m has the unit of v, its log-density is that of z less log scale (the
     Jacobian). A categorical or integer column adds up to 1; a real one too, as the sum over its atoms and "missing" and
     the integral over the density. Everything is computed in float64.
 
@@ -39,12 +40,21 @@ class TableColumn(Distribution):
     tensor([-0.6931, -3.9157], dtype=torch.float64)
     """
 
-    arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {}
-
     def __init__(self, group: ColumnGroup, outputs: Tensor):
         self.group, self.outputs = group, outputs
         self.logits = outputs[..., : group.symbols].double()
         super().__init__(outputs.shape[:-1], validate_args=False)
+
+    @property
+    def parameters(self) -> tuple[Tensor, ...]:
+        return (self.outputs,)
+
+    @property
+    def settings(self) -> tuple[Any, ...]:
+        return (self.group,)
+
+    def with_parameters(self, *parameters: Tensor) -> "TableColumn":
+        return TableColumn(self.group, *parameters)
 
     @property
     def support(self) -> constraints.Constraint | None:
@@ -73,7 +83,7 @@ class TableColumn(Distribution):
         return GaussianMixture(logits, means, scale.log() + log_scales)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """log p(value), nats, for a real number that is no atom of its density; −inf for what the column cannot hold.
+        """log p(value), nats, a log-density where a real number is not an atom; −inf for values that cannot be.
 
         value: (...) broadcast against the batch shape; NaN is missing.
         """
@@ -85,7 +95,7 @@ class TableColumn(Distribution):
         if group.kind == "categorical":
             return own.masked_fill(value != symbol, -torch.inf)
         finite = value.isfinite()
-        # Where there is no number to ask about, one that gives no gradient but finite ones.
+        # Without a number, ask about one that has finite gradients.
         number = torch.where(finite, value, group.constant("centre", value.device).round())
         other = logs[..., -1] + self.mixture.log_prob(number)
         if group.kind == "integer":
@@ -106,12 +116,9 @@ class TableColumn(Distribution):
         drawn = self.mixture.sample(sample_shape, generator=generator)
         atoms = self.group.constant("atoms", drawn.device).expand(*shape, -1)
         rest = torch.full_like(drawn, torch.nan).unsqueeze(-1)
-        known = torch.cat([atoms, rest, rest], -1)  # missing, and any other number, are none of them
+        known = torch.cat([atoms, rest, rest], -1)  # missing and any other number are not atoms
         picked = known.gather(-1, symbol.unsqueeze(-1)).squeeze(-1)
         return torch.where(symbol == self.group.symbols - 1, drawn, picked)
-
-    def expand(self, batch_shape: Any, _instance: Any = None) -> "TableColumn":
-        return TableColumn(self.group, self.outputs.expand(*torch.Size(batch_shape), -1))
 
     def __repr__(self) -> str:
         return f"TableColumn({self.group.kind}, batch_shape={tuple(self._batch_shape)}, S={self.group.symbols})"

@@ -1,16 +1,17 @@
 """The distribution of all values of a row, each of its column's own kind."""
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributions import Distribution, constraints
+from torch.distributions import constraints
 
+from chainrule.heads.head import Head
 from chainrule.heads.table_column import TableColumn
 
 
-class TableRow(Distribution):
+class TableRow(Head):
     """The conditionals of the D columns of a table, batch shape (B, D).
 
     Args:
@@ -23,8 +24,6 @@ class TableRow(Distribution):
     >>> TableRow([code, number], [[1], [0]]).log_prob(torch.tensor([[0.0, 1.0]]))
     tensor([[-0.9199, -0.6931]], dtype=torch.float64)
     """
-
-    arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {}
 
     def __init__(self, parts: Sequence[TableColumn], places: Sequence[Sequence[int]]):
         self.parts = list(parts)

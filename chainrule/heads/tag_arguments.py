@@ -1,4 +1,4 @@
-"""What heads over rows of tags check of their arguments."""
+"""Checks of the arguments of heads over rows of tags."""
 
 import torch
 from torch import Tensor

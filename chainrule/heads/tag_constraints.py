@@ -1,6 +1,6 @@
 """Which tags may follow which in the BIO and BIOES schemes of marking spans."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 class TagConstraints(NamedTuple):
-    """What is allowed of K tags, in booleans.
+    """The sequences of K tags that are allowed, in booleans.
 
     Attributes:
         transitions: (K, K) whether the second may follow the first.
@@ -28,16 +28,14 @@ def bio_constraints(tags: Sequence[str]) -> TagConstraints:
         tags: O, and B-X and I-X for any types X, in the order of their numbers.
 
     Raises:
-        ValueError: a tag is none of these, stands twice, or is an I-X without a B-X.
+        ValueError: a tag is not one of these, is given twice, or is an I-X without a B-X.
 
     >>> bio_constraints(["O", "B-PER", "I-PER"]).transitions.int()
     tensor([[1, 1, 0],
             [1, 1, 1],
             [1, 1, 1]], dtype=torch.int32)
     """
-    marks = _marks(tags, "BI", "for B, I, E, S use bioes_constraints")
-    _require(marks, tags, "I", "B")
-    return _constraints(marks, opens=lambda mark: False)
+    return _constraints(tags, {"B": "B", "I": "B"}, "", "for B, I, E, S use bioes_constraints")
 
 
 def bioes_constraints(tags: Sequence[str]) -> TagConstraints:
@@ -47,7 +45,7 @@ def bioes_constraints(tags: Sequence[str]) -> TagConstraints:
         tags: O, and B-X, I-X, E-X and S-X for any types X, in the order of their numbers.
 
     Raises:
-        ValueError: a tag is none of these, stands twice, or belongs to a span that could not begin or end.
+        ValueError: a tag is not one of these, is given twice, or belongs to a span that could not begin or end.
 
     >>> bioes_constraints(["O", "B-PER", "E-PER", "S-PER"]).transitions.int()
     tensor([[1, 1, 0, 1],
@@ -55,42 +53,30 @@ def bioes_constraints(tags: Sequence[str]) -> TagConstraints:
             [1, 1, 0, 1],
             [1, 1, 0, 1]], dtype=torch.int32)
     """
-    marks = _marks(tags, "BIES", "rename them")
-    for mark, needed in (("B", "E"), ("E", "B"), ("I", "B")):
-        _require(marks, tags, mark, needed)
-    return _constraints(marks, opens=lambda mark: mark in "BI")
+    return _constraints(tags, {"B": "E", "I": "B", "E": "B", "S": "S"}, "BI", "rename them")
 
 
-def _constraints(marks: list[tuple[str, str]], opens: Callable[[str], bool]) -> TagConstraints:
-    """`opens(mark)`: whether its span must go on."""
-    starts = torch.tensor([mark not in "IE" for mark, _ in marks])
-    ends = torch.tensor([not opens(mark) for mark, _ in marks])
-    transitions = ends.unsqueeze(1) & starts  # out of a whole span, into a new one
-    for before, (mark, kind) in enumerate(marks):
-        for after, (following, its_kind) in enumerate(marks):
-            if mark in "BI" and following in "IE" and kind == its_kind:
-                transitions[before, after] = True
-    return TagConstraints(transitions, starts, ends)
+def _constraints(tags: Sequence[str], needs: Mapping[str, str], opens: str, remedy: str) -> TagConstraints:
+    """The constraints of a scheme.
 
-
-def _marks(tags: Sequence[str], letters: str, remedy: str) -> list[tuple[str, str]]:
-    """Each tag as its letter and type."""
+    needs: its letters, and for each another one that its type must have too; opens: letters whose span must go on.
+    """
     if not tags or len(set(tags)) < len(tags):
         raise ValueError(f"tags: expected different tags, at least one, got {list(tags)}")
-    marks = []
-    for tag in tags:
-        letter, hyphen, kind = tag.partition("-")
-        if tag != "O" and not (len(letter) == 1 and letter in letters and hyphen and kind):
-            expected = ", ".join(f"{known}-X" for known in letters)
+    marks = [(tag.partition("-")[0], tag.partition("-")[2]) for tag in tags]
+    for tag, (letter, kind) in zip(tags, marks, strict=True):
+        if tag != "O" and not (letter in needs and kind):
+            expected = ", ".join(f"{known}-X" for known in needs)
             raise ValueError(f"tags: expected O, {expected}, got {tag!r}: {remedy}")
-        marks.append((letter, kind))
-    return marks
-
-
-def _require(marks: list[tuple[str, str]], tags: Sequence[str], letter: str, needed: str) -> None:
-    for (mark, kind), tag in zip(marks, tags, strict=True):
-        if mark == letter and (needed, kind) not in marks:
+        if letter in needs and (needs[letter], kind) not in marks:
             raise ValueError(
-                f"tags: {tag!r} could never be used, as there is no '{needed}-{kind}': add it, or use the scheme's "
-                "other function"
+                f"tags: {tag!r} could never be used, as there is no '{needs[letter]}-{kind}': add it, or use the "
+                "scheme's other function"
             )
+    starts = torch.tensor([letter not in "IE" for letter, _ in marks])
+    ends = torch.tensor([letter not in opens for letter, _ in marks])
+    inside = [
+        [letter in "BI" and following in "IE" and kind == its_kind for following, its_kind in marks]
+        for letter, kind in marks
+    ]
+    return TagConstraints(ends.unsqueeze(1) & starts | torch.tensor(inside), starts, ends)

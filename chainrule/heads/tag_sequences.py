@@ -1,17 +1,18 @@
-"""What a tagger says of a batch of sentences: a distribution over their whole tag sequences."""
+"""The distribution over the whole tag sequences of a batch of sentences, as a tagger gives it."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributions import Distribution, constraints
+from torch.distributions import constraints
 
+from chainrule.heads.head import Head
 from chainrule.heads.independent_tags import IndependentTags
 from chainrule.heads.linear_chain_crf import LinearChainCRF
 
 
-class TagSequences(Distribution):
-    """p(y | e) over tag sequences y of B sentences, from a head and the emissions that a network gives it.
+class TagSequences(Head):
+    """p(y | e) over tag sequences y of B sentences, from a module and the emissions that a network gives it.
 
     Batch shape (B,), event shape (T,). Tags past a row's end are never read, and are -1 where they are returned.
 
@@ -24,8 +25,6 @@ class TagSequences(Distribution):
     >>> tags.mode, tags.log_prob(tags.mode).exp()
     (tensor([[0, 1]]), tensor([0.6964]))
     """
-
-    arg_constraints: ClassVar[dict[str, Any]] = {}  # the head checks
 
     def __init__(self, head: LinearChainCRF | IndependentTags, emissions: Tensor, lengths: Tensor | None = None):
         self.head, self.emissions, self.lengths = head, emissions, lengths

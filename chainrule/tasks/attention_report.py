@@ -10,6 +10,7 @@ from chainrule.tasks.page import write_page
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from chainrule.diagnostics.report.attention_page import AttentionExample
     from chainrule.tasks.task import Task
 
 
@@ -18,7 +19,7 @@ def attention_answer(
     model: "nn.Module",
     weights: "Sequence[Tensor]",
     rows: Sequence[dict[str, Any]],
-    examples: Sequence[str],
+    examples: "Sequence[AttentionExample]",
     *,
     looks_at: str,
     page: Path,
@@ -31,7 +32,7 @@ def attention_answer(
         model: its model.
         weights: attention of each row, (T, S); empty where the model has none.
         rows: findings of each row, for JSON.
-        examples: of each row, its section of the page.
+        examples: a section of the page for each row.
         looks_at: the memory of the model in words, such as "symbols of the source".
         page: to write.
         command: that makes the page again.

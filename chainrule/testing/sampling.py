@@ -1,14 +1,14 @@
-"""What `sample` draws follows what `log_prob` says."""
+"""Draws of `sample` follow `log_prob`."""
 
 from dataclasses import dataclass
 from itertools import islice
 
 import torch
-from torch import Tensor, distributions
-from torch.distributions import Distribution
+from torch import Tensor
+from torch.distributions import Categorical, Distribution
 
 from chainrule.base import AutoregressiveModel
-from chainrule.heads import Bernoulli, Categorical, DiscretizedLogisticMixture
+from chainrule.heads import head_of
 from chainrule.testing.contract_check import contract_check
 from chainrule.testing.evidence import far_from_zero, surprise, uneven_ranks
 from chainrule.testing.subject import Subject, Violation
@@ -132,7 +132,7 @@ class Trial:
 
     def judge(self, x: Tensor, way: str, start: int, sharpened: Filter = PLAIN) -> None:
         """Raise `Violation` where draws x (N, T) do not follow the conditionals from position `start` on."""
-        conditionals = self.subject.conditionals(x, self.rows(len(x)), model=self.model)
+        conditionals: Distribution = self.subject.conditionals(x, self.rows(len(x)), model=self.model)
         terms = conditionals.log_prob(x).reshape(*x.shape[:2], -1).sum(2)[:, start:]
         if sharpened == PLAIN and not (terms > -torch.inf).all():
             row, t = (~(terms > -torch.inf)).nonzero()[0].tolist()
@@ -141,8 +141,8 @@ class Trial:
             )
         how = f"{self.label}{way}" + (f" with {sharpened}" if sharpened != PLAIN else "")
         if sharpened != PLAIN:
-            conditionals = filterable(conditionals).filtered(**vars(sharpened))
-        if isinstance(conditionals, distributions.Categorical):
+            conditionals = head_of(conditionals).filtered(**vars(sharpened))
+        if isinstance(conditionals, Categorical):
             _judge_symbols(x[:, start:], conditionals.logits[:, start:], how, start)
         elif self.subject.support is not None and len(self.subject.support) <= 64:
             logits = torch.stack([conditionals.log_prob(value.expand(x.shape)) for value in self.subject.support], -1)
@@ -249,28 +249,16 @@ def _require_balance(terms: Tensor, how: str, what: str) -> None:
         )
 
 
-_FILTERABLE = (distributions.Categorical, distributions.Bernoulli, DiscretizedLogisticMixture)
-
-
-def filterable(conditionals: Distribution) -> Categorical | Bernoulli | DiscretizedLogisticMixture:
-    """The same distribution as one of this library, which can be sharpened."""
-    if isinstance(conditionals, (Categorical, Bernoulli, DiscretizedLogisticMixture)):
-        return conditionals
-    assert isinstance(conditionals, (distributions.Categorical, distributions.Bernoulli))
-    kind = Categorical if isinstance(conditionals, distributions.Categorical) else Bernoulli
-    return kind(conditionals.logits)
-
-
 def _judge_filters(trial: Trial, count: int) -> None:
     conditionals = trial.subject.conditionals(trial.subject.x, model=trial.model)
-    if not isinstance(conditionals, _FILTERABLE) or (
+    if head_of(conditionals).categorical() is None or (
         trial.subject.support is not None and len(trial.subject.support) < 2
     ):
         return
     for sharpened in FILTERS:
         x = trial.draw(count, "sample", sharpened=sharpened)
         trial.judge(x, "sample", 0, sharpened)
-    if not isinstance(conditionals, distributions.Categorical):
+    if not isinstance(conditionals, Categorical):
         return
     eos = int(x.mode().values.mode().values)
     x = trial.draw(count, "sample", eos=eos)

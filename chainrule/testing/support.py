@@ -12,9 +12,6 @@ LARGEST = 65536  # no more values than this are listed
 
 def finite_support(distribution: Distribution) -> Tensor | None:
     """Every value that one element can take, (K, *event shape); `None` where they cannot be listed."""
-    if isinstance(distribution, distributions.Categorical):
-        size = distribution.param_shape[-1]
-        return torch.arange(size, device=distribution.logits.device) if size <= LARGEST else None
     if isinstance(distribution, distributions.Independent):
         return _vectors(distribution)
     if distribution.has_enumerate_support:

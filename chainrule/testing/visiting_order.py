@@ -1,14 +1,15 @@
-"""A model seen in the order in which it visits the elements of x."""
+"""A model in the order in which it visits the elements of x."""
 
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, distributions
-from torch.distributions import Distribution, constraints
+from torch.distributions import Distribution
 
 from chainrule.base import AutoregressiveModel, Context, Step
-from chainrule.heads import Categorical
+from chainrule.heads import Categorical, Head, head_of
+from chainrule.heads.head import WrappedHead
 from chainrule.state import State
 
 
@@ -34,13 +35,13 @@ class InVisitingOrder(AutoregressiveModel):
         laid_out = self.model.from_sequence(x)
         conditionals = self.model(laid_out, context, lengths)
         if not isinstance(conditionals, Distribution) or conditionals.batch_shape != laid_out.shape:
-            return conditionals  # which is a violation, and for the caller to say
+            return conditionals  # a violation, which the caller reports
         if type(conditionals).log_prob in _PLAIN:
             assert isinstance(conditionals, distributions.Categorical)
             symbols = conditionals.logits.movedim(-1, 0)  # to_sequence moves elements: a table of them symbol by symbol
             rows = self.model.to_sequence(symbols.flatten(0, 1))
             return Categorical(rows.reshape(len(symbols), *x.shape).movedim(0, -1))
-        return Visited(conditionals, self.model, x.shape)
+        return Visited(head_of(conditionals), self.model, x.shape)
 
     def initial_state(self, batch_size: int, context: Context = None) -> State:
         return self.model.initial_state(batch_size, context)
@@ -67,27 +68,12 @@ class InVisitingOrder(AutoregressiveModel):
         return self.model.stream(*arguments, **options)
 
 
-class Visited(Distribution):
+class Visited(WrappedHead):
     """The conditionals of `forward`, a batch of x as it is laid out, as a batch of sequences (B, T)."""
 
-    arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {}
-
-    def __init__(self, conditionals: Distribution, model: AutoregressiveModel, shape: torch.Size):
+    def __init__(self, conditionals: Head, model: AutoregressiveModel, shape: torch.Size):
         self.conditionals, self.model = conditionals, model
-        super().__init__(shape, validate_args=False)
-
-    @property
-    def support(self) -> Any:
-        return self.conditionals.support
-
-    @property
-    def has_enumerate_support(self) -> bool:  # type: ignore[override]  # a class attribute in torch, a fact about parts here
-        return self.conditionals.has_enumerate_support
-
-    def enumerate_support(self, expand: bool = True) -> Tensor:
-        """Every value of one element, (K, 1, 1), or (K, B, T) expanded."""
-        values = self.conditionals.enumerate_support(expand=False).view(-1, *[1] * len(self._batch_shape))
-        return values.expand(-1, *self._batch_shape) if expand else values
+        super().__init__(conditionals, shape)
 
     def log_prob(self, value: Tensor) -> Tensor:
         """(..., B, T), nats; value (..., B, T), broadcast against the batch shape."""
@@ -96,8 +82,8 @@ class Visited(Distribution):
         terms = self.conditionals.log_prob(laid_out.view(*value.shape[:-1], *laid_out.shape[1:]))
         return self.model.to_sequence(terms.reshape(laid_out.shape)).reshape(value.shape)
 
-    def sample(self, sample_shape: Any = ()) -> Tensor:
-        drawn = self.conditionals.sample(torch.Size(sample_shape))
+    def sample(self, sample_shape: Any = (), *, generator: torch.Generator | None = None) -> Tensor:
+        drawn = self.conditionals.sample(sample_shape, generator=generator)
         rows = drawn.reshape(-1, *self.conditionals.batch_shape[1:])
         return self.model.to_sequence(rows).reshape(torch.Size(sample_shape) + self._batch_shape)
 

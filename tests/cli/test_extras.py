@@ -15,7 +15,6 @@ NEEDED = [  # extra, module, the command that needs it
     ("bpe", "tokenizers", ["train", "words.txt", "--level", "bpe"]),
     ("tensorboard", "tensorboard", ["train", "words.txt", "--tensorboard"]),
     ("plots", "matplotlib.figure", ["inspect", "RUN", "--out", "page.html"]),
-    ("images", "PIL.Image", ["train", "pictures"]),
     ("sound", "soundfile", ["train", "sounds"]),
     ("sound", "scipy.signal", ["train", "sounds", "--rate", 4000]),
     ("tables", "polars", ["train", "rows.parquet"]),

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 
 from chainrule.data.sounds import write_wav
 from chainrule.tasks import ladder as ladder_module
@@ -75,11 +76,10 @@ def write_pairs(folder):
 
 
 def write_captions(folder):
-    image = pytest.importorskip("PIL.Image")
     with zipfile.ZipFile(folder / "pictures.zip", "w") as archive:
         for number in range(24):
             content = io.BytesIO()
-            image.new("RGB", (8, 8), (200, 10 * number, 0)).save(content, "PNG")
+            Image.new("RGB", (8, 8), (200, 10 * number, 0)).save(content, "PNG")
             archive.writestr(f"{number}.png", content.getvalue())
     captions = written(folder / "captions.txt", [f"{n}.png\ta red square" for n in range(24)])
     return [

@@ -7,7 +7,7 @@ from torch import distributions
 from chainrule.decoding import best_symbols as module
 from chainrule.decoding.best_first import best_first
 from chainrule.decoding.best_symbols import best_symbols
-from chainrule.heads import Categorical
+from chainrule.heads import Categorical, DiscretizedLogisticMixture
 
 
 def everything(log_probs, rows):
@@ -34,3 +34,11 @@ def test_other_distributions_over_symbols_are_looked_at_as_a_table():
     assert symbols.tolist() == [[1, 0], [0, 1]]
     torch.testing.assert_close(values.exp(), torch.tensor([[0.75, 0.25], [0.5, 0.5]]))
     assert best_symbols(Categorical(torch.zeros(0, 4)), 2, everything)[0].shape == (0, 2)
+
+
+def test_the_levels_of_a_mixture_are_symbols_too():
+    mixture = DiscretizedLogisticMixture(torch.zeros(2, 1), torch.tensor([[-0.9], [0.3]]), torch.zeros(2, 1), levels=5)
+    values, symbols = best_symbols(mixture, 2, everything)
+    expected = best_first(mixture.log_prob(torch.arange(5).unsqueeze(1)).t(), 2)
+    torch.testing.assert_close(values, expected[0])
+    assert torch.equal(symbols, expected[1])

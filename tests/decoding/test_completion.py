@@ -119,5 +119,5 @@ def test_the_impossible_is_said():
         return type(conditional)(logits), state
 
     model.step = without_two
-    with pytest.raises(ValueError, match="row 0: what is known up to element 1 is impossible"):
+    with pytest.raises(ValueError, match="row 0: the known elements up to 1 are impossible"):
         complete(model, torch.tensor([[0, 2]]), torch.ones(1, 2).bool(), torch.zeros(1, 2, dtype=torch.float64))

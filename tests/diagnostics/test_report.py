@@ -1,9 +1,8 @@
 """The page: what it says, and what it never does."""
 
 import base64
+import io
 import re
-import struct
-import zlib
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -11,15 +10,16 @@ import numpy as np
 import pytest
 import torch
 from inspected_texts import SUBJECT, make, make_page
+from PIL import Image
 
 from chainrule.diagnostics import Inspection
 from chainrule.diagnostics.report import ReadRow, ReadText, report_page
-from chainrule.diagnostics.report.heat_map import GATES, STATES, palette
-from chainrule.diagnostics.report.indexed_png import indexed_png
 from chainrule.diagnostics.report.layer_figures import LAYER_FIGURES
 from chainrule.diagnostics.report.read_text import visible
+from chainrule.diagnostics.report.render import render
 from chainrule.diagnostics.report.rules import RULES
 from chainrule.diagnostics.report.surprise_text import MOST_ELEMENTS, surprise_text
+from chainrule.diagnostics.report.traces import GATES, STATES, palette
 from chainrule.diagnostics.text_properties import PROPERTIES
 from chainrule.diagnostics.verdict import verdict
 
@@ -127,16 +127,20 @@ def test_control_characters_are_visible():
     assert visible(" ", blanks=False) == " "
 
 
+def surprise_section(surprise, read, lengths) -> str:
+    return render("surprise.html", surprise=surprise_text(surprise, read, lengths), read=read)
+
+
 def test_the_text_can_be_read_in_the_surprise_section():
     inspection, subject = make(lines=("some plain text\n", "more of it"), num_layers=1)
-    words = "".join(Page(surprise_text(inspection.surprise, subject, inspection.flow.lengths)).words)
+    words = "".join(Page(surprise_section(inspection.surprise, subject, inspection.flow.lengths)).words)
     assert "some plain text↵" in words
     assert "more of it" in words
 
 
 def test_every_element_shows_its_own_bits():
     inspection, subject = make(lines=("abcabc", "ab"))
-    html = surprise_text(inspection.surprise, subject, inspection.flow.lengths)
+    html = surprise_section(inspection.surprise, subject, inspection.flow.lengths)
     shown = [float(value) for value in re.findall(r'data-b="([^"]+)"', html)]
     bits = [value for row, count in enumerate((6, 2)) for value in inspection.surprise[row, :count].tolist()]
     assert shown == [pytest.approx(value, abs=0.051) for value in bits]
@@ -145,7 +149,7 @@ def test_every_element_shows_its_own_bits():
 def test_the_colour_is_deeper_the_more_bits():
     bits = torch.arange(9.0).unsqueeze(0)
     rows = [ReadRow("a" * 9, [(place, place + 1) for place in range(9)])]
-    html = surprise_text(bits, ReadText("x", "char", rows), torch.tensor([9]))
+    html = surprise_section(bits, ReadText("x", "char", rows), torch.tensor([9]))
     levels = [int(level) for level in re.findall(r'<b class="s(\d+)" tabindex', html)]
     assert levels == sorted(levels)
     assert (levels[0], levels[-1]) == (0, 10)
@@ -154,7 +158,7 @@ def test_the_colour_is_deeper_the_more_bits():
 
 def test_a_very_long_text_is_cut_and_said_to_be():
     rows = [ReadRow("a" * 1000, [(place, place + 1) for place in range(1000)]) for _ in range(12)]
-    html = surprise_text(torch.rand(12, 1000), ReadText("x", "char", rows), torch.full((12,), 1000))
+    html = surprise_section(torch.rand(12, 1000), ReadText("x", "char", rows), torch.full((12,), 1000))
     assert html.count("data-b") == MOST_ELEMENTS
     assert "4 more rows are not shown" in html
 
@@ -178,17 +182,16 @@ def test_traces_show_the_state_that_has_read_the_column():
 
 
 def pixels(png: bytes) -> np.ndarray:
-    """Reads an indexed PNG back."""
-    width, height = struct.unpack(">II", png[16:24])
-    begin = png.index(b"IDAT")
-    (size,) = struct.unpack(">I", png[begin - 4 : begin])
-    lines = zlib.decompress(png[begin + 4 : begin + 4 + size])
-    return np.frombuffer(lines, np.uint8).reshape(height, width + 1)[:, 1:].astype(float)
+    """The indices of a PNG with a palette."""
+    with Image.open(io.BytesIO(png)) as image:
+        assert image.mode == "P"
+        return np.asarray(image).astype(float)
 
 
-def test_a_png_holds_its_numbers():
-    values = np.arange(12, dtype=np.uint8).reshape(3, 4)
-    assert pixels(indexed_png(values, np.zeros((12, 3), np.uint8))).tolist() == values.tolist()
+def test_no_row_without_a_number_is_coloured():
+    inspection, subject = make(lines=("ab",))
+    nothing = torch.full_like(inspection.surprise, float("nan"))
+    assert "No row is finite." in surprise_section(nothing, subject, inspection.flow.lengths)
 
 
 def test_units_of_the_property_come_first_and_its_elements_are_marked():

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from chainrule.heads import AdaptiveCategorical, Categorical, draw, stack
+from chainrule.heads import AdaptiveCategorical, Categorical
 
 EXACT = {"rtol": 1e-12, "atol": 1e-12}
 WIDTHS, SIZES, M = (3, 2), (4, 3), 5  # two clusters after a shortlist of 3: V = 10
@@ -105,14 +105,15 @@ def test_filters_act_on_the_distribution_over_all_symbols():
     for asked in ({"temperature": 0.5}, {"top_k": 4}, {"top_p": 0.7}, {"temperature": 0.0}, {"top_k": 9, "top_p": 0.9}):
         # Filtered-out symbols are -inf on both sides.
         torch.testing.assert_close(distribution.filtered(**asked).logits, plain.filtered(**asked).logits, **EXACT)
-        drawn = [draw(one, **asked, generator=torch.Generator().manual_seed(3)) for one in (distribution, plain)]
+        filtered = [one.filtered(**asked) for one in (distribution, plain)]
+        drawn = [one.sample(generator=torch.Generator().manual_seed(3)) for one in filtered]
         assert torch.equal(*drawn)
 
 
 def test_a_step_of_one_row_is_drawn_without_scores_of_other_clusters(monkeypatch):
     features, head, tails = weights()
     monkeypatch.setattr(AdaptiveCategorical, "logits", property(lambda self: pytest.fail("all V scores were computed")))
-    assert draw(AdaptiveCategorical(features, head, tails)).shape == (2, 6)
+    assert AdaptiveCategorical(features, head, tails).filtered().sample().shape == (2, 6)
     AdaptiveCategorical(features, head, tails).log_prob(VALUE)
 
 
@@ -120,7 +121,11 @@ def test_steps_put_side_by_side_and_expanded_rows_keep_their_probabilities():
     features, head, tails = weights()
     expected = dense(features, head, tails)
     steps = [AdaptiveCategorical(features[:, t], head, tails) for t in range(6)]
-    torch.testing.assert_close(stack(steps).log_prob(VALUE), expected.gather(-1, VALUE[..., None])[..., 0], **EXACT)
+    joined = AdaptiveCategorical.stacked(steps)
+    torch.testing.assert_close(joined.log_prob(VALUE), expected.gather(-1, VALUE[..., None])[..., 0], **EXACT)
+    other = AdaptiveCategorical(features[:, 5], tuple(part.clone() for part in head), tails)  # weights of another layer
+    joined = AdaptiveCategorical.stacked([*steps[:5], other])
+    torch.testing.assert_close(joined.log_prob(VALUE), expected.gather(-1, VALUE[..., None])[..., 0], **EXACT)
     expanded = AdaptiveCategorical(features[0, 0], head, tails).expand((3,))
     torch.testing.assert_close(expanded.logits, expected[0, 0].expand(3, V), **EXACT)
 

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainrule.heads import Bernoulli, Categorical, draw, stack
+from chainrule.heads import Bernoulli, Categorical, head_of
 
 LOGITS = torch.randn(2, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 TORCH = torch.distributions.Bernoulli
@@ -115,17 +115,17 @@ def test_filters_out_of_range_are_refused(arguments):
 
 
 @pytest.mark.parametrize("kind", [Bernoulli, TORCH])
-def test_draw_knows_it_and_sharpens_it(kind):
-    coin = kind(logits=torch.tensor([0.2, -0.2]).repeat(100))
-    assert draw(coin, temperature=0.0).tolist() == [1.0, 0.0] * 100
-    assert draw(coin, top_k=1).tolist() == [1.0, 0.0] * 100
-    assert draw(coin, top_p=0.4).tolist() == [1.0, 0.0] * 100
-    assert 0 < float(draw(coin, generator=torch.Generator().manual_seed(0))[::2].mean()) < 1
+def test_draws_are_filtered_and_come_from_the_generator(kind):
+    coin = head_of(kind(logits=torch.tensor([0.2, -0.2]).repeat(100)))
+    assert coin.filtered(temperature=0.0).sample().tolist() == [1.0, 0.0] * 100
+    assert coin.filtered(top_k=1).sample().tolist() == [1.0, 0.0] * 100
+    assert coin.filtered(top_p=0.4).sample().tolist() == [1.0, 0.0] * 100
+    assert 0 < float(coin.sample(generator=torch.Generator().manual_seed(0))[::2].mean()) < 1
 
 
 def test_coins_side_by_side_are_one_distribution():
-    parts = [Bernoulli(torch.randn(2)), TORCH(logits=torch.randn(2))]
-    joined = stack(parts)
+    parts = [Bernoulli(torch.randn(2)), head_of(TORCH(logits=torch.randn(2)))]
+    joined = Bernoulli.stacked(parts)
     x = torch.randint(2, (2, 2)).float()
     assert isinstance(joined, Bernoulli)
     torch.testing.assert_close(

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from mixture_models import TinyLevels
 from torch.nn.functional import logsigmoid
 
-from chainrule.heads import Categorical, DiscretizedLogisticMixture, draw, stack
+from chainrule.heads import Categorical, DiscretizedLogisticMixture
 from chainrule.heads.logistic_bins import standard_edges
 from chainrule.testing import check_model
 
@@ -174,20 +174,15 @@ def test_it_is_sharpened_as_the_table_of_its_levels():
     table = Categorical(x.log_prob(torch.arange(7).view(7, 1)).t())
     torch.testing.assert_close(x.categorical().probs, table.probs)
     torch.testing.assert_close(x.filtered(0.5, 3, 0.9).probs, table.filtered(0.5, 3, 0.9).probs)
-    assert torch.equal(draw(x, temperature=0.0), table.logits.argmax(-1))
-    assert torch.equal(draw(x, top_k=1), table.logits.argmax(-1))
+    assert torch.equal(x.filtered(temperature=0.0).sample(), table.logits.argmax(-1))
+    assert torch.equal(x.filtered(top_k=1).sample(), table.logits.argmax(-1))
     with pytest.raises(ValueError, match="temperature: expected a number >= 0"):
-        draw(x, temperature=-1.0)
-
-
-def test_draw_gives_what_sample_gives():
-    x = mixture(50)
-    assert torch.equal(draw(x, generator=seeded_generator()), x.sample(generator=seeded_generator()))
+        x.filtered(temperature=-1.0)
 
 
 def test_mixtures_side_by_side_are_one_mixture():
     parts = [mixture(2, levels=9, seed=seed) for seed in range(4)]
-    joined = stack(parts)
+    joined = DiscretizedLogisticMixture.stacked(parts)
     value = torch.randint(9, (2, 4))
     assert isinstance(joined, DiscretizedLogisticMixture)
     assert joined.batch_shape == (2, 4)
@@ -200,7 +195,7 @@ def test_mixtures_of_other_levels_or_components_keep_their_own(other):
     parts = [mixture(2, levels=9), other]
     value = torch.randint(5, (2, 2))
     expected = torch.stack([part.log_prob(value[:, t]) for t, part in enumerate(parts)], 1)
-    assert torch.equal(stack(parts).log_prob(value), expected)
+    assert torch.equal(DiscretizedLogisticMixture.stacked(parts).log_prob(value), expected)
 
 
 def test_outputs_of_a_network_are_logits_then_means_then_log_scales():

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from mixture_models import TinyReals
 from torch.distributions import Categorical, MixtureSameFamily, Normal
 
-from chainrule.heads import GaussianMixture, draw, stack
+from chainrule.heads import GaussianMixture
 from chainrule.testing import check_model
 from chainrule.testing.quadrature import integral
 
@@ -137,18 +137,17 @@ def test_draws_come_from_the_generator_in_the_shape_asked_for(shape):
     assert first.shape == (*shape, 2, 3)
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
-    assert torch.equal(draw(x, generator=seeded_generator()), x.sample(generator=seeded_generator()))
 
 
 @pytest.mark.parametrize("arguments", [{"temperature": 0.5}, {"top_k": 2}, {"top_p": 0.5}])
 def test_a_density_is_not_sharpened(arguments):
     with pytest.raises(ValueError, match="need a categorical distribution, got GaussianMixture"):
-        draw(mixture(2), **arguments)
+        mixture(2).filtered(**arguments)
 
 
 def test_mixtures_side_by_side_are_one_mixture():
     parts = [mixture(2, seed=seed) for seed in range(4)]
-    joined, value = stack(parts), torch.randn(2, 4).double()
+    joined, value = GaussianMixture.stacked(parts), torch.randn(2, 4).double()
     assert isinstance(joined, GaussianMixture)
     expected = torch.stack([part.log_prob(value[:, t]) for t, part in enumerate(parts)], 1)
     assert torch.equal(joined.log_prob(value), expected)

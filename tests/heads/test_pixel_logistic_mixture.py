@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mixture_models import TinyPixels
 
-from chainrule.heads import DiscretizedLogisticMixture, PixelLogisticMixture, draw, stack
+from chainrule.heads import DiscretizedLogisticMixture, PixelLogisticMixture
 from chainrule.testing import check_model, check_step_equals_forward
 
 
@@ -141,7 +141,7 @@ def test_a_component_drawn_anew_for_each_channel_would_be_noticed(even):
 def test_draws_come_from_the_generator_channel_by_channel(shape):
     x, generator = pixels(2), seeded_generator()
     before = torch.get_rng_state()
-    first = draw(x, generator=seeded_generator()) if not shape else x.sample(shape, generator=seeded_generator())
+    first = x.sample(shape, generator=seeded_generator())
     assert torch.equal(torch.get_rng_state(), before)
     assert first.shape == (*shape, 2, 3)
     assert first.dtype == torch.long
@@ -207,7 +207,8 @@ def test_outputs_of_a_network_are_rows_of_logits_means_log_scales_and_coefficien
 def test_pixels_side_by_side_keep_their_densities():
     parts = [pixels(2, seed=seed) for seed in range(3)]
     value = torch.randint(4, (2, 3, 3))
-    joined = stack(parts)
+    joined = PixelLogisticMixture.stacked(parts)
+    assert isinstance(joined, PixelLogisticMixture)
     assert (joined.batch_shape, joined.event_shape) == ((2, 3), (3,))
     expected = torch.stack([part.log_prob(value[:, t]) for t, part in enumerate(parts)], 1)
     assert torch.equal(joined.log_prob(value), expected)
@@ -229,7 +230,7 @@ def test_pixels_side_by_side_keep_their_densities():
             lambda: PixelLogisticMixture(torch.zeros(2), torch.zeros(3, 2), torch.zeros(3, 1), torch.zeros(3, 2)),
             r"log_scales: expected shape \(3, 2\)",
         ),
-        (lambda: draw(pixels(2), temperature=0.5), "need a categorical distribution, got PixelLog"),
+        (lambda: pixels(2).filtered(temperature=0.5), "need a categorical distribution, got PixelLog"),
     ],
 )
 def test_what_makes_no_pixel_is_refused(make, message):

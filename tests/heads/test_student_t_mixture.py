@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.distributions import Categorical, MixtureSameFamily, StudentT
 
-from chainrule.heads import GaussianMixture, StudentTMixture, draw, stack
+from chainrule.heads import GaussianMixture, StudentTMixture
 from chainrule.heads.student_t_mixture import log_gamma_ratio
 from chainrule.testing.quadrature import integral
 
@@ -89,12 +89,12 @@ def test_moments_that_do_not_exist_are_not_made_up():
 
 def test_it_is_stacked_expanded_and_drawn_from_by_a_seed():
     first, second = mixture(4), mixture(4, seed=1)
-    both = stack([first, second])
+    both = StudentTMixture.stacked([first, second])
     assert isinstance(both, StudentTMixture)
     value = torch.randn(4, 2, dtype=torch.float64)
     torch.testing.assert_close(both.log_prob(value)[:, 1], second.log_prob(value[:, 1]))
     assert first.expand((5, 4)).degrees.shape == (5, 4, 3)
-    one, again = (draw(first, generator=torch.Generator().manual_seed(2)) for _ in range(2))
+    one, again = (first.sample(generator=torch.Generator().manual_seed(2)) for _ in range(2))
     assert torch.equal(one, again)
 
 

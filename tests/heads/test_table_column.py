@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from chainrule.heads import Column, GaussianMixture, IntegerLogisticMixture, TableColumn, TableRow, draw
+from chainrule.heads import Column, GaussianMixture, IntegerLogisticMixture, TableColumn, TableRow
 from chainrule.heads.column import ColumnGroup
 
 NAN = math.nan
@@ -117,10 +117,10 @@ def test_integers_far_out_keep_their_digits():
 
 def test_a_draw_reads_the_generator_and_refuses_a_temperature():
     distribution = part("counts with atoms", rows=5)
-    one, two = (draw(distribution, generator=torch.Generator().manual_seed(3)) for _ in range(2))
+    one, two = (distribution.sample(generator=torch.Generator().manual_seed(3)) for _ in range(2))
     assert torch.equal(one, two)
     with pytest.raises(ValueError, match="temperature"):
-        draw(distribution, temperature=0.5)
+        distribution.filtered(temperature=0.5)
 
 
 def test_a_row_is_its_columns_each_in_its_place():

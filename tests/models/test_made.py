@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chainrule.base import AutoregressiveModel
-from chainrule.heads import Bernoulli, draw
+from chainrule.heads import Bernoulli
 from chainrule.models import MADE
 from chainrule.models.made_columns import BLOCK
 from chainrule.testing import check_model
@@ -65,7 +65,7 @@ def recomputed(model, n, context=None, seed=0, **sharpened):
     generator, x = torch.Generator().manual_seed(seed), torch.zeros(n, model.num_features)
     for column in model.order.tolist():
         logits = model(x, context).logits[:, column]
-        x[:, column] = draw(Bernoulli(logits), generator=generator, **sharpened).to(x)
+        x[:, column] = Bernoulli(logits).filtered(**sharpened).sample(generator=generator).to(x)
     return x
 
 

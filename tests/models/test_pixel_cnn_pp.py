@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from chainrule.heads import draw
 from chainrule.layers import ShiftedConv2d
 from chainrule.layers.pyramid_scan import PyramidScan
 from chainrule.models import PixelCNNPP
@@ -75,7 +74,7 @@ def recomputed(model, n, labels, generator, prefix=None):
     for t in range(start, model.sequence_length):
         each = model(model.from_sequence(x), labels)
         inside = [torch.stack([model.to_sequence(k) for k in part.unbind(-1)], -1)[:, t] for part in each.parameters]
-        x[:, t] = draw(each.with_parameters(*inside), generator=generator)
+        x[:, t] = each.with_parameters(*inside).sample(generator=generator)
     return model.from_sequence(x)
 
 

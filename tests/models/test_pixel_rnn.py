@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from chainrule.heads import Categorical, draw
+from chainrule.heads import Categorical
 from chainrule.layers import diagonal_lstm
 from chainrule.layers.diagonal_lstm import RasterDiagonalLSTM
 from chainrule.layers.raster_memory import RasterMemory
@@ -51,7 +51,7 @@ def recomputed(model, n, labels, generator, prefix=None):
     for t in range(start, model.sequence_length):
         logits = model(model.from_sequence(x), labels).logits
         rows = torch.stack([model.to_sequence(scores) for scores in logits.unbind(-1)], -1)
-        x[:, t] = draw(Categorical(rows[:, t]), generator=generator)
+        x[:, t] = Categorical(rows[:, t]).sample(generator=generator)
     return model.from_sequence(x)
 
 

@@ -5,7 +5,7 @@ from itertools import islice
 import pytest
 import torch
 
-from chainrule.heads import Categorical, draw
+from chainrule.heads import Categorical
 from chainrule.layers.raster_convolutions import RasterConvolutions
 from chainrule.models.gated_pixel_cnn import GatedPixelCNN
 from chainrule.models.pixel_cnn import PixelCNN
@@ -31,7 +31,7 @@ def recomputed(kind, n, labels, generator, prefix=None):
     for t in range(start, kind.sequence_length):
         logits = kind(kind.from_sequence(x), labels).logits
         rows = torch.stack([kind.to_sequence(scores) for scores in logits.unbind(-1)], -1)
-        x[:, t] = draw(Categorical(rows[:, t]), generator=generator)
+        x[:, t] = Categorical(rows[:, t]).sample(generator=generator)
     return kind.from_sequence(x)
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from chainrule.heads import Column, draw
+from chainrule.heads import Column
 from chainrule.models import MADE, TableMADE
 from chainrule.testing import check_model
 
@@ -87,7 +87,7 @@ def test_a_sample_is_the_one_that_full_recomputation_draws():
         outputs = model(x)
         group = next(n for n, places in enumerate(model.layout.places) if column in places)
         own = outputs.parts[group].outputs[:, model.layout.places[group].index(column)]
-        x[:, column] = draw(model.layout.column(column, own), generator=generator)
+        x[:, column] = model.layout.column(column, own).sample(generator=generator)
     torch.testing.assert_close(rows(model, 7, seed=5), x, rtol=0, atol=1e-9, equal_nan=True)
 
 

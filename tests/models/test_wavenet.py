@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 import torch
 
-from chainrule.heads import Categorical, draw
+from chainrule.heads import Categorical
 from chainrule.layers.causal_conv1d import CausalConv1d
 from chainrule.models.wavenet import WaveNet
 from chainrule.models.wavenet_steps import ROOM, WaveNetSteps
@@ -79,7 +79,7 @@ def test_a_sample_is_value_for_value_the_one_of_full_recomputation(options):
     generator, x = torch.Generator().manual_seed(7), torch.zeros(3, 30, dtype=torch.long)
     with torch.no_grad():
         for t in range(30):
-            x[:, t] = draw(at(model(x, labels), t), generator=generator)
+            x[:, t] = at(model(x, labels), t).sample(generator=generator)
     assert torch.equal(drawn, x)
 
 

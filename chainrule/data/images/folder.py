@@ -3,13 +3,13 @@
 import hashlib
 import io
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from PIL import Image, ImageOps
 
 from chainrule.data.images.source import ImageSource, PictureLabels, Pixels
 
@@ -57,15 +57,14 @@ class Reading:
             BadPictureError: it is no picture, cut or damaged.
             ValueError: it is of a kind that has no pixels of 8 bits.
         """
-        library = pillow()
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                warnings.simplefilter("error", library.DecompressionBombWarning)
-                with library.open(io.BytesIO(content)) as image:
-                    image.load()
-                    frames = getattr(image, "n_frames", 1)
-                    image = import_module("PIL.ImageOps").exif_transpose(image)
+                warnings.simplefilter("error", Image.DecompressionBombWarning)
+                with Image.open(io.BytesIO(content)) as file:
+                    file.load()
+                    frames = getattr(file, "n_frames", 1)
+                    image: Image.Image = ImageOps.exif_transpose(file)
         except Exception as error:  # what a damaged file makes a decoder raise is anyone's guess
             reason = "no picture file that is known" if type(error).__name__ == "UnidentifiedImageError" else error
             raise BadPictureError(f"{label}: cannot be read ({reason})") from None
@@ -73,7 +72,7 @@ class Reading:
             raise ValueError(f"{label}: holds {frames} pictures, a film: expected one: take it apart")
         mode = image.mode
         if mode in _DEEP:
-            image, mode = _eight_bits(image, label, library), _SIXTEEN
+            image, mode = _eight_bits(image, label), _SIXTEEN
         if mode in ("1", "L", "RGB") and "transparency" in image.info:
             mode = "RGBA" if mode == "RGB" else "LA"
             image = image.convert(mode)
@@ -81,8 +80,8 @@ class Reading:
             image, mode = image.convert("RGB"), "RGB"
         if self.colour is not None and mode in _TRANSPARENT:
             image = image.convert("RGBA")
-            white = library.new("RGBA", image.size, "white")
-            image = library.alpha_composite(white, image).convert("L" if self.colour == "grey" else "RGB")
+            white = Image.new("RGBA", image.size, "white")
+            image = Image.alpha_composite(white, image).convert("L" if self.colour == "grey" else "RGB")
         elif self.colour is not None and mode != "F":
             image = image.convert("L" if self.colour == "grey" else "RGB")
         elif mode == "1":
@@ -93,31 +92,23 @@ class Reading:
             )
         if self.size is not None:
             height, width = self.size
-            image = _FITS[self.fit](image, (width, height), library.Resampling.LANCZOS)
+            image = _FITS[self.fit](image, (width, height), Image.Resampling.LANCZOS)
         pixels = np.asarray(image, np.uint8)
         return (pixels[None] if pixels.ndim == 2 else np.ascontiguousarray(pixels.transpose(2, 0, 1))), mode
 
 
-def _eight_bits(image: Any, label: str, library: Any) -> Any:
+def _eight_bits(image: Image.Image, label: str) -> Image.Image:
     values = np.asarray(image).astype(np.int64)
     if values.min() < 0 or values.max() >= 1 << 16:
         raise ValueError(f"{label}: grey of 32 bits: expected grey or RGB of 8 or 16 bits: convert it")
-    return library.fromarray(((values + _BYTE // 2) // _BYTE).astype(np.uint8))
+    return Image.fromarray(((values + _BYTE // 2) // _BYTE).astype(np.uint8))
 
 
-def _crop(image: Any, size: tuple[int, int], filtering: Any) -> Any:
-    return import_module("PIL.ImageOps").fit(image, size, filtering)
-
-
-def _pad(image: Any, size: tuple[int, int], filtering: Any) -> Any:
-    return import_module("PIL.ImageOps").pad(image, size, filtering)
-
-
-def _stretch(image: Any, size: tuple[int, int], filtering: Any) -> Any:
-    return image.resize(size, filtering)
-
-
-_FITS = {"crop": _crop, "pad": _pad, "stretch": _stretch}
+_FITS: dict[Fit, Callable[..., Image.Image]] = {
+    "crop": ImageOps.fit,
+    "pad": ImageOps.pad,
+    "stretch": Image.Image.resize,
+}
 
 
 class BadPictureError(ValueError):
@@ -151,7 +142,6 @@ class PictureFolder(ImageSource):
         if not files:
             raise ValueError(f"{path}: expected pictures in this folder ({', '.join(sorted(SUFFIXES))}), found none")
         parents = _labels_of(path, files, labelled)
-        pillow()
         self._survey(files, skip_bad)
         if parents is not None:
             names = tuple(sorted(set(parents.values())))
@@ -246,17 +236,3 @@ def _labels_of(path: Path, files: list[Path], labelled: bool | None) -> dict[Pat
             "move it into one, or say --no-labels"
         )
     return None
-
-
-def pillow() -> Any:
-    """The module PIL.Image.
-
-    Raises:
-        ValueError: it is not installed.
-    """
-    try:
-        return import_module("PIL.Image")
-    except ImportError:
-        raise ValueError(
-            "picture files are read with pillow, which is not installed: pip install 'chainrule[images]'"
-        ) from None

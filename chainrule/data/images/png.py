@@ -1,30 +1,24 @@
-"""Pictures as PNG files, without any library of pictures: a grid of samples, a drawing of numbers."""
+"""Pixels as PNG files: a grid of samples, a drawing of numbers."""
 
-import struct
-import zlib
+import io
 
 import numpy as np
+from PIL import Image
 
 from chainrule.data.images.source import Pixels
 
 
-def png(pixels: Pixels) -> bytes:
-    """A PNG (W3C, 2003) of grey pixels (H, W) or colours (H, W, 3), 8 bits each.
+def png(pixels: Pixels, palette: Pixels | None = None) -> bytes:
+    """A PNG of grey pixels (H, W) or colours (H, W, 3), 8 bits each; or of indices (H, W) into a palette (K, 3).
 
     >>> png(np.zeros((2, 3), np.uint8))[:4]
     b'\\x89PNG'
     """
-    height, width = pixels.shape[:2]
-    lines = np.ascontiguousarray(pixels).reshape(height, -1)
-    lines = np.concatenate([np.zeros((height, 1), np.uint8), lines], 1)  # each line begins with its filter: none
-    kind = 0 if pixels.ndim == 2 else 2
-    return b"\x89PNG\r\n\x1a\n" + b"".join(
-        [
-            _chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, kind, 0, 0, 0)),
-            _chunk(b"IDAT", zlib.compress(lines.tobytes(), 9)),
-            _chunk(b"IEND", b""),
-        ]
-    )
+    image, file = Image.fromarray(pixels), io.BytesIO()
+    if palette is not None:
+        image.putpalette(palette.tobytes())
+    image.save(file, "PNG", optimize=True)
+    return file.getvalue()
 
 
 def brightness(levels_of_pixels: Pixels, levels: int) -> Pixels:
@@ -59,7 +53,3 @@ def grid(pictures: Pixels, columns: int | None = None, *, gap: int = 2, least: i
         row, column = divmod(place, columns)
         sheet[:, row * height + gap : (row + 1) * height, column * width + gap : (column + 1) * width] = picture
     return sheet[0] if channels == 1 else sheet.transpose(1, 2, 0)
-
-
-def _chunk(kind: bytes, content: bytes) -> bytes:
-    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))

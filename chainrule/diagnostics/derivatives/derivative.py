@@ -1,4 +1,4 @@
-"""What the derivatives of all recurrences have in common."""
+"""The interface of the derivatives of all recurrences."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -13,8 +13,8 @@ from torch import Tensor
 class Derivative(ABC):
     r"""The derivative of one step :math:`s_t = F(p_t, s_{t-1})` of a recurrence, at a set of points.
 
-    The state s is h, (.., M); for an LSTM the concatenation [h, c], (.., 2M). p_t = W_ih x_t + b is what the input
-    contributes, (.., G·M). Every factor has shape (.., M), the dots being the points: (T, B) along whole rows; a single
+    The state s is h, (.., M); for an LSTM the concatenation [h, c], (.., 2M). p_t = W_ih x_t + b is the part of
+    the input, (.., G·M). Every factor has shape (.., M), the dots being the points: (T, B) along whole rows; a single
     step is `derivative[t]`. No Jacobian is ever formed: J_t is a product with W_hh between elementwise factors.
     """
 
@@ -26,7 +26,7 @@ class Derivative(ABC):
 
         Returns:
             The gradient at s_{t−1}, (.., S); at p_t, (.., G·M), which is D_t δ_t; and at the product with W_hh,
-            (.., G·M), the same but where a gate stands between the two.
+            (.., G·M), the same unless a gate is between the two.
         """
 
     @abstractmethod
@@ -37,15 +37,15 @@ class Derivative(ABC):
     def bound(self) -> Tensor:
         """A bound of ‖J_t‖ from norms alone, (..): ‖D_t‖‖W_hh‖, plus the largest direct path past W_hh where one is."""
 
-    @abstractmethod
     def weight_gradient(self, d_recurrent: Tensor, h_before: Tensor) -> Tensor:
         """∂L/∂W_hh = Σ_t (D_t δ_t) h_{t−1}ᵀ over all points: one product.
 
         d_recurrent: (.., G·M), from `pull`; h_before: (.., M), the h_{t−1} of each point.
         """
+        return outer_sum(d_recurrent, h_before)
 
     def whole_gradient(self, ds: Tensor) -> Tensor:
-        """∂L/∂s_t from a gradient that holds, for c_t, what the next step sends alone: c_t also acts through h_t."""
+        """∂L/∂s_t from a gradient that holds, for c_t, only the part of the next step: c_t also acts through h_t."""
         return ds
 
     def __getitem__(self, point: int | slice) -> Self:
@@ -71,10 +71,10 @@ class Derivative(ABC):
 
 @dataclass(frozen=True)
 class Passage:
-    """One layer along real data: what every step computed, and its derivative there. Arrays are (T, B, M).
+    """One layer along real data: the results of every step, and its derivative there. Arrays are (T, B, M).
 
     Args:
-        h: computed from h_before, one step each: equal to what the layer returned.
+        h: computed from h_before, one step each: equal to the output of the layer.
         h_before: h_{t−1}.
         c: cell states, where there are any.
         gates: by name, after their σ or tanh.

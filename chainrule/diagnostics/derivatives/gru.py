@@ -73,9 +73,6 @@ class ResetAfterDerivative(Derivative):
         row = ((self.h_by_n * self.n_by_r) ** 2 + self.h_by_z**2 + (self.h_by_n * self.n_by_q) ** 2).sqrt()
         return largest(row) * spectral_norm(self.weight_hh) + largest(self.h_by_h)
 
-    def weight_gradient(self, d_recurrent: Tensor, h_before: Tensor) -> Tensor:
-        return outer_sum(d_recurrent, h_before)
-
 
 @dataclass(frozen=True)
 class ResetBeforeDerivative(Derivative):

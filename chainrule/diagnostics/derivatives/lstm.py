@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from chainrule.diagnostics.derivatives.derivative import Derivative, Passage, largest, outer_sum, spectral_norm
+from chainrule.diagnostics.derivatives.derivative import Derivative, Passage, largest, spectral_norm
 
 
 def lstm(projected: Tensor, weight_hh: Tensor, h_before: Tensor, c0: Tensor) -> Passage:
@@ -67,9 +67,6 @@ class LSTMDerivative(Derivative):
         gates = (half_trace + (half_trace**2 - determinant).clamp(min=0).sqrt()).sqrt()
         cell = self.c_by_c * (1 + self.h_by_c**2).sqrt()  # the path past W_hh: c_{t−1} to c_t and h_t
         return largest(gates) * spectral_norm(self.weight_hh) + largest(cell)
-
-    def weight_gradient(self, d_recurrent: Tensor, h_before: Tensor) -> Tensor:
-        return outer_sum(d_recurrent, h_before)
 
     def whole_gradient(self, ds: Tensor) -> Tensor:
         dh, dc = ds.chunk(2, -1)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, ones_like
 
-from chainrule.diagnostics.derivatives.derivative import Derivative, Passage, largest, outer_sum, spectral_norm
+from chainrule.diagnostics.derivatives.derivative import Derivative, Passage, largest, spectral_norm
 from chainrule.layers.cells import ACTIVATIONS
 
 SLOPES = {  # f′(a) from y = f(a)
@@ -40,6 +40,3 @@ class RNNDerivative(Derivative):
 
     def bound(self) -> Tensor:
         return largest(self.slope.abs()) * spectral_norm(self.weight_hh)
-
-    def weight_gradient(self, d_recurrent: Tensor, h_before: Tensor) -> Tensor:
-        return outer_sum(d_recurrent, h_before)

@@ -19,7 +19,7 @@ def inline_svg(figure: "Figure", name: str, description: str) -> str:
     Args:
         figure: drawn in the colours of `chainrule.diagnostics.panels`, which become the page's `--ink`, `--blue`...
         name: different for each figure of a page.
-        description: what is to be seen, for those who do not see it.
+        description: of the picture in words, for those who do not see it.
     """
     import matplotlib as mpl
 
@@ -35,7 +35,8 @@ def inline_svg(figure: "Figure", name: str, description: str) -> str:
     svg = re.sub(r" font-family: [^;\"]*;| transform=\"rotate\(-0 [^\"]*\"", "", svg)
     svg = re.sub(r"\n\s*", "\n", svg)
     head = f'<svg role="img" aria-label="{escape(description)}"'
-    return re.sub(r'<svg((?: xmlns(?::\w+)?="[^"]*"| version="[^"]*")+)?', head, _without_size(svg), count=1).strip()
+    opening = r'<svg((?: xmlns(?::\w+)?="[^"]*"| version="[^"]*")+)?'
+    return re.sub(opening, head, _without_size(svg), count=1).strip()
 
 
 def _own_names(svg: str, name: str) -> str:

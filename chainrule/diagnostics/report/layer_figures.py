@@ -1,4 +1,4 @@
-"""The figures of a layer as a table: their names, what they mean, and how they are written."""
+"""The figures of a layer as a table: names, definitions and values as text."""
 
 import math
 from collections.abc import Callable
@@ -15,7 +15,7 @@ class LayerFigure:
     """A row of the table.
 
     Args:
-        name: what it is called.
+        name: its label.
         meaning: its definition.
         value: as text; empty where the layer has no such figure.
     """
@@ -35,7 +35,7 @@ LAYER_FIGURES = [
     ),
     LayerFigure(
         "gradient growth",
-        "the largest ‖δ‖ on the way back, beside its value at the loss",
+        "the largest ‖δ‖ on the way back, relative to its value at the loss",
         lambda layer: f"×{layer.growth:.3g}",
     ),
     LayerFigure(
@@ -61,7 +61,7 @@ LAYER_FIGURES = [
     ),
     LayerFigure(
         "bound of ‖J⋯J‖",
-        "what norms alone promise of it: the product of ‖D_t‖‖W_hh‖, with the path past W_hh where there are gates",
+        "its upper bound from norms alone: the product of ‖D_t‖‖W_hh‖, with the path past W_hh where there are gates",
         lambda layer: _short(_furthest(layer.bound)),
     ),
     LayerFigure(
@@ -113,7 +113,7 @@ def layer_table(inspection: Inspection) -> list[tuple[LayerFigure, list[str]]]:
 
 
 def _steps(length: float, profile: Tensor) -> str:
-    """A number of steps; where it is infinite, what it is larger than."""
+    """A number of steps; a lower bound where it is infinite."""
     if math.isnan(length):
         return "none"
     longest = int((~profile.isnan()).sum()) - 1

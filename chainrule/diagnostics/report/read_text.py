@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from chainrule.diagnostics.text_properties import TextProperty
 
-CONTINUED = "·"  # stands for a byte of a character that an earlier byte has shown
+CONTINUED = "·"  # a byte of a character that an earlier byte has shown
 
 
 @dataclass(frozen=True)
@@ -15,14 +15,14 @@ class ReadRow:
 
     Args:
         text: its text.
-        spans: where each element stands in it.
+        spans: the place of each element in it.
     """
 
     text: str
     spans: list[tuple[int, int]]
 
     def pieces(self) -> Iterator[tuple[str, str]]:
-        """What stands between an element and the one before it, and the element's own text."""
+        """The text between an element and the one before it, and the element's own text."""
         before = 0
         for start, stop in self.spans:
             yield self.text[before:start], self.text[start:stop] if stop > before else CONTINUED
@@ -31,16 +31,16 @@ class ReadRow:
 
 @dataclass(frozen=True)
 class ReadText:
-    """All rows, and what was looked for in them.
+    """All rows, and the property that is sought in them.
 
     Args:
         name: where the text comes from, in words.
-        level: what an element is: char, byte, word or bpe.
+        level: char, byte, word or bpe: the kind of an element.
         rows: in the order of the tensors.
-        unknown: how many elements are symbols of what training never saw.
-        chosen: the property by which units are sought; `None` where there is none.
+        unknown: elements that training never saw.
+        chosen: the property by which units are sought; `None` for no property.
         share: of the elements that have it.
-        note: what is to be said about the choice.
+        note: a remark on the choice.
     """
 
     name: str
@@ -63,7 +63,7 @@ class ReadText:
 
 
 def visible(text: str, *, blanks: bool = True) -> str:
-    """Text in which what has no shape of its own has one: control characters, marks without a letter, blanks.
+    """Text with visible signs for control characters, marks without a letter, and blanks.
 
     >>> visible("a b\\n"), visible("\\x1b[31m", blanks=False)
     ('a␣b↵', '⟨1b⟩[31m')

@@ -9,7 +9,7 @@ from chainrule.diagnostics.verdict import DEAD, EXPLOSION, OPEN_FORGET, OPEN_UPD
 
 @dataclass(frozen=True)
 class Rule:
-    """When a verdict is given, what it means, and what to do."""
+    """The condition of a verdict, its meaning, and a remedy."""
 
     condition: str
     meaning: str
@@ -20,7 +20,7 @@ RULES = {
     "dead-units": Rule(
         f"more than {DEAD:.0%} of the ReLU units are zero at every element read",
         "No gradient passes through such a unit, so training cannot bring it back.",
-        "Lower the learning rate and train anew; or use tanh, or a cell with gates.",
+        "Lower the learning rate and train again; or use tanh, or a cell with gates.",
     ),
     "explodes": Rule(
         f"‖δ‖ of single losses grows more than {EXPLOSION:g}-fold on its way back",
@@ -51,7 +51,7 @@ RULES = {
     ),
     "update-gate-low": Rule(
         f"a GRU whose update gate is below {OPEN_UPDATE:g} on average",
-        "The update gate keeps the old state: low, it writes the state anew at every step.",
+        "The update gate keeps the old state: low, it rewrites the state at every step.",
         "Raise the update gate's bias to 1 or more before training. If the text asks for no more memory than this, "
         "there is nothing to mend.",
     ),
@@ -67,7 +67,7 @@ RULES = {
     ),
     "fades": Rule(
         "an LSTM or GRU to which no rule above applies: its gates are open, and the gradient fades nonetheless",
-        "What lies further back was not worth keeping, or was never within one chunk of training.",
+        "Earlier inputs were not worth keeping, or were never within one chunk of training.",
         "Train on longer chunks (--chunk-length) if the data reaches back further.",
     ),
 }

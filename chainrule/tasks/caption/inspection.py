@@ -38,7 +38,7 @@ def inspect_captioner(
     """Inspect a run on its held-out pictures, or on a picture."""
     import torch
 
-    from chainrule.diagnostics.report.attention_page import picture_section
+    from chainrule.diagnostics.report.attention_page import AttentionExample
     from chainrule.tasks.caption.searching import looked_at, search, words_of
     from chainrule.training import units
 
@@ -61,7 +61,7 @@ def inspect_captioner(
         [text], words = words_of(decoded, vocabulary), [vocabulary.token(symbol) for symbol in symbols.tolist()]
         bits = [units.bits(term) for term in surprise]
         told = {"caption": text} | ({"people wrote": people[0]} if people else {})
-        examples.append(picture_section(name, told, pixels, words, bits, alpha))
+        examples.append(AttentionExample(name, told, words, bits, alpha, picture=pixels))
         attention = None if alpha is None else alpha.tolist()
         row = {"picture": name, "caption": text, "references": people, "nats": sum(surprise)}
         rows.append({**row, "symbols": words, "bits": bits, "attention": attention})

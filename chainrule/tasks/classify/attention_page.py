@@ -1,55 +1,27 @@
 """Texts with their words shaded by attention, as a page or a picture."""
 
 from collections.abc import Sequence
-from html import escape
 from math import exp
 from pathlib import Path
 
 from chainrule.data.atomic import write_text
-from chainrule.diagnostics.report.plain_page import POLICY
+from chainrule.diagnostics.report.render import render
 from chainrule.tasks.classify.answers import LabelledAnswer
 from chainrule.tasks.plot_file import save_figure
 
-_STYLE = """
-:root { color-scheme: light dark; --ink: #1f6feb; }
-body { font: 16px/1.7 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
-p { margin: 0 0 1rem; overflow-wrap: anywhere; }
-b { font-weight: 600; }
-small { opacity: 0.7; }
-span { border-radius: 0.2em; padding: 0.05em 0.15em; background: color-mix(in srgb, var(--ink) var(--a), transparent); }
-"""
-_LEGEND = (
-    "<p><small>The darker a word, the larger its share of the attention: pale for an even share of its text, darkest "
-    "for five times as much or more; point at it for the share.</small></p>"
-)
 _DARKEST = 5  # times an even share
 _COLUMNS = 90  # characters of a line of a picture
 
 
 def write_page(path: Path, answers: Sequence[LabelledAnswer], names: Sequence[str]) -> None:
-    """A page that needs nothing else: a word is the darker the more it counted beside the words around it."""
-    parts = []
+    """A page that needs nothing else: the darker a word, the larger its share of the attention."""
+    shown = []
     for answer in answers:
         assert answer.attention is not None
-        words = [
-            f'<span style="--a:{strength:.0%}" title="{weight:.3f}">{escape(token)}</span>'
-            for token, weight, strength in zip(
-                answer.tokens, answer.attention, _strengths(answer.attention), strict=True
-            )
-        ]
+        words = zip(answer.tokens, answer.attention, _strengths(answer.attention), strict=True)
         share = exp(answer.log_probs[answer.best])
-        parts.append(
-            f"<p><b>{escape(names[answer.best])}</b> {share:.1%} <small>line {answer.row.line}</small><br>"
-            f"{' '.join(words) or '<small>empty: the shares of the labels in training</small>'}</p>"
-        )
-    body = "\n".join(["<h1>What the classifier looked at</h1>", _LEGEND, *parts])
-    write_text(
-        path,
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
-        '<meta name="viewport" content="width=device-width"><title>Attention</title>'
-        f"<style>{_STYLE}</style></head><body>\n{body}\n</body></html>\n",
-    )
+        shown.append({"label": names[answer.best], "share": share, "line": answer.row.line, "words": list(words)})
+    write_text(path, render("attention.html", answers=shown))
 
 
 def write_picture(path: Path, answers: Sequence[LabelledAnswer], names: Sequence[str]) -> None:

@@ -39,7 +39,7 @@ def inspect_translator(
     import numpy as np
     import torch
 
-    from chainrule.diagnostics.report.attention_page import sentence_section
+    from chainrule.diagnostics.report.attention_page import AttentionExample
     from chainrule.tasks.translate.evaluation import encoded_pairs
     from chainrule.tasks.translate.prediction import translator_of
     from chainrule.training import units
@@ -62,7 +62,7 @@ def inspect_translator(
             weights.append(alpha)
         texts = {"source": pair.source, "reference": pair.target, "translation": translation}
         bits = [units.bits(term) for term in surprise]
-        examples.append(sentence_section(f"Pair {pair.line}", texts, given, symbols, bits, alpha))
+        examples.append(AttentionExample(f"Pair {pair.line}", texts, symbols, bits, alpha, read=given))
         attention = None if alpha is None else alpha.tolist()
         rows.append(
             {**texts, "nats": sum(surprise), "read": given, "symbols": symbols, "bits": bits, "attention": attention}

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-pytest.importorskip("PIL.Image")
 pytest.importorskip("sacrebleu")
 from PIL import Image
 from safetensors.torch import save_file

@@ -7,14 +7,13 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from chainrule.cli.main import main
 from chainrule.data.images import ImageBatches, Reduction
 from chainrule.tasks import open_run
 from chainrule.tasks.config import RunConfig
 from chainrule.tasks.image import ImageTask
-
-Image = pytest.importorskip("PIL.Image")
 
 SMALL = ("--channels", 6, "--layers", 1, "--first-kernel-size", 3, "--batch-size", 4)
 SIZE = 6 * 7

@@ -6,10 +6,9 @@ import zipfile
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from chainrule.data.images import Reading, is_images, open_source
-
-Image = pytest.importorskip("PIL.Image")
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (7, 5, 6), dtype=np.uint8)
 

@@ -4,16 +4,25 @@ import io
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from chainrule.data.images import block_picture, brightness, grid, png
 
 
 @pytest.mark.parametrize("shape", [(5, 7), (5, 7, 3)])
 def test_a_png_is_read_back_as_it_was(shape):
-    library = pytest.importorskip("PIL.Image")
     pixels = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
-    with library.open(io.BytesIO(png(pixels))) as image:
+    with Image.open(io.BytesIO(png(pixels))) as image:
         assert np.array_equal(np.asarray(image), pixels)
+
+
+def test_a_png_with_a_palette_holds_its_indices():
+    indices = np.arange(12, dtype=np.uint8).reshape(3, 4)
+    palette = np.random.default_rng(0).integers(0, 256, (256, 3), dtype=np.uint8)
+    with Image.open(io.BytesIO(png(indices, palette))) as image:
+        assert image.mode == "P"
+        assert np.array_equal(np.asarray(image), indices)
+        assert np.array_equal(np.asarray(image.convert("RGB")), palette[indices])
 
 
 def test_a_grid_holds_every_picture_in_its_place():

@@ -3,7 +3,13 @@
 import torch
 from torch import distributions
 
-from chainrule.heads import Categorical, stack
+from chainrule.heads import Categorical, IntegerLogisticMixture, head_of
+
+
+def stack(parts):
+    """What a model's `unroll` makes of the conditionals of its steps."""
+    heads = [head_of(part) for part in parts]
+    return heads[0].stacked(heads)
 
 
 def test_categoricals_make_one_categorical():
@@ -41,3 +47,21 @@ def test_a_listed_support_is_that_of_the_parts():
     assert joined.log_prob(joined.enumerate_support()).exp().sum(0).allclose(torch.ones(2, 3))
     assert not stack([distributions.Normal(torch.zeros(2), 1.0)]).has_enumerate_support
     assert joined.support is distributions.Bernoulli.support
+
+
+def test_heads_of_several_kinds_draw_from_the_generator_and_are_filtered_one_by_one():
+    parts = [Categorical(torch.tensor([[3.0, 2.0]])), distributions.Bernoulli(torch.tensor([0.9]))]
+    assert stack(parts).filtered(temperature=0.0).sample((3,)).tolist() == [[[0, 1]]] * 3
+    joined = stack([distributions.Normal(torch.zeros(2), 1.0), distributions.Laplace(torch.zeros(2), 1.0)])
+    one, again, other = (joined.sample(generator=torch.Generator().manual_seed(seed)) for seed in (0, 0, 1))
+    assert torch.equal(one, again)
+    assert not torch.equal(one, other)
+
+
+def test_integers_keep_the_smallest_of_each_part():
+    parts = [IntegerLogisticMixture(*torch.zeros(3, 2, 1), low=torch.tensor([low, low])) for low in (0.0, 5.0)]
+    joined = stack(parts)
+    assert isinstance(joined, IntegerLogisticMixture)
+    x = torch.full((2, 2), 3.0)
+    assert torch.equal(joined.log_prob(x), torch.stack([part.log_prob(x[:, t]) for t, part in enumerate(parts)], 1))
+    assert torch.isinf(joined.log_prob(x)).tolist() == [[False, True]] * 2

@@ -1,0 +1,84 @@
+"""The plots of a report: a caption and an inline SVG each."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from torch import Tensor
+
+from chainrule.diagnostics.clipping import Clipping
+from chainrule.diagnostics.inspection import Inspection
+from chainrule.diagnostics.panels import (
+    Array,
+    draw_clipping,
+    draw_every,
+    draw_gates,
+    draw_influence,
+    draw_jacobians,
+    draw_last,
+    new_figure,
+)
+from chainrule.diagnostics.report.inline_svg import inline_svg
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+class Plot(NamedTuple):
+    """A caption and its picture."""
+
+    caption: str
+    svg: str  # HTML, whose texts are escaped
+
+
+def layer_plots(inspection: Inspection, index: int) -> list[Plot]:
+    """The plots of one layer."""
+    layer, flow = inspection.layers[index], inspection.flow
+    plot = partial(_plot, f"layer-{index + 1}")
+    cell = None if layer.cell_single is None else _array(layer.cell_single)
+    last = _array(layer.delta_single), _array(layer.local_single), layer.reach, cell
+    every = _array(layer.delta_every), _array(layer.local_every)
+    jacobians = _array(layer.jacobian_norm), _array(layer.product_norm), _array(layer.bound)
+    influence = _array(flow.influence[index]), _array(flow.influence_perturbed[index])
+    lengths = layer.memory_length, layer.memory_length_perturbed
+    plots = [
+        plot("last", "A single loss, several in each row", "gradients against the distance to the loss",
+             lambda axes: draw_last(axes, *last)),
+        plot("every", "Loss at every step", "gradients against the distance to the last step",
+             lambda axes: draw_every(axes, *every)),
+        plot("jacobians", "What the steps do to a gradient",
+             "norms of single Jacobians, of their product and its bound",
+             lambda axes: draw_jacobians(axes, *jacobians)),
+        plot("influence", "How long an input is remembered",
+             "influence of an input on the state, by gradients and by changing the input",
+             lambda axes: draw_influence(axes, *influence, lengths)),
+    ]  # fmt: skip
+    if layer.gate_histograms:
+        figure = new_figure()
+        draw_gates(figure, {gate: _array(shares) for gate, shares in layer.gate_histograms.items()}, layer.gate_means)
+        described = ", ".join(f"{gate} gate {mean:.2f} on average" for gate, mean in layer.gate_means.items())
+        svg = inline_svg(figure, f"layer-{index + 1}-gates", f"histograms: {described}")
+        plots.append(Plot("Where the gates are", svg))
+    return plots
+
+
+def clipping_plot(clipping: Clipping) -> Plot:
+    """The gradient's norm along training."""
+    return _plot(
+        "training",
+        "clipping",
+        "The gradient in training",
+        "norm of the gradient before clipping at every step of training",
+        lambda axes: draw_clipping(axes, clipping.logged_steps, clipping.logged_norms, clipping.limit),
+    )
+
+
+def _plot(part: str, name: str, caption: str, description: str, draw: "Callable[[Axes], None]") -> Plot:
+    figure = new_figure()
+    draw(figure.subplots())
+    return Plot(caption, inline_svg(figure, f"{part}-{name}", f"{caption}: {description}"))
+
+
+def _array(values: Tensor) -> Array:
+    return np.asarray(values.double())

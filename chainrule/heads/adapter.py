@@ -1,0 +1,49 @@
+"""Distributions of torch as heads: the one place where a user's own distribution meets this library."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, distributions
+from torch.distributions import Distribution
+
+from chainrule.heads.bernoulli import Bernoulli
+from chainrule.heads.categorical import Categorical
+from chainrule.heads.head import Head, WrappedHead
+
+
+def head_of(distribution: Distribution) -> Head:
+    """The distribution itself where it is a head, else a head with the same probabilities.
+
+    >>> head_of(distributions.Bernoulli(probs=torch.tensor([0.9, 0.2]))).filtered(temperature=0.0).sample()
+    tensor([1., 0.])
+    """
+    if isinstance(distribution, Head):
+        return distribution
+    if isinstance(distribution, distributions.Categorical):
+        return Categorical(distribution.logits)
+    if isinstance(distribution, distributions.Bernoulli):
+        return Bernoulli(distribution.logits)
+    return TorchHead(distribution)
+
+
+class TorchHead(WrappedHead):
+    """Any other distribution of torch, which reads no generator but the global one."""
+
+    def __init__(self, distribution: Distribution):
+        super().__init__(distribution, distribution.batch_shape)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        return self.inner.log_prob(value)
+
+    def sample(self, sample_shape: Any = (), *, generator: torch.Generator | None = None) -> Tensor:
+        if generator is None:
+            return self.inner.sample(torch.Size(sample_shape))
+        # Lend the global generator a seed of ours, and put its own state back.
+        device = generator.device
+        seed = int(torch.randint(2**62, (), generator=generator, device=device))
+        with torch.random.fork_rng(devices=[device] if device.type != "cpu" else []):
+            torch.manual_seed(seed)
+            return self.inner.sample(torch.Size(sample_shape))
+
+    def _name(self) -> str:
+        return type(self.inner).__name__

@@ -1,0 +1,72 @@
+"""Any distribution of torch is a head: it draws from a generator, and is filtered where it is over symbols."""
+
+import pytest
+import torch
+from torch import distributions
+
+from chainrule.heads import Categorical, head_of
+
+OWN = Categorical(torch.zeros(4, 3))
+KINDS = [
+    OWN,
+    distributions.Categorical(logits=torch.zeros(4, 3)),
+    distributions.Normal(torch.zeros(4), 1.0),
+    distributions.Bernoulli(torch.full((4,), 0.5)),
+    distributions.Independent(distributions.Normal(torch.zeros(4, 2), 1.0), 1),
+    distributions.LogNormal(torch.zeros(4), 1.0),
+]
+
+
+@pytest.mark.parametrize("distribution", KINDS, ids=lambda kind: type(kind).__name__)
+def test_a_seed_fixes_the_draws_and_the_world_does_not_move(distribution):
+    before = torch.get_rng_state()
+    generator = torch.Generator().manual_seed(5)
+    first = [head_of(distribution).sample(generator=generator) for _ in range(8)]
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(99)
+    generator = torch.Generator().manual_seed(5)
+    again = [head_of(distribution).sample(generator=generator) for _ in range(8)]
+    other = [head_of(distribution).sample(generator=torch.Generator().manual_seed(6)) for _ in range(8)]
+    assert torch.equal(torch.stack(first), torch.stack(again))
+    assert not torch.equal(torch.stack(first), torch.stack(other))
+    assert not all(torch.equal(first[0], later) for later in first[1:])
+    assert first[0].shape == distribution.batch_shape + distribution.event_shape
+
+
+def test_without_a_generator_the_global_one_is_used():
+    torch.manual_seed(1)
+    first = head_of(distributions.Normal(torch.zeros(4), 1.0)).sample((3,))
+    torch.manual_seed(1)
+    assert torch.equal(first, distributions.Normal(torch.zeros(4), 1.0).sample((3,)))
+
+
+@pytest.mark.parametrize("kind", [Categorical, lambda logits: distributions.Categorical(logits=logits)])
+def test_categorical_draws_are_filtered(kind):
+    die = head_of(kind(torch.tensor([[3.0, 2.0, 1.0]]).expand(300, 3)))
+    assert set(die.filtered(temperature=0.0).sample().tolist()) == {0}
+    assert set(die.filtered(top_k=2).sample().tolist()) == {0, 1}
+    assert set(die.filtered(top_p=0.1).sample().tolist()) == {0}
+
+
+@pytest.mark.parametrize("arguments", [{"temperature": 0.5}, {"top_k": 2}, {"top_p": 0.5}])
+def test_filters_of_other_distributions_are_refused(arguments):
+    with pytest.raises(ValueError, match="need a categorical distribution, got Normal"):
+        head_of(distributions.Normal(torch.zeros(2), 1.0)).filtered(**arguments)
+
+
+def test_a_head_is_itself_and_others_keep_their_densities_and_supports():
+    assert head_of(OWN) is OWN
+    for distribution in KINDS[1:]:
+        head, x = head_of(distribution), distribution.sample()
+        torch.testing.assert_close(head.log_prob(x), distribution.log_prob(x))
+        assert (head.batch_shape, head.event_shape) == (distribution.batch_shape, distribution.event_shape)
+        assert repr(head.support) == repr(distribution.support)
+        assert head.has_enumerate_support == distribution.has_enumerate_support
+    counts = distributions.Binomial(3, torch.tensor([0.2, 0.9]))
+    assert torch.equal(head_of(counts).enumerate_support(), counts.enumerate_support())
+
+
+def test_symbols_have_a_table_and_densities_have_none():
+    coin = distributions.Bernoulli(probs=torch.tensor([0.75, 0.5]))
+    torch.testing.assert_close(head_of(coin).categorical().probs, torch.tensor([[0.25, 0.75], [0.5, 0.5]]))
+    assert head_of(distributions.Normal(torch.zeros(2), 1.0)).categorical() is None
