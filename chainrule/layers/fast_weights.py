@@ -26,8 +26,8 @@ class FastWeights(SequenceLayer, ABC):
 
     - `"none"`: 1.
     - `"fixed"`: :math:`1 - 2^{-5-h}`, h from 0 (RetNet, Sun et al. 2023).
-    - `"gated"`: :math:`\sigma(w_h^\top x_t + b_h)^{1/16}`, one number a head (the scalar form of gated linear attention,
-      Yang et al. 2024); new weights have the fixed decays at x = 0.
+    - `"gated"`: :math:`\sigma(w_h^\top x_t + b_h)^{1/16}`, one number a head (the scalar form of gated linear
+      attention, Yang et al. 2024); new weights have the fixed decays at x = 0.
 
     `forward` works in chunks by matrix products, `step` writes and reads once, in time and memory that do not depend on
     the position. The memory is kept in float32 or wider, also under autocast.

@@ -22,6 +22,7 @@ class MinGRU(MinimalRecurrence):
     Raises:
         ValueError: a size is not positive.
 
+    >>> import torch
     >>> layer = MinGRU(3, 5)
     >>> y, state = layer(torch.zeros(2, 10, 3))
     >>> y.shape, state.shape

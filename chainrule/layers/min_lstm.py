@@ -24,6 +24,7 @@ class MinLSTM(MinimalRecurrence):
     Raises:
         ValueError: a size is not positive.
 
+    >>> import torch
     >>> layer = MinLSTM(3, 5)
     >>> y, state = layer(torch.zeros(2, 10, 3))
     >>> y.shape, state.shape

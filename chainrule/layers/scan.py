@@ -86,19 +86,26 @@ def _in_order(a: Sequence[Tensor], b: Sequence[Tensor], h: Tensor, out: Sequence
         h = torch.addcmul(b_t, a_t, h, out=h_t)
 
 
+# narrow() where a slice may be the whole, and no flatten(): `is_grads_batched` supports neither aliases nor the latter.
+
+
 def _from(a: Tensor, b: Tensor, initial: Tensor) -> Tensor:
     """The scan in plain operations."""
-    first = b[:, :1] + a[:, :1] * initial.unsqueeze(1)
-    return _by_pairs(a, torch.cat([first, b[:, 1:]], 1)) if b.shape[1] > 1 else first
+    time = b.shape[1]
+    if not time:
+        return b
+    first = b.narrow(1, 0, 1) + a.narrow(1, 0, 1) * initial.unsqueeze(1)
+    return _by_pairs(a, torch.cat([first, b.narrow(1, 1, time - 1)], 1))
 
 
 def _by_pairs(a: Tensor, b: Tensor) -> Tensor:
     """The scan from zero, so that h_1 = b_1."""
     time, pairs = b.shape[1], b.shape[1] // 2
-    if time <= 1:
+    if time == 1:
         return b
     a_second, b_second = a[:, 1::2], b[:, 1::2]
     second = _by_pairs(a_second * a[:, : 2 * pairs : 2], b_second + a_second * b[:, : 2 * pairs : 2])
-    first = torch.cat([b[:, :1], b[:, 2::2] + a[:, 2::2] * second[:, : (time - 1) // 2]], 1)
-    joined = torch.stack([first[:, :pairs], second], 2).flatten(1, 2)
+    later = b[:, 2::2] + a[:, 2::2] * second.narrow(1, 0, (time - 1) // 2)
+    first = torch.cat([b[:, :1], later], 1)
+    joined = torch.stack([first.narrow(1, 0, pairs), second], 2).reshape(len(b), 2 * pairs, *b.shape[2:])
     return torch.cat([joined, first[:, pairs:]], 1) if time % 2 else joined
