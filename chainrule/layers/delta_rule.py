@@ -53,10 +53,12 @@ def delta_rule(
     to_end = (k * within[..., -1, :].unsqueeze(-1)).mT
     through = from_start[:, :, :, -1:]  # (B, H, n, 1, 1)
     outputs = []
-    for chunk in range(q.shape[2]):
-        u = fresh[:, :, chunk] - erased[:, :, chunk] @ state
-        outputs.append(scores[:, :, chunk] @ u + reads[:, :, chunk] @ state)
-        state = through[:, :, chunk] * state + to_end[:, :, chunk] @ u
+    # unbind, as the gradient of an index is as large as the whole, for each chunk.
+    chunks = (part.unbind(2) for part in (fresh, erased, scores, reads, to_end, through))
+    for fresh_n, erased_n, scores_n, reads_n, to_end_n, through_n in zip(*chunks, strict=True):
+        u = fresh_n - erased_n @ state
+        outputs.append(scores_n @ u + reads_n @ state)
+        state = through_n * state + to_end_n @ u
     return torch.cat(outputs, 2)[:, :, :time], state
 
 

@@ -2,7 +2,6 @@
 
 from typing import Literal
 
-import torch
 from torch import Tensor, nn
 
 from chainrule.layers.fast_weights import Decay, FastWeights, normalised_by_size
@@ -39,6 +38,7 @@ class LinearAttention(FastWeights):
     Raises:
         ValueError: a size is not positive, or H does not divide N.
 
+    >>> import torch
     >>> layer = LinearAttention(8, num_heads=2, decay="gated")
     >>> y, state = layer(torch.zeros(3, 10, 8))
     >>> y.shape, state.shape
@@ -89,5 +89,6 @@ class LinearAttention(FastWeights):
 
 
 def _positive(x: Tensor) -> Tensor:
-    """elu(x) + 1, to full precision also where it is small: e^x below zero, where (e^x − 1) + 1 would round to 0."""
-    return torch.where(x > 0, x + 1, x.clamp(max=0).exp())
+    """elu(x) + 1 = exp(min(x, 0)) + max(x, 0): far below zero it is e^x, where (e^x − 1) + 1 would round to 0."""
+    above = x.relu()
+    return (x - above).exp() + above

@@ -10,7 +10,7 @@ from chainrule.transforms import needs_plain_form, records_or_transforms
 
 # Numbers in one step from which a CPU is faster step by step, in place, than by pairs with its further passes over
 # memory. Measured on one thread; the pairs win below it and on other devices, where a step costs its launch.
-WIDE_STEP = 1024
+WIDE_STEP = 768
 
 
 def linear_scan(a: Tensor, b: Tensor, initial: Tensor) -> Tensor:
