@@ -28,7 +28,8 @@ class DeltaNet(FastWeights):
         model_size: N, of inputs and outputs.
         num_heads: H, a divisor of N; D = N / H.
         decay: a, `"none"`, `"fixed"` or `"gated"`.
-        chunk_size: C, the steps that `forward` joins in one triangular system; it changes the speed alone.
+        chunk_size: C, the steps that `forward` joins in one triangular system; it changes the speed alone (on a
+            CPU, 32 was the fastest of 16 to 128).
 
     Raises:
         ValueError: a size is not positive, or H does not divide N.
@@ -39,7 +40,7 @@ class DeltaNet(FastWeights):
     (torch.Size([3, 10, 8]), torch.Size([3, 2, 4, 4]))
     """
 
-    def __init__(self, model_size: int, num_heads: int = 4, *, decay: Decay = "none", chunk_size: int = 64):
+    def __init__(self, model_size: int, num_heads: int = 4, *, decay: Decay = "none", chunk_size: int = 32):
         super().__init__(model_size, num_heads, decay=decay, chunk_size=chunk_size)
         self.strength = nn.Linear(model_size, num_heads)
         self.reset_parameters()
