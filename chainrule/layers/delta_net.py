@@ -49,8 +49,8 @@ class DeltaNet(FastWeights):
     def _state_width(self) -> int:
         return self.head_size
 
-    def _projections(self) -> dict[str, nn.Linear]:
-        return {**super()._projections(), "strength": self.strength}
+    def _own_gates(self) -> dict[str, nn.Linear]:
+        return {"strength": self.strength}
 
     def _features(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         return _unit(q), _unit(k)

@@ -80,6 +80,10 @@ class FastWeights(SequenceLayer, ABC):
     def _one(self, parts: dict[str, Tensor], decay: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """Outputs of the heads at one step, (B, H, D), and the new memory."""
 
+    @abstractmethod
+    def _own_gates(self) -> dict[str, nn.Linear]:
+        """Projections of x to one number a head, beside the decay, by their names in `parts`."""
+
     @property
     @abstractmethod
     def _state_width(self) -> int:
@@ -87,7 +91,7 @@ class FastWeights(SequenceLayer, ABC):
 
     def _projections(self) -> dict[str, nn.Linear]:
         """Every projection of x by name."""
-        layers = {"query": self.query, "key": self.key, "value": self.value}
+        layers = {"query": self.query, "key": self.key, "value": self.value, **self._own_gates()}
         return layers if self.decay_gate is None else {**layers, "decay_gate": self.decay_gate}
 
     def initial_state(self, batch_size: int) -> Tensor:

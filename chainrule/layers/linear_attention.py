@@ -64,6 +64,9 @@ class LinearAttention(FastWeights):
     def _state_width(self) -> int:
         return self.head_size + (self.feature_map == "elu")
 
+    def _own_gates(self) -> dict[str, nn.Linear]:
+        return {}
+
     def _features(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         if self.feature_map == "identity":
             return q, k * self.head_size**-0.5
