@@ -61,19 +61,27 @@ def claim(what: str, measured: float, sense: str, target: float, unit: str = "")
     return {"what": what, "measured": f"{measured:.4g}{unit}", "target": f"{sign} {target:g}{unit}", "met": met}
 
 
+def report(rows: list[dict[str, Any]], claims: list[dict[str, Any]]) -> None:
+    """Print the rows as a table, the claims below it, and where the figures come from."""
+    columns = list(dict.fromkeys(column for row in rows for column in row))
+    table = [columns, *([_cell(row.get(column)) for column in columns] for row in rows)]
+    widths = [max(len(line[index]) for line in table) for index in range(len(columns))]
+    for line in table:
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+    for row in claims:
+        print(f"{'reached' if row['met'] else 'MISSED '}  {row['what']}: {row['measured']} (target {row['target']})")
+    print(f"machine: {machine()}  date: {datetime.date.today().isoformat()}")
+
+
 def publish(name: str, rows: list[dict[str, Any]], claims: list[dict[str, Any]]) -> None:
-    """Print the rows as a table and write `benchmarks/results/NAME.json`; `tables.py` puts it into the documentation.
+    """Report, and write `benchmarks/results/NAME.json`; `tables.py` puts it into the documentation.
 
     Args:
         name: of the script.
         rows: all that was measured.
         claims: the figures that had a target, as `claim` makes them.
     """
-    columns = list(dict.fromkeys(column for row in rows for column in row))
-    table = [columns, *([_cell(row.get(column)) for column in columns] for row in rows)]
-    widths = [max(len(line[index]) for line in table) for index in range(len(columns))]
-    for line in table:
-        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+    report(rows, claims)
     result = {
         "benchmark": name,
         "command": shlex.join(["python", "benchmarks/" + Path(sys.argv[0]).name, *sys.argv[1:]]),
@@ -82,9 +90,6 @@ def publish(name: str, rows: list[dict[str, Any]], claims: list[dict[str, Any]])
         "rows": rows,
         "claims": claims,
     }
-    for row in claims:
-        print(f"{'reached' if row['met'] else 'MISSED '}  {row['what']}: {row['measured']} (target {row['target']})")
-    print(f"machine: {result['machine']}  date: {result['date']}")
     path = Path(__file__).parent / "results" / f"{name}.json"
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")

@@ -7,23 +7,29 @@ from chainrule.layers.causal_conv1d import CausalConv1d
 from chainrule.layers.character_encoder import CharacterEncoder
 from chainrule.layers.concatenated_elu import concatenated_elu
 from chainrule.layers.cutoffs import default_cutoffs
+from chainrule.layers.delta_net import DeltaNet
 from chainrule.layers.diagonal_lstm import DiagonalLSTM
 from chainrule.layers.gated_pyramid import GatedPyramid
 from chainrule.layers.gated_residual_block import GatedResidualBlock
 from chainrule.layers.gated_stacks import GatedStacks
 from chainrule.layers.group_network import GroupNetwork
 from chainrule.layers.gru import GRU
+from chainrule.layers.linear_attention import LinearAttention
 from chainrule.layers.log_mel import LogMel
 from chainrule.layers.lstm import LSTM
 from chainrule.layers.masked_conv2d import MaskedConv2d
 from chainrule.layers.masked_linear import MaskedLinear
 from chainrule.layers.masked_residual_block import MaskedResidualBlock
+from chainrule.layers.min_gru import MinGRU
+from chainrule.layers.min_lstm import MinLSTM
 from chainrule.layers.ngram_embedding import NgramEmbedding
 from chainrule.layers.pixel_scores import PixelScores
 from chainrule.layers.pooling import AttentionPooling, max_pooling, mean_pooling
 from chainrule.layers.recurrent import Recurrent
 from chainrule.layers.rnn import RNN
 from chainrule.layers.row_lstm import RowLSTM
+from chainrule.layers.scan import linear_scan
+from chainrule.layers.sequence_layer import SequenceLayer
 from chainrule.layers.shifted_conv2d import ShiftedConv2d
 from chainrule.layers.shifted_upsampling import ShiftedUpsampling
 
@@ -38,24 +44,30 @@ __all__ = [
     "Bidirectional",
     "CausalConv1d",
     "CharacterEncoder",
+    "DeltaNet",
     "DiagonalLSTM",
     "GatedPyramid",
     "GatedResidualBlock",
     "GatedStacks",
     "GroupNetwork",
+    "LinearAttention",
     "LogMel",
     "MaskedConv2d",
     "MaskedLinear",
     "MaskedResidualBlock",
+    "MinGRU",
+    "MinLSTM",
     "MultiplicativeAttention",
     "NgramEmbedding",
     "PixelScores",
     "Recurrent",
     "RowLSTM",
+    "SequenceLayer",
     "ShiftedConv2d",
     "ShiftedUpsampling",
     "concatenated_elu",
     "default_cutoffs",
+    "linear_scan",
     "max_pooling",
     "mean_pooling",
 ]

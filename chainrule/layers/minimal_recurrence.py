@@ -1,0 +1,131 @@
+"""Recurrences whose gates read the input alone, so that all time steps are computed at once."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from chainrule.layers.bptt.steps import wide_dtype
+from chainrule.layers.real_steps import real_steps
+from chainrule.layers.scan import linear_scan
+from chainrule.layers.sequence_layer import LayerStep, SequenceLayer
+from chainrule.state import State
+
+
+class MinimalRecurrence(SequenceLayer, ABC):
+    r"""A leaky memory of M units; `MinGRU` and `MinLSTM` say how the share :math:`\lambda_t` that is kept is found.
+
+    .. math::
+        c_t &= W_c x_t + b_c \\
+        h_t &= \lambda_t \odot h_{t-1} + (1 - \lambda_t) \odot c_t
+
+    Neither :math:`\lambda_t` nor :math:`c_t` reads :math:`h_{t-1}`: the recurrence is linear in h, and `forward` runs
+    it by a parallel scan (`chainrule.layers.scan`). The candidate c keeps its sign; the form of Feng et al. (2024) that
+    works with logarithms must make it positive.
+
+    The state is h, (B, M), kept in float32 or wider.
+    """
+
+    def __init__(self, input_size: int, hidden_size: int):
+        super().__init__()
+        for name, size in {"input_size": input_size, "hidden_size": hidden_size}.items():
+            if size < 1:
+                raise ValueError(f"{name}: expected an integer >= 1, got {size}")
+        self.input_size = input_size
+        self.hidden_size = hidden_size
+        self.candidate = nn.Linear(input_size, hidden_size)
+
+    def reset_parameters(self) -> None:
+        """Draw new weights with the variance of the input; biases are zero, but those of the gates keep the memory."""
+        for layer in self._linears():
+            nn.init.normal_(layer.weight, std=self.input_size**-0.5)
+            nn.init.zeros_(layer.bias)
+        self._open_gates()
+
+    @abstractmethod
+    def _gates(self) -> list[nn.Linear]:
+        """The gates' projections of x."""
+
+    @abstractmethod
+    def _open_gates(self) -> None:
+        """Set the biases of the gates so that λ = σ(1) at x = 0 (Jozefowicz et al. 2015)."""
+
+    @abstractmethod
+    def _kept(self, gates: Sequence[Tensor]) -> Tensor:
+        """The logit of λ from the pre-activations of the gates."""
+
+    def initial_state(self, batch_size: int) -> Tensor:
+        """Zeros."""
+        weight = self._linears()[0].weight
+        return weight.new_zeros(batch_size, self.hidden_size, dtype=wide_dtype(weight))
+
+    def forward(self, x: Tensor, state: State = None, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Read a chunk; the arguments are those of `SequenceLayer.forward`.
+
+        x: (B, T, N). Returns (B, T, M) and the state (B, M).
+
+        Raises:
+            ValueError: x, the state or the lengths have another shape.
+        """
+        self._check(x, 3)
+        h = self.initial_state(len(x)) if state is None else self._checked_state(state, x)
+        if not x.shape[1]:
+            return x.new_zeros(len(x), 0, self.hidden_size), h
+        real = real_steps(x, lengths)
+        if real is not None:
+            real = real.unsqueeze(2)
+            x = x.masked_fill(~real, 0)
+        *gates, candidate = [layer(x) for layer in self._linears()]
+        kept, written = self._recurrence(gates, candidate, h.dtype)
+        if real is not None:
+            kept, written = kept.masked_fill(~real, 1), written.masked_fill(~real, 0)
+        steps = linear_scan(kept, written, h)
+        y = steps.to(candidate.dtype)
+        return y if real is None else y.masked_fill(~real, 0), steps[:, -1].clone()
+
+    def step(self, x_t: Tensor, state: State) -> tuple[Tensor, Tensor]:
+        """Read one element of each row: x_t (B, N) and a state to y_t (B, M) and the next."""
+        self._check(x_t, 2)
+        return self._advance([layer(x_t) for layer in self._linears()], self._checked_state(state, x_t))
+
+    def prepare(self) -> LayerStep:
+        """A function equal to `step` that multiplies x once, by all weights side by side."""
+        with torch.no_grad():
+            weight = torch.cat([layer.weight for layer in self._linears()])
+            bias = torch.cat([layer.bias for layer in self._linears()])
+
+        def step(x_t: Tensor, state: State) -> tuple[Tensor, Tensor]:
+            return self._advance(nn.functional.linear(x_t, weight, bias).split(self.hidden_size, 1), state)
+
+        return step
+
+    def extra_repr(self) -> str:
+        """Sizes of the input and of the state."""
+        return f"{self.input_size}, {self.hidden_size}"
+
+    def _advance(self, projected: Sequence[Tensor], h: Tensor) -> tuple[Tensor, Tensor]:
+        *gates, candidate = projected
+        kept, written = self._recurrence(gates, candidate, h.dtype)
+        h = torch.addcmul(written, kept, h)
+        return h.to(candidate.dtype), h
+
+    def _recurrence(self, gates: Sequence[Tensor], candidate: Tensor, wide: torch.dtype) -> tuple[Tensor, Tensor]:
+        """λ and (1 − λ) c; 1 − λ is taken as σ(−logit), exact where λ is near 1."""
+        logit = self._kept([gate.to(wide) for gate in gates])
+        return torch.sigmoid(logit), torch.sigmoid(-logit) * candidate.to(wide)
+
+    def _linears(self) -> list[nn.Linear]:
+        return [*self._gates(), self.candidate]
+
+    def _check(self, x: Tensor, axes: int) -> None:
+        if x.dim() != axes or x.shape[-1] != self.input_size:
+            wanted = ", ".join(["B", "T"][: axes - 1])
+            raise ValueError(f"x: expected features ({wanted}, {self.input_size}), got shape {tuple(x.shape)}")
+
+    def _checked_state(self, state: State, x: Tensor) -> Tensor:
+        shape = (len(x), self.hidden_size)
+        if not isinstance(state, Tensor) or state.shape != shape:
+            got = tuple(state.shape) if isinstance(state, Tensor) else type(state).__name__
+            raise ValueError(f"state: expected a tensor of shape {shape}, got {got}: begin with initial_state")
+        return state
