@@ -5,6 +5,7 @@ from chainrule.layers.attention import AdditiveAttention, Attention, Multiplicat
 from chainrule.layers.bidirectional import Bidirectional
 from chainrule.layers.causal_conv1d import CausalConv1d
 from chainrule.layers.character_encoder import CharacterEncoder
+from chainrule.layers.combinators import Map, Parallel, Residual, Serial
 from chainrule.layers.concatenated_elu import concatenated_elu
 from chainrule.layers.cutoffs import default_cutoffs
 from chainrule.layers.diagonal_lstm import DiagonalLSTM
@@ -24,6 +25,7 @@ from chainrule.layers.pooling import AttentionPooling, max_pooling, mean_pooling
 from chainrule.layers.recurrent import Recurrent
 from chainrule.layers.rnn import RNN
 from chainrule.layers.row_lstm import RowLSTM
+from chainrule.layers.sequence_layer import LayerStep, SequenceLayer
 from chainrule.layers.shifted_conv2d import ShiftedConv2d
 from chainrule.layers.shifted_upsampling import ShiftedUpsampling
 
@@ -43,15 +45,21 @@ __all__ = [
     "GatedResidualBlock",
     "GatedStacks",
     "GroupNetwork",
+    "LayerStep",
     "LogMel",
+    "Map",
     "MaskedConv2d",
     "MaskedLinear",
     "MaskedResidualBlock",
     "MultiplicativeAttention",
     "NgramEmbedding",
+    "Parallel",
     "PixelScores",
     "Recurrent",
+    "Residual",
     "RowLSTM",
+    "SequenceLayer",
+    "Serial",
     "ShiftedConv2d",
     "ShiftedUpsampling",
     "concatenated_elu",

@@ -9,15 +9,10 @@ from torch import Tensor, nn
 from chainrule.base import AutoregressiveModel, Context, Step, length_mask
 from chainrule.heads import Categorical
 from chainrule.layers.attention import AdditiveAttention, Attention, MultiplicativeAttention
-from chainrule.layers.gru import GRU
-from chainrule.layers.initial_weights import draw_recurrent_weights
-from chainrule.layers.lstm import LSTM
-from chainrule.layers.recurrent import Recurrent
-from chainrule.layers.rnn import RNN
+from chainrule.layers.recurrent_stack import recurrent_stack
 from chainrule.layers.stacked_cells import StackedCells, multiplied
 from chainrule.state import State, count_rows, share
 
-CELLS: dict[str, type[LSTM] | type[GRU] | type[RNN]] = {"lstm": LSTM, "gru": GRU, "rnn": RNN}
 ATTENTIONS = ("additive", "multiplicative")
 OWN_WORDS = "own_words"
 
@@ -88,20 +83,15 @@ class AttentiveDecoder(AutoregressiveModel, ABC):
         label_smoothing: float,
     ):
         super().__init__()
-        sizes = {"embedding_size": embedding_size, "hidden_size": hidden_size, "num_layers": num_layers}
-        for name, value in sizes.items():
-            if value < 1:
-                raise ValueError(f"{name}: expected an integer >= 1, got {value}")
-        for name, portion in (("dropout", dropout), ("label_smoothing", label_smoothing)):
-            if not 0 <= portion < 1:
-                raise ValueError(f"{name}: expected a number in [0, 1), got {portion}")
-        if cell not in CELLS:
-            raise ValueError(f"cell: expected one of {', '.join(CELLS)}, got {cell!r}")
+        if embedding_size < 1:
+            raise ValueError(f"embedding_size: expected an integer >= 1, got {embedding_size}")
+        if not 0 <= label_smoothing < 1:
+            raise ValueError(f"label_smoothing: expected a number in [0, 1), got {label_smoothing}")
         self.vocab_size = vocab_size
         self.dropout, self.label_smoothing, self.input_feeding = dropout, label_smoothing, input_feeding
         self.embedding = nn.Embedding(vocab_size + 1, embedding_size)  # the start symbol is the last
         width = embedding_size * (2 if input_feeding else 1)
-        self.decoder: Recurrent = CELLS[cell](width, hidden_size, num_layers, dropout=dropout)
+        self.decoder = recurrent_stack(cell, width, hidden_size, num_layers, dropout)
         self.first = nn.Linear(summary_size, num_layers * hidden_size * (2 if self.decoder.has_cell else 1))
         self.attention = _attention(attention, memory_size, hidden_size, embedding_size)
         self.fixed = nn.Linear(summary_size, embedding_size, bias=False) if self.attention is None else None
@@ -113,7 +103,6 @@ class AttentiveDecoder(AutoregressiveModel, ABC):
     def _draw_weights(self) -> None:
         if self.bias_ho.is_meta:
             return
-        draw_recurrent_weights(self.decoder)
         for linear in (self.first, self.fixed, self.combine):
             if linear is not None:
                 nn.init.normal_(linear.weight, std=linear.in_features**-0.5)
@@ -186,9 +175,6 @@ class AttentiveDecoder(AutoregressiveModel, ABC):
         return Categorical(self._scores(combined)), state
 
     def stepper(self) -> Step:
-        parts = ("step", "_advance", "_embedded", "_combined", "_scores")
-        if any(getattr(type(self), part) is not getattr(AttentiveDecoder, part) for part in parts):
-            return self.step  # a subclass changed what a step is
         with torch.no_grad():
             cells, output, start = StackedCells(self.decoder), multiplied(self._output_weight()), self._start(1)
 
@@ -196,10 +182,10 @@ class AttentiveDecoder(AutoregressiveModel, ABC):
             inputs = self._embedded(start.expand(count_rows(state["h"])) if x_prev is None else x_prev)
             if state["fed"] is not None:
                 inputs = torch.cat([inputs, state["fed"].to(inputs.dtype)], 1)
-            layers = cells.step(cells.project(inputs), cells.layers_of(state["h"]))
-            combined, _ = self._combined(layers[-1][0], state["memory"])
+            h, last = cells.advance(cells.project(inputs), state["h"])
+            combined, _ = self._combined(h, state["memory"])
             conditional = Categorical(nn.functional.linear(combined, output, self.bias_ho))
-            return conditional, {**state, "h": cells.state_of(layers), "fed": combined if self.input_feeding else None}
+            return conditional, {**state, "h": last, "fed": combined if self.input_feeding else None}
 
         return step
 

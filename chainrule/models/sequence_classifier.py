@@ -7,11 +7,11 @@ from torch import Tensor, nn
 
 from chainrule.base import Context, LikelihoodModel
 from chainrule.heads import Categorical
-from chainrule.layers import GRU, LSTM, RNN
 from chainrule.layers.bidirectional import Bidirectional
 from chainrule.layers.pooling import POOLINGS, AttentionPooling, max_pooling, mean_pooling
+from chainrule.layers.recurrent import Recurrent
+from chainrule.layers.recurrent_stack import recurrent_stack
 
-_ONE_WAY: dict[str, type[LSTM] | type[GRU] | type[RNN]] = {"lstm": LSTM, "gru": GRU, "rnn": RNN}
 NOTHING = -1  # no symbol: what fills up a bag
 
 
@@ -85,19 +85,17 @@ class SequenceClassifier(LikelihoodModel):
         for name, share in (("dropout", dropout), ("symbol_dropout", symbol_dropout)):
             if not 0 <= share < 1:
                 raise ValueError(f"{name}: expected a number in [0, 1), got {share}")
-        if cell not in _ONE_WAY:
-            raise ValueError(f"cell: expected one of {', '.join(_ONE_WAY)}, got {cell!r}")
         self.poolings = _poolings(pooling)
         self.num_classes, self.vocab_size, self.feature_size = num_classes, vocab_size, feature_size
         self.dropout, self.symbol_dropout = dropout, symbol_dropout
         # One row more: nothing, always zero.
         self.embedding = None if vocab_size is None else nn.Embedding(vocab_size + 1, embedding_size, vocab_size)
         width = embedding_size if feature_size is None else feature_size
-        self.encoder: Bidirectional | LSTM | GRU | RNN
+        self.encoder: Bidirectional | Recurrent
         if bidirectional:
             self.encoder = Bidirectional(cell, width, hidden_size, num_layers, dropout)
         else:
-            self.encoder = _ONE_WAY[cell](width, hidden_size, num_layers, dropout=dropout)
+            self.encoder = recurrent_stack(cell, width, hidden_size, num_layers, dropout)
         outputs = hidden_size * (2 if bidirectional else 1)
         self.attention = AttentionPooling(outputs) if "attention" in self.poolings else None
         self.output = nn.Linear(outputs * len(self.poolings), num_classes)
