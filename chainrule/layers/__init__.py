@@ -9,6 +9,7 @@ from chainrule.layers.combinators import Map, Parallel, Residual, Serial
 from chainrule.layers.concatenated_elu import concatenated_elu
 from chainrule.layers.cutoffs import default_cutoffs
 from chainrule.layers.diagonal_lstm import DiagonalLSTM
+from chainrule.layers.dilated_stack import DilatedStack
 from chainrule.layers.gated_pyramid import GatedPyramid
 from chainrule.layers.gated_residual_block import GatedResidualBlock
 from chainrule.layers.gated_stacks import GatedStacks
@@ -41,6 +42,7 @@ __all__ = [
     "CausalConv1d",
     "CharacterEncoder",
     "DiagonalLSTM",
+    "DilatedStack",
     "GatedPyramid",
     "GatedResidualBlock",
     "GatedStacks",

@@ -1,5 +1,7 @@
 """A word as its characters: what a tagger knows of a word that it never saw."""
 
+from typing import final
+
 import torch
 from torch import Tensor, nn
 
@@ -9,6 +11,7 @@ CHARACTER_ENCODERS = ("lstm", "cnn")
 _WIDTH = 3  # characters that a filter of the CNN sees
 
 
+@final
 class CharacterEncoder(nn.Module):
     r"""Features of words from their characters, by a bidirectional LSTM or a convolution.
 

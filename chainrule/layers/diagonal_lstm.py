@@ -1,6 +1,7 @@
 """The Diagonal BiLSTM: two recurrences along the diagonals of an image, which together see all that is past."""
 
 from collections.abc import Mapping, Sequence
+from typing import final
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +14,7 @@ from chainrule.layers.skew import skew, unskew
 from chainrule.state import State
 
 
+@final
 class DiagonalLSTM(nn.Module):
     r"""A residual Diagonal BiLSTM layer (van den Oord et al. 2016, Pixel Recurrent Neural Networks).
 
@@ -147,23 +149,8 @@ class DiagonalLSTM(nn.Module):
         biases = biases + torch.stack(self.label_bias(label).chunk(2, 1))  # (2, B, 4M/2)
         return biases.unsqueeze(1).expand(-1, pixels, -1, -1).flatten(1, 2)
 
-    def reach(self, lit: Tensor, image: Tensor | None = None) -> Tensor:
-        """Where the light of lit features and of a lit image comes through, as in `MaskedConv2d.reach`.
 
-        Args:
-            lit: (B, groups, H, W) booleans.
-            image: (B, C, H, W) booleans, where it is read.
-
-        Returns:
-            (B, groups, H, W) booleans.
-        """
-        pixels = lit.any(1, keepdim=True)
-        from_left = _spread(pixels)
-        from_right = _spread((pixels if image is None else pixels | image.any(1, keepdim=True)).flip(3)).flip(3)
-        earlier = _shifted(from_left, 2) | _shifted(from_left, 3) | _shifted(from_right, 2)
-        return lit | self.output.reach(self.input_left.reach(lit) | earlier)
-
-
+@final
 class RasterDiagonalLSTM:
     """`DiagonalLSTM` layers prepared for single elements, as a part of a `RasterNetwork`, whose methods these are.
 
@@ -270,13 +257,3 @@ def shifted_down(above: Tensor, rows: Tensor) -> Tensor:
 def _both(left: Tensor, right: Tensor) -> Tensor:
     """Two (B, F, n, W) as (2, n, W, B, F), what is meant for the stream from the right mirrored."""
     return torch.stack([left.permute(2, 3, 0, 1), right.flip(3).permute(2, 3, 0, 1)])
-
-
-def _spread(lit: Tensor) -> Tensor:
-    """Where a lit pixel stands above, to the left, both, or in the place itself."""
-    return lit.int().cummax(2).values.cummax(3).values.bool()
-
-
-def _shifted(lit: Tensor, dim: int) -> Tensor:
-    """One row down (dim 2) or one column to the right (dim 3)."""
-    return torch.cat([torch.zeros_like(lit.narrow(dim, 0, 1)), lit.narrow(dim, 0, lit.shape[dim] - 1)], dim)

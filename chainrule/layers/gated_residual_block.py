@@ -1,5 +1,7 @@
 """The residual block of the PixelCNN++."""
 
+from typing import final
+
 import torch
 from torch import Tensor, nn
 
@@ -8,6 +10,7 @@ from chainrule.layers.shifted_conv2d import ShiftedConv2d
 from chainrule.state import State
 
 
+@final
 class GatedResidualBlock(nn.Module):
     r"""Two shifted convolutions and a gate beside an identity (Salimans et al. 2017, PixelCNN++).
 
@@ -96,11 +99,3 @@ class GatedResidualBlock(nn.Module):
         if self.label_bias is not None:
             a = a + self.label_bias(label).unsqueeze(-1).unsqueeze(-1)
         return x + nn.functional.glu(a, 1), (read[:, :, -1:], again[:, :, -1:])
-
-    def reach(self, lit: Tensor, beside: Tensor | None = None, shortcut: Tensor | None = None) -> Tensor:
-        """Where the light of lit pixels comes through, whatever the weights: (B, 1, H, W) booleans all."""
-        inside = self.first.reach(lit)
-        for light in (beside, shortcut):
-            if light is not None:
-                inside = inside | light
-        return lit | self.second.reach(inside)

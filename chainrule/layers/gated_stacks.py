@@ -1,5 +1,7 @@
 """A layer of the gated PixelCNN: two stacks of convolutions that together have no blind spot."""
 
+from typing import final
+
 from torch import Tensor, nn
 
 from chainrule.layers.convolution_masks import MaskType
@@ -7,6 +9,7 @@ from chainrule.layers.gate import gate
 from chainrule.layers.masked_conv2d import MaskedConv2d
 
 
+@final
 class GatedStacks(nn.Module):
     r"""One layer of vertical and horizontal stacks with gated units (van den Oord et al. 2016, Gated PixelCNN).
 
@@ -118,19 +121,3 @@ class GatedStacks(nn.Module):
     def drop(self, gated: Tensor) -> Tensor:
         """Dropout, in training: on v' before the next layer reads it, and on the horizontal gate."""
         return nn.functional.dropout(gated, self.dropout, self.training)
-
-    def reach(self, lit_above: Tensor, lit: Tensor) -> tuple[Tensor, Tensor]:
-        """Where the light of lit pixels comes through both stacks, whatever the weights.
-
-        Args:
-            lit_above: (B, 1, H, W) booleans, of v.
-            lit: (B, channel groups, H, W) booleans, of h.
-
-        Returns:
-            The same of v' and h'.
-        """
-        height, width = self.vertical.kernel_size
-        spread = nn.functional.pad(lit_above.float(), (0, 0, height - 1, 0))
-        lit_above = nn.functional.conv2d(spread, spread.new_ones(1, 1, height, width), padding=(0, width // 2)) > 0
-        through = self.residual.reach(self.horizontal.reach(lit) | lit_above)
-        return lit_above, through if self.horizontal.mask_type == "A" else through | lit

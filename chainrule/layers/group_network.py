@@ -1,6 +1,6 @@
 """What a group of pixels is drawn from, all at once, given the coarser ones."""
 
-from typing import cast
+from typing import cast, final
 
 import torch
 from torch import Tensor, nn
@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from chainrule.layers.concatenated_elu import concatenated_elu
 
 
+@final
 class GroupNetwork(nn.Module):
     r"""Gated residual blocks of unmasked convolutions, one result for each block of 2 × 2 pixels.
 

@@ -1,11 +1,14 @@
 """A convolution that reads only what comes before, in raster order."""
 
+from typing import final
+
 import torch
 from torch import Tensor, nn
 
 from chainrule.layers.convolution_masks import MaskType, channel_group_of, convolution_mask
 
 
+@final
 class MaskedConv2d(nn.Module):
     r"""A convolution whose output at a pixel reads earlier pixels in raster order (van den Oord et al. 2016).
 
@@ -91,20 +94,6 @@ class MaskedConv2d(nn.Module):
     def below(self, rows: Tensor) -> Tensor:
         """Read H rows together with those that stand over them, (B, N, rows above + H, W) to (B, M, H, W)."""
         return nn.functional.conv2d(rows, self.masked_weight(), self.bias, padding=(0, self.mask.shape[3] // 2))
-
-    def reach(self, lit: Tensor) -> Tensor:
-        """Where the light of lit pixels comes through the mask: what an output can depend on, whatever the weights.
-
-        Args:
-            lit: (B, channel groups, H, W) booleans.
-
-        Returns:
-            (B, channel groups, H, W) booleans.
-        """
-        groups = torch.arange(self.channel_groups)
-        height, width = self.mask.shape[2:]
-        mask = convolution_mask(groups, groups, height, width, self.mask_type).to(lit.device)
-        return nn.functional.conv2d(lit.float(), mask.float(), padding=(height // 2, width // 2)) > 0
 
     def extra_repr(self) -> str:
         out_channels, in_channels, height, width = self.mask.shape

@@ -1,9 +1,12 @@
 """A dense layer some of whose weights do not exist."""
 
+from typing import final
+
 import torch
 from torch import Tensor, nn
 
 
+@final
 class MaskedLinear(nn.Module):
     r"""A linear map that reads only what its mask lets through.
 

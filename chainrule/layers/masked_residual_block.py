@@ -1,11 +1,14 @@
 """The residual block of the PixelCNN."""
 
+from typing import final
+
 import torch
 from torch import Tensor, nn
 
 from chainrule.layers.masked_conv2d import MaskedConv2d
 
 
+@final
 class MaskedResidualBlock(nn.Module):
     r"""A narrow masked convolution between two 1×1 ones, beside an identity (van den Oord et al. 2016).
 
@@ -74,7 +77,3 @@ class MaskedResidualBlock(nn.Module):
             b = b + self.label_bias(label).unsqueeze(-1).unsqueeze(-1)
         c = nn.functional.dropout(b.relu(), self.dropout, self.training)
         return h + self.widening(c), rows[:, :, rows.shape[2] - above.shape[2] :]
-
-    def reach(self, lit: Tensor) -> Tensor:
-        """Where the light of lit features comes through, (B, groups, H, W) booleans, as in `MaskedConv2d.reach`."""
-        return lit | self.widening.reach(self.middle.reach(self.narrowing.reach(lit)))

@@ -10,6 +10,7 @@ contiguous slices, and its cost is the number of real elements Σ_t b_t, never B
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import final
 
 import torch
 from torch import Tensor
@@ -17,6 +18,7 @@ from torch import Tensor
 from chainrule.lengths import check_lengths
 
 
+@final
 @dataclass(frozen=True)
 class Packing:
     """Where each real element of a (B, T) batch stands in the flat list of R = Σ lengths elements."""

@@ -1,5 +1,7 @@
 """From one vector for each time step to one vector for each row, whatever the rows' lengths."""
 
+from typing import final
+
 import torch
 from torch import Tensor, nn
 
@@ -47,6 +49,7 @@ def max_pooling(h: Tensor, lengths: Tensor | None = None) -> Tensor:
     return largest.masked_fill((lengths == 0).unsqueeze(1), 0)
 
 
+@final
 class AttentionPooling(nn.Module):
     r"""A mean weighted by what a small network finds worth reading (Yang et al. 2016, without their hierarchy).
 

@@ -1,6 +1,7 @@
 """The horizontal stream of the PixelCNN++ pixel by pixel: what is known before a pixel is summed in one product."""
 
 from collections.abc import Sequence
+from typing import final
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +12,7 @@ from chainrule.layers.shifted_conv2d import ShiftedConv2d
 from chainrule.state import State
 
 
+@final
 class PyramidScan:
     r"""A `GatedPyramid` that is moved up and to the left, its weights laid out for visiting pixels in raster order.
 

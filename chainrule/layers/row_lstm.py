@@ -1,6 +1,7 @@
 """The Row LSTM: a recurrence from row to row, all pixels of a row at once."""
 
 from collections.abc import Mapping, Sequence
+from typing import final
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +13,7 @@ from chainrule.layers.raster_memory import RasterMemory
 from chainrule.state import State
 
 
+@final
 class RowLSTM(nn.Module):
     r"""A residual Row LSTM layer (van den Oord et al. 2016, Pixel Recurrent Neural Networks).
 
@@ -106,16 +108,8 @@ class RowLSTM(nn.Module):
         """The state-to-state kernel as that of a convolution over rows, (4M/2, M/2, 1, kernel_size)."""
         return self.recurrent.permute(2, 1, 0).unsqueeze(2)
 
-    def reach(self, lit: Tensor) -> Tensor:
-        """Where the light of lit features comes through, (B, groups, H, W) booleans, as in `MaskedConv2d.reach`."""
-        entering = self.input.reach(lit)
-        rows, width = [entering[:, :, :1]], len(self.recurrent)
-        for row in entering[:, :, 1:].split(1, 2):
-            over = rows[-1].any(1, keepdim=True).float()
-            rows.append(row | (nn.functional.max_pool2d(over, (1, width), 1, (0, width // 2)) > 0))
-        return lit | self.output.reach(torch.cat(rows, 2))
 
-
+@final
 class RasterRowLSTM:
     """`RowLSTM` layers prepared for single elements, as a part of a `RasterNetwork`, whose methods these are."""
 

@@ -1,6 +1,6 @@
 """One step of a stack of recurrent layers, its weights prepared once."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 Layers = list[tuple[Tensor, ...]]
 
 
+@final
 class StackedCells:
     """The cells of a `Recurrent`, step by step.
 

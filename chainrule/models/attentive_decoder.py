@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import final
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +18,7 @@ ATTENTIONS = ("additive", "multiplicative")
 OWN_WORDS = "own_words"
 
 
+@final
 @dataclass(frozen=True)
 class Encoded:
     """What a decoder is given.

@@ -1,5 +1,7 @@
 """A captioner: a picture in, a sentence about it out."""
 
+from typing import final
+
 from torch import Tensor, nn
 
 from chainrule.base import Context
@@ -7,6 +9,7 @@ from chainrule.layers.picture_encoder import PictureEncoder
 from chainrule.models.attentive_decoder import AttentiveDecoder, Encoded
 
 
+@final
 class Captioner(AttentiveDecoder):
     r"""A convolutional network makes a grid of features; a recurrent decoder attends to it word by word.
 

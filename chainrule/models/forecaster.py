@@ -1,7 +1,7 @@
 """Forecasts of real-valued series: a recurrence with a distribution for the next value."""
 
 from collections.abc import Sequence
-from typing import TypedDict
+from typing import TypedDict, final
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,7 @@ from chainrule.state import State
 EMBEDDING = 8  # numbers that tell one series from another, at most
 
 
+@final
 class ForecastState(TypedDict):
     """A state: the recurrence, the last values (B, L), elements read (B,), known covariates, and which series."""
 
@@ -28,6 +29,7 @@ class ForecastState(TypedDict):
     series: Tensor
 
 
+@final
 class Forecaster(AutoregressiveModel):
     r"""An autoregressive recurrent network with a distribution of the next value (DeepAR, Salinas et al. 2020).
 

@@ -1,7 +1,7 @@
 """Gated PixelCNN: vertical and horizontal stacks of gated convolutions, without a blind spot."""
 
 from collections.abc import Mapping, Sequence
-from typing import cast
+from typing import cast, final
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,7 @@ from chainrule.models.raster_model import PIXELS, RasterModel, RasterNetwork
 from chainrule.state import State
 
 
+@final
 class GatedPixelCNN(RasterModel):
     r"""Images by gated convolutions in two stacks (van den Oord et al. 2016, Conditional Image Generation).
 
@@ -92,11 +93,9 @@ class GatedPixelCNN(RasterModel):
             v, h = layer.drop(v), layer.across(h, found)
         return self.head(h), {PIXELS: image[:, :, pixels.shape[2] :], "vertical": vertical}
 
-    def reach(self, lit: Tensor) -> Tensor:
-        above = nn.functional.pad(lit.any(1, keepdim=True), (0, 0, 1, 0))[:, :, :-1]
-        for layer in self.stacks:
-            above, lit = layer.reach(above, lit)
-        return self.head.reach(lit)
+    def narrow(self) -> "GatedPixelCNN":
+        first, kernel, *_ = (layer.vertical.kernel_size[1] for layer in self.stacks)
+        return GatedPixelCNN(self.image_shape, 2, 2 * self.image_shape[0], len(self.layers), kernel, first)
 
     def network(self) -> RasterNetwork:
         return _GatedNetwork(self)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from itertools import accumulate
-from typing import cast
+from typing import cast, final
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,7 @@ from chainrule.models.image_model import ImageModel
 from chainrule.state import State
 
 
+@final
 class MultiScalePixelCNN(ImageModel):
     r"""Images from coarse to fine, in groups of pixels that do not look at each other (Reed et al. 2017).
 
@@ -228,9 +229,6 @@ class MultiScalePixelCNN(ImageModel):
         self, n: int, context: Tensor | None, prefix: Tensor | None, pick: Callable[[Distribution], Tensor]
     ) -> Iterator[Tensor]:
         """The stream, drawn a group at a time: each colour of all its pixels at once."""
-        if type(self).step is not MultiScalePixelCNN.step:
-            yield from super()._draws(n, context, prefix, pick)  # a subclass changed what a step is
-            return
         label = self._label(context, n)
         seen, colours = self.order.new_zeros(n, 0) if prefix is None else prefix, self.image_shape[0]
         while seen.shape[1] < self.sequence_length:

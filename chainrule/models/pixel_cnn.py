@@ -1,7 +1,7 @@
 """PixelCNN: a plain stack of masked convolutions, with its blind spot."""
 
 from collections.abc import Mapping, Sequence
-from typing import cast
+from typing import cast, final
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,7 @@ from chainrule.models.raster_model import PIXELS, RasterModel, RasterNetwork
 from chainrule.state import State
 
 
+@final
 class PixelCNN(RasterModel):
     r"""Images by masked convolutions (van den Oord et al. 2016, Pixel Recurrent Neural Networks).
 
@@ -94,11 +95,9 @@ class PixelCNN(RasterModel):
             "middle": torch.cat(middle, 1),
         }
 
-    def reach(self, lit: Tensor) -> Tensor:
-        lit = self.first.reach(lit)
-        for block in self.blocks:
-            lit = block.reach(lit)
-        return self.head.reach(lit)
+    def narrow(self) -> "PixelCNN":
+        first, middle = self.first.mask.shape[3], self.blocks[0].middle.mask.shape[3]
+        return PixelCNN(self.image_shape, 2, 2 * self.image_shape[0], len(self.blocks), middle, first)
 
     def network(self) -> RasterNetwork:
         return _PixelCNNNetwork(self)

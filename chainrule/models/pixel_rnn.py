@@ -1,7 +1,7 @@
 """PixelRNN: images by recurrences from row to row or along diagonals."""
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, cast
+from typing import Literal, cast, final
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,7 @@ from chainrule.models.raster_model import PIXELS, RasterModel, RasterNetwork
 from chainrule.state import State
 
 
+@final
 class PixelRNN(RasterModel):
     r"""Images by recurrent layers (van den Oord et al. 2016, Pixel Recurrent Neural Networks).
 
@@ -111,11 +112,9 @@ class PixelRNN(RasterModel):
         below = {name: torch.cat(parts, 1) for name, parts in zip(names, zip(*following, strict=True), strict=True)}
         return self.head(h), {PIXELS: image[:, :, image.shape[2] - self.first.rows_above :], **below}
 
-    def reach(self, lit: Tensor) -> Tensor:
-        h = self.first.reach(lit)
-        for layer in self.recurrences:
-            h = layer.reach(h) if isinstance(layer, RowLSTM) else layer.reach(h, lit if layer.image_right else None)
-        return self.head.reach(h)
+    def narrow(self) -> "PixelRNN":
+        first = self.first.mask.shape[3]
+        return PixelRNN(self.image_shape, 2, self.kind, 2 * self.image_shape[0], len(self.layers), first)
 
     def network(self) -> RasterNetwork:
         return _PixelRNNNetwork(self)

@@ -9,6 +9,7 @@ from torch import Tensor
 from chainrule.base import Step
 from chainrule.heads import Categorical
 from chainrule.layers.raster_memory import RasterMemory
+from chainrule.models.dependencies import raster_dependencies
 from chainrule.models.image_model import ImageModel
 from chainrule.state import State
 
@@ -70,8 +71,8 @@ class RasterModel(ImageModel):
         """The weights prepared for single elements."""
 
     @abstractmethod
-    def reach(self, lit: Tensor) -> Tensor:
-        """Which conditionals can depend on lit elements, whatever the weights: (B, C, H, W) booleans both."""
+    def narrow(self) -> "RasterModel":
+        """A model of the same depth and kernels, as narrow as can be: it reads what this one reads."""
 
     def forward(self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None) -> Categorical:
         """All conditionals, batch shape (B, C, H, W); `lengths` changes none, as none sees what comes after it."""
@@ -87,8 +88,6 @@ class RasterModel(ImageModel):
         return self._step(self.network(), x_prev, state)
 
     def stepper(self) -> Step:
-        if type(self).step is not RasterModel.step:
-            return self.step  # a subclass changed what a step is
         with torch.no_grad():
             network = self.network()
         return lambda x_prev, state: self._step(network, x_prev, state)
@@ -114,8 +113,14 @@ class RasterModel(ImageModel):
 
     def visible_past(self, length: int) -> Tensor:
         """Which earlier elements can influence which conditional, followed through the masks, (T, T) booleans."""
-        lit = self.from_sequence(torch.eye(self.sequence_length, dtype=torch.bool))
-        return self.to_sequence(self.reach(lit))[:length, :length].t()
+        with torch.random.fork_rng(devices=()):
+            narrow = self.narrow()
+
+        def read(pixels: Tensor) -> Tensor:
+            scores, _ = narrow.rows(pixels, narrow.blank_rows(len(pixels)), None)
+            return scores.unflatten(1, (self.image_shape[0], -1)).sum(2)  # (B, C, H, W)
+
+        return raster_dependencies(narrow, read, self.image_shape)[:length, :length]
 
     def _step(self, network: RasterNetwork, x_prev: Tensor | None, state: State) -> tuple[Categorical, State]:
         scores, state = self._predict(network, state if x_prev is None else self._read(network, x_prev, state))

@@ -1,6 +1,7 @@
 """Sequences of binary frames, as of polyphonic music: a recurrence over time, a MADE inside each frame."""
 
 from collections.abc import Sequence
+from typing import final
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +13,7 @@ from chainrule.models.made_conditional import MADEConditional
 from chainrule.state import State
 
 
+@final
 class RNNMADE(AutoregressiveModel):
     r"""A recurrent network whose every element is a frame of D binary values, modelled jointly by a MADE.
 

@@ -1,5 +1,7 @@
 """A translator: a sequence in, another of any length out."""
 
+from typing import final
+
 from torch import Tensor, nn
 
 from chainrule.base import Context, length_mask
@@ -7,6 +9,7 @@ from chainrule.layers.bidirectional import Bidirectional
 from chainrule.models.attentive_decoder import AttentiveDecoder, Encoded
 
 
+@final
 class Seq2Seq(AttentiveDecoder):
     r"""A bidirectional recurrent encoder and a recurrent decoder that attends to it.
 

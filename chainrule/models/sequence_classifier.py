@@ -1,6 +1,7 @@
 """A classifier of whole sequences: a recurrent encoder, pooled over time."""
 
 from collections.abc import Sequence
+from typing import final
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +16,7 @@ from chainrule.layers.recurrent_stack import recurrent_stack
 NOTHING = -1  # no symbol: what fills up a bag
 
 
+@final
 class SequenceClassifier(LikelihoodModel):
     r"""p(y | x) of one label y for a whole sequence x: many-to-one.
 

@@ -1,6 +1,7 @@
 """Numbers for a whole sequence, by least squares: many-to-one."""
 
 import math
+from typing import final
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +11,7 @@ from chainrule.heads.gaussian_mixture import GaussianMixture
 from chainrule.layers.recurrent_stack import recurrent_stack
 
 
+@final
 class SequenceRegressor(LikelihoodModel):
     r"""y given a sequence, y ~ N(ŷ, ½): its log-likelihood is the squared error, with the sign changed.
 

@@ -1,5 +1,7 @@
 """A label for every element of a sequence, given the whole of it."""
 
+from typing import final
+
 import torch
 from torch import Tensor, nn
 
@@ -10,6 +12,7 @@ from chainrule.layers import Bidirectional, CharacterEncoder
 TAG_HEADS = ("crf", "softmax")
 
 
+@final
 class SequenceTagger(LikelihoodModel):
     r"""A bidirectional recurrent tagger with a softmax or a conditional random field over K tags.
 

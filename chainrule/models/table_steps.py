@@ -1,6 +1,7 @@
 """A MADE of mixed columns one column at a time, every unit computed once."""
 
 from collections.abc import Sequence
+from typing import final
 
 import torch
 from torch import Tensor
@@ -12,6 +13,7 @@ from chainrule.state import State
 Layer = tuple[Tensor, Tensor | None]
 
 
+@final
 class TableSteps:
     """From the columns known so far to the next conditional.
 

@@ -1,5 +1,7 @@
 """A sequence grown from a vector: one-to-many."""
 
+from typing import final
+
 from torch import Tensor, distributions, nn
 
 from chainrule.base import AutoregressiveModel, Context
@@ -7,6 +9,7 @@ from chainrule.models.recurrent_lm import RecurrentLM
 from chainrule.state import State
 
 
+@final
 class VectorToSequence(AutoregressiveModel):
     r"""A recurrent language model that begins in a state made from a vector (as captions from a picture's features).
 

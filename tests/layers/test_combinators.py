@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from chainrule.layers import GRU, LSTM, RNN, CausalConv1d, Map, NgramEmbedding, Parallel, Residual, Serial
+from chainrule.layers import GRU, LSTM, RNN, CausalConv1d, DilatedStack, Map, NgramEmbedding, Parallel, Residual, Serial
 from chainrule.layers.sequence_layer import SequenceLayer
-from chainrule.state import leaves, select
+from chainrule.state import select
 
 N, B, T, SYMBOLS = 3, 4, 7, 5
 
@@ -19,6 +19,7 @@ LEAVES = st.sampled_from(
         lambda: CausalConv1d(N, N, kernel_size=2, dilation=2),
         lambda: CausalConv1d(N, N, kernel_size=3),
         lambda: CausalConv1d(N, N, kernel_size=1),
+        lambda: Serial(DilatedStack(N, [1, 2]), Map(nn.Linear(2 * N, N))),
         lambda: GRU(N, N, num_layers=2),
         lambda: GRU(N, N, reset_after=False),
         lambda: LSTM(N, N),
@@ -44,7 +45,7 @@ STACKS = st.recursive(LEAVES, combined, max_leaves=6)
 def built(make, symbols):
     torch.manual_seed(0)
     stack = Serial(NgramEmbedding(SYMBOLS, N, 3, padding=0), make()) if symbols else make()
-    x = torch.randint(SYMBOLS, (B, T)) if symbols else torch.randn(B, T, N)
+    x = torch.randint(SYMBOLS, (B, T + 3)) if symbols else torch.randn(B, T + 3, N)
     return stack.double().eval(), x if symbols else x.double()
 
 
@@ -56,21 +57,29 @@ def stepped(step, x, state):
     return torch.stack(outputs, 1), state
 
 
-def assert_same(got, expected):
-    for a, b in zip((got[0], *leaves(got[1])), (expected[0], *leaves(expected[1])), strict=True):
+def assert_same(stack, following, got, expected):
+    """Equal outputs, and states from which the layer goes on alike."""
+    pairs = [(got[0], expected[0])]
+    pairs += [(stack(x, got[1])[0], stack(x, expected[1])[0]) for x in (following, following[:, :1])]
+    for a, b in pairs:
         torch.testing.assert_close(a, b, rtol=0, atol=1e-12)  # the same sums in another order
 
 
 @torch.no_grad()
 def assert_keeps_the_protocol(stack, x, cut, lengths):
+    x, following = x[:, :T], x[:, T:]
+
+    def assert_equal(got, expected, rows=slice(None)):
+        assert_same(stack, following[rows], got, expected)
+
     whole = stack(x)
-    assert whole[0].shape == (B, T, whole[0].shape[2])
-    assert_same(stack(x, stack.initial_state(B)), whole)
-    assert_same(stepped(stack.step, x, stack.initial_state(B)), whole)
-    assert_same(stepped(stack.prepare(), x, stack.initial_state(B)), whole)
+    assert whole[0].shape[:2] == (B, T)
+    assert_equal(stack(x, stack.initial_state(B)), whole)
+    assert_equal(stepped(stack.step, x, stack.initial_state(B)), whole)
+    assert_equal(stepped(stack.prepare(), x, stack.initial_state(B)), whole)
     first, state = stack(x[:, :cut])
     rest, last = stack(x[:, cut:], state)
-    assert_same((torch.cat([first, rest], 1), last), whole)
+    assert_equal((torch.cat([first, rest], 1), last), whole)
     # A row that ends early: the output is that of the row alone, then zeros, and the state is the one at its end.
     padding = torch.arange(T) >= lengths.unsqueeze(1)
     spoilt = x.masked_fill(padding.view(B, T, *[1] * (x.dim() - 2)), torch.nan if x.is_floating_point() else 10**6)
@@ -78,7 +87,8 @@ def assert_keeps_the_protocol(stack, x, cut, lengths):
     assert (padded[padding] == 0).all()
     for row, length in enumerate(lengths.tolist()):
         alone, end = stack(x[row : row + 1, :length]) if length else (padded[:1, :0], stack.initial_state(1))
-        assert_same((padded[row : row + 1, :length], select(ended, torch.tensor([row]))), (alone, end))
+        own = select(ended, torch.tensor([row]))
+        assert_equal((padded[row : row + 1, :length], own), (alone, end), slice(row, row + 1))
 
 
 @settings(max_examples=15, deadline=None)
@@ -90,7 +100,7 @@ def test_any_stack_keeps_the_protocol(make, symbols, cut, lengths):
 
 def test_gradients_do_not_see_the_padding():
     stack, x = built(lambda: Serial(Map(nn.Linear(N, N)), Residual(CausalConv1d(N, N, 2)), GRU(N, N)), False)
-    x[:, 4:] = torch.nan
+    x[:, 4:] = torch.nan  # padding
     stack(x, None, torch.full((B,), 4))[0].sum().backward()
     assert all(bool(parameter.grad.isfinite().all()) for parameter in stack.parameters())
 
@@ -123,7 +133,7 @@ class Wrong(SequenceLayer):
 @pytest.mark.parametrize("inside", [Serial, Residual, Parallel])
 @pytest.mark.parametrize("form", ["chunk", "step", "prepare", "lengths"])
 def test_a_layer_that_is_broken_in_one_form_is_found_inside_any_combinator(inside, form):
-    x, lengths = torch.randn(B, T, N, dtype=torch.float64), torch.tensor([7, 3, 5, 0])
+    x, lengths = torch.randn(B, T + 3, N, dtype=torch.float64), torch.tensor([7, 3, 5, 0])
     assert_keeps_the_protocol(inside(Wrong("")), x, 3, lengths)
     with pytest.raises(AssertionError):
         assert_keeps_the_protocol(inside(Wrong(form)), x, 3, lengths)

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from light import gradient_reach, mask_reach
+from light import gradient_reach, positive_reach
 from torch import nn
 
 from chainrule.layers import diagonal_lstm
@@ -77,14 +77,15 @@ def test_a_skew_by_one_too_many_is_none_of_its_equations(monkeypatch):
 def test_gradients_go_where_it_lets_light_through_and_nowhere_else(groups):
     layer = drawn(6, groups)
     seen = gradient_reach(layer, 6, 3, 4, groups)
-    assert torch.equal(seen, mask_reach(layer.reach, 3, 4, groups))
+    assert torch.equal(seen, positive_reach(layer, 6, 3, 4, groups))
 
 
 def test_of_the_image_it_sees_what_stands_above_and_to_the_right():
     layer, x = drawn(4, image_channels=1), torch.randn(1, 4, 3, 4, dtype=torch.float64)
     seen = gradient_reach(lambda image: layer(x, None, image), 1, 3, 4, 1)
-    dark, lit = torch.zeros(12, 1, 3, 4, dtype=torch.bool), torch.eye(12, dtype=torch.bool).view(12, 1, 3, 4)
-    assert torch.equal(seen, layer.reach(dark, lit).flatten(1).t())
+    rows, columns = torch.arange(3), torch.arange(4)
+    above, right = rows.view(3, 1, 1, 1) > rows.view(3, 1), columns.view(4, 1, 1) <= columns
+    assert torch.equal(seen, (above & right).view(12, 12))
     assert torch.equal(seen[9].view(3, 4).int(), torch.tensor([[0, 1, 1, 1], [0, 1, 1, 1], [0, 0, 0, 0]]))
 
 

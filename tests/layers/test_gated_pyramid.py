@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from light import gradient_reach, mask_reach
+from light import gradient_reach, positive_reach
 
 from chainrule.layers import GatedPyramid, GatedResidualBlock, ShiftedConv2d, concatenated_elu
 from chainrule.layers.pyramid_scan import PyramidScan
@@ -59,10 +59,11 @@ def test_rows_may_come_in_chunks_of_any_size(resolutions, height, width, sizes):
 
 @pytest.mark.parametrize(("resolutions", "height", "width"), SIZES)
 @pytest.mark.parametrize("reads_right", [True, False])
-def test_reach_is_where_gradients_are(resolutions, height, width, reads_right):
+def test_gradients_are_where_positive_weights_let_light_through(resolutions, height, width, reads_right):
     made = pyramid(resolutions, reads_right=reads_right)
     expected = gradient_reach(lambda x: whole(made, x)[0], 4, height, width, 1)
-    assert torch.equal(mask_reach(lambda lit: made.reach(lit)[0], height, width, 1), expected)
+    got = positive_reach(made, 4, height, width, 1, lambda made, x: whole(made, x)[0])
+    assert torch.equal(got, expected)
 
 
 def reads_only_what_is_known(made, height, width):

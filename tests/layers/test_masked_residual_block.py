@@ -1,7 +1,7 @@
 """The residual block of the PixelCNN."""
 
 import torch
-from light import gradient_reach, mask_reach
+from light import gradient_reach, positive_reach
 from torch import nn
 
 from chainrule.layers.masked_residual_block import MaskedResidualBlock
@@ -24,7 +24,7 @@ def test_gradients_go_where_the_masks_let_light_through_and_nowhere_else():
     nn.init.constant_(block.narrowing.bias, 10.0)  # rectifiers that fire
     nn.init.constant_(block.middle.bias, 100.0)
     seen = gradient_reach(lambda x: block(x.exp()), 14, 3, 3, 3)
-    assert torch.equal(seen, mask_reach(block.reach, 3, 3, 3))
+    assert torch.equal(seen, positive_reach(block, 14, 3, 3, 3))
 
 
 def test_rows_follow_those_above():

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from light import gradient_reach, mask_reach
+from light import gradient_reach, positive_reach
 from torch import nn
 
 from chainrule.layers.row_lstm import RowLSTM
@@ -58,12 +58,11 @@ def test_a_state_to_state_kernel_that_is_off_by_one_is_none_of_its_equations():
 def test_gradients_go_where_it_lets_light_through_and_nowhere_else(groups):
     layer = drawn(6, channel_groups=groups)
     seen = gradient_reach(layer, 6, 3, 4, groups)
-    assert torch.equal(seen, mask_reach(layer.reach, 3, 4, groups))
+    assert torch.equal(seen, positive_reach(layer, 6, 3, 4, groups))
 
 
 def test_it_sees_a_triangle():
-    lit = torch.eye(35, dtype=torch.bool).view(35, 1, 5, 7)
-    seen = RowLSTM(4).reach(lit)[:, 0, 4, 3].view(5, 7)  # of the pixel in row 4, column 3
+    seen = positive_reach(RowLSTM(4), 4, 5, 7, 1)[4 * 7 + 3].view(5, 7)  # of the pixel in row 4, column 3
     assert seen.int().tolist() == [
         [1, 1, 1, 1, 1, 1, 1],
         [1, 1, 1, 1, 1, 1, 1],
