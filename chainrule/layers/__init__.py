@@ -23,6 +23,7 @@ from chainrule.layers.masked_residual_block import MaskedResidualBlock
 from chainrule.layers.ngram_embedding import NgramEmbedding
 from chainrule.layers.pixel_scores import PixelScores
 from chainrule.layers.pooling import AttentionPooling, max_pooling, mean_pooling
+from chainrule.layers.raster_layer import RasterLayer
 from chainrule.layers.recurrent import Recurrent
 from chainrule.layers.rnn import RNN
 from chainrule.layers.row_lstm import RowLSTM
@@ -57,6 +58,7 @@ __all__ = [
     "NgramEmbedding",
     "Parallel",
     "PixelScores",
+    "RasterLayer",
     "Recurrent",
     "Residual",
     "RowLSTM",

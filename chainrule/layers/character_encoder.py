@@ -21,7 +21,7 @@ class CharacterEncoder(nn.Module):
 
     with :math:`e_k` the embedding of the k-th of K characters, 0 outside the word: Ling et al. 2015 and Lample et al.
     2016; dos Santos and Zadrozny 2014 and Ma and Hovy 2016. A batch of text repeats its words: each different word is
-    read once, and its features are copied to where it stands.
+    read once, and its features are copied to each of its places.
 
     Args:
         num_characters: V; characters are integers in [1, V], and 0 pads.

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from chainrule.layers.gated_residual_block import GatedResidualBlock
+from chainrule.layers.pyramid_scan import PyramidScan
 from chainrule.layers.shifted_conv2d import ShiftedConv2d
 from chainrule.layers.shifted_upsampling import ShiftedUpsampling
 from chainrule.state import State
@@ -129,7 +130,7 @@ class GatedPyramid(nn.Module):
         after: dict[str, State] = {"down": [], "up": []}
         for index, block in enumerate(self.down_blocks):
             near = None if beside is None else beside["down"][index]
-            x, over = block.below(x, above["down"][index], label, near, dropout=dropout)
+            x, over = block(x, above["down"][index], label, near, dropout=dropout)
             shortcuts.append(x)
             found["down"].append(x)
             after["down"].append(over)
@@ -141,10 +142,14 @@ class GatedPyramid(nn.Module):
             after.update(coarse_after)
         for index, block in enumerate(self.up_blocks):
             near = None if beside is None else beside["up"][index]
-            x, over = block.below(x, above["up"][index], label, near, shortcuts.pop(), dropout=dropout)
+            x, over = block(x, above["up"][index], label, near, shortcuts.pop(), dropout=dropout)
             found["up"].append(x)
             after["up"].append(over)
         return x, found, after
+
+    def prepare(self) -> PyramidScan:
+        """The same stream pixel by pixel, for one that reads another stream and moves up and to the left."""
+        return PyramidScan(self)
 
     def _through_coarser(
         self, coarser: "GatedPyramid", x: Tensor, above: State, label: Tensor | None, beside: State, dropout: float

@@ -84,7 +84,7 @@ class GRU(Recurrent):
             return bptt.gru_reset_after(projected, weights[0], self.bias_hn(weights), state[0], sizes)
         return bptt.gru_reset_before(projected, weights[0], state[0], sizes)
 
-    def cell(self, projected: Tensor, weights: Sequence[Tensor], state: list[Tensor]) -> tuple[Tensor, ...]:
+    def cell(self, projected: Tensor, weights: Sequence[Tensor], state: Sequence[Tensor]) -> tuple[Tensor, ...]:
         (h,), weight_hh, gates = state, weights[0], 2 * self.hidden_size
         p_rz, p_n = projected[:, :gates], projected[:, gates:]
         if self.reset_after:

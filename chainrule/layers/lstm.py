@@ -69,7 +69,7 @@ class LSTM(Recurrent):
     ) -> tuple[Tensor, ...]:
         return bptt.lstm(projected, weights[0], state[0], state[1], sizes)
 
-    def cell(self, projected: Tensor, weights: Sequence[Tensor], state: list[Tensor]) -> tuple[Tensor, ...]:
+    def cell(self, projected: Tensor, weights: Sequence[Tensor], state: Sequence[Tensor]) -> tuple[Tensor, ...]:
         h, c = state
         i, f, g, o = torch.addmm(projected, h, weights[0].t()).chunk(4, 1)
         c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)

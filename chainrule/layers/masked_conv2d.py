@@ -64,7 +64,7 @@ class MaskedConv2d(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the weights anew, uniform with variance 1 / (inputs that an output reads); biases are zero."""
+        """Draw the weights, uniform with variance 1 / (inputs that an output reads); biases are zero."""
         inputs = self.mask.flatten(1).sum(1).clamp_min(1).view(-1, 1, 1, 1)
         with torch.no_grad():
             self.weight.uniform_(-1, 1).mul_((3 / inputs) ** 0.5)
@@ -92,7 +92,7 @@ class MaskedConv2d(nn.Module):
         return self.below(nn.functional.pad(x, (0, 0, self.rows_above, 0)))
 
     def below(self, rows: Tensor) -> Tensor:
-        """Read H rows together with those that stand over them, (B, N, rows above + H, W) to (B, M, H, W)."""
+        """Read H rows together with those above them, (B, N, rows above + H, W) to (B, M, H, W)."""
         return nn.functional.conv2d(rows, self.masked_weight(), self.bias, padding=(0, self.mask.shape[3] // 2))
 
     def extra_repr(self) -> str:

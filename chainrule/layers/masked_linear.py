@@ -43,7 +43,7 @@ class MaskedLinear(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the weights anew."""
+        """Draw the weights."""
         nn.init.uniform_(self.weight, -1, 1)
         with torch.no_grad():
             self.weight.div_(self.mask.sum(1, keepdim=True).clamp_min(1).sqrt())

@@ -21,7 +21,7 @@ from chainrule.lengths import check_lengths
 @final
 @dataclass(frozen=True)
 class Packing:
-    """Where each real element of a (B, T) batch stands in the flat list of R = Σ lengths elements."""
+    """The place of each real element of a (B, T) batch in the flat list of R = Σ lengths elements."""
 
     batch_size: int
     time: int

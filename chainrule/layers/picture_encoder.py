@@ -37,7 +37,7 @@ class SqueezeExcitation(nn.Module):
 
 @final
 class ResidualBlock(nn.Module):
-    r"""Two convolutions beside an identity (He et al. 2016), the sum's new part squeezed and excited.
+    r"""Two convolutions around an identity (He et al. 2016), the sum's new part squeezed and excited.
 
     .. math:: y = \mathrm{relu}(S x + \mathrm{SE}(n_2(W_2 * \mathrm{relu}(n_1(W_1 * x)))))
 
@@ -71,7 +71,7 @@ class PictureEncoder(nn.Module):
     """Pictures as grids of features: a strided convolution, then blocks that halve height and width.
 
     Args:
-        channels: of each stage; the first stands at half the size of the picture, each further one at half of that
+        channels: of each stage; the first has half the size of the picture, each further one at half of that
             before it. The last is N.
         blocks: of each stage.
 

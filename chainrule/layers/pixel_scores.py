@@ -37,7 +37,7 @@ class PixelScores(nn.Module):
 
 @final
 class RasterScores:
-    """`PixelScores` prepared for single elements: its convolutions, as a `RasterNetwork` lists them."""
+    """`PixelScores` prepared for single elements."""
 
     def __init__(self, layer: PixelScores):
         self._hidden = RasterConvolutions([layer.hidden])
@@ -47,7 +47,7 @@ class RasterScores:
     def element(
         self, h: Tensor, group: int, seen: Mapping[str, list[Tensor]]
     ) -> tuple[Tensor, Mapping[str, Sequence[Tensor]]]:
-        """The scores of an element (B, V) from its features h (B, M of the group), and what later elements need."""
+        """Scores of an element (B, V) from its features h (B, M of the group), and what later elements read."""
         h = h.relu()
         (known,) = self._hidden.known(group, seen["hidden"])
         hidden = torch.addmm(known, h, self._hidden.own[group][0]).relu()

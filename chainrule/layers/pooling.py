@@ -12,7 +12,7 @@ def mean_pooling(h: Tensor, lengths: Tensor | None = None) -> Tensor:
     r"""The mean over each row's real steps, :math:`z = \frac{1}{T_b} \sum_{t \le T_b} h_t`; zero for an empty row.
 
     Args:
-        h: (B, T, M); what stands past a row's end is never read.
+        h: (B, T, M); padding is never read.
         lengths: (B,) real steps of each row; None where all are full.
 
     Returns:
@@ -32,7 +32,7 @@ def max_pooling(h: Tensor, lengths: Tensor | None = None) -> Tensor:
     empty row (Collobert and Weston 2008: max over time).
 
     Args:
-        h: (B, T, M); what stands past a row's end is never read.
+        h: (B, T, M); padding is never read.
         lengths: (B,) real steps of each row; None where all are full.
 
     Returns:

@@ -86,7 +86,7 @@ class Recurrent(nn.RNNBase, SequenceLayer):
         """One layer in one direction over all steps: h of every step (R, M), then each part of the last state."""
 
     @abstractmethod
-    def cell(self, projected: Tensor, weights: Sequence[Tensor], state: list[Tensor]) -> tuple[Tensor, ...]:
+    def cell(self, projected: Tensor, weights: Sequence[Tensor], state: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """One layer, one step: each part of the new state, h first."""
 
     def forward(self, x: Tensor, state: State = None, lengths: Tensor | None = None) -> tuple[Tensor, State]:

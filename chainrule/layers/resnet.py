@@ -52,7 +52,7 @@ class ResNet(nn.Module):
 
 @final
 class BasicBlock(nn.Module):
-    """Two 3×3 convolutions beside a shortcut.
+    """Two 3×3 convolutions with a shortcut.
 
     .. math:: y = \\mathrm{relu}(S x + n_2(W_2 * \\mathrm{relu}(n_1(W_1 * x))))
 
@@ -80,7 +80,7 @@ class BasicBlock(nn.Module):
 
 @final
 class Bottleneck(nn.Module):
-    """A 3×3 convolution between two 1×1 ones, which reduce the channels and restore them, beside a shortcut.
+    """A 3×3 convolution between two 1×1 ones, which reduce the channels and restore them, with a shortcut.
 
     Args:
         before: channels of x.

@@ -72,5 +72,5 @@ class RNN(Recurrent):
     ) -> tuple[Tensor, ...]:
         return bptt.rnn(projected, weights[0], state[0], self.nonlinearity, sizes)
 
-    def cell(self, projected: Tensor, weights: Sequence[Tensor], state: list[Tensor]) -> tuple[Tensor, ...]:
+    def cell(self, projected: Tensor, weights: Sequence[Tensor], state: Sequence[Tensor]) -> tuple[Tensor, ...]:
         return (ACTIVATIONS[self.nonlinearity](torch.addmm(projected, state[0], weights[0].t())),)

@@ -35,7 +35,7 @@ class ShiftedConv2d(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self, gain: float = 1.0) -> None:
-        """Draw the weights anew: outputs have `gain` times the deviation of inputs; biases are zero."""
+        """Draw the weights: outputs have `gain` times the deviation of inputs; biases are zero."""
         nn.init.normal_(self.weight, std=gain * self.weight[0].numel() ** -0.5)
         nn.init.zeros_(self.bias)
 

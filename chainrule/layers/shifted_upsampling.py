@@ -29,7 +29,7 @@ class ShiftedUpsampling(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the weights anew; biases are zero."""
+        """Draw the weights; biases are zero."""
         nn.init.normal_(self.weight, std=self.weight.shape[0] ** -0.5)
         assert self.convolution.bias is not None
         nn.init.zeros_(self.convolution.bias)

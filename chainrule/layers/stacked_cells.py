@@ -35,8 +35,10 @@ class StackedCells:
     def __init__(self, recurrent: "Recurrent", *, training: bool | None = None):
         self._cell, self._has_cell = recurrent.cell, recurrent.has_cell
         self._dropout = recurrent.dropout if (recurrent.training if training is None else training) else 0.0
-        self._weights = [[multiplied(weight) for weight in weights] for weights in recurrent.all_weights]
-        self._biases = [recurrent.input_bias(weights) for _, *weights in self._weights]
+        self._layers = []
+        for weights in recurrent.all_weights:
+            weight_ih, *others = map(multiplied, weights)
+            self._layers.append((weight_ih, recurrent.input_bias(others), others))
 
     def project(self, x: Tensor, first: int = 0, *, bias: bool = True) -> Tensor:
         """W_ih x + b of the lowest layer, (..., G·M).
@@ -46,10 +48,10 @@ class StackedCells:
             first: the place of the first feature among the inputs.
             bias: whether b is added.
         """
-        weight = self._weights[0][0]
+        weight, offset, _ = self._layers[0]
         if x.is_floating_point() and x.shape[-1] < weight.shape[1]:
             weight = weight[:, first : first + x.shape[-1]]
-        return project(x, weight, self._biases[0] if bias else None)
+        return project(x, weight, offset if bias else None)
 
     def advance(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
         """The top layer's h, (B, M), and the new state; the lowest layer reads `projected`, (B, G·M)."""
@@ -59,19 +61,21 @@ class StackedCells:
     def step(self, projected: Tensor, layers: Layers) -> Layers:
         """The same with the parts of the state layer by layer, h first."""
         new: Layers = []
-        for (weight_ih, *weights), bias, parts in zip(self._weights, self._biases, layers, strict=True):
+        for (weight_ih, bias, weights), parts in zip(self._layers, layers, strict=True):
             if new:
                 below = new[-1][0]
                 if self._dropout:
                     below = nn.functional.dropout(below, self._dropout)
                 projected = nn.functional.linear(below, weight_ih, bias)
-            new.append(self._cell(projected, weights, list(parts)))
+            new.append(self._cell(projected, weights, parts))
         return new
 
     def layers_of(self, state: State) -> Layers:
         """A state of the stack, layer by layer."""
-        parts = state if self._has_cell else (state,)
-        return list(zip(*(part.unbind(1) for part in parts), strict=True))
+        if not self._has_cell:
+            return [(h,) for h in state.unbind(1)]
+        h, c = state
+        return list(zip(h.unbind(1), c.unbind(1), strict=True))
 
     def state_of(self, layers: Layers) -> State:
         """The inverse of `layers_of`."""

@@ -1,4 +1,4 @@
-"""What models that write while they look at something share: a recurrent decoder that attends to a memory."""
+"""The base of models that write while they look at something: a recurrent decoder that attends to a memory."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ OWN_WORDS = "own_words"
 @final
 @dataclass(frozen=True)
 class Encoded:
-    """What a decoder is given.
+    """The input of a decoder.
 
     Attributes:
         memory: (B, S, N) what can be attended to.
@@ -46,7 +46,7 @@ class AttentiveDecoder(AutoregressiveModel, ABC):
     it the whole recurrence is one pass of a fused kernel and the whole attention one batched product. Without
     attention, z_t = W_v s at every step: all of the source in a fixed vector (Cho et al. 2014).
 
-    Before the first element stands a start symbol, an input only: it has number V, an embedding, and no probability.
+    The first element follows a start symbol, an input only: it has number V, an embedding, and no probability.
 
     `log_prob` is the likelihood in either mode. `training_objective` differs from it: with
     `label_smoothing` its terms are :math:`(1 - \varepsilon) \log p(x_t) + \varepsilon \frac1V \sum_v \log p(v)`
@@ -116,7 +116,7 @@ class AttentiveDecoder(AutoregressiveModel, ABC):
 
     @abstractmethod
     def encode(self, context: Context) -> Encoded:
-        """What is to be looked at, computed once for each row.
+        """Encode the context of each row, once.
 
         Raises:
             ValueError: the context is not what the model is conditioned on.
@@ -227,7 +227,7 @@ class AttentiveDecoder(AutoregressiveModel, ABC):
         return combined, alpha, {**state, "h": last, "fed": combined if self.input_feeding else None}
 
     def _read(self, x: Tensor, state: State, x_prev: Tensor | None) -> tuple[Tensor, State]:
-        """What each element of a chunk is predicted from, (B, T, E), and the state after the chunk."""
+        """Features that predict each element of a chunk, (B, T, E), and the state after the chunk."""
         if x_prev is None:
             x_prev = self._start(len(x))
         embedded = self._embedded(torch.cat([x_prev.unsqueeze(1), x[:, :-1]], 1))
@@ -248,7 +248,7 @@ class AttentiveDecoder(AutoregressiveModel, ABC):
         return torch.stack(combined, 1), {**state, "h": cells.state_of(layers), "fed": fed}
 
     def _read_own(self, x: Tensor, state: State, own_words: Tensor) -> Tensor:
-        """(B, T, E) where words that the model drew stand in for some of those given."""
+        """The same, (B, T, E), with some of the words replaced by words that the model drew."""
         combined, x_prev = [], None
         for element in x.unbind(1):
             read, _, state = self._advance(x_prev, state)

@@ -193,7 +193,7 @@ class RecurrentLM(AutoregressiveModel):
         return step
 
     def inputs(self, x: Tensor, x_prev: Tensor | None = None, recent: Tensor | None = None) -> Tensor:
-        """What the recurrent layers read before each element: the start symbol or `x_prev`, then x without its last.
+        """Inputs of the recurrent layers before each element: the start symbol or `x_prev`, then x without its last.
 
         Args:
             x: (B, T) elements.

@@ -105,7 +105,7 @@ class SequenceClassifier(LikelihoodModel):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the weights of the embedding and the output anew; the answers begin near the prior."""
+        """Draw the weights of the embedding and the output; the answers begin near the prior."""
         if self.output.weight.is_meta:
             return
         if self.embedding is not None:
@@ -127,7 +127,7 @@ class SequenceClassifier(LikelihoodModel):
         little. Trained from there, a model of few texts learns sooner, and less by heart.
 
         Args:
-            counts: (V, C) in how many texts of each label each symbol stands.
+            counts: (V, C) the number of texts of each label that hold each symbol.
             scale: λ; other features begin with a standard deviation of 0.1.
 
         Raises:
@@ -148,7 +148,7 @@ class SequenceClassifier(LikelihoodModel):
 
         Args:
             context: the sequences: a tensor where all are full, or `{"inputs": tensor, "lengths": (B,)}`, lengths 0
-                allowed; what stands past a row's end is never read.
+                allowed; padding is never read.
 
         Returns:
             A distribution of batch shape (B,) over the labels.
@@ -178,7 +178,7 @@ class SequenceClassifier(LikelihoodModel):
         Args:
             x: (B,) labels.
             context: the sequences, as `forward` takes them.
-            lengths: None: a label has none. Those of the sequences stand in the context.
+            lengths: None: a label has none. Those of the sequences are in the context.
         """
         if lengths is not None:
             raise ValueError("lengths: expected None: a label has no length; put those of the sequences in the context")

@@ -58,8 +58,8 @@ class SequenceRegressor(LikelihoodModel):
         """p(y | x), of batch shape (B, K); its `mean` is the answer ŷ.
 
         Args:
-            context: the sequences (B, T, N), or `{"inputs": (B, T, N), "lengths": (B,)}`; what stands past a row's end
-                is never read.
+            context: the sequences (B, T, N), or `{"inputs": (B, T, N), "lengths": (B,)}`; padding is
+                never read.
 
         Raises:
             ValueError: the context is none of these.
@@ -87,7 +87,7 @@ class SequenceRegressor(LikelihoodModel):
         Args:
             x: (B, K) the right answers y; (B,) where K = 1.
             context: the sequences, as `forward` takes them.
-            lengths: None: an answer has no length. Those of the sequences stand in the context.
+            lengths: None: an answer has no length. Those of the sequences are in the context.
         """
         if lengths is not None:
             raise ValueError(

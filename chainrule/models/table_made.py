@@ -36,7 +36,7 @@ class TableMADE(AutoregressiveModel):
     Args:
         columns: the D columns.
         hidden_sizes: units of each hidden layer.
-        order: a permutation of the columns, in the order they are visited; None visits them as they stand.
+        order: a permutation of the columns, in the order they are visited; None visits them from left to right.
         components: of the mixture of each numeric column.
         direct: connect each column to later outputs past the hidden layers too (A).
         dropout: probability of zeroing a hidden unit in training; of `forward` alone, `step` never drops any.
@@ -153,7 +153,7 @@ class TableMADE(AutoregressiveModel):
 
     @property
     def degrees(self) -> list[Tensor]:
-        """Of the columns, then of the units of each hidden layer; see `chainrule.layers.masks.made_degrees`."""
+        """Degrees of the columns, then of the units of each hidden layer; see `chainrule.layers.masks.made_degrees`."""
         with torch.device("cpu"):  # also where weights are made without memory
             return made_degrees(torch.tensor(self.order), self.hidden_sizes)
 

@@ -33,15 +33,14 @@ def test_a_block_is_that_of_the_equation():
     c = block.first(f(x)) + block.beside(f(beside)) + block.shortcut(f(shortcut))
     a = block.second(f(c)) + block.label_bias(torch.tensor([2, 0])).view(2, -1, 1, 1)
     expected = x + a[:, :4] * torch.sigmoid(a[:, 4:])
-    got, _ = block.below(x, block.blank_rows(x[:, :, :1]), torch.tensor([2, 0]), beside, shortcut)
+    got, _ = block(x, None, torch.tensor([2, 0]), beside, shortcut)
     torch.testing.assert_close(got, expected, rtol=0, atol=1e-12)
 
 
 def test_dropout_zeroes_where_it_is_asked_for():
     block, x = GatedResidualBlock(4, reads_right=True), image(3, 5).float()
-    above = block.blank_rows(x[:, :, :1])
-    assert not torch.equal(block.below(x, above, dropout=0.5)[0], block.below(x, above)[0])
-    assert torch.equal(block.below(x, above)[0], block.below(x, above)[0])
+    assert not torch.equal(block(x, dropout=0.5)[0], block(x)[0])
+    assert torch.equal(block(x)[0], block(x)[0])
 
 
 @pytest.mark.parametrize(("resolutions", "height", "width"), SIZES)
