@@ -145,7 +145,6 @@ class DiagonalLSTM(RasterLayer):
         return biases.unsqueeze(1).expand(-1, pixels, -1, -1).flatten(1, 2)
 
 
-@final
 class RasterDiagonalLSTM(RasterBody):
     """`DiagonalLSTM` layers prepared for single elements.
 

@@ -128,7 +128,6 @@ class GatedStacks(nn.Module):
         return nn.functional.dropout(gated, self.dropout, self.training)
 
 
-@final
 class RasterGatedStacks(RasterBody):
     """`GatedStacks` layers, that of type A first, prepared for single elements.
 

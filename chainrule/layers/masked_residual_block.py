@@ -74,7 +74,6 @@ class MaskedResidualBlock(RasterLayer):
         return like.new_zeros(len(like), self.middle.weight.shape[1], self.middle.rows_above, like.shape[3])
 
 
-@final
 class RasterResidualBlocks(RasterBody):
     """`MaskedResidualBlock` layers prepared for single elements."""
 

@@ -10,7 +10,6 @@ contiguous slices, and its cost is the number of real elements Σ_t b_t, never B
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import final
 
 import torch
 from torch import Tensor
@@ -18,7 +17,6 @@ from torch import Tensor
 from chainrule.lengths import check_lengths
 
 
-@final
 @dataclass(frozen=True)
 class Packing:
     """The place of each real element of a (B, T) batch in the flat list of R = Σ lengths elements."""

@@ -1,7 +1,6 @@
 """The order of pixels from coarse to fine, in groups that are drawn at once."""
 
 from dataclasses import dataclass
-from typing import final
 
 import torch
 from torch import Tensor
@@ -10,7 +9,6 @@ from torch import Tensor
 OFFSETS = ((0, 0), (0, 1), (1, 0), (1, 1))
 
 
-@final
 @dataclass(frozen=True)
 class PixelGroup:
     r"""Pixels (s(2I + a), s(2J + b)), one in each block of 2 × 2 on a grid whose lines are s apart.

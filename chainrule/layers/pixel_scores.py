@@ -35,7 +35,6 @@ class PixelScores(nn.Module):
         return self.scores(self.hidden(h.relu()).relu())
 
 
-@final
 class RasterScores:
     """`PixelScores` prepared for single elements."""
 

@@ -1,7 +1,7 @@
 """One step of WaveNet's layers, their weights laid out for it and their queues written in place."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast, final
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 ROOM = 128  # steps until the queues move to a new buffer
 
 
-@final
 class PreparedDilatedStack:
     """A function equal to `DilatedStack.step`, for many steps with the same weights.
 

@@ -1,7 +1,7 @@
 """The horizontal stream of the PixelCNN++ pixel by pixel: what is known before a pixel is summed in one product."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from chainrule.layers.gated_pyramid import GatedPyramid
 
 
-@final
 class PyramidScan:
     r"""A `GatedPyramid` that is moved up and to the left, its weights laid out for visiting pixels in raster order.
 

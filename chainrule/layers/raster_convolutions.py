@@ -1,7 +1,6 @@
 """Masked convolutions applied one element at a time: what is known before an element is summed in one product."""
 
 from collections.abc import Sequence
-from typing import final
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +9,6 @@ from chainrule.layers.masked_conv2d import MaskedConv2d
 from chainrule.layers.raster_memory import RasterMemory
 
 
-@final
 class RasterConvolutions(RasterMemory):
     r"""L masked convolutions of one shape, their weights laid out for visiting an image element by element.
 

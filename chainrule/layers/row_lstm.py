@@ -99,7 +99,6 @@ class RowLSTM(RasterLayer):
         return self.recurrent.permute(2, 1, 0).unsqueeze(2)
 
 
-@final
 class RasterRowLSTM(RasterBody):
     """`RowLSTM` layers prepared for single elements."""
 

@@ -18,6 +18,7 @@ class ShiftedUpsampling(nn.Module):
         channels: M channels of x and y.
         reads_right: as in `ShiftedConv2d`.
 
+    >>> import torch
     >>> ShiftedUpsampling(8, reads_right=False)(torch.zeros(1, 8, 2, 3), width=5).shape
     torch.Size([1, 8, 4, 5])
     """

@@ -1,6 +1,6 @@
 """One step of a stack of recurrent layers, its weights prepared once."""
 
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 Layers = list[tuple[Tensor, ...]]
 
 
-@final
 class StackedCells:
     """The cells of a `Recurrent`, step by step.
 

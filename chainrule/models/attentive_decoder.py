@@ -2,7 +2,6 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import final
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +17,6 @@ ATTENTIONS = ("additive", "multiplicative")
 OWN_WORDS = "own_words"
 
 
-@final
 @dataclass(frozen=True)
 class Encoded:
     """The input of a decoder.

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, final
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,7 +16,6 @@ from chainrule.state import State
 BLOCK = 64  # columns between two large products
 
 
-@final
 @dataclass(frozen=True)
 class DegreeLayer:
     """A layer of a MADE as it was trained, with the degrees of its units.
@@ -34,7 +33,6 @@ class DegreeLayer:
     context_weight: Tensor | None = None
 
 
-@final
 class Columns:
     """The steps of a MADE: from the columns known so far to the next conditional.
 

@@ -1,7 +1,7 @@
 """The distribution of a whole binary vector: a MADE under a given condition."""
 
 from itertools import product
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -12,7 +12,6 @@ from chainrule.models.made import MADE
 LISTED = 12  # features up to which all vectors are listed
 
 
-@final
 class MADEConditional(Distribution):
     r"""p(x | h) of binary vectors x with D features, by a MADE that reads h.
 

@@ -1,7 +1,7 @@
 """Image models of masked convolutions, with a score for every value of every element."""
 
 from abc import abstractmethod
-from typing import final
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -11,6 +11,7 @@ from chainrule.layers.pixel_scores import PixelScores, RasterScores
 from chainrule.layers.raster_body import PIXELS, RasterBody
 from chainrule.layers.raster_convolutions import RasterConvolutions
 from chainrule.models.dependencies import raster_dependencies
+from chainrule.models.labels import checked_labels
 from chainrule.models.raster_model import Conditional, RasterModel, RasterScan
 from chainrule.state import State
 
@@ -44,7 +45,7 @@ class MaskedImageModel(RasterModel):
     def forward(self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None) -> Categorical:
         """All conditionals, batch shape (B, C, H, W); `lengths` changes none, as none sees what comes after it."""
         self._checked(x)
-        return self.conditionals(x, self.blank_rows(len(x)), self._label(context, len(x)))[0]
+        return self.conditionals(x, self.blank_rows(len(x)), checked_labels(context, len(x), self.num_classes))[0]
 
     def conditionals(self, x: Tensor, above: State, label: Tensor | None) -> tuple[Categorical, State]:
         scores, above = self.rows(self._scaled(x, above[PIXELS]), above, label)
@@ -65,7 +66,6 @@ class MaskedImageModel(RasterModel):
         return raster_dependencies(narrow, read, self.image_shape)[:length, :length]
 
 
-@final
 class _MaskedScan(RasterScan):
     """A row is (from_above, seen), by the names of the convolutions."""
 
@@ -105,5 +105,5 @@ class _MaskedScan(RasterScan):
         image = torch.cat([above[PIXELS], full[PIXELS]], 2)[:, :, 1:]
         return {**self.body.end_row(above, full), PIXELS: image}
 
-    def _see(self, name: str, seen: list[Tensor], features: list[Tensor]) -> list[Tensor]:
+    def _see(self, name: str, seen: list[Tensor], features: Sequence[Tensor]) -> list[Tensor]:
         return self.convolutions[name].see(seen, features, whole_row=name in self.whole_rows)

@@ -11,6 +11,7 @@ from chainrule.layers.gated_pyramid import GatedPyramid
 from chainrule.layers.masked_conv2d import MaskedConv2d
 from chainrule.layers.raster_convolutions import RasterConvolutions
 from chainrule.models.dependencies import raster_dependencies
+from chainrule.models.labels import checked_labels
 from chainrule.models.raster_model import RasterModel, RasterScan
 from chainrule.state import State
 
@@ -111,7 +112,7 @@ class PixelCNNPP(RasterModel):
     def _pixels(self, x: Tensor, context: Tensor | None) -> PixelLogisticMixture:
         """The joint distribution of each pixel, batch shape (B, H, W)."""
         self._checked(x)
-        label, dropout = self._label(context, len(x)), self.dropout if self.training else 0.0
+        label, dropout = checked_labels(context, len(x), self.num_classes), self.dropout if self.training else 0.0
         outputs, _ = self.rows(self._with_ones(x), self.blank_rows(len(x)), label, dropout=dropout)
         return self._mixture(outputs.movedim(1, 3))
 
@@ -183,7 +184,6 @@ class PixelCNNPP(RasterModel):
         return _Scan(self)
 
 
-@final
 class _Scan(RasterScan):
     """A row holds the contributions from above, the pixels seen, the horizontal stream, and the pixel being drawn."""
 

@@ -9,6 +9,7 @@ from torch.distributions import Distribution
 from chainrule.base import Step
 from chainrule.heads import Categorical, DiscretizedLogisticMixture
 from chainrule.models.image_model import ImageModel
+from chainrule.models.labels import checked_labels
 from chainrule.state import State
 
 Conditional = Categorical | DiscretizedLogisticMixture
@@ -57,7 +58,11 @@ class RasterModel(ImageModel):
         """The weights prepared for single elements."""
 
     def initial_state(self, batch_size: int, context: Tensor | None = None) -> State:
-        return {"label": self._label(context, batch_size), "above": self.blank_rows(batch_size), "row": None}
+        return {
+            "label": checked_labels(context, batch_size, self.num_classes),
+            "above": self.blank_rows(batch_size),
+            "row": None,
+        }
 
     def step(self, x_prev: Tensor | None, state: State) -> tuple[Distribution, State]:
         return self._step(self.scan(), x_prev, state)

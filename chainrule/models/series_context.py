@@ -1,6 +1,6 @@
 """What is known before a series is forecast, checked."""
 
-from typing import TypedDict, final
+from typing import TypedDict
 
 import torch
 from torch import Tensor
@@ -10,7 +10,6 @@ from chainrule.base import Context
 _KEYS = {"past", "covariates", "series"}
 
 
-@final
 class SeriesContext(TypedDict):
     """The past (B, P), covariates (B, P + T, F) or None, and which series each row is of, (B,) integers."""
 

@@ -2,13 +2,11 @@
 
 import math
 from dataclasses import dataclass
-from typing import final
 
 import torch
 from torch import Tensor
 
 
-@final
 @dataclass(frozen=True)
 class SeriesScaling:
     """What a network takes for 0 and for 1 in a series.

@@ -1,7 +1,6 @@
 """Where the columns of a table lie among the features that a network reads and the numbers that it gives."""
 
 from collections.abc import Sequence
-from typing import final
 
 import torch
 from torch import Tensor
@@ -11,7 +10,6 @@ from chainrule.heads.table_column import TableColumn
 from chainrule.heads.table_row import TableRow
 
 
-@final
 class TableLayout:
     """Columns of a kind lie together, so that a wide table takes few operations.
 

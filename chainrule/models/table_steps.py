@@ -1,7 +1,6 @@
 """A MADE of mixed columns one column at a time, every unit computed once."""
 
 from collections.abc import Sequence
-from typing import final
 
 import torch
 from torch import Tensor
@@ -13,7 +12,6 @@ from chainrule.state import State
 Layer = tuple[Tensor, Tensor | None]
 
 
-@final
 class TableSteps:
     """From the columns known so far to the next conditional.
 

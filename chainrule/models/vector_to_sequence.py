@@ -4,7 +4,7 @@ from typing import final
 
 from torch import Tensor, distributions, nn
 
-from chainrule.base import AutoregressiveModel, Context
+from chainrule.base import AutoregressiveModel, Context, Step
 from chainrule.models.recurrent_lm import RecurrentLM
 from chainrule.state import State
 
@@ -77,3 +77,6 @@ class VectorToSequence(AutoregressiveModel):
 
     def step(self, x_prev: Tensor | None, state: State) -> tuple[distributions.Categorical, State]:
         return self.language_model.step(x_prev, state)
+
+    def stepper(self) -> Step:
+        return self.language_model.stepper()

@@ -10,6 +10,7 @@ from chainrule.base import AutoregressiveModel, Step
 from chainrule.heads import Categorical, DiscretizedLogisticMixture
 from chainrule.heads.logistic_bins import bin_centres
 from chainrule.layers.dilated_stack import DilatedStack
+from chainrule.models.labels import checked_labels
 from chainrule.state import State
 
 
@@ -176,16 +177,7 @@ class WaveNet(AutoregressiveModel):
 
     def _label_bias(self, label: Tensor | None, batch_size: int) -> Tensor | None:
         """(B, L, 2N); `None` where there are no labels."""
+        label = checked_labels(label, batch_size, self.num_classes)
         if self.label_bias is None:
-            if label is not None:
-                raise ValueError("context: this model has no labels; leave it None, or give the model num_classes")
             return None
-        if not isinstance(label, Tensor) or label.shape != (batch_size,) or label.is_floating_point():
-            got = f"shape {tuple(label.shape)} of {label.dtype}" if isinstance(label, Tensor) else label
-            raise ValueError(f"context: expected {batch_size} labels, integers of shape ({batch_size},), got {got}")
-        classes = self.label_bias.num_embeddings
-        if batch_size and not 0 <= int(label.min()) <= int(label.max()) < classes:
-            raise ValueError(
-                f"context: expected labels in [0, {classes}), got {int(label.min())} to {int(label.max())}"
-            )
         return self.label_bias(label).view(batch_size, len(self.stack.layers), -1)
