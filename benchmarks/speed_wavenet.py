@@ -29,8 +29,8 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from chainrule.heads import Categorical
+from chainrule.layers.prepared_dilated_stack import PreparedDilatedStack
 from chainrule.models import WaveNet
-from chainrule.models.wavenet_steps import WaveNetSteps
 
 SECOND = 16_000
 STEPS = {1: 400, 16: 100, 64: 40}
@@ -63,18 +63,18 @@ class QueueWaveNet(nn.Module):
 
     def __init__(self, model: WaveNet):
         super().__init__()
-        channels, self.dilations = model.residual.shape[1], [layer.dilation for layer in model.convolutions]
+        channels, self.dilations = model.stack.residual.shape[1], [layer.dilation for layer in model.stack.convolutions]
         skips = model.skip.weight.split(channels, 1)
         self.embedding, self.hidden, self.output, self.skip_bias = (
             model.embedding, model.hidden, model.output, model.skip.bias,
         )  # fmt: skip
         self.past, self.present, self.residual, self.skip = (nn.ModuleList() for _ in range(4))
-        for layer, skip in zip(model.convolutions, skips, strict=True):
+        for layer, skip in zip(model.stack.convolutions, skips, strict=True):
             assert layer.bias is not None
             self.past.append(linear(layer.weight[:, :, 0]))
             self.present.append(linear(layer.weight[:, :, 1], layer.bias))
             self.skip.append(linear(skip))
-        for weight in model.residual:
+        for weight in model.stack.residual:
             self.residual.append(linear(weight.t()))
 
     def start(self, batch: int) -> list[deque[Tensor]]:
@@ -137,7 +137,7 @@ def measured(model: WaveNet, batch: int, rounds: int) -> dict[str, float]:
         "recomputation": recompute,
     }  # fmt: skip
     seconds = interleaved(ways, rounds, warmup=1)
-    layers = len(model.convolutions)
+    layers = len(model.stack.convolutions)
     each = {
         name: statistics.median(times) / (1 if name == "recomputation" else steps) for name, times in seconds.items()
     }
@@ -159,13 +159,13 @@ def measured(model: WaveNet, batch: int, rounds: int) -> dict[str, float]:
 
 def bare_products(model: WaveNet, batch: int, steps: int) -> Callable[[], object]:
     """The products of so many steps, each into a place of its own, on weights as the stepper lays them out."""
-    made = model.stepper()
-    assert isinstance(made, WaveNetSteps)
-    channels, layers = made.channels, made.layers
+    made, linears = PreparedDilatedStack(model.stack), (model.skip, model.hidden, model.output)
+    channels, layers = made.channels, len(made.present)
     h, gated = (np.full((channels, batch), 0.1, dtype=np.float32) for _ in range(2))
     read = np.full((layers, made.past.shape[2], batch), 0.1, dtype=np.float32)
     sums, change = np.empty((2 * channels, batch), np.float32), np.empty((channels, batch), np.float32)
-    inputs = [np.full((weight.shape[1], batch), 0.1, dtype=np.float32) for weight, _ in made.linears]
+    inputs = [np.full((linear.in_features, batch), 0.1, dtype=np.float32) for linear in linears]
+    weights = [linear.weight.detach().numpy() for linear in linears]
 
     def products() -> None:
         for _ in range(steps):
@@ -174,7 +174,7 @@ def bare_products(model: WaveNet, batch: int, steps: int) -> Callable[[], object
                 np.dot(weight, h, out=sums)
                 if layer < len(made.residual):
                     np.dot(made.residual[layer], gated, out=change)
-            for given, (weight, _) in zip(inputs, made.linears, strict=True):
+            for given, weight in zip(inputs, weights, strict=True):
                 np.dot(weight, given)
 
     return products
@@ -183,7 +183,7 @@ def bare_products(model: WaveNet, batch: int, steps: int) -> Callable[[], object
 @torch.no_grad()
 def operations(model: WaveNet) -> float:
     """Multiplications and additions of a second by steps over those of one pass; every step has as many."""
-    with patch("chainrule.models.wavenet.WaveNetSteps", partial(WaveNetSteps, in_numpy=False)):
+    with patch("chainrule.layers.dilated_stack.PreparedDilatedStack", partial(PreparedDilatedStack, in_numpy=False)):
         stepper, state = model.stepper(), model.initial_state(1)
     counted = 10
     with FlopCounterMode(display=False) as stepping:

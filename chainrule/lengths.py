@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 
-def check_lengths(lengths: Any) -> None:
-    """Raise ValueError unless lengths are a tensor of integers."""
+def check_lengths(lengths: Any, rows: tuple[int, int] | None = None) -> None:
+    """Raise ValueError unless lengths are a tensor of integers, and fit `rows` = (B, T) where given."""
     if not isinstance(lengths, Tensor):
         raise ValueError(
             f"lengths: expected a tensor of integers, got {type(lengths).__name__}: make it one with torch.tensor"
@@ -17,3 +17,12 @@ def check_lengths(lengths: Any) -> None:
         raise ValueError(
             f"lengths: expected integers, one a row, got {tuple(lengths.shape)} of {lengths.dtype}: {remedy}"
         )
+    if rows is None:
+        return
+    batch_size, time = rows
+    if lengths.shape != (batch_size,):
+        raise ValueError(
+            f"lengths: expected {batch_size} integers, one a row, got {tuple(lengths.shape)} of {lengths.dtype}"
+        )
+    if batch_size and not 0 <= (shortest := int(lengths.min())) <= (longest := int(lengths.max())) <= time:
+        raise ValueError(f"lengths: expected values in [0, {time}] (the time steps of x), got {shortest} to {longest}")

@@ -41,7 +41,7 @@ FORBIDDEN = [
 
 
 def imported(module: str, *, at_run_time: bool) -> Iterator[str]:
-    """The modules of ours that a module imports when it is imported itself; with all others too if not `at_run_time`."""
+    """The modules of ours that a module imports; only when it is imported itself if `at_run_time`."""
     tree = ast.parse(MODULES[module].read_text(encoding="utf-8"))
     todo: list[ast.AST] = [tree]
     while todo:

@@ -5,10 +5,12 @@ from chainrule.layers.attention import AdditiveAttention, Attention, Multiplicat
 from chainrule.layers.bidirectional import Bidirectional
 from chainrule.layers.causal_conv1d import CausalConv1d
 from chainrule.layers.character_encoder import CharacterEncoder
+from chainrule.layers.combinators import Map, Parallel, Residual, Serial
 from chainrule.layers.concatenated_elu import concatenated_elu
 from chainrule.layers.cutoffs import default_cutoffs
 from chainrule.layers.delta_net import DeltaNet
 from chainrule.layers.diagonal_lstm import DiagonalLSTM
+from chainrule.layers.dilated_stack import DilatedStack
 from chainrule.layers.gated_pyramid import GatedPyramid
 from chainrule.layers.gated_residual_block import GatedResidualBlock
 from chainrule.layers.gated_stacks import GatedStacks
@@ -25,11 +27,12 @@ from chainrule.layers.min_lstm import MinLSTM
 from chainrule.layers.ngram_embedding import NgramEmbedding
 from chainrule.layers.pixel_scores import PixelScores
 from chainrule.layers.pooling import AttentionPooling, max_pooling, mean_pooling
+from chainrule.layers.raster_layer import RasterLayer
 from chainrule.layers.recurrent import Recurrent
 from chainrule.layers.rnn import RNN
 from chainrule.layers.row_lstm import RowLSTM
 from chainrule.layers.scan import linear_scan
-from chainrule.layers.sequence_layer import SequenceLayer
+from chainrule.layers.sequence_layer import LayerStep, SequenceLayer
 from chainrule.layers.shifted_conv2d import ShiftedConv2d
 from chainrule.layers.shifted_upsampling import ShiftedUpsampling
 
@@ -46,12 +49,15 @@ __all__ = [
     "CharacterEncoder",
     "DeltaNet",
     "DiagonalLSTM",
+    "DilatedStack",
     "GatedPyramid",
     "GatedResidualBlock",
     "GatedStacks",
     "GroupNetwork",
+    "LayerStep",
     "LinearAttention",
     "LogMel",
+    "Map",
     "MaskedConv2d",
     "MaskedLinear",
     "MaskedResidualBlock",
@@ -59,10 +65,14 @@ __all__ = [
     "MinLSTM",
     "MultiplicativeAttention",
     "NgramEmbedding",
+    "Parallel",
     "PixelScores",
+    "RasterLayer",
     "Recurrent",
+    "Residual",
     "RowLSTM",
     "SequenceLayer",
+    "Serial",
     "ShiftedConv2d",
     "ShiftedUpsampling",
     "concatenated_elu",

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import final
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +12,7 @@ from torch.nn.functional import embedding
 from chainrule.heads.adaptive_categorical import AdaptiveCategorical
 
 
+@final
 class AdaptiveSoftmax(nn.Module):
     r"""Features (.., M) to a distribution over V symbols, the rarer the symbol the narrower its weights.
 

@@ -46,7 +46,7 @@ class Attention(nn.Module, ABC):
         """(B, T, Q), (B, S, K) -> (B, T, S)."""
 
     def reset_parameters(self) -> None:
-        """Draw the weights anew, so that each output is about as large as an input."""
+        """Draw the weights, so that each output is about as large as an input."""
         for parameter in self.parameters():
             if parameter.dim() > 1:
                 nn.init.normal_(parameter, std=parameter.shape[1] ** -0.5)

@@ -1,6 +1,7 @@
 """A published picture network, with weights that the user has, in the place of `PictureEncoder`."""
 
 from pathlib import Path
+from typing import final
 
 from torch import Tensor, nn
 
@@ -8,6 +9,7 @@ from chainrule.layers.picture_encoder import standardised
 from chainrule.layers.resnet import ResNet
 
 
+@final
 class Backbone(nn.Module):
     """The last feature map of a `ResNet`, as a grid.
 

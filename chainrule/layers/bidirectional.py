@@ -1,15 +1,14 @@
 """An encoder that reads each row in both directions."""
 
+from typing import final
+
 from torch import Tensor, nn
 
-from chainrule.layers.gru import GRU
-from chainrule.layers.lstm import LSTM
-from chainrule.layers.rnn import RNN
+from chainrule.layers.recurrent_stack import recurrent_stack
 from chainrule.state import State, map_state
 
-BIDIRECTIONAL_CELLS: dict[str, type[LSTM] | type[GRU] | type[RNN]] = {"lstm": LSTM, "gru": GRU, "rnn": RNN}
 
-
+@final
 class Bidirectional(nn.Module):
     r"""A stack of recurrent layers that read each row from both ends (Schuster and Paliwal 1997).
 
@@ -19,7 +18,7 @@ class Bidirectional(nn.Module):
         y_t = [\overrightarrow{h}_t, \overleftarrow{h}_t]
 
     The backward direction begins at each row's own end, so that padding is never read: it may hold NaN. The next layer
-    reads y. As each y_t knows the whole row, this belongs into an encoder, never under a causal model.
+    reads y. As each y_t knows the whole row, it belongs into an encoder, never under a causal model.
 
     Args:
         cell: "lstm", "gru" (torch.nn's, `reset_after`) or "rnn" (tanh).
@@ -42,35 +41,8 @@ class Bidirectional(nn.Module):
 
     def __init__(self, cell: str, input_size: int, hidden_size: int, num_layers: int = 1, dropout: float = 0.0):
         super().__init__()
-        sizes = (("input_size", input_size), ("hidden_size", hidden_size), ("num_layers", num_layers))
-        for name, value in sizes:
-            if value < 1:
-                raise ValueError(f"{name}: expected an integer >= 1, got {value}")
-        if not 0 <= dropout < 1:
-            raise ValueError(f"dropout: expected a number in [0, 1), got {dropout}")
-        if cell not in BIDIRECTIONAL_CELLS:
-            raise ValueError(f"cell: expected one of {', '.join(BIDIRECTIONAL_CELLS)}, got {cell!r}")
-        self.recurrent = BIDIRECTIONAL_CELLS[cell](
-            input_size, hidden_size, num_layers, dropout=dropout, bidirectional=True
-        )
+        self.recurrent = recurrent_stack(cell, input_size, hidden_size, num_layers, dropout, bidirectional=True)
         self.output_size = 2 * hidden_size
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw the weights anew: recurrences orthogonal gate by gate, forget gates open (Jozefowicz et al. 2015)."""
-        size = self.recurrent.hidden_size
-        for name, parameter in self.recurrent.named_parameters():
-            if parameter.is_meta:
-                return
-            if name.startswith("weight_hh"):
-                for gate in parameter.data.split(size):
-                    nn.init.orthogonal_(gate)
-            elif name.startswith("bias"):
-                nn.init.zeros_(parameter)
-                if isinstance(self.recurrent, LSTM) and name.startswith("bias_ih"):
-                    nn.init.ones_(parameter.data[size : 2 * size])
-            else:
-                nn.init.normal_(parameter, std=parameter.shape[1] ** -0.5)
 
     def forward(self, x: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, State]:
         """Read whole rows.

@@ -1,17 +1,23 @@
 """A dilated convolution that reads the past only."""
 
+from typing import final
+
 import torch
 from torch import Tensor, nn
 
+from chainrule.layers.row_ends import last_before_ends, zero_past_ends
+from chainrule.layers.sequence_layer import LayerStep, SequenceLayer
+from chainrule.state import State
 
-class CausalConv1d(nn.Module):
-    r"""A causal, dilated convolution over time, as a layer that can be left and taken up again anywhere.
+
+@final
+class CausalConv1d(SequenceLayer):
+    r"""A causal, dilated convolution over time.
 
     .. math:: y_t = b + \sum_{i=0}^{k-1} W_i \, x_{t-(k-1-i)d}
 
-    What stands before the first element is zero. The weight has the shape and order of `torch.nn.Conv1d`. The state is
-    a queue of the last (k - 1)d elements, oldest first, each a tensor (B, N): to step on, one is put to its end and
-    none of the others is moved or copied, however long the dilation.
+    Elements before the first are zero. The weight has the shape and order of `torch.nn.Conv1d`. The state holds the
+    last (k - 1)d elements, oldest first, (B, (k - 1)d, N).
 
     Args:
         in_channels: N.
@@ -25,8 +31,8 @@ class CausalConv1d(nn.Module):
 
     >>> layer = CausalConv1d(3, 5, kernel_size=2, dilation=4)
     >>> y, state = layer(torch.zeros(2, 10, 3))
-    >>> y.shape, len(state)
-    (torch.Size([2, 10, 5]), 4)
+    >>> y.shape, state.shape
+    (torch.Size([2, 10, 5]), torch.Size([2, 4, 3]))
     """
 
     def __init__(
@@ -48,47 +54,45 @@ class CausalConv1d(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the weights anew, with the variance of the input; the bias is zero."""
+        """Draw the weights with the variance of the input; the bias is zero."""
         nn.init.normal_(self.weight, std=self.weight[0].numel() ** -0.5)
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 
     @property
     def past(self) -> int:
-        """(k - 1)d, how many elements before the present one are within reach."""
+        """(k - 1)d, how many elements before the present one are read."""
         return (self.weight.shape[2] - 1) * self.dilation
 
-    def initial_state(self, batch_size: int) -> list[Tensor]:
-        """Zeros."""
-        return [self.weight.new_zeros(batch_size, self.weight.shape[1])] * self.past
+    def initial_state(self, batch_size: int) -> Tensor:
+        """Zeros, (B, (k - 1)d, N)."""
+        return self.weight.new_zeros(batch_size, self.past, self.weight.shape[1])
 
-    def forward(self, x: Tensor, state: list[Tensor] | None = None) -> tuple[Tensor, list[Tensor]]:
-        """Read a chunk.
-
-        Args:
-            x: (B, T, N).
-            state: of the elements before x; `None` is zeros.
-
-        Returns:
-            (B, T, M), and the state after the chunk.
-        """
-        past = self.past
-        if state is None:
-            rows = nn.functional.pad(x, (0, 0, past, 0))
-        else:
-            rows = torch.cat([torch.stack(state, 1), x], 1) if past else x
-        return self.convolve(rows), list(rows[:, x.shape[1] :].unbind(1)) if past else []
+    def forward(self, x: Tensor, state: State = None, lengths: Tensor | None = None) -> tuple[Tensor, State]:
+        x = zero_past_ends(x, lengths)
+        rows = nn.functional.pad(x, (0, 0, self.past, 0)) if state is None else torch.cat([state, x], 1)
+        return zero_past_ends(self.convolve(rows), lengths), last_before_ends(rows, self.past, lengths)
 
     def convolve(self, rows: Tensor) -> Tensor:
         """(B, (k-1)d + T, N), the past and the present side by side, to (B, T, M)."""
+        return self._sum(rows, self._matrix())
+
+    def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
+        return self._step(x_t, state, self._matrix())
+
+    def prepare(self) -> LayerStep:
+        matrix = self._matrix().detach()
+        return lambda x_t, state: self._step(x_t, state, matrix)
+
+    def _matrix(self) -> Tensor:
+        """The taps side by side, (M, k·N)."""
+        return self.weight.transpose(1, 2).flatten(1)
+
+    def _sum(self, rows: Tensor, matrix: Tensor) -> Tensor:
         time, past = rows.shape[1] - self.past, self.past
         taps = [rows[:, start : start + time] for start in range(0, past + 1, self.dilation)]
-        return nn.functional.linear(torch.cat(taps, 2), self.weight.transpose(1, 2).flatten(1), self.bias)
+        return nn.functional.linear(torch.cat(taps, 2), matrix, self.bias)
 
-    def step(self, x_t: Tensor, state: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
-        """Read one element of each row: x_t (B, N) and a state to y_t (B, M) and the next."""
-        queue = [*state, x_t]
-        y = nn.functional.linear(
-            torch.cat(queue[:: self.dilation], 1), self.weight.transpose(1, 2).flatten(1), self.bias
-        )
-        return y, queue[1:]
+    def _step(self, x_t: Tensor, state: Tensor, matrix: Tensor) -> tuple[Tensor, State]:
+        rows = torch.cat([state, x_t.unsqueeze(1)], 1)
+        return self._sum(rows, matrix).squeeze(1), rows[:, 1:]

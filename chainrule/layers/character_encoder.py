@@ -1,5 +1,7 @@
 """A word as its characters: what a tagger knows of a word that it never saw."""
 
+from typing import final
+
 import torch
 from torch import Tensor, nn
 
@@ -9,6 +11,7 @@ CHARACTER_ENCODERS = ("lstm", "cnn")
 _WIDTH = 3  # characters that a filter of the CNN sees
 
 
+@final
 class CharacterEncoder(nn.Module):
     r"""Features of words from their characters, by a bidirectional LSTM or a convolution.
 
@@ -18,7 +21,7 @@ class CharacterEncoder(nn.Module):
 
     with :math:`e_k` the embedding of the k-th of K characters, 0 outside the word: Ling et al. 2015 and Lample et al.
     2016; dos Santos and Zadrozny 2014 and Ma and Hovy 2016. A batch of text repeats its words: each different word is
-    read once, and its features are copied to where it stands.
+    read once, and its features are copied to each of its places.
 
     Args:
         num_characters: V; characters are integers in [1, V], and 0 pads.

@@ -1,19 +1,23 @@
 """The Diagonal BiLSTM: two recurrences along the diagonals of an image, which together see all that is past."""
 
 from collections.abc import Mapping, Sequence
+from typing import final
 
 import torch
 from torch import Tensor, nn
 
 from chainrule.layers.bptt.lattice_lstm import lattice_cell, lattice_lstm
 from chainrule.layers.masked_conv2d import MaskedConv2d
+from chainrule.layers.raster_body import PIXELS, RasterBody
 from chainrule.layers.raster_convolutions import RasterConvolutions
+from chainrule.layers.raster_layer import RasterLayer
 from chainrule.layers.raster_memory import RasterMemory
 from chainrule.layers.skew import skew, unskew
 from chainrule.state import State
 
 
-class DiagonalLSTM(nn.Module):
+@final
+class DiagonalLSTM(RasterLayer):
     r"""A residual Diagonal BiLSTM layer (van den Oord et al. 2016, Pixel Recurrent Neural Networks).
 
     .. math::
@@ -26,7 +30,7 @@ class DiagonalLSTM(nn.Module):
     diagonal of the image, or of its mirror image, is one step, as `chainrule.layers.skew` lays them out, and both
     streams step together. What came from the right is shifted down by a row, so that it is past; it needs no mask over
     channel groups, where h^→ has one of type B. Outside the image h and c are zero. A label adds a bias to the gates of
-    both streams; they stand in the order i, f, o, g.
+    both streams; their order is i, f, o, g.
 
     Features that a mask of type A made know nothing of their own pixel, so that from the last pixel of a row, which no
     other feature of the row has seen, nothing would come to the next row but what a kernel reaches. The layer above
@@ -42,7 +46,7 @@ class DiagonalLSTM(nn.Module):
     Raises:
         ValueError: fewer channels than groups.
 
-    >>> DiagonalLSTM(8)(torch.zeros(2, 8, 5, 4)).shape
+    >>> DiagonalLSTM(8)(torch.zeros(2, 8, 5, 4))[0].shape
     torch.Size([2, 8, 5, 4])
     """
 
@@ -69,7 +73,7 @@ class DiagonalLSTM(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the weights anew; the bias of forget gates is 1 (Gers et al. 2000), and labels do little."""
+        """Draw the weights; the bias of forget gates is 1 (Gers et al. 2000), and labels do little."""
         self.input_left.reset_parameters()
         self.output.reset_parameters()
         half = self.recurrent.shape[2]
@@ -83,33 +87,21 @@ class DiagonalLSTM(nn.Module):
         if self.label_bias is not None:
             nn.init.normal_(self.label_bias.weight, std=0.1)
 
-    def forward(self, x: Tensor, label: Tensor | None = None, image: Tensor | None = None) -> Tensor:
-        """Read a whole image, x (B, M, H, W), with labels (B,) and the image (B, C, H, W), to x' (B, M, H, W)."""
-        blank = x.new_zeros(len(x), self.recurrent.shape[2], 1, x.shape[3])
-        return self.below(x, (blank, blank), label, image)[0]
-
-    def below(
-        self,
-        x: Tensor,
-        above: tuple[Tensor, Tensor],
-        label: Tensor | None = None,
-        image: Tensor | None = None,
-    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """Read rows that others stand over.
+    def forward(
+        self, x: Tensor, above: State = None, label: Tensor | None = None, image: Tensor | None = None
+    ) -> tuple[Tensor, State]:
+        """Read a block of n whole rows; see `RasterLayer.forward`.
 
         Args:
             x: (B, M, n, W).
-            above: h of both streams in the row over them, (B, M/2, 1, W) each.
+            above: h of both streams in the row above, (B, M/2, 1, W) each; `None` is zeros.
             label: (B,) integers in [0, num_classes).
             image: (B, C, n, W), where it is read.
-
-        Returns:
-            x' (B, M, n, W), and h of both streams in the last row.
 
         Raises:
             ValueError: the image is missing.
         """
-        left_above, right_above = above
+        left_above, right_above = self.blank_rows(x) if above is None else above
         read = x
         if self.image_right is not None:
             if image is None:
@@ -131,8 +123,13 @@ class DiagonalLSTM(nn.Module):
         left, right = (rows[-1:].permute(2, 3, 0, 1) for rows in (left, right))
         return x + out.permute(2, 3, 0, 1), (left, right)
 
+    def blank_rows(self, like: Tensor) -> State:
+        """Zeros: h of both streams in the row above, (B, M/2, 1, W) each."""
+        blank = like.new_zeros(len(like), self.recurrent.shape[2], 1, like.shape[3])
+        return blank, blank
+
     def _weights(self) -> Tensor:
-        """What both streams read their input by, (2, M, 4M/2); the image's C channels, where read, by the right."""
+        """Input weights of both streams, (2, M, 4M/2), with the image's C channels where the right one reads them."""
         left, right = self.input_left.masked_weight().flatten(1), self.input_right.weight.flatten(1)
         if self.image_right is not None:
             image = self.image_right.weight.flatten(1)
@@ -140,44 +137,27 @@ class DiagonalLSTM(nn.Module):
         return torch.stack([left, right]).transpose(1, 2)
 
     def _biases(self, label: Tensor | None, pixels: int) -> Tensor:
-        """Of both streams, (2, 1, 4M/2), or with labels for each pixel of each image, (2, pixels·B, 4M/2)."""
+        """Biases of both streams, (2, 1, 4M/2), or with labels for each pixel of each image, (2, pixels·B, 4M/2)."""
         biases = torch.stack([_given(self.input_left.bias), _given(self.input_right.bias)]).unsqueeze(1)
         if self.label_bias is None:
             return biases
         biases = biases + torch.stack(self.label_bias(label).chunk(2, 1))  # (2, B, 4M/2)
         return biases.unsqueeze(1).expand(-1, pixels, -1, -1).flatten(1, 2)
 
-    def reach(self, lit: Tensor, image: Tensor | None = None) -> Tensor:
-        """Where the light of lit features and of a lit image comes through, as in `MaskedConv2d.reach`.
 
-        Args:
-            lit: (B, groups, H, W) booleans.
-            image: (B, C, H, W) booleans, where it is read.
-
-        Returns:
-            (B, groups, H, W) booleans.
-        """
-        pixels = lit.any(1, keepdim=True)
-        from_left = _spread(pixels)
-        from_right = _spread((pixels if image is None else pixels | image.any(1, keepdim=True)).flip(3)).flip(3)
-        earlier = _shifted(from_left, 2) | _shifted(from_left, 3) | _shifted(from_right, 2)
-        return lit | self.output.reach(self.input_left.reach(lit) | earlier)
-
-
-class RasterDiagonalLSTM:
-    """`DiagonalLSTM` layers prepared for single elements, as a part of a `RasterNetwork`, whose methods these are.
+class RasterDiagonalLSTM(RasterBody):
+    """`DiagonalLSTM` layers prepared for single elements.
 
     The stream from the left goes along with the elements. That from the right passes over a row when the row is full,
-    in all layers at once; of them the first may read the image, which is among a row's features by the name given.
+    in all layers at once; of them the first may read the image.
     """
 
     whole_rows = frozenset({"input", "left"})
 
-    def __init__(self, layers: Sequence[DiagonalLSTM], image: str):
+    def __init__(self, layers: Sequence[DiagonalLSTM]):
         self.input = RasterConvolutions([layer.input_left for layer in layers])
         self.output = RasterConvolutions([layer.output for layer in layers])
         self._layers = list(layers)
-        self._image = image
         order = self.input.order
         recurrent = torch.stack([layer.recurrent for layer in layers])  # (L, 2, 2, M/2, 4M/2)
         (self._up, sideways), right = recurrent[:, 0][..., order].unbind(1), recurrent[:, 1]
@@ -241,7 +221,7 @@ class RasterDiagonalLSTM:
         found = read.flatten(1, 2) @ self._right_in + over.flatten(1, 2) @ self._right_up
         found = found.view(*read.shape[:3], -1) + self._right_bias  # (L, W, B, 4M/2)
         if (image_right := self._layers[0].image_right) is not None:
-            found[0] += image_right(row[self._image].flip(3)).squeeze(2).permute(2, 0, 1)
+            found[0] += image_right(row[PIXELS].flip(3)).squeeze(2).permute(2, 0, 1)
         if above["label"] is not None:
             found = found + self._label_bias(above["label"], 1).transpose(0, 1).unsqueeze(1)
         right, _ = lattice_lstm(found.unsqueeze(2), self._right_side, (0,))  # (L, W, 1, B, M/2)
@@ -252,7 +232,7 @@ class RasterDiagonalLSTM:
         return rows.squeeze(2).unflatten(1, (self.input.layers, -1)).permute(1, 3, 0, 2)
 
     def _label_bias(self, label: Tensor, stream: int) -> Tensor:
-        """What labels add to the gates of a stream, (B, L, 4M/2)."""
+        """Biases of labels in the gates of a stream, (B, L, 4M/2)."""
         biases = [layer.label_bias(label).chunk(2, 1)[stream] for layer in self._layers if layer.label_bias is not None]
         return torch.stack(biases, 1)
 
@@ -270,13 +250,3 @@ def shifted_down(above: Tensor, rows: Tensor) -> Tensor:
 def _both(left: Tensor, right: Tensor) -> Tensor:
     """Two (B, F, n, W) as (2, n, W, B, F), what is meant for the stream from the right mirrored."""
     return torch.stack([left.permute(2, 3, 0, 1), right.flip(3).permute(2, 3, 0, 1)])
-
-
-def _spread(lit: Tensor) -> Tensor:
-    """Where a lit pixel stands above, to the left, both, or in the place itself."""
-    return lit.int().cummax(2).values.cummax(3).values.bool()
-
-
-def _shifted(lit: Tensor, dim: int) -> Tensor:
-    """One row down (dim 2) or one column to the right (dim 3)."""
-    return torch.cat([torch.zeros_like(lit.narrow(dim, 0, 1)), lit.narrow(dim, 0, lit.shape[dim] - 1)], dim)

@@ -1,16 +1,18 @@
 """One stream of the PixelCNN++: gated residual blocks down to coarser resolutions and back, with shortcuts."""
 
-from typing import cast
+from typing import cast, final
 
 import torch
 from torch import Tensor, nn
 
 from chainrule.layers.gated_residual_block import GatedResidualBlock
+from chainrule.layers.pyramid_scan import PyramidScan
 from chainrule.layers.shifted_conv2d import ShiftedConv2d
 from chainrule.layers.shifted_upsampling import ShiftedUpsampling
 from chainrule.state import State
 
 
+@final
 class GatedPyramid(nn.Module):
     r"""A stream of gated residual blocks at several resolutions (Salimans et al. 2017, PixelCNN++).
 
@@ -77,6 +79,11 @@ class GatedPyramid(nn.Module):
         self.up = blocks(layers + (resolutions > 1), shortcut=True)
 
     @property
+    def resolutions(self) -> int:
+        """How many there are."""
+        return 1 if self.coarser is None else 1 + self.coarser.resolutions
+
+    @property
     def down_blocks(self) -> list[GatedResidualBlock]:
         """The blocks before what is coarser."""
         return cast(list[GatedResidualBlock], list(self.down))
@@ -123,7 +130,7 @@ class GatedPyramid(nn.Module):
         after: dict[str, State] = {"down": [], "up": []}
         for index, block in enumerate(self.down_blocks):
             near = None if beside is None else beside["down"][index]
-            x, over = block.below(x, above["down"][index], label, near, dropout=dropout)
+            x, over = block(x, above["down"][index], label, near, dropout=dropout)
             shortcuts.append(x)
             found["down"].append(x)
             after["down"].append(over)
@@ -135,10 +142,14 @@ class GatedPyramid(nn.Module):
             after.update(coarse_after)
         for index, block in enumerate(self.up_blocks):
             near = None if beside is None else beside["up"][index]
-            x, over = block.below(x, above["up"][index], label, near, shortcuts.pop(), dropout=dropout)
+            x, over = block(x, above["up"][index], label, near, shortcuts.pop(), dropout=dropout)
             found["up"].append(x)
             after["up"].append(over)
         return x, found, after
+
+    def prepare(self) -> PyramidScan:
+        """The same stream pixel by pixel, for one that reads another stream and moves up and to the left."""
+        return PyramidScan(self)
 
     def _through_coarser(
         self, coarser: "GatedPyramid", x: Tensor, above: State, label: Tensor | None, beside: State, dropout: float
@@ -153,27 +164,3 @@ class GatedPyramid(nn.Module):
             kept = torch.cat([kept, self.grow(coarse, x.shape[3])], 2)
         after = {"shrink": rows[:, :, -1:], "kept": kept[:, :, count:], "coarser": coarse_above}
         return kept[:, :, :count], found, after
-
-    def reach(self, lit: Tensor, beside: State = None) -> tuple[Tensor, State]:
-        """Where the light of lit pixels comes through, (B, 1, H, W) booleans, whatever the weights; and block by block.
-
-        Args:
-            lit: of x.
-            beside: where it comes through in each block of the other stream.
-        """
-        shortcuts = [lit]
-        found: dict[str, State] = {"down": [], "up": [], "coarser": None}
-        for index, block in enumerate(self.down_blocks):
-            lit = block.reach(lit, None if beside is None else beside["down"][index])
-            shortcuts.append(lit)
-            found["down"].append(lit)
-        if self.coarser is None:
-            lit = shortcuts.pop()
-        else:
-            far = None if beside is None else beside["coarser"]
-            coarse, found["coarser"] = self.coarser.reach(self.shrink.reach(lit), far)
-            lit = self.grow.reach(coarse, *lit.shape[2:])
-        for index, block in enumerate(self.up_blocks):
-            lit = block.reach(lit, None if beside is None else beside["up"][index], shortcuts.pop())
-            found["up"].append(lit)
-        return lit, found

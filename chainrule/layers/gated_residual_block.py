@@ -1,15 +1,19 @@
 """The residual block of the PixelCNN++."""
 
+from typing import final
+
 import torch
 from torch import Tensor, nn
 
 from chainrule.layers.concatenated_elu import concatenated_elu
+from chainrule.layers.raster_layer import RasterLayer
 from chainrule.layers.shifted_conv2d import ShiftedConv2d
 from chainrule.state import State
 
 
-class GatedResidualBlock(nn.Module):
-    r"""Two shifted convolutions and a gate beside an identity (Salimans et al. 2017, PixelCNN++).
+@final
+class GatedResidualBlock(RasterLayer):
+    r"""Two shifted convolutions and a gate around an identity (Salimans et al. 2017, PixelCNN++).
 
     .. math:: c = W_1 * f(x) + W_b f(s_b) + W_s f(s) + b_1, \qquad
         (a_1, a_2) = W_2 * f(c) + b_2 + W_y y, \qquad x' = x + a_1 \odot \sigma(a_2)
@@ -25,8 +29,7 @@ class GatedResidualBlock(nn.Module):
         num_classes: of the labels; `None` where there are none.
 
     >>> block = GatedResidualBlock(8, reads_right=False)
-    >>> above = block.blank_rows(torch.zeros(2, 8, 1, 4))
-    >>> block.below(torch.zeros(2, 8, 5, 4), above)[0].shape
+    >>> block(torch.zeros(2, 8, 5, 4))[0].shape
     torch.Size([2, 8, 5, 4])
     """
 
@@ -48,7 +51,7 @@ class GatedResidualBlock(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the weights anew; at first a block adds a tenth of what it reads, and a label does little."""
+        """Draw the weights; at first a block adds a tenth of what it reads, and a label does little."""
         self.first.reset_parameters()
         self.second.reset_parameters(gain=0.1)
         for convolution in (self.beside, self.shortcut):
@@ -58,34 +61,31 @@ class GatedResidualBlock(nn.Module):
             nn.init.normal_(self.label_bias.weight, std=0.1)
 
     def blank_rows(self, like: Tensor) -> State:
-        """What the two convolutions read over the top of an image as wide as `like` (B, M, 1, W)."""
+        """Zeros that the two convolutions read above the image, (B, 2M, 1, W) each."""
         blank = like.new_zeros(like.shape[0], 2 * like.shape[1], 1, like.shape[3])
         return blank, blank
 
-    def below(
+    def forward(
         self,
         x: Tensor,
-        above: State,
+        above: State = None,
         label: Tensor | None = None,
         beside: Tensor | None = None,
         shortcut: Tensor | None = None,
         *,
         dropout: float = 0.0,
     ) -> tuple[Tensor, State]:
-        """Rows that others stand over.
+        """Read a block of n whole rows; see `RasterLayer.forward`.
 
         Args:
-            x: (B, M, H, W).
-            above: what the two convolutions read in the row over them, (B, 2M, 1, W) each.
+            x: (B, M, n, W).
+            above: inputs of the two convolutions in the row above, (B, 2M, 1, W) each; `None` is zeros.
             label: (B,) integers in [0, num_classes).
-            beside: s_b, (B, M, H, W).
-            shortcut: s, (B, M, H, W).
+            beside: s_b, (B, M, n, W).
+            shortcut: s, (B, M, n, W).
             dropout: probability of zeroing an input of W_2, for training.
-
-        Returns:
-            x' (B, M, H, W), and `above` for the rows that follow.
         """
-        over_first, over_second = above
+        over_first, over_second = self.blank_rows(x) if above is None else above
         read = concatenated_elu(x)
         c = self.first.below(torch.cat([over_first, read], 2))
         for convolution, features in ((self.beside, beside), (self.shortcut, shortcut)):
@@ -96,11 +96,3 @@ class GatedResidualBlock(nn.Module):
         if self.label_bias is not None:
             a = a + self.label_bias(label).unsqueeze(-1).unsqueeze(-1)
         return x + nn.functional.glu(a, 1), (read[:, :, -1:], again[:, :, -1:])
-
-    def reach(self, lit: Tensor, beside: Tensor | None = None, shortcut: Tensor | None = None) -> Tensor:
-        """Where the light of lit pixels comes through, whatever the weights: (B, 1, H, W) booleans all."""
-        inside = self.first.reach(lit)
-        for light in (beside, shortcut):
-            if light is not None:
-                inside = inside | light
-        return lit | self.second.reach(inside)

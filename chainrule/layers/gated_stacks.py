@@ -1,12 +1,20 @@
 """A layer of the gated PixelCNN: two stacks of convolutions that together have no blind spot."""
 
+from collections.abc import Mapping, Sequence
+from typing import final
+
+import torch
 from torch import Tensor, nn
 
 from chainrule.layers.convolution_masks import MaskType
 from chainrule.layers.gate import gate
 from chainrule.layers.masked_conv2d import MaskedConv2d
+from chainrule.layers.raster_body import PIXELS, RasterBody
+from chainrule.layers.raster_convolutions import RasterConvolutions
+from chainrule.state import State
 
 
+@final
 class GatedStacks(nn.Module):
     r"""One layer of vertical and horizontal stacks with gated units (van den Oord et al. 2016, Gated PixelCNN).
 
@@ -63,7 +71,7 @@ class GatedStacks(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the weights anew: products keep the variance of their input, biases are zero, labels do little."""
+        """Draw the weights: products keep the variance of their input, biases are zero, labels do little."""
         self.horizontal.reset_parameters()
         self.residual.reset_parameters()
         for convolution in (self.vertical, self.vertical_to_horizontal):
@@ -93,7 +101,7 @@ class GatedStacks(nn.Module):
         return self.drop(below), self.across(h, found)
 
     def down(self, v: Tensor, label: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """The vertical stack over H rows that stand under those it reads above them.
+        """Run the vertical stack over H rows below those it reads above them.
 
         Args:
             v: (B, N, rows above + H, W).
@@ -119,18 +127,58 @@ class GatedStacks(nn.Module):
         """Dropout, in training: on v' before the next layer reads it, and on the horizontal gate."""
         return nn.functional.dropout(gated, self.dropout, self.training)
 
-    def reach(self, lit_above: Tensor, lit: Tensor) -> tuple[Tensor, Tensor]:
-        """Where the light of lit pixels comes through both stacks, whatever the weights.
 
-        Args:
-            lit_above: (B, 1, H, W) booleans, of v.
-            lit: (B, channel groups, H, W) booleans, of h.
+class RasterGatedStacks(RasterBody):
+    """`GatedStacks` layers, that of type A first, prepared for single elements.
 
-        Returns:
-            The same of v' and h'.
-        """
-        height, width = self.vertical.kernel_size
-        spread = nn.functional.pad(lit_above.float(), (0, 0, height - 1, 0))
-        lit_above = nn.functional.conv2d(spread, spread.new_ones(1, 1, height, width), padding=(0, width // 2)) > 0
-        through = self.residual.reach(self.horizontal.reach(lit) | lit_above)
-        return lit_above, through if self.horizontal.mask_type == "A" else through | lit
+    As tanh(a) = 2σ(2a) - 1, a gate is one σ over both its halves and one product, if weights are scaled beforehand.
+
+    What is computed is -tanh(a_1) ⊙ σ(a_2) = σ(a_2) - 2σ(2a_1) ⊙ σ(a_2); the residual product turns the sign again.
+    """
+
+    def __init__(self, stacks: Sequence[GatedStacks]):
+        self.stacks = stacks
+        ones = stacks[0].residual.weight.new_ones(stacks[0].residual.weight.shape[0])
+        self.scale = torch.cat([2 * ones, ones])
+        self.first = RasterConvolutions([stacks[0].horizontal], self.scale)
+        self.horizontal = RasterConvolutions([layer.horizontal for layer in stacks[1:]], self.scale)
+        self.residual = RasterConvolutions([layer.residual for layer in stacks], -ones)
+        self.convolutions = {"horizontal": self.horizontal, "residual": self.residual}
+
+    def begin_row(self, above: State, label: Tensor | None) -> tuple[State, Mapping[str, Tensor]]:
+        v, vertical, all_found = above[PIXELS], [], []
+        for layer, rows in zip(self.stacks, [None, *above["vertical"]], strict=True):
+            if rows is not None:
+                v = torch.cat([rows, v], 2)
+                vertical.append(v[:, :, v.shape[2] - layer.rows_above :])
+            v, found = layer.down(v, label)
+            all_found.append(found)
+        from_above = (torch.cat(all_found, 2).permute(0, 2, 3, 1) * self.scale)[..., self.first.order]  # (B, L, W, 2M)
+        return (
+            {PIXELS: above[PIXELS], "vertical": vertical},
+            {PIXELS: from_above[:, :1], "horizontal": from_above[:, 1:]},
+        )
+
+    def element(
+        self, x: Tensor, group: int, column: int, from_above: Mapping[str, Tensor], seen: Mapping[str, list[Tensor]]
+    ) -> tuple[Tensor, Mapping[str, Sequence[Tensor]]]:
+        horizontal = self.horizontal.known(group, seen["horizontal"], from_above["horizontal"], column)
+        residual = self.residual.known(group, seen["residual"])
+        gated = [_minus_gate(x)]
+        own, first_out, *out = self.horizontal.own[group], *self.residual.own[group]
+        h = torch.addmm(residual[0], gated[0], first_out)
+        read: list[Tensor] = []
+        for layer in range(self.horizontal.layers):
+            read.append(h)
+            gated.append(_minus_gate(torch.addmm(horizontal[layer], h, own[layer])))
+            known = h + residual[layer + 1] if group else h  # without a bias, nothing is known before the first colour
+            h = torch.addmm(known, gated[-1], out[layer])
+        return h, {"horizontal": read, "residual": gated}
+
+    def end_row(self, above: State, row: Mapping[str, Tensor]) -> State:
+        return above
+
+
+def _minus_gate(a: Tensor) -> Tensor:
+    values, openings = a.sigmoid().chunk(2, 1)
+    return torch.addcmul(openings, values, openings, value=-2)

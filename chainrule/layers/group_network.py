@@ -1,6 +1,6 @@
-"""What a group of pixels is drawn from, all at once, given the coarser ones."""
+"""The network that gives the distribution of a group of pixels, all at once, from coarser ones."""
 
-from typing import cast
+from typing import cast, final
 
 import torch
 from torch import Tensor, nn
@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from chainrule.layers.concatenated_elu import concatenated_elu
 
 
+@final
 class GroupNetwork(nn.Module):
     r"""Gated residual blocks of unmasked convolutions, one result for each block of 2 × 2 pixels.
 
@@ -45,7 +46,7 @@ class GroupNetwork(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the weights anew; biases are zero, results nearly so."""
+        """Draw the weights; biases are zero, results nearly so."""
         for convolution, gain in ((self.first, 1.0), (self.last, 0.1)):
             nn.init.normal_(convolution.weight, std=gain * convolution.weight[0].numel() ** -0.5)
             assert convolution.bias is not None

@@ -1,11 +1,13 @@
 """From a waveform to log-mel frames: what most recognisers of sound read."""
 
 import math
+from typing import final
 
 import torch
 from torch import Tensor, nn
 
 
+@final
 class LogMel(nn.Module):
     r"""Frames of a waveform, each the logarithm of its power in bands as wide as the ear's.
 

@@ -1,14 +1,16 @@
 """The long short-term memory layer."""
 
 from collections.abc import Sequence
+from typing import final
 
 import torch
 from torch import Tensor
 
-from chainrule.layers import bptt, cells
+from chainrule.layers import bptt
 from chainrule.layers.recurrent import Backend, Recurrent
 
 
+@final
 class LSTM(Recurrent):
     r"""A stack of long short-term memory layers (Hochreiter and Schmidhuber 1997, with forget gates: Gers et al. 2000).
 
@@ -17,7 +19,7 @@ class LSTM(Recurrent):
         \quad\text{of}\quad W_{ih} x_t + b_{ih} + W_{hh} h_{t-1} + b_{hh} \\
         c_t = f \odot c_{t-1} + i \odot g, \qquad h_t = o \odot \tanh(c_t)
 
-    Gates stand in the order i, f, g, o, as in torch.nn. Arguments are those of `RNN`, without `nonlinearity`; the state
+    Gates are in the order i, f, g, o, as in torch.nn. Arguments are those of `RNN`, without `nonlinearity`; the state
     is the pair (h, c).
 
     >>> layer = LSTM(3, 4, num_layers=2)
@@ -47,13 +49,13 @@ class LSTM(Recurrent):
             input_size,
             hidden_size,
             num_layers,
-            bias=bias,
-            batch_first=batch_first,
-            dropout=dropout,
-            bidirectional=bidirectional,
-            backend=backend,
-            device=device,
-            dtype=dtype,
+            bias,
+            batch_first,
+            dropout,
+            bidirectional,
+            backend,
+            device,
+            dtype,
         )
 
     def vendor_computes_this(self) -> bool:
@@ -67,5 +69,8 @@ class LSTM(Recurrent):
     ) -> tuple[Tensor, ...]:
         return bptt.lstm(projected, weights[0], state[0], state[1], sizes)
 
-    def cell(self, projected: Tensor, weights: Sequence[Tensor], state: list[Tensor]) -> tuple[Tensor, ...]:
-        return cells.lstm_cell(projected, state[0], state[1], weights[0])
+    def cell(self, projected: Tensor, weights: Sequence[Tensor], state: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        h, c = state
+        i, f, g, o = torch.addmm(projected, h, weights[0].t()).chunk(4, 1)
+        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+        return torch.sigmoid(o) * torch.tanh(c), c

@@ -1,11 +1,14 @@
 """A convolution that reads only what comes before, in raster order."""
 
+from typing import final
+
 import torch
 from torch import Tensor, nn
 
 from chainrule.layers.convolution_masks import MaskType, channel_group_of, convolution_mask
 
 
+@final
 class MaskedConv2d(nn.Module):
     r"""A convolution whose output at a pixel reads earlier pixels in raster order (van den Oord et al. 2016).
 
@@ -61,7 +64,7 @@ class MaskedConv2d(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the weights anew, uniform with variance 1 / (inputs that an output reads); biases are zero."""
+        """Draw the weights, uniform with variance 1 / (inputs that an output reads); biases are zero."""
         inputs = self.mask.flatten(1).sum(1).clamp_min(1).view(-1, 1, 1, 1)
         with torch.no_grad():
             self.weight.uniform_(-1, 1).mul_((3 / inputs) ** 0.5)
@@ -89,22 +92,8 @@ class MaskedConv2d(nn.Module):
         return self.below(nn.functional.pad(x, (0, 0, self.rows_above, 0)))
 
     def below(self, rows: Tensor) -> Tensor:
-        """Read H rows together with those that stand over them, (B, N, rows above + H, W) to (B, M, H, W)."""
+        """Read H rows together with those above them, (B, N, rows above + H, W) to (B, M, H, W)."""
         return nn.functional.conv2d(rows, self.masked_weight(), self.bias, padding=(0, self.mask.shape[3] // 2))
-
-    def reach(self, lit: Tensor) -> Tensor:
-        """Where the light of lit pixels comes through the mask: what an output can depend on, whatever the weights.
-
-        Args:
-            lit: (B, channel groups, H, W) booleans.
-
-        Returns:
-            (B, channel groups, H, W) booleans.
-        """
-        groups = torch.arange(self.channel_groups)
-        height, width = self.mask.shape[2:]
-        mask = convolution_mask(groups, groups, height, width, self.mask_type).to(lit.device)
-        return nn.functional.conv2d(lit.float(), mask.float(), padding=(height // 2, width // 2)) > 0
 
     def extra_repr(self) -> str:
         out_channels, in_channels, height, width = self.mask.shape

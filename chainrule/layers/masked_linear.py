@@ -1,9 +1,12 @@
 """A dense layer some of whose weights do not exist."""
 
+from typing import final
+
 import torch
 from torch import Tensor, nn
 
 
+@final
 class MaskedLinear(nn.Module):
     r"""A linear map that reads only what its mask lets through.
 
@@ -40,7 +43,7 @@ class MaskedLinear(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the weights anew."""
+        """Draw the weights."""
         nn.init.uniform_(self.weight, -1, 1)
         with torch.no_grad():
             self.weight.div_(self.mask.sum(1, keepdim=True).clamp_min(1).sqrt())

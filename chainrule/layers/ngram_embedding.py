@@ -1,24 +1,30 @@
 """Embeddings of the last n symbols together, hashed into tables of bounded size."""
 
+from typing import final
+
 import torch
 from torch import Tensor, nn
 
 from chainrule.layers.dropout import dropout
+from chainrule.layers.row_ends import last_before_ends, zero_past_ends
+from chainrule.layers.sequence_layer import SequenceLayer
+from chainrule.state import State
 
 _MULTIPLIER, _MIXER = 1_000_003, 0x9E37_79B1  # a prime; 2³² over the golden ratio (Knuth's multiplicative hashing)
 _POSITIVE = 0x7FFF_FFFF
 
 
-class NgramEmbedding(nn.Module):
+@final
+class NgramEmbedding(SequenceLayer):
     r"""Add up embeddings of the pair, the triple, ... of symbols that ends at each place.
 
     .. math:: e_t = \sum_{n=2}^{N} E_n[\mathrm{bucket}_n(s_{t-n+1}, \ldots, s_t)]
 
     A table of order n has a row for every n-gram where they fit into it; otherwise n-grams share rows by a hash, as
-    in fastText (Bojanowski et al. 2017). A recurrent layer that reads e_t beside the embedding of s_t need not spend
+    in fastText (Bojanowski et al. 2017). A recurrent layer that reads e_t besides the embedding of s_t need not spend
     its state on the last few symbols: that costs one look-up an order and no product.
 
-    The layer reads a chunk from a state and returns the state after it; the state holds the last N − 1 symbols.
+    The layer reads integers, (B, T) or (B,) a step; its state holds the last N − 1 of them, (B, N − 1).
 
     Args:
         num_symbols: symbols are integers in [0, num_symbols).
@@ -72,18 +78,18 @@ class NgramEmbedding(nn.Module):
         """The symbols before the first one, (B, N − 1): padding."""
         return torch.full((batch_size, self.order - 1), self.padding, device=self._weights()[0].device)
 
-    def forward(self, symbols: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        """Read a chunk.
+    def forward(self, x: Tensor, state: State = None, lengths: Tensor | None = None) -> tuple[Tensor, State]:
+        """Read a chunk; see `SequenceLayer.forward`.
 
         Args:
-            symbols: (B, T) integers.
-            state: (B, N − 1) symbols before it.
-
-        Returns:
-            e, (B, T, E), and the state after the chunk.
+            x: (B, T) integers in [0, num_symbols).
+            state: (B, N − 1) symbols before them.
+            lengths: (B,) real symbols of each row.
         """
-        past = torch.cat([state, symbols], 1)
-        count = symbols.shape[1]
+        x = zero_past_ends(x, lengths)
+        state = self.initial_state(len(x)) if state is None else state
+        past = torch.cat([state, x], 1)
+        count = x.shape[1]
         total = None
         for n, weight in enumerate(self._weights(), start=2):
             columns = [past[:, self.order - 1 - back :][:, :count] for back in range(n)]
@@ -93,11 +99,11 @@ class NgramEmbedding(nn.Module):
                 row = row * kept.unsqueeze(-1)
             total = row if total is None else total + row
         assert total is not None
-        return total, past[:, count:]
+        return zero_past_ends(total, lengths), last_before_ends(past, self.order - 1, lengths)
 
-    def step(self, symbol: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+    def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
         """Read one symbol of each row, (B,); returns e, (B, E), and the state after it."""
-        e, state = self(symbol.unsqueeze(1), state)
+        e, state = self(x_t.unsqueeze(1), state)
         return e.squeeze(1), state
 
     def _weights(self) -> list[Tensor]:

@@ -19,7 +19,7 @@ from chainrule.lengths import check_lengths
 
 @dataclass(frozen=True)
 class Packing:
-    """Where each real element of a (B, T) batch stands in the flat list of R = Σ lengths elements."""
+    """The place of each real element of a (B, T) batch in the flat list of R = Σ lengths elements."""
 
     batch_size: int
     time: int
@@ -34,17 +34,10 @@ class Packing:
         if lengths is None:
             return Packing(batch_size, time, [batch_size] * time)
         check_lengths(lengths)
-        if lengths.shape != (batch_size,):
-            raise ValueError(
-                f"lengths: expected {batch_size} integers, one a row, got {tuple(lengths.shape)} of {lengths.dtype}"
-            )
-        ordered = torch.sort(lengths.to("cpu", torch.long), descending=True, stable=True)
+        lengths = lengths.cpu()  # where they are compared and sorted without waiting for a GPU each time
+        check_lengths(lengths, (batch_size, time))
+        ordered = torch.sort(lengths.long(), descending=True, stable=True)
         longest_first = ordered.values
-        if batch_size and not 0 <= int(longest_first[-1]) <= int(longest_first[0]) <= time:
-            raise ValueError(
-                f"lengths: expected values in [0, {time}] (the time steps of x), "
-                f"got {int(longest_first[-1])} to {int(longest_first[0])}"
-            )
         running = (longest_first.unsqueeze(0) > torch.arange(time).unsqueeze(1)).sum(1)
         sizes = [size for size in running.tolist() if size]
         return Packing(batch_size, time, sizes, ordered.indices.to(x.device), longest_first.to(x.device))

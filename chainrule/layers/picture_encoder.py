@@ -1,6 +1,7 @@
 """A small residual network with squeeze-and-excitation: a picture becomes a grid of features."""
 
 from collections.abc import Sequence
+from typing import final
 
 import torch
 from torch import Tensor, nn
@@ -8,6 +9,7 @@ from torch import Tensor, nn
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's channels, from 0 to 1
 
 
+@final
 class SqueezeExcitation(nn.Module):
     r"""Channels scaled by what the whole picture holds (Hu, Shen and Sun 2018).
 
@@ -33,8 +35,9 @@ class SqueezeExcitation(nn.Module):
         return x * scale.unsqueeze(2).unsqueeze(3)
 
 
+@final
 class ResidualBlock(nn.Module):
-    r"""Two convolutions beside an identity (He et al. 2016), the sum's new part squeezed and excited.
+    r"""Two convolutions around an identity (He et al. 2016), the sum's new part squeezed and excited.
 
     .. math:: y = \mathrm{relu}(S x + \mathrm{SE}(n_2(W_2 * \mathrm{relu}(n_1(W_1 * x)))))
 
@@ -63,11 +66,12 @@ class ResidualBlock(nn.Module):
         return (self.shortcut(x) + self.excitation(self.second_norm(self.second(h)))).relu()
 
 
+@final
 class PictureEncoder(nn.Module):
     """Pictures as grids of features: a strided convolution, then blocks that halve height and width.
 
     Args:
-        channels: of each stage; the first stands at half the size of the picture, each further one at half of that
+        channels: of each stage; the first has half the size of the picture, each further one at half of that
             before it. The last is N.
         blocks: of each stage.
 

@@ -1,6 +1,7 @@
 """The last layers of an image network: from features of pixels to scores of their values."""
 
 from collections.abc import Mapping, Sequence
+from typing import final
 
 import torch
 from torch import Tensor, nn
@@ -9,6 +10,7 @@ from chainrule.layers.masked_conv2d import MaskedConv2d
 from chainrule.layers.raster_convolutions import RasterConvolutions
 
 
+@final
 class PixelScores(nn.Module):
     r"""Two masked 1×1 convolutions, from features to a score for every value of every colour channel.
 
@@ -32,13 +34,9 @@ class PixelScores(nn.Module):
         """(B, M, H, W) to (B, C·V, H, W), the scores of one colour channel after those of another."""
         return self.scores(self.hidden(h.relu()).relu())
 
-    def reach(self, lit: Tensor) -> Tensor:
-        """Where the light of lit features comes through, (B, C, H, W) booleans both, as in `MaskedConv2d.reach`."""
-        return self.scores.reach(self.hidden.reach(lit))
-
 
 class RasterScores:
-    """`PixelScores` prepared for single elements: its convolutions, as a `RasterNetwork` lists them."""
+    """`PixelScores` prepared for single elements."""
 
     def __init__(self, layer: PixelScores):
         self._hidden = RasterConvolutions([layer.hidden])
@@ -48,7 +46,7 @@ class RasterScores:
     def element(
         self, h: Tensor, group: int, seen: Mapping[str, list[Tensor]]
     ) -> tuple[Tensor, Mapping[str, Sequence[Tensor]]]:
-        """The scores of an element (B, V) from its features h (B, M of the group), and what later elements need."""
+        """Scores of an element (B, V) from its features h (B, M of the group), and what later elements read."""
         h = h.relu()
         (known,) = self._hidden.known(group, seen["hidden"])
         hidden = torch.addmm(known, h, self._hidden.own[group][0]).relu()

@@ -1,5 +1,7 @@
 """From one vector for each time step to one vector for each row, whatever the rows' lengths."""
 
+from typing import final
+
 import torch
 from torch import Tensor, nn
 
@@ -10,7 +12,7 @@ def mean_pooling(h: Tensor, lengths: Tensor | None = None) -> Tensor:
     r"""The mean over each row's real steps, :math:`z = \frac{1}{T_b} \sum_{t \le T_b} h_t`; zero for an empty row.
 
     Args:
-        h: (B, T, M); what stands past a row's end is never read.
+        h: (B, T, M); padding is never read.
         lengths: (B,) real steps of each row; None where all are full.
 
     Returns:
@@ -30,7 +32,7 @@ def max_pooling(h: Tensor, lengths: Tensor | None = None) -> Tensor:
     empty row (Collobert and Weston 2008: max over time).
 
     Args:
-        h: (B, T, M); what stands past a row's end is never read.
+        h: (B, T, M); padding is never read.
         lengths: (B,) real steps of each row; None where all are full.
 
     Returns:
@@ -47,6 +49,7 @@ def max_pooling(h: Tensor, lengths: Tensor | None = None) -> Tensor:
     return largest.masked_fill((lengths == 0).unsqueeze(1), 0)
 
 
+@final
 class AttentionPooling(nn.Module):
     r"""A mean weighted by what a small network finds worth reading (Yang et al. 2016, without their hierarchy).
 

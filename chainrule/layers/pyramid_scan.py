@@ -1,14 +1,17 @@
 """The horizontal stream of the PixelCNN++ pixel by pixel: what is known before a pixel is summed in one product."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from chainrule.layers.concatenated_elu import concatenated_elu
-from chainrule.layers.gated_pyramid import GatedPyramid
 from chainrule.layers.shifted_conv2d import ShiftedConv2d
 from chainrule.state import State
+
+if TYPE_CHECKING:
+    from chainrule.layers.gated_pyramid import GatedPyramid
 
 
 class PyramidScan:
@@ -21,10 +24,10 @@ class PyramidScan:
     known, and wait for the three other pixels that they are for. No part of a sum is computed twice.
 
     Args:
-        pyramid: one with another stream beside it; its weights must stay as they are.
+        pyramid: one that reads another stream; its weights must stay as they are.
     """
 
-    def __init__(self, pyramid: GatedPyramid):
+    def __init__(self, pyramid: "GatedPyramid"):
         self.depth = len(pyramid.down_blocks)
         blocks = [*pyramid.down_blocks, *pyramid.up_blocks]
         self._first = _ShiftedConvolutions([block.first for block in blocks])
@@ -42,7 +45,7 @@ class PyramidScan:
             self._grow_bias = pyramid.grow.bias.repeat(4)
 
     def begin_row(self, above: State, found: State, label: Tensor | None) -> State:
-        """What comes to a row from above and beside, and nothing seen of the row itself.
+        """Contributions to a row from above and from the other stream, before its first pixel.
 
         Args:
             above: as in `GatedPyramid.rows`.
@@ -145,17 +148,17 @@ class _ShiftedConvolutions:
         return found.view(len(row), self._layers, -1, row.shape[3]).transpose(2, 3)
 
     def blank(self, like: Tensor) -> Tensor:
-        """What is seen to the left of a row, (B, n, in)."""
+        """Zeros to the left of a row, (B, n, in)."""
         return like.new_zeros(len(like), *self._left.shape[:2])
 
     def known(self, from_above: Tensor, column: int, left: Tensor) -> Sequence[Tensor]:
-        """What is known before the pixel itself, n tensors (B, out); `left` (B, n, in) was read to the left of it."""
+        """The sums before the pixel itself, n tensors (B, out), with `left` (B, n, in) read to the left of it."""
         base = from_above[:, :, column].transpose(0, 1)
         return torch.baddbmm(base, left.transpose(0, 1), self._left).unbind(0)
 
 
 def _by_block(seen: list[Tensor]) -> list[Tensor]:
-    """Of every block the row it read, (B, in, 1, W), from what all read at each pixel, (B, n, in), after the blank."""
+    """The row that each block read, (B, in, 1, W), from the inputs of all at each pixel, after the blank."""
     return list(torch.stack(seen[1:], 3).unsqueeze(3).unbind(1))
 
 

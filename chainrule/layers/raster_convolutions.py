@@ -28,7 +28,7 @@ class RasterConvolutions(RasterMemory):
     Attributes:
         own: of each group, the L matrices (in, out) of the element's own group; with type A they do not exist.
         order: (out,) the output channels sorted by group, as `from_above` and `known` give them: the two parts of a
-            group of gates stand side by side.
+            group of gates lie side by side.
     """
 
     def __init__(self, layers: Sequence[MaskedConv2d], scale: Tensor | None = None):
@@ -81,7 +81,7 @@ class RasterConvolutions(RasterMemory):
     def known(
         self, group: int, seen: list[Tensor], from_above: Tensor | None = None, column: int = 0
     ) -> Sequence[Tensor]:
-        """What the L convolutions read before the element itself, L tensors (B, out of the group).
+        """Sum what the L convolutions read before the element itself, L tensors (B, out of the group).
 
         Args:
             group: of the element.

@@ -1,4 +1,4 @@
-"""What is kept of the elements of a row while an image is visited one element at a time."""
+"""Memory of the elements of a row while an image is visited one element at a time."""
 
 from collections.abc import Sequence
 

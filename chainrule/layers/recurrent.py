@@ -1,8 +1,8 @@
-"""What the recurrent layers share: torch.nn's parameters, lengths, single steps, and the choice of backend."""
+"""The base of the recurrent layers: torch.nn's parameters, lengths, single steps, and the choice of backend."""
 
 import warnings
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -11,16 +11,17 @@ from torch import Tensor, nn
 from chainrule.layers import vendor
 from chainrule.layers.packing import Packing
 from chainrule.layers.projection import project, symbols_of
+from chainrule.layers.sequence_layer import LayerStep, SequenceLayer
+from chainrule.layers.stacked_cells import StackedCells
 from chainrule.state import State
 from chainrule.transforms import needs_plain_form
 
 Backend = Literal["auto", "vendor", "bptt"]
 ONE_HOT_LIMIT = 2**24  # elements of one-hot vectors made for the vendor's kernel: 64 MiB
-LayerStep = Callable[[Tensor, State], tuple[Tensor, State]]
 
 
-class Recurrent(nn.RNNBase, ABC):
-    """A stack of recurrent layers over (B, T, N); `RNN`, `LSTM` and `GRU` say what one step is.
+class Recurrent(nn.RNNBase, SequenceLayer):
+    """A stack of recurrent layers over (B, T, N); `RNN`, `LSTM` and `GRU` define one step.
 
     The parameters are made by `torch.nn.RNNBase`: `weight_ih_l0` (G·M, N), `weight_hh_l0` (G·M, M), `bias_ih_l0` and
     `bias_hh_l0` (G·M), then `l1`... and `_reverse`, so that a `state_dict` loads from torch.nn and into it.
@@ -42,7 +43,6 @@ class Recurrent(nn.RNNBase, ABC):
         input_size: int,
         hidden_size: int,
         num_layers: int,
-        *,
         bias: bool,
         batch_first: bool,
         dropout: float,
@@ -55,7 +55,7 @@ class Recurrent(nn.RNNBase, ABC):
             raise ValueError("batch_first: expected True, got False: these layers read (B, T, N); transpose the input")
         if backend not in ("auto", "vendor", "bptt"):
             raise ValueError(f"backend: expected 'auto', 'vendor' or 'bptt', got {backend!r}")
-        with warnings.catch_warnings():  # torch.nn warns of dropout on a single layer, where there is no place for it
+        with warnings.catch_warnings():  # torch.nn warns of dropout on a single layer, which has no place for it
             warnings.simplefilter("ignore", UserWarning)
             super().__init__(
                 mode,
@@ -86,17 +86,16 @@ class Recurrent(nn.RNNBase, ABC):
         """One layer in one direction over all steps: h of every step (R, M), then each part of the last state."""
 
     @abstractmethod
-    def cell(self, projected: Tensor, weights: Sequence[Tensor], state: list[Tensor]) -> tuple[Tensor, ...]:
+    def cell(self, projected: Tensor, weights: Sequence[Tensor], state: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """One layer, one step: each part of the new state, h first."""
 
     def forward(self, x: Tensor, state: State = None, lengths: Tensor | None = None) -> tuple[Tensor, State]:
-        """Read whole rows.
+        """Read a chunk; see `SequenceLayer.forward`.
 
         Args:
             x: (B, T, N) features, or (B, T) integers in [0, N), each the one-hot vector of a symbol.
-            state: where the rows continue from; `None` is zeros.
-            lengths: (B,) real elements of each row, 0 allowed. Outputs past a row's end are zero, the last state is
-                that of its last real step, and the backward direction starts there.
+            state: the state before the chunk; `None` is zeros.
+            lengths: (B,) real elements of each row, 0 allowed; the backward direction starts at a row's end.
 
         Returns:
             The top layer's h of every step, (B, T, D·M), and the last state.
@@ -118,60 +117,28 @@ class Recurrent(nn.RNNBase, ABC):
         return self._state([weight.new_zeros(shape) for _ in range(1 + self.has_cell)])
 
     def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
-        """Read one element of each row.
-
-        Args:
-            x_t: (B, N) features, or (B,) integers in [0, N).
-            state: from `initial_state`, `step` or `forward`.
-
-        Returns:
-            The top layer's h, (B, M), and the new state.
-        """
-        if self.bidirectional:
-            raise ValueError("step: a bidirectional layer reads the future; it has no single step")
+        """Read one element of each row, (B, N) features or (B,) integers in [0, N)."""
+        self._check_one_direction("step")
         x_t = self._checked_input(x_t, time=False)
-        parts = self._parts(state, x_t)
-        new = []
-        for layer, (weight_ih, *weights) in enumerate(self.all_weights):
-            if layer and self.dropout:
-                x_t = nn.functional.dropout(x_t, self.dropout, self.training)
-            projected = project(x_t, weight_ih, self.input_bias(weights))
-            new.append(self.cell(projected, weights, [part[:, layer] for part in parts]))
-            x_t = new[-1][0]
-        return x_t, self._state([torch.stack(part, 1) for part in zip(*new, strict=True)])
+        cells = StackedCells(self)
+        return cells.advance(cells.project(x_t), self._state(self._parts(state, x_t)))
 
-    def stepper(self, features: Tensor | None = None) -> LayerStep:
-        """A function equal to `step` in evaluation, with what depends on the weights alone computed once.
+    def prepare(self, features: Tensor | None = None) -> LayerStep:
+        """A function equal to `step` in evaluation while the weights stay as they are.
 
-        features: (V, N), given where each x_t is one of V vectors: the function then reads integers (B,), and their
-            projections W_ih x + b are looked up instead of multiplied. Without it, integers are one-hot vectors.
+        features: (V, N), given where each x_t is one of V vectors: the function then reads integers (B,), and looks up
+            the projections W_ih x + b. Without it, integers are one-hot vectors.
         """
-        if self.bidirectional:
-            raise ValueError("stepper: a bidirectional layer reads the future; it has no single step")
-        layers = []
+        self._check_one_direction("prepare")
         with torch.no_grad():
-            for weight_ih, *weights in self.all_weights:
-                bias = self.input_bias(weights)
-                layers.append((weight_ih, bias, weights))
-            weight_ih, bias, _ = layers[0]
+            cells = StackedCells(self, training=False)
             if features is None:
-                table = weight_ih.t().contiguous() if bias is None else weight_ih.t() + bias
-            else:
-                table = project(features, weight_ih, bias)
+                features = torch.arange(self.input_size, device=self.weight_ih_l0.device)
+            table = cells.project(features)
 
         def step(x_t: Tensor, state: State) -> tuple[Tensor, State]:
-            parts = state if self.has_cell else (state,)
-            new = []
-            for index, (weight_ih, bias, weights) in enumerate(layers):
-                if x_t.is_floating_point():
-                    projected = nn.functional.linear(x_t, weight_ih, bias)
-                else:
-                    projected = table.index_select(0, x_t)
-                new.append(self.cell(projected, weights, [part[:, index] for part in parts]))
-                x_t = new[-1][0]
-            if len(new) == 1:
-                return x_t, self._state([part.unsqueeze(1) for part in new[0]])
-            return x_t, self._state([torch.stack(part, 1) for part in zip(*new, strict=True)])
+            projected = cells.project(x_t) if x_t.is_floating_point() else table.index_select(0, x_t)
+            return cells.advance(projected, state)
 
         return step
 
@@ -224,6 +191,10 @@ class Recurrent(nn.RNNBase, ABC):
         weights: W_hh and the biases, the layer's `all_weights` after W_ih.
         """
         return self._early_bias(weights[1], weights[2]) if self.bias else None
+
+    def _check_one_direction(self, method: str) -> None:
+        if self.bidirectional:
+            raise ValueError(f"{method}: a bidirectional layer reads the future; it has no single step")
 
     def _checked_input(self, x: Tensor, time: bool) -> Tensor:
         wanted = ["B", "T"] if time else ["B"]

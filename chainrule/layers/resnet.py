@@ -1,10 +1,13 @@
 """The residual networks of He et al. (2016), laid out as published weights are."""
 
+from typing import final
+
 from torch import Tensor, nn
 
 _BLOCKS = {"resnet18": (2, 2, 2, 2), "resnet34": (3, 4, 6, 3), "resnet50": (3, 4, 6, 3)}
 
 
+@final
 class ResNet(nn.Module):
     """A residual network up to its last feature map: 18, 34 or 50 layers without pooling and classifier.
 
@@ -47,8 +50,9 @@ class ResNet(nn.Module):
         return self.layer4(self.layer3(self.layer2(self.layer1(h))))
 
 
+@final
 class BasicBlock(nn.Module):
-    """Two 3×3 convolutions beside a shortcut.
+    """Two 3×3 convolutions with a shortcut.
 
     .. math:: y = \\mathrm{relu}(S x + n_2(W_2 * \\mathrm{relu}(n_1(W_1 * x))))
 
@@ -74,8 +78,9 @@ class BasicBlock(nn.Module):
         return (self.downsample(x) + self.bn2(self.conv2(h))).relu()
 
 
+@final
 class Bottleneck(nn.Module):
-    """A 3×3 convolution between two 1×1 ones, which reduce the channels and restore them, beside a shortcut.
+    """A 3×3 convolution between two 1×1 ones, which reduce the channels and restore them, with a shortcut.
 
     Args:
         before: channels of x.

@@ -1,14 +1,18 @@
 """The simple recurrent layer."""
 
 from collections.abc import Sequence
+from typing import final
 
 import torch
 from torch import Tensor
 
-from chainrule.layers import bptt, cells
+from chainrule.layers import bptt
 from chainrule.layers.recurrent import Backend, Recurrent
 
+ACTIVATIONS = {"tanh": torch.tanh, "relu": torch.relu, "sigmoid": torch.sigmoid, "identity": lambda a: a}
 
+
+@final
 class RNN(Recurrent):
     r"""A stack of simple recurrent layers (Elman 1990).
 
@@ -46,20 +50,11 @@ class RNN(Recurrent):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ):
-        if nonlinearity not in cells.ACTIVATIONS:
-            raise ValueError(f"nonlinearity: expected one of {', '.join(cells.ACTIVATIONS)}, got {nonlinearity!r}")
+        if nonlinearity not in ACTIVATIONS:
+            raise ValueError(f"nonlinearity: expected one of {', '.join(ACTIVATIONS)}, got {nonlinearity!r}")
+        mode = "RNN_RELU" if nonlinearity == "relu" else "RNN_TANH"  # the parameters are the same for any f
         super().__init__(
-            "RNN_RELU" if nonlinearity == "relu" else "RNN_TANH",  # the parameters are the same for any f
-            input_size,
-            hidden_size,
-            num_layers,
-            bias=bias,
-            batch_first=batch_first,
-            dropout=dropout,
-            bidirectional=bidirectional,
-            backend=backend,
-            device=device,
-            dtype=dtype,
+            mode, input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, backend, device, dtype
         )
         self.nonlinearity = nonlinearity
 
@@ -77,5 +72,5 @@ class RNN(Recurrent):
     ) -> tuple[Tensor, ...]:
         return bptt.rnn(projected, weights[0], state[0], self.nonlinearity, sizes)
 
-    def cell(self, projected: Tensor, weights: Sequence[Tensor], state: list[Tensor]) -> tuple[Tensor, ...]:
-        return (cells.rnn_cell(projected, state[0], weights[0], self.nonlinearity),)
+    def cell(self, projected: Tensor, weights: Sequence[Tensor], state: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        return (ACTIVATIONS[self.nonlinearity](torch.addmm(projected, state[0], weights[0].t())),)

@@ -1,18 +1,22 @@
 """The Row LSTM: a recurrence from row to row, all pixels of a row at once."""
 
 from collections.abc import Mapping, Sequence
+from typing import final
 
 import torch
 from torch import Tensor, nn
 
 from chainrule.layers.bptt.lattice_lstm import lattice_cell, lattice_lstm
 from chainrule.layers.masked_conv2d import MaskedConv2d
+from chainrule.layers.raster_body import RasterBody
 from chainrule.layers.raster_convolutions import RasterConvolutions
+from chainrule.layers.raster_layer import RasterLayer
 from chainrule.layers.raster_memory import RasterMemory
 from chainrule.state import State
 
 
-class RowLSTM(nn.Module):
+@final
+class RowLSTM(RasterLayer):
     r"""A residual Row LSTM layer (van den Oord et al. 2016, Pixel Recurrent Neural Networks).
 
     .. math::
@@ -22,8 +26,8 @@ class RowLSTM(nn.Module):
 
     x_i, h_i and c_i are whole rows; both kernels run along them. The input-to-state kernel is masked, of type B, and is
     applied to all rows at once. The state-to-state kernel needs no mask, as the row above is past: with every row up,
-    it sees half its width more to each side. What a pixel sees is a triangle over it, and nothing beside that. Above
-    the image h and c are zero. A label adds a bias to the gates, which stand in the order i, f, o, g.
+    it sees half its width more to each side. A pixel sees a triangle over it, and nothing else. Above
+    the image h and c are zero. A label adds a bias to the gates, in the order i, f, o, g.
 
     Args:
         channels: M channels of x and x'; h and c have half as many.
@@ -35,7 +39,7 @@ class RowLSTM(nn.Module):
     Raises:
         ValueError: an even kernel, or fewer channels than groups.
 
-    >>> RowLSTM(8)(torch.zeros(2, 8, 5, 4)).shape
+    >>> RowLSTM(8)(torch.zeros(2, 8, 5, 4))[0].shape
     torch.Size([2, 8, 5, 4])
     """
 
@@ -60,7 +64,7 @@ class RowLSTM(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the weights anew; the bias of forget gates is 1 (Gers et al. 2000), and labels do little."""
+        """Draw the weights; the bias of forget gates is 1 (Gers et al. 2000), and labels do little."""
         self.input.reset_parameters()
         self.output.reset_parameters()
         taps, half, _ = self.recurrent.shape
@@ -70,25 +74,8 @@ class RowLSTM(nn.Module):
         if self.label_bias is not None:
             nn.init.normal_(self.label_bias.weight, std=0.1)
 
-    def forward(self, x: Tensor, label: Tensor | None = None) -> Tensor:
-        """Read a whole image, x (B, M, H, W), with labels (B,), to x' (B, M, H, W)."""
-        blank = x.new_zeros(len(x), self.recurrent.shape[1], 1, x.shape[3])
-        return self.below(x, (blank, blank), label)[0]
-
-    def below(
-        self, x: Tensor, above: tuple[Tensor, Tensor], label: Tensor | None = None
-    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """Read rows that others stand over.
-
-        Args:
-            x: (B, M, n, W).
-            above: h and c of the row over them, (B, M/2, 1, W) each.
-            label: (B,) integers in [0, num_classes).
-
-        Returns:
-            x' (B, M, n, W), and h and c of the last row.
-        """
-        h, c = above
+    def forward(self, x: Tensor, above: State = None, label: Tensor | None = None) -> tuple[Tensor, State]:
+        h, c = self.blank_rows(x) if above is None else above
         over = self.over_rows()
         a = self.input(x)  # (B, 4M/2, n, W)
         if self.label_bias is not None:
@@ -102,22 +89,18 @@ class RowLSTM(nn.Module):
         out = self.output(nn.functional.dropout(hidden, self.dropout, self.training))
         return x + out, (hidden[:, :, -1:], cells.permute(2, 3, 0, 1))
 
+    def blank_rows(self, like: Tensor) -> State:
+        """Zeros: h and c of the row above, (B, M/2, 1, W) each."""
+        blank = like.new_zeros(len(like), self.recurrent.shape[1], 1, like.shape[3])
+        return blank, blank
+
     def over_rows(self) -> Tensor:
         """The state-to-state kernel as that of a convolution over rows, (4M/2, M/2, 1, kernel_size)."""
         return self.recurrent.permute(2, 1, 0).unsqueeze(2)
 
-    def reach(self, lit: Tensor) -> Tensor:
-        """Where the light of lit features comes through, (B, groups, H, W) booleans, as in `MaskedConv2d.reach`."""
-        entering = self.input.reach(lit)
-        rows, width = [entering[:, :, :1]], len(self.recurrent)
-        for row in entering[:, :, 1:].split(1, 2):
-            over = rows[-1].any(1, keepdim=True).float()
-            rows.append(row | (nn.functional.max_pool2d(over, (1, width), 1, (0, width // 2)) > 0))
-        return lit | self.output.reach(torch.cat(rows, 2))
 
-
-class RasterRowLSTM:
-    """`RowLSTM` layers prepared for single elements, as a part of a `RasterNetwork`, whose methods these are."""
+class RasterRowLSTM(RasterBody):
+    """`RowLSTM` layers prepared for single elements."""
 
     whole_rows = frozenset({"output", "cells"})
 

@@ -1,8 +1,11 @@
 """A convolution that reads the present row and the one above it, and no row below."""
 
+from typing import final
+
 from torch import Tensor, nn
 
 
+@final
 class ShiftedConv2d(nn.Module):
     r"""A convolution moved up, or up and to the left, by its padding (Salimans et al. 2017, PixelCNN++).
 
@@ -32,7 +35,7 @@ class ShiftedConv2d(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self, gain: float = 1.0) -> None:
-        """Draw the weights anew: outputs have `gain` times the deviation of inputs; biases are zero."""
+        """Draw the weights: outputs have `gain` times the deviation of inputs; biases are zero."""
         nn.init.normal_(self.weight, std=gain * self.weight[0].numel() ** -0.5)
         nn.init.zeros_(self.bias)
 
@@ -55,9 +58,3 @@ class ShiftedConv2d(nn.Module):
         """Read rows together with the one over them, (B, N, 1 + H, W) to (B, M, H, W)."""
         convolved: Tensor = self.convolution(nn.functional.pad(rows, (1, int(self.reads_right))))
         return convolved
-
-    def reach(self, lit: Tensor) -> Tensor:
-        """Where the light of lit pixels comes through: what an output depends on, (B, 1, H, W) booleans both."""
-        padded = nn.functional.pad(lit.float(), (1, int(self.reads_right), 1, 0))
-        kernel = padded.new_ones(1, 1, *self.weight.shape[2:])
-        return nn.functional.conv2d(padded, kernel, stride=self.stride) > 0

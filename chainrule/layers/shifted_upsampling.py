@@ -1,9 +1,11 @@
 """Twice as many rows and columns, none of which knows more than the coarser pixel it was made of."""
 
-import torch
+from typing import final
+
 from torch import Tensor, nn
 
 
+@final
 class ShiftedUpsampling(nn.Module):
     r"""A transposed convolution of stride 2, the way back from `ShiftedConv2d` (Salimans et al. 2017, PixelCNN++).
 
@@ -16,6 +18,7 @@ class ShiftedUpsampling(nn.Module):
         channels: M channels of x and y.
         reads_right: as in `ShiftedConv2d`.
 
+    >>> import torch
     >>> ShiftedUpsampling(8, reads_right=False)(torch.zeros(1, 8, 2, 3), width=5).shape
     torch.Size([1, 8, 4, 5])
     """
@@ -27,7 +30,7 @@ class ShiftedUpsampling(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the weights anew; biases are zero."""
+        """Draw the weights; biases are zero."""
         nn.init.normal_(self.weight, std=self.weight.shape[0] ** -0.5)
         assert self.convolution.bias is not None
         nn.init.zeros_(self.convolution.bias)
@@ -48,10 +51,3 @@ class ShiftedUpsampling(nn.Module):
         first = int(self.reads_right)
         columns: Tensor = self.convolution(x)[:, :, :, first : first + width]
         return columns
-
-    def reach(self, lit: Tensor, height: int, width: int) -> Tensor:
-        """Where the light of lit pixels comes through, (B, 1, ⌈height / 2⌉, ⌈width / 2⌉) to (B, 1, height, width)."""
-        first = int(self.reads_right)
-        kernel = torch.ones(1, 1, *self.weight.shape[2:], dtype=torch.float32, device=lit.device)
-        spread = nn.functional.conv_transpose2d(lit.float(), kernel, stride=2)
-        return spread[:, :, :height, first : first + width] > 0

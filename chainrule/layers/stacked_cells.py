@@ -1,59 +1,88 @@
-"""The cells of a recurrent stack, taken apart for a loop that computes something between steps."""
+"""One step of a stack of recurrent layers, its weights prepared once."""
+
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
-from chainrule.layers.recurrent import Recurrent
+from chainrule.layers.projection import project
 from chainrule.state import State
+
+if TYPE_CHECKING:
+    from chainrule.layers.recurrent import Recurrent
 
 Layers = list[tuple[Tensor, ...]]
 
 
 class StackedCells:
-    """One step after another of a `Recurrent`, its weights prepared once.
+    """The cells of a `Recurrent`, step by step.
 
     Under autocast, weights are converted here and not at every step.
 
     Args:
-        recurrent: in one direction; its dropout between layers and its mode are followed.
+        recurrent: in one direction.
+        training: whether dropout between layers is applied; by default as in the layer's own mode.
 
     >>> from chainrule.layers import GRU
     >>> recurrent, x = GRU(3, 4, num_layers=2), torch.randn(2, 3)
     >>> cells = StackedCells(recurrent)
-    >>> layers = cells.step(cells.project(x), cells.layers_of(recurrent.initial_state(2)))
-    >>> torch.allclose(cells.state_of(layers), recurrent.step(x, recurrent.initial_state(2))[1])
+    >>> y, state = cells.advance(cells.project(x), recurrent.initial_state(2))
+    >>> torch.allclose(y, recurrent(x.unsqueeze(1))[0].squeeze(1))
     True
     """
 
-    def __init__(self, recurrent: Recurrent):
-        self._recurrent = recurrent
-        self._weights = [[multiplied(weight) for weight in weights] for weights in recurrent.all_weights]
-        self._biases = [recurrent.input_bias(weights) for _, *weights in self._weights]
+    def __init__(self, recurrent: "Recurrent", *, training: bool | None = None):
+        self._cell, self._has_cell = recurrent.cell, recurrent.has_cell
+        self._dropout = recurrent.dropout if (recurrent.training if training is None else training) else 0.0
+        self._layers = []
+        for weights in recurrent.all_weights:
+            weight_ih, *others = map(multiplied, weights)
+            self._layers.append((weight_ih, recurrent.input_bias(others), others))
 
     def project(self, x: Tensor, first: int = 0, *, bias: bool = True) -> Tensor:
-        """W_ih x + b of the lowest layer, of those of its inputs that begin at `first`; (.., N') -> (.., G·M)."""
-        weight = self._weights[0][0][:, first : first + x.shape[-1]]
-        return nn.functional.linear(x, weight, self._biases[0] if bias else None)
+        """W_ih x + b of the lowest layer, (..., G·M).
+
+        Args:
+            x: (..., N') features, the inputs of the layer from `first` on; or (R,) integers, one-hot vectors.
+            first: the place of the first feature among the inputs.
+            bias: whether b is added.
+        """
+        weight, offset, _ = self._layers[0]
+        if x.is_floating_point() and x.shape[-1] < weight.shape[1]:
+            weight = weight[:, first : first + x.shape[-1]]
+        return project(x, weight, offset if bias else None)
+
+    def advance(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
+        """The top layer's h, (B, M), and the new state; the lowest layer reads `projected`, (B, G·M)."""
+        layers = self.step(projected, self.layers_of(state))
+        return layers[-1][0], self.state_of(layers)
 
     def step(self, projected: Tensor, layers: Layers) -> Layers:
-        """The parts of the state of each layer, h first, after a step; the lowest layer reads `projected`, (B, G·M)."""
+        """The same with the parts of the state layer by layer, h first."""
         new: Layers = []
-        for (weight_ih, *weights), bias, parts in zip(self._weights, self._biases, layers, strict=True):
+        for (weight_ih, bias, weights), parts in zip(self._layers, layers, strict=True):
             if new:
-                below = nn.functional.dropout(new[-1][0], self._recurrent.dropout, self._recurrent.training)
+                below = new[-1][0]
+                if self._dropout:
+                    below = nn.functional.dropout(below, self._dropout)
                 projected = nn.functional.linear(below, weight_ih, bias)
-            new.append(self._recurrent.cell(projected, weights, list(parts)))
+            new.append(self._cell(projected, weights, parts))
         return new
 
     def layers_of(self, state: State) -> Layers:
         """A state of the stack, layer by layer."""
-        parts = state if self._recurrent.has_cell else (state,)
-        return list(zip(*(part.unbind(1) for part in parts), strict=True))
+        if not self._has_cell:
+            return [(h,) for h in state.unbind(1)]
+        h, c = state
+        return list(zip(h.unbind(1), c.unbind(1), strict=True))
 
     def state_of(self, layers: Layers) -> State:
         """The inverse of `layers_of`."""
-        parts = tuple(torch.stack(part, 1) for part in zip(*layers, strict=True))
-        return parts if self._recurrent.has_cell else parts[0]
+        if len(layers) == 1:
+            parts = tuple(part.unsqueeze(1) for part in layers[0])
+        else:
+            parts = tuple(torch.stack(part, 1) for part in zip(*layers, strict=True))
+        return parts if self._has_cell else parts[0]
 
 
 def multiplied(weight: Tensor) -> Tensor:

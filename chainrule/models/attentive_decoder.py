@@ -1,4 +1,4 @@
-"""What models that write while they look at something share: a recurrent decoder that attends to a memory."""
+"""The base of models that write while they look at something: a recurrent decoder that attends to a memory."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -9,22 +9,17 @@ from torch import Tensor, nn
 from chainrule.base import AutoregressiveModel, Context, Step, length_mask
 from chainrule.heads import Categorical
 from chainrule.layers.attention import AdditiveAttention, Attention, MultiplicativeAttention
-from chainrule.layers.gru import GRU
-from chainrule.layers.initial_weights import draw_recurrent_weights
-from chainrule.layers.lstm import LSTM
-from chainrule.layers.recurrent import Recurrent
-from chainrule.layers.rnn import RNN
+from chainrule.layers.recurrent_stack import recurrent_stack
 from chainrule.layers.stacked_cells import StackedCells, multiplied
 from chainrule.state import State, count_rows, share
 
-CELLS: dict[str, type[LSTM] | type[GRU] | type[RNN]] = {"lstm": LSTM, "gru": GRU, "rnn": RNN}
 ATTENTIONS = ("additive", "multiplicative")
 OWN_WORDS = "own_words"
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """What a decoder is given.
+    """The input of a decoder.
 
     Attributes:
         memory: (B, S, N) what can be attended to.
@@ -49,7 +44,7 @@ class AttentiveDecoder(AutoregressiveModel, ABC):
     it the whole recurrence is one pass of a fused kernel and the whole attention one batched product. Without
     attention, z_t = W_v s at every step: all of the source in a fixed vector (Cho et al. 2014).
 
-    Before the first element stands a start symbol, an input only: it has number V, an embedding, and no probability.
+    The first element follows a start symbol, an input only: it has number V, an embedding, and no probability.
 
     `log_prob` is the likelihood in either mode. `training_objective` differs from it: with
     `label_smoothing` its terms are :math:`(1 - \varepsilon) \log p(x_t) + \varepsilon \frac1V \sum_v \log p(v)`
@@ -88,20 +83,15 @@ class AttentiveDecoder(AutoregressiveModel, ABC):
         label_smoothing: float,
     ):
         super().__init__()
-        sizes = {"embedding_size": embedding_size, "hidden_size": hidden_size, "num_layers": num_layers}
-        for name, value in sizes.items():
-            if value < 1:
-                raise ValueError(f"{name}: expected an integer >= 1, got {value}")
-        for name, portion in (("dropout", dropout), ("label_smoothing", label_smoothing)):
-            if not 0 <= portion < 1:
-                raise ValueError(f"{name}: expected a number in [0, 1), got {portion}")
-        if cell not in CELLS:
-            raise ValueError(f"cell: expected one of {', '.join(CELLS)}, got {cell!r}")
+        if embedding_size < 1:
+            raise ValueError(f"embedding_size: expected an integer >= 1, got {embedding_size}")
+        if not 0 <= label_smoothing < 1:
+            raise ValueError(f"label_smoothing: expected a number in [0, 1), got {label_smoothing}")
         self.vocab_size = vocab_size
         self.dropout, self.label_smoothing, self.input_feeding = dropout, label_smoothing, input_feeding
         self.embedding = nn.Embedding(vocab_size + 1, embedding_size)  # the start symbol is the last
         width = embedding_size * (2 if input_feeding else 1)
-        self.decoder: Recurrent = CELLS[cell](width, hidden_size, num_layers, dropout=dropout)
+        self.decoder = recurrent_stack(cell, width, hidden_size, num_layers, dropout)
         self.first = nn.Linear(summary_size, num_layers * hidden_size * (2 if self.decoder.has_cell else 1))
         self.attention = _attention(attention, memory_size, hidden_size, embedding_size)
         self.fixed = nn.Linear(summary_size, embedding_size, bias=False) if self.attention is None else None
@@ -113,7 +103,6 @@ class AttentiveDecoder(AutoregressiveModel, ABC):
     def _draw_weights(self) -> None:
         if self.bias_ho.is_meta:
             return
-        draw_recurrent_weights(self.decoder)
         for linear in (self.first, self.fixed, self.combine):
             if linear is not None:
                 nn.init.normal_(linear.weight, std=linear.in_features**-0.5)
@@ -125,7 +114,7 @@ class AttentiveDecoder(AutoregressiveModel, ABC):
 
     @abstractmethod
     def encode(self, context: Context) -> Encoded:
-        """What is to be looked at, computed once for each row.
+        """Encode the context of each row, once.
 
         Raises:
             ValueError: the context is not what the model is conditioned on.
@@ -186,9 +175,6 @@ class AttentiveDecoder(AutoregressiveModel, ABC):
         return Categorical(self._scores(combined)), state
 
     def stepper(self) -> Step:
-        parts = ("step", "_advance", "_embedded", "_combined", "_scores")
-        if any(getattr(type(self), part) is not getattr(AttentiveDecoder, part) for part in parts):
-            return self.step  # a subclass changed what a step is
         with torch.no_grad():
             cells, output, start = StackedCells(self.decoder), multiplied(self._output_weight()), self._start(1)
 
@@ -196,10 +182,10 @@ class AttentiveDecoder(AutoregressiveModel, ABC):
             inputs = self._embedded(start.expand(count_rows(state["h"])) if x_prev is None else x_prev)
             if state["fed"] is not None:
                 inputs = torch.cat([inputs, state["fed"].to(inputs.dtype)], 1)
-            layers = cells.step(cells.project(inputs), cells.layers_of(state["h"]))
-            combined, _ = self._combined(layers[-1][0], state["memory"])
+            h, last = cells.advance(cells.project(inputs), state["h"])
+            combined, _ = self._combined(h, state["memory"])
             conditional = Categorical(nn.functional.linear(combined, output, self.bias_ho))
-            return conditional, {**state, "h": cells.state_of(layers), "fed": combined if self.input_feeding else None}
+            return conditional, {**state, "h": last, "fed": combined if self.input_feeding else None}
 
         return step
 
@@ -239,7 +225,7 @@ class AttentiveDecoder(AutoregressiveModel, ABC):
         return combined, alpha, {**state, "h": last, "fed": combined if self.input_feeding else None}
 
     def _read(self, x: Tensor, state: State, x_prev: Tensor | None) -> tuple[Tensor, State]:
-        """What each element of a chunk is predicted from, (B, T, E), and the state after the chunk."""
+        """Features that predict each element of a chunk, (B, T, E), and the state after the chunk."""
         if x_prev is None:
             x_prev = self._start(len(x))
         embedded = self._embedded(torch.cat([x_prev.unsqueeze(1), x[:, :-1]], 1))
@@ -260,7 +246,7 @@ class AttentiveDecoder(AutoregressiveModel, ABC):
         return torch.stack(combined, 1), {**state, "h": cells.state_of(layers), "fed": fed}
 
     def _read_own(self, x: Tensor, state: State, own_words: Tensor) -> Tensor:
-        """(B, T, E) where words that the model drew stand in for some of those given."""
+        """The same, (B, T, E), with some of the words replaced by words that the model drew."""
         combined, x_prev = [], None
         for element in x.unbind(1):
             read, _, state = self._advance(x_prev, state)

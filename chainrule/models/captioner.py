@@ -1,6 +1,6 @@
 """A captioner: a picture in, a sentence about it out."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, final
 
 from torch import Tensor, nn
 
@@ -11,6 +11,7 @@ from chainrule.models.attentive_decoder import AttentiveDecoder, Encoded
 from chainrule.ranges import Layers, Probability, Range, Size
 
 
+@final
 class Captioner(AttentiveDecoder):
     r"""A convolutional network makes a grid of features; a recurrent decoder attends to it word by word.
 

@@ -1,7 +1,7 @@
 """Forecasts of real-valued series: a recurrence with a distribution for the next value."""
 
 from collections.abc import Sequence
-from typing import Annotated, Literal, TypedDict
+from typing import Annotated, Literal, TypedDict, final
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +23,7 @@ _HEADS: dict[str, type[GaussianMixture] | type[StudentTMixture]] = {
 EMBEDDING = 8  # numbers that tell one series from another, at most
 
 
+@final
 class ForecastState(TypedDict):
     """A state: the recurrence, the last values (B, L), elements read (B,), known covariates, and which series."""
 
@@ -33,6 +34,7 @@ class ForecastState(TypedDict):
     series: Tensor
 
 
+@final
 class Forecaster(AutoregressiveModel):
     r"""An autoregressive recurrent network with a distribution of the next value (DeepAR, Salinas et al. 2020).
 
@@ -49,10 +51,10 @@ class Forecaster(AutoregressiveModel):
 
     x is what is forecast, (B, T); the context is what is known: `{"past": (B, P), "covariates": (B, P + T, F),
     "series": (B,)}`. The past, of any length P >= 1, is read and not scored: lags look into it (where they look beyond,
-    its first value stands in), and where it is longer than the longest lag the network warms up on the rest. Covariates
-    are known in advance for every element, of the past as well; they are there if the model has any, and `series`,
-    integers, if it has several. The past alone may be given as a tensor. `sample(n, context, length=H)` draws paths of
-    H steps.
+    its first value is repeated), and where it is longer than the longest lag the network warms up on the rest.
+    Covariates are known in advance for every element, of the past as well; they are there if the model has any, and
+    `series`, integers, if it has several. The past alone may be given as a tensor. `sample(n, context, length=H)` draws
+    paths of H steps.
 
     Args:
         series: the scaling of each series, fitted on training values.
@@ -197,7 +199,7 @@ class Forecaster(AutoregressiveModel):
     def _inputs(
         self, whole: Tensor, time: int, series: Tensor, covariates: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """What the recurrence reads at each of `time` positions, (B, T, N); the anchors (B, T); scales (2, B, 1).
+        """Inputs of the recurrence at each of `time` positions, (B, T, N); the anchors (B, T); scales (2, B, 1).
 
         whole: (B, L + T - 1) the values before each of them.
         """

@@ -1,20 +1,22 @@
 """Gated PixelCNN: vertical and horizontal stacks of gated convolutions, without a blind spot."""
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, cast
+from typing import Annotated, cast, final
 
 import torch
 from torch import Tensor, nn
 
-from chainrule.layers.gated_stacks import GatedStacks
-from chainrule.layers.pixel_scores import PixelScores, RasterScores
+from chainrule.layers.gated_stacks import GatedStacks, RasterGatedStacks
+from chainrule.layers.pixel_scores import PixelScores
+from chainrule.layers.raster_body import PIXELS, RasterBody
 from chainrule.layers.raster_convolutions import RasterConvolutions
-from chainrule.models.raster_model import PIXELS, RasterModel, RasterNetwork
+from chainrule.models.masked_image_model import MaskedImageModel
+from chainrule.models.raster_model import PIXELS
 from chainrule.ranges import Layers, Probability, Range, Size
 from chainrule.state import State
 
 
-class GatedPixelCNN(RasterModel):
+@final
+class GatedPixelCNN(MaskedImageModel):
     r"""Images by gated convolutions in two stacks (van den Oord et al. 2016, Conditional Image Generation).
 
     .. math:: (v^{(l)}, h^{(l)}) = \mathrm{stacks}_l(v^{(l-1)}, h^{(l-1)}), \quad
@@ -75,7 +77,7 @@ class GatedPixelCNN(RasterModel):
         return [self.first, *cast(list[GatedStacks], list(self.layers))]
 
     def blank_rows(self, batch_size: int) -> State:
-        """Of the image, one row more than is read above: the vertical stack has yet to meet the last."""
+        """Zeros; of the image one row more than is read above, as the vertical stack has yet to read the last."""
         zeros = self.first.residual.weight.new_zeros
         colours, _, width = self.image_shape
         vertical = [zeros(batch_size, layer.vertical.in_channels, layer.rows_above, width) for layer in self.stacks[1:]]
@@ -93,73 +95,10 @@ class GatedPixelCNN(RasterModel):
             v, h = layer.drop(v), layer.across(h, found)
         return self.head(h), {PIXELS: image[:, :, pixels.shape[2] :], "vertical": vertical}
 
-    def reach(self, lit: Tensor) -> Tensor:
-        above = nn.functional.pad(lit.any(1, keepdim=True), (0, 0, 1, 0))[:, :, :-1]
-        for layer in self.stacks:
-            above, lit = layer.reach(above, lit)
-        return self.head.reach(lit)
+    def narrow(self) -> "GatedPixelCNN":
+        first, kernel, *_ = (layer.vertical.kernel_size[1] for layer in self.stacks)
+        return GatedPixelCNN(self.image_shape, 2, 2 * self.image_shape[0], len(self.layers), kernel, first)
 
-    def network(self) -> RasterNetwork:
-        return _GatedNetwork(self)
-
-
-class _GatedNetwork(RasterNetwork):
-    """As tanh(a) = 2σ(2a) - 1, a gate is one σ over both its halves and one product, if weights are scaled beforehand.
-
-    What is computed is -tanh(a_1) ⊙ σ(a_2) = σ(a_2) - 2σ(2a_1) ⊙ σ(a_2); the residual product turns the sign again.
-    """
-
-    def __init__(self, model: GatedPixelCNN):
-        self.stacks = model.stacks
-        ones = model.first.residual.weight.new_ones(model.first.residual.weight.shape[0])
-        self.scale = torch.cat([2 * ones, ones])
-        self.first = RasterConvolutions([self.stacks[0].horizontal], self.scale)
-        self.horizontal = RasterConvolutions([layer.horizontal for layer in self.stacks[1:]], self.scale)
-        self.residual = RasterConvolutions([layer.residual for layer in self.stacks], -ones)
-        self.head = RasterScores(model.head)
-        self.convolutions = {
-            PIXELS: self.first,
-            "horizontal": self.horizontal,
-            "residual": self.residual,
-            **self.head.convolutions,
-        }
-
-    def begin_row(self, above: State, label: Tensor | None) -> tuple[State, Mapping[str, Tensor]]:
-        v, vertical, all_found = above[PIXELS], [], []
-        for layer, rows in zip(self.stacks, [None, *above["vertical"]], strict=True):
-            if rows is not None:
-                v = torch.cat([rows, v], 2)
-                vertical.append(v[:, :, v.shape[2] - layer.rows_above :])
-            v, found = layer.down(v, label)
-            all_found.append(found)
-        from_above = (torch.cat(all_found, 2).permute(0, 2, 3, 1) * self.scale)[..., self.first.order]  # (B, L, W, 2M)
-        return (
-            {PIXELS: above[PIXELS], "vertical": vertical},
-            {PIXELS: from_above[:, :1], "horizontal": from_above[:, 1:]},
-        )
-
-    def element(
-        self, group: int, column: int, from_above: Mapping[str, Tensor], seen: Mapping[str, list[Tensor]]
-    ) -> tuple[Tensor, Mapping[str, Sequence[Tensor]]]:
-        (first,) = self.first.known(group, seen[PIXELS], from_above[PIXELS], column)
-        horizontal = self.horizontal.known(group, seen["horizontal"], from_above["horizontal"], column)
-        residual = self.residual.known(group, seen["residual"])
-        gated = [_minus_gate(first)]
-        own, first_out, *out = self.horizontal.own[group], *self.residual.own[group]
-        h = torch.addmm(residual[0], gated[0], first_out)
-        read: list[Tensor] = []
-        for layer in range(self.horizontal.layers):
-            read.append(h)
-            gated.append(_minus_gate(torch.addmm(horizontal[layer], h, own[layer])))
-            known = h + residual[layer + 1] if group else h  # without a bias, nothing is known before the first colour
-            h = torch.addmm(known, gated[-1], out[layer])
-        scores, features = self.head.element(h, group, seen)
-        return scores, {"horizontal": read, "residual": gated, **features}
-
-    def end_row(self, above: State, row: Mapping[str, Tensor]) -> State:
-        return {**above, PIXELS: torch.cat([above[PIXELS], row[PIXELS]], 2)[:, :, 1:]}
-
-
-def _minus_gate(a: Tensor) -> Tensor:
-    values, openings = a.sigmoid().chunk(2, 1)
-    return torch.addcmul(openings, values, openings, value=-2)
+    def body(self) -> tuple[RasterConvolutions, RasterBody]:
+        body = RasterGatedStacks(self.stacks)
+        return body.first, body

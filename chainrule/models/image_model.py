@@ -67,7 +67,7 @@ class ImageModel(AutoregressiveModel):
         return sequence.view(len(sequence), -1, width, channels).permute(0, 3, 1, 2)
 
     def _checked_sizes(self, channels: int, layers: int, kernel_sizes: Mapping[str, int], dropout: float) -> None:
-        """Raise ValueError for sizes that no network of this kind has."""
+        """Reject invalid sizes."""
         if layers < 1:
             raise ValueError(f"layers: expected at least 1, got {layers}")
         if channels < 2 * self.image_shape[0]:
@@ -79,27 +79,12 @@ class ImageModel(AutoregressiveModel):
             raise ValueError(f"dropout: expected a number in [0, 1), got {dropout}")
 
     def _checked(self, x: Tensor) -> None:
-        """Raise ValueError for what is no batch of this model's images."""
+        """Raise ValueError unless x is a batch of this model's images."""
         if x.dim() != 4 or x.shape[1:] != self.image_shape:
             expected = ", ".join(str(size) for size in self.image_shape)
             raise ValueError(f"x: expected images of shape (B, {expected}), got {tuple(x.shape)}")
         if x.is_floating_point():
             raise ValueError(f"x: expected integers in [0, {self.levels}), got {x.dtype}: quantise the images first")
-
-    def _label(self, label: Tensor | None, batch_size: int) -> Tensor | None:
-        """The labels, as indices; a ValueError for what is no batch of them."""
-        if self.num_classes is None:
-            if label is not None:
-                raise ValueError("context: this model has no labels; leave it None, or give the model num_classes")
-            return None
-        if label is None or label.shape != (batch_size,) or label.is_floating_point():
-            got = None if label is None else f"shape {tuple(label.shape)} of {label.dtype}"
-            raise ValueError(f"context: expected {batch_size} labels, integers of shape ({batch_size},), got {got}")
-        if batch_size and not 0 <= int(label.min()) <= int(label.max()) < self.num_classes:
-            raise ValueError(
-                f"context: expected labels in [0, {self.num_classes}), got {int(label.min())} to {int(label.max())}"
-            )
-        return label.long()
 
     def _scaled(self, x: Tensor, like: Tensor) -> Tensor:
         """Integers in [0, levels) as numbers from -1 to 1, in the type of `like`."""

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
+from typing import final
 
 import torch
 from torch import Tensor, nn
@@ -16,13 +17,14 @@ from chainrule.models.made_columns import Columns, DegreeLayer
 from chainrule.state import State
 
 
+@final
 class MADE(AutoregressiveModel):
     r"""A dense network whose masks make every output a conditional of D binary columns (Germain et al. 2015).
 
     .. math:: h^{(l)} = \mathrm{relu}((W^{(l)} \odot M^{(l)}) h^{(l-1)} + b^{(l)}), \qquad h^{(0)} = x, \qquad
         p(x_d = 1 \mid x_{<d}) = \sigma((V \odot M^V) h^{(L)} + (A \odot M^A) x + c)_d
 
-    Columns are visited in any order; `forward` speaks of them as they stand in x, `step` as they are visited. The first
+    Columns are visited in any order; `forward` takes them in the order of x, `step` in the order of visits. The first
     layer and the output also read a condition, where there is one. Without hidden layers it is a chain of logistic
     regressions (a fully visible sigmoid belief network, Neal 1992).
 
@@ -30,7 +32,7 @@ class MADE(AutoregressiveModel):
         num_features: D; x is (B, D) of 0 and 1 in any type.
         hidden_sizes: units of each hidden layer. A layer of fewer than D-1 units cannot pass every column on to the
             next one; `visible_past` says which pairs are lost, and `direct` restores them.
-        order: a permutation of the columns, in the order they are visited; None visits them as they stand.
+        order: a permutation of the columns, in the order they are visited; None visits them from left to right.
         context_size: features of a condition, (B, context_size) real numbers, or the number of labels, (B,) integers;
             None for no condition.
         direct: connect each column to later outputs past the hidden layers too (A).
@@ -122,8 +124,6 @@ class MADE(AutoregressiveModel):
         return self._stepped(self._steps(), x_prev, state)
 
     def stepper(self) -> Step:
-        if type(self).step is not MADE.step:
-            return self.step  # a subclass changed what a step is
         with torch.no_grad():
             columns = self._steps()
         return lambda x_prev, state: self._stepped(columns, x_prev, state)
@@ -131,8 +131,6 @@ class MADE(AutoregressiveModel):
     def _draws(
         self, n: int, context: Tensor | None, prefix: Tensor | None, pick: Callable[[Distribution], Tensor]
     ) -> Iterator[Tensor]:
-        if type(self).step is not MADE.step or type(self).stepper is not MADE.stepper:
-            return super()._draws(n, context, prefix, pick)  # a subclass changed what a step is
         return self._steps().draws(n, self._context(context, n), prefix, pick)
 
     def to_sequence(self, x: Tensor) -> Tensor:
@@ -153,7 +151,7 @@ class MADE(AutoregressiveModel):
 
     @property
     def degrees(self) -> list[Tensor]:
-        """Of the columns, then of the units of each hidden layer; see `chainrule.layers.masks.made_degrees`."""
+        """Degrees of the columns, then of the units of each hidden layer; see `chainrule.layers.masks.made_degrees`."""
         hidden = [self.get_buffer(f"degrees_{number}") for number in range(len(self.hidden_sizes))]
         return [self.order.argsort() + 1, *hidden]
 
@@ -186,7 +184,7 @@ class MADE(AutoregressiveModel):
         return other
 
     def resampled(self, generator: torch.Generator, order: Sequence[int] | Tensor | None = None) -> "MADE":
-        """This model under masks drawn anew, sharing its parameters: one batch of agnostic training (section 4.2-4.3).
+        """This model under drawn masks, sharing its parameters: one batch of agnostic training (section 4.2-4.3).
 
         Args:
             generator: source of the order and of the units' degrees.

@@ -36,7 +36,7 @@ class DegreeLayer:
 class Columns:
     """The steps of a MADE: from the columns known so far to the next conditional.
 
-    A unit of degree m reads what has a degree of m or less. With the units sorted by degree, slices stand for the
+    A unit of degree m reads what has a degree of m or less. With the units sorted by degree, slices take the place of
     masks. Columns come in blocks: what a block's units read of earlier blocks is one large product when the block
     begins, and what they read of each other a small product at each step. All steps together do the arithmetic of the
     free weights once, half of what `forward` does with its zeros.
@@ -159,7 +159,7 @@ class Columns:
         return recent[0].unbind(0), layers, readings, begun[-1].unbind(0)
 
     def _begun(self, first: int, done: Sequence[Tensor], context: Tensor | None) -> tuple[Tensor, ...]:
-        """What earlier blocks and the context contribute to the block that begins with column `first`: (rows, B) for
+        """Contributions of earlier blocks and the context to the block that begins with column `first`: (rows, B) for
         each layer, from (units, B).
         """
         begun = []
@@ -187,13 +187,13 @@ class Columns:
         return self.blocks[first]
 
     def _units(self, rows: Tensor, place: int, first: int) -> Tensor:
-        """Of the rows of a layer, those of the units that complete in the block that begins with column `first`."""
+        """The rows of a layer for the units that complete in the block that begins with column `first`."""
         complete = self.complete[place]
         last = min(first + BLOCK, self.size) - 1
         return self._sorted(rows, 0, place, complete[first - 1] if first else 0, complete[last])
 
     def _sorted(self, weight: Tensor, dim: int, place: int, start: int, stop: int) -> Tensor:
-        """The sorted units from `start` to `stop`: a view where that is how they stand."""
+        """The sorted units from `start` to `stop`: a view where they are sorted already."""
         if self.in_order[place]:
             return weight.narrow(dim, start, stop - start)
         return weight.index_select(dim, self.sorted[place][start:stop])

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import final
 
 import torch
 from torch import Tensor, nn
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 from chainrule.models.made import MADE
 
 
+@final
 class MADEEnsemble(nn.Module):
     r"""One MADE under K sets of masks, averaged as probabilities (Germain et al. 2015; Uria et al. 2014).
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from itertools import accumulate
-from typing import cast
+from typing import cast, final
 
 import torch
 from torch import Tensor, nn
@@ -12,9 +12,11 @@ from chainrule.heads import DiscretizedLogisticMixture, PixelLogisticMixture
 from chainrule.layers.group_network import GroupNetwork
 from chainrule.layers.pixel_groups import OFFSETS, PixelGroup, coarse_to_fine
 from chainrule.models.image_model import ImageModel
+from chainrule.models.labels import checked_labels
 from chainrule.state import State
 
 
+@final
 class MultiScalePixelCNN(ImageModel):
     r"""Images from coarse to fine, in groups of pixels that do not look at each other (Reed et al. 2017).
 
@@ -142,7 +144,7 @@ class MultiScalePixelCNN(ImageModel):
     def _pixels(self, x: Tensor, context: Tensor | None) -> tuple[PixelLogisticMixture, Tensor]:
         """The joint distribution of each pixel in visiting order, batch shape (B, H·W), and its values (B, H·W, C)."""
         self._checked(x)
-        label, dropout = self._label(context, len(x)), self.dropout if self.training else 0.0
+        label, dropout = checked_labels(context, len(x), self.num_classes), self.dropout if self.training else 0.0
         image = self._with_ones(x)
         outputs = [self._corner(len(x), label)]
         outputs += [self._group(group, image, label, dropout) for group in self.groups]
@@ -196,7 +198,7 @@ class MultiScalePixelCNN(ImageModel):
         return (elements | own_pixel)[:length, :length]
 
     def initial_state(self, batch_size: int, context: Tensor | None = None) -> State:
-        label = self._label(context, batch_size)
+        label = checked_labels(context, batch_size, self.num_classes)
         return {"label": label, "seen": self.order.new_zeros(batch_size, 0), "outputs": None}
 
     def step(self, x_prev: Tensor | None, state: State) -> tuple[DiscretizedLogisticMixture, State]:
@@ -228,10 +230,7 @@ class MultiScalePixelCNN(ImageModel):
         self, n: int, context: Tensor | None, prefix: Tensor | None, pick: Callable[[Distribution], Tensor]
     ) -> Iterator[Tensor]:
         """The stream, drawn a group at a time: each colour of all its pixels at once."""
-        if type(self).step is not MultiScalePixelCNN.step:
-            yield from super()._draws(n, context, prefix, pick)  # a subclass changed what a step is
-            return
-        label = self._label(context, n)
+        label = checked_labels(context, n, self.num_classes)
         seen, colours = self.order.new_zeros(n, 0) if prefix is None else prefix, self.image_shape[0]
         while seen.shape[1] < self.sequence_length:
             start = max(first for first in (0, *self._starts) if first * colours <= seen.shape[1]) * colours

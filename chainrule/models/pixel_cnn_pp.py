@@ -1,34 +1,35 @@
 """PixelCNN++: two streams through several resolutions, and one mixture of logistics for all colours of a pixel."""
 
-from typing import Annotated
+from typing import Annotated, final
 
 import torch
 from torch import Tensor, nn
 
-from chainrule.base import Step
 from chainrule.heads import DiscretizedLogisticMixture, PixelLogisticMixture
 from chainrule.heads.logistic_bins import bin_centres
 from chainrule.layers.gated_pyramid import GatedPyramid
 from chainrule.layers.masked_conv2d import MaskedConv2d
-from chainrule.layers.pyramid_scan import PyramidScan
 from chainrule.layers.raster_convolutions import RasterConvolutions
-from chainrule.models.image_model import ImageModel
+from chainrule.models.dependencies import raster_dependencies
+from chainrule.models.labels import checked_labels
+from chainrule.models.raster_model import RasterModel, RasterScan
 from chainrule.ranges import Layers, Probability, Range, Size
 from chainrule.state import State
 
 
-class PixelCNNPP(ImageModel):
+@final
+class PixelCNNPP(RasterModel):
     r"""Images by gated residual streams and coupled mixtures of logistics (Salimans et al. 2017, PixelCNN++).
 
     .. math:: v = \mathrm{pyramid}_v(W_v * \mathrm{rows\ above}), \quad
         h = \mathrm{pyramid}_h(W_h * x;\ v), \quad
         p(x_{1ij}, \ldots, x_{Cij} \mid \ldots) = \mathrm{mixture}(W\,\mathrm{elu}(h_{ij}))
 
-    The vertical stream v knows the rows above a pixel, the horizontal stream h also what stands to the left; h reads v
+    The vertical stream v knows the rows above a pixel, the horizontal stream h also the pixels to the left; h reads v
     at every block, so that there is no blind spot. Both go down to a half and a quarter of the rows and columns and
     back (see `chainrule.layers.GatedPyramid`). The colours of a pixel are drawn one after the other from one mixture,
     in which each is coupled to those before it (`chainrule.heads.PixelLogisticMixture`): the network is asked once for
-    a pixel. x is read as numbers from -1 to 1, with a channel of ones beside it that tells the image from its outside.
+    a pixel. x is read as numbers from -1 to 1, with another channel of ones that tells the image from its outside.
 
     The weights are drawn as usual; there is no initialisation from data, and no weight normalisation.
 
@@ -97,8 +98,11 @@ class PixelCNNPP(ImageModel):
         self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None
     ) -> DiscretizedLogisticMixture:
         """All conditionals, batch shape (B, C, H, W); `lengths` changes none, as none sees what comes after it."""
-        each = self._pixels(x, context).conditionals(x.movedim(1, 3))
-        return each.with_parameters(*(part.movedim(3, 1) for part in each.parameters))
+        return self._coloured(self._pixels(x, context), x)
+
+    def conditionals(self, x: Tensor, above: State, label: Tensor | None) -> tuple[DiscretizedLogisticMixture, State]:
+        outputs, above = self.rows(self._with_ones(x), above, label)
+        return self._coloured(self._mixture(outputs.movedim(1, 3)), x), above
 
     def log_prob(self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None) -> Tensor:
         """Exact log-likelihood of each row, (B,), nats; without lengths the colours of a pixel are scored together."""
@@ -109,9 +113,14 @@ class PixelCNNPP(ImageModel):
     def _pixels(self, x: Tensor, context: Tensor | None) -> PixelLogisticMixture:
         """The joint distribution of each pixel, batch shape (B, H, W)."""
         self._checked(x)
-        label, dropout = self._label(context, len(x)), self.dropout if self.training else 0.0
+        label, dropout = checked_labels(context, len(x), self.num_classes), self.dropout if self.training else 0.0
         outputs, _ = self.rows(self._with_ones(x), self.blank_rows(len(x)), label, dropout=dropout)
         return self._mixture(outputs.movedim(1, 3))
+
+    def _coloured(self, pixels: PixelLogisticMixture, x: Tensor) -> DiscretizedLogisticMixture:
+        """The conditional of each colour, batch shape (B, C, n, W), of pixels (B, n, W)."""
+        each = pixels.conditionals(x.movedim(1, 3))
+        return each.with_parameters(*(part.movedim(3, 1) for part in each.parameters))
 
     def _mixture(self, outputs: Tensor) -> PixelLogisticMixture:
         return PixelLogisticMixture.from_parameters(outputs, self.image_shape[0], self.levels)
@@ -159,80 +168,30 @@ class PixelCNNPP(ImageModel):
     def visible_past(self, length: int) -> Tensor:
         """Which earlier elements can influence which conditional, followed through both streams, (T, T) booleans."""
         colours, height, width = self.image_shape
-        lit = torch.eye(height * width, dtype=torch.bool).view(-1, 1, height, width)
-        spread = nn.functional.pad(lit.float(), (1, 1, 2, 0))
-        above = nn.functional.conv2d(spread[:, :, :-1], spread.new_ones(1, 1, 2, 3)) > 0
-        _, found = self.vertical.reach(above)
-        through, _ = self.horizontal.reach(self.first.reach(lit), found)
-        pixels = through.flatten(1).t().contiguous()
+        with torch.random.fork_rng(devices=()):
+            narrow = PixelCNNPP((1, height, width), 2, 2, len(self.vertical.down), self.vertical.resolutions, 1)
+
+        def read(pixels: Tensor) -> Tensor:
+            image = torch.cat([pixels, torch.zeros_like(pixels)], 1)  # without the channel of ones
+            return narrow.rows(image, narrow.blank_rows(len(pixels)), None)[0][:, :1]
+
+        period = 2 ** (self.vertical.resolutions - 1)
+        pixels = raster_dependencies(narrow, read, (1, height, width), period)
         elements = pixels.repeat_interleave(colours, 0).repeat_interleave(colours, 1)
         own = torch.block_diag(*[torch.ones(colours, colours).tril(-1)] * (height * width)) > 0
         return (elements | own)[:length, :length]
 
-    def initial_state(self, batch_size: int, context: Tensor | None = None) -> State:
-        label = self._label(context, batch_size)
-        return {"label": label, "above": self.blank_rows(batch_size), "row": None, "pixel": None}
-
-    def step(self, x_prev: Tensor | None, state: State) -> tuple[DiscretizedLogisticMixture, State]:
-        return self._step(_Scan(self), x_prev, state)
-
-    def stepper(self) -> Step:
-        if type(self).step is not PixelCNNPP.step:
-            return self.step  # a subclass changed what a step is
-        with torch.no_grad():
-            scan = _Scan(self)
-        return lambda x_prev, state: self._step(scan, x_prev, state)
-
-    def unroll(self, x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[DiscretizedLogisticMixture, State]:
-        """The conditionals of a chunk; its whole rows but the last in one pass, the rest pixel by pixel."""
-        colours, _, width = self.image_shape
-        size, scan = colours * width, _Scan(self)
-        t, parts = 0, []
-        while t < x.shape[1]:
-            if x_prev is not None:
-                state = self._read(scan, x_prev, state)
-            if state["row"] is None and (count := (x.shape[1] - t - 1) // size):
-                block = self.from_sequence(x[:, t : t + count * size])
-                outputs, above = self.rows(self._with_ones(block), state["above"], state["label"])
-                each = self._mixture(outputs.movedim(1, 3)).conditionals(block.movedim(1, 3))
-                parts.append([part.flatten(1, 3) for part in each.parameters])  # (B, t, K)
-                state, t = {**state, "above": above}, t + count * size
-            element, state = self._predict(scan, state)
-            parts.append([part.unsqueeze(1) for part in element.parameters])
-            x_prev, t = x[:, t], t + 1
-        return element.with_parameters(*(torch.cat(part, 1) for part in zip(*parts, strict=True))), state
-
-    def _step(self, scan: "_Scan", x_prev: Tensor | None, state: State) -> tuple[DiscretizedLogisticMixture, State]:
-        return self._predict(scan, state if x_prev is None else self._read(scan, x_prev, state))
-
-    def _read(self, scan: "_Scan", x_prev: Tensor, state: State) -> State:
-        """Put an element to its pixel, a full pixel to its row, a full row to those above."""
-        pixel = state["pixel"]
-        earlier = torch.cat([pixel["earlier"], x_prev.unsqueeze(1)], 1)
-        if earlier.shape[1] < self.image_shape[0]:
-            return {**state, "pixel": {**scan.given(x_prev, pixel), "earlier": earlier}}
-        row = scan.see(self._with_ones(earlier), state["row"])
-        if scan.column(row) < self.image_shape[2]:
-            return {**state, "row": row, "pixel": None}
-        return {**state, "above": scan.end_row(state["above"], row), "row": None, "pixel": None}
-
-    def _predict(self, scan: "_Scan", state: State) -> tuple[DiscretizedLogisticMixture, State]:
-        if state["pixel"] is None:
-            above, row = state["above"], state["row"]
-            if row is None:
-                above, row = scan.begin_row(above, state["label"])
-            pixel, row = scan.pixel(row)
-            state = {**state, "above": above, "row": row, "pixel": pixel}
-        return scan.next_colour(state["pixel"]), state
+    def scan(self) -> RasterScan:
+        return _Scan(self)
 
 
-class _Scan:
-    """The weights prepared for single pixels. A row is what comes from above, what was seen of it, and its stream."""
+class _Scan(RasterScan):
+    """A row holds the contributions from above, the pixels seen, the horizontal stream, and the pixel being drawn."""
 
     def __init__(self, model: PixelCNNPP):
         self.model = model
         self.first = RasterConvolutions([model.first])
-        self.horizontal = PyramidScan(model.horizontal)
+        self.horizontal = model.horizontal.prepare()
         self.head = model.head.weight.flatten(1).t()
         device = self.head.device
         self.pairs = {
@@ -247,18 +206,34 @@ class _Scan:
             "from_above": self.first.from_above(pixels[:, :, 1:]),
             "seen": self.first.begin_row(pixels),
             "horizontal": self.horizontal.begin_row(above["horizontal"], found, label),
+            "pixel": None,
         }
         return {**above, "vertical": vertical}, row
 
-    def column(self, row: State) -> int:
-        return self.first.count(row["seen"])
+    def predict(self, row: State) -> tuple[DiscretizedLogisticMixture, State]:
+        if row["pixel"] is None:
+            row = self._begin_pixel(row)
+        return self._next_colour(row["pixel"]), row
 
-    def see(self, pixel: Tensor, row: State) -> State:
-        return {**row, "seen": self.first.see(row["seen"], [pixel], whole_row=True)}
+    def read(self, x_prev: Tensor, row: State) -> tuple[State, bool]:
+        pixel = row["pixel"]
+        earlier = torch.cat([pixel["earlier"], x_prev.unsqueeze(1)], 1)
+        if earlier.shape[1] < self.model.image_shape[0]:
+            return {**row, "pixel": {**self._given(x_prev, pixel), "earlier": earlier}}, False
+        seen = self.first.see(row["seen"], [self.model._with_ones(earlier)], whole_row=True)
+        return {**row, "seen": seen, "pixel": None}, self.first.count(seen) == self.model.image_shape[2]
 
-    def pixel(self, row: State) -> tuple[State, State]:
-        """What the colours of the next pixel are drawn from, and the row."""
-        column = self.column(row)
+    def end_row(self, above: State, row: State) -> State:
+        pixels = torch.cat([above["pixels"], self.first.row(row["seen"], self.model.image_shape[2])], 2)[:, :, 1:]
+        return {
+            **above,
+            "pixels": pixels,
+            "horizontal": self.horizontal.end_row(above["horizontal"], row["horizontal"]),
+        }
+
+    def _begin_pixel(self, row: State) -> State:
+        """The row with the mixture of the next pixel."""
+        column = self.first.count(row["seen"])
         (h,) = self.first.known(0, row["seen"], row["from_above"], column)
         h, horizontal = self.horizontal.pixel(column, h, row["horizontal"])
         assert self.model.head.bias is not None
@@ -270,16 +245,16 @@ class _Scan:
             "log_scales": mixture.log_scales,
             "coefficients": mixture.coefficients,
         }
-        return pixel, {**row, "horizontal": horizontal}
+        return {**row, "horizontal": horizontal, "pixel": pixel}
 
-    def next_colour(self, pixel: State) -> DiscretizedLogisticMixture:
+    def _next_colour(self, pixel: State) -> DiscretizedLogisticMixture:
         """The first of the colours that are still to be drawn."""
         means, log_scales = pixel["means"][:, 0], pixel["log_scales"][:, 0]
         return DiscretizedLogisticMixture(pixel["logits"], means, log_scales, self.model.levels)
 
-    def given(self, value: Tensor, pixel: State) -> State:
-        """The mixture of the colours that are left: posterior weights, means moved by what the first of them is."""
-        logits = pixel["logits"] + self.next_colour(pixel).component_log_prob(value)
+    def _given(self, value: Tensor, pixel: State) -> State:
+        """The mixture of the colours that are left: posterior weights, means moved by the value of the first."""
+        logits = pixel["logits"] + self._next_colour(pixel).component_log_prob(value)
         first, others = self.pairs[pixel["means"].shape[1]]
         coupled = pixel["coefficients"].index_select(1, first)
         centre = bin_centres(value.to(coupled.dtype), self.model.levels).view(-1, 1, 1)
@@ -289,11 +264,6 @@ class _Scan:
             "log_scales": pixel["log_scales"][:, 1:],
             "coefficients": pixel["coefficients"].index_select(1, others),
         }
-
-    def end_row(self, above: State, row: State) -> State:
-        pixels = torch.cat([above["pixels"], self.first.row(row["seen"], self.model.image_shape[2])], 2)[:, :, 1:]
-        horizontal = self.horizontal.end_row(above["horizontal"], row["horizontal"])
-        return {**above, "pixels": pixels, "horizontal": horizontal}
 
 
 def _pairs_of_first(colours: int) -> tuple[Tensor, Tensor]:

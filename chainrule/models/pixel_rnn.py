@@ -1,32 +1,34 @@
 """PixelRNN: images by recurrences from row to row or along diagonals."""
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Literal, cast
+from typing import Annotated, Literal, cast, final
 
 import torch
 from torch import Tensor, nn
 
 from chainrule.layers.diagonal_lstm import DiagonalLSTM, RasterDiagonalLSTM
 from chainrule.layers.masked_conv2d import MaskedConv2d
-from chainrule.layers.pixel_scores import PixelScores, RasterScores
+from chainrule.layers.pixel_scores import PixelScores
+from chainrule.layers.raster_body import PIXELS, RasterBody
 from chainrule.layers.raster_convolutions import RasterConvolutions
 from chainrule.layers.row_lstm import RasterRowLSTM, RowLSTM
-from chainrule.models.raster_model import PIXELS, RasterModel, RasterNetwork
+from chainrule.models.masked_image_model import MaskedImageModel
+from chainrule.models.raster_model import PIXELS
 from chainrule.ranges import Layers, Probability, Range, Size
 from chainrule.state import State
 
 
-class PixelRNN(RasterModel):
+@final
+class PixelRNN(MaskedImageModel):
     r"""Images by recurrent layers (van den Oord et al. 2016, Pixel Recurrent Neural Networks).
 
     .. math:: h^{(0)} = W_A * x, \quad h^{(l)} = \mathrm{LSTM}_l(h^{(l-1)}), \quad
         p(x_{kij} \mid \ldots) = \mathrm{softmax}(W_2\,\mathrm{relu}(W_1\,\mathrm{relu}(h^{(L)}_{ij})))_k
 
     The first convolution is masked, of type A; what is recurrent is residual. Layers of kind "row" (see
-    `chainrule.layers.RowLSTM`) read a triangle over each pixel, however high, and leave pixels beside it unseen:
+    `chainrule.layers.RowLSTM`) read a triangle over each pixel, however high, and leave the pixels around it unseen:
     `visible_past` says which. Layers of kind "diagonal" (see `chainrule.layers.DiagonalLSTM`) read everything that is
     past, from the first layer on, in about twice as many steps. So that this holds for the last pixel of the row above
-    too, the first layer's stream from the right reads the image beside the features, which the paper's does not. x is
+    too, the first layer's stream from the right reads the image besides the features, which the paper's does not. x is
     read as numbers from -1 to 1, zero outside the image.
 
     Args:
@@ -105,48 +107,22 @@ class PixelRNN(RasterModel):
         following = []
         for layer, states in zip(self.recurrences, carried, strict=True):
             if isinstance(layer, RowLSTM):
-                h, last = layer.below(h, states, label)
+                h, last = layer(h, states, label)
             else:
-                h, last = layer.below(h, states, label, pixels)
+                h, last = layer(h, states, label, pixels)
             following.append(last)
         below = {name: torch.cat(parts, 1) for name, parts in zip(names, zip(*following, strict=True), strict=True)}
         return self.head(h), {PIXELS: image[:, :, image.shape[2] - self.first.rows_above :], **below}
 
-    def reach(self, lit: Tensor) -> Tensor:
-        h = self.first.reach(lit)
-        for layer in self.recurrences:
-            h = layer.reach(h) if isinstance(layer, RowLSTM) else layer.reach(h, lit if layer.image_right else None)
-        return self.head.reach(h)
+    def narrow(self) -> "PixelRNN":
+        first = self.first.mask.shape[3]
+        return PixelRNN(self.image_shape, 2, self.kind, 2 * self.image_shape[0], len(self.layers), first)
 
-    def network(self) -> RasterNetwork:
-        return _PixelRNNNetwork(self)
-
-
-class _PixelRNNNetwork(RasterNetwork):
-    def __init__(self, model: PixelRNN):
-        self.first = RasterConvolutions([model.first])
-        layers = model.recurrences
-        self.recurrences = (
+    def body(self) -> tuple[RasterConvolutions, RasterBody]:
+        layers = self.recurrences
+        body: RasterBody = (
             RasterRowLSTM(cast(list[RowLSTM], layers))
-            if model.kind == "row"
-            else RasterDiagonalLSTM(cast(list[DiagonalLSTM], layers), PIXELS)
+            if self.kind == "row"
+            else RasterDiagonalLSTM(cast(list[DiagonalLSTM], layers))
         )
-        self.head = RasterScores(model.head)
-        self.whole_rows = frozenset({PIXELS}) | self.recurrences.whole_rows
-        self.convolutions = {PIXELS: self.first, **self.recurrences.convolutions, **self.head.convolutions}
-
-    def begin_row(self, above: State, label: Tensor | None) -> tuple[State, Mapping[str, Tensor]]:
-        above, from_above = self.recurrences.begin_row(above, label)
-        return above, {PIXELS: self.first.from_above(above[PIXELS]), **from_above}
-
-    def element(
-        self, group: int, column: int, from_above: Mapping[str, Tensor], seen: Mapping[str, list[Tensor]]
-    ) -> tuple[Tensor, Mapping[str, Sequence[Tensor]]]:
-        (h,) = self.first.known(group, seen[PIXELS], from_above[PIXELS], column)
-        h, recurrent = self.recurrences.element(h, group, column, from_above, seen)
-        scores, features = self.head.element(h, group, seen)
-        return scores, {**recurrent, **features}
-
-    def end_row(self, above: State, row: Mapping[str, Tensor]) -> State:
-        image = torch.cat([above[PIXELS], row[PIXELS]], 2)[:, :, 1:]
-        return {PIXELS: image, **self.recurrences.end_row(above, row)}
+        return RasterConvolutions([self.first]), body

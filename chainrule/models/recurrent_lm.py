@@ -1,23 +1,24 @@
 """A language model with a recurrent context network."""
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Literal, final
 
 import torch
 from torch import Tensor, distributions, nn
 
 from chainrule.base import AutoregressiveModel, Step
 from chainrule.heads import Categorical
-from chainrule.layers import GRU, LSTM, RNN, AdaptiveSoftmax, NgramEmbedding, Recurrent, default_cutoffs
+from chainrule.layers import AdaptiveSoftmax, NgramEmbedding, default_cutoffs
 from chainrule.layers.dropout import dropout
 from chainrule.layers.projection import symbols_of
+from chainrule.layers.recurrent_stack import recurrent_stack
 from chainrule.ranges import Layers, Probability, Range, Size
-from chainrule.state import State
+from chainrule.state import State, count_rows
 
-CELLS = ("lstm", "gru", "rnn")
 LOOK_UP_LIMIT = 2**25  # elements of a table W_ih E + b that a stepper may hold: 128 MiB in float32
 
 
+@final
 class RecurrentLM(AutoregressiveModel):
     r"""A recurrent language model over V symbols (Mikolov et al. 2010; LSTM and dropout as in Zaremba et al. 2014).
 
@@ -75,9 +76,8 @@ class RecurrentLM(AutoregressiveModel):
         cutoffs: Sequence[int] | None = None,
     ):
         super().__init__()
-        for name, value in (("vocab_size", vocab_size), ("hidden_size", hidden_size), ("num_layers", num_layers)):
-            if value < 1:
-                raise ValueError(f"{name}: expected an integer >= 1, got {value}")
+        if vocab_size < 1:
+            raise ValueError(f"vocab_size: expected an integer >= 1, got {vocab_size}")
         if embedding_size is not None and embedding_size < 1:
             raise ValueError(
                 f"embedding_size: expected an integer >= 1, or None for one-hot input, got {embedding_size}"
@@ -116,29 +116,25 @@ class RecurrentLM(AutoregressiveModel):
                 padding=vocab_size,
                 dropout=ngram_dropout,
             )
-        self.recurrent = _recurrent(
-            cell, embedding_size or inputs, hidden_size, num_layers, dropout, reset_after, nonlinearity
+        self.recurrent = recurrent_stack(
+            cell,
+            embedding_size or inputs,
+            hidden_size,
+            num_layers,
+            dropout,
+            reset_after=reset_after,
+            nonlinearity=nonlinearity,
         )
         own = not tie_weights and self.adaptive is None
         self.weight_ho = nn.Parameter(torch.empty(vocab_size, hidden_size)) if own else None
         self.bias_ho = nn.Parameter(torch.zeros(vocab_size)) if self.adaptive is None else None
-        self.reset_parameters()
+        self._draw_weights()
 
-    def reset_parameters(self) -> None:
-        """Draw the weights anew: recurrences orthogonal gate by gate, forget gates open (Jozefowicz et al. 2015)."""
-        if self.recurrent.weight_hh_l0.is_meta:  # no numbers to draw, and a second's import to find that out
-            return
+    def _draw_weights(self) -> None:
+        """Draw the weights outside of the recurrence."""
         size = self.recurrent.hidden_size
-        for name, parameter in self.recurrent.named_parameters():
-            if name.startswith("weight_hh"):
-                for gate in parameter.data.split(size):
-                    nn.init.orthogonal_(gate)
-            elif name.startswith("bias"):
-                nn.init.zeros_(parameter)
-                if isinstance(self.recurrent, LSTM) and name.startswith("bias_ih"):
-                    nn.init.ones_(parameter.data[size : 2 * size])
-            else:
-                nn.init.normal_(parameter, std=parameter.shape[1] ** -0.5)
+        if self.recurrent.weight_hh_l0.is_meta:  # no numbers to draw
+            return
         if self.adaptive is not None:
             self.adaptive.reset_parameters()
         if self._one_hot:  # a one-hot input meets a single column of W_ih, not a sum over all of them
@@ -173,8 +169,7 @@ class RecurrentLM(AutoregressiveModel):
     def step(self, x_prev: Tensor | None, state: State) -> tuple[distributions.Categorical, State]:
         recurrent, recent = self.parts(state)
         if x_prev is None:
-            h = recurrent[0] if self.recurrent.has_cell else recurrent
-            x_prev = torch.full((h.shape[0],), self.vocab_size, device=h.device)
+            x_prev = self._start(count_rows(recurrent))
         features, recent = self._features(x_prev.unsqueeze(1), recent)
         h, recurrent = self.recurrent.step(features.squeeze(1), recurrent)
         return self.conditional(h), self._state(recurrent, recent)
@@ -182,17 +177,17 @@ class RecurrentLM(AutoregressiveModel):
     def stepper(self) -> Step:
         with torch.no_grad():
             features = None
-            start = torch.full((1,), self.vocab_size, device=self.recurrent.weight_hh_l0.device)
+            start = self._start(1)
             if self.reads_single_vectors:  # one of V + 1 vectors: its projection W_ih E + b is looked up
                 if (self.vocab_size + 1) * self.recurrent.weight_ih_l0.shape[0] > LOOK_UP_LIMIT:
                     return self.step
                 features = self._vectors(torch.arange(self.vocab_size + 1, device=start.device))
-            advance, predict = self.recurrent.stepper(features), self._predictor()
+            advance, predict = self.recurrent.prepare(features), self._predictor()
 
         def step(x_prev: Tensor | None, state: State) -> tuple[distributions.Categorical, State]:
             recurrent, recent = self.parts(state)
             if x_prev is None:
-                x_prev = start.expand(len(recurrent[0] if self.recurrent.has_cell else recurrent))
+                x_prev = start.expand(count_rows(recurrent))
             if self.ngrams is not None and recent is not None:
                 ngrams, recent = self.ngrams.step(x_prev, recent)
                 x_prev = self._vectors(x_prev) + ngrams
@@ -202,7 +197,7 @@ class RecurrentLM(AutoregressiveModel):
         return step
 
     def inputs(self, x: Tensor, x_prev: Tensor | None = None, recent: Tensor | None = None) -> Tensor:
-        """What the recurrent layers read before each element: the start symbol or `x_prev`, then x without its last.
+        """Inputs of the recurrent layers before each element: the start symbol or `x_prev`, then x without its last.
 
         Args:
             x: (B, T) elements.
@@ -228,6 +223,9 @@ class RecurrentLM(AutoregressiveModel):
     def parts(self, state: State) -> tuple[State, Tensor | None]:
         """The state of the recurrent layers, and the (B, N - 1) last symbols of a model with n-grams."""
         return (state["recurrent"], state["recent"]) if self.ngrams is not None else (state, None)
+
+    def _start(self, rows: int) -> Tensor:
+        return torch.full((rows,), self.vocab_size, device=self.recurrent.weight_hh_l0.device)
 
     def _read(self, x: Tensor, x_prev: Tensor | None) -> Tensor:
         if x_prev is None:
@@ -276,16 +274,3 @@ class RecurrentLM(AutoregressiveModel):
             return self.weight_ho
         assert self.embedding is not None
         return self.embedding.weight[: self.vocab_size]
-
-
-def _recurrent(
-    cell: str, input_size: int, hidden_size: int, num_layers: int, dropout: float, reset_after: bool, nonlinearity: str
-) -> Recurrent:
-    match cell:
-        case "lstm":
-            return LSTM(input_size, hidden_size, num_layers, dropout=dropout)
-        case "gru":
-            return GRU(input_size, hidden_size, num_layers, dropout=dropout, reset_after=reset_after)
-        case "rnn":
-            return RNN(input_size, hidden_size, num_layers, nonlinearity, dropout=dropout)
-    raise ValueError(f"cell: expected one of {', '.join(CELLS)}, got {cell!r}")

@@ -1,6 +1,7 @@
 """Sequences of binary frames, as of polyphonic music: a recurrence over time, a MADE inside each frame."""
 
 from collections.abc import Sequence
+from typing import final
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +13,7 @@ from chainrule.models.made_conditional import MADEConditional
 from chainrule.state import State
 
 
+@final
 class RNNMADE(AutoregressiveModel):
     r"""A recurrent network whose every element is a frame of D binary values, modelled jointly by a MADE.
 
@@ -20,7 +22,7 @@ class RNNMADE(AutoregressiveModel):
 
     The notes that sound together are chosen together: a Bernoulli for each note given h_t alone would draw them as if
     they knew nothing of each other. It is the RNN-NADE of Boulanger-Lewandowski et al. (2012) with a MADE (Germain et
-    al. 2015) for the NADE. Before the first frame stands a start symbol, an input that no frame has.
+    al. 2015) for the NADE. The first frame follows a start symbol, an input that no frame has.
 
     An element is a frame: x is (B, T, D), `lengths` and `prefix` count frames, and `step` reads and gives frames. With
     `made_hidden=[]` and `direct=False` the inside of a frame is a chain of logistic regressions.
@@ -91,7 +93,7 @@ class RNNMADE(AutoregressiveModel):
         return self._conditional(h), state
 
     def _inputs(self, x: Tensor, x_prev: Tensor | None) -> Tensor:
-        """What the recurrence reads before each frame, (B, T, D + 1): the start or `x_prev`, then x but its last."""
+        """Inputs of the recurrence before each frame, (B, T, D + 1): the start or `x_prev`, then x but its last."""
         if x.dim() != 3 or x.shape[2] != self.num_features:
             raise ValueError(f"x: expected shape (B, T, D) with D = {self.num_features}, got {tuple(x.shape)}")
         before = self._start(len(x)) if x_prev is None else self._frame(x_prev, (len(x), self.num_features))

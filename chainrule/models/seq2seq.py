@@ -1,6 +1,6 @@
 """A translator: a sequence in, another of any length out."""
 
-from typing import Literal
+from typing import Literal, final
 
 from torch import Tensor, nn
 
@@ -10,6 +10,7 @@ from chainrule.models.attentive_decoder import AttentiveDecoder, Encoded
 from chainrule.ranges import Layers, Probability, Size
 
 
+@final
 class Seq2Seq(AttentiveDecoder):
     r"""A bidirectional recurrent encoder and a recurrent decoder that attends to it.
 

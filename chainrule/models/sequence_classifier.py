@@ -1,22 +1,23 @@
 """A classifier of whole sequences: a recurrent encoder, pooled over time."""
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, final
 
 import torch
 from torch import Tensor, nn
 
 from chainrule.base import Context, LikelihoodModel
 from chainrule.heads import Categorical
-from chainrule.layers import GRU, LSTM, RNN
 from chainrule.layers.bidirectional import Bidirectional
 from chainrule.layers.pooling import POOLINGS, AttentionPooling, max_pooling, mean_pooling
+from chainrule.layers.recurrent import Recurrent
+from chainrule.layers.recurrent_stack import recurrent_stack
 from chainrule.ranges import Layers, Probability, Size
 
-_ONE_WAY: dict[str, type[LSTM] | type[GRU] | type[RNN]] = {"lstm": LSTM, "gru": GRU, "rnn": RNN}
 NOTHING = -1  # no symbol: what fills up a bag
 
 
+@final
 class SequenceClassifier(LikelihoodModel):
     r"""p(y | x) of one label y for a whole sequence x: many-to-one.
 
@@ -87,19 +88,17 @@ class SequenceClassifier(LikelihoodModel):
         for name, share in (("dropout", dropout), ("symbol_dropout", symbol_dropout)):
             if not 0 <= share < 1:
                 raise ValueError(f"{name}: expected a number in [0, 1), got {share}")
-        if cell not in _ONE_WAY:
-            raise ValueError(f"cell: expected one of {', '.join(_ONE_WAY)}, got {cell!r}")
         self.poolings = _poolings(pooling)
         self.num_classes, self.vocab_size, self.feature_size = num_classes, vocab_size, feature_size
         self.dropout, self.symbol_dropout = dropout, symbol_dropout
         # One row more: nothing, always zero.
         self.embedding = None if vocab_size is None else nn.Embedding(vocab_size + 1, embedding_size, vocab_size)
         width = embedding_size if feature_size is None else feature_size
-        self.encoder: Bidirectional | LSTM | GRU | RNN
+        self.encoder: Bidirectional | Recurrent
         if bidirectional:
             self.encoder = Bidirectional(cell, width, hidden_size, num_layers, dropout)
         else:
-            self.encoder = _ONE_WAY[cell](width, hidden_size, num_layers, dropout=dropout)
+            self.encoder = recurrent_stack(cell, width, hidden_size, num_layers, dropout)
         outputs = hidden_size * (2 if bidirectional else 1)
         self.attention = AttentionPooling(outputs) if "attention" in self.poolings else None
         self.output = nn.Linear(outputs * len(self.poolings), num_classes)
@@ -107,7 +106,7 @@ class SequenceClassifier(LikelihoodModel):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the weights of the embedding and the output anew; the answers begin near the prior."""
+        """Draw the weights of the embedding and the output; the answers begin near the prior."""
         if self.output.weight.is_meta:
             return
         if self.embedding is not None:
@@ -129,7 +128,7 @@ class SequenceClassifier(LikelihoodModel):
         little. Trained from there, a model of few texts learns sooner, and less by heart.
 
         Args:
-            counts: (V, C) in how many texts of each label each symbol stands.
+            counts: (V, C) the number of texts of each label that hold each symbol.
             scale: λ; other features begin with a standard deviation of 0.1.
 
         Raises:
@@ -150,7 +149,7 @@ class SequenceClassifier(LikelihoodModel):
 
         Args:
             context: the sequences: a tensor where all are full, or `{"inputs": tensor, "lengths": (B,)}`, lengths 0
-                allowed; what stands past a row's end is never read.
+                allowed; padding is never read.
 
         Returns:
             A distribution of batch shape (B,) over the labels.
@@ -180,7 +179,7 @@ class SequenceClassifier(LikelihoodModel):
         Args:
             x: (B,) labels.
             context: the sequences, as `forward` takes them.
-            lengths: None: a label has none. Those of the sequences stand in the context.
+            lengths: None: a label has none. Those of the sequences are in the context.
         """
         if lengths is not None:
             raise ValueError("lengths: expected None: a label has no length; put those of the sequences in the context")

@@ -1,6 +1,7 @@
 """Numbers for a whole sequence, by least squares: many-to-one."""
 
 import math
+from typing import final
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +11,7 @@ from chainrule.heads.gaussian_mixture import GaussianMixture
 from chainrule.layers.recurrent_stack import recurrent_stack
 
 
+@final
 class SequenceRegressor(LikelihoodModel):
     r"""y given a sequence, y ~ N(ŷ, ½): its log-likelihood is the squared error, with the sign changed.
 
@@ -56,8 +58,8 @@ class SequenceRegressor(LikelihoodModel):
         """p(y | x), of batch shape (B, K); its `mean` is the answer ŷ.
 
         Args:
-            context: the sequences (B, T, N), or `{"inputs": (B, T, N), "lengths": (B,)}`; what stands past a row's end
-                is never read.
+            context: the sequences (B, T, N), or `{"inputs": (B, T, N), "lengths": (B,)}`; padding is
+                never read.
 
         Raises:
             ValueError: the context is none of these.
@@ -85,7 +87,7 @@ class SequenceRegressor(LikelihoodModel):
         Args:
             x: (B, K) the right answers y; (B,) where K = 1.
             context: the sequences, as `forward` takes them.
-            lengths: None: an answer has no length. Those of the sequences stand in the context.
+            lengths: None: an answer has no length. Those of the sequences are in the context.
         """
         if lengths is not None:
             raise ValueError(

@@ -1,6 +1,6 @@
 """A label for every element of a sequence, given the whole of it."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, final
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,7 @@ from chainrule.ranges import Layers, Probability, Range, Size
 TAG_HEADS = ("crf", "softmax")
 
 
+@final
 class SequenceTagger(LikelihoodModel):
     r"""A bidirectional recurrent tagger with a softmax or a conditional random field over K tags.
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Annotated
+from typing import Annotated, final
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +19,7 @@ from chainrule.ranges import Probability, Range, Size
 from chainrule.state import State
 
 
+@final
 class TableMADE(AutoregressiveModel):
     r"""A dense network whose masks make its outputs the conditionals of D columns of any kind.
 
@@ -111,8 +112,6 @@ class TableMADE(AutoregressiveModel):
         return self._steps().step(x_prev, state)
 
     def stepper(self) -> Step:
-        if type(self).step is not TableMADE.step:
-            return self.step  # a subclass changed what a step is
         with torch.no_grad():
             return self._steps().step
 
@@ -155,7 +154,7 @@ class TableMADE(AutoregressiveModel):
 
     @property
     def degrees(self) -> list[Tensor]:
-        """Of the columns, then of the units of each hidden layer; see `chainrule.layers.masks.made_degrees`."""
+        """Degrees of the columns, then of the units of each hidden layer; see `chainrule.layers.masks.made_degrees`."""
         with torch.device("cpu"):  # also where weights are made without memory
             return made_degrees(torch.tensor(self.order), self.hidden_sizes)
 

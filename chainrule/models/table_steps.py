@@ -15,8 +15,8 @@ Layer = tuple[Tensor, Tensor | None]
 class TableSteps:
     """From the columns known so far to the next conditional.
 
-    Features are sorted by visit and units by degree, so that slices stand for the masks: when t columns are known, the
-    units of degree t are computed, from all that is known, and then the outputs of the next column. A state is
+    Features are sorted by visit and units by degree, so that slices take the place of masks: when t columns are known,
+    the units of degree t are computed, from all that is known, and then the outputs of the next column. A state is
     (features, units of each hidden layer), (B, ...) each, as far as they are known. No tensor of it is written to.
 
     Args:

@@ -1,12 +1,15 @@
 """A sequence grown from a vector: one-to-many."""
 
+from typing import final
+
 from torch import Tensor, distributions, nn
 
-from chainrule.base import AutoregressiveModel, Context
+from chainrule.base import AutoregressiveModel, Context, Step
 from chainrule.models.recurrent_lm import RecurrentLM
 from chainrule.state import State
 
 
+@final
 class VectorToSequence(AutoregressiveModel):
     r"""A recurrent language model that begins in a state made from a vector (as captions from a picture's features).
 
@@ -74,3 +77,6 @@ class VectorToSequence(AutoregressiveModel):
 
     def step(self, x_prev: Tensor | None, state: State) -> tuple[distributions.Categorical, State]:
         return self.language_model.step(x_prev, state)
+
+    def stepper(self) -> Step:
+        return self.language_model.stepper()

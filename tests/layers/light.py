@@ -1,6 +1,15 @@
-"""What an output depends on, found from gradients: the counterpart of `reach`, which follows the masks."""
+"""What an output depends on, found from gradients and from a run with positive weights."""
+
+import copy
 
 import torch
+
+from chainrule.models.dependencies import dependencies
+
+
+def joined(channels, groups):
+    """(channels, groups): 1 where a channel is in a group."""
+    return torch.nn.functional.one_hot(torch.arange(channels) * groups // channels, groups).double()
 
 
 def gradient_reach(function, channels, height, width, groups):
@@ -10,15 +19,16 @@ def gradient_reach(function, channels, height, width, groups):
     """
     x = torch.randn(1, channels, height, width, dtype=torch.float64)
     jacobian = torch.autograd.functional.jacobian(lambda x: function(x)[0], x)[:, :, :, 0].abs()  # (M, H, W, N, H, W)
-    outputs, inputs = (
-        torch.nn.functional.one_hot(torch.arange(size) * groups // size, groups).double()
-        for size in (jacobian.shape[0], channels)
-    )
-    joined = torch.einsum("mijnuv,ma,nb->aijbuv", jacobian, outputs, inputs)
-    return joined.reshape(groups * height * width, -1) > 0
+    outputs, inputs = joined(jacobian.shape[0], groups), joined(channels, groups)
+    found = torch.einsum("mijnuv,ma,nb->aijbuv", jacobian, outputs, inputs)
+    return found.reshape(groups * height * width, -1) > 0
 
 
-def mask_reach(reach, height, width, groups):
-    """The same from `reach`, which follows lit elements (B, groups, H, W) through the masks."""
-    lit = torch.eye(groups * height * width, dtype=torch.bool).view(-1, groups, height, width)
-    return reach(lit).flatten(1).t()
+def positive_reach(network, channels, height, width, groups, function=None):
+    """The same from a run with positive weights; `function(network, x)` where it is not a call of the network."""
+    network = copy.deepcopy(network)
+    lit = torch.eye(groups * height * width, dtype=torch.float64).view(-1, groups, height, width)
+    inputs = torch.einsum("rbij,nb->rnij", lit, joined(channels, groups))
+    seen = dependencies(network, network if function is None else lambda x: function(network, x), inputs)
+    outputs = torch.einsum("rmij,ma->raij", seen.double(), joined(seen.shape[1], groups)) > 0
+    return outputs.flatten(1).t()

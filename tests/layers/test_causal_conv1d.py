@@ -42,13 +42,6 @@ def test_it_sees_its_taps_and_nothing_else():
     assert seen.nonzero().flatten().tolist() == [2, 4, 6]
 
 
-def test_a_step_moves_nothing_but_the_queue():
-    layer = CausalConv1d(3, 5, 2, 4)
-    state = layer(torch.randn(2, 6, 3))[1]
-    _, after = layer.step(torch.randn(2, 3), state)
-    assert all(kept is before for kept, before in zip(after[:-1], state[1:], strict=True))
-
-
 def test_wrong_sizes_are_named():
     with pytest.raises(ValueError, match="dilation: expected an integer >= 1, got 0"):
         CausalConv1d(1, 1, dilation=0)

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from light import gradient_reach, mask_reach
+from light import gradient_reach, positive_reach
 from torch import nn
 
 from chainrule.layers import diagonal_lstm
@@ -62,34 +62,36 @@ def test_it_is_its_equations(height, width, groups):
     x, image = (torch.randn(2, size, height, width, dtype=torch.float64) for size in (7, groups))
     label = torch.tensor([2, 0])
     expected = written_out(layer, x, label, image)
-    torch.testing.assert_close(layer(x, label, image), expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(layer(x, None, label, image)[0], expected, rtol=0, atol=1e-12)
 
 
 def test_a_skew_by_one_too_many_is_none_of_its_equations(monkeypatch):
     layer, x = drawn(6), torch.randn(2, 6, 3, 4, dtype=torch.float64)
     expected = written_out(layer, x)
-    torch.testing.assert_close(layer(x), expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(layer(x)[0], expected, rtol=0, atol=1e-12)
     monkeypatch.setattr(diagonal_lstm, "skew", lambda a: skew(a).roll(1, 1))
-    assert not torch.allclose(layer(x), expected)
+    assert not torch.allclose(layer(x)[0], expected)
 
 
 @pytest.mark.parametrize("groups", [1, 3])
 def test_gradients_go_where_it_lets_light_through_and_nowhere_else(groups):
     layer = drawn(6, groups)
-    seen = gradient_reach(layer, 6, 3, 4, groups)
-    assert torch.equal(seen, mask_reach(layer.reach, 3, 4, groups))
+    seen = gradient_reach(lambda x: layer(x)[0], 6, 3, 4, groups)
+    assert torch.equal(seen, positive_reach(layer, 6, 3, 4, groups, lambda layer, x: layer(x)[0]))
 
 
 def test_of_the_image_it_sees_what_stands_above_and_to_the_right():
     layer, x = drawn(4, image_channels=1), torch.randn(1, 4, 3, 4, dtype=torch.float64)
-    seen = gradient_reach(lambda image: layer(x, None, image), 1, 3, 4, 1)
-    dark, lit = torch.zeros(12, 1, 3, 4, dtype=torch.bool), torch.eye(12, dtype=torch.bool).view(12, 1, 3, 4)
-    assert torch.equal(seen, layer.reach(dark, lit).flatten(1).t())
+    seen = gradient_reach(lambda image: layer(x, image=image)[0], 1, 3, 4, 1)
+    rows, columns = torch.arange(3), torch.arange(4)
+    above, right = rows.view(3, 1, 1, 1) > rows.view(3, 1), columns.view(4, 1, 1) <= columns
+    assert torch.equal(seen, (above & right).view(12, 12))
     assert torch.equal(seen[9].view(3, 4).int(), torch.tensor([[0, 1, 1, 1], [0, 1, 1, 1], [0, 0, 0, 0]]))
 
 
 def test_everything_past_is_seen():
-    seen = gradient_reach(drawn(4), 4, 4, 5, 1)
+    layer = drawn(4)
+    seen = gradient_reach(lambda x: layer(x)[0], 4, 4, 5, 1)
     assert torch.equal(seen, torch.ones(20, 20, dtype=torch.bool).tril())
 
 
@@ -97,15 +99,15 @@ def test_rows_follow_those_above():
     layer, x = drawn(6), torch.randn(2, 6, 7, 3, dtype=torch.float64)
     above, parts = (x.new_zeros(2, 3, 1, 3),) * 2, []
     for rows in x.split([1, 4, 2], 2):
-        part, above = layer.below(rows, above)
+        part, above = layer(rows, above)
         parts.append(part)
-    torch.testing.assert_close(torch.cat(parts, 2), layer(x), rtol=0, atol=1e-12)
+    torch.testing.assert_close(torch.cat(parts, 2), layer(x)[0], rtol=0, atol=1e-12)
 
 
 def test_dropout_acts_in_training_only():
     layer, x = DiagonalLSTM(8, dropout=0.5), torch.randn(1, 8, 3, 3)
-    assert not torch.equal(layer(x), layer(x))
-    assert torch.equal(layer.eval()(x), layer(x))
+    assert not torch.equal(layer(x)[0], layer(x)[0])
+    assert torch.equal(layer.eval()(x)[0], layer(x)[0])
 
 
 def test_an_image_that_is_missing_is_named():

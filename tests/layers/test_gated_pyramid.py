@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from light import gradient_reach, mask_reach
+from light import gradient_reach, positive_reach
 
 from chainrule.layers import GatedPyramid, GatedResidualBlock, ShiftedConv2d, concatenated_elu
 from chainrule.layers.pyramid_scan import PyramidScan
@@ -33,15 +33,14 @@ def test_a_block_is_that_of_the_equation():
     c = block.first(f(x)) + block.beside(f(beside)) + block.shortcut(f(shortcut))
     a = block.second(f(c)) + block.label_bias(torch.tensor([2, 0])).view(2, -1, 1, 1)
     expected = x + a[:, :4] * torch.sigmoid(a[:, 4:])
-    got, _ = block.below(x, block.blank_rows(x[:, :, :1]), torch.tensor([2, 0]), beside, shortcut)
+    got, _ = block(x, None, torch.tensor([2, 0]), beside, shortcut)
     torch.testing.assert_close(got, expected, rtol=0, atol=1e-12)
 
 
 def test_dropout_zeroes_where_it_is_asked_for():
     block, x = GatedResidualBlock(4, reads_right=True), image(3, 5).float()
-    above = block.blank_rows(x[:, :, :1])
-    assert not torch.equal(block.below(x, above, dropout=0.5)[0], block.below(x, above)[0])
-    assert torch.equal(block.below(x, above)[0], block.below(x, above)[0])
+    assert not torch.equal(block(x, dropout=0.5)[0], block(x)[0])
+    assert torch.equal(block(x)[0], block(x)[0])
 
 
 @pytest.mark.parametrize(("resolutions", "height", "width"), SIZES)
@@ -59,10 +58,11 @@ def test_rows_may_come_in_chunks_of_any_size(resolutions, height, width, sizes):
 
 @pytest.mark.parametrize(("resolutions", "height", "width"), SIZES)
 @pytest.mark.parametrize("reads_right", [True, False])
-def test_reach_is_where_gradients_are(resolutions, height, width, reads_right):
+def test_gradients_are_where_positive_weights_let_light_through(resolutions, height, width, reads_right):
     made = pyramid(resolutions, reads_right=reads_right)
     expected = gradient_reach(lambda x: whole(made, x)[0], 4, height, width, 1)
-    assert torch.equal(mask_reach(lambda lit: made.reach(lit)[0], height, width, 1), expected)
+    got = positive_reach(made, 4, height, width, 1, lambda made, x: whole(made, x)[0])
+    assert torch.equal(got, expected)
 
 
 def reads_only_what_is_known(made, height, width):

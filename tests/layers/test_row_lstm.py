@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from light import gradient_reach, mask_reach
+from light import gradient_reach, positive_reach
 from torch import nn
 
 from chainrule.layers.row_lstm import RowLSTM
@@ -44,26 +44,27 @@ def written_out(layer, x, label=None):
 def test_it_is_its_equations(channels, kernel_size, groups):
     layer, x = drawn(channels, kernel_size, groups, num_classes=3), torch.randn(2, channels, 4, 5, dtype=torch.float64)
     label = torch.tensor([2, 0])
-    torch.testing.assert_close(layer(x, label), written_out(layer, x, label), rtol=0, atol=1e-12)
+    torch.testing.assert_close(layer(x, None, label)[0], written_out(layer, x, label), rtol=0, atol=1e-12)
 
 
 def test_a_state_to_state_kernel_that_is_off_by_one_is_none_of_its_equations():
     layer, x = drawn(6), torch.randn(2, 6, 4, 5, dtype=torch.float64)
     expected = written_out(layer, x)
     layer.recurrent.data = layer.recurrent.data.roll(1, 0)
-    assert not torch.allclose(layer(x), expected)
+    assert not torch.allclose(layer(x)[0], expected)
 
 
 @pytest.mark.parametrize("groups", [1, 3])
 def test_gradients_go_where_it_lets_light_through_and_nowhere_else(groups):
     layer = drawn(6, channel_groups=groups)
-    seen = gradient_reach(layer, 6, 3, 4, groups)
-    assert torch.equal(seen, mask_reach(layer.reach, 3, 4, groups))
+    seen = gradient_reach(lambda x: layer(x)[0], 6, 3, 4, groups)
+    assert torch.equal(seen, positive_reach(layer, 6, 3, 4, groups, lambda layer, x: layer(x)[0]))
 
 
 def test_it_sees_a_triangle():
-    lit = torch.eye(35, dtype=torch.bool).view(35, 1, 5, 7)
-    seen = RowLSTM(4).reach(lit)[:, 0, 4, 3].view(5, 7)  # of the pixel in row 4, column 3
+    seen = positive_reach(RowLSTM(4), 4, 5, 7, 1, lambda layer, x: layer(x)[0])[4 * 7 + 3].view(
+        5, 7
+    )  # of the pixel in row 4, column 3
     assert seen.int().tolist() == [
         [1, 1, 1, 1, 1, 1, 1],
         [1, 1, 1, 1, 1, 1, 1],
@@ -77,12 +78,12 @@ def test_rows_follow_those_above():
     layer, x = drawn(6), torch.randn(2, 6, 7, 3, dtype=torch.float64)
     above, parts = (x.new_zeros(2, 3, 1, 3),) * 2, []
     for rows in x.split([1, 4, 2], 2):
-        part, above = layer.below(rows, above)
+        part, above = layer(rows, above)
         parts.append(part)
-    torch.testing.assert_close(torch.cat(parts, 2), layer(x), rtol=0, atol=1e-12)
+    torch.testing.assert_close(torch.cat(parts, 2), layer(x)[0], rtol=0, atol=1e-12)
 
 
 def test_dropout_acts_in_training_only():
     layer, x = RowLSTM(8, dropout=0.5), torch.randn(1, 8, 3, 3)
-    assert not torch.equal(layer(x), layer(x))
-    assert torch.equal(layer.eval()(x), layer(x))
+    assert not torch.equal(layer(x)[0], layer(x)[0])
+    assert torch.equal(layer.eval()(x)[0], layer(x)[0])

@@ -57,30 +57,8 @@ def gradient_reach(function, height, width):
     return jacobian.sum((0, 3)) > 0
 
 
-def light_reach(reach, height, width):
-    """The same from `reach`."""
-    lit = torch.eye(height * width, dtype=torch.bool).view(-1, 1, height, width)
-    return reach(lit)[:, 0].permute(1, 2, 0).unflatten(2, (height, width))
-
-
-@RIGHT
-@SIZES
-@pytest.mark.parametrize("stride", [1, 2])
-def test_reach_is_where_gradients_are(reads_right, height, width, stride):
-    layer = ShiftedConv2d(2, 2, reads_right=reads_right, stride=stride).double()
-    assert torch.equal(light_reach(layer.reach, height, width), gradient_reach(layer, height, width))
-
-
-@RIGHT
-def test_reach_on_the_way_back_is_where_gradients_are(reads_right):
-    layer = ShiftedUpsampling(2, reads_right=reads_right).double()
-    got = light_reach(lambda lit: layer.reach(lit, 6, 5), 3, 3)
-    assert torch.equal(got, gradient_reach(lambda x: layer(x, 5), 3, 3))
-
-
 def test_a_coarse_row_knows_nothing_after_the_first_of_the_rows_that_it_stands_for():
-    layer = ShiftedConv2d(2, 2, reads_right=False, stride=2)
-    reach = light_reach(layer.reach, 6, 6)
+    reach = gradient_reach(ShiftedConv2d(2, 2, reads_right=False, stride=2).double(), 6, 6)
     for row in range(3):
         assert not reach[row, :, 2 * row + 1 :].any()
         assert reach[row, :, 2 * row].any()

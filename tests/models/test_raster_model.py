@@ -127,18 +127,6 @@ def test_a_cache_that_is_off_by_one_breaks_step(kind, method, monkeypatch):
 
 
 @KINDS
-def test_a_subclass_with_a_step_of_its_own_samples_from_it(kind):
-    class Stubborn(kind):
-        def step(self, x_prev, state):
-            conditional, state = super().step(x_prev, state)
-            return Categorical(
-                torch.full_like(conditional.logits, -torch.inf).index_fill(-1, torch.tensor([2]), 0.0)
-            ), state
-
-    assert (Stubborn((1, 2, 2), 4, channels=4, layers=1).sample(2) == 2).all()
-
-
-@KINDS
 def test_dropout_is_for_training_and_never_for_sampling(kind):
     made = model(kind, dropout=0.5)
     drawn = [made.train(mode).sample(3, generator=torch.Generator().manual_seed(1)) for mode in (False, True)]

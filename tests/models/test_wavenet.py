@@ -7,8 +7,9 @@ import torch
 
 from chainrule.heads import Categorical
 from chainrule.layers.causal_conv1d import CausalConv1d
+from chainrule.layers.dilated_stack import DilatedStack
+from chainrule.layers.prepared_dilated_stack import ROOM, PreparedDilatedStack
 from chainrule.models.wavenet import WaveNet
-from chainrule.models.wavenet_steps import ROOM, WaveNetSteps
 from chainrule.state import load_state, save_state, select
 from chainrule.testing import check_causality, check_full_context, check_model, check_step_equals_forward
 
@@ -40,15 +41,12 @@ def test_the_receptive_field_is_that_of_the_equations_and_what_is_declared():
     assert model.visible_past(40)[35].nonzero().flatten().tolist() == list(range(6, 35))
 
 
-def test_a_receptive_field_declared_one_too_long_or_too_short_is_found():
-    for error in (-1, 1):
-
-        class Wrong(WaveNet):
-            def visible_past(self, length, error=error):
-                return torch.ones(length, length, dtype=torch.bool).tril(-1).triu(-self.receptive_field - error)
-
-        model = Wrong(5, 6, 1, 2, skip_channels=7)
-        assert not check_full_context(model, torch.randint(5, (2, 9))).ok
+@pytest.mark.parametrize("error", [-1, 1])
+def test_a_receptive_field_declared_one_too_long_or_too_short_is_found(error, monkeypatch):
+    model = made(blocks=1)
+    assert check_full_context(model, torch.randint(5, (2, 9))).ok
+    monkeypatch.setattr(WaveNet, "receptive_field", model.receptive_field + error)
+    assert not check_full_context(model, torch.randint(5, (2, 9))).ok
 
 
 def test_a_convolution_that_reads_ahead_breaks_causality(monkeypatch):
@@ -59,14 +57,13 @@ def test_a_convolution_that_reads_ahead_breaks_causality(monkeypatch):
 
 @pytest.mark.parametrize("wrong", ["write", "read"])
 def test_a_stepper_that_is_one_off_is_found(monkeypatch, wrong):
-    def stepper(self):
-        steps = made_stepper(self)
+    def prepare(self, *arguments):
+        steps = PreparedDilatedStack(self, *arguments)
         off = getattr(steps, wrong)
         setattr(steps, wrong, [place + 1 for place in off] if wrong == "write" else off + 1)
         return steps
 
-    made_stepper = WaveNet.stepper
-    monkeypatch.setattr(WaveNet, "stepper", stepper)
+    monkeypatch.setattr(DilatedStack, "prepare", prepare)
     assert not check_step_equals_forward(made(), torch.randint(5, (2, 9))).ok
 
 
@@ -101,7 +98,9 @@ def scored(step, x, state, x_prev=None):
 
 @pytest.mark.parametrize("in_numpy", [True, False])
 def test_a_stepper_is_the_pass_beyond_the_room_of_its_queues(monkeypatch, in_numpy):
-    monkeypatch.setattr("chainrule.models.wavenet.WaveNetSteps", partial(WaveNetSteps, in_numpy=in_numpy))
+    monkeypatch.setattr(
+        "chainrule.layers.dilated_stack.PreparedDilatedStack", partial(PreparedDilatedStack, in_numpy=in_numpy)
+    )
     model, x = made(kernel_size=3, num_classes=3).double(), torch.randint(5, (2, 3 * ROOM))
     labels, stepper = torch.tensor([2, 0]), model.stepper()
     with torch.no_grad():
@@ -136,7 +135,7 @@ def test_a_state_of_a_stepper_may_be_forked_joined_with_others_saved_and_read_by
             torch.testing.assert_close(scores, whole[:, 9:], rtol=0, atol=1e-12)
         # Rows of different age side by side: they may come from different streams.
         mixed = {name: torch.cat([after[9][name][:1], after[17][name][1:]]) for name in ("past", "end")}
-        mixed, previous = {**mixed, "label_bias": None}, torch.stack([x[0, 8], x[1, 16]])
+        mixed, previous = {**mixed, "bias": None}, torch.stack([x[0, 8], x[1, 16]])
         following = torch.stack([x[0, 9:20], x[1, 17:28]])
         for step in (stepper, model.step):
             scores, _ = scored(step, following, mixed, previous)

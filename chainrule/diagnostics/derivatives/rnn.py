@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from torch import Tensor, ones_like
 
 from chainrule.diagnostics.derivatives.derivative import Derivative, Passage, largest, spectral_norm
-from chainrule.layers.cells import ACTIVATIONS
+from chainrule.layers.rnn import ACTIVATIONS
 
 SLOPES = {  # f′(a) from y = f(a)
     "tanh": lambda y: 1 - y * y,

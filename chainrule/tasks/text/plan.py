@@ -211,7 +211,7 @@ def usual_batch_size(symbols: int, chunk_length: int) -> int:
 def usual_dropout(passes: float, weights_a_symbol: float, wide: bool) -> float:
     """More the oftener the text is read, up to a half, and less for a model that is small for its text.
 
-    Characters are read three times before dropout helps beside weight decay; words, with little of that, from the first.
+    Characters are read three times before dropout helps beside weight decay; words have little of that.
 
     >>> usual_dropout(12, 1.0, wide=False), usual_dropout(12, 0.2, wide=False), usual_dropout(2, 1.0, wide=False)
     (0.3, 0.15, 0.0)

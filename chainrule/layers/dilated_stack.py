@@ -1,0 +1,114 @@
+"""WaveNet's layers: gated, dilated causal convolutions with residual connections."""
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import cast, final
+
+import torch
+from torch import Tensor, nn
+
+from chainrule.layers.causal_conv1d import CausalConv1d
+from chainrule.layers.gate import gate
+from chainrule.layers.prepared_dilated_stack import PreparedDilatedStack
+from chainrule.layers.row_ends import last_before_ends, zero_past_ends
+from chainrule.layers.sequence_layer import LayerStep, SequenceLayer
+from chainrule.state import State
+
+
+@final
+class DilatedStack(SequenceLayer):
+    r"""L gated causal convolutions, each with a residual connection to the next (van den Oord et al. 2016, WaveNet).
+
+    .. math:: a^{(l)} = W^{(l)} *_{d_l} h^{(l-1)} + e^{(l)}, \quad
+        g^{(l)} = \tanh(a^{(l)}_1) \odot \sigma(a^{(l)}_2), \quad h^{(l)} = h^{(l-1)} + R^{(l)} g^{(l)}
+
+    The output is :math:`[g^{(1)}, \ldots, g^{(L)}]`, (B, T, L·N), for skip connections; e is a bias of each row, which
+    `initial_state` takes, zero by default.
+
+    The state is a dict: "bias"; "past", (B, R, N), in which layer l has a region of :math:`n_l + c` rows, and in it a
+    queue of its last :math:`n_l = (k-1) d_l` inputs, oldest first, from row "end", (B,), on. A prepared step writes
+    behind the queues; without room to grow, c = 0, the queues lie side by side.
+
+    Args:
+        channels: N.
+        dilations: d of each layer.
+        kernel_size: k taps.
+
+    >>> stack = DilatedStack(8, dilations=[1, 2, 4])
+    >>> y, state = stack(torch.zeros(2, 10, 8))
+    >>> y.shape, state["past"].shape, stack.step(torch.zeros(2, 8), state)[0].shape
+    (torch.Size([2, 10, 24]), torch.Size([2, 7, 8]), torch.Size([2, 24]))
+    """
+
+    def __init__(self, channels: int, dilations: Sequence[int], kernel_size: int = 2):
+        super().__init__()
+        self.layers = nn.ModuleList(
+            CausalConv1d(channels, 2 * channels, kernel_size, dilation) for dilation in dilations
+        )
+        self.residual = nn.Parameter(torch.empty(len(dilations) - 1, channels, channels))  # none after the last layer
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the weights so that products keep the variance of their input; biases are zero."""
+        for layer in self.convolutions:
+            layer.reset_parameters()
+        nn.init.normal_(self.residual, std=self.residual.shape[2] ** -0.5)
+
+    @property
+    def convolutions(self) -> list[CausalConv1d]:
+        """The dilated convolutions, from the input on."""
+        return cast(list[CausalConv1d], list(self.layers))
+
+    @property
+    def pasts(self) -> list[int]:
+        """n of each layer."""
+        return [layer.past for layer in self.convolutions]
+
+    def starts(self, room: int) -> list[int]:
+        """The row at which each layer's region begins if c = `room`, then the number of rows."""
+        return list(accumulate((past + room for past in self.pasts), initial=0))
+
+    def initial_state(self, batch_size: int, bias: Tensor | None = None) -> State:
+        """Zeros before the first element, and e (B, L, 2N)."""
+        like = self.residual
+        past = like.new_zeros(batch_size, sum(self.pasts), like.shape[-1])
+        return {"bias": bias, "past": past, "end": torch.zeros(batch_size, dtype=torch.long, device=like.device)}
+
+    def forward(self, x: Tensor, state: State = None, lengths: Tensor | None = None) -> tuple[Tensor, State]:
+        h = zero_past_ends(x, lengths)
+        state = self.initial_state(len(x)) if state is None else state
+        bias, found, after = state["bias"], [], []
+        for index, (layer, queue) in enumerate(zip(self.convolutions, self.queues(state), strict=True)):
+            rows = torch.cat([queue, h], 1)
+            a = layer.convolve(rows)
+            if bias is not None:
+                a = a + bias[:, index : index + 1]
+            found.append(gate(a, dim=2))
+            after.append(last_before_ends(rows, layer.past, lengths))
+            if index < len(self.residual):
+                h = h + found[-1] @ self.residual[index]
+        end = torch.zeros_like(state["end"])
+        return zero_past_ends(torch.cat(found, 2), lengths), {"bias": bias, "past": torch.cat(after, 1), "end": end}
+
+    def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
+        y, state = self(x_t.unsqueeze(1), state)
+        return y.squeeze(1), state
+
+    def prepare(self, features: Tensor | None = None, linears: Sequence[nn.Linear] = ()) -> LayerStep:
+        """A function equal to `step` in evaluation while the weights stay as they are.
+
+        Args:
+            features: (V, N), given where each x_t is one of V vectors: the function then reads integers (B,).
+            linears: applied to the output with ReLU between, in the same arrays; none by default.
+        """
+        return PreparedDilatedStack(self, features, linears)
+
+    def queues(self, state: State) -> list[Tensor]:
+        """The queue of each layer, (B, n, N), wherever it is in each row of the state."""
+        past, end = state["past"], state["end"]
+        room = (past.shape[1] - sum(self.pasts)) // len(self.pasts)
+        if room:
+            starts = zip(self.starts(room), self.pasts, strict=False)
+            rows = torch.cat([torch.arange(start, start + past_l, device=past.device) for start, past_l in starts])
+            past = past.gather(1, (rows + end.unsqueeze(1)).unsqueeze(2).expand(-1, -1, past.shape[2]))
+        return list(past.split(self.pasts, 1))

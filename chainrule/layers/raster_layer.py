@@ -1,0 +1,32 @@
+"""The protocol of layers over images: a block of rows, and the state that continues below it."""
+
+from abc import ABC, abstractmethod
+
+from torch import Tensor, nn
+
+from chainrule.state import State
+
+
+class RasterLayer(nn.Module, ABC):
+    """A layer that reads an image in raster order, as a `SequenceLayer` reads a sequence.
+
+    The state `above` holds what is needed of earlier rows. Any division of an image into blocks of whole rows gives
+    the same output and the same last state.
+    """
+
+    @abstractmethod
+    def forward(self, x: Tensor, above: State = None, label: Tensor | None = None) -> tuple[Tensor, State]:
+        """Read a block of n whole rows.
+
+        Args:
+            x: (B, M, n, W).
+            above: from `blank_rows` or `forward`; `None` is `blank_rows`.
+            label: (B,) integers in [0, num_classes).
+
+        Returns:
+            x', (B, M, n, W), and `above` for the rows that follow.
+        """
+
+    @abstractmethod
+    def blank_rows(self, like: Tensor) -> State:
+        """`above` at the top of images as wide as `like`, (B, M, n, W)."""

@@ -1,0 +1,25 @@
+"""Labels that a whole sequence or image is conditioned on."""
+
+from typing import Any
+
+from torch import Tensor
+
+
+def checked_labels(context: Any, batch_size: int, num_classes: int | None) -> Tensor | None:
+    """The context as indices, (B,); `None` for a model without labels.
+
+    Raises:
+        ValueError: the context is not one label in [0, num_classes) for each row, or the model has no labels.
+    """
+    if num_classes is None:
+        if context is not None:
+            raise ValueError("context: this model has no labels; leave it None, or give the model num_classes")
+        return None
+    if not isinstance(context, Tensor) or context.shape != (batch_size,) or context.is_floating_point():
+        got = f"shape {tuple(context.shape)} of {context.dtype}" if isinstance(context, Tensor) else context
+        raise ValueError(f"context: expected {batch_size} labels, integers of shape ({batch_size},), got {got}")
+    if batch_size and not 0 <= int(context.min()) <= int(context.max()) < num_classes:
+        raise ValueError(
+            f"context: expected labels in [0, {num_classes}), got {int(context.min())} to {int(context.max())}"
+        )
+    return context.long()
