@@ -3,11 +3,16 @@
 from chainrule.layers.adaptive_softmax import AdaptiveSoftmax
 from chainrule.layers.attention import AdditiveAttention, Attention, MultiplicativeAttention
 from chainrule.layers.bidirectional import Bidirectional
+from chainrule.layers.bidirectional_attention import BidirectionalAttention
+from chainrule.layers.causal_attention import CausalAttention
 from chainrule.layers.causal_conv1d import CausalConv1d
 from chainrule.layers.character_encoder import CharacterEncoder
 from chainrule.layers.concatenated_elu import concatenated_elu
+from chainrule.layers.cross_attention import CrossAttention
 from chainrule.layers.cutoffs import default_cutoffs
 from chainrule.layers.diagonal_lstm import DiagonalLSTM
+from chainrule.layers.encoder_block import EncoderBlock
+from chainrule.layers.feed_forward import FeedForward
 from chainrule.layers.gated_pyramid import GatedPyramid
 from chainrule.layers.gated_residual_block import GatedResidualBlock
 from chainrule.layers.gated_stacks import GatedStacks
@@ -18,14 +23,19 @@ from chainrule.layers.lstm import LSTM
 from chainrule.layers.masked_conv2d import MaskedConv2d
 from chainrule.layers.masked_linear import MaskedLinear
 from chainrule.layers.masked_residual_block import MaskedResidualBlock
+from chainrule.layers.multi_head_attention import MultiHeadAttention
 from chainrule.layers.ngram_embedding import NgramEmbedding
 from chainrule.layers.pixel_scores import PixelScores
 from chainrule.layers.pooling import AttentionPooling, max_pooling, mean_pooling
+from chainrule.layers.position_embedding import LearnedPositions, PositionEmbedding, SinusoidalPositions
 from chainrule.layers.recurrent import Recurrent
 from chainrule.layers.rnn import RNN
 from chainrule.layers.row_lstm import RowLSTM
+from chainrule.layers.sequence_layer import SequenceLayer
+from chainrule.layers.serial import Serial
 from chainrule.layers.shifted_conv2d import ShiftedConv2d
 from chainrule.layers.shifted_upsampling import ShiftedUpsampling
+from chainrule.layers.transformer_block import TransformerBlock
 
 __all__ = [
     "GRU",
@@ -36,24 +46,36 @@ __all__ = [
     "Attention",
     "AttentionPooling",
     "Bidirectional",
+    "BidirectionalAttention",
+    "CausalAttention",
     "CausalConv1d",
     "CharacterEncoder",
+    "CrossAttention",
     "DiagonalLSTM",
+    "EncoderBlock",
+    "FeedForward",
     "GatedPyramid",
     "GatedResidualBlock",
     "GatedStacks",
     "GroupNetwork",
+    "LearnedPositions",
     "LogMel",
     "MaskedConv2d",
     "MaskedLinear",
     "MaskedResidualBlock",
+    "MultiHeadAttention",
     "MultiplicativeAttention",
     "NgramEmbedding",
     "PixelScores",
+    "PositionEmbedding",
     "Recurrent",
     "RowLSTM",
+    "SequenceLayer",
+    "Serial",
     "ShiftedConv2d",
     "ShiftedUpsampling",
+    "SinusoidalPositions",
+    "TransformerBlock",
     "concatenated_elu",
     "default_cutoffs",
     "max_pooling",
