@@ -10,6 +10,7 @@ from chainrule.layers.character_encoder import CharacterEncoder
 from chainrule.layers.concatenated_elu import concatenated_elu
 from chainrule.layers.cross_attention import CrossAttention
 from chainrule.layers.cutoffs import default_cutoffs
+from chainrule.layers.decoder_block import DecoderBlock
 from chainrule.layers.diagonal_lstm import DiagonalLSTM
 from chainrule.layers.encoder_block import EncoderBlock
 from chainrule.layers.feed_forward import FeedForward
@@ -36,6 +37,8 @@ from chainrule.layers.serial import Serial
 from chainrule.layers.shifted_conv2d import ShiftedConv2d
 from chainrule.layers.shifted_upsampling import ShiftedUpsampling
 from chainrule.layers.transformer_block import TransformerBlock
+from chainrule.layers.transformer_encoder import TransformerEncoder
+from chainrule.layers.transformer_stack import TransformerStack
 
 __all__ = [
     "GRU",
@@ -51,6 +54,7 @@ __all__ = [
     "CausalConv1d",
     "CharacterEncoder",
     "CrossAttention",
+    "DecoderBlock",
     "DiagonalLSTM",
     "EncoderBlock",
     "FeedForward",
@@ -76,6 +80,8 @@ __all__ = [
     "ShiftedUpsampling",
     "SinusoidalPositions",
     "TransformerBlock",
+    "TransformerEncoder",
+    "TransformerStack",
     "concatenated_elu",
     "default_cutoffs",
     "max_pooling",

@@ -56,6 +56,7 @@ class CausalAttentionSteps:
         self.output = prepared_linear(out_weight, out_bias)
         self.slopes = distance_slopes(num_heads).to(in_weight).view(num_kv_heads, -1, 1)
         self._last: State = None
+        self._end = 0  # the first slot behind the last state
         self._buffer: _Buffer
 
     def __call__(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
