@@ -1,4 +1,4 @@
-"""A classifier of whole sequences: a recurrent encoder, pooled over time."""
+"""A classifier of whole sequences: an encoder, pooled over time."""
 
 from collections.abc import Sequence
 
@@ -10,6 +10,8 @@ from chainrule.heads import Categorical
 from chainrule.layers import GRU, LSTM, RNN
 from chainrule.layers.bidirectional import Bidirectional
 from chainrule.layers.pooling import POOLINGS, AttentionPooling, max_pooling, mean_pooling
+from chainrule.layers.row_encoder import TRANSFORMER, row_encoder
+from chainrule.layers.transformer_encoder import TransformerEncoder
 
 _ONE_WAY: dict[str, type[LSTM] | type[GRU] | type[RNN]] = {"lstm": LSTM, "gru": GRU, "rnn": RNN}
 NOTHING = -1  # no symbol: what fills up a bag
@@ -32,16 +34,17 @@ class SequenceClassifier(LikelihoodModel):
         num_classes: labels are integers in [0, num_classes).
         vocab_size: V, of sequences of symbols; give this or `feature_size`.
         feature_size: N, of sequences of frames.
-        cell: "lstm", "gru" or "rnn".
+        cell: "lstm", "gru" or "rnn"; or "transformer", whose h_t attends to the whole row.
         embedding_size: features of each symbol; unused with frames.
-        hidden_size: M, units of each layer and direction.
-        num_layers: recurrent layers.
-        bidirectional: read from both ends.
+        hidden_size: M, units of each layer and direction; of a Transformer its width.
+        num_layers: recurrent layers, or blocks of a Transformer.
+        bidirectional: read from both ends, as a Transformer always does.
         pooling: "last" (the state after the whole sequence), "mean", "max" or "attention"; several joined by "+" are
             concatenated.
         dropout: probability of zeroing in training, on the input features, between layers and on z.
         symbol_dropout: probability of leaving out a symbol in training.
         prior: (num_classes,) probabilities of the labels before anything is read; equal where not given.
+        num_heads: of a Transformer, a divisor of M.
 
     Raises:
         ValueError: an argument is out of range.
@@ -70,6 +73,7 @@ class SequenceClassifier(LikelihoodModel):
         dropout: float = 0.0,
         symbol_dropout: float = 0.0,
         prior: Sequence[float] | None = None,
+        num_heads: int = 4,
     ):
         super().__init__()
         if (vocab_size is None) == (feature_size is None):
@@ -85,20 +89,23 @@ class SequenceClassifier(LikelihoodModel):
         for name, share in (("dropout", dropout), ("symbol_dropout", symbol_dropout)):
             if not 0 <= share < 1:
                 raise ValueError(f"{name}: expected a number in [0, 1), got {share}")
-        if cell not in _ONE_WAY:
-            raise ValueError(f"cell: expected one of {', '.join(_ONE_WAY)}, got {cell!r}")
+        if cell not in _ONE_WAY and cell != TRANSFORMER:
+            raise ValueError(f"cell: expected one of {', '.join((*_ONE_WAY, TRANSFORMER))}, got {cell!r}")
+        if cell == TRANSFORMER and not bidirectional:
+            raise ValueError("bidirectional: a Transformer reads whole rows, got False: use a recurrent cell")
         self.poolings = _poolings(pooling)
         self.num_classes, self.vocab_size, self.feature_size = num_classes, vocab_size, feature_size
         self.dropout, self.symbol_dropout = dropout, symbol_dropout
         # One row more: nothing, always zero.
         self.embedding = None if vocab_size is None else nn.Embedding(vocab_size + 1, embedding_size, vocab_size)
         width = embedding_size if feature_size is None else feature_size
-        self.encoder: Bidirectional | LSTM | GRU | RNN
+        self.encoder: Bidirectional | TransformerEncoder | LSTM | GRU | RNN
         if bidirectional:
-            self.encoder = Bidirectional(cell, width, hidden_size, num_layers, dropout)
+            self.encoder = row_encoder(cell, width, hidden_size, num_layers, dropout, num_heads)
+            outputs = self.encoder.output_size
         else:
             self.encoder = _ONE_WAY[cell](width, hidden_size, num_layers, dropout=dropout)
-        outputs = hidden_size * (2 if bidirectional else 1)
+            outputs = hidden_size
         self.attention = AttentionPooling(outputs) if "attention" in self.poolings else None
         self.output = nn.Linear(outputs * len(self.poolings), num_classes)
         self.register_buffer("log_prior", _log_prior(prior, num_classes))
@@ -199,7 +206,7 @@ class SequenceClassifier(LikelihoodModel):
         """The encoder's h of every step (B, T, M), the last state of its top layer (B, M), and the lengths."""
         inputs, lengths = self._inputs(context)
         features = nn.functional.dropout(self._features(inputs), self.dropout, self.training)
-        if isinstance(self.encoder, Bidirectional):
+        if isinstance(self.encoder, Bidirectional | TransformerEncoder):
             outputs, state = self.encoder(features, lengths)
             last = (state[0] if isinstance(state, tuple) else state)[-1]
         else:

@@ -5,13 +5,14 @@ from torch import Tensor, nn
 
 from chainrule.base import Context, LikelihoodModel
 from chainrule.heads import IndependentTags, LinearChainCRF, TagConstraints, TagSequences
-from chainrule.layers import Bidirectional, CharacterEncoder
+from chainrule.layers import CharacterEncoder
+from chainrule.layers.row_encoder import row_encoder
 
 TAG_HEADS = ("crf", "softmax")
 
 
 class SequenceTagger(LikelihoodModel):
-    r"""A bidirectional recurrent tagger with a softmax or a conditional random field over K tags.
+    r"""A bidirectional tagger with a softmax or a conditional random field over K tags.
 
     .. math::
         w_t = [E[x_t], \mathrm{chars}(x_t)], \qquad
@@ -27,13 +28,14 @@ class SequenceTagger(LikelihoodModel):
         num_characters: characters are integers in [1, num_characters], and 0 pads a word; None reads words alone.
         head: "crf" or "softmax".
         constraints: for "crf": which tags may follow each other, see `chainrule.heads.bio_constraints`.
-        cell: "lstm", "gru" or "rnn".
+        cell: "lstm", "gru" or "rnn"; or "transformer", whose h_t attends to the whole row.
         embedding_size: width of E.
         character_encoder: "lstm" or "cnn".
         character_size: features of a word from its characters.
-        hidden_size: M, units of each layer in each direction.
-        num_layers: recurrent layers.
+        hidden_size: M, units of each layer in each direction; of a Transformer its width.
+        num_layers: recurrent layers, or blocks of a Transformer.
         dropout: probability of zeroing in training: on the features of words, between layers, and on h.
+        num_heads: of a Transformer, a divisor of M.
 
     Raises:
         ValueError: an argument is out of range.
@@ -66,6 +68,7 @@ class SequenceTagger(LikelihoodModel):
         hidden_size: int = 200,
         num_layers: int = 1,
         dropout: float = 0.0,
+        num_heads: int = 4,
     ):
         super().__init__()
         for name, value in (("vocab_size", vocab_size), ("embedding_size", embedding_size)):
@@ -83,7 +86,7 @@ class SequenceTagger(LikelihoodModel):
             else CharacterEncoder(num_characters, output_size=character_size, kind=character_encoder)
         )
         width = embedding_size + (0 if self.characters is None else character_size)
-        self.encoder = Bidirectional(cell, width, hidden_size, num_layers, dropout)
+        self.encoder = row_encoder(cell, width, hidden_size, num_layers, dropout, num_heads)
         self.head: LinearChainCRF | IndependentTags = (
             LinearChainCRF(num_tags, constraints) if head == "crf" else IndependentTags(num_tags)
         )
