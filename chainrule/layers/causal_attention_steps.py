@@ -65,8 +65,8 @@ class CausalAttentionSteps:
         buffer, end, rows = self._buffer, self._end, len(x_t)
         heads = self.project(x_t).view(rows, -1, self.head_size)  # (B, H + 2G, d)
         turned = heads[:, : -self.groups]
-        if buffer.cosines is not None and buffer.sines is not None:
-            turned = rotate(turned, buffer.cosines[end], buffer.sines[end])
+        if buffer.turns is not None:
+            turned = rotate(turned, buffer.turns[end])
         buffer.keys[:, :, end] = turned[:, self.heads :]
         buffer.values[:, :, end] = heads[:, -self.groups :]
         end += 1
@@ -101,13 +101,13 @@ class CausalAttentionSteps:
         # The position of the element in each slot, (slots, B); the slots before a row's first hold nothing.
         places = torch.arange(length + 1, device=keys.device).unsqueeze(1) - cached + count
         alike = bool((count == count[0]).all())
-        cosines = sines = None
+        turns = None
         if self.position == "rotary":
             wanted = places[:, :1] if alike else places
-            cosines, sines = (part.unsqueeze(2) for part in rotations(wanted, size, keys))  # (slots, B or 1, 1, d)
+            turns = rotations(wanted, size, keys).unsqueeze(2)  # (slots, B or 1, 1, d/2)
         penalties = self.slopes * torch.arange(length, device=keys.device).flip(0)
         empty = None if alike else (places[:-1] < 0).t()[:, None, None]
-        self._buffer = _Buffer(copies[0], copies[1], places, cosines, sines, penalties, empty)
+        self._buffer = _Buffer(copies[0], copies[1], places, turns, penalties, empty)
         self._end = cached
 
 
@@ -118,16 +118,14 @@ class _Buffer(NamedTuple):
         keys: (B, G, slots, d).
         values: (B, G, slots, d).
         counts: (slots + 1, B) elements that have been read before each slot is filled.
-        cosines: (slots + 1, B or 1, 1, d) of the element in each slot.
-        sines: the same.
+        turns: (slots + 1, B or 1, 1, d/2) of the element in each slot; see `rotations`.
         penalties: (G, H/G, slots) of the scores, for the last slots of a window the last ones.
-        empty: (B, 1, 1, slots) which slots hold nothing, None where none is.
+        empty: (B, 1, 1, slots) which slots hold nothing; None where every slot holds something.
     """
 
     keys: Tensor
     values: Tensor
     counts: Tensor
-    cosines: Tensor | None
-    sines: Tensor | None
+    turns: Tensor | None
     penalties: Tensor
     empty: Tensor | None

@@ -96,7 +96,7 @@ class MultiHeadAttention(nn.Module, ABC):
         if self.position != "rotary":
             queries, keys, values = heads.split(sizes, 1)
             return queries, keys, values
-        turned = rotate(heads[:, : -sizes[2]], *rotations(positions, self.head_size, heads))
+        turned = rotate(heads[:, : -sizes[2]], rotations(positions, self.head_size, heads))
         queries, keys = turned.split(sizes[:2], 1)
         return queries, keys, heads[:, -sizes[2] :]
 

@@ -27,8 +27,8 @@ def sinusoids(positions: Tensor, size: int, *, base: float = BASE) -> Tensor:
     return torch.stack([angles.sin(), angles.cos()], -1).flatten(-2)
 
 
-def rotations(positions: Tensor, size: int, like: Tensor, *, base: float = BASE) -> tuple[Tensor, Tensor]:
-    r"""Cosines and signed sines of the angles :math:`p / 10000^{2i/d}` by which `rotate` turns pair i at position p.
+def rotations(positions: Tensor, size: int, like: Tensor, *, base: float = BASE) -> Tensor:
+    r"""The turns :math:`e^{i \theta}`, :math:`\theta = p / 10000^{2i/d}`, that `rotate` gives to pair i at position p.
 
     Angles are computed in float64: a stream's positions grow without end, and float32 would lose the angle.
 
@@ -38,34 +38,33 @@ def rotations(positions: Tensor, size: int, like: Tensor, *, base: float = BASE)
         like: its type is that of the result; half precision gives float32.
 
     Returns:
-        Two tensors (..., d); the sines of the first half are negative.
+        (..., d/2), complex.
     """
     angles = _angles(positions, size, base)
-    dtype = torch.float64 if like.dtype == torch.float64 else torch.float32
-    cosines, sines = angles.cos().to(dtype), angles.sin().to(dtype)
-    return torch.cat([cosines, cosines], -1), torch.cat([-sines, sines], -1)
+    dtype = torch.complex128 if like.dtype == torch.float64 else torch.complex64
+    return torch.polar(torch.ones_like(angles), angles).to(dtype)
 
 
-def rotate(x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
-    r"""Turn each pair of features by its angle (Su et al. 2021, RoPE).
+def rotate(x: Tensor, turns: Tensor) -> Tensor:
+    r"""Turn each pair of neighbouring features by its angle (Su et al. 2021, RoPE).
 
-    .. math:: (x_i, x_{i + d/2}) \mapsto (x_i \cos\theta - x_{i + d/2} \sin\theta,\; x_{i + d/2} \cos\theta + x_i
-        \sin\theta)
+    .. math:: (x_{2i}, x_{2i+1}) \mapsto (x_{2i} \cos\theta - x_{2i+1} \sin\theta,\;
+        x_{2i} \sin\theta + x_{2i+1} \cos\theta)
 
-    A rotated query times a rotated key depends on their distance, not on where they stand. Features are paired with
-    those half a head away.
+    A rotated query times a rotated key depends on their distance, not on where they stand. A pair is a complex number,
+    and the turn one product: a single pass over memory, and one back.
 
     Args:
         x: (..., d).
-        cosines: broadcast against x, as `rotations` makes them.
-        sines: the same.
+        turns: broadcast against (..., d/2), as `rotations` makes them.
 
     >>> x = torch.tensor([1.0, 0.0])
-    >>> rotate(x, *rotations(torch.tensor(0), 2, x))
+    >>> rotate(x, rotations(torch.tensor(0), 2, x))
     tensor([1., 0.])
     """
-    wide = x.to(cosines.dtype)
-    return torch.addcmul(wide * cosines, wide.roll(x.shape[-1] // 2, -1), sines).to(x.dtype)
+    wide = x if x.dtype in (torch.float32, torch.float64) else x.float()
+    pairs = torch.view_as_complex(wide.unflatten(-1, (-1, 2)))
+    return torch.view_as_real(pairs * turns).flatten(-2).to(x.dtype)
 
 
 def distance_slopes(num_heads: int) -> Tensor:

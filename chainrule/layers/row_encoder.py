@@ -22,8 +22,8 @@ def row_encoder(
     Raises:
         ValueError: an argument is out of range.
 
-    >>> row_encoder("gru", 3, 4).output_size, row_encoder("transformer", 3, 4).output_size
-    (8, 4)
+    >>> row_encoder("gru", 3, 8).output_size, row_encoder("transformer", 3, 8).output_size
+    (16, 8)
     """
     if cell == TRANSFORMER:
         return TransformerEncoder(input_size, hidden_size, num_layers, num_heads, dropout=dropout)

@@ -35,8 +35,8 @@ def by_hand(layer, row):
             for s in range(max(0, t - layer.window + 1), t + 1):
                 query, key = projected[t, head], projected[s, heads + group]
                 if layer.position == "rotary":
-                    query = rotate(query, *rotations(torch.tensor(t), size, query))
-                    key = rotate(key, *rotations(torch.tensor(s), size, key))
+                    query = rotate(query, rotations(torch.tensor(t), size, query))
+                    key = rotate(key, rotations(torch.tensor(s), size, key))
                 score = query @ key / size**0.5
                 if layer.position == "alibi":
                     score = score - distance_slopes(heads)[head] * (t - s)

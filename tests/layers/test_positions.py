@@ -22,7 +22,7 @@ def test_the_product_of_rotated_vectors_depends_on_their_distance_alone():
     query, key = torch.randn(2, 8, dtype=torch.float64)
 
     def product(p, s):
-        return rotate(query, *rotations(torch.tensor(p), 8, query)) @ rotate(key, *rotations(torch.tensor(s), 8, key))
+        return rotate(query, rotations(torch.tensor(p), 8, query)) @ rotate(key, rotations(torch.tensor(s), 8, key))
 
     torch.testing.assert_close(product(7, 3), product(100_007, 100_003), rtol=0, atol=1e-9)  # angles of 1e5 radians
     assert (product(7, 3) - product(8, 3)).abs() > 1e-3
