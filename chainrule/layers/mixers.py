@@ -12,7 +12,7 @@ def _softmax(
     return CausalAttention(model_size, num_heads, window, num_kv_heads=num_kv_heads, position=position, bias=False)
 
 
-# A mixer reads and writes (B, T, model_size), and its last product is an `nn.Linear` named `out_proj`.
+# A mixer reads and writes (B, T, model_size). Keywords are of softmax attention alone; others leave them.
 MIXERS: dict[str, Callable[..., SequenceLayer]] = {"softmax": _softmax}
 
 
@@ -36,7 +36,7 @@ def mixer_layer(
         position: "rotary", "alibi" or None, of softmax attention.
 
     Raises:
-        ValueError: there is no such mixer, or a size is out of range.
+        ValueError: there is no such mixer, it has no such option, or a size is out of range.
 
     >>> mixer_layer("softmax", 8, 2, window=16)
     CausalAttention(
@@ -46,4 +46,6 @@ def mixer_layer(
     """
     if attention not in MIXERS:
         raise ValueError(f"attention: expected one of {', '.join(MIXERS)}, got {attention!r}")
+    if attention != "softmax" and num_kv_heads is not None:
+        raise ValueError(f"num_kv_heads: {attention} has no heads of keys to share, got {num_kv_heads}: leave it None")
     return MIXERS[attention](model_size, num_heads, window=window, num_kv_heads=num_kv_heads, position=position)

@@ -21,7 +21,7 @@ class ResidualBlock(nn.Module):
     :math:`x \leftarrow \mathrm{norm}_1(x + \mathrm{mixer}(x))`, and the same for the network.
 
     Args:
-        mixer: of features of width D; its last product is named `out_proj`.
+        mixer: of features of width D.
         model_size: D.
         feed_forward_size: F; see `FeedForward`.
         activation: "gelu", "relu" or "swiglu".

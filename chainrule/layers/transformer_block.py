@@ -52,5 +52,6 @@ class TransformerBlock(ResidualBlock, SequenceLayer):
         return before if self.norm_first else after
 
     def last_products(self) -> list[nn.Linear]:
-        """The last product of each residual branch; see `shrink_residuals`."""
-        return [self.mixer.out_proj, self.feed_forward.linear2]
+        """The last product of each residual branch, where it has one; see `shrink_residuals`."""
+        products = (getattr(self.mixer, name, None) for name in ("out_proj", "output"))
+        return [*(linear for linear in products if isinstance(linear, nn.Linear)), self.feed_forward.linear2]

@@ -177,7 +177,11 @@ class TransformerLM(AutoregressiveModel):
 
     def _features(self, symbols: Tensor, recent: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """What the first block reads of symbols (B, T), (B, T, D), and the last symbols after them."""
-        features = self.embedding(symbols) * self.embedding.embedding_dim**0.5
+        table, scale = self.embedding.weight, self.embedding.embedding_dim**0.5
+        if len(table) < symbols.numel():  # the smaller of the two is scaled
+            features = nn.functional.embedding(symbols, table * scale)
+        else:
+            features = nn.functional.embedding(symbols, table) * scale
         if self.ngrams is not None:
             ngrams, recent = self.ngrams(symbols, self.ngrams.initial_state(len(symbols)) if recent is None else recent)
             features = features + ngrams

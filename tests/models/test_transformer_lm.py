@@ -66,6 +66,8 @@ def test_any_sequence_layer_can_mix_in_place_of_attention(monkeypatch):
     assert check_chunk_invariance(recurrent, torch.randint(3, (3, 6))).ok
     assert check_full_context(recurrent, torch.randint(3, (3, 6))).ok
     assert recurrent.stack.reach is None
+    with pytest.raises(ValueError, match="num_kv_heads: sum has no heads of keys to share, got 1"):
+        model(attention="sum", num_kv_heads=1)
 
 
 def test_a_conditional_reads_as_far_back_as_declared_and_no_further():
