@@ -27,6 +27,10 @@ SEQUENCES = {
         (20 + torch.randn(3, 5).cumsum(1), {"past": 20 + torch.randn(3, 6).cumsum(1)}, torch.tensor([5, 2, 4])),
     ),
     "GatedPixelCNN": lambda: (models.GatedPixelCNN((1, 4, 4), 2, channels=8, layers=2), (pixels(3, 1, 4, 4),)),
+    "ImageTransformer": lambda: (
+        models.ImageTransformer((1, 4, 4), 2, model_size=8, num_layers=2, num_heads=2, window=5),
+        (pixels(3, 1, 4, 4),),
+    ),
     "MADE": lambda: (models.MADE(6, [12]), (pixels(3, 6).float(),)),
     "MultiScalePixelCNN": lambda: (
         models.MultiScalePixelCNN((1, 4, 4), 4, channels=8, layers=1, components=2),
@@ -60,6 +64,18 @@ SEQUENCES = {
     "TableMADE": lambda: (
         models.TableMADE([Column("categorical", categories=3), Column("categorical", categories=2)], 8, 1),
         (torch.stack([torch.arange(3.0), torch.tensor([0.0, 1.0, 1.0])], 1),),
+    ),
+    "TransformerLM": lambda: (
+        models.TransformerLM(4, model_size=8, num_layers=2, num_heads=2, window=3, ngram_order=2),
+        (pixels(3, 9, levels=4), None, torch.tensor([9, 2, 4])),
+    ),
+    "TransformerSeq2Seq": lambda: (
+        models.TransformerSeq2Seq(5, 4, model_size=8, num_layers=1, num_heads=2, label_smoothing=0.1),
+        (
+            pixels(3, 5, levels=4),
+            {"tokens": pixels(3, 4, levels=5), "lengths": torch.tensor([4, 2, 3])},
+            torch.tensor([5, 2, 4]),
+        ),
     ),
     "VectorToSequence": lambda: (
         models.VectorToSequence(vector_size=3, vocab_size=4, hidden_size=8),

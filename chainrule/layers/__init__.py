@@ -3,14 +3,20 @@
 from chainrule.layers.adaptive_softmax import AdaptiveSoftmax
 from chainrule.layers.attention import AdditiveAttention, Attention, MultiplicativeAttention
 from chainrule.layers.bidirectional import Bidirectional
+from chainrule.layers.bidirectional_attention import BidirectionalAttention
+from chainrule.layers.causal_attention import CausalAttention
 from chainrule.layers.causal_conv1d import CausalConv1d
 from chainrule.layers.character_encoder import CharacterEncoder
 from chainrule.layers.combinators import Map, Parallel, Residual, Serial
 from chainrule.layers.concatenated_elu import concatenated_elu
+from chainrule.layers.cross_attention import CrossAttention
 from chainrule.layers.cutoffs import default_cutoffs
+from chainrule.layers.decoder_block import DecoderBlock
 from chainrule.layers.delta_net import DeltaNet
 from chainrule.layers.diagonal_lstm import DiagonalLSTM
 from chainrule.layers.dilated_stack import DilatedStack
+from chainrule.layers.encoder_block import EncoderBlock
+from chainrule.layers.feed_forward import FeedForward
 from chainrule.layers.gated_pyramid import GatedPyramid
 from chainrule.layers.gated_residual_block import GatedResidualBlock
 from chainrule.layers.gated_stacks import GatedStacks
@@ -24,9 +30,11 @@ from chainrule.layers.masked_linear import MaskedLinear
 from chainrule.layers.masked_residual_block import MaskedResidualBlock
 from chainrule.layers.min_gru import MinGRU
 from chainrule.layers.min_lstm import MinLSTM
+from chainrule.layers.multi_head_attention import MultiHeadAttention
 from chainrule.layers.ngram_embedding import NgramEmbedding
 from chainrule.layers.pixel_scores import PixelScores
 from chainrule.layers.pooling import AttentionPooling, max_pooling, mean_pooling
+from chainrule.layers.position_embedding import LearnedPositions, PositionEmbedding, SinusoidalPositions
 from chainrule.layers.raster_layer import RasterLayer
 from chainrule.layers.recurrent import Recurrent
 from chainrule.layers.rnn import RNN
@@ -35,6 +43,9 @@ from chainrule.layers.scan import linear_scan
 from chainrule.layers.sequence_layer import LayerStep, SequenceLayer
 from chainrule.layers.shifted_conv2d import ShiftedConv2d
 from chainrule.layers.shifted_upsampling import ShiftedUpsampling
+from chainrule.layers.transformer_block import TransformerBlock
+from chainrule.layers.transformer_encoder import TransformerEncoder
+from chainrule.layers.transformer_stack import TransformerStack
 
 __all__ = [
     "GRU",
@@ -45,16 +56,23 @@ __all__ = [
     "Attention",
     "AttentionPooling",
     "Bidirectional",
+    "BidirectionalAttention",
+    "CausalAttention",
     "CausalConv1d",
     "CharacterEncoder",
+    "CrossAttention",
+    "DecoderBlock",
     "DeltaNet",
     "DiagonalLSTM",
     "DilatedStack",
+    "EncoderBlock",
+    "FeedForward",
     "GatedPyramid",
     "GatedResidualBlock",
     "GatedStacks",
     "GroupNetwork",
     "LayerStep",
+    "LearnedPositions",
     "LinearAttention",
     "LogMel",
     "Map",
@@ -63,10 +81,12 @@ __all__ = [
     "MaskedResidualBlock",
     "MinGRU",
     "MinLSTM",
+    "MultiHeadAttention",
     "MultiplicativeAttention",
     "NgramEmbedding",
     "Parallel",
     "PixelScores",
+    "PositionEmbedding",
     "RasterLayer",
     "Recurrent",
     "Residual",
@@ -75,6 +95,10 @@ __all__ = [
     "Serial",
     "ShiftedConv2d",
     "ShiftedUpsampling",
+    "SinusoidalPositions",
+    "TransformerBlock",
+    "TransformerEncoder",
+    "TransformerStack",
     "concatenated_elu",
     "default_cutoffs",
     "linear_scan",

@@ -4,6 +4,7 @@ from chainrule.models.captioner import Captioner
 from chainrule.models.forecaster import Forecaster
 from chainrule.models.gated_pixel_cnn import GatedPixelCNN
 from chainrule.models.image_model import ImageModel
+from chainrule.models.image_transformer import ImageTransformer
 from chainrule.models.made import MADE
 from chainrule.models.made_conditional import MADEConditional
 from chainrule.models.made_ensemble import MADEEnsemble
@@ -19,6 +20,8 @@ from chainrule.models.sequence_regressor import SequenceRegressor
 from chainrule.models.sequence_tagger import SequenceTagger
 from chainrule.models.series_scaling import SeriesScaling
 from chainrule.models.table_made import TableMADE
+from chainrule.models.transformer_lm import TransformerLM
+from chainrule.models.transformer_seq2seq import TransformerSeq2Seq
 from chainrule.models.vector_to_sequence import VectorToSequence
 from chainrule.models.wavenet import WaveNet
 
@@ -29,6 +32,7 @@ __all__ = [
     "Forecaster",
     "GatedPixelCNN",
     "ImageModel",
+    "ImageTransformer",
     "MADEConditional",
     "MADEEnsemble",
     "MultiScalePixelCNN",
@@ -42,6 +46,8 @@ __all__ = [
     "SequenceTagger",
     "SeriesScaling",
     "TableMADE",
+    "TransformerLM",
+    "TransformerSeq2Seq",
     "VectorToSequence",
     "WaveNet",
 ]

@@ -11,7 +11,6 @@ from chainrule.layers.pixel_scores import PixelScores
 from chainrule.layers.raster_body import PIXELS, RasterBody
 from chainrule.layers.raster_convolutions import RasterConvolutions
 from chainrule.models.masked_image_model import MaskedImageModel
-from chainrule.models.raster_model import PIXELS
 from chainrule.ranges import Layers, Probability, Range, Size
 from chainrule.state import State
 

@@ -12,7 +12,6 @@ from chainrule.layers.raster_body import PIXELS, RasterBody
 from chainrule.layers.raster_convolutions import RasterConvolutions
 from chainrule.layers.row_lstm import RasterRowLSTM, RowLSTM
 from chainrule.models.masked_image_model import MaskedImageModel
-from chainrule.models.raster_model import PIXELS
 from chainrule.ranges import Layers, Probability, Range, Size
 from chainrule.state import State
 

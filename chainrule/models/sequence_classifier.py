@@ -1,4 +1,4 @@
-"""A classifier of whole sequences: a recurrent encoder, pooled over time."""
+"""A classifier of whole sequences: an encoder, pooled over time."""
 
 from collections.abc import Sequence
 from typing import Literal, final
@@ -12,6 +12,8 @@ from chainrule.layers.bidirectional import Bidirectional
 from chainrule.layers.pooling import POOLINGS, AttentionPooling, max_pooling, mean_pooling
 from chainrule.layers.recurrent import Recurrent
 from chainrule.layers.recurrent_stack import recurrent_stack
+from chainrule.layers.row_encoder import TRANSFORMER, row_encoder
+from chainrule.layers.transformer_encoder import TransformerEncoder
 from chainrule.ranges import Layers, Probability, Size
 
 NOTHING = -1  # no symbol: what fills up a bag
@@ -35,16 +37,17 @@ class SequenceClassifier(LikelihoodModel):
         num_classes: labels are integers in [0, num_classes).
         vocab_size: V, of sequences of symbols; give this or `feature_size`.
         feature_size: N, of sequences of frames.
-        cell: of the layers that read the sequence.
+        cell: of the layers that read the sequence; "transformer" attends to the whole row.
         embedding_size: features of a word, character or byte; unused with frames.
         hidden_size: units M of each layer in each direction.
-        num_layers: layers, one above the other.
+        num_layers: layers, or blocks of a Transformer.
         bidirectional: read from both ends.
         pooling: from all steps to one vector: last (the state after the whole sequence), mean, max or attention, or
             several joined by +, which are concatenated.
         dropout: share of features zeroed in training: of the input, between layers and of z.
         symbol_dropout: share of symbols left out in training.
         prior: (num_classes,) probabilities of the labels before anything is read; equal where not given.
+        num_heads: of a Transformer, a divisor of M.
 
     Raises:
         ValueError: an argument is out of range.
@@ -64,7 +67,7 @@ class SequenceClassifier(LikelihoodModel):
         num_classes: int,
         vocab_size: int | None = None,
         feature_size: int | None = None,
-        cell: Literal["lstm", "gru", "rnn"] = "lstm",
+        cell: Literal["lstm", "gru", "rnn", "transformer"] = "lstm",
         embedding_size: Size = 100,
         hidden_size: Size = 100,
         num_layers: Layers = 1,
@@ -73,6 +76,7 @@ class SequenceClassifier(LikelihoodModel):
         dropout: Probability = 0.5,
         symbol_dropout: Probability = 0.3,
         prior: Sequence[float] | None = None,
+        num_heads: Layers = 4,
     ):
         super().__init__()
         if (vocab_size is None) == (feature_size is None):
@@ -88,18 +92,21 @@ class SequenceClassifier(LikelihoodModel):
         for name, share in (("dropout", dropout), ("symbol_dropout", symbol_dropout)):
             if not 0 <= share < 1:
                 raise ValueError(f"{name}: expected a number in [0, 1), got {share}")
+        if cell == TRANSFORMER and not bidirectional:
+            raise ValueError("bidirectional: a Transformer reads whole rows, got False: use a recurrent cell")
         self.poolings = _poolings(pooling)
         self.num_classes, self.vocab_size, self.feature_size = num_classes, vocab_size, feature_size
         self.dropout, self.symbol_dropout = dropout, symbol_dropout
         # One row more: nothing, always zero.
         self.embedding = None if vocab_size is None else nn.Embedding(vocab_size + 1, embedding_size, vocab_size)
         width = embedding_size if feature_size is None else feature_size
-        self.encoder: Bidirectional | Recurrent
+        self.encoder: Bidirectional | TransformerEncoder | Recurrent
         if bidirectional:
-            self.encoder = Bidirectional(cell, width, hidden_size, num_layers, dropout)
+            self.encoder = row_encoder(cell, width, hidden_size, num_layers, dropout, num_heads)
+            outputs = self.encoder.output_size
         else:
             self.encoder = recurrent_stack(cell, width, hidden_size, num_layers, dropout)
-        outputs = hidden_size * (2 if bidirectional else 1)
+            outputs = hidden_size
         self.attention = AttentionPooling(outputs) if "attention" in self.poolings else None
         self.output = nn.Linear(outputs * len(self.poolings), num_classes)
         self.register_buffer("log_prior", _log_prior(prior, num_classes))
@@ -200,7 +207,7 @@ class SequenceClassifier(LikelihoodModel):
         """The encoder's h of every step (B, T, M), the last state of its top layer (B, M), and the lengths."""
         inputs, lengths = self._inputs(context)
         features = nn.functional.dropout(self._features(inputs), self.dropout, self.training)
-        if isinstance(self.encoder, Bidirectional):
+        if isinstance(self.encoder, Bidirectional | TransformerEncoder):
             outputs, state = self.encoder(features, lengths)
             last = (state[0] if isinstance(state, tuple) else state)[-1]
         else:

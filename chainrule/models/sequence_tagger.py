@@ -7,7 +7,8 @@ from torch import Tensor, nn
 
 from chainrule.base import Context, LikelihoodModel
 from chainrule.heads import IndependentTags, LinearChainCRF, TagConstraints, TagSequences
-from chainrule.layers import Bidirectional, CharacterEncoder
+from chainrule.layers import CharacterEncoder
+from chainrule.layers.row_encoder import row_encoder
 from chainrule.ranges import Layers, Probability, Range, Size
 
 TAG_HEADS = ("crf", "softmax")
@@ -15,7 +16,7 @@ TAG_HEADS = ("crf", "softmax")
 
 @final
 class SequenceTagger(LikelihoodModel):
-    r"""A bidirectional recurrent tagger with a softmax or a conditional random field over K tags.
+    r"""A bidirectional tagger with a softmax or a conditional random field over K tags.
 
     .. math::
         w_t = [E[x_t], \mathrm{chars}(x_t)], \qquad
@@ -31,13 +32,14 @@ class SequenceTagger(LikelihoodModel):
         num_characters: characters are integers in [1, num_characters], and 0 pads a word; None reads words alone.
         head: "crf" chooses the tags of a sentence together, "softmax" each by itself.
         constraints: for "crf": which tags may follow each other, see `chainrule.heads.bio_constraints`.
-        cell: of the layers that read the sentence.
+        cell: of the layers that read the sentence; "transformer" attends to the whole of it.
         embedding_size: features of a word, the width of E.
         character_encoder: reads the characters of each word; "none" reads words alone.
         character_size: features of a word from its characters; an even number for an LSTM.
         hidden_size: units M of each layer in each direction.
         num_layers: layers that read the sentence from both ends.
         dropout: share of features zeroed in training: of words, between layers, and of h.
+        num_heads: of a Transformer, a divisor of M.
 
     Raises:
         ValueError: an argument is out of range.
@@ -63,13 +65,14 @@ class SequenceTagger(LikelihoodModel):
         *,
         head: Literal["crf", "softmax"] = "crf",
         constraints: TagConstraints | None = None,
-        cell: Literal["lstm", "gru", "rnn"] = "lstm",
+        cell: Literal["lstm", "gru", "rnn", "transformer"] = "lstm",
         embedding_size: Size = 100,
         character_encoder: Literal["lstm", "cnn", "none"] = "lstm",
         character_size: Annotated[int, Range(2, 1 << 16)] = 100,
         hidden_size: Size = 200,
         num_layers: Layers = 1,
         dropout: Probability = 0.4,
+        num_heads: Layers = 4,
     ):
         super().__init__()
         for name, value in (("vocab_size", vocab_size), ("embedding_size", embedding_size)):
@@ -93,7 +96,7 @@ class SequenceTagger(LikelihoodModel):
             else CharacterEncoder(num_characters, output_size=character_size, kind=character_encoder)
         )
         width = embedding_size + (0 if self.characters is None else character_size)
-        self.encoder = Bidirectional(cell, width, hidden_size, num_layers, dropout)
+        self.encoder = row_encoder(cell, width, hidden_size, num_layers, dropout, num_heads)
         self.head: LinearChainCRF | IndependentTags = (
             LinearChainCRF(num_tags, constraints) if head == "crf" else IndependentTags(num_tags)
         )

@@ -187,7 +187,7 @@ def test_it_learns_which_symbol_was_there() -> None:
         ({"vocab_size": 3, "feature_size": 3}, "got both"),
         ({"vocab_size": 3, "hidden_size": 0}, "hidden_size: expected an integer >= 1, got 0"),
         ({"vocab_size": 3, "dropout": 1.0}, r"dropout: expected a number in \[0, 1\), got 1.0"),
-        ({"vocab_size": 3, "cell": "elman"}, "cell: expected one of lstm, gru, rnn, got 'elman'"),
+        ({"vocab_size": 3, "cell": "elman"}, "cell: expected one of lstm, gru, rnn, transformer, got 'elman'"),
         ({"vocab_size": 3, "pooling": "mean+mean"}, "pooling: expected one or more of last, mean, max, attention"),
         ({"vocab_size": 3, "pooling": "median"}, "pooling: expected one or more"),
         ({"vocab_size": 3, "prior": [0.5, 0.2]}, "prior: expected 2 positive probabilities that sum to 1"),

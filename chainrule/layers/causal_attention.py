@@ -1,0 +1,172 @@
+"""Causal self-attention over a bounded past, as a sequence layer."""
+
+import torch
+from torch import Tensor
+
+from chainrule.layers.causal_attention_steps import CausalAttentionSteps
+from chainrule.layers.multi_head_attention import MultiHeadAttention
+from chainrule.layers.positions import distance_slopes
+from chainrule.layers.scaled_dot_product import attention_weights, distances, scaled_dot_product, visible_keys
+from chainrule.layers.sequence_layer import LayerStep, SequenceLayer
+from chainrule.state import State
+
+
+class CausalAttention(MultiHeadAttention, SequenceLayer):
+    r"""Multi-head attention in which each element reads itself and the elements before it, the last W in all.
+
+    .. math:: y_t = W_o\,[\mathrm{head}_h]_h + b_o, \qquad
+        \mathrm{head}_h = \sum_{s = t - W + 1}^{t} \alpha_{ts} v_s, \qquad
+        \alpha_{ts} \propto \exp(q_t^\top k_s / \sqrt d)
+
+    The state is the cache: the keys and values of the last W − 1 elements at most, whatever the length of the stream,
+    the newest last, and how many elements each row has read. For every element it holds 2·G·d numbers. Rows may have
+    read different numbers of elements. Any chunking of a sequence gives the same as the whole, also where a chunk
+    crosses the window's edge.
+
+    `forward` and `step` copy the cache into a new state. `prepare` returns a step that writes into room behind the
+    keys of the state it made last, so that growing costs a constant time for each element; a state it returned stays
+    what it was. See `MultiHeadAttention` for the weights, which move to and from torch.nn.
+
+    Args:
+        model_size: D, a multiple of `num_heads`.
+        num_heads: H, of queries.
+        window: W, elements that a query may read, itself included.
+        num_kv_heads: G, of keys and values, a divisor of H; `None` is H.
+        position: "rotary", "alibi" or `None`.
+        bias: whether the projections have biases.
+
+    Raises:
+        ValueError: an argument is out of range.
+
+    >>> layer = CausalAttention(model_size=8, num_heads=2, window=3)
+    >>> x = torch.randn(2, 5, 8)
+    >>> whole, _ = layer(x)
+    >>> first, state = layer(x[:, :4])
+    >>> last, state = layer.step(x[:, 4], state)
+    >>> torch.allclose(whole[:, 4], last, atol=1e-6), state["keys"].shape
+    (True, torch.Size([2, 2, 2, 4]))
+    """
+
+    def __init__(
+        self,
+        model_size: int,
+        num_heads: int,
+        window: int,
+        *,
+        num_kv_heads: int | None = None,
+        position: str | None = "rotary",
+        bias: bool = True,
+    ):
+        super().__init__(model_size, num_heads, num_kv_heads=num_kv_heads, position=position, bias=bias)
+        if window < 1:
+            raise ValueError(f"window: expected an integer >= 1, the element itself included, got {window}")
+        self.window = window
+
+    def forward(self, x: Tensor, state: State = None, lengths: Tensor | None = None) -> tuple[Tensor, State]:
+        x, real = self._checked(x, lengths)
+        queries, keys, values, mask, state = self._read(x, state)
+        causal = mask is None and x.shape[1] > 1
+        y = self._joined(scaled_dot_product(queries, keys, values, mask, causal=causal))
+        if real is not None:
+            y = y * real.unsqueeze(2)
+        return y, self._after(keys, values, state, x.shape[1], lengths)
+
+    def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
+        y, state = self(x_t.unsqueeze(1), state)
+        return y.squeeze(1), state
+
+    def initial_state(self, batch_size: int) -> State:
+        """An empty cache: "keys" and "values" (B, G, 0, d), "count" (B,) elements read."""
+        empty = self.in_proj_weight.new_zeros(batch_size, self.num_kv_heads, 0, self.head_size)
+        count = torch.zeros(batch_size, dtype=torch.long, device=empty.device)
+        return {"keys": empty, "values": empty, "count": count}
+
+    def prepare(self) -> LayerStep:
+        if type(self).forward is not CausalAttention.forward:
+            return self.step  # a subclass changed what a step is
+        return CausalAttentionSteps(
+            self.in_proj_weight,
+            self.in_proj_bias,
+            self.out_proj.weight,
+            self.out_proj.bias,
+            num_heads=self.num_heads,
+            num_kv_heads=self.num_kv_heads,
+            window=self.window,
+            position=self.position,
+        )
+
+    def attended(self, x: Tensor, state: State = None) -> Tensor:
+        """α of a chunk, (B, H, T, n + T), n elements in the cache; 0 where a query may not read."""
+        x, _ = self._checked(x, None)
+        queries, keys, _, mask, _ = self._read(x, state)
+        if mask is None:
+            mask = visible_keys(x.shape[1], keys.shape[2] - x.shape[1], self.window, x.device)
+        return attention_weights(queries, keys, mask)
+
+    def _read(self, x: Tensor, state: State) -> tuple[Tensor, Tensor, Tensor, Tensor | None, State]:
+        """Queries of the chunk, keys and values of the cache and the chunk, the mask, and the state before.
+
+        There is no mask where the causal one will do, or a single element reads all of its cache.
+        """
+        fresh = state is None
+        state = self._checked_state(state, len(x))
+        cached, time = state["keys"].shape[2], x.shape[1]
+        first = 0 if fresh else _common(state["count"])
+        if first is None:  # rows have read different numbers of elements
+            positions = state["count"].view(-1, 1, 1) + torch.arange(time, device=x.device)
+        else:
+            positions = torch.arange(first, first + time, device=x.device)
+        queries, keys, values = self._turned(self._heads(x), positions)
+        mask = None
+        whole = time == 1 or (cached == 0 and time <= self.window)
+        if self.position == "alibi" or not whole or first is None:
+            mask = self._mask(time, cached, None if first is not None else state["count"], queries)
+        if cached:
+            keys = torch.cat([state["keys"].to(keys.dtype), keys], 2)
+            values = torch.cat([state["values"].to(values.dtype), values], 2)
+        return queries, keys, values, mask, state
+
+    def _mask(self, time: int, cached: int, count: Tensor | None, like: Tensor) -> Tensor:
+        mask = visible_keys(time, cached, self.window, like.device)  # (T, n + T)
+        mask = mask[None, None]
+        if count is not None:  # the cache of a row that has read less begins with slots that hold nothing
+            held = torch.arange(-cached, time, device=like.device) >= -count.unsqueeze(1)
+            mask = mask & held[:, None, None]
+        if self.position == "alibi":
+            slopes = distance_slopes(self.num_heads).to(like).view(-1, 1, 1)
+            return (-slopes * distances(time, cached, like.device)).masked_fill(~mask, -torch.inf)
+        return mask
+
+    def _after(self, keys: Tensor, values: Tensor, state: State, time: int, lengths: Tensor | None) -> State:
+        """The state after a chunk of `time` elements, the last of `keys`."""
+        kept = min(self.window - 1, keys.shape[2])
+        if lengths is None:
+            begin = keys.shape[2] - kept
+            return {"keys": keys[:, :, begin:], "values": values[:, :, begin:], "count": state["count"] + time}
+        # The newest real element of a row stands at n + length - 1; slots before the first are never read.
+        slots = torch.arange(-kept, 0, device=keys.device) + (keys.shape[2] - time + lengths).unsqueeze(1)
+        slots = slots.clamp(min=0)[:, None, :, None].expand(-1, keys.shape[1], -1, keys.shape[3])
+        return {"keys": keys.gather(2, slots), "values": values.gather(2, slots), "count": state["count"] + lengths}
+
+    def _checked_state(self, state: State, rows: int) -> State:
+        if state is None:
+            return self.initial_state(rows)
+        if not isinstance(state, dict) or state.keys() != {"keys", "values", "count"}:
+            raise ValueError('state: expected {"keys", "values", "count"} of this layer, got another: use its own')
+        shape = tuple(state["keys"].shape)
+        wanted = (rows, self.num_kv_heads, min(shape[2], self.window - 1) if len(shape) == 4 else 0, self.head_size)
+        if shape != wanted or state["values"].shape != wanted or state["count"].shape != (rows,):
+            raise ValueError(
+                f"state: expected keys and values ({rows}, {self.num_kv_heads}, up to {self.window - 1}, "
+                f"{self.head_size}) and count ({rows},), got {shape}, {tuple(state['values'].shape)} and "
+                f"{tuple(state['count'].shape)}"
+            )
+        return state
+
+
+def _common(count: Tensor) -> int | None:
+    """The number of elements that all rows have read; `None` where rows differ, or where asking would stop a GPU."""
+    if count.device.type != "cpu" or not len(count):
+        return None
+    first = int(count[0])
+    return first if bool((count == first).all()) else None

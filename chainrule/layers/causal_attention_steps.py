@@ -1,0 +1,131 @@
+"""Causal attention one element at a time, with its cache written in place."""
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from chainrule.layers.positions import distance_slopes, rotate, rotations
+from chainrule.layers.prepared_linear import prepared_linear
+from chainrule.state import State
+
+ROOM = 128  # elements, at least, until the cache moves to a new buffer
+
+
+class CausalAttentionSteps:
+    """A function equal to `CausalAttention.step`, for many steps with the same weights.
+
+    The keys and values of a state are a stretch of a buffer with room behind it. A step writes behind the state that
+    it made itself in the step before, where no earlier state looks; any other state, a fork or one that was selected,
+    is copied into a buffer of its own first. So every state stays what it was, though almost none is copied. A full
+    window moves through its buffer as it grows; a buffer has room for as many elements as it holds, so that an element
+    is copied once or twice in its life.
+
+    Args:
+        in_weight: (H + 2G)·d rows.
+        in_bias: of them, or None.
+        out_weight: (D, D).
+        out_bias: (D,) or None.
+        num_heads: H.
+        num_kv_heads: G.
+        window: W.
+        position: "rotary", "alibi" or None.
+    """
+
+    def __init__(
+        self,
+        in_weight: Tensor,
+        in_bias: Tensor | None,
+        out_weight: Tensor,
+        out_bias: Tensor | None,
+        *,
+        num_heads: int,
+        num_kv_heads: int,
+        window: int,
+        position: str | None,
+    ):
+        self.heads, self.groups, self.window, self.position = num_heads, num_kv_heads, window, position
+        self.head_size = out_weight.shape[0] // num_heads
+        # Queries come divided by √d.
+        scale = torch.ones(len(in_weight), dtype=in_weight.dtype, device=in_weight.device)
+        scale[: num_heads * self.head_size] = 1 / math.sqrt(self.head_size)
+        with torch.no_grad():
+            in_bias = None if in_bias is None else in_bias * scale
+            self.project = prepared_linear(in_weight * scale.unsqueeze(1), in_bias)
+        self.output = prepared_linear(out_weight, out_bias)
+        self.slopes = distance_slopes(num_heads).to(in_weight).view(num_kv_heads, -1, 1)
+        self._last: State = None
+        self._end = 0  # the first slot behind the last state
+        self._buffer: _Buffer
+
+    def __call__(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
+        if state is not self._last or self._end == self._buffer.keys.shape[2]:
+            self._adopt(state)
+        buffer, end, rows = self._buffer, self._end, len(x_t)
+        heads = self.project(x_t).view(rows, -1, self.head_size)  # (B, H + 2G, d)
+        turned = heads[:, : -self.groups]
+        if buffer.turns is not None:
+            turned = rotate(turned, buffer.turns[end])
+        buffer.keys[:, :, end] = turned[:, self.heads :]
+        buffer.values[:, :, end] = heads[:, -self.groups :]
+        end += 1
+        begin = max(end - self.window, 0)
+        queries = turned[:, : self.heads].reshape(rows * self.groups, -1, self.head_size)
+        # The heads of one key side by side: a product for each row and key head.
+        scores = queries @ buffer.keys[:, :, begin:end].transpose(2, 3).flatten(0, 1)
+        if self.position == "alibi":
+            scores = scores.unflatten(0, (rows, -1)).sub(buffer.penalties[..., begin - end :]).flatten(0, 1)
+        if buffer.empty is not None:
+            empty = buffer.empty[..., begin:end]
+            scores = scores.unflatten(0, (rows, -1)).masked_fill(empty, -torch.inf).flatten(0, 1)
+        read = scores.softmax(-1) @ buffer.values[:, :, begin:end].flatten(0, 1)
+        self._end = end
+        begin = end - min(self.window - 1, end)
+        self._last = {
+            "keys": buffer.keys[:, :, begin:end],
+            "values": buffer.values[:, :, begin:end],
+            "count": buffer.counts[end],
+        }
+        return self.output(read.view(rows, -1)), self._last
+
+    def _adopt(self, state: State) -> None:
+        """Copy the cache of a state into a buffer with room behind it."""
+        keys, values, count = state["keys"], state["values"], state["count"]
+        rows, groups, cached, size = keys.shape
+        length = cached + max(cached, ROOM)
+        copies = []
+        for cache in (keys, values):
+            copies.append(cache.new_empty(rows, groups, length, size))
+            copies[-1][:, :, :cached] = cache
+        # The position of the element in each slot, (slots, B); the slots before a row's first hold nothing.
+        places = torch.arange(length + 1, device=keys.device).unsqueeze(1) - cached + count
+        alike = bool((count == count[0]).all())
+        turns = None
+        if self.position == "rotary":
+            wanted = places[:, :1] if alike else places
+            turns = rotations(wanted, size, keys).unsqueeze(2)  # (slots, B or 1, 1, d/2)
+        penalties = self.slopes * torch.arange(length, device=keys.device).flip(0)
+        empty = None if alike else (places[:-1] < 0).t()[:, None, None]
+        self._buffer = _Buffer(copies[0], copies[1], places, turns, penalties, empty)
+        self._end = cached
+
+
+class _Buffer(NamedTuple):
+    """A cache with room behind it.
+
+    Attributes:
+        keys: (B, G, slots, d).
+        values: (B, G, slots, d).
+        counts: (slots + 1, B) elements that have been read before each slot is filled.
+        turns: (slots + 1, B or 1, 1, d/2) of the element in each slot; see `rotations`.
+        penalties: (G, H/G, slots) of the scores, for the last slots of a window the last ones.
+        empty: (B, 1, 1, slots) which slots hold nothing; None where every slot holds something.
+    """
+
+    keys: Tensor
+    values: Tensor
+    counts: Tensor
+    turns: Tensor | None
+    penalties: Tensor
+    empty: Tensor | None

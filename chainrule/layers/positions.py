@@ -1,0 +1,85 @@
+"""Where an element stands: sinusoids, rotations of queries and keys, and slopes of distance."""
+
+import torch
+from torch import Tensor
+
+BASE = 10_000.0
+
+
+def sinusoids(positions: Tensor, size: int, *, base: float = BASE) -> Tensor:
+    r"""Positions as sines and cosines of falling frequency (Vaswani et al. 2017).
+
+    .. math:: \mathrm{PE}(p, 2i) = \sin(p / 10000^{2i/N}), \qquad \mathrm{PE}(p, 2i + 1) = \cos(p / 10000^{2i/N})
+
+    Args:
+        positions: (...) integers.
+        size: N, even.
+        base: the ratio of the lowest wavelength to the highest.
+
+    Returns:
+        (..., N), float64.
+
+    >>> sinusoids(torch.tensor([0, 1]), 2)
+    tensor([[0.0000, 1.0000],
+            [0.8415, 0.5403]], dtype=torch.float64)
+    """
+    angles = _angles(positions, size, base)
+    return torch.stack([angles.sin(), angles.cos()], -1).flatten(-2)
+
+
+def rotations(positions: Tensor, size: int, like: Tensor, *, base: float = BASE) -> Tensor:
+    r"""The turns :math:`e^{i \theta}`, :math:`\theta = p / 10000^{2i/d}`, that `rotate` gives to pair i at position p.
+
+    Angles are computed in float64: a stream's positions grow without end, and float32 would lose the angle.
+
+    Args:
+        positions: (...) integers.
+        size: d, features of a head, even.
+        like: its type is that of the result; half precision gives float32.
+
+    Returns:
+        (..., d/2), complex.
+    """
+    angles = _angles(positions, size, base)
+    dtype = torch.complex128 if like.dtype == torch.float64 else torch.complex64
+    return torch.polar(torch.ones_like(angles), angles).to(dtype)
+
+
+def rotate(x: Tensor, turns: Tensor) -> Tensor:
+    r"""Turn each pair of neighbouring features by its angle (Su et al. 2021, RoPE).
+
+    .. math:: (x_{2i}, x_{2i+1}) \mapsto (x_{2i} \cos\theta - x_{2i+1} \sin\theta,\;
+        x_{2i} \sin\theta + x_{2i+1} \cos\theta)
+
+    A rotated query times a rotated key depends on their distance, not on where they stand. A pair is a complex number,
+    and the turn one product: a single pass over memory, and one back.
+
+    Args:
+        x: (..., d).
+        turns: broadcast against (..., d/2), as `rotations` makes them.
+
+    >>> x = torch.tensor([1.0, 0.0])
+    >>> rotate(x, rotations(torch.tensor(0), 2, x))
+    tensor([1., 0.])
+    """
+    wide = x if x.dtype in (torch.float32, torch.float64) else x.float()
+    pairs = torch.view_as_complex(wide.unflatten(-1, (-1, 2)))
+    return torch.view_as_real(pairs * turns).flatten(-2).to(x.dtype)
+
+
+def distance_slopes(num_heads: int) -> Tensor:
+    r"""ALiBi's slope of each head, :math:`m_h = 2^{-8h/H}`, (H,), float64 (Press, Smith and Lewis 2022).
+
+    A key r elements before the query loses :math:`m_h r` of its score.
+
+    >>> distance_slopes(2).tolist()
+    [0.0625, 0.00390625]
+    """
+    heads = torch.arange(1, num_heads + 1, dtype=torch.float64)
+    return torch.exp2(-8 * heads / num_heads)
+
+
+def _angles(positions: Tensor, size: int, base: float) -> Tensor:
+    """(..., N/2) float64."""
+    pairs = torch.arange(0, size, 2, dtype=torch.float64, device=positions.device)
+    return positions.unsqueeze(-1) * base ** (-pairs / size)

@@ -1,0 +1,81 @@
+"""Scaled dot-product attention over heads, and the masks of causal attention after a cache."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from chainrule.transforms import needs_plain_form
+
+
+def scaled_dot_product(
+    queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None = None, *, causal: bool = False
+) -> Tensor:
+    r"""What each query reads, :math:`\mathrm{softmax}(Q K^\top / \sqrt d)\, V` (Vaswani et al. 2017).
+
+    Query head h reads key head ⌊h / (H/G)⌋, so that G key heads serve H query heads (Ainslie et al. 2023); G = 1 is
+    multi-query attention. `torch.nn.functional.scaled_dot_product_attention` computes it, except under transformations
+    of `torch.func`, which its kernels do not support.
+
+    Args:
+        queries: (B, H, T, d).
+        keys: (B, G, S, d), H a multiple of G.
+        values: (B, G, S, d).
+        mask: broadcast against (B, H, T, S): booleans, true where a query may read, or numbers added to the scores.
+            Every query must be allowed a key.
+        causal: query t reads keys 0 to t. Needs T = S: with fewer queries than keys torch aligns its causal mask with
+            the first key, where a cache needs the last; `visible_keys` makes that mask.
+
+    Returns:
+        (B, H, T, d).
+    """
+    if causal and queries.shape[2] != keys.shape[2]:
+        raise ValueError(
+            f"causal: needs as many queries as keys, got {queries.shape[2]} and {keys.shape[2]}: give visible_keys"
+        )
+    heads, groups = queries.shape[1], keys.shape[1]
+    if needs_plain_form():
+        weights = attention_weights(queries, keys, visible_keys(queries.shape[2], 0) if causal else mask)
+        return weights @ _repeated(values, heads)
+    if groups < heads and queries.shape[2] == 1 and (mask is None or mask.shape[1] == 1):
+        # The heads that share a key stand side by side as its queries: no key is repeated.
+        grouped = queries.view(len(queries), groups, heads // groups, -1)
+        return nn.functional.scaled_dot_product_attention(grouped, keys, values, mask).view(queries.shape)
+    keys, values = _repeated(keys, heads), _repeated(values, heads)
+    return nn.functional.scaled_dot_product_attention(queries, keys, values, mask, is_causal=causal)
+
+
+def attention_weights(queries: Tensor, keys: Tensor, mask: Tensor | None = None) -> Tensor:
+    """How much of each key a query reads, (B, H, T, S); the arguments are those of `scaled_dot_product`."""
+    scores = queries @ _repeated(keys, queries.shape[1]).transpose(2, 3) / math.sqrt(queries.shape[3])
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
+    return scores.softmax(-1)
+
+
+def visible_keys(time: int, cached: int, window: int | None = None, device: torch.device | str | None = None) -> Tensor:
+    """Which key each of T queries may read after a cache, (T, cached + T) booleans.
+
+    The queries belong to the last T keys: query t reads the keys up to cached + t, of which the last `window`.
+
+    >>> visible_keys(2, cached=2, window=3).int()
+    tensor([[1, 1, 1, 0],
+            [0, 1, 1, 1]], dtype=torch.int32)
+    """
+    visible = torch.ones(time, cached + time, dtype=torch.bool, device=device).tril(cached)
+    return visible if window is None else visible.triu(cached - window + 1)
+
+
+def distances(time: int, cached: int, device: torch.device | str | None = None) -> Tensor:
+    """How many elements each key lies before each query, (T, cached + T); negative for later keys.
+
+    >>> distances(2, cached=1)
+    tensor([[ 1,  0, -1],
+            [ 2,  1,  0]])
+    """
+    keys = torch.arange(-cached, time, device=device)
+    return torch.arange(time, device=device).unsqueeze(1) - keys
+
+
+def _repeated(keys: Tensor, heads: int) -> Tensor:
+    return keys if keys.shape[1] == heads else keys.repeat_interleave(heads // keys.shape[1], 1)

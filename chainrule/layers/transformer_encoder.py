@@ -1,0 +1,112 @@
+"""A Transformer that reads whole rows."""
+
+import torch
+from torch import Tensor, nn
+
+from chainrule.layers.dropout import dropout
+from chainrule.layers.encoder_block import EncoderBlock
+from chainrule.layers.multi_head_attention import HEAD_POSITIONS
+from chainrule.layers.norms import norm_layer
+from chainrule.layers.position_embedding import SinusoidalPositions
+from chainrule.layers.residual_block import shrink_residuals
+
+
+class TransformerEncoder(nn.Module):
+    """A stack of bidirectional blocks over (B, T, N): the encoder of a translator, a tagger or a classifier.
+
+    It is called as `Bidirectional` is, so that either stands in the other's place.
+
+    Args:
+        input_size: N; a linear layer brings it to D where they differ.
+        model_size: D, a multiple of `num_heads`.
+        num_layers: blocks.
+        num_heads: H.
+        position: "rotary", "alibi", "sinusoidal", or None.
+        feed_forward_size: F; see `FeedForward`.
+        activation: "gelu", "relu" or "swiglu".
+        norm: "layer" or "rms".
+        norm_first: pre-norm, or post-norm; see `ResidualBlock`.
+        dropout: probability of zeroing in training, of the input and of what each branch adds.
+
+    Raises:
+        ValueError: an argument is out of range.
+
+    >>> encoder = TransformerEncoder(3, model_size=8, num_layers=2, num_heads=2)
+    >>> outputs, last = encoder(torch.randn(2, 5, 3), torch.tensor([5, 0]))
+    >>> outputs.shape, last.shape, last[0, 1].abs().sum().item()
+    (torch.Size([2, 5, 8]), torch.Size([1, 2, 8]), 0.0)
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        model_size: int,
+        num_layers: int,
+        num_heads: int,
+        *,
+        position: str | None = "rotary",
+        feed_forward_size: int | None = None,
+        activation: str = "gelu",
+        norm: str = "layer",
+        norm_first: bool = True,
+        dropout: float = 0.0,
+    ):
+        super().__init__()
+        for name, value in (("input_size", input_size), ("num_layers", num_layers)):
+            if value < 1:
+                raise ValueError(f"{name}: expected an integer >= 1, got {value}")
+        if position is not None and position not in (*HEAD_POSITIONS, "sinusoidal"):
+            raise ValueError(
+                f"position: expected one of {', '.join(HEAD_POSITIONS)}, sinusoidal, or None, got {position!r}"
+            )
+        self.output_size, self.dropout = model_size, dropout
+        self.project = nn.Identity() if input_size == model_size else nn.Linear(input_size, model_size)
+        self.positions = SinusoidalPositions(model_size) if position == "sinusoidal" else None
+        self.blocks = nn.ModuleList(
+            EncoderBlock(
+                model_size,
+                num_heads,
+                position=position if position in HEAD_POSITIONS else None,
+                feed_forward_size=feed_forward_size,
+                activation=activation,
+                norm=norm,
+                norm_first=norm_first,
+                dropout=dropout,
+                bias=False,
+            )
+            for _ in range(num_layers)
+        )
+        self.norm: nn.Module = norm_layer(norm, model_size) if norm_first else nn.Identity()
+        blocks = [block for block in self.blocks if isinstance(block, EncoderBlock)]
+        shrink_residuals(linear for block in blocks for linear in block.last_products())
+
+    def forward(self, x: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Read whole rows.
+
+        Args:
+            x: (B, T, N) features; padding may hold NaN.
+            lengths: (B,) real elements of each row, 0 allowed; None where all rows are full.
+
+        Returns:
+            The outputs (B, T, D), zero past each row's end; and that of each row's last element, (1, B, D), zero for a
+            row of length 0.
+        """
+        padding = None
+        if lengths is not None:
+            padding = (torch.arange(x.shape[1], device=x.device) >= lengths.unsqueeze(1)).unsqueeze(2)
+            x = x.masked_fill(padding, 0)
+        x = self.project(x)
+        if self.positions is not None:
+            x, _ = self.positions(x)
+        x = dropout(x, self.dropout, self.training)
+        for block in self.blocks:
+            x = block(x, lengths)
+        x = self.norm(x)
+        if padding is not None:
+            x = x.masked_fill(padding, 0)
+        if lengths is None:
+            return x, x[:, -1].unsqueeze(0) if x.shape[1] else x.new_zeros(1, len(x), x.shape[2])
+        if not x.shape[1]:
+            return x, x.new_zeros(1, len(x), x.shape[2])
+        last = x[torch.arange(len(x), device=x.device), (lengths - 1).clamp(min=0)]
+        return x, last.unsqueeze(0)

@@ -1,0 +1,141 @@
+"""A causal Transformer without its embedding and its head: positions, blocks, and the last norm."""
+
+from torch import Tensor, nn
+
+from chainrule.layers.causal_attention import CausalAttention
+from chainrule.layers.combinators import Serial
+from chainrule.layers.mixers import mixer_layer
+from chainrule.layers.multi_head_attention import HEAD_POSITIONS
+from chainrule.layers.norms import norm_layer
+from chainrule.layers.position_embedding import LearnedPositions, PositionEmbedding, SinusoidalPositions
+from chainrule.layers.residual_block import shrink_residuals
+from chainrule.layers.sequence_layer import LayerStep, SequenceLayer
+from chainrule.layers.transformer_block import TransformerBlock
+from chainrule.state import State
+
+POSITIONS = (*HEAD_POSITIONS, "sinusoidal", "learned")
+
+
+class TransformerStack(SequenceLayer):
+    r"""Causal Transformer blocks over (B, T, D).
+
+    The state is a dict: "blocks", the tuple of the mixers' states, and "position", the elements that each row has read,
+    `None` where no vector of a position is added.
+
+    Args:
+        model_size: D, a multiple of `num_heads`.
+        num_layers: L, blocks.
+        num_heads: H.
+        num_kv_heads: G, of keys and values, a divisor of H; `None` is H.
+        attention: the mixer, a name in `chainrule.layers.mixers.MIXERS`.
+        position: "rotary", "alibi", "sinusoidal", "learned", or `None`.
+        window: W, elements that a query may read, itself included; `None` is the context length.
+        context_length: what W may be at most, and how many positions are learned, where they are.
+        feed_forward_size: F; see `FeedForward`.
+        activation: "gelu", "relu" or "swiglu".
+        norm: "layer" or "rms".
+        norm_first: pre-norm, or post-norm; see `ResidualBlock`.
+        dropout: see `ResidualBlock`.
+
+    Raises:
+        ValueError: an argument is out of range.
+
+    >>> import torch
+    >>> stack = TransformerStack(8, 2, 2, context_length=16)
+    >>> y, state = stack(torch.randn(2, 5, 8))
+    >>> y.shape, stack.reach
+    (torch.Size([2, 5, 8]), 31)
+    """
+
+    def __init__(
+        self,
+        model_size: int,
+        num_layers: int,
+        num_heads: int,
+        *,
+        num_kv_heads: int | None = None,
+        attention: str = "softmax",
+        position: str | None = "rotary",
+        window: int | None = None,
+        context_length: int = 256,
+        feed_forward_size: int | None = None,
+        activation: str = "gelu",
+        norm: str = "layer",
+        norm_first: bool = True,
+        dropout: float = 0.0,
+    ):
+        super().__init__()
+        for name, value in (("num_layers", num_layers), ("context_length", context_length)):
+            if value < 1:
+                raise ValueError(f"{name}: expected an integer >= 1, got {value}")
+        if position is not None and position not in POSITIONS:
+            raise ValueError(f"position: expected one of {', '.join(POSITIONS)}, or None, got {position!r}")
+        if window is not None and not 1 <= window <= context_length:
+            raise ValueError(f"window: expected 1 to context_length = {context_length} elements, or None, got {window}")
+        self.positions: PositionEmbedding | None = None
+        if position == "sinusoidal":
+            self.positions = SinusoidalPositions(model_size)
+        elif position == "learned":
+            self.positions = LearnedPositions(context_length, model_size)
+        self.blocks = Serial(
+            *(
+                TransformerBlock(
+                    mixer_layer(
+                        attention,
+                        model_size,
+                        num_heads,
+                        window=context_length if window is None else window,
+                        num_kv_heads=num_kv_heads,
+                        position=position if position in HEAD_POSITIONS else None,
+                    ),
+                    model_size,
+                    feed_forward_size=feed_forward_size,
+                    activation=activation,
+                    norm=norm,
+                    norm_first=norm_first,
+                    dropout=dropout,
+                    bias=False,
+                )
+                for _ in range(num_layers)
+            )
+        )
+        self.norm: nn.Module = norm_layer(norm, model_size) if norm_first else nn.Identity()
+        shrink_residuals(linear for block in self.layers for linear in block.last_products())
+
+    @property
+    def layers(self) -> list[TransformerBlock]:
+        """The blocks, from the input on."""
+        return [layer for layer in self.blocks.parts if isinstance(layer, TransformerBlock)]
+
+    @property
+    def reach(self) -> int | None:
+        """How many elements an output can depend on, 1 + L·(W − 1), its own included; `None` where there is no end."""
+        mixers = [block.mixer for block in self.layers]
+        if not all(isinstance(mixer, CausalAttention) for mixer in mixers):
+            return None
+        return 1 + sum(mixer.window - 1 for mixer in mixers)
+
+    def forward(self, x: Tensor, state: State = None, lengths: Tensor | None = None) -> tuple[Tensor, State]:
+        position, states = (None, None) if state is None else (state["position"], state["blocks"])
+        if self.positions is not None:
+            x, position = self.positions(x, position, lengths)
+        y, states = self.blocks(x, states, lengths)
+        return self.norm(y), {"blocks": states, "position": position}
+
+    def initial_state(self, batch_size: int) -> State:
+        position = None if self.positions is None else self.positions.initial_state(batch_size)
+        return {"blocks": self.blocks.initial_state(batch_size), "position": position}
+
+    def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
+        return self._stepped(self.blocks.step, x_t, state)
+
+    def prepare(self) -> LayerStep:
+        step = self.blocks.prepare()
+        return lambda x_t, state: self._stepped(step, x_t, state)
+
+    def _stepped(self, step: LayerStep, x_t: Tensor, state: State) -> tuple[Tensor, State]:
+        position = state["position"]
+        if self.positions is not None:
+            x_t, position = self.positions.step(x_t, position)
+        y, states = step(x_t, state["blocks"])
+        return self.norm(y), {"blocks": states, "position": position}

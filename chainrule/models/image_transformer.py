@@ -1,0 +1,215 @@
+"""A Transformer over the pixels of an image in raster order."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from chainrule.base import Step
+from chainrule.heads import Categorical
+from chainrule.layers.dropout import dropout
+from chainrule.layers.prepared_linear import prepared_linear
+from chainrule.layers.sequence_layer import LayerStep
+from chainrule.layers.transformer_stack import TransformerStack
+from chainrule.models.image_model import ImageModel
+from chainrule.state import State
+
+
+class ImageTransformer(ImageModel):
+    r"""A causal Transformer over the T = H·W·C elements of an image (Parmar et al. 2018; Chen et al. 2020, ImageGPT).
+
+    .. math:: h^{(0)}_t = E[x_{t-1}] + \sum_n E_n[x_{t-n}] + R_{i} + S_{j} + K_{k}, \qquad
+        p(x_t \mid x_{<t}) = \mathrm{softmax}(W_{ho}\, \mathrm{norm}(h^{(L)}_t) + b_o)
+
+    for the element of row i, column j and channel k. Beside the element before it, a place reads its neighbours: n are
+    the distances to the same channel of the pixels to the left, above, above left and above right; outside the image
+    they are a symbol of their own, as is the element before the first. Attention reads the whole past, or the last
+    `window` elements in each block.
+
+    Args:
+        image_shape: (C, H, W).
+        levels: V; see `ImageModel`.
+        model_size: D, a multiple of `num_heads`.
+        num_layers: L, blocks.
+        num_heads: of queries.
+        num_kv_heads: of keys and values, a divisor of `num_heads`; `None` is as many.
+        window: elements that each block reads; `None` is all.
+        feed_forward_size: units of the feed-forward networks; `None` is 4·D.
+        activation: "gelu", "relu" or "swiglu".
+        dropout: probability of zeroing in training, of the input's features and of what each branch adds.
+        num_classes: labels that an image may be conditioned on; see `ImageModel`.
+
+    Raises:
+        ValueError: an argument is out of range.
+
+    >>> model = ImageTransformer((1, 4, 4), levels=2, model_size=8, num_layers=2, num_heads=2)
+    >>> x = model.sample(2, generator=torch.Generator().manual_seed(0))
+    >>> x.shape, model.log_prob(x).shape
+    (torch.Size([2, 1, 4, 4]), torch.Size([2]))
+    """
+
+    def __init__(
+        self,
+        image_shape: tuple[int, int, int],
+        levels: int = 256,
+        *,
+        model_size: int = 128,
+        num_layers: int = 6,
+        num_heads: int = 4,
+        num_kv_heads: int | None = None,
+        window: int | None = None,
+        feed_forward_size: int | None = None,
+        activation: str = "gelu",
+        dropout: float = 0.0,
+        num_classes: int | None = None,
+    ):
+        super().__init__(image_shape, levels, num_classes)
+        self.dropout = dropout
+        self.stack = TransformerStack(
+            model_size,
+            num_layers,
+            num_heads,
+            num_kv_heads=num_kv_heads,
+            position=None,
+            window=window,
+            context_length=self.sequence_length,
+            feed_forward_size=feed_forward_size,
+            activation=activation,
+            dropout=dropout,
+        )
+        channels, height, width = self.image_shape
+        # How far back, and how many rows and columns away: left, above, above left, above right.
+        moves = [(1, 0), (0, 1), (1, 1), (-1, 1)]
+        self.neighbours = [((row * width + column) * channels, row, column) for column, row in moves]
+        self.neighbours = [
+            (back, row, column)
+            for back, row, column in self.neighbours
+            if row < height and abs(column) < width and back > 1  # at 1 it is the element before, which is read anyway
+        ]
+        # One row more in each table: the start, and what lies outside.
+        self.embeddings = nn.ModuleList(nn.Embedding(levels + 1, model_size) for _ in range(1 + len(self.neighbours)))
+        self.places = nn.ModuleList(nn.Embedding(size, model_size) for size in (height, width, channels) if size > 1)
+        self.label = None if num_classes is None else nn.Embedding(num_classes, model_size)
+        self.output = nn.Linear(model_size, levels)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the weights of the embeddings and the output anew; those of the blocks are left as they are."""
+        if self.output.weight.is_meta:
+            return
+        for embedding in (*self.embeddings, *self.places, self.label):
+            if isinstance(embedding, nn.Embedding):
+                nn.init.normal_(embedding.weight, std=0.5)
+        nn.init.normal_(self.output.weight, std=(3 * self.output.in_features) ** -0.5)
+        nn.init.zeros_(self.output.bias)
+
+    @property
+    def _kept(self) -> int:
+        """Elements before the last one that the neighbours of the next may be."""
+        return max((back for back, _, _ in self.neighbours), default=1) - 1
+
+    def visible_past(self, length: int) -> Tensor:
+        reach = self.stack.reach
+        if reach is None or reach >= length:
+            return super().visible_past(length)
+        places = torch.arange(length)
+        # What each place reads by itself, and which places a conditional reads.
+        inputs = torch.ones(length, length, dtype=torch.bool).tril(-1).triu(-1)
+        for neighbour in self.neighbours:
+            inside = self._inside(places, neighbour)
+            inputs[places[inside], places[inside] - neighbour[0]] = True
+        read = torch.ones(length, length, dtype=torch.bool).tril().triu(1 - reach)
+        return (read.float() @ inputs.float()) > 0
+
+    def forward(self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None) -> Categorical:
+        """All conditionals, batch shape (B, C, H, W); `lengths` changes none, as none sees what comes after it."""
+        self._checked(x)
+        label = self._label(context, len(x))
+        place = torch.zeros(len(x), dtype=torch.long, device=self.output.weight.device)
+        features, _ = self._features(self._before(self.to_sequence(x).long(), None), label, place, None)
+        logits = self.output(self.stack(features)[0])
+        channels, _, width = self.image_shape
+        return Categorical(logits.view(len(x), -1, width, channels, self.levels).permute(0, 3, 1, 2, 4))
+
+    def initial_state(self, batch_size: int, context: Tensor | None = None) -> State:
+        device = self.output.weight.device
+        return {
+            "label": self._label(context, batch_size),
+            "stack": self.stack.initial_state(batch_size),
+            "place": torch.zeros(batch_size, dtype=torch.long, device=device),
+            "recent": torch.full((batch_size, self._kept), self.levels, device=device),
+        }
+
+    def unroll(self, x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[Categorical, State]:
+        symbols = self._before(x.long(), x_prev)
+        features, recent = self._features(symbols, state["label"], state["place"], state["recent"])
+        h, stack = self.stack(features, state["stack"])
+        place = state["place"] + x.shape[1]
+        return Categorical(self.output(h)), {**state, "stack": stack, "place": place, "recent": recent}
+
+    def step(self, x_prev: Tensor | None, state: State) -> tuple[Categorical, State]:
+        return self._step(self.stack.step, self.output, x_prev, state)
+
+    def stepper(self) -> Step:
+        parts = ("step", "_step", "_features")
+        if any(getattr(type(self), part) is not getattr(ImageTransformer, part) for part in parts):
+            return self.step  # a subclass changed what a step is
+        with torch.no_grad():
+            advance, predict = self.stack.prepare(), prepared_linear(self.output.weight, self.output.bias)
+        return lambda x_prev, state: self._step(advance, predict, x_prev, state)
+
+    def _step(
+        self, advance: LayerStep, predict: Callable[[Tensor], Tensor], x_prev: Tensor | None, state: State
+    ) -> tuple[Categorical, State]:
+        place = state["place"]
+        if x_prev is None:
+            x_prev = torch.full_like(place, self.levels)
+        features, recent = self._features(x_prev.long().unsqueeze(1), state["label"], place, state["recent"])
+        h, stack = advance(features.squeeze(1), state["stack"])
+        return Categorical(predict(h)), {**state, "stack": stack, "place": place + 1, "recent": recent}
+
+    def _before(self, x: Tensor, x_prev: Tensor | None) -> Tensor:
+        """The elements before each of x: `x_prev` or the start, then x without its last."""
+        if x_prev is None:
+            x_prev = torch.full_like(x[:, 0], self.levels)
+        return torch.cat([x_prev.long().unsqueeze(1), x[:, :-1]], 1)
+
+    def _features(
+        self, symbols: Tensor, label: Tensor | None, place: Tensor, recent: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """What the first block reads at T places, (B, T, D), and the last elements after them.
+
+        Args:
+            symbols: (B, T) the elements before the places.
+            label: (B,) or None.
+            place: (B,) the first of the places.
+            recent: (B, K) elements before the symbols; None at the beginning.
+        """
+        if recent is None:
+            recent = symbols.new_full((len(symbols), self._kept), self.levels)
+        past, time = torch.cat([recent, symbols], 1), symbols.shape[1]
+        places = place.unsqueeze(1) + torch.arange(time, device=symbols.device)
+        first, *others = self.embeddings
+        features = first(symbols)
+        for neighbour, embedding in zip(self.neighbours, others, strict=True):
+            begin = past.shape[1] - time - (neighbour[0] - 1)
+            seen = past[:, begin : begin + time]
+            features = features + embedding(seen.masked_fill(~self._inside(places, neighbour), self.levels))
+        for embedding, index in zip(self.places, self._indices(places), strict=True):
+            features = features + embedding(index)
+        if self.label is not None:
+            features = features + self.label(label).unsqueeze(1)
+        return dropout(features, self.dropout, self.training), past[:, past.shape[1] - self._kept :]
+
+    def _indices(self, places: Tensor) -> list[Tensor]:
+        """Row, column and channel of places, those of which there are several."""
+        channels, height, width = self.image_shape
+        indices = (places // (width * channels), places // channels % width, places % channels)
+        return [index for index, size in zip(indices, (height, width, channels), strict=True) if size > 1]
+
+    def _inside(self, places: Tensor, neighbour: tuple[int, int, int]) -> Tensor:
+        """Whether the neighbour of each place lies in the image."""
+        channels, _, width = self.image_shape
+        _, up, left = neighbour
+        column = places // channels % width - left
+        return (places // (width * channels) >= up) & (column >= 0) & (column < width)
