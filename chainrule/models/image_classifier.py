@@ -1,0 +1,77 @@
+"""What every classifier of images shares: pixels as numbers, the distribution of the label, label smoothing."""
+
+from abc import abstractmethod
+
+from torch import Tensor, nn
+
+from chainrule.base import Context, LikelihoodModel
+from chainrule.heads import Categorical
+
+
+class ImageClassifier(LikelihoodModel):
+    r"""p(y | x) of the label y of an image x.
+
+    .. math:: p(y \mid x) = \mathrm{softmax}(W\,f(2x / (V - 1) - 1) + b)
+
+    with f the features of a subclass, of pixels brought to [-1, 1]. `forward` takes images (B, C, H, W), integers in
+    [0, V), and returns the distribution of their labels; `log_prob(labels, images)` is its logarithm.
+
+    Args:
+        image_shape: (C, H, W).
+        num_classes: labels are integers in [0, num_classes).
+        levels: V, values that a channel of a pixel may have.
+        label_smoothing: share of the training objective that is spread evenly over the labels (Szegedy et al. 2016);
+            `log_prob` has none.
+
+    Raises:
+        ValueError: a size is out of range.
+    """
+
+    def __init__(
+        self, image_shape: tuple[int, int, int], num_classes: int, levels: int = 256, label_smoothing: float = 0.0
+    ):
+        super().__init__()
+        if len(image_shape) != 3 or min(image_shape) < 1:
+            raise ValueError(f"image_shape: expected (C, H, W), each at least 1, got {tuple(image_shape)}")
+        if levels < 2:
+            raise ValueError(f"levels: expected at least 2 values of a channel, got {levels}")
+        if num_classes < 1:
+            raise ValueError(f"num_classes: expected at least 1, got {num_classes}")
+        if not 0 <= label_smoothing < 1:
+            raise ValueError(f"label_smoothing: expected a number in [0, 1), got {label_smoothing}")
+        channels, height, width = image_shape
+        self.image_shape = (channels, height, width)
+        self.num_classes, self.levels, self.label_smoothing = num_classes, levels, label_smoothing
+
+    def _add_output(self, features: int) -> None:
+        """Make W and b; the labels begin equally likely."""
+        self.output = nn.Linear(features, self.num_classes)
+        nn.init.zeros_(self.output.weight)
+        nn.init.zeros_(self.output.bias)
+
+    @abstractmethod
+    def features(self, x: Tensor) -> Tensor:
+        """f: numbers (B, C, H, W) in [-1, 1] to (B, D)."""
+
+    def forward(self, images: Tensor) -> Categorical:
+        """The distribution of the labels, of batch shape (B,), given images (B, C, H, W)."""
+        if not isinstance(images, Tensor) or images.dim() != 4 or images.shape[1:] != self.image_shape:
+            got = tuple(images.shape) if isinstance(images, Tensor) else type(images).__name__
+            raise ValueError(f"images: expected shape (B, {', '.join(map(str, self.image_shape))}), got {got}")
+        x = images.to(self.output.weight.dtype) * (2 / (self.levels - 1)) - 1
+        return Categorical(self.output(self.features(x)))
+
+    def log_prob(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
+        """log p(y | x) of labels (B,) given images as `context`, (B,), nats."""
+        if lengths is not None:
+            raise ValueError("lengths: a label has none; leave it None")
+        if context is None:
+            raise ValueError("context: expected the images (B, C, H, W) that the labels are of, got None")
+        return self.forward(context).log_prob(x)
+
+    def training_objective(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
+        if not self.label_smoothing:
+            return self.log_prob(x, context, lengths)
+        found = self.forward(context)
+        spread = found.logits.log_softmax(-1).mean(-1)
+        return (1 - self.label_smoothing) * found.log_prob(x) + self.label_smoothing * spread

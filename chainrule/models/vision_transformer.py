@@ -1,0 +1,103 @@
+"""A Vision Transformer: an image as a sequence of patches."""
+
+from typing import Annotated
+
+import torch
+from torch import Tensor, nn
+
+from chainrule.layers.encoder_block import EncoderBlock
+from chainrule.layers.residual_block import shrink_residuals
+from chainrule.models.image_classifier import ImageClassifier
+from chainrule.ranges import Layers, Probability, Range, Size
+
+
+class VisionTransformer(ImageClassifier):
+    r"""A classifier of images by attention between patches (Dosovitskiy et al. 2021, ViT).
+
+    .. math:: z = [e;\ W p_1; \ldots; W p_T] + P, \qquad z \leftarrow \mathrm{block}_l(z), \qquad
+        f(x) = \mathrm{norm}(z)_0
+
+    p are the T patches of P×P pixels, side by side; e is a learnt class token, P learnt positions.
+
+    Args:
+        image_shape: (C, H, W), height and width multiples of `patch_size`.
+        num_classes: labels are integers in [0, num_classes).
+        levels: V, values that a channel of a pixel may have.
+        patch_size: P, pixels to a side of a patch.
+        model_size: D features of a patch, a multiple of `num_heads`.
+        num_layers: blocks.
+        num_heads: heads of attention in each block.
+        dropout: probability of zeroing, in training, what a branch adds.
+        label_smoothing: share of the training objective that is spread evenly over the labels.
+
+    Raises:
+        ValueError: a size is out of range, or the patches do not fill the image.
+
+    >>> model = VisionTransformer((1, 8, 8), num_classes=3, levels=2, model_size=8, num_layers=1, num_heads=2)
+    >>> images = torch.randint(2, (2, 1, 8, 8))
+    >>> model(images).probs.shape, model.attended(images)[0].shape
+    (torch.Size([2, 3]), torch.Size([2, 2, 5, 5]))
+    """
+
+    def __init__(
+        self,
+        image_shape: tuple[int, int, int],
+        num_classes: int,
+        levels: int = 256,
+        *,
+        patch_size: Annotated[int, Range(1, 256)] = 4,
+        model_size: Size = 96,
+        num_layers: Layers = 6,
+        num_heads: Layers = 4,
+        dropout: Probability = 0.0,
+        label_smoothing: Probability = 0.05,
+    ):
+        super().__init__(image_shape, num_classes, levels, label_smoothing)
+        channels, height, width = image_shape
+        check_patches(image_shape, patch_size)
+        self.patches = nn.Conv2d(channels, model_size, patch_size, patch_size)
+        self.class_token = nn.Parameter(torch.zeros(model_size))
+        count = 1 + height // patch_size * (width // patch_size)
+        self.positions = nn.Parameter(torch.empty(count, model_size))
+        nn.init.normal_(self.positions, std=0.02)
+        self.blocks = nn.ModuleList(
+            EncoderBlock(model_size, num_heads, position=None, dropout=dropout) for _ in range(num_layers)
+        )
+        self.norm = nn.LayerNorm(model_size)
+        shrink_residuals(linear for block in encoder_blocks(self.blocks) for linear in block.last_products())
+        self._add_output(model_size)
+
+    def features(self, x: Tensor) -> Tensor:
+        z = self._tokens(x)
+        for block in encoder_blocks(self.blocks):
+            z = block(z)
+        return self.norm(z[:, 0])  # type: ignore[no-any-return]  # a module's call has no type
+
+    def attended(self, images: Tensor) -> list[Tensor]:
+        """Attention of every block, (B, H, 1 + T, 1 + T) each, the class token first."""
+        z, found = self._tokens(images.to(self.positions.dtype) * (2 / (self.levels - 1)) - 1), []
+        for block in encoder_blocks(self.blocks):
+            found.append(block.mixer.attended(block.norm1(z)))
+            z = block(z)
+        return found
+
+    def _tokens(self, x: Tensor) -> Tensor:
+        patches = self.patches(x).flatten(2).transpose(1, 2)
+        token = self.class_token.expand(len(x), 1, -1)
+        return torch.cat([token, patches], 1) + self.positions
+
+
+def check_patches(image_shape: tuple[int, int, int], patch_size: int) -> None:
+    """Raise ValueError unless patches fill an image, with sizes that would do."""
+    _, height, width = image_shape
+    if patch_size < 1 or height % patch_size or width % patch_size:
+        fitting = [size for size in range(2, min(height, width) + 1) if height % size == 0 == width % size]
+        raise ValueError(
+            f"patch_size: expected a divisor of {height} and {width}, the height and width of the images, got "
+            f"{patch_size}: {', '.join(map(str, fitting[:6])) or '1'} would do"
+        )
+
+
+def encoder_blocks(blocks: nn.ModuleList) -> list[EncoderBlock]:
+    """The blocks, typed."""
+    return [block for block in blocks if isinstance(block, EncoderBlock)]

@@ -1,0 +1,92 @@
+import pytest
+import torch
+
+from chainrule.models.compact_transformer import CompactTransformer
+from chainrule.models.conv_net import ConvNet
+from chainrule.models.swin_transformer import SwinTransformer, largest_window
+from chainrule.models.vision_transformer import VisionTransformer
+
+SMALL = {
+    "cnn": lambda **options: ConvNet((1, 8, 8), 3, 4, channels=4, stages=2, **options),
+    "vit": lambda **options: VisionTransformer((1, 8, 8), 3, 4, model_size=8, num_layers=2, num_heads=2, **options),
+    "cct": lambda **options: CompactTransformer((1, 8, 8), 3, 4, model_size=8, num_layers=1, num_heads=2, **options),
+    "swin": lambda **options: SwinTransformer((1, 8, 8), 3, 4, model_size=8, num_heads=2, window=2, **options),
+}
+
+
+@pytest.fixture(params=SMALL)
+def model(request):
+    torch.manual_seed(0)
+    model = SMALL[request.param]()
+    torch.nn.init.normal_(model.output.weight)
+    return model.double().eval()
+
+
+def images(count=5):
+    return torch.randint(4, (count, 1, 8, 8), generator=torch.Generator().manual_seed(1))
+
+
+def test_labels_have_a_distribution(model):
+    found = model(images())
+    torch.testing.assert_close(found.probs.sum(1), torch.ones(5, dtype=torch.float64))
+    total = sum(model.log_prob(torch.full((5,), label), images()).exp() for label in range(3))
+    torch.testing.assert_close(total, torch.ones(5, dtype=torch.float64))
+
+
+def test_rows_of_a_batch_do_not_influence_each_other(model):
+    whole = model(images()).logits
+    alone = torch.cat([model(image.unsqueeze(0)).logits for image in images()])
+    torch.testing.assert_close(whole, alone, rtol=0, atol=1e-12)
+
+
+def test_every_pixel_can_influence_the_label(model):
+    x = (torch.rand(1, 1, 8, 8, dtype=torch.float64) * 3).requires_grad_()
+    gradients = [torch.autograd.grad(model(x).logits[0, label], x, retain_graph=True)[0] for label in range(3)]
+    assert (torch.stack(gradients).abs().amax(0) > 0).all()
+
+
+def test_every_weight_gets_a_gradient(model):
+    model.train()
+    (-model.training_objective(torch.tensor([0, 1, 2, 0, 1]), images())).mean().backward()
+    assert [name for name, weight in model.named_parameters() if weight.grad is None or not weight.grad.any()] == []
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_smoothing_is_in_the_objective_and_not_in_the_likelihood(name):
+    torch.manual_seed(0)
+    model = SMALL[name](label_smoothing=0.3).eval()
+    torch.nn.init.normal_(model.output.weight)
+    labels = torch.tensor([0, 1, 2, 0, 1])
+    logits = model(images()).logits.log_softmax(1)
+    exact = logits[torch.arange(5), labels]
+    torch.testing.assert_close(model.log_prob(labels, images()), exact)
+    torch.testing.assert_close(model.training_objective(labels, images()), 0.7 * exact + 0.3 * logits.mean(1))
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_picture_of_another_size_is_refused(name):
+    with pytest.raises(ValueError, match=r"expected shape \(B, 1, 8, 8\), got \(2, 1, 8, 9\)"):
+        SMALL[name]()(torch.zeros(2, 1, 8, 9, dtype=torch.long))
+
+
+def test_a_patch_that_does_not_divide_names_those_that_do():
+    with pytest.raises(ValueError, match=r"patch_size.*28 and 28.*got 5: 2, 4, 7, 14, 28 would do"):
+        VisionTransformer((1, 28, 28), 10, patch_size=5)
+    with pytest.raises(ValueError, match="stages: 2 stages need an even number of places"):
+        SwinTransformer((1, 28, 28), 10, patch_size=4, stages=3)
+    with pytest.raises(ValueError, match="stages: 5 halve"):
+        ConvNet((1, 8, 8), 3, stages=5)
+
+
+def test_attention_of_a_vision_transformer_is_what_its_blocks_read():
+    model = SMALL["vit"]().eval()
+    found = model.attended(images())
+    assert [part.shape for part in found] == [(5, 2, 5, 5)] * 2
+    torch.testing.assert_close(found[0].sum(-1), torch.ones(5, 2, 5))
+
+
+def test_every_other_block_of_a_swin_transformer_is_shifted_where_there_are_several_windows():
+    layers = SwinTransformer((1, 32, 32), 3, model_size=8, num_heads=2, window=4, blocks=2, stages=3).window_layers()
+    assert [(layer.window, layer.shift) for layer in layers] == [(4, 0), (4, 2), (4, 0), (4, 2), (4, 0), (4, 0)]
+    assert [layer.in_proj.in_features for layer in layers] == [8, 8, 16, 16, 32, 32]
+    assert largest_window(6, 9, 4) == 3
