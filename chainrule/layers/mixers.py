@@ -1,9 +1,16 @@
 """The mixers of a causal Transformer by name: softmax attention, or any sequence layer in its place."""
 
 from collections.abc import Callable
+from typing import Literal
 
 from chainrule.layers.causal_attention import CausalAttention
+from chainrule.layers.delta_net import DeltaNet
+from chainrule.layers.linear_attention import LinearAttention
+from chainrule.layers.min_gru import MinGRU
+from chainrule.layers.min_lstm import MinLSTM
 from chainrule.layers.sequence_layer import SequenceLayer
+
+Mixer = Literal["softmax", "linear", "retention", "gated-linear", "delta", "min-gru", "min-lstm"]
 
 
 def _softmax(
@@ -13,7 +20,15 @@ def _softmax(
 
 
 # A mixer reads and writes (B, T, model_size). Keywords are of softmax attention alone; others leave them.
-MIXERS: dict[str, Callable[..., SequenceLayer]] = {"softmax": _softmax}
+MIXERS: dict[str, Callable[..., SequenceLayer]] = {
+    "softmax": _softmax,
+    "linear": lambda size, heads, **_: LinearAttention(size, heads),
+    "retention": lambda size, heads, **_: LinearAttention(size, heads, feature_map="identity", decay="fixed"),
+    "gated-linear": lambda size, heads, **_: LinearAttention(size, heads, decay="gated"),
+    "delta": lambda size, heads, **_: DeltaNet(size, heads),
+    "min-gru": lambda size, heads, **_: MinGRU(size, size),
+    "min-lstm": lambda size, heads, **_: MinLSTM(size, size),
+}
 
 
 def mixer_layer(

@@ -1,6 +1,7 @@
 """An encoder of whole rows by name: recurrent in both directions, or a Transformer."""
 
-from chainrule.layers.bidirectional import BIDIRECTIONAL_CELLS, Bidirectional
+from chainrule.layers.bidirectional import Bidirectional
+from chainrule.layers.recurrent_stack import CELLS
 from chainrule.layers.transformer_encoder import TransformerEncoder
 
 TRANSFORMER = "transformer"
@@ -27,6 +28,6 @@ def row_encoder(
     """
     if cell == TRANSFORMER:
         return TransformerEncoder(input_size, hidden_size, num_layers, num_heads, dropout=dropout)
-    if cell not in BIDIRECTIONAL_CELLS:
-        raise ValueError(f"cell: expected one of {', '.join((*BIDIRECTIONAL_CELLS, TRANSFORMER))}, got {cell!r}")
+    if cell not in CELLS:
+        raise ValueError(f"cell: expected one of {', '.join((*CELLS, TRANSFORMER))}, got {cell!r}")
     return Bidirectional(cell, input_size, hidden_size, num_layers, dropout)
