@@ -1,6 +1,7 @@
 """A Transformer over the pixels of an image in raster order."""
 
 from collections.abc import Callable
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +13,8 @@ from chainrule.layers.prepared_linear import prepared_linear
 from chainrule.layers.sequence_layer import LayerStep
 from chainrule.layers.transformer_stack import TransformerStack
 from chainrule.models.image_model import ImageModel
+from chainrule.models.labels import checked_labels
+from chainrule.ranges import Layers, Probability, Size
 from chainrule.state import State
 
 
@@ -53,14 +56,14 @@ class ImageTransformer(ImageModel):
         image_shape: tuple[int, int, int],
         levels: int = 256,
         *,
-        model_size: int = 128,
-        num_layers: int = 6,
-        num_heads: int = 4,
-        num_kv_heads: int | None = None,
-        window: int | None = None,
-        feed_forward_size: int | None = None,
-        activation: str = "gelu",
-        dropout: float = 0.0,
+        model_size: Size = 128,
+        num_layers: Layers = 6,
+        num_heads: Layers = 4,
+        num_kv_heads: Layers | None = None,
+        window: Size | None = None,
+        feed_forward_size: Size | None = None,
+        activation: Literal["gelu", "relu", "swiglu"] = "gelu",
+        dropout: Probability = 0.0,
         num_classes: int | None = None,
     ):
         super().__init__(image_shape, levels, num_classes)
@@ -124,7 +127,7 @@ class ImageTransformer(ImageModel):
     def forward(self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None) -> Categorical:
         """All conditionals, batch shape (B, C, H, W); `lengths` changes none, as none sees what comes after it."""
         self._checked(x)
-        label = self._label(context, len(x))
+        label = checked_labels(context, len(x), self.num_classes)
         place = torch.zeros(len(x), dtype=torch.long, device=self.output.weight.device)
         features, _ = self._features(self._before(self.to_sequence(x).long(), None), label, place, None)
         logits = self.output(self.stack(features)[0])
@@ -134,7 +137,7 @@ class ImageTransformer(ImageModel):
     def initial_state(self, batch_size: int, context: Tensor | None = None) -> State:
         device = self.output.weight.device
         return {
-            "label": self._label(context, batch_size),
+            "label": checked_labels(context, batch_size, self.num_classes),
             "stack": self.stack.initial_state(batch_size),
             "place": torch.zeros(batch_size, dtype=torch.long, device=device),
             "recent": torch.full((batch_size, self._kept), self.levels, device=device),

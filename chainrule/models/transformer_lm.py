@@ -1,6 +1,7 @@
 """A language model whose context network is a Transformer."""
 
 from collections.abc import Callable
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor, nn
@@ -8,11 +9,13 @@ from torch import Tensor, nn
 from chainrule.base import AutoregressiveModel, Step, length_mask
 from chainrule.heads import Categorical
 from chainrule.layers.dropout import dropout
+from chainrule.layers.mixers import Mixer
 from chainrule.layers.ngram_embedding import NgramEmbedding
 from chainrule.layers.prepared_linear import prepared_linear
 from chainrule.layers.projection import symbols_of
 from chainrule.layers.sequence_layer import LayerStep
 from chainrule.layers.transformer_stack import TransformerStack
+from chainrule.ranges import Layers, Probability, Range, Size
 from chainrule.state import State, count_rows
 
 
@@ -68,23 +71,23 @@ class TransformerLM(AutoregressiveModel):
         self,
         vocab_size: int,
         *,
-        model_size: int = 256,
-        num_layers: int = 4,
-        num_heads: int = 4,
-        num_kv_heads: int | None = None,
-        attention: str = "softmax",
-        position: str | None = "rotary",
-        window: int | None = None,
-        context_length: int = 256,
-        feed_forward_size: int | None = None,
-        activation: str = "gelu",
-        norm: str = "layer",
+        model_size: Size = 256,
+        num_layers: Layers = 4,
+        num_heads: Layers = 4,
+        num_kv_heads: Layers | None = None,
+        attention: Mixer = "softmax",
+        position: Literal["rotary", "alibi", "sinusoidal", "learned"] | None = "rotary",
+        window: Size | None = None,
+        context_length: Size = 256,
+        feed_forward_size: Size | None = None,
+        activation: Literal["gelu", "relu", "swiglu"] = "gelu",
+        norm: Literal["layer", "rms"] = "layer",
         norm_first: bool = True,
-        dropout: float = 0.0,
+        dropout: Probability = 0.0,
         tie_weights: bool = False,
-        ngram_order: int = 1,
-        ngram_buckets: int = 2**14,
-        ngram_dropout: float = 0.0,
+        ngram_order: Annotated[int, Range(1, 16)] = 1,
+        ngram_buckets: Annotated[int, Range(1, 2**24)] = 2**14,
+        ngram_dropout: Probability = 0.0,
     ):
         super().__init__()
         for name, value in (("vocab_size", vocab_size), ("ngram_order", ngram_order)):

@@ -1,5 +1,7 @@
 """A translator made of attention: a sequence in, another of any length out."""
 
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
 
@@ -11,6 +13,7 @@ from chainrule.layers.norms import norm_layer
 from chainrule.layers.prepared_linear import prepared_linear
 from chainrule.layers.residual_block import shrink_residuals
 from chainrule.layers.transformer_encoder import TransformerEncoder
+from chainrule.ranges import Layers, Probability, Size
 from chainrule.state import Shared, State, count_rows, share
 
 
@@ -60,19 +63,19 @@ class TransformerSeq2Seq(AutoregressiveModel):
         source_vocab_size: int,
         target_vocab_size: int,
         *,
-        model_size: int = 256,
-        num_layers: int = 3,
-        num_heads: int = 4,
-        num_kv_heads: int | None = None,
-        position: str = "rotary",
-        context_length: int = 256,
-        feed_forward_size: int | None = None,
-        activation: str = "gelu",
-        norm: str = "layer",
+        model_size: Size = 256,
+        num_layers: Layers = 3,
+        num_heads: Layers = 4,
+        num_kv_heads: Layers | None = None,
+        position: Literal["rotary", "alibi"] = "rotary",
+        context_length: Size = 256,
+        feed_forward_size: Size | None = None,
+        activation: Literal["gelu", "relu", "swiglu"] = "gelu",
+        norm: Literal["layer", "rms"] = "layer",
         norm_first: bool = True,
-        dropout: float = 0.0,
+        dropout: Probability = 0.0,
         tie_weights: bool = True,
-        label_smoothing: float = 0.0,
+        label_smoothing: Probability = 0.1,
     ):
         super().__init__()
         sizes = {"source_vocab_size": source_vocab_size, "target_vocab_size": target_vocab_size}

@@ -161,8 +161,14 @@ class Task(ABC, Generic[M]):
         """The model that config and data describe, its weights drawn by torch's own generator."""
 
     def fewest_weights(self) -> int:
-        """A number of weights that the model has at least: files with fewer are refused before it takes memory."""
-        return 0
+        """A number of weights that the model has at least: files with fewer are refused before it takes memory.
+
+        This version builds the model without memory, which needs weights that are not drawn on the meta device.
+        """
+        import torch
+
+        with torch.device("meta"):
+            return sum(weight.numel() for weight in self.build().parameters())
 
     @abstractmethod
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":

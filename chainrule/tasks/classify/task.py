@@ -86,6 +86,12 @@ class ClassifierTraining(OptimisationOptions):
     """Begin with how often each symbol was seen with each label."""
 
 
+def _classifier(cell: str | None = None, **defaults: Any) -> Model:
+    fixed, hidden = ({}, ("num_heads",)) if cell is None else ({"cell": cell}, ("bidirectional",))
+    home = "chainrule.models.sequence_classifier:SequenceClassifier"
+    return Model(home, fixed=fixed, hidden=("vocab_size", "feature_size", *hidden), **defaults)
+
+
 class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Inspects):
     """A run on labelled texts."""
 
@@ -98,9 +104,8 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
     Data = LabelledData
     Training = ClassifierTraining
     MODELS: ClassVar[dict[str, Model]] = {
-        "classifier": Model(
-            "chainrule.models.sequence_classifier:SequenceClassifier", hidden=("vocab_size", "feature_size")
-        )
+        "classifier": _classifier(),
+        "transformer": _classifier("transformer", num_layers=2),
     }
     BUDGET = "1m"
     PREPARED = f"{DATA}/labelled.json"

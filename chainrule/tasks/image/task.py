@@ -107,6 +107,7 @@ class ImageTask(Task["ImageModel"], Scores, Samples, Inspects, Checks):
         "pixelcnn++": _model("pixel_cnn_pp:PixelCNNPP"),
         "row-lstm": _model("pixel_rnn:PixelRNN", kind="row"),
         "diagonal-bilstm": _model("pixel_rnn:PixelRNN", kind="diagonal"),
+        "image-transformer": _model("image_transformer:ImageTransformer"),
     }
     BUDGET = "10m"
     LADDERS: ClassVar[dict[str, Ladder]] = {
@@ -192,6 +193,8 @@ class ImageTask(Task["ImageModel"], Scores, Samples, Inspects, Checks):
         return cast("ImageModel", model)
 
     def fewest_weights(self) -> int:
+        if self.config.model == "image-transformer":
+            return super().fewest_weights()
         return int(self.config.options.channels) ** 2 // 4
 
     def prepare(self) -> dict[str, Any]:

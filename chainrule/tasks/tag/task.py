@@ -62,6 +62,12 @@ class TagTraining(OptimisationOptions):
     """A word seen c times is read as unknown with probability W / (W + c), W being this number."""
 
 
+def _tagger(cell: str | None = None, **defaults: Any) -> Model:
+    fixed, hidden = ({}, ("num_heads",)) if cell is None else ({"cell": cell}, ())
+    home = "chainrule.models.sequence_tagger:SequenceTagger"
+    return Model(home, fixed=fixed, hidden=("num_characters", *hidden), **defaults)
+
+
 class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects):
     """A run on tagged sentences."""
 
@@ -78,7 +84,8 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects):
     Data = TagData
     Training = TagTraining
     MODELS: ClassVar[dict[str, Model]] = {
-        "tagger": Model("chainrule.models.sequence_tagger:SequenceTagger", hidden=("num_characters",))
+        "tagger": _tagger(),
+        "transformer": _tagger("transformer", num_layers=2),
     }
     PREPARED = f"{DATA}/corpus.json"
     Prediction = Tagging

@@ -58,6 +58,11 @@ def _recurrent(cell: str, *hidden: str) -> Model:
     return Model(home, fixed={"cell": cell}, planned=_PLANNED_SIZES, hidden=hidden)
 
 
+def _transformer(mixer: str, *hidden: str) -> Model:
+    home = "chainrule.models.transformer_lm:TransformerLM"
+    return Model(home, fixed={"attention": mixer}, hidden=hidden, model_size=128, ngram_order=3, ngram_dropout=0.1)
+
+
 @dataclass(frozen=True)
 class TextData(CheckedOptions):
     """How a text becomes symbols, and which part of it is held out."""
@@ -118,6 +123,9 @@ class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks):
         "lstm": _recurrent("lstm", "reset_after", "nonlinearity"),
         "gru": _recurrent("gru", "nonlinearity"),
         "rnn": _recurrent("rnn", "reset_after"),
+        "transformer": _transformer("softmax"),
+        "linear-transformer": _transformer("gated-linear", "num_kv_heads", "window", "position"),
+        "min-gru": _transformer("min-gru", "num_kv_heads", "window", "position", "num_heads"),
     }
     FREE: ClassVar[frozenset[str]] = Task.FREE | {"watch_gradients", "watch_every"}
     PREPARED = f"{DATA}/corpus.json"
@@ -262,7 +270,7 @@ class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks):
     def fewest_weights(self) -> int:
         options = self.config.options
         if not self.MODELS[self.config.model].planned:
-            return 0
+            return super().fewest_weights()
         size, layers = options.hidden_size or 1, options.num_layers or 1
         return int((options.embedding_size or size) * len(self.vocabulary) + layers * size**2)
 
