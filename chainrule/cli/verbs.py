@@ -29,12 +29,17 @@ VERBS: dict[str, Callable[[type[Task[Any]]], Verb | None]] = {
 
 def verbs_of(task: type[Task[Any]]) -> Mapping[str, Verb]:
     """The verbs that a task has, by name."""
-    return {name: verb for name in (*VERBS, task.name) if (verb := verb_of(task, name)) is not None}
+    return {name: verb for name in (*VERBS, predicting(task)) if (verb := verb_of(task, name)) is not None}
+
+
+def predicting(task: type[Task[Any]]) -> str:
+    """The name of the verb by which a task predicts."""
+    return (issubclass(task, Predicts) and task.verb) or task.name
 
 
 def verb_of(task: type[Task[Any]], name: str) -> Verb | None:
     """One verb of a task; None where the task lacks it."""
-    if name == task.name:
+    if name == predicting(task):
         return predict_verb(task)
     return VERBS[name](task) if name in VERBS else None
 
@@ -46,5 +51,7 @@ def all_verbs() -> dict[str, type[Task[Any]]]:
         for name in VERBS:
             if name not in shown and (name != "evaluate" or issubclass(task, Evaluates)):
                 shown[name] = task
-    predicting = (task for task in map(task_class, TASKS) if issubclass(task, Predicts))
-    return shown | {task.name: task for task in predicting}
+    for task in map(task_class, TASKS):
+        if issubclass(task, Predicts):
+            shown.setdefault(predicting(task), task)
+    return shown

@@ -18,6 +18,7 @@ TASKS = {
     "sound": "chainrule.tasks.sound:SoundTask",
     "tag": "chainrule.tasks.tag:TagTask",
     "classify": "chainrule.tasks.classify:ClassifyTask",
+    "classify-images": "chainrule.tasks.classify_images:ClassifyImagesTask",
     "translate": "chainrule.tasks.translate:TranslateTask",
     "caption": "chainrule.tasks.caption:CaptionTask",
     "forecast": "chainrule.tasks.forecast:ForecastTask",

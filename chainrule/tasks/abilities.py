@@ -90,10 +90,12 @@ class Predicts(ABC):
 
     Attributes:
         Prediction: the options.
+        verb: the name of the verb, where it is not that of the task.
         several: whether it takes more than one file.
     """
 
     Prediction: ClassVar[type]
+    verb: ClassVar[str] = ""
     several: ClassVar[bool] = False
 
     @abstractmethod

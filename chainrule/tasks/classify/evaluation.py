@@ -52,41 +52,44 @@ def evaluate_labels(run: "ClassifyTask", data: str | None, options: LabelEvaluat
     log_probs = label_log_probs(run.model(device), labelled_evaluation(part.texts, part.labels, ROWS, limit))
     true = torch.from_numpy(part.labels)
     scores, facts = classification_scores(log_probs, true, names), part_facts(part, limit)
-    figures = {"texts": scores.count, "empty": facts["empty"], "cut": facts["cut"], **_figures(scores)}
+    figures = {"texts": scores.count, "empty": facts["empty"], "cut": facts["cut"], **label_figures(scores, "text")}
     figures["errors"] = [
         {"line": rows[row].line, "true": rows[row].label, "given": names[given], "probability": share,
          "text": rows[row].text}
         for row, given, share in surest_mistakes(log_probs, true, options.errors)
     ]  # fmt: skip
-    return Answer(iter([Record(figures, "\n".join(_lines(figures, names)))]))
+    return Answer(iter([Record(figures, "\n".join(label_lines(figures, names, "text")))]))
 
 
-def _figures(scores: "ClassificationScores") -> dict[str, Any]:
+def label_figures(scores: "ClassificationScores", what: str) -> dict[str, Any]:
+    """Figures for JSON; `what` is the word for one row, such as "text"."""
     return {
         "accuracy": scores.accuracy,
         "macro_f1": scores.macro_f1,
-        "nats_per_text": scores.nats,
+        f"nats_per_{what}": scores.nats,
         "calibration_error": scores.calibration_error,
         "labels": {
-            name: {"precision": precision, "recall": recall, "f1": f1, "texts": count}
+            name: {"precision": precision, "recall": recall, "f1": f1, f"{what}s": count}
             for name, (precision, recall, f1, count) in scores.by_label.items()
         },
         "confusion": [list(row) for row in scores.confusion],
     }
 
 
-def _lines(figures: dict[str, Any], names: tuple[str, ...]) -> Iterator[str]:
+def label_lines(figures: dict[str, Any], names: tuple[str, ...], what: str) -> Iterator[str]:
+    """The same as lines."""
     from chainrule.tasks.classify.judge import shortened
 
-    said = "".join(f", {figures[what]:,} {what}" for what in ("empty", "cut") if figures[what])
-    yield f"accuracy           {figures['accuracy']:.2%} of {figures['texts']:,} texts{said}"
+    said = "".join(f", {figures[part]:,} {part}" for part in ("empty", "cut") if figures.get(part))
+    yield f"accuracy           {figures['accuracy']:.2%} of {figures[f'{what}s']:,} {what}s{said}"
     yield f"macro F1           {figures['macro_f1']:.2%}"
-    yield f"nats per text      {figures['nats_per_text']:.4f}"
+    yield f"{f'nats per {what}':<18} {figures[f'nats_per_{what}']:.4f}"
     yield f"calibration error  {figures['calibration_error']:.2%} between confidence and accuracy, on average"
     width = max(len(name) for name in (*names, "label"))
-    yield f"{'label':<{width}}  precision   recall       F1    texts"
+    yield f"{'label':<{width}}  precision   recall       F1  {f'{what}s':>7}"
     for name, row in figures["labels"].items():
-        yield f"{name:<{width}}  {row['precision']:>9.2%}  {row['recall']:>7.2%}  {row['f1']:>7.2%}  {row['texts']:>7,}"
+        precision, recall, f1, count = (row[part] for part in ("precision", "recall", "f1", f"{what}s"))
+        yield f"{name:<{width}}  {precision:>9.2%}  {recall:>7.2%}  {f1:>7.2%}  {count:>7,}"
     if len(names) <= _MATRIX:
         cells = [[f"{count:,}" for count in row] for row in figures["confusion"]]
         columns = [max(len(name), *(len(row[place]) for row in cells)) for place, name in enumerate(names)]

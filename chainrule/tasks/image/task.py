@@ -323,7 +323,10 @@ class ImageTask(Task["ImageModel"], Scores, Samples, Inspects, Checks):
 
         channels, height, width = self.shape
         small = self.model_of((channels, min(height, _CHECKED_SIDE), min(width, _CHECKED_SIDE)))
-        small.load_state_dict(self.model().state_dict())
+        trained, needed = self.model().state_dict(), small.state_dict()
+        # Embeddings of places keep those of the first rows and columns.
+        cut = {name: weight[tuple(map(slice, needed[name].shape))] for name, weight in trained.items()}
+        small.load_state_dict(cut)
         images, (_, height, width) = self.images(), small.image_shape
         top, left = (self.shape[1] - height) // 2, (self.shape[2] - width) // 2
         pieces = images.valid[:_CHECKED_ROWS, :, top : top + height, left : left + width]

@@ -1,0 +1,409 @@
+"""Labels of images: `chainrule train pictures/ --task classify`, and a classifier that learns p(label | image).
+
+data/train.pixels, valid.pixels    the images, (N, C, H, W) bytes
+data/train.labels, valid.labels    their labels
+data/images.json                   counts, names of labels, fingerprints
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from math import exp
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
+
+from cyclopts import Parameter
+
+from chainrule.tasks.abilities import Answer, CheckedRows, Checks, Evaluates, Inspects, Predicts, Record
+from chainrule.tasks.commands import Switch, quoted
+from chainrule.tasks.config import CheckedOptions, OptimisationOptions, RunConfig, within
+from chainrule.tasks.image.task import ImageTask, parse_size
+from chainrule.tasks.judged_part import judged_part
+from chainrule.tasks.model import Model
+from chainrule.tasks.run_directory import DATA
+from chainrule.tasks.task import Shard, Source, Task
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    from torch import Tensor
+
+    from chainrule.data.images import ImageSource, PreparedImages, Reading
+    from chainrule.data.images.augmentation import Augmentation
+    from chainrule.models.image_classifier import ImageClassifier
+    from chainrule.training import Judge, TrainingBatches, ValidationBatches
+    from chainrule.training.loop import TrainingResult
+
+_ROWS = 128  # of a batch that is only read
+_CHECKED_ROWS = 3
+
+
+@dataclass(frozen=True)
+class LabelledImageData(CheckedOptions):
+    """How labelled images are read, and which of them are held out."""
+
+    size: str = ""
+    """Cut and scale picture files to this size: 32, or HEIGHTxWIDTH."""
+    colour: Literal["as-is", "grey", "rgb"] = "as-is"
+    """Convert picture files."""
+    skip_bad: bool = False
+    """Leave out picture files that cannot be read."""
+    validation_fraction: float = within(0.1, 1e-4, 0.5)
+    """Share of the images that is held out."""
+
+    @property
+    def reading(self) -> "Reading":
+        """How picture files become pixels.
+
+        Raises:
+            ValueError: `size` is invalid.
+        """
+        from chainrule.data.images import Reading
+
+        return Reading(parse_size(self.size), None if self.colour == "as-is" else self.colour)
+
+
+@dataclass(frozen=True)
+class ImageClassifierTraining(OptimisationOptions):
+    """How a classifier of images is trained."""
+
+    batch_size: int = within(64, 1, 1 << 24)
+    """Images of a batch."""
+    learning_rate: float = within(2e-3, 0.0, 1e3)
+    """Peak learning rate of AdamW."""
+    weight_decay: float = within(0.05, 0.0, 1e3)
+    """Decoupled weight decay of matrices."""
+    shift: float = within(2.0, 0.0, 1e4)
+    """Move each image at random, by so many pixels at most."""
+    rotate: float = within(0.0, 0.0, 180.0)
+    """Turn each image at random, by so many degrees at most."""
+    scale: float = within(0.0, 0.0, 9.0)
+    """Scale each image at random: 0.1 is by 1 / 1.1 to 1.1."""
+    flip: bool = False
+    """Mirror half of the images, left for right: only where labels allow."""
+
+    @property
+    def augmentation(self) -> "Augmentation":
+        """How images are changed in training."""
+        from chainrule.data.images.augmentation import Augmentation
+
+        return Augmentation(self.shift, self.rotate, self.scale, self.flip)
+
+
+@dataclass(frozen=True)
+class ImageLabelling:
+    """Label images: a line for each with its label, the probability of that, and its name, tabs between them.
+
+    Args:
+        file: A picture file, a folder, an npz, npy or idx file.
+        json: Print a JSON object for each image, with the probabilities of all labels.
+    """
+
+    top: Annotated[int, Parameter(name=["--top", "-n"])] = 1
+    """The so many likeliest labels of each image."""
+    skip_bad: Switch = False
+    """Leave out picture files that cannot be read."""
+
+
+@dataclass(frozen=True)
+class ImageLabelEvaluation:
+    """Compare a classifier with images whose labels are known.
+
+    Accuracy, F1 averaged over labels, nats per picture, how far confidence is from accuracy, the table of confusions,
+    and the mistakes made with most confidence.
+
+    Args:
+        data: Images and labels, as those of training.
+    """
+
+    errors: int = 5
+    """So many mistakes."""
+
+
+@dataclass(frozen=True)
+class ImageClassifierInspection:
+    """Look inside a trained classifier of images: its parts, and how far its attention reaches, layer by layer.
+
+    The distance of attention is that of the places that are read, in pixels, averaged by their weights over held-out
+    images. A convolutional network has no attention: its parts are shown.
+    """
+
+    rows: int = 64
+    """Held-out images."""
+
+
+class ClassifyImagesTask(Task["ImageClassifier"], Predicts, Evaluates, Checks, Inspects):
+    """A run on labelled images."""
+
+    name = "classify-images"
+    verb = "classify"
+    help = "Train a classifier on images with labels; the accuracy on held-out images decides which weights are kept."
+    SOURCES: ClassVar[dict[str, Source]] = {
+        "source": Source(
+            "A folder with a sub-folder of picture files for each label; x.npz with images and labels; or an idx file "
+            "such as train-images-idx3-ubyte.gz, labels beside it."
+        ),
+        "validation": Source("Images to hold out in place of some of DATA.", "--validation"),
+    }
+    Data = LabelledImageData
+    Training = ImageClassifierTraining
+    MODELS: ClassVar[dict[str, Model]] = {
+        name: Model(f"chainrule.models.{home}", hidden=("levels",))
+        for name, home in {
+            "cnn": "conv_net:ConvNet",
+            "vit": "vision_transformer:VisionTransformer",
+            "cct": "compact_transformer:CompactTransformer",
+            "swin": "swin_transformer:SwinTransformer",
+        }.items()
+    }
+    BUDGET = "5m"
+    PREPARED = f"{DATA}/images.json"
+    Prediction = ImageLabelling
+    Evaluation = ImageLabelEvaluation
+    Inspection = ImageClassifierInspection
+    writes_page = False
+
+    @classmethod
+    def check_asked(cls, asked: RunConfig, given: frozenset[str]) -> None:
+        if asked.sources["source"] is None:
+            raise ValueError("DATA: expected labelled images to train on, got none")
+        _ = asked.data.reading  # an invalid size is rejected before anything is read
+
+    @classmethod
+    def check_facts(cls, facts: dict[str, Any]) -> None:
+        ImageTask.check_facts(facts)
+        if facts["classes"] is None:
+            raise ValueError("facts.classes: expected names of labels, got null")
+
+    @classmethod
+    def fingerprint(cls, path: str | None) -> dict[str, Any]:
+        return ImageTask.fingerprint(path)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(C, H, W)."""
+        channels, height, width = self.config.facts["shape"]
+        return channels, height, width
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the labels."""
+        return tuple(self.config.facts["classes"])
+
+    def images(self) -> "PreparedImages":
+        """The prepared images."""
+        from chainrule.data.images import open_images
+
+        return open_images(self.path / DATA)
+
+    def prepare(self) -> dict[str, Any]:
+        from chainrule.data.images import prepare_images
+
+        data, sources = self.config.data, self.config.sources
+        assert sources["source"] is not None
+        images = prepare_images(
+            sources["source"],
+            self.path / DATA,
+            labelled=True,
+            reading=data.reading,
+            skip_bad=data.skip_bad,
+            validation=sources["validation"],
+            validation_fraction=data.validation_fraction,
+            seed=self.config.training.seed,
+        )
+        return images.manifest
+
+    def build(self) -> "ImageClassifier":
+        model = self.MODELS[self.config.model].build(
+            self.config.options,
+            image_shape=self.shape,
+            num_classes=len(self.classes),
+            levels=self.config.facts["found_levels"],
+        )
+        return cast("ImageClassifier", model)
+
+    def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
+        from chainrule.data.images.labelled_batches import LabelledImageBatches, labelled_image_evaluation
+
+        images, training = self.images(), self.config.training
+        labels, held_out = images.train_labels, images.valid_labels
+        assert labels is not None
+        assert held_out is not None
+        batches = LabelledImageBatches(
+            images.train, labels, training.batch_size, training.seed, shard, training.augmentation
+        )
+        return batches, lambda: labelled_image_evaluation(images.valid, held_out, _ROWS)
+
+    def introduce(self) -> Iterable[str]:
+        from chainrule.data.images import said_shape
+
+        facts, names = self.config.facts, self.classes
+        counts = facts["pictures"]
+        yield f"{facts['name']}: pictures of {said_shape(self.shape)}, {len(names)} labels: {', '.join(names[:12])}"
+        held_out = facts["validation"]["name"] if facts["validation"] else f"drawn, seed {self.config.training.seed}"
+        yield f"{counts['train']:,} pictures to train on, {counts['valid']:,} held out ({held_out})"
+        if facts["left_out"]["count"]:
+            yield f"{facts['left_out']['count']} picture files cannot be read and are left out"
+
+    def judge(self) -> "Judge":
+        import torch
+
+        from chainrule.data.images.labelled_batches import labelled_image_evaluation
+        from chainrule.tasks.classify.judge import classify_judge
+
+        images = self.images()
+        labels = images.valid_labels
+        assert labels is not None
+        return classify_judge(
+            self.classes,
+            torch.from_numpy(labels.copy()),
+            lambda rows: labelled_image_evaluation(images.valid, labels, _ROWS, rows),
+            lambda row: (f"held-out picture {row}", ""),
+        )
+
+    def summary(self, result: "TrainingResult") -> tuple[dict[str, Any], str]:
+        value, nats = result.best_value, result.best.nats_per_element
+        assert value is not None
+        part = judged_part(result.best_rows, self.config.facts["pictures"]["valid"])
+        return (
+            {"accuracy": value, "nats_per_picture": nats},
+            f"accuracy {value:.2%} on {part}held-out pictures ({nats:.4f} nats per picture)",
+        )
+
+    def next_steps(self) -> Sequence[str]:
+        path = quoted(self.path)
+        return [f"chainrule classify {path} PICTURE", f"chainrule evaluate {path} TEST"]
+
+    def describe(self, facts: dict[str, Any]) -> dict[str, str]:
+        from chainrule.data.images import said_shape
+
+        images, best = facts["facts"], facts["best"]
+        counts, names = images["pictures"], self.classes
+        rows = {
+            "data": f"{images['name']}, pictures of {said_shape(self.shape)}",
+            "labels": f"{len(names)}: {', '.join(names[:12])}" + (", ..." if len(names) > 12 else ""),
+            "split": f"{counts['train']:,} pictures to train on, {counts['valid']:,} held out",
+            "classify": f"chainrule classify {quoted(self.path)} PICTURE",
+        }
+        if best is not None:
+            nats = f"{best['nats_per_element']:.4f} nats per picture"
+            rows["best"] = f"accuracy {best['accuracy']:.2%} ({nats}) at step {best['step']:,}"
+        return rows
+
+    def predict(self, data: list[str], options: ImageLabelling, *, out: Path | None, device: str, json: bool) -> Answer:
+        if options.top < 1:
+            raise ValueError(f"--top: expected a whole number >= 1, got {options.top}")
+        names, top = self.classes, options.top
+
+        def records() -> Iterator[Record]:
+            for name, log_probs in self._labelled(data[0], device, skip_bad=options.skip_bad):
+                shares = {label: exp(value) for label, value in zip(names, log_probs.tolist(), strict=True)}
+                best = sorted(shares, key=lambda label: -shares[label])[:top]
+                values = {"picture": name, "label": best[0], "probability": shares[best[0]], "probabilities": shares}
+                parts = [part for label in best for part in (label, f"{shares[label]:.4f}")]
+                yield Record(values, "\t".join([*parts, name]))
+
+        return Answer(records())
+
+    def evaluate(self, data: str | None, options: ImageLabelEvaluation, *, device: str) -> Answer:
+        import torch
+
+        from chainrule.metrics.classification import classification_scores
+        from chainrule.tasks.classify.evaluation import label_figures, label_lines
+        from chainrule.tasks.classify.judge import surest_mistakes
+
+        if options.errors < 0:
+            raise ValueError(f"--errors: expected a whole number >= 0, got {options.errors}")
+        if data is None:
+            raise ValueError("DATA: expected labelled images, got none")
+        source = self._source(data, labelled=True, skip_bad=False)
+        assert source.labels is not None
+        true = torch.from_numpy(source.labels.among(self.classes, source.label))
+        found = [row for _, row in self._labelled(data, device, skip_bad=False)]
+        log_probs = torch.stack(found)
+        figures = label_figures(classification_scores(log_probs, true, self.classes), "picture")
+        figures |= {"pictures": len(true), "errors": []}
+        lines = list(label_lines(figures, self.classes, "picture"))
+        for row, given, share in surest_mistakes(log_probs, true, options.errors):
+            right, name = self.classes[int(true[row])], source.called(row)
+            figures["errors"].append(
+                {"picture": name, "true": right, "given": self.classes[given], "probability": share}
+            )
+            lines.append(f"  {name}: {self.classes[given]} {share:.1%}, is {right}")
+        return Answer(iter([Record(figures, "\n".join(lines))]))
+
+    def checked_rows(self) -> CheckedRows:
+        import numpy as np
+        import torch
+
+        images = self.images()
+        assert images.valid_labels is not None
+        labels = torch.from_numpy(np.array(images.valid_labels[:_CHECKED_ROWS], np.int64))
+        context = torch.from_numpy(np.array(images.valid[:_CHECKED_ROWS]))
+        return CheckedRows(self.model(), labels, context, told=f"{len(labels)} held-out pictures")
+
+    def inspect(self, data: str | None, options: ImageClassifierInspection, *, out: Path | None, seed: int) -> Answer:
+        import numpy as np
+        import torch
+
+        from chainrule.diagnostics.attention_distance import attention_distance
+        from chainrule.diagnostics.parts import parts_of, parts_table
+
+        if data is not None:
+            raise ValueError(f"inspect: reads the held-out pictures of the run, got {data}: leave it out")
+        if options.rows < 1:
+            raise ValueError(f"--rows: expected a whole number >= 1, got {options.rows}")
+        model, parts = self.model(), parts_of(self.model())
+        images = torch.from_numpy(np.array(self.images().valid[: options.rows]))
+        with torch.no_grad():
+            distances = attention_distance(model, images)
+        figures = {"run": str(self.path), "model": self.config.model, "parameters": parts, "attention": distances}
+        lines = [f"{self.path}: {self.config.model} with {sum(parts.values()):,} parameters", *parts_table(parts)]
+        if not distances:
+            lines.append("attention: none; every place reads its neighbours, wider with each stage")
+        for number, heads in enumerate(distances, 1):
+            shown = ", ".join(f"{distance:.1f}" for distance in heads)
+            lines.append(f"attention of block {number}: {shown} pixels away on average, a number for each head")
+        return Answer(iter([Record(figures, "\n".join(lines))]))
+
+    def _source(self, data: str, *, labelled: bool, skip_bad: bool) -> "ImageSource":
+        from chainrule.data.images import check_alike, open_source
+
+        reading = self.config.data.reading if Path(data).is_dir() else None
+        source = open_source(data, labelled=labelled, reading=reading, skip_bad=skip_bad)
+        check_alike(source, self.shape, self.config.facts["found_levels"])
+        return source
+
+    def _blocks(self, data: str, *, skip_bad: bool) -> "Iterator[tuple[npt.NDArray[np.uint8], list[str]]]":
+        """Images and their names, of one picture file or of many."""
+        from chainrule.data.images.folder import SUFFIXES
+
+        path = Path(data)
+        if path.is_file() and path.suffix.lower() in SUFFIXES:
+            pixels, _ = self.config.data.reading.picture(path.read_bytes(), data)
+            if pixels.shape != self.shape:
+                from chainrule.data.images import said_shape
+
+                channels, height, width = pixels.shape
+                raise ValueError(
+                    f"{data}: expected a picture of {said_shape(self.shape)}, as those trained on, got "
+                    f"{said_shape((channels, height, width))}: convert it"
+                )
+            yield pixels[None], [data]
+            return
+        source, start = self._source(data, labelled=False, skip_bad=skip_bad), 0
+        for block in source.blocks():
+            yield block, [source.called(start + place) for place in range(len(block))]
+            start += len(block)
+
+    def _labelled(self, data: str, device: str, *, skip_bad: bool) -> "Iterator[tuple[str, Tensor]]":
+        """Each image with log p of every label."""
+        import torch
+
+        model = self.model(device)
+        place = next(model.parameters()).device
+        for block, names in self._blocks(data, skip_bad=skip_bad):
+            for start in range(0, len(block), _ROWS):
+                with torch.no_grad():
+                    found = model(torch.from_numpy(block[start : start + _ROWS].copy()).to(place))
+                rows = found.logits.log_softmax(-1).double().cpu()
+                yield from zip(names[start : start + _ROWS], rows, strict=True)

@@ -1,0 +1,75 @@
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+from sklearn.datasets import load_digits
+
+from chainrule.tasks import open_run
+
+SMALL = {
+    "cnn": ["--channels", 4, "--stages", 2],
+    "vit": ["--model-size", 8, "--num-layers", 1, "--num-heads", 2],
+    "cct": ["--model-size", 8, "--num-layers", 1, "--num-heads", 2],
+    "swin": ["--model-size", 8, "--num-heads", 2, "--blocks", 1],
+}
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory):
+    home = tmp_path_factory.mktemp("digits")
+    found = load_digits()
+    images = (found.images * 15.9375).astype(np.uint8)
+    np.savez(home / "train.npz", images=images[:300], labels=found.target[:300])
+    np.savez(home / "test.npz", images=images[300:340], labels=found.target[300:340])
+    Image.fromarray(images[301]).save(home / "one.png")
+    return home
+
+
+@pytest.mark.parametrize("model", SMALL)
+def test_pictures_with_labels_become_a_classifier_that_every_verb_takes(command, digits, tmp_path, model):
+    run, task = tmp_path / "run", ("--task", "classify")
+    trained = command(
+        "train", digits / "train.npz", *task, "--model", model, *SMALL[model], "--steps", 3, "--out", run, "--json"
+    )
+    assert trained.status == 0, trained.err
+    assert 0 <= json.loads(trained.out)["accuracy"] <= 1
+    rows = [json.loads(line) for line in command("classify", run, digits / "test.npz", "--json").out.splitlines()]
+    assert len(rows) == 40
+    assert all(sum(row["probabilities"].values()) == pytest.approx(1) for row in rows)
+    one = command("classify", run, digits / "one.png", "--top", 2).out.split("\t")
+    assert one[0] == rows[1]["label"]
+    assert len(one) == 5
+    figures = json.loads(command("evaluate", run, digits / "test.npz", "--json").out)
+    right = np.load(digits / "test.npz")["labels"]
+    assert figures["accuracy"] == pytest.approx(np.mean([int(row["label"]) for row in rows] == right))
+    assert figures["pictures"] == 40
+    checked = command("check", run)
+    assert checked.status == 0, checked.out
+    inspected = json.loads(command("inspect", run, "--rows", 4, "--json").out)
+    assert len(inspected["attention"]) == {"cnn": 0, "vit": 1, "cct": 1, "swin": 2}[model]
+    assert all(distance >= 0 for heads in inspected["attention"] for distance in heads)
+    assert "10: 0, 1, 2" in command("info", run).out
+
+
+def test_a_cnn_learns_digits_and_goes_on_where_it_was(command, digits, tmp_path):
+    run = tmp_path / "run"
+    options = ("--shift", 0, "--channels", 8, "--learning-rate", 0.01, "--out", run)
+    assert command("train", digits / "train.npz", "--task", "classify", *options, "--steps", 40).status == 0
+    assert open_run(run).metrics()
+    assert command("train", "--resume", "--out", run, "--steps", 90).status == 0
+    assert json.loads(command("evaluate", run, digits / "test.npz", "--json").out)["accuracy"] > 0.8
+
+
+def test_what_cannot_be_classified_gets_one_line(refused, command, digits, tmp_path):
+    run = tmp_path / "run"
+    small = ("--task", "classify", "--steps", 1, "--channels", 4, "--out", run)
+    assert command("train", digits / "train.npz", *small).status == 0
+    Image.fromarray(np.zeros((9, 8), np.uint8)).save(tmp_path / "other.png")
+    assert "expected a picture of 8×8 pixels" in refused("classify", run, tmp_path / "other.png")
+    np.save(tmp_path / "bare.npy", np.zeros((5, 8, 8), np.uint8))
+    assert "labels" in refused("train", tmp_path / "bare.npy", "--task", "classify", "--out", tmp_path / "none")
+    asked = ("--task", "classify", "--model", "vit", "--patch-size", 3, "--out", tmp_path / "none")
+    assert "--patch-size: expected a divisor of 8 and 8" in refused("train", digits / "train.npz", *asked)
+    assert not (tmp_path / "none").exists()
+    assert "no such verb" in refused("score", run, digits / "test.npz")
