@@ -75,6 +75,12 @@ def _run(arguments: list[str], known: set[str]) -> int:
             return command(*bound.args, **bound.kwargs) or 0
         with closing(Harmless(sys.stdout)) as out, redirect_stdout(cast(TextIO, out)):
             return command(*bound.args, **bound.kwargs) or 0
+    except UnknownOptionError as error:
+        flag_typed = error.token.keyword or error.token.value
+        models = owners(flag_typed, arguments[1:]) if arguments[0] == "train" else []
+        if not models:
+            raise
+        raise ValueError(f"{flag_typed}: an option of {', '.join(models)}, not of this model: leave it out") from None
     except ValueError as error:  # the library names the argument, the user wrote the flag
         if isinstance(error, CycloptsError):
             raise
@@ -157,8 +163,6 @@ def _one_line(error: Exception, known: set[str]) -> str:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     if isinstance(error, MemoryError) or "llocate" in str(error):
         return f"out of memory: choose a smaller {' or '.join(name for name in _COSTLY if name in known) or 'model'}"
-    if isinstance(error, UnknownOptionError) and (models := owners(error.token.keyword or "")):
-        return f"{error.token.keyword}: an option of {', '.join(models)}, not of the model asked for: leave it out"
     if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
         return f"unexpected argument {error.unused_tokens[0]!r}: `chainrule VERB --help` shows what a verb takes"
     return " ".join(str(error).split()) or type(error).__name__

@@ -88,15 +88,15 @@ def verb_asked_for(name: str, arguments: Sequence[str]) -> tuple[type[Task[Any]]
     return task, train_verb(task, model if model in task.MODELS else "")
 
 
-def owners(flag: str) -> list[str]:
-    """The models that have an option, with their task: for an error about a flag that another model has."""
+def owners(flag: str, arguments: Sequence[str]) -> list[str]:
+    """The models of the task asked for that have an option: for an error about a flag that another model has."""
     flag = flag.replace("--no-", "--", 1)
-    found = []
-    for task in map(task_class, TASKS):
-        for name, model in task.MODELS.items():
-            if any("--" + option.name.replace("_", "-") == flag for option in fields(cast(Any, model.options))):
-                found.append(f"{name} ({task.name})")
-    return found
+    task = _task_to_train(first_reading("train", arguments))
+    return [
+        name
+        for name, model in task.MODELS.items()
+        if any("--" + option.name.replace("_", "-") == flag for option in fields(cast(Any, model.options)))
+    ]
 
 
 def _task_to_train(reading: FirstReading) -> type[Task[Any]]:

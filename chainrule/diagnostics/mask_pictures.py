@@ -52,7 +52,7 @@ def mask_pictures(model: nn.Module) -> list[MaskPicture]:
     """The different masks of a model's convolutions, in the order in which they come.
 
     >>> from chainrule.models import PixelCNN
-    >>> for mask in mask_pictures(PixelCNN((1, 8, 8), levels=2, channels=8, layers=3)):
+    >>> for mask in mask_pictures(PixelCNN((1, 8, 8), levels=2, channels=8, layers=3, kernel_size=3)):
     ...     print(mask.title)
     type A, 7×7, 1 layer
     type B, 1×1, 8 layers

@@ -59,7 +59,7 @@ def test_a_model_is_one_class_and_one_line(command, refused, text_file, tmp_path
     outcome = command("train", text_file, "--model", "bigrams", "--spread", 0.25, "--steps", 3, "--out", run)
     assert outcome.status == 0, outcome.err
     assert "--spread" in refused("train", text_file, "--model", "bigrams", "--spread", 3, "--out", tmp_path / "other")
-    assert "bigrams (text)" in refused("train", text_file, "--spread", 1, "--out", tmp_path / "other")
+    assert "an option of bigrams" in refused("train", text_file, "--spread", 1, "--out", tmp_path / "other")
     assert json.loads(command("info", run, "--json").out)["model"]["options"] == {"spread": 0.25}
     assert len(command("sample", run, "--length", 9, "--seed", 1).out) >= 9
     assert json.loads(command("score", run, text_file, "--json").out)["nats"] > 0

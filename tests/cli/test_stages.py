@@ -57,4 +57,4 @@ def test_the_model_says_which_options_there_are(command, refused):
     assert "--reset-after" in command("train", "--model", "gru", "--help").out
     assert "--reset-after" not in command("train", "--help").out
     line = refused("train", "--model", "lstm", "--no-reset-after")
-    assert "gru (text)" in line
+    assert "an option of gru, not of this model" in line

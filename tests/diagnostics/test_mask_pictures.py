@@ -9,7 +9,7 @@ from chainrule.models import GatedPixelCNN, PixelCNN, PixelRNN
 
 
 def test_every_mask_is_shown_once_with_the_layers_that_have_it():
-    masks = mask_pictures(GatedPixelCNN((3, 8, 8), 4, channels=9, layers=2))
+    masks = mask_pictures(GatedPixelCNN((3, 8, 8), 4, channels=9, layers=2, kernel_size=3))
     titles = [mask.title for mask in masks]
     assert titles == ["type A, 1×7, 1 layer", "type B, 1×1, 5 layers", "type B, 1×3, 2 layers"]
     assert masks[0].layers == ("first.horizontal",)
@@ -18,7 +18,7 @@ def test_every_mask_is_shown_once_with_the_layers_that_have_it():
     assert masks[0].taps[0].tolist()[:3] == [1, 1, 1]
     assert 0 < float(masks[0].taps[0, 3]) < 1
     assert float(masks[0].taps[0, 4:].sum()) == 0
-    assert mask_pictures(PixelCNN((1, 8, 8), 4, channels=8, layers=1))[0].taps.int().tolist()[3] == [
+    assert mask_pictures(PixelCNN((1, 8, 8), 4, channels=8, layers=1, kernel_size=3))[0].taps.int().tolist()[3] == [
         1,
         1,
         1,
@@ -30,7 +30,7 @@ def test_every_mask_is_shown_once_with_the_layers_that_have_it():
 
 
 def test_a_drawn_mask_has_a_square_for_each_tap():
-    (first, *_) = mask_pictures(PixelCNN((3, 8, 8), 4, channels=12, layers=1, first_kernel_size=3))
+    (first, *_) = mask_pictures(PixelCNN((3, 8, 8), 4, channels=12, layers=1, kernel_size=3, first_kernel_size=3))
     drawn = first.pixels()
     squares = [[tuple(drawn[14 * row + 7, 14 * column + 7].tolist()) for column in range(3)] for row in range(3)]
     dark, pale, light = squares[0][0], squares[1][1], squares[2][2]
@@ -42,7 +42,7 @@ def test_a_drawn_mask_has_a_square_for_each_tap():
 
 
 def test_a_drawn_field_tells_what_is_seen_from_what_is_not():
-    field = receptive_field(PixelCNN((1, 7, 9), 2, channels=8, layers=2, first_kernel_size=3), (0, 5, 4))
+    field = receptive_field(PixelCNN((1, 7, 9), 2, channels=8, layers=2, kernel_size=3, first_kernel_size=3), (0, 5, 4))
     drawn = field_picture(field)
     scale = drawn.shape[0] // 7
     at = {
@@ -57,7 +57,7 @@ def test_a_drawn_field_tells_what_is_seen_from_what_is_not():
     assert at[5, 5] == at[6, 0] == LATER
     assert at[4, 4] not in (PIXEL, BLIND, BEYOND, LATER)
     assert blind_side(field) == "to the upper right"
-    gated = receptive_field(GatedPixelCNN((1, 5, 5), 2, channels=8, layers=1, first_kernel_size=3), (0, 3, 2))
+    gated = receptive_field(GatedPixelCNN((1, 5, 5), 2, channels=8, layers=1, kernel_size=3, first_kernel_size=3), (0, 3, 2))
     assert blind_side(gated) == ""
     row = receptive_field(PixelRNN((1, 7, 9), 2, kind="row", channels=8, layers=2, first_kernel_size=3), (0, 5, 4))
     assert blind_side(row) == "to both sides"

@@ -27,7 +27,7 @@ def double(*shape):
 
 def blocks(count=2, window=3, **options):
     return Serial(
-        TransformerBlock(CausalAttention(SIZE, HEADS, window), SIZE, **options) for _ in range(count)
+        *(TransformerBlock(CausalAttention(SIZE, HEADS, window), SIZE, **options) for _ in range(count))
     ).double()
 
 
