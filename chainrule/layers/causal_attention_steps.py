@@ -63,7 +63,7 @@ class CausalAttentionSteps:
         if state is not self._last or self._end == self._buffer.keys.shape[2]:
             self._adopt(state)
         buffer, end, rows = self._buffer, self._end, len(x_t)
-        heads = self.project(x_t).view(rows, -1, self.head_size)  # (B, H + 2G, d)
+        heads = self.project(x_t.detach()).view(rows, -1, self.head_size)  # (B, H + 2G, d)
         turned = heads[:, : -self.groups]
         if buffer.turns is not None:
             turned = rotate(turned, buffer.turns[end])
@@ -96,7 +96,7 @@ class CausalAttentionSteps:
         length = cached + max(cached, ROOM)
         copies = []
         for cache in (keys, values):
-            copies.append(cache.new_empty(rows, groups, length, size))
+            copies.append(self.slopes.new_empty(rows, groups, length, size))
             copies[-1][:, :, :cached] = cache
         # The position of the element in each slot, (slots, B); the slots before a row's first hold nothing.
         places = torch.arange(length + 1, device=keys.device).unsqueeze(1) - cached + count

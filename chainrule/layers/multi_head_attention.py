@@ -92,13 +92,12 @@ class MultiHeadAttention(nn.Module, ABC):
 
     def _turned(self, heads: Tensor, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values; the first two turned by their positions, (T,) or (B, 1, T), if they are rotary."""
-        sizes = [self.num_heads, self.num_kv_heads, self.num_kv_heads]
-        if self.position != "rotary":
-            queries, keys, values = heads.split(sizes, 1)
-            return queries, keys, values
-        turned = rotate(heads[:, : -sizes[2]], rotations(positions, self.head_size, heads))
-        queries, keys = turned.split(sizes[:2], 1)
-        return queries, keys, heads[:, -sizes[2] :]
+        # Split once: the gradient of each is then a part of one tensor, not a slice of zeros.
+        turning, values = heads.split([self.num_heads + self.num_kv_heads, self.num_kv_heads], 1)
+        if self.position == "rotary":
+            turning = rotate(turning, rotations(positions, self.head_size, heads))
+        queries, keys = turning.split([self.num_heads, self.num_kv_heads], 1)
+        return queries, keys, values
 
     def _joined(self, heads: Tensor) -> Tensor:
         """(B, H, T, d) -> y, (B, T, D)."""

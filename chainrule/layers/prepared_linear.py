@@ -10,7 +10,7 @@ def prepared_linear(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], T
     """A function equal to `torch.nn.functional.linear` without gradients, for few rows (B, N) and fixed weights.
 
     The product of a matrix with a single vector is bound by reading the matrix. On a processor NumPy's is measured one
-    and a half to two times as fast as torch's (benchmarks/speed_attention.py), in the layout whose inner loop is the
+    and a half times as fast as torch's (benchmarks/speed_attention.py), in the layout whose inner loop is the
     longer side.
 
     Args:

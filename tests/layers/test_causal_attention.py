@@ -257,12 +257,23 @@ def test_gradients_of_each_row_at_once_are_those_of_each_row():
     torch.testing.assert_close(at_once, alone, rtol=0, atol=1e-10)
 
 
-def test_half_precision_continues_from_a_state_of_full_precision():
+def test_a_prepared_stream_records_no_gradients():
+    layer = attention()
+    step, state = layer.prepare(), layer.initial_state(2)
+    for _ in range(3):
+        y, state = step(torch.randn(2, SIZE, dtype=torch.float64, requires_grad=True), state)
+    assert not y.requires_grad
+    assert not state["keys"].requires_grad
+
+
+def test_half_precision_and_full_continue_from_each_other():
     layer, x = attention(dtype=torch.float32), torch.randn(2, 5, SIZE)
     _, state = layer(x[:, :3])
     with torch.autocast("cpu", torch.bfloat16):
         y, state = layer(x[:, 3:], state)
     assert y.dtype == state["keys"].dtype == torch.bfloat16
+    stepped, after = layer.prepare()(torch.randn(2, SIZE), state)
+    assert stepped.dtype == after["keys"].dtype == torch.float32
 
 
 @pytest.mark.parametrize(
