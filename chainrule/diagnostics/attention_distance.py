@@ -63,4 +63,4 @@ def _away(height: int, width: int, pixels: float) -> Tensor:
 def _mean(weights: Tensor, away: Tensor) -> list[float]:
     """(B, H, T, T) weights to a distance for each head; weights of what was left out are given to the rest."""
     shares = weights / weights.sum(-1, keepdim=True)
-    return [float(distance) for distance in (shares.cpu() * away).sum(-1).mean((0, 2))]
+    return [float(distance) for distance in (shares.detach().cpu() * away).sum(-1).mean((0, 2))]

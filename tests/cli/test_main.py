@@ -63,7 +63,7 @@ def test_the_module_is_the_command():
     [
         (["trian"], ["trian", "Did you mean", "train", "score"]),
         (["train", "--hiden-size", "3"], ["--hiden-size", "--hidden-size"]),
-        (["train", "--model", "transformer"], ["transformer", "lstm", "gru", "rnn"]),
+        (["train", "--model", "perceptron"], ["perceptron", "lstm", "gru", "rnn"]),
         (["train", "--level", "letter"], ["letter", "char", "byte", "word", "bpe"]),
         (["train", "--reading", "pages"], ["pages", "stream", "lines"]),
         (["train", "--hidden-size", "many"], ["--hidden-size", "many"]),
@@ -79,7 +79,7 @@ def test_the_module_is_the_command():
         (["train", "--steps", "3", "--epochs", "2"], ["--steps", "--epochs"]),
         (["train", "--steps", "0"], ["steps", "0"]),
         (["train", "--resume", "--overwrite"], ["--resume", "--overwrite"]),
-        (["train", "--model", "lstm", "--no-reset-after"], ["--reset-after", "gru"]),
+        (["train", "--model", "lstm", "--no-reset-after"], ["--no-reset-after", "gru"]),
         (["sample"], ["RUN"]),
         (["score", "somewhere"], ["DATA"]),
     ],

@@ -57,7 +57,9 @@ def test_a_drawn_field_tells_what_is_seen_from_what_is_not():
     assert at[5, 5] == at[6, 0] == LATER
     assert at[4, 4] not in (PIXEL, BLIND, BEYOND, LATER)
     assert blind_side(field) == "to the upper right"
-    gated = receptive_field(GatedPixelCNN((1, 5, 5), 2, channels=8, layers=1, kernel_size=3, first_kernel_size=3), (0, 3, 2))
+    gated = receptive_field(
+        GatedPixelCNN((1, 5, 5), 2, channels=8, layers=1, kernel_size=3, first_kernel_size=3), (0, 3, 2)
+    )
     assert blind_side(gated) == ""
     row = receptive_field(PixelRNN((1, 7, 9), 2, kind="row", channels=8, layers=2, first_kernel_size=3), (0, 5, 4))
     assert blind_side(row) == "to both sides"

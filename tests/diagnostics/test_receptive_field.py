@@ -90,7 +90,9 @@ def test_the_blind_spot_of_a_plain_stack_is_a_staircase_to_the_upper_right():
         [0, 0, 0, 0, 0, 0, 0, 0, 0],
         [0, 0, 0, 0, 0, 0, 0, 0, 0],
     ]
-    gated = receptive_field(GatedPixelCNN((1, 7, 9), 2, channels=8, layers=2, kernel_size=3, first_kernel_size=3), (0, 5, 4))
+    gated = receptive_field(
+        GatedPixelCNN((1, 7, 9), 2, channels=8, layers=2, kernel_size=3, first_kernel_size=3), (0, 5, 4)
+    )
     assert not gated.blind_spot.any()
     assert int(gated.unreached.sum()) > 0
 

@@ -66,6 +66,12 @@ def test_all_pages_have_the_same_base():
     pages = [
         path for path in TEMPLATES.glob("*.html") if "<section" in path.read_text() or "block main" in path.read_text()
     ]
-    assert {path.name for path in pages} == {"base.html", "image.html", "attention.html", "attention_report.html", "recurrence.html"}
+    assert {path.name for path in pages} == {
+        "base.html",
+        "image.html",
+        "attention.html",
+        "attention_report.html",
+        "recurrence.html",
+    }
     for path in pages:
         assert path.name == "base.html" or path.read_text().startswith('{% extends "base.html" %}')

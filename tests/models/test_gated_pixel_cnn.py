@@ -23,7 +23,9 @@ VARIANTS = {
 
 
 def made(**options):
-    return GatedPixelCNN(**{"image_shape": (1, 5, 5), "levels": 2, "channels": 8, "layers": 2, "kernel_size": 3, **options})
+    return GatedPixelCNN(
+        **{"image_shape": (1, 5, 5), "levels": 2, "channels": 8, "layers": 2, "kernel_size": 3, **options}
+    )
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

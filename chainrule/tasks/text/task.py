@@ -18,6 +18,7 @@ from chainrule.tasks.config import (
     within,
 )
 from chainrule.tasks.durations import format_duration
+from chainrule.tasks.ladder import Ladder
 from chainrule.tasks.model import Model
 from chainrule.tasks.run_directory import CONFIG, DATA, VOCABULARY
 from chainrule.tasks.task import Shard, Source, Task
@@ -39,7 +40,7 @@ _COUNTS = {"elements": int, "lines": int, "unknown": int, "characters": int, "by
 _ELEMENT = {"char": "character", "byte": "byte", "word": "word", "bpe": "token"}
 _SAMPLE_LENGTH = {"char": 200, "byte": 200, "word": 40, "bpe": 60}
 _CHECKED_ROWS, _CHECKED_ELEMENTS = 4, 32
-_LEARNING_RATE = 3e-3  # of a model that the plan knows nothing of
+_LEARNING_RATE, _WEIGHT_DECAY = 2e-3, 0.1  # of models whose size the plan does not choose
 _PLANNED_SIZES = (
     "hidden_size",
     "num_layers",
@@ -60,7 +61,9 @@ def _recurrent(cell: str, *hidden: str) -> Model:
 
 def _transformer(mixer: str, *hidden: str) -> Model:
     home = "chainrule.models.transformer_lm:TransformerLM"
-    return Model(home, fixed={"attention": mixer}, hidden=hidden, model_size=128, ngram_order=3, ngram_dropout=0.1)
+    return Model(
+        home, fixed={"attention": mixer}, hidden=hidden, model_size=256, num_layers=6, context_length=64, ngram_order=4
+    )
 
 
 @dataclass(frozen=True)
@@ -127,6 +130,16 @@ class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks):
         "linear-transformer": _transformer("gated-linear", "num_kv_heads", "window", "position"),
         "min-gru": _transformer("min-gru", "num_kv_heads", "window", "position", "num_heads"),
     }
+    LADDERS: ClassVar[dict[str, Ladder]] = dict.fromkeys(
+        ("transformer", "linear-transformer", "min-gru"),
+        Ladder(
+            "symbols",
+            tuple(
+                {"model_size": size, "num_layers": layers} for size, layers in ((192, 5), (128, 4), (96, 3), (64, 2))
+            ),
+            steps=800,
+        ),
+    )
     FREE: ClassVar[frozenset[str]] = Task.FREE | {"watch_gradients", "watch_every"}
     PREPARED = f"{DATA}/corpus.json"
     Scoring = TextScoring
@@ -223,9 +236,9 @@ class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks):
         if not self.MODELS[config.model].planned:
             rows = self.training.batch_size or usual_batch_size(len(corpus.train), self.training.chunk_length)
             rate = self.training.learning_rate or _LEARNING_RATE
-            decay = 0.01 if self.training.weight_decay is None else self.training.weight_decay
+            decay = _WEIGHT_DECAY if self.training.weight_decay is None else self.training.weight_decay
             training = replace(self.training, batch_size=rows, learning_rate=rate, weight_decay=decay)
-            return replace(config, training=training)
+            return Task.plan(TextTask(self.path, replace(config, training=training)), given)
 
         def measure(shapes: Sequence["Shape"], batch_size: int) -> "Speed":
             sized = TextTask(self.path, replace(config, training=replace(self.training, batch_size=batch_size)))
@@ -248,6 +261,8 @@ class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks):
         )
 
     def choice(self) -> str:
+        if self.config.model in self.LADDERS:
+            return super().choice()
         chosen, options, extent = self.config.facts["chosen"], self.config.options, self.config.extent
         size = f"{options.num_layers} × {options.hidden_size} units, dropout {options.dropout:g}"
         passes = f"{chosen['passes']:.2g} pass{'es' * (chosen['passes'] != 1)} over the text"

@@ -6,17 +6,21 @@ data/images.json                   counts, names of labels, fingerprints
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from math import exp
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from chainrule.tasks.abilities import Answer, CheckedRows, Checks, Evaluates, Inspects, Predicts, Record
-from chainrule.tasks.commands import Switch, quoted
-from chainrule.tasks.config import CheckedOptions, OptimisationOptions, RunConfig, within
-from chainrule.tasks.image.task import ImageTask, parse_size
+from chainrule.tasks.classify_images.options import (
+    ImageClassifierInspection,
+    ImageClassifierTraining,
+    ImageLabelEvaluation,
+    ImageLabelling,
+    LabelledImageData,
+)
+from chainrule.tasks.commands import quoted
+from chainrule.tasks.config import RunConfig
+from chainrule.tasks.image.task import ImageTask
 from chainrule.tasks.judged_part import judged_part
 from chainrule.tasks.model import Model
 from chainrule.tasks.run_directory import DATA
@@ -27,108 +31,13 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from torch import Tensor
 
-    from chainrule.data.images import ImageSource, PreparedImages, Reading
-    from chainrule.data.images.augmentation import Augmentation
+    from chainrule.data.images import ImageSource, PreparedImages
     from chainrule.models.image_classifier import ImageClassifier
     from chainrule.training import Judge, TrainingBatches, ValidationBatches
     from chainrule.training.loop import TrainingResult
 
 _ROWS = 128  # of a batch that is only read
 _CHECKED_ROWS = 3
-
-
-@dataclass(frozen=True)
-class LabelledImageData(CheckedOptions):
-    """How labelled images are read, and which of them are held out."""
-
-    size: str = ""
-    """Cut and scale picture files to this size: 32, or HEIGHTxWIDTH."""
-    colour: Literal["as-is", "grey", "rgb"] = "as-is"
-    """Convert picture files."""
-    skip_bad: bool = False
-    """Leave out picture files that cannot be read."""
-    validation_fraction: float = within(0.1, 1e-4, 0.5)
-    """Share of the images that is held out."""
-
-    @property
-    def reading(self) -> "Reading":
-        """How picture files become pixels.
-
-        Raises:
-            ValueError: `size` is invalid.
-        """
-        from chainrule.data.images import Reading
-
-        return Reading(parse_size(self.size), None if self.colour == "as-is" else self.colour)
-
-
-@dataclass(frozen=True)
-class ImageClassifierTraining(OptimisationOptions):
-    """How a classifier of images is trained."""
-
-    batch_size: int = within(64, 1, 1 << 24)
-    """Images of a batch."""
-    learning_rate: float = within(2e-3, 0.0, 1e3)
-    """Peak learning rate of AdamW."""
-    weight_decay: float = within(0.05, 0.0, 1e3)
-    """Decoupled weight decay of matrices."""
-    shift: float = within(2.0, 0.0, 1e4)
-    """Move each image at random, by so many pixels at most."""
-    rotate: float = within(0.0, 0.0, 180.0)
-    """Turn each image at random, by so many degrees at most."""
-    scale: float = within(0.0, 0.0, 9.0)
-    """Scale each image at random: 0.1 is by 1 / 1.1 to 1.1."""
-    flip: bool = False
-    """Mirror half of the images, left for right: only where labels allow."""
-
-    @property
-    def augmentation(self) -> "Augmentation":
-        """How images are changed in training."""
-        from chainrule.data.images.augmentation import Augmentation
-
-        return Augmentation(self.shift, self.rotate, self.scale, self.flip)
-
-
-@dataclass(frozen=True)
-class ImageLabelling:
-    """Label images: a line for each with its label, the probability of that, and its name, tabs between them.
-
-    Args:
-        file: A picture file, a folder, an npz, npy or idx file.
-        json: Print a JSON object for each image, with the probabilities of all labels.
-    """
-
-    top: Annotated[int, Parameter(name=["--top", "-n"])] = 1
-    """The so many likeliest labels of each image."""
-    skip_bad: Switch = False
-    """Leave out picture files that cannot be read."""
-
-
-@dataclass(frozen=True)
-class ImageLabelEvaluation:
-    """Compare a classifier with images whose labels are known.
-
-    Accuracy, F1 averaged over labels, nats per picture, how far confidence is from accuracy, the table of confusions,
-    and the mistakes made with most confidence.
-
-    Args:
-        data: Images and labels, as those of training.
-    """
-
-    errors: int = 5
-    """So many mistakes."""
-
-
-@dataclass(frozen=True)
-class ImageClassifierInspection:
-    """Look inside a trained classifier of images: its parts, and how far its attention reaches, layer by layer.
-
-    The distance of attention is that of the places that are read, in pixels, averaged by their weights over held-out
-    images. A convolutional network has no attention: its parts are shown.
-    """
-
-    rows: int = 64
-    """Held-out images."""
 
 
 class ClassifyImagesTask(Task["ImageClassifier"], Predicts, Evaluates, Checks, Inspects):

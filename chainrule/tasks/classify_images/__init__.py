@@ -1,0 +1,5 @@
+"""Labels of images."""
+
+from chainrule.tasks.classify_images.task import ClassifyImagesTask
+
+__all__ = ["ClassifyImagesTask"]

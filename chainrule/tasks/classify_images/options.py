@@ -1,0 +1,108 @@
+"""Options of classifiers of images: reading, training, and the verbs."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
+
+from chainrule.tasks.commands import Switch
+from chainrule.tasks.config import CheckedOptions, OptimisationOptions, within
+from chainrule.tasks.image.task import parse_size
+
+if TYPE_CHECKING:
+    from chainrule.data.images import Reading
+    from chainrule.data.images.augmentation import Augmentation
+
+
+@dataclass(frozen=True)
+class LabelledImageData(CheckedOptions):
+    """How labelled images are read, and which of them are held out."""
+
+    size: str = ""
+    """Cut and scale picture files to this size: 32, or HEIGHTxWIDTH."""
+    colour: Literal["as-is", "grey", "rgb"] = "as-is"
+    """Convert picture files."""
+    skip_bad: bool = False
+    """Leave out picture files that cannot be read."""
+    validation_fraction: float = within(0.1, 1e-4, 0.5)
+    """Share of the images that is held out."""
+
+    @property
+    def reading(self) -> "Reading":
+        """How picture files become pixels.
+
+        Raises:
+            ValueError: `size` is invalid.
+        """
+        from chainrule.data.images import Reading
+
+        return Reading(parse_size(self.size), None if self.colour == "as-is" else self.colour)
+
+
+@dataclass(frozen=True)
+class ImageClassifierTraining(OptimisationOptions):
+    """How a classifier of images is trained."""
+
+    batch_size: int = within(64, 1, 1 << 24)
+    """Images of a batch."""
+    learning_rate: float = within(2e-3, 0.0, 1e3)
+    """Peak learning rate of AdamW."""
+    weight_decay: float = within(0.05, 0.0, 1e3)
+    """Decoupled weight decay of matrices."""
+    shift: float = within(2.0, 0.0, 1e4)
+    """Move each image at random, by so many pixels at most."""
+    rotate: float = within(0.0, 0.0, 180.0)
+    """Turn each image at random, by so many degrees at most."""
+    scale: float = within(0.0, 0.0, 9.0)
+    """Scale each image at random: 0.1 is by 1 / 1.1 to 1.1."""
+    flip: bool = False
+    """Mirror half of the images, left for right: only where labels allow."""
+
+    @property
+    def augmentation(self) -> "Augmentation":
+        """How images are changed in training."""
+        from chainrule.data.images.augmentation import Augmentation
+
+        return Augmentation(self.shift, self.rotate, self.scale, self.flip)
+
+
+@dataclass(frozen=True)
+class ImageLabelling:
+    """Label images: a line for each with its label, the probability of that, and its name, tabs between them.
+
+    Args:
+        file: A picture file, a folder, an npz, npy or idx file.
+        json: Print a JSON object for each image, with the probabilities of all labels.
+    """
+
+    top: Annotated[int, Parameter(name=["--top", "-n"])] = 1
+    """The so many likeliest labels of each image."""
+    skip_bad: Switch = False
+    """Leave out picture files that cannot be read."""
+
+
+@dataclass(frozen=True)
+class ImageLabelEvaluation:
+    """Compare a classifier with images whose labels are known.
+
+    Accuracy, F1 averaged over labels, nats per picture, how far confidence is from accuracy, the table of confusions,
+    and the mistakes made with most confidence.
+
+    Args:
+        data: Images and labels, as those of training.
+    """
+
+    errors: int = 5
+    """So many mistakes."""
+
+
+@dataclass(frozen=True)
+class ImageClassifierInspection:
+    """Look inside a trained classifier of images: its parts, and how far its attention reaches, layer by layer.
+
+    The distance of attention is that of the places that are read, in pixels, averaged by their weights over held-out
+    images. A convolutional network has no attention: its parts are shown.
+    """
+
+    rows: int = 64
+    """Held-out images."""
