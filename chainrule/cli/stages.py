@@ -14,6 +14,7 @@ from typing import Annotated, Any, cast, get_args
 
 from cyclopts import App, CycloptsError, Parameter
 
+from chainrule.cli.signature import with_options
 from chainrule.cli.train import train_verb
 from chainrule.cli.verbs import all_verbs, verb_of
 from chainrule.tasks import TASKS, task_class
@@ -152,9 +153,18 @@ def _flags_of(verb: str) -> tuple[dict[str, str], frozenset[str]]:
 def _forms(verb: str) -> Iterable[Verb]:
     for task in map(task_class, TASKS):
         if verb == "train":
-            yield from (train_verb(task, model) for model in task.MODELS)
+            yield train_verb(task)
+            yield from (_options_alone(model.options) for model in list(task.MODELS.values())[1:])
         elif (made := verb_of(task, verb)) is not None:
             yield made
+
+
+def _options_alone(options: type) -> Verb:
+    """A verb that has the options of a model and nothing else."""
+
+    def verb(*, options: Any) -> None: ...
+
+    return with_options(verb, options)
 
 
 def _untyped(flag: str, switch: bool) -> Any:

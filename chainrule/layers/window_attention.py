@@ -55,7 +55,7 @@ class WindowAttention(nn.Module):
         """(B, height, width, D) to the same."""
         queries, keys, values = self._heads(x)
         read = nn.functional.scaled_dot_product_attention(queries, keys, values, self._scores(len(x), x.dtype))
-        return self.out_proj(self._joined(read, x.shape))  # type: ignore[no-any-return]  # a module's call has no type
+        return self.out_proj(self._joined(read, x.shape))
 
     def attended(self, x: Tensor) -> Tensor:
         """(B, windows, H, M², M²) of how much of each place of its window a place reads."""
