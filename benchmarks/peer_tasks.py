@@ -141,7 +141,7 @@ def translate(data: Path, folder: Path) -> Task:
     ]
     (train, target), (valid, valid_target), (source, reference) = parts
     job = ["--task", "translate", "--source", train, "--target", target]
-    job += ["--dev-source", valid, "--dev-target", valid_target]
+    job += ["--validation", valid, "--validation-target", valid_target]
 
     def test(run: Path) -> float:
         search = ("--beam", "1", "--tokenize", "none")

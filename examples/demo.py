@@ -59,7 +59,7 @@ def parts_of_text() -> tuple[str, str]:
     from chainrule.data import open_corpus
     from chainrule.data.builtin import builtin_text
 
-    text, corpus = builtin_text(), open_corpus(RUN / "corpus")
+    text, corpus = builtin_text(), open_corpus(RUN / "data")
     size = len(corpus.valid)
     assert size + len(corpus.train) == len(text)
     assert (corpus.vocabulary.encode(text[-size:]) == corpus.valid.slice(0, size)).all()
@@ -68,11 +68,11 @@ def parts_of_text() -> tuple[str, str]:
 
 def model_bits(text: str) -> float:
     """-log2 p(text) under the run's best weights, every character predicted from all those before it."""
-    from chainrule import Run
+    from chainrule import open_run
     from chainrule.data import open_corpus, stream_evaluation
     from chainrule.training import evaluate, units
 
-    run, held_out = Run.open(RUN), open_corpus(RUN / "corpus").valid
+    run, held_out = open_run(RUN), open_corpus(RUN / "data").valid
     nats = evaluate(run.model(), stream_evaluation(held_out, batch_size=1, chunk_length=1024)).nats
     unknown = int((run.vocabulary.encode(text) == run.vocabulary.unknown).sum())
     # Where the model says "some character never seen", which one it is costs a code point more.

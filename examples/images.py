@@ -64,10 +64,10 @@ def compare() -> None:
 
 def model_bits(images: np.ndarray, labels: np.ndarray) -> float:
     """Mean bits per pixel under the model."""
-    from chainrule import Run
+    from chainrule import open_run
     from chainrule.training import units
 
-    model = Run.open(RUN).model()
+    model = open_run(RUN).model()
     x = torch.from_numpy(images).view(-1, 1, 8, 8).long()
     with torch.no_grad():
         return units.bits(-float(model.log_prob(x, torch.from_numpy(labels)).double().sum()) / x.numel())
@@ -84,13 +84,13 @@ def pixel_bits(known: np.ndarray, known_labels: np.ndarray, images: np.ndarray, 
 
 def draw() -> None:
     """Real pictures on the left, drawn ones on the right, a column for each digit."""
-    from chainrule import Run
+    from chainrule import open_run
     from chainrule.data.images import brightness, grid, png
 
     with np.load(TEST) as test:
         real = np.stack([test["images"][test["labels"] == digit][:4] for digit in range(CLASSES)], 1)
     wanted = torch.arange(CLASSES).repeat(4)
-    drawn = Run.open(RUN).model().sample(40, wanted, generator=torch.Generator().manual_seed(0))
+    drawn = open_run(RUN).model().sample(40, wanted, generator=torch.Generator().manual_seed(0))
     left, right = (
         grid(brightness(pictures.reshape(40, 1, 8, 8).astype(np.uint8), LEVELS), CLASSES, least=40)
         for pictures in (real, drawn.numpy())

@@ -1,8 +1,11 @@
 """One file per architecture: layers and a head."""
 
 from chainrule.models.captioner import Captioner
+from chainrule.models.compact_transformer import CompactTransformer
+from chainrule.models.conv_net import ConvNet
 from chainrule.models.forecaster import Forecaster
 from chainrule.models.gated_pixel_cnn import GatedPixelCNN
+from chainrule.models.image_classifier import ImageClassifier
 from chainrule.models.image_model import ImageModel
 from chainrule.models.image_transformer import ImageTransformer
 from chainrule.models.made import MADE
@@ -19,18 +22,23 @@ from chainrule.models.sequence_classifier import SequenceClassifier
 from chainrule.models.sequence_regressor import SequenceRegressor
 from chainrule.models.sequence_tagger import SequenceTagger
 from chainrule.models.series_scaling import SeriesScaling
+from chainrule.models.swin_transformer import SwinTransformer
 from chainrule.models.table_made import TableMADE
 from chainrule.models.transformer_lm import TransformerLM
 from chainrule.models.transformer_seq2seq import TransformerSeq2Seq
 from chainrule.models.vector_to_sequence import VectorToSequence
+from chainrule.models.vision_transformer import VisionTransformer
 from chainrule.models.wavenet import WaveNet
 
 __all__ = [
     "MADE",
     "RNNMADE",
     "Captioner",
+    "CompactTransformer",
+    "ConvNet",
     "Forecaster",
     "GatedPixelCNN",
+    "ImageClassifier",
     "ImageModel",
     "ImageTransformer",
     "MADEConditional",
@@ -45,9 +53,11 @@ __all__ = [
     "SequenceRegressor",
     "SequenceTagger",
     "SeriesScaling",
+    "SwinTransformer",
     "TableMADE",
     "TransformerLM",
     "TransformerSeq2Seq",
     "VectorToSequence",
+    "VisionTransformer",
     "WaveNet",
 ]
