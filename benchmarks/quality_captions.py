@@ -28,7 +28,7 @@ from chainrule.layers.picture_encoder import PictureEncoder
 from chainrule.metrics.captions import caption_bleu
 from chainrule.models.captioner import Captioner
 from chainrule.tasks.caption.searching import search, words_of
-from chainrule.training import Judge, Judgement, TrainingOptions, evaluate, train
+from chainrule.training import ValidationMetric, MetricValue, TrainingOptions, evaluate, train
 
 BATCH, RATE, DROPOUT, LONGEST, BEAM, PENALTY, JUDGED = 64, 2e-3, 0.4, 40, 5, 0.7, 250
 SIZES = {"embedding_size": 192, "hidden_size": 256}
@@ -149,7 +149,7 @@ def fitted(prepared: PreparedCaptions, folder: Path, options: argparse.Namespace
     return model, (time.process_time() - began) / 60, result.best_step
 
 
-def captions_judge(valid: CaptionedPictures, vocabulary: WordVocabulary) -> Judge:
+def captions_judge(valid: CaptionedPictures, vocabulary: WordVocabulary) -> ValidationMetric:
     """BLEU-4 of greedy captions of some of the pictures."""
     references = [
         [
@@ -163,11 +163,11 @@ def captions_judge(valid: CaptionedPictures, vocabulary: WordVocabulary) -> Judg
         found = search(model, (valid.pictures[row] for row in rows), vocabulary, beam=1, max_length=LONGEST)
         return [words_of(each, vocabulary)[0] for each in found]
 
-    def judge(rows: np.ndarray, written: Sequence[str], step: int) -> Judgement:
+    def compare(rows: np.ndarray, written: Sequence[str], step: int) -> MetricValue:
         value = caption_bleu(written, [references[row] for row in rows]).value
-        return Judgement("bleu", value, "\n".join(written[:3]))
+        return MetricValue("bleu", value, "\n".join(written[:3]))
 
-    return Judge(JUDGED, answer, judge)
+    return ValidationMetric(JUDGED, answer, compare)
 
 
 def blank(captioned: CaptionedPictures) -> CaptionedPictures:

@@ -23,7 +23,7 @@ from chainrule.data import Batch
 from chainrule.diagnostics.gradient_profile import gradient_profile
 from chainrule.models import RecurrentLM
 from chainrule.state import State
-from chainrule.training import TrainingOptions, Watch, train
+from chainrule.training import TrainingOptions, GradientProbe, train
 
 VOCABULARY, BATCH, TIME = 96, 32, 64
 

@@ -24,7 +24,7 @@ from torch.nn.utils.rnn import pad_sequence
 from chainrule.data import Batch
 from chainrule.layers.log_mel import LogMel
 from chainrule.models import SequenceClassifier
-from chainrule.training import Judge, Judgement, TrainingOptions, train
+from chainrule.training import ValidationMetric, MetricValue, TrainingOptions, train
 
 RATE = 8000  # samples a second
 KEYS = (941, 697, 697, 697, 770, 770, 770, 852, 852, 852), (1336, 1209, 1336, 1477, 1209, 1336, 1477, 1209, 1336, 1477)
@@ -182,15 +182,15 @@ def fit(
     def answer(model: SequenceClassifier, rows: np.ndarray) -> list[int]:
         return classify(model, frames, [valid[row] for row in rows])
 
-    def judge(rows: np.ndarray, answers: list[int], step: int) -> Judgement:
+    def compare(rows: np.ndarray, answers: list[int], step: int) -> MetricValue:
         right = [valid[row].digit == answer for row, answer in zip(rows, answers, strict=True)]
-        return Judgement("accuracy", sum(right) / len(right))
+        return MetricValue("accuracy", sum(right) / len(right))
 
     with tempfile.TemporaryDirectory() as directory:
         train(
             model, Training(learnt, frames, 32, seed, speed), lambda: batches(valid, frames),
             TrainingOptions(steps=steps, learning_rate=3e-3, seed=seed), directory,
-            judge=Judge(len(valid), answer, judge),
+            judge=ValidationMetric(len(valid), answer, compare),
         )  # fmt: skip
     return model.eval(), frames
 

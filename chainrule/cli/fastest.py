@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def settle_computation(
-    run: Task[Any], network: "LikelihoodModel", batches: "TrainingBatches", team: "Processes"
+    run: Task[Any], network: "LikelihoodModel", batches: "TrainingBatches", process_group: "Processes"
 ) -> "Computation":
     """The computation that the config names; else the fastest of those that the options leave open, written there.
 
@@ -26,7 +26,7 @@ def settle_computation(
         run: its config is written where it named no computation.
         network: its model before training.
         batches: of this process.
-        team: the processes that train it.
+        process_group: the processes that train it.
     """
     from chainrule.training.candidates import Choice, choose_computation, make_candidates, seconds_to_choose
     from chainrule.training.computation import Computation
@@ -34,17 +34,19 @@ def settle_computation(
     known = run.config.computation
     if known is not None:
         return Computation(known.threads, known.precision, known.backend)
-    asked, extent = run.config.training, run.config.extent
+    asked, duration = run.config.training, run.config.duration
     candidates = make_candidates(
-        network, team.device, threads=asked.threads, precision=asked.precision, backend=asked.backend
+        network, process_group.device, threads=asked.threads, precision=asked.precision, backend=asked.backend
     )
     choice = Choice(candidates.default)
-    if team.world == 1 and candidates.parts:
+    if process_group.world == 1 and candidates.parts:
         first = batches.at(0)
-        steps = extent.steps or math.ceil((extent.epochs or 0.0) * batches.steps_per_epoch)
-        seconds = seconds_to_choose(network, first, candidates.default, team.device, budget=extent.budget, steps=steps)
-        choice = choose_computation(network, first, candidates, seconds, team.device)
-    if team.first:
+        steps = duration.steps or math.ceil((duration.epochs or 0.0) * batches.steps_per_epoch)
+        seconds = seconds_to_choose(
+            network, first, candidates.default, process_group.device, budget=duration.budget, steps=steps
+        )
+        choice = choose_computation(network, first, candidates, seconds, process_group.device)
+    if process_group.first:
         print(choice, file=sys.stderr, flush=True)
         run.config = replace(
             run.config,

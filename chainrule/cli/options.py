@@ -6,7 +6,7 @@ from pathlib import Path
 from cyclopts import Group
 
 from chainrule.tasks.commands import Switch
-from chainrule.tasks.config import Extent
+from chainrule.tasks.config import Duration
 from chainrule.tasks.durations import parse_duration
 
 RUN, DATA, MODEL, TRAINING = (
@@ -35,7 +35,7 @@ class RunFlags:
     json: Switch = False
     """Print the closing summary as one JSON object, and nothing else, on standard output."""
 
-    def extent(self, usual: str) -> Extent:
+    def duration(self, usual: str) -> Duration:
         """How long training lasts; `usual` is the budget where nothing is said.
 
         Raises:
@@ -43,4 +43,4 @@ class RunFlags:
         """
         open_end = self.budget is None and self.steps is None and self.epochs is None
         budget = usual if open_end else self.budget
-        return Extent(self.steps, self.epochs, None if budget is None else parse_duration(budget))
+        return Duration(self.steps, self.epochs, None if budget is None else parse_duration(budget))

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from chainrule.tasks.commands import flag
-from chainrule.tasks.config import Extent, RunConfig
+from chainrule.tasks.config import Duration, RunConfig
 from chainrule.tasks.task import Task
 
 
@@ -36,12 +36,12 @@ def resumed_config(run: Task[Any], asked: RunConfig, given: frozenset[str], *, c
         if check_data and (name == "source" or source.is_given(given) or sources[name] is not None):
             _compare(run, sources[name], name)
     free = {name: getattr(asked.training, name) for name in run.FREE if flag(name) in given}
-    extended = {flag(item.name) for item in fields(Extent)} & given
+    extended = {flag(item.name) for item in fields(Duration)} & given
     return replace(
         run.config,
         sources=sources,
         training=replace(run.config.training, **free),
-        extent=asked.extent if extended else run.config.extent,
+        duration=asked.duration if extended else run.config.duration,
     )
 
 

@@ -16,7 +16,7 @@ from chainrule.cli.resuming import resumed_config
 from chainrule.cli.signature import grouped, joined_help
 from chainrule.cli.start_time import take_start
 from chainrule.tasks.commands import Verb, flag, resume_command
-from chainrule.tasks.config import Extent, RunConfig, options_class
+from chainrule.tasks.config import Duration, RunConfig, options_class
 from chainrule.tasks.display import dump_json, printable
 from chainrule.tasks.durations import format_duration
 from chainrule.tasks.lock import lock_run
@@ -62,7 +62,7 @@ def train_verb(task: type[Task[Any]], model: str = "") -> Verb:
             if files[source] is not None:
                 raise ValueError(f"DATA and {task.SOURCES[source].alias}: both name the data: leave one out")
             files[source] = data
-        asked = RunConfig(files, reading, {}, model, options, run.extent(task.BUDGET), training)
+        asked = RunConfig(files, reading, {}, model, options, run.duration(task.BUDGET), training)
         if not run.resume:
             task.check_asked(asked, given)
         return train_run(task, asked, run.out or Path("runs") / task.run_name(asked), run, given)
@@ -133,36 +133,36 @@ def _train(task: type[Task[Any]], asked: RunConfig, out: Path, flags: RunFlags, 
     if before is None:
         refuse_taken(out, overwrite=flags.overwrite)
     with (
-        processes((asked if before is None or "--device" in given else before).training.device) as team,
-        lock_run(out) if team.first else nullcontext(),
+        processes((asked if before is None or "--device" in given else before).training.device) as process_group,
+        lock_run(out) if process_group.first else nullcontext(),
     ):
-        if team.first and before is None:
+        if process_group.first and before is None:
             create_run(task, asked, out, overwrite=flags.overwrite, given=given)
-        team.agree([0.0])  # the others wait for the first
+        process_group.agree([0.0])  # the others wait for the first
         run = task.open(out)
         if before is not None:
-            run.config = resumed_config(run, asked, given, check_data=team.first)
-            if team.first and not run.is_prepared():
+            run.config = resumed_config(run, asked, given, check_data=process_group.first)
+            if process_group.first and not run.is_prepared():
                 run.prepare()
-            team.agree([0.0])
+            process_group.agree([0.0])
         network = run.new_model(run.config.training.seed)
-        batches, held_out = run.batches((team.rank, team.world))
-        if team.first:
+        batches, held_out = run.batches((process_group.rank, process_group.world))
+        if process_group.first:
             parameters = sum(weight.numel() for weight in network.parameters())
             same = chosen_flags(run.config)
             choice = [run.choice(), f"the same again: {same}"] if same else []
             model = f"{run.config.model} with {parameters:,} parameters, in {run.path}"
             lines = [*run.introduce(), *choice, model]
             print(printable("\n".join(lines)), file=sys.stderr, flush=True)
-        computation = settle_computation(run, network, batches, team)
+        computation = settle_computation(run, network, batches, process_group)
         options = replace(training_options(run.config), precision=computation.precision)
         with computing(network, computation):
             result = train(
                 network, batches, held_out, options, run.path, resume=flags.resume, began=began,
-                on_start=run.write_config, on_validation=run.on_validation(), judge=run.judge(),
+                on_start=run.write_config, on_validation=run.on_validation(), metric=run.validation_metric(),
                 watch=run.watch(),
             )  # fmt: skip
-    if team.first:
+    if process_group.first:
         _conclude(run, result, json=flags.json)
     return 0
 
@@ -176,7 +176,7 @@ def training_options(config: RunConfig) -> "TrainingOptions":
     from chainrule.training.options import TrainingOptions
 
     known = {item.name for item in fields(TrainingOptions)}
-    settings = asdict(config.extent) | asdict(config.training)
+    settings = asdict(config.duration) | asdict(config.training)
     unsettled = {name for name in ("batch_size", "learning_rate", "weight_decay") if settings[name] is None}
     return TrainingOptions(**{name: value for name, value in settings.items() if name in known - unsettled})
 
@@ -234,9 +234,9 @@ def create_run(
                 out.rmdir()
 
 
-def _longer(extent: Extent) -> str:
-    """What makes a run of this extent longer."""
-    for name, value in asdict(extent).items():
+def _longer(duration: Duration) -> str:
+    """What makes a run of this duration longer."""
+    for name, value in asdict(duration).items():
         if value is not None:
             return f"{flag(name)} ...  (a larger total trains on)"
     return "--budget ...  (a longer total trains on)"
@@ -258,7 +258,7 @@ def _conclude(run: Task[Any], result: "TrainingResult", *, json: bool) -> None:
         }
         print(dump_json(summary | figures))
         return
-    again = f"{resume_command(run.path)} {_longer(run.config.extent)}"
+    again = f"{resume_command(run.path)} {_longer(run.config.duration)}"
     if result.steps_now == 0:
         print(
             f"\nnothing to do: the run has had all that it was asked for, {result.step:,} steps\n"

@@ -14,7 +14,7 @@ from chainrule.layers.stacked_cells import StackedCells, multiplied
 from chainrule.state import State, count_rows, share
 
 ATTENTIONS = ("additive", "multiplicative")
-OWN_WORDS = "own_words"
+SCHEDULED_SAMPLING = "scheduled_sampling_rate"
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,8 @@ class AttentiveDecoder(AutoregressiveModel, ABC):
 
     `log_prob` is the likelihood in either mode. `training_objective` differs from it: with
     `label_smoothing` its terms are :math:`(1 - \varepsilon) \log p(x_t) + \varepsilon \frac1V \sum_v \log p(v)`
-    (Szegedy et al. 2016); and where the context has an entry "own_words", (B,) probabilities, each word read is with
-    that probability one the model draws itself in place of the one given (scheduled sampling, Bengio et al. 2015).
+    (Szegedy et al. 2016). Where the context has an entry "scheduled_sampling_rate", (B,) probabilities, the model reads
+    a word that it draws itself in place of the given one with that probability (Bengio et al. 2015).
 
     Args:
         vocab_size: V.
@@ -129,11 +129,16 @@ class AttentiveDecoder(AutoregressiveModel, ABC):
         return self._sum_of_terms(x, context, lengths, None, 0.0)
 
     def training_objective(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
-        own_words = context.get(OWN_WORDS) if isinstance(context, dict) else None
-        return self._sum_of_terms(x, context, lengths, own_words, self.label_smoothing)
+        scheduled_sampling_rate = context.get(SCHEDULED_SAMPLING) if isinstance(context, dict) else None
+        return self._sum_of_terms(x, context, lengths, scheduled_sampling_rate, self.label_smoothing)
 
     def _sum_of_terms(
-        self, x: Tensor, context: Context, lengths: Tensor | None, own_words: Tensor | None, label_smoothing: float
+        self,
+        x: Tensor,
+        context: Context,
+        lengths: Tensor | None,
+        scheduled_sampling_rate: Tensor | None,
+        label_smoothing: float,
     ) -> Tensor:
         if lengths is None:
             real = torch.ones(x.shape, dtype=torch.bool, device=x.device)
@@ -141,10 +146,10 @@ class AttentiveDecoder(AutoregressiveModel, ABC):
             real = length_mask(lengths, x.shape[1])
         x = x.masked_fill(~real, 0)
         state = self.initial_state(len(x), context)
-        if own_words is None:
+        if scheduled_sampling_rate is None:
             combined, _ = self._read(x, state, None)
         else:
-            combined = self._read_own(x, state, own_words)
+            combined = self._read_own(x, state, scheduled_sampling_rate)
         combined, symbols = combined[real], x[real]  # of real elements alone, (R, E) and (R,)
         terms = Categorical(self._scores(combined)).log_prob(symbols)
         if label_smoothing:
@@ -245,14 +250,14 @@ class AttentiveDecoder(AutoregressiveModel, ABC):
             combined.append(fed)
         return torch.stack(combined, 1), {**state, "h": cells.state_of(layers), "fed": fed}
 
-    def _read_own(self, x: Tensor, state: State, own_words: Tensor) -> Tensor:
+    def _read_own(self, x: Tensor, state: State, scheduled_sampling_rate: Tensor) -> Tensor:
         """The same, (B, T, E), with some of the words replaced by words that the model drew."""
         combined, x_prev = [], None
         for element in x.unbind(1):
             read, _, state = self._advance(x_prev, state)
             combined.append(read)
             drawn = Categorical(self._scores(read.detach()).detach()).sample()
-            x_prev = torch.where(torch.rand(len(x), device=x.device) < own_words, drawn, element)
+            x_prev = torch.where(torch.rand(len(x), device=x.device) < scheduled_sampling_rate, drawn, element)
         return torch.stack(combined, 1)
 
     def _combined(self, h: Tensor, memory: State) -> tuple[Tensor, Tensor]:

@@ -36,7 +36,7 @@ class CheckedOptions:
 
 
 @dataclass(frozen=True)
-class Extent(CheckedOptions):
+class Duration(CheckedOptions):
     """How long training lasts: one of the three, or none for the default of `chainrule.training.TrainingOptions`."""
 
     steps: int | None = within(None, 1, 1 << 53)
@@ -106,7 +106,7 @@ class RunConfig:
             which a resumed run knows its data again; counts; whatever else the task needs.
         model: its name, one of `Run.MODELS`.
         options: the options of the model.
-        extent: how long training lasts.
+        duration: how long training lasts.
         training: how it goes.
         computation: how its steps are computed; None before the run begins.
     """
@@ -116,7 +116,7 @@ class RunConfig:
     facts: dict[str, Any]
     model: str
     options: Any
-    extent: Extent
+    duration: Duration
     training: Any
     computation: ChosenComputation | None = None
 
@@ -131,7 +131,7 @@ class RunConfig:
             "data": {"sources": self.sources, **asdict(self.data)},
             "facts": self.facts,
             "model": {"name": self.model, "options": asdict(self.options)},
-            "training": {**asdict(self.extent), **asdict(self.training)},
+            "training": {**asdict(self.duration), **asdict(self.training)},
             "computation": None if self.computation is None else asdict(self.computation),
         }
 
@@ -152,7 +152,7 @@ class RunConfig:
         if not isinstance(model["name"], str) or model["name"] not in task.MODELS:
             raise ValueError(f"model.name: expected one of {', '.join(task.MODELS)}, got {model['name']!r:.80}")
         training = dict(read_object(content, "training"))
-        extent = {item.name: training.pop(item.name) for item in fields(Extent) if item.name in training}
+        duration = {item.name: training.pop(item.name) for item in fields(Duration) if item.name in training}
         facts = read_object(content, "facts")
         task.check_facts(facts)
         config = cls(
@@ -161,7 +161,7 @@ class RunConfig:
             facts=facts,
             model=model["name"],
             options=read_options(task.MODELS[model["name"]].options, read_object(model, "options"), "model.options"),
-            extent=read_options(Extent, extent, "training"),
+            duration=read_options(Duration, duration, "training"),
             training=read_options(task.Training, training, "training"),
             computation=_read_computation(content),
         )

@@ -68,7 +68,7 @@ def first_that_fits(rate: Callable[[int], float], sizes: int, steps: float, budg
 
 def is_open(ladder: Ladder, config: RunConfig, given: frozenset[str]) -> bool:
     """Whether a size is to be chosen: for a budget, where the user names none of its options."""
-    return config.extent.budget is not None and given.isdisjoint(map(flag, ladder.names))
+    return config.duration.budget is not None and given.isdisjoint(map(flag, ladder.names))
 
 
 def choose_size(run: "Task[Any]", ladder: Ladder, batches: "TrainingBatches") -> RunConfig:
@@ -82,8 +82,8 @@ def choose_size(run: "Task[Any]", ladder: Ladder, batches: "TrainingBatches") ->
     from chainrule.training.batch import count_elements
 
     config = run.config
-    assert config.extent.budget is not None
-    budget, steps_per_epoch = config.extent.budget, batches.steps_per_epoch
+    assert config.duration.budget is not None
+    budget, steps_per_epoch = config.duration.budget, batches.steps_per_epoch
     first = batches.at(0)
     elements = sum(count_elements(batches.at(step)) for step in range(_BATCHES)) / _BATCHES
     sizes = [config.options, *(replace(config.options, **size) for size in ladder.smaller)]
@@ -111,7 +111,7 @@ def tell_size(config: RunConfig, ladder: Ladder, usual: Any) -> str:
         usual: the options of the usual size.
     """
     chosen, options, usually = config.facts["chosen"], asdict(config.options), asdict(usual)
-    assert config.extent.budget is not None
+    assert config.duration.budget is not None
     smaller = ", ".join(
         f"{name.replace('_', ' ')} {options[name]} instead of {usually[name]}"
         for name in ladder.names
@@ -119,4 +119,4 @@ def tell_size(config: RunConfig, ladder: Ladder, usual: Any) -> str:
     )
     speed = f"{chosen['elements_per_second']:,.0f} {ladder.elements}/s here"
     passes = f"{chosen['passes']:.2g} pass{'es' * (chosen['passes'] != 1)} over the data"
-    return f"{speed}; {format_duration(config.extent.budget)} is about {passes}: {smaller or 'the usual size'}"
+    return f"{speed}; {format_duration(config.duration.budget)} is about {passes}: {smaller or 'the usual size'}"

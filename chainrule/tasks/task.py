@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import torch
 
     from chainrule.base import LikelihoodModel
-    from chainrule.training import Judge, TrainingBatches, ValidationBatches, Watch
+    from chainrule.training import GradientProbe, TrainingBatches, ValidationBatches, ValidationMetric
     from chainrule.training.loop import TrainingResult
     from chainrule.training.validation import OnValidation
 
@@ -190,11 +190,11 @@ class Task(ABC, Generic[M]):
         """A function that shows, at each validation, what the model can do."""
         return None
 
-    def judge(self) -> "Judge | None":
+    def validation_metric(self) -> "ValidationMetric | None":
         """The metric that decides which weights are kept, where it is not the likelihood."""
         return None
 
-    def watch(self) -> "Watch | None":
+    def watch(self) -> "GradientProbe | None":
         """A function that looks at the gradients during training."""
         return None
 

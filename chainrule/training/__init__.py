@@ -4,27 +4,27 @@ from chainrule.training.batch import Batch, TrainingBatches, ValidationBatches
 from chainrule.training.checkpoint import load_weights, save_weights
 from chainrule.training.errors import Interrupted, NonFiniteLossError
 from chainrule.training.evaluate import Evaluation, evaluate
-from chainrule.training.gradient_watch import Watch
-from chainrule.training.judge import Judge, Judgement
+from chainrule.training.gradient_monitor import GradientProbe
 from chainrule.training.loop import TrainingResult, train
 from chainrule.training.objective import Objective
 from chainrule.training.options import TrainingOptions
 from chainrule.training.parallel import process_shard
 from chainrule.training.schedule import learning_rate
+from chainrule.training.validation_metric import MetricValue, ValidationMetric
 
 __all__ = [
     "Batch",
     "Evaluation",
+    "GradientProbe",
     "Interrupted",
-    "Judge",
-    "Judgement",
+    "MetricValue",
     "NonFiniteLossError",
     "Objective",
     "TrainingBatches",
     "TrainingOptions",
     "TrainingResult",
     "ValidationBatches",
-    "Watch",
+    "ValidationMetric",
     "evaluate",
     "learning_rate",
     "load_weights",

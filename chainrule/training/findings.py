@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from chainrule.training.evaluate import Evaluation
-from chainrule.training.judge import Judgement
+from chainrule.training.validation_metric import MetricValue
 
 
 @dataclass(frozen=True)
@@ -25,16 +25,16 @@ class Likelihood:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A judgement, and its value on the rows that the best validation so far had judged.
+    """The value of a metric, and its value on the rows that the best validation so far had.
 
     Args:
-        judgement: of all rows that were answered.
-        common: the value on the rows that the best validation judged too.
+        metric: of all rows that were answered.
+        common: the value on the rows that the best validation had too.
         rows: how many were answered.
         whole: whether these are all.
     """
 
-    judgement: Judgement
+    metric: MetricValue
     common: float
     rows: int
     whole: bool

@@ -5,7 +5,7 @@ from typing import Literal
 
 from torch import nn
 
-from chainrule.training.gradient_watch import Profile
+from chainrule.training.gradient_monitor import Profile
 from chainrule.training.position import Position
 
 DISTANCE = 16  # steps back from the loss at which a gradient has to be there

@@ -10,15 +10,15 @@ from chainrule.base import LikelihoodModel
 from chainrule.training.batch import TrainingBatches, ValidationBatches
 from chainrule.training.checkpoint import CHECKPOINT, WEIGHTS, load_weights
 from chainrule.training.evaluate import Evaluation
-from chainrule.training.gradient_watch import Watch
+from chainrule.training.gradient_monitor import GradientProbe
 from chainrule.training.interrupts import deferred_interrupts
-from chainrule.training.judge import Judge
 from chainrule.training.options import TrainingOptions
 from chainrule.training.parallel import processes
 from chainrule.training.progress import make_display
 from chainrule.training.randomness import own_randomness
-from chainrule.training.sitting import Sitting
+from chainrule.training.training_loop import TrainingLoop
 from chainrule.training.validation import OnValidation
+from chainrule.training.validation_metric import ValidationMetric
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,8 @@ class TrainingResult:
         elapsed: wall-clock seconds, earlier sittings included, as far as they count: see `TrainingOptions.budget`.
         steps_now: weight updates of this sitting; 0 where the run was at its end already.
         best: the best validation, whose weights are in `model.safetensors`.
-        best_value: its judgement; None where the likelihood decided.
-        best_rows: how many held-out rows the judgement is of; 0 where the likelihood decided.
+        best_value: value of the metric; None where the likelihood decided.
+        best_rows: how many held-out rows the value is of; 0 where the likelihood decided.
         best_step: its step.
         last: the last validation.
         ended_by: "patience" where it stopped early; "length" where steps, epochs or budget were used up.
@@ -61,8 +61,8 @@ def train(
     *,
     resume: bool = False,
     on_validation: OnValidation | None = None,
-    judge: Judge | None = None,
-    watch: Watch | None = None,
+    metric: ValidationMetric | None = None,
+    watch: GradientProbe | None = None,
     on_start: Callable[[], None] | None = None,
     progress: bool = True,
     began: float | None = None,
@@ -84,7 +84,7 @@ def train(
         resume: continue from the checkpoint there; where none was written yet, begin.
         on_validation: called with the model (in evaluation mode), the step and the seconds that it may take; the text
             it returns is shown. It is left out where the last one took longer than there is time for.
-        judge: says at each validation what the model is worth by the measure of its task; the weights with the highest
+        metric: of the task, computed at each validation; the weights with the highest
             value are kept (of equals, those with the higher likelihood), and patience waits for one. Where not given,
             those with the highest likelihood.
         watch: looks at the gradients of the first step and every `watch_every` after it, for `metrics.jsonl` and
@@ -112,28 +112,28 @@ def train(
             "restore the checkpoint, or begin again with --overwrite or in another directory"
         )
     with (
-        processes(options.device) as team,
-        own_randomness(team.device),
-        deferred_interrupts(patient=team.world > 1) as interrupts,
+        processes(options.device) as process_group,
+        own_randomness(process_group.device),
+        deferred_interrupts(patient=process_group.world > 1) as interrupts,
     ):
         directory.mkdir(parents=True, exist_ok=True)
-        display = make_display(shown=progress and team.first)
-        sitting = Sitting(
-            model, train_batches, valid_batches, options, directory, team, interrupts, on_validation, judge, watch,
-            display, began=began, resume=resume,
+        display = make_display(shown=progress and process_group.first)
+        loop = TrainingLoop(
+            model, train_batches, valid_batches, options, directory, process_group, interrupts, on_validation, metric,
+            watch, display, began=began, resume=resume,
         )  # fmt: skip
-        if on_start is not None and team.first:
+        if on_start is not None and process_group.first:
             on_start()
-        sitting.run()
-        team.agree([0.0])  # the first process has written the best weights before any other reads them
+        loop.run()
+        process_group.agree([0.0])  # the first process has written the best weights before any other reads them
         load_weights(directory / WEIGHTS, model)
-    position = sitting.position
+    position = loop.position
     assert position.best is not None
     assert position.last is not None
     return TrainingResult(
         directory=directory,
         step=position.step,
-        steps_now=sitting.steps,
+        steps_now=loop.steps,
         elements=position.elements,
         elapsed=position.elapsed,
         best=Evaluation(*position.best),
@@ -141,5 +141,5 @@ def train(
         best_value=position.best_value,
         best_rows=position.best_rows,
         last=Evaluation(*position.last),
-        ended_by="patience" if sitting.out_of_patience else "length",
+        ended_by="patience" if loop.out_of_patience else "length",
     )

@@ -58,12 +58,12 @@ class Metrics:
         self._events("training", figures, step)
 
     def validation(self, step: int, evaluation: Evaluation, verdict: Verdict | None = None, *, best: bool) -> None:
-        """A validation's figures; `elements` counts what it read. A judgement of `rows` is under its own name."""
+        """A validation's figures; `elements` counts what it read. The metric of `rows` is under its own name."""
         figures = {
             "nats_per_element": evaluation.nats_per_element,
             "bits_per_element": evaluation.bits_per_element,
             "perplexity": evaluation.perplexity if math.isfinite(evaluation.perplexity) else None,
-        } | ({} if verdict is None else {verdict.judgement.name: verdict.judgement.value})
+        } | ({} if verdict is None else {verdict.metric.name: verdict.metric.value})
         read = {"elements": evaluation.elements} | ({} if verdict is None else {"rows": verdict.rows})
         self._metrics.write({"event": "validation", "step": step} | read | figures | {"best": best})
         self._events("validation", figures, step)

@@ -59,7 +59,7 @@ class TrainingOptions:
     watch_every: int | None = None
 
     def __post_init__(self) -> None:
-        given = [name for name in EXTENTS if getattr(self, name) is not None]
+        given = [name for name in DURATIONS if getattr(self, name) is not None]
         if len(given) > 1:
             raise ValueError(f"steps, epochs, budget: expected at most one, got {' and '.join(given)}: drop one")
         for name in COUNTS:
@@ -104,6 +104,6 @@ class TrainingOptions:
             )
 
 
-EXTENTS = ("steps", "epochs", "budget")
+DURATIONS = ("steps", "epochs", "budget")
 COUNTS = ("steps", "batch_size", "chunk_length", "line_length", "validate_every", "patience", "watch_every")
-MAY_CHANGE = frozenset((*EXTENTS, "patience", "device", "tensorboard", "watch_every"))
+MAY_CHANGE = frozenset((*DURATIONS, "patience", "device", "tensorboard", "watch_every"))

@@ -22,9 +22,9 @@ class Position:
         ended_budget: the budget that the run came to the end of; None while it trains.
         validated: step of the last validation.
         validated_at: seconds elapsed when it ended.
-        validated_all: whether it read and judged all that there is.
+        validated_all: whether it read and compared all that there is.
         validation_batches: how many batches it read.
-        judged_rows: how many rows it judged.
+        measured_rows: how many rows were compared.
         validation_seconds: how long it took, its saving included; None before the first.
         validation_spacing: seconds between the end of the one before and its beginning.
         sample_seconds: the least time for which it is worth to draw a sample.
@@ -33,8 +33,8 @@ class Position:
         best_step: step of the best validation.
         best: its result as (nats, elements).
         best_batches: how many batches it read.
-        best_value: its judgement; None where the likelihood decides.
-        best_rows: how many rows it judged.
+        best_value: value of the metric; None where the likelihood decides.
+        best_rows: how many rows were compared.
         last: result of the last validation, as `best`.
         steps_far_over, vanished_looks, exploded_looks: what `GradientAlarms` has counted.
     """
@@ -48,7 +48,7 @@ class Position:
     validated_at: float = 0.0
     validated_all: bool = False
     validation_batches: int = 0
-    judged_rows: int = 0
+    measured_rows: int = 0
     validation_seconds: float | None = None
     validation_spacing: float = 0.0
     sample_seconds: float = 0.0
@@ -67,8 +67,8 @@ class Position:
     def record(self, likelihood: Likelihood, verdict: Verdict | None = None) -> bool:
         """Take note of a validation at the present step; true where it is the best so far.
 
-        The higher judgement is the better one, where there is a judge; of equals, the higher likelihood. Both are
-        compared on what the best validation so far has read, where this one read more.
+        The higher value of the metric is the better one, where there is a metric; of equals, the higher likelihood.
+        Both are compared on what the best validation so far has read, where this one read more.
         """
         common = likelihood.common.nats_per_element
         improved = self.best is None or common < Evaluation(*self.best).nats_per_element
@@ -76,13 +76,13 @@ class Position:
             improved = verdict.common > self.best_value
         self.last = (likelihood.evaluation.nats, likelihood.evaluation.elements)
         self.validated, self.validation_batches = self.step, likelihood.batches
-        self.judged_rows = 0 if verdict is None else verdict.rows
+        self.measured_rows = 0 if verdict is None else verdict.rows
         self.validated_all = likelihood.whole and (verdict is None or verdict.whole)
         self.stale = 0 if improved else self.stale + 1
         if improved:
             self.best, self.best_step, self.best_batches = self.last, self.step, self.validation_batches
-            self.best_value = None if verdict is None else verdict.judgement.value
-            self.best_rows = self.judged_rows
+            self.best_value = None if verdict is None else verdict.metric.value
+            self.best_rows = self.measured_rows
         return improved
 
     def to_json(self) -> dict[str, Any]:

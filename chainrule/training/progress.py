@@ -129,12 +129,12 @@ def _training_line(step: int, nats_per_element: float, rate: float) -> str:
 
 def _validation_line(step: int, evaluation: Evaluation, verdict: Verdict | None, best: bool) -> str:
     figures = f"{evaluation.nats_per_element:.4f} nats {evaluation.bits_per_element:.4f} bits/element"
-    judged = ""
+    measured = ""
     if verdict is not None:
         part = "" if verdict.whole else f" ({verdict.rows:,} rows)"
-        judged = f"  {verdict.judgement.name} {verdict.judgement.value:.4g}{part}"
+        measured = f"  {verdict.metric.name} {verdict.metric.value:.4g}{part}"
     mark = "  best so far" if best else ""
-    return f"step {step:,}  held out: {figures}{judged}{mark}"
+    return f"step {step:,}  held out: {figures}{measured}{mark}"
 
 
 def _indented(sample: str) -> str:

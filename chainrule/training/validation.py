@@ -11,17 +11,17 @@ import torch
 
 from chainrule.base import LikelihoodModel
 from chainrule.training.batch import Batch, ValidationBatches
+from chainrule.training.duration import Duration
 from chainrule.training.evaluate import evaluations
-from chainrule.training.extent import Extent
 from chainrule.training.findings import Likelihood, Verdict
 from chainrule.training.interrupts import Interrupts
-from chainrule.training.judge import Judge
 from chainrule.training.position import Position
+from chainrule.training.validation_metric import ValidationMetric
 
 OnValidation = Callable[[LikelihoodModel, int, float], str | None]
 FEW_ROWS = 8  # answered first, to learn how long a row takes
-LIKELIHOOD_SHARE = 0.4  # of a validation's time, where there is a judge
-BOTH_SHARE = 0.75  # of a validation's time for the likelihood and the judge; the rest is for the sample
+LIKELIHOOD_SHARE = 0.4  # of a validation's time, where there is a metric
+BOTH_SHARE = 0.75  # of a validation's time for the likelihood and the metric; the rest is for the sample
 
 
 class Validation:
@@ -30,9 +30,9 @@ class Validation:
     Args:
         model: that is trained.
         batches: the held-out data.
-        judge: by the measure of the task; None where the likelihood is that.
+        metric: of the task; None where the likelihood is that.
         on_validation: makes the text that is shown.
-        extent: how much of the data a validation reads.
+        duration: how much of the data a validation reads.
         interrupts: break it off.
     """
 
@@ -40,45 +40,45 @@ class Validation:
         self,
         model: LikelihoodModel,
         batches: ValidationBatches,
-        judge: Judge | None,
+        metric: ValidationMetric | None,
         on_validation: OnValidation | None,
-        extent: Extent,
+        duration: Duration,
         interrupts: Interrupts,
     ):
-        self._model, self._batches, self._judge, self._on_validation = model, batches, judge, on_validation
-        self._extent, self._interrupts = extent, interrupts
+        self._model, self._batches, self._metric, self._on_validation = model, batches, metric, on_validation
+        self._duration, self._interrupts = duration, interrupts
 
     @property
-    def judges(self) -> bool:
-        """Whether there is a judge."""
-        return self._judge is not None
+    def has_metric(self) -> bool:
+        """Whether there is a metric besides the likelihood."""
+        return self._metric is not None
 
     def likelihood(self, position: Position, seconds: float) -> Likelihood | None:
         """In about its share of the `seconds` of the validation; None where an interruption broke it off."""
-        if self._judge is not None:
+        if self._metric is not None:
             seconds *= LIKELIHOOD_SHARE
         elif self._on_validation is not None:
             seconds *= BOTH_SHARE
-        part = self._extent.validation_part(self._interruptible(), position, seconds)
+        part = self._duration.validation_part(self._interruptible(), position, seconds)
         try:
             read = evaluations(self._model, part)
         except _BrokenOffError:
             return None
         best = min(position.best_batches or len(read), len(read))
-        return Likelihood(read[-1], read[best - 1], len(read), not self._extent.stopped_early)
+        return Likelihood(read[-1], read[best - 1], len(read), not self._duration.stopped_early)
 
     def verdict(self, position: Position, seconds: float) -> Verdict:
-        """Judge the answers to as many rows as the `seconds` allow, no fewer than the last validation judged."""
-        assert self._judge is not None
+        """Compare the answers to as many rows as the `seconds` allow, no fewer than the last validation did."""
+        assert self._metric is not None
         if self._on_validation is not None:
             seconds *= BOTH_SHARE
-        order = np.random.default_rng(0).permutation(self._judge.rows)  # files are often sorted
+        order = np.random.default_rng(0).permutation(self._metric.rows)  # files are often sorted
         answers: list[Any] = []
         began = monotonic()
-        wanted = len(order) if math.isinf(seconds) else min(max(position.judged_rows, FEW_ROWS), len(order))
+        wanted = len(order) if math.isinf(seconds) else min(max(position.measured_rows, FEW_ROWS), len(order))
         with self._evaluating():
             while wanted > len(answers):
-                answers += self._judge.answer(self._model, order[len(answers) : wanted])
+                answers += self._metric.answer(self._model, order[len(answers) : wanted])
                 if len(answers) == len(order):
                     break
                 spent = monotonic() - began
@@ -86,12 +86,12 @@ class Validation:
                 wanted = min(len(answers) + min(more, 3 * len(answers)), len(order))
                 if 4 * more < len(answers) and wanted < len(order):
                     break  # too few for a batch of their own
-            judgement = self._judge.judge(order[: len(answers)], answers, position.step)
+            measured = self._metric.compare(order[: len(answers)], answers, position.step)
             best = min(position.best_rows or len(answers), len(answers))
-            common = judgement
+            common = measured
             if best < len(answers):
-                common = self._judge.judge(order[:best], answers[:best], position.step)
-        return Verdict(judgement, common.value, len(answers), len(answers) == len(order))
+                common = self._metric.compare(order[:best], answers[:best], position.step)
+        return Verdict(measured, common.value, len(answers), len(answers) == len(order))
 
     def sample(self, position: Position, seconds: float) -> str | None:
         """The text to show, where drawing the last one took no more time than there is now."""

@@ -9,7 +9,7 @@ import pytest
 
 from chainrule.cli.main import main
 from chainrule.cli.train import create_run
-from chainrule.tasks.config import Extent, RunConfig
+from chainrule.tasks.config import Duration, RunConfig
 from chainrule.tasks.run_directory import WEIGHTS
 from chainrule.tasks.text.task import TextData, TextTask, TextTraining
 from chainrule.training.checkpoint import save_weights
@@ -71,7 +71,7 @@ def make_run(source: Path, out: Path, **data: str) -> TextTask:
         facts={},
         model="gru",
         options=TextTask.MODELS["gru"].options(hidden_size=8),
-        extent=Extent(steps=4),
+        duration=Duration(steps=4),
         training=TextTraining(batch_size=2, chunk_length=8),
     )
     create_run(TextTask, asked, out, overwrite=False)

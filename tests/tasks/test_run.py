@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from chainrule import Task, open_run
 from chainrule.data import CharVocabulary
-from chainrule.tasks.config import FORMAT, Extent, RunConfig, read_options
+from chainrule.tasks.config import FORMAT, Duration, RunConfig, read_options
 from chainrule.tasks.run_directory import CONFIG, VOCABULARY, WEIGHTS
 from chainrule.tasks.text.task import TextData, TextTask, TextTraining
 from chainrule.training.checkpoint import save_weights
@@ -42,7 +42,7 @@ ASKED = RunConfig(
     facts=FACTS,
     model="gru",
     options=SETTLED,
-    extent=Extent(steps=3),
+    duration=Duration(steps=3),
     training=TextTraining(batch_size=32, learning_rate=6e-3, weight_decay=0.1),
 )
 
@@ -95,8 +95,8 @@ def test_the_defaults_are_those_of_the_training_loop():
     for name in ("batch_size", "learning_rate", "weight_decay"):  # settled when the run is made
         assert ours.pop(name) is None
         theirs.pop(name)
-    assert ours == {name: value for name, value in theirs.items() if name not in asdict(Extent())}
-    assert set(asdict(Extent())) | set(ours) == set(theirs)
+    assert ours == {name: value for name, value in theirs.items() if name not in asdict(Duration())}
+    assert set(asdict(Duration())) | set(ours) == set(theirs)
 
 
 def test_a_missing_run_is_named_with_the_remedy(tmp_path):

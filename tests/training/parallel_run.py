@@ -28,16 +28,16 @@ class Signalled(ToyStream):
 
 def main(directory: Path) -> None:
     torch.set_num_threads(1)
-    with processes("cpu") as team:
-        shard = (team.rank, team.world)
+    with processes("cpu") as process_group:
+        shard = (process_group.rank, process_group.world)
         for kind, batches in (("stream", ToyStream(shard=shard)), ("lines", ToyLines(shard=shard))):
-            model = ToyModel(dropout=0.0, seed=team.rank)  # only the first process's weights count
+            model = ToyModel(dropout=0.0, seed=process_group.rank)  # only the first process's weights count
             train(model, batches, held_out, options(), directory / kind, progress=False)
-            save_weights(directory / f"{kind}-{team.rank}" / "weights", model, {})
+            save_weights(directory / f"{kind}-{process_group.rank}" / "weights", model, {})
         try:
             train(ToyModel(), Signalled(shard=shard), held_out, options(), directory / "interrupted", progress=False)
         except Interrupted as stop:
-            (directory / f"interrupted-{team.rank}").write_text(str(stop.step))
+            (directory / f"interrupted-{process_group.rank}").write_text(str(stop.step))
 
 
 if __name__ == "__main__":

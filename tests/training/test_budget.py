@@ -14,18 +14,18 @@ from training_toy import ToyBatch, ToyModel, ToyStream, held_out, options, remai
 
 from chainrule.training import (
     Interrupted,
-    Judge,
-    Judgement,
+    MetricValue,
     TrainingResult,
+    ValidationMetric,
     atomic,
-    extent,
+    duration,
     loop,
     report,
     sitting,
     train,
     validation,
 )
-from chainrule.training.judge import Rows
+from chainrule.training.validation_metric import Rows
 
 
 @dataclass
@@ -46,7 +46,7 @@ class Clock:
         self.now += seconds * (1 + self.noise * (2 * self.source.random() - 1))
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        for module in (extent, loop, report, sitting, validation):
+        for module in (duration, loop, report, sitting, validation):
             monkeypatch.setattr(module, "monotonic", self)
         monkeypatch.setattr(atomic.os, "fsync", lambda descriptor: self.pass_(self.flush))
 
@@ -228,7 +228,7 @@ def test_no_validation_comes_before_a_tenth_of_the_budget_or_after_a_few_steps(
     assert [line["step"] for line in lines(tmp_path / "slow", "validation")] == [5]
 
 
-def test_a_slow_judge_answers_a_few_rows_then_more_and_leaves_the_time_to_training(
+def test_a_slow_metric_answers_a_few_rows_then_more_and_leaves_the_time_to_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock(0.1, 0.01, 0.001)
@@ -240,12 +240,12 @@ def test_a_slow_judge_answers_a_few_rows_then_more_and_leaves_the_time_to_traini
 
     seen: list[list[int]] = []
 
-    def judge(rows: Rows, answers: Sequence[int], step: int) -> Judgement:
+    def compare(rows: Rows, answers: Sequence[int], step: int) -> MetricValue:
         assert list(answers) == rows.tolist()
         seen.append(list(answers))
-        return Judgement("luck", float(step))
+        return MetricValue("luck", float(step))
 
-    result = run(clock, 60.0, 5, tmp_path, judge=Judge(5000, answer, judge))
+    result = run(clock, 60.0, 5, tmp_path, metric=ValidationMetric(5000, answer, compare))
     counts = [line["rows"] for line in lines(tmp_path, "validation")]
     assert counts == sorted(counts)
     assert 8 <= counts[0] < counts[-1] < 5000

@@ -7,7 +7,7 @@ from torch import nn
 
 from chainrule.layers import GRU, LSTM, RNN
 from chainrule.training.gradient_alarms import GradientAlarms
-from chainrule.training.gradient_watch import Profile
+from chainrule.training.gradient_monitor import Profile
 from chainrule.training.position import Position
 
 STEADY = Profile(1.0, (1.0,) * 20)

@@ -15,7 +15,7 @@ from chainrule.data import builtin_text
 from chainrule.diagnostics.gradient_profile import gradient_profile
 from chainrule.models import RecurrentLM
 from chainrule.training import evaluate, train
-from chainrule.training.gradient_watch import GradientWatch, Profile, record
+from chainrule.training.gradient_monitor import GradientMonitor, Profile, record
 
 
 def network(cell: str = "lstm", dropout: float = 0.3, vocab_size: int = SYMBOLS, **settings: Any) -> RecurrentLM:
@@ -101,7 +101,7 @@ def test_looks_are_without_dropout_and_in_full_precision(tmp_path: Path) -> None
 
 def test_a_look_sees_the_state_that_the_rows_continue_from() -> None:
     model, stream, device = network().double(), ToyStream(length=10), torch.device("cpu")
-    watch = GradientWatch(gradient_profile, 1)
+    watch = GradientMonitor(gradient_profile, 1)
     _, state = model.unroll(stream.at(0).x, model.initial_state(4))
     first, then = stream.at(0).x, stream.at(1)
     assert then.previous is not None
@@ -119,7 +119,7 @@ def test_the_profile_at_a_distance_is_taken_over_the_rows_that_go_back_so_far() 
         return [torch.tensor([[4.0, 2.0, 0.0], [1.0, 0.5, 0.25]])]
 
     x = torch.arange(12).view(3, 4)
-    (profile,) = GradientWatch(norms, 1).look(
+    (profile,) = GradientMonitor(norms, 1).look(
         network(), ToyBatch(x, lengths=torch.tensor([1, 2, 3])), None, torch.device("cpu")
     )
     assert seen["x"].tolist() == [[4, 5, 6], [8, 9, 10]]  # a row of one step has nothing to flow through
@@ -128,7 +128,7 @@ def test_the_profile_at_a_distance_is_taken_over_the_rows_that_go_back_so_far() 
 
 
 def test_rows_of_one_step_are_not_looked_at() -> None:
-    watch, device = GradientWatch(gradient_profile, 1), torch.device("cpu")
+    watch, device = GradientMonitor(gradient_profile, 1), torch.device("cpu")
     x = torch.zeros(2, 3, dtype=torch.long)
     assert watch.look(network(), ToyBatch(x, lengths=torch.ones(2, dtype=torch.long)), None, device) == []
     assert watch.look(network(), ToyBatch(x[:, :1]), None, device) == []
@@ -153,7 +153,7 @@ def test_a_gradient_that_is_zero_or_overflows_is_still_a_line_of_json() -> None:
         return [torch.tensor([[0.0, 0.0, 0.0]]), torch.tensor([[1.0, torch.inf, torch.nan]])]
 
     batch = ToyBatch(torch.zeros(1, 3, dtype=torch.long))
-    look = record(GradientWatch(norms, 1).look(network(), batch, None, torch.device("cpu")))
+    look = record(GradientMonitor(norms, 1).look(network(), batch, None, torch.device("cpu")))
     assert json.loads(json.dumps(look, allow_nan=False)) == look
     assert look["distances"] == [1, 2]
     assert [layer["relative"] for layer in look["layers"]] == [[0.0, 0.0], [None, None]]
@@ -168,7 +168,7 @@ def test_a_model_without_recurrence_is_refused_before_its_first_update(tmp_path:
 
 def test_looks_less_than_a_step_apart_are_refused() -> None:
     with pytest.raises(ValueError, match="watch_every: expected an integer >= 1, got 0"):
-        GradientWatch(gradient_profile, 0)
+        GradientMonitor(gradient_profile, 0)
 
 
 def test_tensorboard_shows_reach_and_profile_of_each_layer(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ class PairBatches:
         if self._decay == "none":
             return batch
         share = torch.full((len(batch.x),), own_words_share(self._decay, step, self._decay_steps))
-        return replace(batch, context={**batch.context, "own_words": share})
+        return replace(batch, context={**batch.context, "scheduled_sampling_rate": share})
 
 
 def own_words_share(decay: str, step: int, steps: int) -> float:

@@ -23,8 +23,8 @@ from chainrule.tasks.config import (
     read_object,
     within,
 )
-from chainrule.tasks.judged_part import judged_part
 from chainrule.tasks.ladder import Ladder
+from chainrule.tasks.measured_part import measured_part
 from chainrule.tasks.model import Model
 from chainrule.tasks.run_directory import DATA
 from chainrule.tasks.task import Shard, Source, Task
@@ -32,7 +32,7 @@ from chainrule.tasks.task import Shard, Source, Task
 if TYPE_CHECKING:
     from chainrule.data.captions import PreparedCaptions
     from chainrule.models.captioner import Captioner
-    from chainrule.training import Judge, TrainingBatches, ValidationBatches
+    from chainrule.training import TrainingBatches, ValidationBatches, ValidationMetric
     from chainrule.training.loop import TrainingResult
 
 BACKBONE = f"{DATA}/backbone.safetensors"
@@ -221,16 +221,16 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
         others = " or ".join(f"--fit {name}" for name in how if name != self.data.fit)
         yield f"pictures are {how[self.data.fit]} to {facts['size']}×{facts['size']} pixels ({others} for another way)"
 
-    def judge(self) -> "Judge":
-        from chainrule.tasks.caption.judge import caption_judge
+    def validation_metric(self) -> "ValidationMetric":
+        from chainrule.tasks.caption.validation_metric import caption_metric
 
-        return caption_judge(self)
+        return caption_metric(self)
 
     def summary(self, result: "TrainingResult") -> tuple[dict[str, Any], str]:
         pictures = self.config.facts["counts"]["valid"]["pictures"]
         return (
             {"bleu": result.best_value, "perplexity": result.best.perplexity},
-            f"BLEU-4 {result.best_value:.2f} on {judged_part(result.best_rows, pictures)}held-out pictures (greedy), "
+            f"BLEU-4 {result.best_value:.2f} on {measured_part(result.best_rows, pictures)}held-out pictures (greedy), "
             f"perplexity of their captions {result.best.perplexity:.4g}",
         )
 

@@ -38,7 +38,7 @@ def evaluate_labels(run: "ClassifyTask", data: str | None, options: LabelEvaluat
 
     from chainrule.data.labelled import encoded_part, labelled_evaluation, part_facts
     from chainrule.metrics.classification import classification_scores
-    from chainrule.tasks.classify.judge import ROWS, label_log_probs, surest_mistakes
+    from chainrule.tasks.classify.validation_metric import ROWS, label_log_probs, surest_mistakes
 
     if options.errors < 0:
         raise ValueError(f"--errors: expected a whole number >= 0, got {options.errors}")
@@ -78,7 +78,7 @@ def label_figures(scores: "ClassificationScores", what: str) -> dict[str, Any]:
 
 def label_lines(figures: dict[str, Any], names: tuple[str, ...], what: str) -> Iterator[str]:
     """The same as lines."""
-    from chainrule.tasks.classify.judge import shortened
+    from chainrule.tasks.classify.validation_metric import shortened
 
     said = "".join(f", {figures[part]:,} {part}" for part in ("empty", "cut") if figures.get(part))
     yield f"accuracy           {figures['accuracy']:.2%} of {figures[f'{what}s']:,} {what}s{said}"

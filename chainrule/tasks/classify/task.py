@@ -1,7 +1,7 @@
 """Labels: texts with a label each, and a classifier that learns p(label | text).
 
-Everything about texts is in this file, `answers` and `labelling`; `judge` and `evaluation` know labels alone, and so
-serve other kinds of data too.
+Everything about texts is in this file, `answers` and `labelling`; `validation_metric` and `evaluation` know labels
+alone, and serve images too.
 
 data/symbols.json                     words and their n-grams, or characters
 data/labels.json                      the labels, and how often each was seen
@@ -32,7 +32,7 @@ from chainrule.tasks.config import (
     read_object,
     within,
 )
-from chainrule.tasks.judged_part import judged_part
+from chainrule.tasks.measured_part import measured_part
 from chainrule.tasks.model import Model
 from chainrule.tasks.run_directory import DATA, WEIGHTS
 from chainrule.tasks.task import Shard, Source, Task
@@ -40,7 +40,7 @@ from chainrule.tasks.task import Shard, Source, Task
 if TYPE_CHECKING:
     from chainrule.data.labelled import LabelledFile, LabelledTexts, Labels, TextSymbols
     from chainrule.models import SequenceClassifier
-    from chainrule.training import Judge, TrainingBatches, ValidationBatches
+    from chainrule.training import TrainingBatches, ValidationBatches, ValidationMetric
     from chainrule.training.loop import TrainingResult
 
 _FACTS = ("source", "validation", "columns", "train", "valid", "labels", "symbols")
@@ -215,7 +215,7 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
 
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
         from chainrule.data.labelled import LabelledBatches, labelled_evaluation
-        from chainrule.tasks.classify.judge import ROWS
+        from chainrule.tasks.classify.validation_metric import ROWS
 
         texts, training, limit = self.texts(), self.config.training, self.data.max_length
         batches = LabelledBatches(
@@ -241,15 +241,15 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
                 limit = self.data.max_length
                 yield f"{part['cut']:,} of the texts {what} are cut after {limit:,} {element} (--max-length)"
 
-    def judge(self) -> "Judge":
+    def validation_metric(self) -> "ValidationMetric":
         import torch
 
         from chainrule.data.labelled import labelled_evaluation
-        from chainrule.tasks.classify.judge import ROWS, classify_judge
+        from chainrule.tasks.classify.validation_metric import ROWS, label_metric
 
         texts, limit = self.texts(), self.data.max_length
         part = texts.valid
-        return classify_judge(
+        return label_metric(
             texts.labels.names,
             torch.from_numpy(part.labels.copy()),
             lambda rows: labelled_evaluation(part.texts, part.labels, ROWS, limit, rows),
@@ -261,7 +261,7 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
         assert value is not None
         counts = self.config.facts["labels"]
         usual = max(counts.values()) / sum(counts.values())
-        part = judged_part(result.best_rows, self.config.facts["valid"]["rows"])
+        part = measured_part(result.best_rows, self.config.facts["valid"]["rows"])
         return (
             {"accuracy": value, "nats_per_text": nats},
             f"accuracy {value:.2%} on {part}held-out texts, where the most frequent label alone has about {usual:.0%} "

@@ -21,7 +21,7 @@ from chainrule.tasks.classify_images.options import (
 from chainrule.tasks.commands import quoted
 from chainrule.tasks.config import RunConfig
 from chainrule.tasks.image.task import ImageTask
-from chainrule.tasks.judged_part import judged_part
+from chainrule.tasks.measured_part import measured_part
 from chainrule.tasks.model import Model
 from chainrule.tasks.run_directory import DATA
 from chainrule.tasks.task import Shard, Source, Task
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from chainrule.data.images import ImageSource, PreparedImages
     from chainrule.models.image_classifier import ImageClassifier
-    from chainrule.training import Judge, TrainingBatches, ValidationBatches
+    from chainrule.training import TrainingBatches, ValidationBatches, ValidationMetric
     from chainrule.training.loop import TrainingResult
 
 _ROWS = 128  # of a batch that is only read
@@ -153,16 +153,16 @@ class ClassifyImagesTask(Task["ImageClassifier"], Predicts, Evaluates, Checks, I
         if facts["left_out"]["count"]:
             yield f"{facts['left_out']['count']} picture files cannot be read and are left out"
 
-    def judge(self) -> "Judge":
+    def validation_metric(self) -> "ValidationMetric":
         import torch
 
         from chainrule.data.images.labelled_batches import labelled_image_evaluation
-        from chainrule.tasks.classify.judge import classify_judge
+        from chainrule.tasks.classify.validation_metric import label_metric
 
         images = self.images()
         labels = images.valid_labels
         assert labels is not None
-        return classify_judge(
+        return label_metric(
             self.classes,
             torch.from_numpy(labels.copy()),
             lambda rows: labelled_image_evaluation(images.valid, labels, _ROWS, rows),
@@ -172,7 +172,7 @@ class ClassifyImagesTask(Task["ImageClassifier"], Predicts, Evaluates, Checks, I
     def summary(self, result: "TrainingResult") -> tuple[dict[str, Any], str]:
         value, nats = result.best_value, result.best.nats_per_element
         assert value is not None
-        part = judged_part(result.best_rows, self.config.facts["pictures"]["valid"])
+        part = measured_part(result.best_rows, self.config.facts["pictures"]["valid"])
         return (
             {"accuracy": value, "nats_per_picture": nats},
             f"accuracy {value:.2%} on {part}held-out pictures ({nats:.4f} nats per picture)",
@@ -218,7 +218,7 @@ class ClassifyImagesTask(Task["ImageClassifier"], Predicts, Evaluates, Checks, I
 
         from chainrule.metrics.classification import classification_scores
         from chainrule.tasks.classify.evaluation import label_figures, label_lines
-        from chainrule.tasks.classify.judge import surest_mistakes
+        from chainrule.tasks.classify.validation_metric import surest_mistakes
 
         if options.errors < 0:
             raise ValueError(f"--errors: expected a whole number >= 0, got {options.errors}")

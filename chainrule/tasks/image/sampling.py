@@ -43,7 +43,7 @@ def sample_images(
 ) -> Answer:
     """Draw n images and write them to a file."""
     from chainrule.heads.categorical import check_filters
-    from chainrule.tasks.image.drawing import Drawing
+    from chainrule.tasks.image.sampler import Sampler
 
     if n > _MOST:
         raise ValueError(f"-n: expected a whole number from 1 to {_MOST}, got {n}")
@@ -52,9 +52,9 @@ def sample_images(
     check_filters(options.temperature, None, None)
     place = _checked_place(out or Path(f"{run.path.resolve().name}-samples.png"))
     known = None if options.complete is None else _first_rows(run, options.complete, options.keep_rows)
-    drawing = Drawing(run, run.model(device), options.temperature)
-    labels = drawing.label(options.label, n)
-    pictures = drawing.pictures(n, labels, seed, known)
+    sampler = Sampler(run, run.model(device), options.temperature)
+    labels = sampler.label(options.label, n)
+    pictures = sampler.pictures(n, labels, seed, known)
     _write(place, run, pictures, known)
     completed = None if known is None else f"{options.complete} with its first {known.shape[2]} rows kept"
     said = _said(n, run, options.label, completed)

@@ -254,11 +254,11 @@ class ImageTask(Task["ImageModel"], Scores, Samples, Inspects, Checks):
     def on_validation(self) -> "OnValidation":
         from chainrule.data.atomic import write_bytes
         from chainrule.data.images import block_picture, grid, png
-        from chainrule.tasks.image.drawing import Drawing
+        from chainrule.tasks.image.sampler import Sampler
 
         def preview(trained: Any, step: int, seconds: float) -> str:
-            drawing = Drawing(self, trained)
-            pictures = drawing.sketches(_PREVIEWED, drawing.labels_in_turn(_PREVIEWED), step, seconds)
+            sampler = Sampler(self, trained)
+            pictures = sampler.sketches(_PREVIEWED, sampler.labels_in_turn(_PREVIEWED), step, seconds)
             write_bytes(self.path / SAMPLES, png(grid(pictures)))
             shown = max(1, _LINE // (min(self.shape[2], 32) + 2))
             return block_picture(pictures[:shown])

@@ -43,8 +43,8 @@ def evaluate_tags(run: "TagTask", data: str | None, options: TagEvaluation, *, d
     from chainrule.data.tagged import number_sentences, tagged_evaluation
     from chainrule.data.tagged.prepare import check_tags_known, possible
     from chainrule.metrics.tag_accuracy import tag_accuracy
-    from chainrule.tasks.tag.judge import predicted_tags
     from chainrule.tasks.tag.reading import sentences_of
+    from chainrule.tasks.tag.validation_metric import predicted_tags
 
     if options.confusions < 0:
         raise ValueError(f"--confusions: expected a whole number >= 0, got {options.confusions}")

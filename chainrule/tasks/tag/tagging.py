@@ -51,7 +51,7 @@ def tag_file(run: "TagTask", file: str, options: Tagging, *, out: Path | None, d
 
 def _lines(run: "TagTask", file: "ConllFile", device: str) -> Iterator[Record]:
     from chainrule.data.tagged import number_sentences, tagged_evaluation
-    from chainrule.tasks.tag.judge import predicted_tags
+    from chainrule.tasks.tag.validation_metric import predicted_tags
 
     model, vocabulary = run.model(device), run.vocabulary
     numbers = number_sentences(file.sentences, vocabulary)

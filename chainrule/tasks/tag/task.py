@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 from chainrule.tasks.abilities import Answer, CheckedRows, Checks, Evaluates, Inspects, Predicts
 from chainrule.tasks.commands import quoted
 from chainrule.tasks.config import FINGERPRINT, CheckedOptions, OptimisationOptions, RunConfig, check_entries, within
-from chainrule.tasks.judged_part import judged_part
+from chainrule.tasks.measured_part import measured_part
 from chainrule.tasks.model import Model
 from chainrule.tasks.run_directory import DATA
 from chainrule.tasks.tag.evaluation import TagEvaluation
@@ -26,7 +26,7 @@ from chainrule.tasks.task import Shard, Source, Task
 if TYPE_CHECKING:
     from chainrule.data.tagged import TaggedCorpus, TaggedVocabulary
     from chainrule.models import SequenceTagger
-    from chainrule.training import Judge, TrainingBatches, ValidationBatches
+    from chainrule.training import TrainingBatches, ValidationBatches, ValidationMetric
     from chainrule.training.loop import TrainingResult
 
 _CHECKED_ROWS, _CHECKED_WORDS = 4, 12
@@ -195,16 +195,16 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects):
             mended = f"; impossible tags repaired in {facts['repaired']:,}" if facts["repaired"] else ""
             yield f"the tags mark spans in {facts['scheme'].upper()}: entity F1 decides which weights are kept{mended}"
 
-    def judge(self) -> "Judge":
-        from chainrule.tasks.tag.judge import tag_judge
+    def validation_metric(self) -> "ValidationMetric":
+        from chainrule.tasks.tag.validation_metric import tag_metric
 
-        return tag_judge(self.corpus())
+        return tag_metric(self.corpus())
 
     def summary(self, result: "TrainingResult") -> tuple[dict[str, Any], str]:
         name = "entity F1" if self.config.facts["scheme"] else "accuracy"
         value, nats = result.best_value, result.best.nats_per_element
         assert value is not None
-        part = judged_part(result.best_rows, self.config.facts["sentences"]["valid"])
+        part = measured_part(result.best_rows, self.config.facts["sentences"]["valid"])
         return (
             {name.replace(" ", "_").lower(): value, "nats_per_word": nats},
             f"{name} {value:.2%} on {part}held-out sentences ({nats:.4f} nats per word)",

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from chainrule.tasks.config import Extent
+from chainrule.tasks.config import Duration
 from chainrule.tasks.step_rate import TRAINING_SHARE
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def plan_text(
     cell: str,
     options: Any,
     training: "TextTraining",
-    extent: Extent,
+    duration: Duration,
     corpus: "Corpus",
     measure: Callable[[Sequence[Shape], int], Speed],
 ) -> Plan:
@@ -130,7 +130,7 @@ def plan_text(
 
     Args:
         cell: the recurrent layer.
-        options, training, extent: as the user gave them.
+        options, training, duration: as the user gave them.
         corpus: the prepared text.
         measure: times training steps of models of given shapes on batches of so many rows, on this machine; not called
             where a number of steps or epochs is given.
@@ -141,14 +141,14 @@ def plan_text(
     def shape(size: int) -> Shape:
         return shape_of(cell, options, len(corpus.vocabulary), corpus.level, size)
 
-    speed = measure([shape(size) for size in PROBES], batch_size) if extent.budget is not None else None
+    speed = measure([shape(size) for size in PROBES], batch_size) if duration.budget is not None else None
 
     def symbols_read(size: int) -> float:
-        if speed is not None and extent.budget is not None:
-            return TRAINING_SHARE * extent.budget / speed.seconds(shape(size).multiplies)
-        if extent.steps is not None:
-            return float(extent.steps * batch_size * training.chunk_length)
-        return (extent.epochs or 1.0) * text
+        if speed is not None and duration.budget is not None:
+            return TRAINING_SHARE * duration.budget / speed.seconds(shape(size).multiplies)
+        if duration.steps is not None:
+            return float(duration.steps * batch_size * training.chunk_length)
+        return (duration.epochs or 1.0) * text
 
     def predicted(size: int) -> float:
         passes = symbols_read(size) / text

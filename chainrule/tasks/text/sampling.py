@@ -37,14 +37,14 @@ class TextSampling:
 def sample_text(run: "TextTask", n: int, options: TextSampling, *, seed: int, device: str, whole: bool) -> Answer:
     """Draw n texts; a single one comes in pieces unless it is wanted `whole`."""
     from chainrule.heads.categorical import check_filters
-    from chainrule.tasks.text.drawing import Drawing
+    from chainrule.tasks.text.sampler import Sampler
 
     if options.length < 1:
         raise ValueError(f"--length: expected a whole number >= 1, got {options.length}")
     check_filters(options.temperature, options.top_k, options.top_p)
     vocabulary = run.vocabulary
     ids = encode_prompt(vocabulary, options.prompt)
-    drawing = Drawing(
+    sampler = Sampler(
         run.model(device),
         vocabulary,
         eos=vocabulary.eos if run.data.reading == "lines" else None,
@@ -55,14 +55,14 @@ def sample_text(run: "TextTask", n: int, options: TextSampling, *, seed: int, de
 
     def pieces() -> Iterator[str]:
         yield options.prompt
-        yield from drawing.stream(ids, options.length, seed)
+        yield from sampler.stream(ids, options.length, seed)
         yield "\n"
 
     def records() -> Iterator[Record]:
         if n == 1 and not whole:
             yield Record({}, pieces())
             return
-        for number, (text, elements) in enumerate(drawing.texts(n, ids, options.length, seed), start=1):
+        for number, (text, elements) in enumerate(sampler.texts(n, ids, options.length, seed), start=1):
             values = {"prompt": options.prompt, "text": text, "elements": elements, "seed": seed}
             title = f"=== sample {number} of {n} ===\n" if n > 1 else ""
             yield Record(values, f"{title}{options.prompt}{text}")

@@ -15,7 +15,7 @@ def measure_speed(config: RunConfig, shapes: Sequence[Shape], batch: Batch) -> S
     from chainrule.models.recurrent_lm import RecurrentLM
 
     training = config.training
-    seconds = seconds_to_measure(config.extent.budget or 0.0) / len(shapes)
+    seconds = seconds_to_measure(config.duration.budget or 0.0) / len(shapes)
     cost = []
     for shape in shapes:
         with torch.random.fork_rng(devices=[]):

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from chainrule.base import AutoregressiveModel
     from chainrule.data.vocabulary import Vocabulary
     from chainrule.tasks.text.plan import Shape, Speed
-    from chainrule.training import TrainingBatches, ValidationBatches, Watch
+    from chainrule.training import GradientProbe, TrainingBatches, ValidationBatches
     from chainrule.training.loop import TrainingResult
     from chainrule.training.validation import OnValidation
 
@@ -244,7 +244,7 @@ class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks):
             sized = TextTask(self.path, replace(config, training=replace(self.training, batch_size=batch_size)))
             return measure_speed(config, shapes, batches_of(sized, corpus, (0, 1))[0].at(0))
 
-        plan = plan_text(config.model, config.options, self.training, config.extent, corpus, measure)
+        plan = plan_text(config.model, config.options, self.training, config.duration, corpus, measure)
         left_open = [name for name, value in asdict(config.options).items() if value is None]
         left_open += [name for name in PLANNED if getattr(self.training, name) is None]
         chosen = {"options": left_open, "passes": plan.symbols / len(corpus.train), "elements_per_second": plan.rate}
@@ -263,13 +263,13 @@ class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks):
     def choice(self) -> str:
         if self.config.model in self.LADDERS:
             return super().choice()
-        chosen, options, extent = self.config.facts["chosen"], self.config.options, self.config.extent
+        chosen, options, duration = self.config.facts["chosen"], self.config.options, self.config.duration
         size = f"{options.num_layers} × {options.hidden_size} units, dropout {options.dropout:g}"
         passes = f"{chosen['passes']:.2g} pass{'es' * (chosen['passes'] != 1)} over the text"
-        if chosen["elements_per_second"] is None or extent.budget is None:
+        if chosen["elements_per_second"] is None or duration.budget is None:
             return f"{passes}: {size}"
         speed = f"{chosen['elements_per_second']:,.0f} {_ELEMENT[self.data.level]}s/s here"
-        return f"{speed}; {format_duration(extent.budget)} is about {passes}: {size}"
+        return f"{speed}; {format_duration(duration.budget)} is about {passes}: {size}"
 
     def build(self) -> "AutoregressiveModel":
         model = self.MODELS[self.config.model].build(self.config.options, vocab_size=len(self.vocabulary))
@@ -302,18 +302,18 @@ class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks):
         )
 
     def on_validation(self) -> "OnValidation":
-        from chainrule.tasks.text.drawing import Drawing
+        from chainrule.tasks.text.sampler import Sampler
 
         vocabulary = self.vocabulary
         ends = vocabulary.eos if self.data.reading == "lines" else None
 
         def sample(trained: Any, step: int, seconds: float) -> str:
-            drawing = Drawing(trained, vocabulary, eos=ends)
-            return drawing.texts(1, vocabulary.encode(""), _SAMPLE_LENGTH[self.data.level], step)[0][0]
+            sampler = Sampler(trained, vocabulary, eos=ends)
+            return sampler.texts(1, vocabulary.encode(""), _SAMPLE_LENGTH[self.data.level], step)[0][0]
 
         return sample
 
-    def watch(self) -> "Watch | None":
+    def watch(self) -> "GradientProbe | None":
         if not self.training.watch_gradients:
             return None
         from chainrule.diagnostics.gradient_profile import gradient_profile

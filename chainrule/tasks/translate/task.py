@@ -23,8 +23,8 @@ from chainrule.tasks.config import (
     read_object,
     within,
 )
-from chainrule.tasks.judged_part import judged_part
 from chainrule.tasks.ladder import Ladder
+from chainrule.tasks.measured_part import measured_part
 from chainrule.tasks.model import Model
 from chainrule.tasks.run_directory import DATA
 from chainrule.tasks.task import Shard, Source, Task
@@ -35,7 +35,7 @@ from chainrule.tasks.translate.prediction import TranslationOptions
 if TYPE_CHECKING:
     from chainrule.data.pairs import Pairs
     from chainrule.models import Seq2Seq
-    from chainrule.training import Judge, TrainingBatches, ValidationBatches
+    from chainrule.training import TrainingBatches, ValidationBatches, ValidationMetric
     from chainrule.training.loop import TrainingResult
 
 _COUNTS = {"pairs": int} | {
@@ -218,10 +218,10 @@ class TranslateTask(Task["Seq2Seq"], Predicts, Evaluates, Checks, Inspects):
             rare = f", {share:.1%} of its words are <unk>" if self.data.level == "word" else ""
             yield f"{side}: {facts['symbols'][side]:,} symbols at level {self.data.level}{rare}"
 
-    def judge(self) -> "Judge":
-        from chainrule.tasks.translate.judge import translation_judge
+    def validation_metric(self) -> "ValidationMetric":
+        from chainrule.tasks.translate.validation_metric import translation_metric
 
-        return translation_judge(self)
+        return translation_metric(self)
 
     def summary(self, result: "TrainingResult") -> tuple[dict[str, Any], str]:
         value = result.best_value
@@ -229,7 +229,7 @@ class TranslateTask(Task["Seq2Seq"], Predicts, Evaluates, Checks, Inspects):
         perplexity, pairs = result.best.perplexity, self.config.facts["counts"]["valid"]["pairs"]
         return (
             {"bleu": value, "perplexity": perplexity},
-            f"BLEU {value:.2f} by greedy decoding of {judged_part(result.best_rows, pairs)}held-out sentences "
+            f"BLEU {value:.2f} by greedy decoding of {measured_part(result.best_rows, pairs)}held-out sentences "
             f"(perplexity {perplexity:.2f})",
         )
 

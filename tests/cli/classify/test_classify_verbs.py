@@ -14,7 +14,7 @@ import pytest
 
 from chainrule.cli.train import create_run
 from chainrule.tasks.classify.task import ClassifierTraining, ClassifyTask, LabelledData
-from chainrule.tasks.config import Extent, RunConfig
+from chainrule.tasks.config import Duration, RunConfig
 from chainrule.tasks.run_directory import WEIGHTS
 from chainrule.training.checkpoint import save_weights
 
@@ -45,7 +45,7 @@ def run(files: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         facts={},
         model="classifier",
         options=ClassifyTask.MODELS["classifier"].options(hidden_size=4, embedding_size=6),
-        extent=Extent(steps=2),
+        duration=Duration(steps=2),
         training=ClassifierTraining(batch_size=8),
     )
     create_run(ClassifyTask, asked, out, overwrite=False)
@@ -81,15 +81,15 @@ def test_a_run_learns_to_tell_texts_apart_and_shows_what_it_got_wrong(
 
 def test_mistakes_are_shown_at_each_validation(run: Path) -> None:
     opened = ClassifyTask.open(run)
-    judge = opened.judge()
+    metric = opened.validation_metric()
     model = opened.model()
     model.output.weight.data.zero_()
     model.output.bias.data.copy_(model.output.bias.new_tensor([5.0, 0.0]))
-    rows = np.arange(judge.rows)[::-1].copy()
-    judgement = judge.judge(rows, judge.answer(model, rows), 1)
-    wrong = [line for line in judgement.text.splitlines() if ": 0 99%, is 1: thing" in line]
+    rows = np.arange(metric.rows)[::-1].copy()
+    measured = metric.compare(rows, metric.answer(model, rows), 1)
+    wrong = [line for line in measured.text.splitlines() if ": 0 99%, is 1: thing" in line]
     assert len(wrong) == 2
-    assert judgement.value == (opened.texts().valid.labels == 0).mean()
+    assert measured.value == (opened.texts().valid.labels == 0).mean()
 
 
 def test_every_text_gets_its_label_and_probability(command: Callable, run: Path, files: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from chainrule.cli.train import create_run
-from chainrule.tasks.config import Extent, RunConfig
+from chainrule.tasks.config import Duration, RunConfig
 from chainrule.tasks.lock import lock_run
 from chainrule.tasks.run_directory import WEIGHTS, refuse_taken
 from chainrule.tasks.text.task import TextData, TextTask, TextTraining
@@ -24,7 +24,7 @@ CHANGES = ("os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.truncate", "os.
 def config(text: Path, seed: int) -> RunConfig:
     return RunConfig(
         sources={"source": str(text), "validation": None}, data=TextData(validation_fraction=0.2), facts={},
-        model="gru", options=TextTask.MODELS["gru"].options(hidden_size=4), extent=Extent(steps=1),
+        model="gru", options=TextTask.MODELS["gru"].options(hidden_size=4), duration=Duration(steps=1),
         training=TextTraining(batch_size=2, chunk_length=8, seed=seed),
     )  # fmt: skip
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from chainrule.models import RecurrentLM
 from chainrule.tasks import open_run
-from chainrule.tasks.config import Extent
+from chainrule.tasks.config import Duration
 from chainrule.tasks.text import TextTask
 from chainrule.tasks.text.plan import SIZES, Shape, Speed, plan_text
 from chainrule.tasks.text.task import TextTraining
@@ -30,7 +30,7 @@ def plan(seconds=180.0, per_multiply=1e-10, symbols=10**6, vocabulary=66, level=
         "lstm",
         OPTIONS(**options),
         TextTraining(),
-        Extent(budget=seconds),
+        Duration(budget=seconds),
         Text(range(vocabulary), range(symbols), level),
         lambda shapes, batch_size: Speed(1e-6, per_multiply),
     )
@@ -105,7 +105,7 @@ def test_a_number_of_steps_is_not_timed_and_gives_the_same_model_on_every_machin
         raise AssertionError("a run of steps must not read a clock")
 
     text = Text(range(66), range(10**6))
-    settled = plan_text("lstm", OPTIONS(), TextTraining(), Extent(steps=1500), text, timed)
+    settled = plan_text("lstm", OPTIONS(), TextTraining(), Duration(steps=1500), text, timed)
     assert settled.rate is None
     assert settled.symbols == 1500 * 32 * 64
 

@@ -6,7 +6,7 @@ import torch
 
 from chainrule.tasks import open_run
 from chainrule.tasks.display import printable
-from chainrule.tasks.text.drawing import Drawing
+from chainrule.tasks.text.sampler import Sampler
 
 
 def test_one_text_begins_with_the_prompt_and_has_the_length_asked_for(command, runs):
@@ -62,23 +62,23 @@ def test_a_line_ends_where_its_end_is_drawn(runs):
     model = run.model()
     with torch.no_grad():
         model.bias_ho[run.vocabulary.eos] += 2
-    drawing = Drawing(model, run.vocabulary, eos=run.vocabulary.eos)
+    sampler = Sampler(model, run.vocabulary, eos=run.vocabulary.eos)
     prompt = run.vocabulary.encode("")
-    texts = drawing.texts(20, prompt, 100, seed=0)
+    texts = sampler.texts(20, prompt, 100, seed=0)
     assert all("\n" not in text and elements == len(text) + 1 for text, elements in texts)
-    assert "".join(drawing.stream(prompt, 100, seed=0)) == drawing.texts(1, prompt, 100, seed=0)[0][0]
+    assert "".join(sampler.stream(prompt, 100, seed=0)) == sampler.texts(1, prompt, 100, seed=0)[0][0]
 
 
 def test_characters_of_several_bytes_come_out_whole(runs):
     run = open_run(runs / "bytes")
     text = "über, 10 €, 🙂 ende"
-    drawing = Drawing(run.model(), run.vocabulary)
+    sampler = Sampler(run.model(), run.vocabulary)
     for prompt in ("", "é", "ein langer Anfang "):
-        pieces = list(drawing._decoded(run.vocabulary.encode(prompt), iter(run.vocabulary.encode(text).tolist())))
+        pieces = list(sampler._decoded(run.vocabulary.encode(prompt), iter(run.vocabulary.encode(text).tolist())))
         assert "".join(pieces) == text
         assert "\N{REPLACEMENT CHARACTER}" not in "".join(pieces)
     cut = run.vocabulary.encode("a€").tolist()[:-1]
-    assert "".join(drawing._decoded(run.vocabulary.encode(""), iter(cut))) == "a\N{REPLACEMENT CHARACTER}"
+    assert "".join(sampler._decoded(run.vocabulary.encode(""), iter(cut))) == "a\N{REPLACEMENT CHARACTER}"
 
 
 def test_words_are_drawn_with_spaces_between(command, runs):
@@ -92,7 +92,7 @@ def test_one_text_is_drawn_by_one_thread_and_the_number_put_back(runs):
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        stream = Drawing(run.model(), run.vocabulary).stream(run.vocabulary.encode(""), 3, seed=0)
+        stream = Sampler(run.model(), run.vocabulary).stream(run.vocabulary.encode(""), 3, seed=0)
         next(stream)
         within = torch.get_num_threads()
         stream.close()

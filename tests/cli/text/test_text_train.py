@@ -11,7 +11,7 @@ import pytest
 
 from chainrule.cli.main import main
 from chainrule.tasks import open_run
-from chainrule.tasks.text.drawing import Drawing
+from chainrule.tasks.text.sampler import Sampler
 from chainrule.training.loop import train
 
 TINY = ["--hidden-size", 8, "--batch-size", 2, "--chunk-length", 8, "--validation-fraction", 0.2]
@@ -94,9 +94,9 @@ def test_without_a_text_the_one_in_python_is_used(command, here):
 def test_ctrl_c_saves_and_the_run_goes_on_to_the_same_end(command, here, monkeypatch):
     asked = [*TINY, "--steps", 9, "--validate-every", 3, "--seed", 5, "--dropout", 0.2]
     command("train", "log.txt", *asked, "--out", "whole")
-    texts = Drawing.texts
+    texts = Sampler.texts
     with monkeypatch.context() as patch:
-        patch.setattr(Drawing, "texts", lambda *a, **k: (os.kill(os.getpid(), signal.SIGINT), texts(*a, **k))[1])
+        patch.setattr(Sampler, "texts", lambda *a, **k: (os.kill(os.getpid(), signal.SIGINT), texts(*a, **k))[1])
         outcome = command("train", "log.txt", *asked, "--out", "cut")
     assert outcome.status == 130
     assert outcome.err.splitlines()[-1].endswith("chainrule train --resume --out cut")
@@ -116,7 +116,7 @@ def test_a_finished_run_can_be_made_longer(command, here):
     assert "--resume --out run --steps ..." in outcome.out
     outcome = command("train", "--resume", "--out", "run", "--steps", 4, "--json")
     assert json.loads(outcome.out)["steps"] == 4
-    assert open_run("run").config.extent.steps == 4
+    assert open_run("run").config.duration.steps == 4
 
 
 def test_a_run_cannot_be_made_shorter_than_it_is(command, here):
@@ -184,7 +184,7 @@ def test_a_run_that_is_there_is_refused_and_keeps_every_byte(command, refused, h
     assert tree(here / "run") == before
     assert sorted(path.name for path in here.iterdir()) == ["empty.txt", "log.txt", "run"]
     assert command("train", "log.txt", *TINY, "--steps", 1, "--out", "run", "--overwrite").status == 0
-    assert open_run("run").config.extent.steps == 1
+    assert open_run("run").config.duration.steps == 1
 
 
 def test_another_directory_is_never_overwritten(refused, here):

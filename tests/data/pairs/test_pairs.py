@@ -112,8 +112,8 @@ def test_own_words_rise_from_none_to_half_as_a_function_of_the_step(tmp_path):
     file = written(tmp_path / "p", ["a\tb"] * 4)
     pairs = prepare_pairs(tmp_path / "data", file, dev_source=file).train
     batches = PairBatches(pairs, 2, decay="linear", decay_steps=10)
-    assert batches.at(5).context["own_words"].tolist() == [0.25, 0.25]
-    assert "own_words" not in PairBatches(pairs, 2).at(5).context
+    assert batches.at(5).context["scheduled_sampling_rate"].tolist() == [0.25, 0.25]
+    assert "scheduled_sampling_rate" not in PairBatches(pairs, 2).at(5).context
 
 
 def test_lines_end_where_they_end_and_lose_the_blanks_around_them(tmp_path):

@@ -12,7 +12,7 @@ from chainrule.training.options import DEFAULT_BUDGET, TrainingOptions
 from chainrule.training.position import Position
 
 
-class Extent(ABC):
+class Duration(ABC):
     """When a run ends, how far along it is, when it validates and on how much.
 
     Attributes:
@@ -58,7 +58,7 @@ class Extent(ABC):
         """Learn how long a step takes."""
 
 
-class Steps(Extent):
+class Steps(Duration):
     """A number of steps: nothing here reads a clock, so that the same run is the same bits every time."""
 
     def __init__(self, total: int, validate_every: int):
@@ -102,7 +102,7 @@ class Steps(Extent):
         """Steps are counted, however long they take."""
 
 
-class Seconds(Extent):
+class Seconds(Duration):
     """A wall-clock budget for everything: start-up, steps, validation, saving.
 
     Most of it is for steps. Start-up counts up to a share of the budget: where it takes longer, the run ends later. A
@@ -216,7 +216,7 @@ LEAST_STEPS = 5  # between validations
 LEAST_VALIDATION = 2**18  # elements that a validation of a counted run reads, even where it trains on fewer in between
 
 
-def make_extent(options: TrainingOptions, steps_per_epoch: int, valid_batches: ValidationBatches) -> Extent:
+def make_extent(options: TrainingOptions, steps_per_epoch: int, valid_batches: ValidationBatches) -> Duration:
     """What `steps`, `epochs` or `budget` ask for."""
     if options.steps is None and options.epochs is None:
         return Seconds(options.budget or DEFAULT_BUDGET, options.validate_every, valid_batches)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _TOGETHER = 64  # pictures drawn in one batch
 
 
-class Drawing:
+class Sampler:
     """Draws pictures of a run's model.
 
     Args:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from training_toy import ToyBatch, ToyLines, ToyModel, ToyStream, held_out, options
 
 from chainrule.base import Context, LikelihoodModel
-from chainrule.training import Evaluation, Judge, Judgement, Objective, train
+from chainrule.training import Evaluation, MetricValue, Objective, ValidationMetric, train
 from chainrule.training.batch import count_elements
 from chainrule.training.findings import Likelihood, Verdict
 from chainrule.training.position import Position
@@ -54,7 +54,7 @@ def test_every_value_of_a_whole_row_counts():
     assert count_elements(ToyBatch(torch.zeros(7), whole=True)) == 7
 
 
-def test_the_weights_that_are_kept_are_those_that_the_judge_values_most(tmp_path):
+def test_the_weights_that_are_kept_are_those_that_the_metric_values_most(tmp_path):
     asked = []
 
     def answer(model, rows):
@@ -62,11 +62,13 @@ def test_the_weights_that_are_kept_are_those_that_the_judge_values_most(tmp_path
         assert not torch.is_grad_enabled()
         return [0] * len(rows)
 
-    def judge(rows, answers, step):
+    def compare(rows, answers, step):
         asked.append((step, len(answers)))
-        return Judgement("luck", {4: 1.0, 8: 5.0}.get(step, 2.0), "an example")
+        return MetricValue("luck", {4: 1.0, 8: 5.0}.get(step, 2.0), "an example")
 
-    result = train(ToyModel(), ToyStream(), held_out, options(), tmp_path, judge=Judge(100, answer, judge))
+    result = train(
+        ToyModel(), ToyStream(), held_out, options(), tmp_path, metric=ValidationMetric(100, answer, compare)
+    )
     assert asked == [(4, 100), (8, 100), (12, 100), (16, 100)]
     assert (result.best_step, result.best_value, result.best_rows) == (8, 5.0, 100)
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
@@ -75,10 +77,10 @@ def test_the_weights_that_are_kept_are_those_that_the_judge_values_most(tmp_path
     assert [line["best"] for line in validations] == [True, True, False, False]
 
 
-def test_a_judgement_survives_an_interruption(tmp_path):
-    judge = Judge(1, lambda model, rows: [0], lambda rows, answers, step: Judgement("luck", 1 / step))
-    train(ToyModel(), ToyLines(), held_out, options(steps=8), tmp_path, judge=judge)
-    result = train(ToyModel(), ToyLines(), held_out, options(steps=16), tmp_path, judge=judge, resume=True)
+def test_a_metric_survives_an_interruption(tmp_path):
+    metric = ValidationMetric(1, lambda model, rows: [0], lambda rows, answers, step: MetricValue("luck", 1 / step))
+    train(ToyModel(), ToyLines(), held_out, options(steps=8), tmp_path, metric=metric)
+    result = train(ToyModel(), ToyLines(), held_out, options(steps=16), tmp_path, metric=metric, resume=True)
     assert (result.best_step, result.best_value) == (4, 0.25)
 
 
@@ -88,10 +90,10 @@ def finding(nats, elements=1, common=None, batches=1):
 
 
 def verdict(value, common=None, rows=1):
-    return Verdict(Judgement("luck", value), value if common is None else common, rows, whole=False)
+    return Verdict(MetricValue("luck", value), value if common is None else common, rows, whole=False)
 
 
-def test_without_a_judge_and_between_equals_the_likelihood_decides():
+def test_without_a_metric_and_between_equals_the_likelihood_decides():
     position = Position(step=1)
     assert position.record(finding(2.0))
     assert not position.record(finding(3.0))
@@ -111,10 +113,10 @@ def test_a_validation_that_read_more_is_compared_on_as_much_as_the_best_one_read
     assert (position.best, position.best_batches) == ((22.0, 20), 2)
 
 
-def test_a_judgement_of_more_rows_is_compared_on_the_rows_of_the_best_one():
+def test_a_metric_of_more_rows_is_compared_on_the_rows_of_the_best_one():
     position = Position(step=1)
     assert position.record(finding(1.0), verdict(0.8, rows=10))
     assert not position.record(finding(1.0), verdict(0.9, common=0.7, rows=100))
-    assert (position.best_value, position.best_rows, position.judged_rows) == (0.8, 10, 100)
+    assert (position.best_value, position.best_rows, position.measured_rows) == (0.8, 10, 100)
     assert position.record(finding(1.0), verdict(0.6, common=0.9, rows=100))
     assert (position.best_value, position.best_rows) == (0.6, 100)

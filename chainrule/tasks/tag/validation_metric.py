@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 import torch
 
-from chainrule.training.judge import Judge, Judgement, Rows
+from chainrule.training.validation_metric import MetricValue, Rows, ValidationMetric
 
 if TYPE_CHECKING:
     from chainrule.base import LikelihoodModel
@@ -41,7 +41,7 @@ def true_tags(batches: Iterable["Batch"], vocabulary: "TaggedVocabulary") -> Ite
             yield [vocabulary.tags[tag] for tag in row[:length]]
 
 
-def tag_judge(corpus: "TaggedCorpus") -> Judge:
+def tag_metric(corpus: "TaggedCorpus") -> ValidationMetric:
     """Entity F1 of the held-out sentences where the tags mark spans, the accuracy of words where they do not.
 
     With it comes one of them, another each time, as it is and as it was tagged.
@@ -60,17 +60,17 @@ def tag_judge(corpus: "TaggedCorpus") -> Judge:
         batches = tagged_evaluation(corpus.valid, rows=rows)
         return list(predicted_tags(cast("SequenceTagger", model), batches, vocabulary))
 
-    def judge(rows: Rows, found: Sequence[list[str]], step: int) -> Judgement:
+    def compare(rows: Rows, found: Sequence[list[str]], step: int) -> MetricValue:
         true, example = [gold[row] for row in rows], ""
         shown = [place for place, row in enumerate(rows) if int(row) in interesting]
         if shown:
             place = shown[int(np.random.default_rng(step).integers(len(shown)))]
             example = side_by_side(corpus.valid_words[rows[place]], true[place], found[place])
         if marks_spans:
-            return Judgement("f1", entity_scores(true, found).f1, example)
-        return Judgement("accuracy", tag_accuracy(true, found, [unknown[row] for row in rows]).accuracy, example)
+            return MetricValue("f1", entity_scores(true, found).f1, example)
+        return MetricValue("accuracy", tag_accuracy(true, found, [unknown[row] for row in rows]).accuracy, example)
 
-    return Judge(len(gold), answer, judge)
+    return ValidationMetric(len(gold), answer, compare)
 
 
 def side_by_side(words: Sequence[str], gold: Sequence[str], found: Sequence[str]) -> str:

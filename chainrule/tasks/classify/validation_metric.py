@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from chainrule.state import map_state
-from chainrule.training.judge import Judge, Judgement, Rows
+from chainrule.training.validation_metric import MetricValue, Rows, ValidationMetric
 
 if TYPE_CHECKING:
     from chainrule.base import LikelihoodModel
@@ -27,12 +27,12 @@ def label_log_probs(model: "SequenceClassifier", batches: Iterable["Batch"]) -> 
     return torch.cat([model(context).logits.float().cpu() for context in contexts])
 
 
-def classify_judge(
+def label_metric(
     names: Sequence[str],
     true: Tensor,
     batches: Callable[[Rows], Iterable["Batch"]],
     told: Callable[[int], tuple[str, str]],
-) -> Judge:
+) -> ValidationMetric:
     """The accuracy on held-out rows, and the wrong answers that were given with most confidence.
 
     Args:
@@ -45,16 +45,16 @@ def classify_judge(
     def answer(model: "LikelihoodModel", rows: Rows) -> Sequence[Tensor]:
         return list(label_log_probs(cast("SequenceClassifier", model), batches(rows)))
 
-    def judge(rows: Rows, answers: Sequence[Tensor], step: int) -> Judgement:
+    def compare(rows: Rows, answers: Sequence[Tensor], step: int) -> MetricValue:
         log_probs, right = torch.stack(list(answers)), true[rows]
         lines = []
         for place, given, share in surest_mistakes(log_probs, right, _SHOWN):
             where, what = told(int(rows[place]))
             lines.append(f"{where}: {names[given]} {share:.0%}, is {names[int(right[place])]}: {shortened(what)}")
         accuracy = float((log_probs.argmax(1) == right).double().mean())
-        return Judgement("accuracy", accuracy, "\n".join(lines))
+        return MetricValue("accuracy", accuracy, "\n".join(lines))
 
-    return Judge(len(true), answer, judge)
+    return ValidationMetric(len(true), answer, compare)
 
 
 def surest_mistakes(log_probs: Tensor, true: Tensor, most: int) -> list[tuple[int, int, float]]:

@@ -12,7 +12,7 @@ from chainrule.base import AutoregressiveModel
 from chainrule.state import State, select
 from chainrule.training.batch import Batch
 
-Watch: TypeAlias = Callable[[AutoregressiveModel, Tensor, Tensor | None, State, Tensor | None], list[Tensor]]
+GradientProbe: TypeAlias = Callable[[AutoregressiveModel, Tensor, Tensor | None, State, Tensor | None], list[Tensor]]
 ROWS = 4  # of a batch: a look at more costs more and says the same
 EVERY, EVERY_ON_GPU = 20, 100  # steps: small products, one after the other, are what a GPU is slow at
 FADED = 0.01  # of the gradient at the loss: beyond that a layer does not reach
@@ -46,7 +46,7 @@ class Profile:
         return reach if reach < len(self.relative) else None
 
 
-class GradientWatch:
+class GradientMonitor:
     """Looks at a few rows of a batch, in evaluation and in the precision of the weights; it changes nothing.
 
     Args:
@@ -58,7 +58,7 @@ class GradientWatch:
         ValueError: `every` is less than 1.
     """
 
-    def __init__(self, norms: Watch, every: int):
+    def __init__(self, norms: GradientProbe, every: int):
         if every < 1:
             raise ValueError(f"watch_every: expected an integer >= 1, got {every}")
         self._norms, self._every = norms, every

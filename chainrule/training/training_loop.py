@@ -10,15 +10,14 @@ from chainrule.base import AutoregressiveModel, LikelihoodModel
 from chainrule.state import State
 from chainrule.training.batch import Batch, TrainingBatches, ValidationBatches, count_elements
 from chainrule.training.checkpoint import CHECKPOINT, WEIGHTS, restore_checkpoint, save_checkpoint, save_weights
+from chainrule.training.duration import make_extent
 from chainrule.training.errors import Interrupted
 from chainrule.training.evaluate import Evaluation, score
-from chainrule.training.extent import make_extent
 from chainrule.training.findings import Likelihood, Verdict
 from chainrule.training.gradient_alarms import GradientAlarms
-from chainrule.training.gradient_watch import EVERY, EVERY_ON_GPU, GradientWatch, Watch
+from chainrule.training.gradient_monitor import EVERY, EVERY_ON_GPU, GradientMonitor, GradientProbe
 from chainrule.training.guard import Guard
 from chainrule.training.interrupts import Interrupts
-from chainrule.training.judge import Judge, Judgement
 from chainrule.training.metrics import Metrics
 from chainrule.training.objective import Objective
 from chainrule.training.optimiser import clip_gradient, make_optimiser
@@ -31,11 +30,12 @@ from chainrule.training.randomness import seed_step
 from chainrule.training.report import Report, StepFigures
 from chainrule.training.schedule import learning_rate
 from chainrule.training.validation import OnValidation, Validation
+from chainrule.training.validation_metric import MetricValue, ValidationMetric
 
 SAVE_SECONDS = 60.0  # a killed run loses no more than this
 
 
-class Sitting:
+class TrainingLoop:
     """Takes steps, validates and saves, from where the run stands until it is done. The arguments are those of `train`.
 
     Whatever is saved is saved between two steps, with all figures up to there on the disk before it.
@@ -48,23 +48,23 @@ class Sitting:
         valid_batches: ValidationBatches,
         options: TrainingOptions,
         directory: Path,
-        team: Processes,
+        process_group: Processes,
         interrupts: Interrupts,
         on_validation: OnValidation | None,
-        judge: Judge | None,
-        watch: Watch | None,
+        metric: ValidationMetric | None,
+        watch: GradientProbe | None,
         display: Display,
         *,
         began: float,
         resume: bool,
     ):
-        self._model = model.to(team.device)
+        self._model = model.to(process_group.device)
         self._train_batches = train_batches
-        self._options, self._directory, self._team = options, directory, team
+        self._options, self._directory, self._process_group = options, directory, process_group
         self._interrupts = interrupts
         self._optimiser = make_optimiser(model, options.learning_rate, options.weight_decay)
-        self._extent = make_extent(options, train_batches.steps_per_epoch, valid_batches)
-        self._validation = Validation(model, valid_batches, judge, on_validation, self._extent, interrupts)
+        self._duration = make_extent(options, train_batches.steps_per_epoch, valid_batches)
+        self._validation = Validation(model, valid_batches, metric, on_validation, self._duration, interrupts)
         self._state: State = None
         self.position = Position()
         self.steps = 0
@@ -72,24 +72,24 @@ class Sitting:
             state, self.position = restore_checkpoint(
                 directory / CHECKPOINT, model, self._optimiser, options, train_batches.steps_per_epoch
             )
-            self._extent.check_reaches(self.position)
-            self._state = team.own_rows(state)
+            self._duration.check_reaches(self.position)
+            self._state = process_group.own_rows(state)
         fresh = self.position.step == 0
-        dtype = multiply_dtype(options.precision, team.device)
-        self._objective = team.distribute(Objective(model, dtype))
-        metrics = Metrics(directory, self.position, tensorboard=options.tensorboard) if team.first else None
+        dtype = multiply_dtype(options.precision, process_group.device)
+        self._objective = process_group.distribute(Objective(model, dtype))
+        metrics = Metrics(directory, self.position, tensorboard=options.tensorboard) if process_group.first else None
         self._guard = Guard(self.position.step)
         alarms = GradientAlarms(self.position, options.clip_norm, model)
-        self._report = Report(metrics, display, self._guard, alarms, team.device)
-        if note := emulation_note(dtype, team.device):
+        self._report = Report(metrics, display, self._guard, alarms, process_group.device)
+        if note := emulation_note(dtype, process_group.device):
             self._report.note(note)
-        every = options.watch_every or (EVERY_ON_GPU if team.device.type == "cuda" else EVERY)
-        self._watch = None if watch is None else GradientWatch(watch, every)
+        every = options.watch_every or (EVERY_ON_GPU if process_group.device.type == "cuda" else EVERY)
+        self._watch = None if watch is None else GradientMonitor(watch, every)
         self._rate = options.learning_rate
         self._saved_at = monotonic()
         self.start_up = self._saved_at - began
         if fresh:
-            self.position.elapsed = self.position.validated_at = self._extent.start_up(self.start_up)
+            self.position.elapsed = self.position.validated_at = self._duration.start_up(self.start_up)
             self._say_start_up()
         self._began = self._saved_at - self.position.elapsed  # as if the run had been one sitting
 
@@ -115,7 +115,7 @@ class Sitting:
     def _loop(self) -> None:
         while True:
             self._read_clock()
-            if self._team.any(self._interrupts.requested):
+            if self._process_group.any(self._interrupts.requested):
                 self._report.note("interrupted: saving (once more breaks off without)")
                 self._save()
                 raise Interrupted(self._directory, self.position.step)
@@ -132,31 +132,31 @@ class Sitting:
     def _plan(self) -> list[float]:
         """What comes next, decided by the first process: its clock is the clock of all."""
         position = self.position
-        finished = self.out_of_patience or self._extent.finished(position)
-        due = position.validated < position.step and (finished or self._extent.validation_due(position))
+        finished = self.out_of_patience or self._duration.finished(position)
+        due = position.validated < position.step and (finished or self._duration.validation_due(position))
         save = monotonic() - self._saved_at > SAVE_SECONDS
-        return self._team.agree([finished, due, save, self._extent.progress(position)])
+        return self._process_group.agree([finished, due, save, self._duration.progress(position)])
 
     def _step(self, progress: float) -> None:
         began, position, options = monotonic(), self.position, self._options
         batch = self._train_batches.at(position.step)
-        seed_step(options.seed, position.step, self._team.rank)
+        seed_step(options.seed, position.step, self._process_group.rank)
         self._rate = learning_rate(progress, options.learning_rate, options.warmup)
         for group in self._optimiser.param_groups:
             group["lr"] = self._rate
-        nats, state = score(self._objective, batch, self._state, self._team.device)
-        elements = int(self._team.sum(torch.tensor(count_elements(batch))))
-        (nats * (self._team.world / elements)).backward()  # processes average their gradients: this sums them
+        nats, state = score(self._objective, batch, self._state, self._process_group.device)
+        elements = int(self._process_group.sum(torch.tensor(count_elements(batch))))
+        (nats * (self._process_group.world / elements)).backward()  # processes average their gradients: this sums them
         norm = clip_gradient(self._model, options.clip_norm)
         trained = position.elements + elements
-        nats = self._team.sum(nats.detach())
+        nats = self._process_group.sum(nats.detach())
         figures = StepFigures(position.step + 1, trained, elements, nats, norm, self._rate, progress)
         look = self._watch is not None and self._watch.due(figures.step)
         # Before the update: a bad gradient must not reach it.
         seconds = self._report.step(figures, position.training_seconds, now=look)
         if seconds is not None:
-            self._extent.step_took(seconds)
-        if look and self._team.first:
+            self._duration.step_took(seconds)
+        if look and self._process_group.first:
             self._look(batch)
         self._optimiser.step()
         self._optimiser.zero_grad(set_to_none=True)
@@ -169,7 +169,7 @@ class Sitting:
         """At the gradients of the present batch and weights, through time."""
         assert self._watch is not None
         assert isinstance(self._model, AutoregressiveModel)  # what has no recurrence is refused by the watch itself
-        profiles = self._watch.look(self._model, batch, self._state, self._team.device)
+        profiles = self._watch.look(self._model, batch, self._state, self._process_group.device)
         if profiles:
             self._report.watch(self.position.step + 1, profiles)
 
@@ -180,8 +180,8 @@ class Sitting:
         if not self._guard.saved_step:
             self._save()  # weights on the disk without a checkpoint tell of one that was lost
         began, spacing = monotonic(), position.elapsed - position.validated_at
-        until = began + self._extent.allowance(position, last=last)
-        seed_step(self._options.seed, position.step, self._team.rank, "validation")
+        until = began + self._duration.allowance(position, last=last)
+        seed_step(self._options.seed, position.step, self._process_group.rank, "validation")
         likelihood = self._likelihood(until - began)
         if likelihood is None:
             return
@@ -190,14 +190,14 @@ class Sitting:
         verdict = self._verdict(until - monotonic())
         best = position.record(likelihood, verdict)
         if last and not self.out_of_patience:
-            self._extent.end(position)
-        if self._team.first:
+            self._duration.end(position)
+        if self._process_group.first:
             self._guard.weights(self._model, position.step, self._rate)
             if best:
                 about = {"step": position.step, "nats": evaluation.nats, "elements": evaluation.elements}
                 save_weights(self._directory / WEIGHTS, self._model, about)
-            judged = "" if verdict is None else verdict.judgement.text
-            texts = (self._validation.sample(position, until - monotonic()), judged)
+            measured = "" if verdict is None else verdict.metric.text
+            texts = (self._validation.sample(position, until - monotonic()), measured)
             sample = "\n".join(text for text in texts if text) or None
             self._report.validation(position, evaluation, verdict, best=best, sample=sample)
         validating = monotonic() - began
@@ -209,27 +209,27 @@ class Sitting:
 
     def _likelihood(self, seconds: float) -> Likelihood | None:
         """The first process evaluates while the others wait; None where an interruption broke it off."""
-        found = self._validation.likelihood(self.position, seconds) if self._team.first else None
+        found = self._validation.likelihood(self.position, seconds) if self._process_group.first else None
         numbers = [0.0] * 6
         if found is not None:
             numbers = [found.evaluation.nats, found.evaluation.elements, found.common.nats, found.common.elements]
             numbers += [found.batches, found.whole]
-        nats, elements, common, common_elements, batches, whole = self._team.agree(numbers)
+        nats, elements, common, common_elements, batches, whole = self._process_group.agree(numbers)
         if not batches:
             return None
         both = Evaluation(nats, int(elements)), Evaluation(common, int(common_elements))
         return Likelihood(*both, int(batches), bool(whole))
 
     def _verdict(self, seconds: float) -> Verdict | None:
-        """The first process judges while the others wait for the value."""
-        if not self._validation.judges:
+        """The first process compares while the others wait for the value."""
+        if not self._validation.has_metric:
             return None
-        verdict = Verdict(Judgement("", 0.0), 0.0, 0, False)
-        if self._team.first:
+        verdict = Verdict(MetricValue("", 0.0), 0.0, 0, False)
+        if self._process_group.first:
             verdict = self._validation.verdict(self.position, seconds)
-        numbers = [verdict.judgement.value, verdict.common, verdict.rows, verdict.whole]
-        value, common, rows, whole = self._team.agree(numbers)
-        return Verdict(replace(verdict.judgement, value=value), common, int(rows), bool(whole))
+        numbers = [verdict.metric.value, verdict.common, verdict.rows, verdict.whole]
+        value, common, rows, whole = self._process_group.agree(numbers)
+        return Verdict(replace(verdict.metric, value=value), common, int(rows), bool(whole))
 
     def _say_start_up(self) -> None:
         over = self.start_up - self.position.elapsed
@@ -243,9 +243,9 @@ class Sitting:
         began = monotonic()
         self._report.sync()
         self._guard.weights(self._model, self.position.step, self._rate)
-        state = self._team.gather(self._state)
+        state = self._process_group.gather(self._state)
         self._read_clock()
-        if self._team.first:
+        if self._process_group.first:
             save_checkpoint(
                 self._directory / CHECKPOINT,
                 self._model,

@@ -1,4 +1,4 @@
-"""What decides which weights are kept, where that is not the likelihood."""
+"""Metrics that decide which weights are kept, where that is not the likelihood."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ Rows = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Judgement:
-    """The value of a model on held-out data, by the measure that its task is judged by.
+class MetricValue:
+    """The value of a model on held-out data, by the metric of its task.
 
     Args:
         name: of the measure, as figures name it: accuracy, f1, bleu.
@@ -28,7 +28,7 @@ class Judgement:
 
 
 @dataclass(frozen=True)
-class Judge:
+class ValidationMetric:
     """Answers held-out rows with a model and compares the answers with the truth.
 
     Both are apart so that a run with a budget can answer as many rows as it has time for, and compare two models on
@@ -38,9 +38,9 @@ class Judge:
         rows: how many held-out rows there are.
         answer: given the model, in evaluation mode and without gradients, and the numbers of some rows, their answers
             in the same order.
-        judge: given the numbers of rows, their answers and the step, the judgement of them together.
+        compare: given the numbers of rows, their answers and the step, the value of the metric on them together.
     """
 
     rows: int
     answer: Callable[[LikelihoodModel, Rows], Sequence[Any]]
-    judge: Callable[[Rows, Sequence[Any], int], Judgement]
+    compare: Callable[[Rows, Sequence[Any], int], MetricValue]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _WINDOW = 8  # symbols decoded again with each new one: enough for a space between words and for a character of 4 bytes
 
 
-class Drawing:
+class Sampler:
     """How a text is drawn: the model, its vocabulary and the filters.
 
     Args:

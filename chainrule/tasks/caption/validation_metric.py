@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, cast
 
 from chainrule.metrics.captions import caption_bleu
 from chainrule.tasks.caption.searching import search, words_of
-from chainrule.training.judge import Judge, Judgement, Rows
+from chainrule.training.validation_metric import MetricValue, Rows, ValidationMetric
 
 if TYPE_CHECKING:
     from chainrule.base import LikelihoodModel
@@ -16,7 +16,7 @@ _JUDGED = 300  # held-out pictures whose captions are compared at each validatio
 _SHOWN = 2
 
 
-def caption_judge(run: "CaptionTask") -> Judge:
+def caption_metric(run: "CaptionTask") -> ValidationMetric:
     """BLEU-4 of greedy captions of the first held-out pictures; with it two of them beside one of people's."""
     vocabulary, valid = run.prepared.vocabulary, run.prepared.valid
     references = [run.held_out_captions(picture) for picture in range(min(_JUDGED, len(valid)))]
@@ -26,9 +26,9 @@ def caption_judge(run: "CaptionTask") -> Judge:
         found = search(cast("Captioner", model), pictures, vocabulary, beam=1, max_length=run.data.max_length)
         return [words_of(each, vocabulary)[0] for each in found]
 
-    def judge(rows: Rows, captions: Sequence[str], step: int) -> Judgement:
+    def compare(rows: Rows, captions: Sequence[str], step: int) -> MetricValue:
         true = [references[row] for row in rows]
         shown = [f"{caption}   ({row[0]})" for caption, row in list(zip(captions, true, strict=True))[:_SHOWN]]
-        return Judgement("bleu", caption_bleu(captions, true).value, "\n".join(shown))
+        return MetricValue("bleu", caption_bleu(captions, true).value, "\n".join(shown))
 
-    return Judge(len(references), answer, judge)
+    return ValidationMetric(len(references), answer, compare)

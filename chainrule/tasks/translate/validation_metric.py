@@ -9,7 +9,7 @@ from chainrule.data.pairs import held_out_texts
 from chainrule.metrics.translation import bleu
 from chainrule.tasks.run_directory import DATA
 from chainrule.tasks.translate.searching import Translator
-from chainrule.training.judge import Judge, Judgement, Rows
+from chainrule.training.validation_metric import MetricValue, Rows, ValidationMetric
 
 if TYPE_CHECKING:
     from chainrule.base import LikelihoodModel
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _JUDGED = 2000  # of the held-out pairs, the first: as many as tell one epoch from the next
 
 
-def translation_judge(run: "TranslateTask") -> Judge:
+def translation_metric(run: "TranslateTask") -> ValidationMetric:
     """BLEU of greedy translations of the held-out sentences; with it one of them, another each time."""
     sources, references = (texts[:_JUDGED] for texts in held_out_texts(run.path / DATA))
     pairs, tokenize, longest = run.pairs, run.tokenize, run.longest
@@ -28,11 +28,11 @@ def translation_judge(run: "TranslateTask") -> Judge:
         translator = Translator(cast("Seq2Seq", model), pairs.source_vocabulary, pairs.target_vocabulary, longest)
         return [best.text for best, *_ in translator.search([sources[row] for row in rows])]
 
-    def judge(rows: Rows, hypotheses: Sequence[str], step: int) -> Judgement:
+    def compare(rows: Rows, hypotheses: Sequence[str], step: int) -> MetricValue:
         place = int(np.random.default_rng(step).integers(len(rows)))
         source, reference = sources[rows[place]], references[rows[place]]
         example = f"source      {source}\nreference   {reference}\nhypothesis  {hypotheses[place]}"
         value = bleu(hypotheses, [references[row] for row in rows], tokenize=tokenize).value
-        return Judgement("bleu", value, example)
+        return MetricValue("bleu", value, example)
 
-    return Judge(len(sources), answer, judge)
+    return ValidationMetric(len(sources), answer, compare)
