@@ -45,7 +45,12 @@ TASKS: dict[str, list[str]] = {
     "classify": ["sst2/train.tsv", "--validation", "sst2/dev.tsv"],
     "translate": [
         *("--source", "multi30k/tok/train.lc.norm.tok.de.gz", "--target", "multi30k/tok/train.lc.norm.tok.en.gz"),
-        *("--validation", "multi30k/tok/val.lc.norm.tok.de.gz", "--validation-target", "multi30k/tok/val.lc.norm.tok.en.gz"),
+        *(
+            "--validation",
+            "multi30k/tok/val.lc.norm.tok.de.gz",
+            "--validation-target",
+            "multi30k/tok/val.lc.norm.tok.en.gz",
+        ),
     ],
     "caption": [
         *("flickr8k_64px/train_images_64px.zip", "--captions", "flickr8k_64px/train_captions.txt.gz"),

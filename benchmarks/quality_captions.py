@@ -28,7 +28,7 @@ from chainrule.layers.picture_encoder import PictureEncoder
 from chainrule.metrics.captions import caption_bleu
 from chainrule.models.captioner import Captioner
 from chainrule.tasks.caption.searching import search, words_of
-from chainrule.training import ValidationMetric, MetricValue, TrainingOptions, evaluate, train
+from chainrule.training import MetricValue, TrainingOptions, ValidationMetric, evaluate, train
 
 BATCH, RATE, DROPOUT, LONGEST, BEAM, PENALTY, JUDGED = 64, 2e-3, 0.4, 40, 5, 0.7, 250
 SIZES = {"embedding_size": 192, "hidden_size": 256}
@@ -140,7 +140,7 @@ def fitted(prepared: PreparedCaptions, folder: Path, options: argparse.Namespace
             seed=options.seed,
         ),
         folder,
-        judge=captions_judge(prepared.valid, prepared.vocabulary),
+        metric=captions_metric(prepared.valid, prepared.vocabulary),
         resume=(folder / "checkpoint.safetensors").exists(),
     )
     model.eval()
@@ -149,7 +149,7 @@ def fitted(prepared: PreparedCaptions, folder: Path, options: argparse.Namespace
     return model, (time.process_time() - began) / 60, result.best_step
 
 
-def captions_judge(valid: CaptionedPictures, vocabulary: WordVocabulary) -> ValidationMetric:
+def captions_metric(valid: CaptionedPictures, vocabulary: WordVocabulary) -> ValidationMetric:
     """BLEU-4 of greedy captions of some of the pictures."""
     references = [
         [

@@ -23,7 +23,7 @@ from chainrule.data import Batch
 from chainrule.diagnostics.gradient_profile import gradient_profile
 from chainrule.models import RecurrentLM
 from chainrule.state import State
-from chainrule.training import TrainingOptions, GradientProbe, train
+from chainrule.training import GradientProbe, TrainingOptions, train
 
 VOCABULARY, BATCH, TIME = 96, 32, 64
 
@@ -73,7 +73,7 @@ class Timed:
             self.seconds += time.perf_counter() - began
 
 
-def run(case: Case, watch: Watch | None, device: str, weights: dict[bool, torch.Tensor]) -> Callable[[], None]:
+def run(case: Case, watch: GradientProbe | None, device: str, weights: dict[bool, torch.Tensor]) -> Callable[[], None]:
     options = TrainingOptions(steps=case.steps, validate_every=case.steps, device=device)
 
     def call() -> None:

@@ -30,7 +30,14 @@ python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 88
 
 # Names of other packages have no page here to link to; ours must have one.
-nitpick_ignore = [("py:class", f"chainrule.tasks.{name}") for name in ("config.Options", "task.M")]  # type variables
+_TYPE_VARIABLES = (
+    "tasks.config.Options",
+    "tasks.task.M",
+    "testing.contract_check.M",
+    "testing.contract_check.S",
+    "testing.subject.N",
+)
+nitpick_ignore = [("py:class", f"chainrule.{name}") for name in _TYPE_VARIABLES]
 nitpick_ignore_regex = [(r"py:.*", r"(?!chainrule\b).*")]
 
 html_theme = "furo"

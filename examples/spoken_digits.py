@@ -24,7 +24,7 @@ from torch.nn.utils.rnn import pad_sequence
 from chainrule.data import Batch
 from chainrule.layers.log_mel import LogMel
 from chainrule.models import SequenceClassifier
-from chainrule.training import ValidationMetric, MetricValue, TrainingOptions, train
+from chainrule.training import MetricValue, TrainingOptions, ValidationMetric, train
 
 RATE = 8000  # samples a second
 KEYS = (941, 697, 697, 697, 770, 770, 770, 852, 852, 852), (1336, 1209, 1336, 1477, 1209, 1336, 1477, 1209, 1336, 1477)
@@ -190,7 +190,7 @@ def fit(
         train(
             model, Training(learnt, frames, 32, seed, speed), lambda: batches(valid, frames),
             TrainingOptions(steps=steps, learning_rate=3e-3, seed=seed), directory,
-            judge=ValidationMetric(len(valid), answer, compare),
+            metric=ValidationMetric(len(valid), answer, compare),
         )  # fmt: skip
     return model.eval(), frames
 

@@ -28,7 +28,7 @@ def fit(
     rate: float,
     weight_decay: float = 0.01,
     clip: float = 1.0,
-    compare: Callable[[], float] | None = None,
+    judge: Callable[[], float] | None = None,
     looks: int = 12,
     max_steps: float = math.inf,
 ) -> int:
