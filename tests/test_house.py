@@ -27,17 +27,8 @@ ROOMS = [
     "layers",
     "heads",
 ]
-FORBIDDEN = [
-    ("models", "training"),
-    ("models", "decoding"),
-    ("models", "data"),
-    ("layers", "models"),
-    ("layers", "data"),
-    ("heads", "models"),
-    ("heads", "data"),
-    ("decoding", "models"),
-    ("training", "models"),
-]
+# What the order of the rooms would allow.
+FORBIDDEN = [("decoding", "models"), ("training", "models")]
 
 
 def imported(module: str, *, at_run_time: bool) -> Iterator[str]:

@@ -16,8 +16,10 @@ from chainrule.cli.spinning import bound_spinning
 from chainrule.cli.stages import owners, verb_asked_for
 from chainrule.cli.start_time import note_start
 from chainrule.cli.verbs import all_verbs, verbs_of
+from chainrule.tasks.abilities import Predicts
 from chainrule.tasks.commands import Verb, flag
 from chainrule.tasks.display import Harmless, printable, shortened
+from chainrule.tasks.task import Task
 
 LINE_LIMIT = 299  # characters of an error: a message may quote data of any size
 USER_ERROR, INTERRUPTED, BROKEN_PIPE = 2, 130, 141  # the last two as a shell reports SIGINT and SIGPIPE
@@ -105,7 +107,7 @@ def _verbs(arguments: list[str]) -> dict[str, Verb]:
     """
     name = arguments[0] if arguments else ""
     shown = all_verbs()
-    verbs = {other: _placeholder(other) for other in shown}
+    verbs = {other: _placeholder(other, task) for other, task in shown.items()}
     if name in shown:
         task, verb = verb_asked_for(name, arguments[1:])
         if verb is None:
@@ -114,10 +116,15 @@ def _verbs(arguments: list[str]) -> dict[str, Verb]:
     return verbs
 
 
-def _placeholder(name: str) -> Verb:
+def _placeholder(name: str, task: type[Task[Any]]) -> Verb:
+    """A verb in the list of all: only its name and a line about it are read."""
+
     def verb() -> None: ...
 
-    verb.__doc__ = SUMMARIES[name]
+    verb.__doc__ = SUMMARIES.get(name)
+    if verb.__doc__ is None:  # one of a task's own
+        assert issubclass(task, Predicts)
+        verb.__doc__ = (task.Prediction.__doc__ or "").partition("\n")[0]
     return verb
 
 
@@ -129,11 +136,6 @@ SUMMARIES = {
     "check": "Check that a trained model keeps the contract: causality, total probability, step = forward and more.",
     "info": "Show what a run is: model, size, data, best validation figure, how to continue.",
     "evaluate": "Compare a run's answers with the right ones, by its task's own metrics.",
-    "tag": "Tag sentences.",
-    "classify": "Label texts.",
-    "translate": "Translate sentences, a line each.",
-    "caption": "Write a caption for each picture.",
-    "forecast": "Forecast what comes after the last row of a file.",
 }
 
 

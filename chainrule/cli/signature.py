@@ -52,7 +52,7 @@ def joined_help(own: str, common: str) -> str:
     Args:
         data: The data.
     """
-    helps = _arguments(common) | _arguments(own)
+    helps = argument_help(common) | argument_help(own)
     lines = [f"    {name}: {text}" for name, text in helps.items()]
     words = cleandoc(own).partition("\nArgs:\n")[0].strip()
     paragraphs = [" ".join(paragraph.split()) for paragraph in words.split("\n\n")]
@@ -78,11 +78,3 @@ def grouped(options: type, group: Group) -> Any:
 
 def _copied(item: Any) -> Any:
     return field(default=item.default, metadata=dict(item.metadata))
-
-
-def _arguments(text: str) -> dict[str, str]:
-    class Documented:
-        pass
-
-    Documented.__doc__ = text
-    return argument_help(Documented)

@@ -31,8 +31,7 @@ def attention_distance(model: nn.Module, images: Tensor) -> list[list[float]]:
             away = _away(height // size, width // size, float(size))
             return [_mean(found[:, :, 1:, 1:], away) for found in model.attended(images)]
         case CompactTransformer():
-            x = images.to(model.positions.dtype) * (2 / (model.levels - 1)) - 1
-            tokens = model.tokens(x)
+            tokens = model.tokens(model.scaled(images))
             height, width = tokens.shape[2:]
             away, distances = _away(height, width, model.image_shape[1] / height), []
             z = tokens.flatten(2).transpose(1, 2) + model.positions
@@ -41,8 +40,7 @@ def attention_distance(model: nn.Module, images: Tensor) -> list[list[float]]:
                 z = block(z)
             return distances
         case SwinTransformer():
-            x = images.to(model.output.weight.dtype) * (2 / (model.levels - 1)) - 1
-            h, distances = model.patches(x).permute(0, 2, 3, 1), []
+            h, distances = model.patches(model.scaled(images)).permute(0, 2, 3, 1), []
             for layer in model.stages:
                 if isinstance(layer, SwinBlock):
                     side, pixels = layer.mixer.window, model.image_shape[1] / h.shape[1]

@@ -58,8 +58,11 @@ class ImageClassifier(LikelihoodModel):
         if not isinstance(images, Tensor) or images.dim() != 4 or images.shape[1:] != self.image_shape:
             got = tuple(images.shape) if isinstance(images, Tensor) else type(images).__name__
             raise ValueError(f"images: expected shape (B, {', '.join(map(str, self.image_shape))}), got {got}")
-        x = images.to(self.output.weight.dtype) * (2 / (self.levels - 1)) - 1
-        return Categorical(self.output(self.features(x)))
+        return Categorical(self.output(self.features(self.scaled(images))))
+
+    def scaled(self, images: Tensor) -> Tensor:
+        """Pixels in [0, V) brought to [-1, 1], in the type of the weights."""
+        return images.to(self.output.weight.dtype) * (2 / (self.levels - 1)) - 1
 
     def log_prob(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
         """log p(y | x) of labels (B,) given images as `context`, (B,), nats."""

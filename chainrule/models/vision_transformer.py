@@ -75,7 +75,7 @@ class VisionTransformer(ImageClassifier):
 
     def attended(self, images: Tensor) -> list[Tensor]:
         """Attention of every block, (B, H, 1 + T, 1 + T) each, the class token first."""
-        z, found = self._tokens(images.to(self.positions.dtype) * (2 / (self.levels - 1)) - 1), []
+        z, found = self._tokens(self.scaled(images)), []
         for block in encoder_blocks(self.blocks):
             found.append(block.mixer.attended(block.norm1(z)))
             z = block(z)

@@ -5,7 +5,7 @@ from dataclasses import asdict, field
 from functools import cached_property
 from importlib import import_module
 from inspect import Parameter as Argument
-from inspect import getdoc, signature
+from inspect import cleandoc, signature
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -52,7 +52,7 @@ class Model:
     def options(self) -> type[CheckedOptions]:
         """A dataclass of the options; making one checks every value."""
         hints = get_type_hints(self.model_class.__init__, include_extras=True)
-        helps = argument_help(self.model_class)
+        helps = argument_help(self.model_class.__doc__ or "")
         arguments = {
             name: argument
             for name, argument in signature(self.model_class).parameters.items()
@@ -87,14 +87,14 @@ class Model:
         )
 
 
-def argument_help(documented: Any) -> dict[str, str]:
-    """The text of each argument in the Args section of a class's docstring, as one line that begins with a capital.
+def argument_help(docstring: str) -> dict[str, str]:
+    """The text of each argument in the Args section of a docstring, as one line that begins with a capital.
 
     >>> from chainrule.layers import CausalConv1d
-    >>> argument_help(CausalConv1d)["dilation"]
+    >>> argument_help(CausalConv1d.__doc__)["dilation"]
     'D steps from tap to tap.'
     """
-    _, _, section = (getdoc(documented) or "").partition("\nArgs:\n")
+    _, _, section = cleandoc(docstring).partition("\nArgs:\n")
     helps: dict[str, list[str]] = {}
     names: list[str] = []
     for line in section.splitlines():

@@ -17,7 +17,7 @@ def finite_support(distribution: Distribution) -> Tensor | None:
     if distribution.has_enumerate_support:
         try:
             values = distribution.enumerate_support(expand=False)
-        except NotImplementedError:
+        except NotImplementedError:  # torch's word for a support that cannot be listed
             return None
         return values.reshape(values.shape[0], *distribution.event_shape) if len(values) <= LARGEST else None
     constraint = _constraint(distribution)
@@ -54,7 +54,7 @@ def has_support(distribution: Distribution) -> bool:
 def _constraint(distribution: Distribution) -> Any:
     try:
         constraint: Any = distribution.support
-    except NotImplementedError:
+    except NotImplementedError:  # torch's word for a distribution without one support
         return None
     if isinstance(distribution, distributions.MixtureSameFamily):
         return constraint.base_constraint if hasattr(constraint, "base_constraint") else constraint

@@ -14,7 +14,7 @@ from chainrule.data.batches import Batch
 from chainrule.heads import Bernoulli, Categorical
 from chainrule.ranges import Range
 from chainrule.tasks import TASKS
-from chainrule.tasks.abilities import Answer, CheckedRows, Checks, Record, Samples, Scores
+from chainrule.tasks.abilities import Answer, CheckedRows, Checks, Predicts, Record, Samples, Scores
 from chainrule.tasks.config import CheckedOptions, OptimisationOptions
 from chainrule.tasks.model import Model
 from chainrule.tasks.task import Source, Task
@@ -107,13 +107,13 @@ class FlipBatches:
         return Batch(self.rows, whole=True)
 
 
-class FlipTask(Task[Flips], Scores, Samples, Checks):
+class FlipTask(Task[Flips], Scores, Samples, Predicts, Checks):
     """Lines of four flips, such as 0110."""
 
     name = "flips"
     help = "Train a coin."
     SOURCES: ClassVar = {"source": Source("Lines of four flips.")}
-    Data = Scoring = Sampling = None
+    Data = Scoring = Sampling = Prediction = None
     MODELS: ClassVar = {"coin": Model(Flips, hidden=())}
 
     def rows(self, path):
@@ -153,6 +153,10 @@ class FlipTask(Task[Flips], Scores, Samples, Checks):
         lines = ["".join(str(int(flip)) for flip in row) for row in drawn.tolist()]
         return Answer(iter([Record({"flips": line}, line) for line in lines]))
 
+    def predict(self, data, options, *, out, device, json):
+        likelier = int(self.model(device).odds > 0)
+        return Answer(iter([Record({"next": likelier}, f"next: {likelier}")]))
+
     def checked_rows(self):
         return CheckedRows(self.model(), self.rows(self.config.sources["source"])[:4])
 
@@ -163,7 +167,7 @@ def flips(monkeypatch):
 
     options = make_dataclass("FlipOptions", [], bases=(NoOptions,), frozen=True)
     options.__module__ = __name__
-    for name in ("Data", "Scoring", "Sampling"):
+    for name in ("Data", "Scoring", "Sampling", "Prediction"):
         monkeypatch.setattr(FlipTask, name, options)
     monkeypatch.setattr(FlipTask, "Training", OptimisationOptions)
     home = ModuleType("flip_task")
@@ -184,6 +188,8 @@ def test_a_task_is_one_class_and_one_line(flips, command, refused, tmp_path):
     drawn = command("sample", run, "-n", 3, "--seed", 1).out.split()
     assert len(drawn) == 3
     assert all(len(line) == 4 and set(line) <= {"0", "1"} for line in drawn)
+    assert command("flips", run, data).out == "next: 1\n"
+    assert "flips" in command("--help").out
     checked = command("check", run)
     assert checked.status == 0, checked.out
     assert "no such verb" in refused("inspect", run)

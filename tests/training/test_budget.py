@@ -292,4 +292,4 @@ def test_where_the_time_went_is_written_down(tmp_path: Path, monkeypatch: pytest
 def test_a_real_budget_on_a_real_clock(tmp_path: Path) -> None:
     torch.optim.AdamW([torch.zeros(1)])  # the first one imports for a second or more, which is not what is tested
     result = train(ToyModel(), ToyStream(), held_out, options(budget=3.0), tmp_path, progress=False)
-    assert 1.5 < result.elapsed < 4.5  # a shared machine may stall; how exact a budget is, the tests above say
+    assert 2.7 < result.elapsed < 4.5  # a shared machine may stall; how exact a budget is, the tests above say

@@ -5,8 +5,8 @@ alone, and serve images too.
 
 data/symbols.json                     words and their n-grams, or characters
 data/labels.json                      the labels, and how often each was seen
-data/train.*.npy, data/valid.*.npy    the texts as numbers
-data/counts.npy                       in how many texts of each label each symbol was seen
+data/train.*, data/valid.*            the texts as numbers
+data/counts                           in how many texts of each label each symbol was seen
 data/valid.json                       the held-out texts, to show
 data/labelled.json                    counts and fingerprints
 """

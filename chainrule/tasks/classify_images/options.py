@@ -1,42 +1,15 @@
-"""Options of classifiers of images: reading, training, and the verbs."""
+"""Options of classifiers of images: training, and the verbs."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from chainrule.tasks.commands import Switch
-from chainrule.tasks.config import CheckedOptions, OptimisationOptions, within
-from chainrule.tasks.image.task import parse_size
+from chainrule.tasks.config import OptimisationOptions, within
 
 if TYPE_CHECKING:
-    from chainrule.data.images import Reading
     from chainrule.data.images.augmentation import Augmentation
-
-
-@dataclass(frozen=True)
-class LabelledImageData(CheckedOptions):
-    """How labelled images are read, and which of them are held out."""
-
-    size: str = ""
-    """Cut and scale picture files to this size: 32, or HEIGHTxWIDTH."""
-    colour: Literal["as-is", "grey", "rgb"] = "as-is"
-    """Convert picture files."""
-    skip_bad: bool = False
-    """Leave out picture files that cannot be read."""
-    validation_fraction: float = within(0.1, 1e-4, 0.5)
-    """Share of the images that is held out."""
-
-    @property
-    def reading(self) -> "Reading":
-        """How picture files become pixels.
-
-        Raises:
-            ValueError: `size` is invalid.
-        """
-        from chainrule.data.images import Reading
-
-        return Reading(parse_size(self.size), None if self.colour == "as-is" else self.colour)
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,10 @@ from chainrule.tasks.classify_images.options import (
     ImageClassifierTraining,
     ImageLabelEvaluation,
     ImageLabelling,
-    LabelledImageData,
 )
 from chainrule.tasks.commands import quoted
 from chainrule.tasks.config import RunConfig
-from chainrule.tasks.image.task import ImageTask
+from chainrule.tasks.image.task import ImageReading, ImageTask
 from chainrule.tasks.measured_part import measured_part
 from chainrule.tasks.model import Model
 from chainrule.tasks.run_directory import DATA
@@ -53,7 +52,7 @@ class ClassifyImagesTask(Task["ImageClassifier"], Predicts, Evaluates, Checks, I
         ),
         "validation": Source("Images to hold out in place of some of DATA.", "--validation"),
     }
-    Data = LabelledImageData
+    Data = ImageReading
     Training = ImageClassifierTraining
     MODELS: ClassVar[dict[str, Model]] = {
         name: Model(f"chainrule.models.{home}", hidden=("levels",))

@@ -1,7 +1,7 @@
 """Series: columns of numbers, and a recurrence that forecasts them.
 
 data/schema.json                 columns, step between rows, units
-data/values.npy, features.npy    the series and what is known in advance, all rows
+data/values, features            the series and what is known in advance, all rows
 data/series.json                 counts and fingerprints
 """
 

@@ -43,15 +43,9 @@ def _model(name: str, **fixed: Any) -> Model:
 
 
 @dataclass(frozen=True)
-class ImageData(CheckedOptions):
-    """How pictures are read, and which of them are held out."""
+class ImageReading(CheckedOptions):
+    """How picture files are read, and how many pictures are held out."""
 
-    bits: int | None = within(None, 1, 8)
-    """Bits that are kept of each channel of a pixel; all that there are if not given."""
-    binarise: Literal["no", "threshold", "fixed", "per-epoch"] = "no"
-    """Make pixels black or white: at half of the brightest, or by a draw, once or anew in each epoch."""
-    labels: bool | None = None
-    """Condition the model on labels: sub-folders, an array, labels-idx1; if not given, where there are any."""
     size: str = ""
     """Cut and scale picture files to this size: 32, or HEIGHTxWIDTH."""
     colour: Literal["as-is", "grey", "rgb"] = "as-is"
@@ -66,11 +60,23 @@ class ImageData(CheckedOptions):
         """How picture files become pixels.
 
         Raises:
-            ValueError: `size` is none.
+            ValueError: `size` is invalid.
         """
         from chainrule.data.images import Reading
 
         return Reading(parse_size(self.size), None if self.colour == "as-is" else self.colour)
+
+
+@dataclass(frozen=True)
+class ImageData(ImageReading):
+    """How pictures are read and reduced, and which of them are held out."""
+
+    bits: int | None = within(None, 1, 8)
+    """Bits that are kept of each channel of a pixel; all that there are if not given."""
+    binarise: Literal["no", "threshold", "fixed", "per-epoch"] = "no"
+    """Make pixels black or white: at half of the brightest, or by a draw, once or anew in each epoch."""
+    labels: bool | None = None
+    """Condition the model on labels: sub-folders, an array, labels-idx1; if not given, where there are any."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Tags: sentences with a tag for every word, and a bidirectional tagger that learns them.
 
 data/vocabulary.json                  words, characters, tags and the scheme of the tags
-data/train.*.npy, data/valid.*.npy    the sentences as numbers
+data/train.*, data/valid.*            the sentences as numbers
 data/valid.json                       the words of the held-out sentences, to show
 data/corpus.json                      counts and fingerprints
 """

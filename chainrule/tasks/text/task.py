@@ -41,6 +41,7 @@ _ELEMENT = {"char": "character", "byte": "byte", "word": "word", "bpe": "token"}
 _SAMPLE_LENGTH = {"char": 200, "byte": 200, "word": 40, "bpe": 60}
 _CHECKED_ROWS, _CHECKED_ELEMENTS = 4, 32
 _LEARNING_RATE, _WEIGHT_DECAY = 2e-3, 0.1  # of models whose size the plan does not choose
+_OF_SOFTMAX = ("num_kv_heads", "position", "window", "context_length")  # no effect on other mixers
 _PLANNED_SIZES = (
     "hidden_size",
     "num_layers",
@@ -59,11 +60,10 @@ def _recurrent(cell: str, *hidden: str) -> Model:
     return Model(home, fixed={"cell": cell}, planned=_PLANNED_SIZES, hidden=hidden)
 
 
-def _transformer(mixer: str, *hidden: str) -> Model:
+def _transformer(mixer: str, *hidden: str, **defaults: Any) -> Model:
     home = "chainrule.models.transformer_lm:TransformerLM"
-    return Model(
-        home, fixed={"attention": mixer}, hidden=hidden, model_size=256, num_layers=6, context_length=64, ngram_order=4
-    )
+    defaults = {"model_size": 256, "num_layers": 6, "ngram_order": 4, **defaults}
+    return Model(home, fixed={"attention": mixer}, hidden=hidden, **defaults)
 
 
 @dataclass(frozen=True)
@@ -126,9 +126,9 @@ class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks):
         "lstm": _recurrent("lstm", "reset_after", "nonlinearity"),
         "gru": _recurrent("gru", "nonlinearity"),
         "rnn": _recurrent("rnn", "reset_after"),
-        "transformer": _transformer("softmax"),
-        "linear-transformer": _transformer("gated-linear", "num_kv_heads", "window", "position"),
-        "min-gru": _transformer("min-gru", "num_kv_heads", "window", "position", "num_heads"),
+        "transformer": _transformer("softmax", context_length=64),
+        "linear-transformer": _transformer("gated-linear", *_OF_SOFTMAX),
+        "min-gru": _transformer("min-gru", *_OF_SOFTMAX, "num_heads"),
     }
     LADDERS: ClassVar[dict[str, Ladder]] = dict.fromkeys(
         ("transformer", "linear-transformer", "min-gru"),
