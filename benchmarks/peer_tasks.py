@@ -64,6 +64,16 @@ def text(data: Path, folder: Path) -> Task:
     return Task("tiny Shakespeare", "nats/char", True, "plain_lstm.py", sizes, train, test, "characters")
 
 
+def transformer(data: Path, folder: Path) -> Task:
+    """Tiny Shakespeare again, both with attention."""
+    lstm = text(data, folder)
+    source = lstm.peer[0][0]
+    settings = ([], ["--context", "128", "--batch", "16"], ["--size", "192"])
+    peer = [[source, *setting] for setting in settings]
+    train = [*lstm.train, "--model", "transformer"]
+    return Task(lstm.title, lstm.figure, True, "plain_transformer.py", peer, train, lstm.test, lstm.element)
+
+
 def tag(data: Path, folder: Path) -> Task:
     """Universal tags of UD English EWT; the dev sentences choose chainrule's weights."""
     files = [str(data / "ud_english_ewt" / f"en_ewt-ud-{part}.conllu.gz") for part in ("train", "dev", "test")]
@@ -189,6 +199,7 @@ def forecast(
 SERIES = {"exchange_rate.txt.gz": 8, "ETTh1.csv.gz": 7}
 TASKS: dict[str, Callable[[Path, Path], Task]] = {
     "text": text,
+    "transformer": transformer,
     "tag": tag,
     "image": image,
     "table": table("dna"),

@@ -95,6 +95,8 @@ def compare(name: str, task: Task, options: argparse.Namespace, folder: Path) ->
     if name == "text":
         target = 0.04 if "AVX-512" in machine()["cpu"] else 0.03
         return rows, [claim(f"{what}: nats/char below {best}", gain, ">=", target)]
+    if name == "transformer":
+        return rows, [claim(f"{what}, --model transformer: nats/char below {best}", gain, ">=", 0.06)]
     if name == "tag":
         errors = (100 - ours_mean) / (100 - peers_mean)
         return rows, [claim(f"{what}: error ÷ that of {best}", errors, "<=", 0.9)]
@@ -117,6 +119,7 @@ def same_shape(task: Task, options: argparse.Namespace, folder: Path) -> tuple[R
 
 
 OURS = "chainrule train"
+VARIANTS = ("plain_lstm.py", "plain_transformer.py")  # named by their arguments
 
 
 def ours(task: Task, shape: list[str], seed: int, minutes: float, run: Path) -> dict[str, Any]:
@@ -132,7 +135,7 @@ def peer(task: Task, arguments: list[str], seed: int, minutes: float, folder: Pa
     """Run the plain script; the row of figures, read off the line that it prints last."""
     script = folder / task.script if (folder / task.script).exists() else PEERS / task.script
     given = [*arguments, "--seconds", f"{60 * minutes:g}", "--seed", str(seed)]
-    name = " ".join([task.script, *(part for part in arguments[1:] if task.script == "plain_lstm.py")])
+    name = " ".join([task.script, *(part for part in arguments[1:] if task.script in VARIANTS)])
     print("$", name, f"--seconds {60 * minutes:g} --seed {seed}", flush=True)
     began = time.monotonic()
     output = subprocess.run([sys.executable, script, *given], check=True, stdout=subprocess.PIPE, text=True).stdout

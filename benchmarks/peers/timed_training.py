@@ -27,6 +27,7 @@ def fit(
     *,
     rate: float,
     weight_decay: float = 0.01,
+    betas: tuple[float, float] = (0.9, 0.999),
     clip: float = 1.0,
     judge: Callable[[], float] | None = None,
     looks: int = 12,
@@ -41,14 +42,14 @@ def fit(
         batch_loss: the loss of the next batch.
         seconds: on the wall's clock.
         rate: peak learning rate.
-        weight_decay: of AdamW.
+        weight_decay, betas: of AdamW.
         clip: largest norm of the gradient.
         judge: of held-out data, lower is better. It looks so many times, within the seconds, and the net ends with the
             weights that it liked best; without it, with the last ones.
         looks: of the judge.
         max_steps: stop there if it comes earlier, for small data on which more steps only overfit.
     """
-    optimiser = torch.optim.AdamW(net.parameters(), rate, weight_decay=weight_decay)
+    optimiser = torch.optim.AdamW(net.parameters(), rate, betas, weight_decay=weight_decay)
     began, steps, looked, best, kept = time.monotonic(), 0, 0, math.inf, None
     net.train()
     while (share := max((time.monotonic() - began) / seconds, steps / max_steps)) < 1:
