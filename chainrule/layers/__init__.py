@@ -1,6 +1,7 @@
 """Building blocks without a loss."""
 
 from chainrule.layers.adaptive_softmax import AdaptiveSoftmax
+from chainrule.layers.affix_embedding import AffixEmbedding
 from chainrule.layers.attention import AdditiveAttention, Attention, MultiplicativeAttention
 from chainrule.layers.bidirectional import Bidirectional
 from chainrule.layers.bidirectional_attention import BidirectionalAttention
@@ -53,6 +54,7 @@ __all__ = [
     "RNN",
     "AdaptiveSoftmax",
     "AdditiveAttention",
+    "AffixEmbedding",
     "Attention",
     "AttentionPooling",
     "Bidirectional",

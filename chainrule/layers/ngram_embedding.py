@@ -112,13 +112,22 @@ class NgramEmbedding(SequenceLayer):
     def _buckets(self, columns: list[Tensor], rows: int) -> Tensor:
         """The row of each n-gram; columns: s_t, s_{t-1}, ..., s_{t-n+1}."""
         exact = self.num_symbols ** len(columns) <= self.buckets
-        multiplier = self.num_symbols if exact else _MULTIPLIER
-        code = columns[-1]
-        for column in reversed(columns[:-1]):
-            code = code * multiplier + column  # 64 bits, which wrap around
         if exact:
-            return code
-        return ((code ^ (code >> 17)) * _MIXER & _POSITIVE) % rows
+            return _code(columns, self.num_symbols)
+        return hashed_rows(columns, rows)
+
+
+def hashed_rows(columns: list[Tensor], rows: int) -> Tensor:
+    """A row in [0, rows) for each tuple of integers; the columns are of one shape, and so is the result."""
+    code = _code(columns, _MULTIPLIER)
+    return ((code ^ (code >> 17)) * _MIXER & _POSITIVE) % rows
+
+
+def _code(columns: list[Tensor], multiplier: int) -> Tensor:
+    code = columns[-1]
+    for column in reversed(columns[:-1]):
+        code = code * multiplier + column  # 64 bits, which wrap around
+    return code
 
 
 INITIAL_STD = 0.3

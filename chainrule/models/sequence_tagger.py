@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from chainrule.base import Context, LikelihoodModel
 from chainrule.heads import IndependentTags, LinearChainCRF, TagConstraints, TagSequences
-from chainrule.layers import CharacterEncoder
+from chainrule.layers import AffixEmbedding, CharacterEncoder
 from chainrule.layers.row_encoder import row_encoder
 from chainrule.ranges import Layers, Probability, Range, Size
 
@@ -34,7 +34,8 @@ class SequenceTagger(LikelihoodModel):
         constraints: for "crf": which tags may follow each other, see `chainrule.heads.bio_constraints`.
         cell: of the layers that read the sentence; "transformer" attends to the whole of it.
         embedding_size: features of a word, the width of E.
-        character_encoder: reads the characters of each word; "none" reads words alone.
+        character_encoder: reads the characters of each word: its first and last four, or all of them by an LSTM or a
+            CNN; "none" reads words alone.
         character_size: features of a word from its characters; an even number for an LSTM.
         hidden_size: units M of each layer in each direction.
         num_layers: layers that read the sentence from both ends.
@@ -67,8 +68,8 @@ class SequenceTagger(LikelihoodModel):
         constraints: TagConstraints | None = None,
         cell: Literal["lstm", "gru", "rnn", "transformer"] = "lstm",
         embedding_size: Size = 100,
-        character_encoder: Literal["lstm", "cnn", "none"] = "lstm",
-        character_size: Annotated[int, Range(2, 1 << 16)] = 100,
+        character_encoder: Literal["affixes", "lstm", "cnn", "none"] = "affixes",
+        character_size: Annotated[int, Range(2, 1 << 16)] = 64,
         hidden_size: Size = 200,
         num_layers: Layers = 1,
         dropout: Probability = 0.4,
@@ -90,11 +91,11 @@ class SequenceTagger(LikelihoodModel):
             )
         self.dropout = dropout
         self.embedding = nn.Embedding(vocab_size, embedding_size)
-        self.characters = (
-            None
-            if num_characters is None
-            else CharacterEncoder(num_characters, output_size=character_size, kind=character_encoder)
-        )
+        self.characters: AffixEmbedding | CharacterEncoder | None = None
+        if num_characters is not None and character_encoder == "affixes":
+            self.characters = AffixEmbedding(num_characters, character_size)
+        elif num_characters is not None:
+            self.characters = CharacterEncoder(num_characters, output_size=character_size, kind=character_encoder)
         width = embedding_size + (0 if self.characters is None else character_size)
         self.encoder = row_encoder(cell, width, hidden_size, num_layers, dropout, num_heads)
         self.head: LinearChainCRF | IndependentTags = (
