@@ -221,7 +221,11 @@ def test_a_resumed_run_is_the_run_that_was_not_interrupted(command, files, tmp_p
         ("a\tX\nb\tX\nc\tX\n", ("--max-length", 2), "in.conll line 1: a sentence of more than 2 words"),
         ("a\tX\n", (), "in.conll: expected sentences enough to hold some out"),
         ("a\tX\n\n" * 9, ("--column", "upos"), "in.conll: column: expected a number from 2 to 2"),
-        ("a\tX\n\n" * 9, ("--character-encoder", "lstm", "--character-size", 7), "--character-size: expected an even number"),
+        (
+            "a\tX\n\n" * 9,
+            ("--character-encoder", "lstm", "--character-size", 7),
+            "--character-size: expected an even number",
+        ),
     ],
 )
 def test_what_cannot_be_trained_on_leaves_nothing(refused, tmp_path, content, options, message):
