@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 # README.md has the first figure of each of these, reached or missed.
 HEADLINES = (
     "peers_text_3m",
-    "quality_shakespeare_60m",
+    "peers_text_0.5m_avx2",
     "quality_ptb",
     "quality_images_mnist",
     "quality_tables_mnist",
