@@ -2,11 +2,11 @@
 
     python benchmarks/quality_language_models.py [--only ptb] [--data FOLDER] [--seed 0] [--avx2]
 
-ptb: Penn Treebank, the usual three files. wide: 2.5 million words with a vocabulary of 35,160, all English and German
-texts of FOLDER one after another (Penn Treebank, Multi30k, captions, reviews, web sentences, Shakespeare), in lower case;
-words seen once are `<unk>`. The last twentieth of each source is the test part, the one before it chooses the weights.
-FOLDER is ../shared/data, or the environment variable CHAINRULE_DATA; its README names the files. Each test part is scored
-once. Runs go to runs/benchmarks and are replaced. `--avx2`: as on a machine without AVX-512.
+ptb: Penn Treebank, the usual three files. wide: 2.5 million words, 35,160 different ones, all English and German texts
+of FOLDER one after another (Penn Treebank, Multi30k, captions, reviews, web sentences, Shakespeare), in lower case;
+words seen once are `<unk>`. The last twentieth of each source is the test part, the one before it chooses the
+weights. FOLDER is ../shared/data, or the environment variable CHAINRULE_DATA; its README names the files. Each test
+part is scored once. Runs go to runs/benchmarks and are replaced. `--avx2`: as on a machine without AVX-512.
 """
 
 import argparse
