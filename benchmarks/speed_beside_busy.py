@@ -55,8 +55,7 @@ def work() -> None:
     from chainrule.data import Batch
     from chainrule.models import RecurrentLM
     from chainrule.training.candidates import choose_computation, make_candidates
-    from chainrule.training.evaluate import score
-    from chainrule.training.objective import Objective
+    from chainrule.training.evaluate import Objective, score
     from chainrule.training.optimiser import clip_gradient, make_optimiser
 
     device = torch.device("cpu")

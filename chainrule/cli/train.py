@@ -103,7 +103,7 @@ def train_run(task: type[Task[Any]], asked: RunConfig, out: Path, flags: RunFlag
         ValueError, OSError: the options cannot be, the data cannot be read, or both changed since the run began.
         KeyboardInterrupt: Ctrl-C; the run is saved.
     """
-    from chainrule.training.errors import Interrupted
+    from chainrule.training.guard import Interrupted
 
     if flags.resume and flags.overwrite:
         raise ValueError("--resume and --overwrite: one continues a run, the other deletes it: choose one")
@@ -183,9 +183,9 @@ def training_options(config: RunConfig) -> "TrainingOptions":
 
 def _check_startable(options: "TrainingOptions") -> None:
     """Raise ValueError for what this machine cannot do."""
+    from chainrule.training.computation import multiply_dtype
     from chainrule.training.metrics import check_tensorboard
     from chainrule.training.parallel import choose_device
-    from chainrule.training.precision import multiply_dtype
 
     multiply_dtype(options.precision, choose_device(options.device))
     if options.tensorboard:

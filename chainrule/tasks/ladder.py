@@ -79,7 +79,7 @@ def choose_size(run: "Task[Any]", ladder: Ladder, batches: "TrainingBatches") ->
         ladder: of its model.
         batches: that it trains on.
     """
-    from chainrule.training.batch import count_elements
+    from chainrule.training.evaluate import count_elements
 
     config = run.config
     assert config.duration.budget is not None

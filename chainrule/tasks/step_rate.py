@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from chainrule.base import LikelihoodModel
     from chainrule.tasks.config import OptimisationOptions
-    from chainrule.training.batch import Batch
+    from chainrule.training.evaluate import Batch
 
 ENOUGH_SECONDS = 0.5  # to time two ways
 TRAINING_SHARE = 0.9  # of a budget goes into training steps

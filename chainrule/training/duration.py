@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from statistics import median
 from time import monotonic
 
-from chainrule.training.batch import Batch, ValidationBatches, count_elements
+from chainrule.training.evaluate import Batch, ValidationBatches, count_elements
 from chainrule.training.options import DEFAULT_BUDGET, TrainingOptions
 from chainrule.training.position import Position
 

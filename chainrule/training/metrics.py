@@ -9,10 +9,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from chainrule.training.atomic import replacing
+from chainrule.data.atomic import replacing
 from chainrule.training.evaluate import Evaluation
-from chainrule.training.findings import Verdict
 from chainrule.training.position import Position
+from chainrule.training.validation_metric import Verdict
 
 METRICS = "metrics.jsonl"
 TIMINGS = "timings.jsonl"

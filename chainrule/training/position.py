@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from chainrule.training.evaluate import Evaluation
-from chainrule.training.findings import Likelihood, Verdict
+from chainrule.training.validation_metric import Likelihood, Verdict
 
 
 @dataclass

@@ -8,13 +8,12 @@ import torch
 from torch import Tensor
 
 from chainrule.training.evaluate import Evaluation
-from chainrule.training.findings import Verdict
-from chainrule.training.gradient_alarms import GradientAlarms, GradientWarning
-from chainrule.training.gradient_monitor import Profile, record
+from chainrule.training.gradient_monitor import GradientAlarms, GradientWarning, Profile, record
 from chainrule.training.guard import Guard
 from chainrule.training.metrics import Metrics
 from chainrule.training.position import Position
 from chainrule.training.progress import Display
+from chainrule.training.validation_metric import Verdict
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from chainrule.tasks.config import RunConfig
 from chainrule.tasks.step_rate import seconds_to_measure, step_rate
 from chainrule.tasks.text.plan import Shape, Speed
-from chainrule.training.batch import Batch, count_elements
+from chainrule.training.evaluate import Batch, count_elements
 
 
 def measure_speed(config: RunConfig, shapes: Sequence[Shape], batch: Batch) -> Speed:

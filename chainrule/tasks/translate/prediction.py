@@ -82,8 +82,8 @@ def check_search(beam: int, n_best: int, length_penalty: float, max_length: int 
 def translator_of(run: "TranslateTask", max_length: int | None, device: str) -> "Translator":
     """The trained model with its vocabularies."""
     from chainrule.tasks.translate.searching import Translator
+    from chainrule.training.computation import multiply_dtype
     from chainrule.training.parallel import choose_device
-    from chainrule.training.precision import multiply_dtype
 
     chosen = choose_device(device)
     model, pairs, dtype = run.model(chosen), run.pairs, multiply_dtype(run.config.training.precision, chosen)
