@@ -6,10 +6,8 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from chainrule.tasks.commands import Verb, flags_of, resume_command, size_of
 from chainrule.tasks.config import RunConfig
-from chainrule.tasks.display import dump_json, one_line
-from chainrule.tasks.durations import format_duration
+from chainrule.tasks.display import Verb, dump_json, flags_of, format_duration, one_line, resume_command, size_of
 from chainrule.tasks.run_directory import METRICS, WEIGHTS, bytes_on_disk
 from chainrule.tasks.task import Task
 

@@ -5,8 +5,8 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
-from chainrule.tasks.commands import flag
 from chainrule.tasks.config import Duration, RunConfig
+from chainrule.tasks.display import flag
 from chainrule.tasks.task import Task
 
 

@@ -11,16 +11,12 @@ from cyclopts import Parameter
 
 from chainrule.cli.fastest import settle_computation
 from chainrule.cli.info import chosen_flags
-from chainrule.cli.options import DATA, MODEL, RUN, TRAINING, RunFlags
+from chainrule.cli.process import take_start
 from chainrule.cli.resuming import resumed_config
-from chainrule.cli.signature import grouped, joined_help
-from chainrule.cli.start_time import take_start
-from chainrule.tasks.commands import Verb, flag, resume_command
+from chainrule.cli.signature import DATA, MODEL, RUN, TRAINING, RunFlags, grouped, joined_help
 from chainrule.tasks.config import Duration, RunConfig, options_class
-from chainrule.tasks.display import dump_json, printable
-from chainrule.tasks.durations import format_duration
-from chainrule.tasks.lock import lock_run
-from chainrule.tasks.run_directory import CONFIG, DRAFT, refuse_taken, remove, remove_folder
+from chainrule.tasks.display import Verb, dump_json, flag, format_duration, printable, resume_command
+from chainrule.tasks.run_directory import CONFIG, DRAFT, lock_run, refuse_taken, remove, remove_folder
 from chainrule.tasks.task import Task
 
 if TYPE_CHECKING:

@@ -90,7 +90,7 @@ def _drawn(run: "CaptionTask", model: "Captioner", pixels: "Pixels", symbols: "T
     """Draw where the model looked for each word of a caption."""
     from chainrule.diagnostics.picture_attention import picture_attention
     from chainrule.tasks.caption.searching import looked_at
-    from chainrule.tasks.plot_file import save_figure
+    from chainrule.tasks.page import save_figure
 
     if not len(symbols):
         raise ValueError("--attention: the caption is empty, there is nothing to draw")

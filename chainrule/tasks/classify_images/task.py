@@ -17,10 +17,9 @@ from chainrule.tasks.classify_images.options import (
     ImageLabelEvaluation,
     ImageLabelling,
 )
-from chainrule.tasks.commands import quoted
 from chainrule.tasks.config import RunConfig
+from chainrule.tasks.display import measured_part, quoted
 from chainrule.tasks.image.task import ImageReading, ImageTask
-from chainrule.tasks.measured_part import measured_part
 from chainrule.tasks.model import Model
 from chainrule.tasks.run_directory import DATA
 from chainrule.tasks.task import Shard, Source, Task

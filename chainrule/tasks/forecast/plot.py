@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chainrule.tasks.plot_file import save_figure
+from chainrule.tasks.page import save_figure
 
 if TYPE_CHECKING:
     from chainrule.tasks.forecast.prediction import Forecast

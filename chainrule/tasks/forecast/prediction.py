@@ -8,7 +8,7 @@ from secrets import randbelow
 from typing import TYPE_CHECKING, Any
 
 from chainrule.tasks.abilities import Answer, Record
-from chainrule.tasks.csv_line import csv_line
+from chainrule.tasks.display import csv_line
 
 if TYPE_CHECKING:
     import numpy as np

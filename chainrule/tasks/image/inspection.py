@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chainrule.tasks.abilities import Answer, Record
-from chainrule.tasks.commands import quoted
+from chainrule.tasks.display import quoted
 from chainrule.tasks.page import checked_page, write_page
 
 if TYPE_CHECKING:

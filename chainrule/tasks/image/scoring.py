@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chainrule.tasks.abilities import Answer, Record
-from chainrule.tasks.commands import Switch
+from chainrule.tasks.display import Switch
 
 if TYPE_CHECKING:
     from chainrule.data.images import ImageSource

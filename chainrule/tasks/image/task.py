@@ -13,8 +13,8 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from chainrule.tasks.abilities import Answer, CheckedRows, Checks, Inspects, Samples, Scores
-from chainrule.tasks.commands import quoted, size_of
 from chainrule.tasks.config import FINGERPRINT, CheckedOptions, OptimisationOptions, RunConfig, check_entries, within
+from chainrule.tasks.display import quoted, size_of
 from chainrule.tasks.image.inspection import ImageInspection
 from chainrule.tasks.image.sampling import ImageSampling
 from chainrule.tasks.image.scoring import ImageScoring

@@ -17,8 +17,8 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from chainrule.tasks.abilities import Answer, CheckedRows, Checks, Inspects, Samples, Scores
-from chainrule.tasks.commands import quoted, size_of
 from chainrule.tasks.config import FINGERPRINT, CheckedOptions, OptimisationOptions, RunConfig, check_entries, within
+from chainrule.tasks.display import quoted, size_of
 from chainrule.tasks.model import Model
 from chainrule.tasks.run_directory import DATA
 from chainrule.tasks.table.inspection import TableInspection
@@ -121,7 +121,7 @@ class TableTask(Task["TableMADE"], Scores, Samples, Inspects, Checks):
 
     def prepare(self) -> dict[str, Any]:
         from chainrule.data.tables import prepare_table, reads_quickly
-        from chainrule.tasks.memory import check_memory
+        from chainrule.tasks.model import check_memory
 
         data, source = self.data, self.config.sources["source"]
         assert source is not None

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from chainrule.tasks.abilities import Answer
 from chainrule.tasks.attention_report import attention_answer
-from chainrule.tasks.commands import quoted
+from chainrule.tasks.display import quoted
 from chainrule.tasks.page import checked_page
 
 if TYPE_CHECKING:

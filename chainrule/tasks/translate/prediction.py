@@ -125,7 +125,7 @@ def _drawn(
 ) -> Record:
     """Draw what the translation of the first sentence attended to."""
     from chainrule.diagnostics.attention_map import attention_map
-    from chainrule.tasks.plot_file import save_figure
+    from chainrule.tasks.page import save_figure
 
     source = next((text for _, text in sentences if text), None)
     if source is None:
