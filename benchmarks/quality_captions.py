@@ -23,7 +23,7 @@ from side_by_side import claim, publish
 
 from chainrule.data.captions import CaptionBatches, CaptionedPictures, PictureStore, caption_evaluation
 from chainrule.data.captions.prepare import PreparedCaptions, captions_by_picture, prepare_captions
-from chainrule.data.words import WordVocabulary
+from chainrule.data.characters import WordVocabulary
 from chainrule.layers.picture_encoder import PictureEncoder
 from chainrule.metrics.captions import caption_bleu
 from chainrule.models.captioner import Captioner

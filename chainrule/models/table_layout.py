@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from chainrule.heads.column import Column, ColumnGroup
-from chainrule.heads.table_column import TableColumn
-from chainrule.heads.table_row import TableRow
+from chainrule.heads.table_column import TableColumn, TableRow
 
 
 class TableLayout:

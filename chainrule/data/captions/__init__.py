@@ -1,8 +1,7 @@
 """Pictures and what is said of them."""
 
-from chainrule.data.captions.caption_file import Caption, read_captions
+from chainrule.data.captions.caption_file import Caption, PictureStore, read_captions
 from chainrule.data.captions.captioned import CaptionBatches, CaptionedPictures, caption_evaluation
-from chainrule.data.captions.picture_store import PictureStore
 from chainrule.data.captions.prepare import (
     PreparedCaptions,
     captions_by_picture,

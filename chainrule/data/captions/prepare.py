@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.data.captions.caption_file import Caption, read_captions
+from chainrule.data.captions.caption_file import Caption, PictureStore, read_captions
 from chainrule.data.captions.captioned import CaptionedPictures
-from chainrule.data.captions.picture_store import PictureStore
+from chainrule.data.characters import WordVocabulary
 from chainrule.data.images.folder import Fit, folder_fingerprint
 from chainrule.data.levels import load_vocabulary
 from chainrule.data.pairs.prepare import encode_sentence
@@ -16,7 +16,6 @@ from chainrule.data.pairs.sentences import Sentences
 from chainrule.data.source import fingerprint
 from chainrule.data.split import hold_out
 from chainrule.data.store import DamagedDataError, Store, StoreWriter
-from chainrule.data.words import WordVocabulary
 
 _MANIFEST = "captions.json"
 

@@ -8,9 +8,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.data.series.dates import as_date
-from chainrule.data.series.frequency import Frequency
-from chainrule.data.tables.cells import MISSING, as_number
+from chainrule.data.series.frequency import Frequency, as_date
+from chainrule.data.tables.cell_column import MISSING, as_number
 from chainrule.data.tables.table_file import TableFile
 
 DATE_NAMES = frozenset(("date", "time", "datetime", "timestamp", "month", "day", "ds"))

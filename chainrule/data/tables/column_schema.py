@@ -7,8 +7,17 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from chainrule.data.tables.cell_column import CellColumn, Flags, Floats
-from chainrule.data.tables.cells import LARGEST, MISSING, MOST_DECIMALS, as_integer, as_number, number_text
+from chainrule.data.tables.cell_column import (
+    LARGEST,
+    MISSING,
+    MOST_DECIMALS,
+    CellColumn,
+    Flags,
+    Floats,
+    as_integer,
+    as_number,
+    number_text,
+)
 from chainrule.data.tables.column_facts import COLUMN_KINDS, ColumnFacts, ColumnKind
 from chainrule.heads.column import Column
 

@@ -129,7 +129,7 @@ class ClassifyImagesTask(Task["ImageClassifier"], Predicts, Evaluates, Checks, I
         return cast("ImageClassifier", model)
 
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
-        from chainrule.data.images.labelled_batches import LabelledImageBatches, labelled_image_evaluation
+        from chainrule.data.images.batches import LabelledImageBatches, labelled_image_evaluation
 
         images, training = self.images(), self.config.training
         labels, held_out = images.train_labels, images.valid_labels
@@ -154,7 +154,7 @@ class ClassifyImagesTask(Task["ImageClassifier"], Predicts, Evaluates, Checks, I
     def validation_metric(self) -> "ValidationMetric":
         import torch
 
-        from chainrule.data.images.labelled_batches import labelled_image_evaluation
+        from chainrule.data.images.batches import labelled_image_evaluation
         from chainrule.tasks.classify.validation_metric import label_metric
 
         images = self.images()

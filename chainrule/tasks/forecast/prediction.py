@@ -143,7 +143,7 @@ def _forecast(
     run: "ForecastTask", data: str, horizon: int, levels: Sequence[float], paths: int, seed: int, device: str
 ) -> Forecast:
     from chainrule.data.series import future_dates
-    from chainrule.data.series.dates import date_text
+    from chainrule.data.series.frequency import date_text
     from chainrule.metrics.forecasting import quantiles_of_samples
     from chainrule.tasks.forecast.drawing import draw_paths
 

@@ -100,7 +100,7 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks):
 
     @classmethod
     def recognises(cls, path: Path) -> bool:
-        from chainrule.data.sounds.collection import is_sounds
+        from chainrule.data.sounds.sound_file import is_sounds
 
         return is_sounds(path)
 

@@ -132,7 +132,7 @@ def _read(
     """The text of the rows, and which of its elements have the property that units are sought for."""
     import torch
 
-    from chainrule.data.spans import symbol_spans
+    from chainrule.data.vocabulary import symbol_spans
     from chainrule.diagnostics.report import ReadRow, ReadText
     from chainrule.diagnostics.text_properties import PROPERTIES, choose_property
 
