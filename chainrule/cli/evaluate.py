@@ -1,4 +1,4 @@
-"""`chainrule evaluate RUN DATA`: the predictions of a trained model beside the right ones."""
+"""`chainrule evaluate RUN DATA`: the predictions of a trained model compared with the right ones."""
 
 from pathlib import Path
 from typing import Annotated, Any

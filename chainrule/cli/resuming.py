@@ -1,4 +1,4 @@
-"""What may change when a run goes on, and what must not."""
+"""Options that may change when a run goes on, and those that must not."""
 
 from collections.abc import Iterable
 from dataclasses import asdict, fields, replace

@@ -88,7 +88,7 @@ RUN, DATA, MODEL, TRAINING = (
 
 @dataclass(frozen=True)
 class RunFlags:
-    """Where the run is, and how long it lasts."""
+    """The run directory, and the length of training."""
 
     out: Path | None = None
     """The run directory; a name below runs/, made of those of the data and the model, if not given."""

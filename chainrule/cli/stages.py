@@ -46,7 +46,7 @@ def verbs_of(task: type[Task[Any]]) -> Mapping[str, Verb]:
 
 
 def predicting(task: type[Task[Any]]) -> str:
-    """The name of the verb by which a task predicts."""
+    """The name of a task's verb of prediction."""
     return (issubclass(task, Predicts) and task.verb) or task.name
 
 

@@ -231,7 +231,7 @@ def create_run(
 
 
 def _longer(duration: Duration) -> str:
-    """What makes a run of this duration longer."""
+    """The flag that makes a run of this duration longer."""
     for name, value in asdict(duration).items():
         if value is not None:
             return f"{flag(name)} ...  (a larger total trains on)"

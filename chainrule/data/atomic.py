@@ -71,7 +71,7 @@ def replacing(path: Path) -> Iterator[Path]:
     """A place to write what will become `path`, in one indivisible move when the block ends without an error.
 
     The new content is on the disk before the move, and the move before the return; a process killed at any moment
-    leaves the old file or the new one. What a killed process leaves half-written lies in the folder `.partial` beside
+    leaves the old file or the new one. A half-written file of a killed process lies in the folder `.partial` next to
     the file, which the next write clears.
 
     Raises:

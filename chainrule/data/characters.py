@@ -146,7 +146,7 @@ class ByteVocabulary(Vocabulary):
     def encode(self, text: str) -> Ids:
         try:
             raw = text.encode("utf-8", "surrogateescape")
-        except UnicodeEncodeError:  # half a surrogate pair stands for no byte: write it as UTF-8 would
+        except UnicodeEncodeError:  # half a surrogate pair has no byte: write it as UTF-8 would
             raw = text.encode("utf-8", "surrogatepass")
         return np.frombuffer(raw, dtype=np.uint8).astype(np.int64)
 
@@ -174,7 +174,7 @@ _MOST_COUNTED = 1_000_000
 class WordVocabulary(Vocabulary):
     r"""`<unk>`, `<eos>`, then the words seen, the most frequent first.
 
-    Words are what stands between white space, as they are (no lower-casing, punctuation stays attached). Each newline
+    Words are separated by white space and kept as they are (no lower-casing, punctuation stays attached). Each newline
     is `<eos>`, in both ways to read a corpus. A literal ``<unk>`` in the text is the unknown word (as in the Penn
     Treebank). `decode` puts one space between words: the text comes back up to the amount of white space.
 

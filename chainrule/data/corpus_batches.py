@@ -49,7 +49,7 @@ class StreamBatches:
         self._tracks = np.arange(shard[0], batch_size, shard[1]) * (self.steps_per_epoch * chunk_length)
 
     def offset(self, epoch: int) -> int:
-        """Where the first track of an epoch begins."""
+        """Start of the first track of an epoch."""
         slack = len(self.tokens) - self.steps_per_epoch * self.batch_size * self.chunk_length
         return int(np.random.default_rng([self.seed, epoch]).integers(slack + 1))
 
@@ -63,7 +63,7 @@ class StreamBatches:
 def stream_evaluation(tokens: Tokens, batch_size: int, chunk_length: int) -> Iterator[Batch]:
     """Read every element of a stream exactly once, in order within each of at most `batch_size` tracks.
 
-    The state starts anew at each track, so fewer tracks give each element more of what stands before it: one track is
+    The state is reset at each track, so fewer tracks give each element a longer past: one track is
     the chain rule over the whole text. A short text gets fewer tracks, each at least one chunk long. Elements that do
     not divide by the number of tracks (fewer than `batch_size`) come last, in a batch of one row.
 

@@ -17,7 +17,7 @@ LEVELS: dict[str, type[Vocabulary]] = {
 
 
 def check_level(level: str) -> None:
-    """`ValueError` that lists the levels where `level` is none of them."""
+    """Raise a ValueError that lists the levels for any other `level`."""
     if level not in LEVELS:
         raise ValueError(f"level: expected one of {', '.join(LEVELS)}, got {level!r}")
 

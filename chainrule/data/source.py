@@ -23,7 +23,7 @@ def builtin_text() -> str:
 
 
 def builtin_name() -> str:
-    """What to call it: its content depends on the release of Python."""
+    """Name of the text; its content depends on the release of Python."""
     return f"pydoc_data.topics of Python {platform.python_version()}"
 
 

@@ -70,12 +70,12 @@ class Vocabulary(ABC):
 
     @abstractmethod
     def to_json(self) -> dict[str, Any]:
-        """What `vocabulary_from_json` needs to build an equal vocabulary."""
+        """A record from which `vocabulary_from_json` builds an equal vocabulary."""
 
     @classmethod
     @abstractmethod
     def from_json(cls, content: dict[str, Any]) -> Self:
-        """Build what `to_json` described; `ValueError` where it is none."""
+        """Build the vocabulary of a record of `to_json`; raise ValueError for any other record."""
 
     def encode_chunks(self, chunks: Iterable[str]) -> Iterator[Ids]:
         """The symbols of a long text that comes in chunks cut anywhere, equal to those of the whole, in bounded
@@ -132,7 +132,7 @@ def cut_before_space(chunks: Iterable[str], limit: int = 1 << 22) -> Iterator[st
 
 
 def _last_run_of_space(text: str) -> int:
-    """Where the last run of white space that follows a word begins; 0 if there is none."""
+    """Start of the last run of white space that follows a word; 0 without one."""
     cut = max(text.rfind(" "), text.rfind("\n"))
     return len(text[: cut + 1].rstrip())
 

@@ -44,7 +44,7 @@ def pixel_of(field: ReceptiveField) -> tuple[int, int]:
 
 
 def blind_side(field: ReceptiveField) -> str:
-    """Where the blind spot of a pixel lies, in words; empty without a blind spot."""
+    """Place of the blind spot of a pixel, in words; empty without a blind spot."""
     places = field.blind_spot.any(0).nonzero().double()
     if not len(places):
         return ""

@@ -1,4 +1,4 @@
-"""Where the columns of a table lie among the features that a network reads and the numbers that it gives."""
+"""Places of the columns of a table among the features that a network reads and the numbers that it gives."""
 
 from collections.abc import Sequence
 

@@ -14,7 +14,7 @@ from cyclopts import Parameter
 Switch = Annotated[bool, Parameter(negative=())]
 """A flag without a value and without a --no- form."""
 Verb = Callable[..., int | None]
-"""What runs when a verb is typed; its signature says which arguments it takes."""
+"""A function that runs a verb; its signature names the arguments."""
 
 
 def flag(name: str) -> str:
@@ -51,7 +51,7 @@ def quoted(path: Path) -> str:
 
 
 def resume_command(run: Path) -> str:
-    """What to type to go on with a run."""
+    """The command that continues a run."""
     return f"chainrule train --resume --out {quoted(run)}"
 
 

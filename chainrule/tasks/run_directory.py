@@ -1,10 +1,10 @@
 """The files of a run directory: everything that a training run leaves, and all that the other verbs need.
 
-    config.json             what was asked for (chainrule.tasks.config)
+    config.json             the options (chainrule.tasks.config)
     model.safetensors       the weights of the best validation
     checkpoint.safetensors  the last state of training, to resume from
     metrics.jsonl           figures of training; timings.jsonl, tensorboard/
-    report.html             what `chainrule inspect` saw
+    report.html             the page of `chainrule inspect`
     data/                   the data as it was prepared
     vocabulary.json         of a text: its symbols
 
@@ -51,7 +51,7 @@ _CONFIG_LIMIT = 1 << 20  # bytes; a config is a few hundred, and a kilobyte for 
 
 
 def read_config(path: Path, read: Callable[[Any], Any]) -> Any:
-    """What `read` makes of the content of a config.json.
+    """Read a config.json and apply `read` to its content.
 
     Raises:
         ValueError: the file is damaged, or `read` refuses it; the message names the file.

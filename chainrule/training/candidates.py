@@ -73,7 +73,7 @@ def make_candidates(
     precision: Literal["auto", "float32", "bfloat16"] = "auto",
     backend: Backend = "auto",
 ) -> Candidates:
-    """What may be chosen for a model on a device where the user left it open: None, and "auto".
+    """Choices for a model on a device where the user left them open with None or "auto".
 
     Threads are all, half of them, or one. bfloat16 is a candidate where the device multiplies it natively. Recurrent
     layers may run a vendor's kernel or their written-out steps. On a GPU nothing has to be timed.

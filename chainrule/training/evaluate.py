@@ -30,7 +30,7 @@ class Batch(Protocol):
 
     @property
     def context(self) -> Context:
-        """What each row is conditioned on; rows with a context are whole sequences."""
+        """Condition of each row; rows with a context are whole sequences."""
 
     @property
     def whole(self) -> bool:

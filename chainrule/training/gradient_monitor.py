@@ -130,7 +130,7 @@ WINDOW, FAR_OVER = 100, 10.0  # steps; times the clip norm
 
 @dataclass(frozen=True)
 class GradientWarning:
-    """What is wrong, in figures, with the remedy."""
+    """A fault in figures, with its remedy."""
 
     about: Literal["vanishing", "exploding"]
     text: str

@@ -21,7 +21,7 @@ from chainrule.training.validation_metric import ValidationMetric
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """What a run came to.
+    """Result of a run.
 
     Args:
         directory: where it is.

@@ -54,7 +54,7 @@ def clip_gradient(model: nn.Module, norm: float | None) -> Tensor:
 
 
 def moments(optimiser: AdamW, model: nn.Module) -> dict[str, Tensor]:
-    """What the optimiser remembers, named `exp_avg.WEIGHT`, `exp_avg_sq.WEIGHT` and `step.WEIGHT`."""
+    """Moments of the optimiser, named `exp_avg.WEIGHT`, `exp_avg_sq.WEIGHT` and `step.WEIGHT`."""
     return {
         f"{kind}.{name}": value
         for name, parameter in model.named_parameters()
@@ -63,7 +63,7 @@ def moments(optimiser: AdamW, model: nn.Module) -> dict[str, Tensor]:
 
 
 def restore_moments(optimiser: AdamW, model: nn.Module, tensors: dict[str, Tensor]) -> None:
-    """Put back what `moments` gave; weights it has nothing for start anew.
+    """Put back the result of `moments`; weights without an entry begin with no moments.
 
     Raises:
         ValueError: a moment has another shape than its weight.

@@ -1,4 +1,4 @@
-"""Where a run stands."""
+"""Position of a run: its counters."""
 
 from dataclasses import asdict, dataclass, fields
 from typing import Any

@@ -1,4 +1,4 @@
-"""What is told about a run: to the guard, to the files of figures, to the person watching."""
+"""Report figures of a run: to the guard, to the files of figures, to the person watching."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -50,7 +50,7 @@ class Report:
         self._mark = monotonic()
 
     def step(self, figures: StepFigures, training_seconds: float, *, now: bool = False) -> float | None:
-        """Take a step's figures, to be read `now` or together; the seconds that a step takes, where it is known anew.
+        """Take a step's figures, to be read `now` or together; seconds a step, where newly measured.
 
         Raises:
             NonFiniteLossError: a loss or a gradient is not finite.

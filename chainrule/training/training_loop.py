@@ -36,7 +36,7 @@ SAVE_SECONDS = 60.0  # a killed run loses no more than this
 
 
 class TrainingLoop:
-    """Takes steps, validates and saves, from where the run stands until it is done. The arguments are those of `train`.
+    """Takes steps, validates and saves, from the run's position to its end. The arguments are those of `train`.
 
     Whatever is saved is saved between two steps, with all figures up to there on the disk before it.
     """
@@ -130,7 +130,7 @@ class TrainingLoop:
                 self._step(progress)
 
     def _plan(self) -> list[float]:
-        """What comes next, decided by the first process: its clock is the clock of all."""
+        """Decide on the next act in the first process: its clock is the clock of all."""
         position = self.position
         finished = self.out_of_patience or self._duration.finished(position)
         due = position.validated < position.step and (finished or self._duration.validation_due(position))

@@ -1,4 +1,4 @@
-"""What every place that pictures come from offers: their number and shape, their labels, and their values in blocks."""
+"""Interface of a source of images: their number and shape, their labels, and their values in blocks."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator

@@ -32,7 +32,7 @@ class StackedImages(ImageSource):
         dtype: of its numbers.
 
     Raises:
-        ValueError: the array is none of pictures.
+        ValueError: the array does not hold images.
     """
 
     def __init__(self, path: Path, name: str, label: str, array_shape: tuple[int, ...], dtype: np.dtype[Any]):

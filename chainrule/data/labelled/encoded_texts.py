@@ -123,7 +123,7 @@ class TextSymbols:
 
 
 def _most_frequent(counts: Counter[str], least: int) -> list[str]:
-    """What was counted so often, the most frequent first."""
+    """Entries of at least this count, the most frequent first."""
     kept = [symbol for symbol, count in counts.items() if count >= least]
     return sorted(kept, key=lambda symbol: (-counts[symbol], symbol))[:_MOST]
 

@@ -71,7 +71,7 @@ class Frequency:
 
         Args:
             dates: at least two.
-            lines: where in the file each stands, for errors.
+            lines: the line of each in the file, for errors.
             where: the name of the file, for errors.
 
         Raises:

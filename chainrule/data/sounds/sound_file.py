@@ -42,7 +42,7 @@ BLOCK = 1 << 20  # frames read at a time: a minute at 16 kHz
 
 @dataclass(frozen=True)
 class SoundFacts:
-    """What the header of a sound says.
+    """Header of a sound.
 
     Attributes:
         rate: frames a second.

@@ -140,7 +140,7 @@ class CellColumn(ABC):
 
     @abstractmethod
     def codes(self, codes: Mapping[str, int], other: float) -> Floats:
-        """(N,) the code of each cell, `other` where there is none."""
+        """(N,) the code of each cell, `other` for a cell without a code."""
 
 
 class ListedCells(CellColumn):

@@ -167,13 +167,13 @@ class ColumnSchema:
         return number_text(value, whole=self.kind == "integer", decimals=self.decimals)
 
     def unseen_symbol(self) -> int | None:
-        """The symbol of the head that stands for cells which training had none of; None where it had all."""
+        """The symbol of the head for cells that training lacked; None where it had all."""
         if not self.unseen:
             return None
         return self._codes[OTHER] if self.numbers is None else self.numbers.symbols - 2
 
     def seen(self, cell: str) -> bool:
-        """Whether a cell is no category that `<other>` stands for."""
+        """Whether a cell is a category without a code of its own, coded as `<other>`."""
         return self.numbers is not None or ("" if cell in MISSING else cell) in self._codes
 
     def to_json(self) -> dict[str, Any]:

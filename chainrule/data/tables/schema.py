@@ -22,7 +22,7 @@ Rows = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class TableSchema:
-    """What turns rows of text into numbers and back.
+    """Translation of rows of text into numbers and back.
 
     Args:
         columns: all of the file, those that are left out too.

@@ -1,4 +1,4 @@
-"""Captions that a model writes beside those that people wrote."""
+"""Captions by a model compared with those by people."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -115,7 +115,7 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
         return open_captions(self.path / DATA)
 
     def held_out_captions(self, picture: int) -> list[str]:
-        """What people wrote of a held-out picture, as the vocabulary knows it."""
+        """Reference captions of a held-out image, as the vocabulary knows them."""
         import numpy as np
 
         valid, decode = self.prepared.valid, self.prepared.vocabulary.decode

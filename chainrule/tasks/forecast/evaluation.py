@@ -1,4 +1,4 @@
-"""A trained forecaster at rolling origins, beside forecasts that anyone can make."""
+"""A trained forecaster at rolling origins, compared with naive forecasts."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

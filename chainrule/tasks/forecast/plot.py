@@ -53,7 +53,7 @@ def _draw(axis: Any, forecast: "Forecast", number: int, name: str) -> None:
 
 
 def _time(forecast: "Forecast", step: int) -> str:
-    """What a step is called, counted from the first that is forecast."""
+    """Name of a step, counted from the first forecast one."""
     if step >= 0:
         return forecast.times[step]
     row = len(forecast.file.values) + step

@@ -97,7 +97,7 @@ class Forecast:
 
     @property
     def place(self) -> str:
-        """What the times are."""
+        """Meaning of the times."""
         return self.file.date or "row"
 
     def rows(self) -> list[list[str]]:

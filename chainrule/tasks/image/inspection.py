@@ -78,7 +78,7 @@ def inspect_images(run: "ImageTask", options: ImageInspection, *, out: Path | No
 
 
 def findings(field: "ReceptiveField", rows: int) -> list[str]:
-    """What was found about a pixel, in sentences."""
+    """Findings about a pixel, in sentences."""
     from chainrule.diagnostics.field_picture import blind_side, pixel_of
 
     summary, (row, column) = field.summary(), pixel_of(field)
@@ -150,7 +150,7 @@ def _surprise(run: "ImageTask", model: "ImageModel") -> "tuple[Pixels, str]":
 
 
 def _unmasked(model: "ImageModel") -> str:
-    """What keeps the order in layers that have no mask."""
+    """Means of keeping the order in layers without a mask."""
     from torch import nn
 
     from chainrule.layers.masked_conv2d import MaskedConv2d

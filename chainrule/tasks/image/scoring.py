@@ -77,7 +77,7 @@ def _source(run: "ImageTask", data: str, *, skip_bad: bool) -> "ImageSource":
 
 
 def _protocol(run: "ImageTask", source: "ImageSource") -> str:
-    """What was made of the values before they were scored, which every figure depends on."""
+    """Changes of the values before they were scored; every figure depends on them."""
     if _as_they_are(run, source):
         return "2 levels, as they are stored"
     if run.reduction.draws:

@@ -64,7 +64,7 @@ class Speed:
 
 @dataclass(frozen=True)
 class Shape:
-    """What the cost of a model depends on.
+    """Sizes that the cost of a model depends on.
 
     Args:
         cell: the recurrent layer.
@@ -212,7 +212,7 @@ def usual_batch_size(symbols: int, chunk_length: int) -> int:
 def usual_dropout(passes: float, weights_a_symbol: float, wide: bool) -> float:
     """More the oftener the text is read, up to a half, and less for a model that is small for its text.
 
-    Characters are read three times before dropout helps beside weight decay; words have little of that.
+    Characters are read three times before dropout adds to weight decay; words have little weight decay.
 
     >>> usual_dropout(12, 1.0, wide=False), usual_dropout(12, 0.2, wide=False), usual_dropout(2, 1.0, wide=False)
     (0.3, 0.15, 0.0)

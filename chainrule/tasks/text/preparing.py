@@ -36,7 +36,7 @@ HeldOut = Callable[[], Iterable[Batch]]
 
 
 def prepared(run: "TextTask") -> Corpus:
-    """The text of a run, turned into symbols anew; its vocabulary is written where there is none yet.
+    """Turn the text of a run into symbols; write its vocabulary where the run has no file of it yet.
 
     Raises:
         ValueError, OSError: the text cannot be read, is too short, or has other symbols than the vocabulary.

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 def text_figures(nats: float, counts: Mapping[str, int]) -> dict[str, Any]:
     """Figures of a text, ready for JSON.
 
-    A symbol `<unk>` stands for any text the vocabulary lacks and does not say which, so a model with few symbols has
-    little to predict: its share belongs beside every figure.
+    The symbol `<unk>` replaces any text that the vocabulary lacks, so a model with few symbols has
+    little to predict: report its share with every figure.
 
     Args:
         nats: negative log-likelihood of the whole text.

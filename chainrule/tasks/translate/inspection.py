@@ -79,7 +79,7 @@ def _pairs(run: "TranslateTask", file: str | None, rows: int) -> "list[Pair]":
     """The first pairs of a file, or of those held out.
 
     Raises:
-        ValueError: there is none.
+        ValueError: no such part exists.
     """
     from itertools import islice
 
