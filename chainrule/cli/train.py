@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from chainrule.cli.fastest import settle_computation
-from chainrule.cli.info import chosen_flags
 from chainrule.cli.process import take_start
 from chainrule.cli.resuming import resumed_config
 from chainrule.cli.signature import DATA, MODEL, RUN, TRAINING, RunFlags, grouped, joined_help
 from chainrule.tasks.config import Duration, RunConfig, options_class
 from chainrule.tasks.display import Verb, dump_json, flag, format_duration, printable, resume_command
+from chainrule.tasks.ladder import chosen_flags
 from chainrule.tasks.run_directory import CONFIG, DRAFT, lock_run, refuse_taken, remove, remove_folder
 from chainrule.tasks.task import Task
 

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from chainrule.tasks.config import RunConfig
-from chainrule.tasks.display import flag, format_duration
+from chainrule.tasks.display import flag, flags_of, format_duration
 
 if TYPE_CHECKING:
     from chainrule.base import LikelihoodModel
@@ -158,3 +158,9 @@ def tell_size(config: RunConfig, ladder: Ladder, usual: Any) -> str:
     speed = f"{chosen['elements_per_second']:,.0f} {ladder.elements}/s here"
     passes = f"{chosen['passes']:.2g} pass{'es' * (chosen['passes'] != 1)} over the data"
     return f"{speed}; {format_duration(config.duration.budget)} is about {passes}: {smaller or 'the usual size'}"
+
+
+def chosen_flags(config: RunConfig) -> str:
+    """The flags that name every option that was settled for the user, with its value; empty where none was."""
+    values = asdict(config.options) | asdict(config.training)
+    return flags_of({name: values[name] for name in config.facts.get("chosen", {}).get("options", ())})
