@@ -61,7 +61,7 @@ def read_captions(path: str | Path) -> Iterator[Caption]:
         yield Caption(line, _NUMBERED.sub("", columns[0]), columns[1])
 
 
-class PictureStore:
+class ImageStore:
     """The pictures of an archive or a folder, found by the last part of their names.
 
     Args:

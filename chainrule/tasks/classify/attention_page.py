@@ -24,7 +24,7 @@ def write_page(path: Path, answers: Sequence[LabelledAnswer], names: Sequence[st
     write_text(path, render("attention.html", answers=shown))
 
 
-def write_picture(path: Path, answers: Sequence[LabelledAnswer], names: Sequence[str]) -> None:
+def write_image(path: Path, answers: Sequence[LabelledAnswer], names: Sequence[str]) -> None:
     """The same as a PNG, drawn by matplotlib.
 
     Raises:
