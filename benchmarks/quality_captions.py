@@ -21,10 +21,10 @@ import numpy as np
 import torch
 from side_by_side import claim, publish
 
-from chainrule.data.captions import CaptionBatches, CaptionedPictures, PictureStore, caption_evaluation
+from chainrule.data.captions import CaptionBatches, CaptionedImages, ImageStore, caption_evaluation
 from chainrule.data.captions.prepare import PreparedCaptions, captions_by_picture, prepare_captions
-from chainrule.data.words import WordVocabulary
-from chainrule.layers.picture_encoder import PictureEncoder
+from chainrule.data.characters import WordVocabulary
+from chainrule.layers.image_encoder import ImageEncoder
 from chainrule.metrics.captions import caption_bleu
 from chainrule.models.captioner import Captioner
 from chainrule.tasks.caption.searching import search, words_of
@@ -77,7 +77,7 @@ def measure(prepared: PreparedCaptions, folder: Path, work: Path, options: argpa
         work / "prior",
         options,
     )
-    store = PictureStore(folder / "dev_images_64px.zip", 64)
+    store = ImageStore(folder / "dev_images_64px.zip", 64)
     people = captions_by_picture(folder / "dev_captions.txt.gz", store)
     references = [[caption.text for caption in own] for own in people.values()]
     pictures = [store.picture(name) for name in people]
@@ -124,7 +124,7 @@ def fitted(prepared: PreparedCaptions, folder: Path, options: argparse.Namespace
     """A trained model with the weights of the best validation, the core minutes it took, and its step."""
     torch.manual_seed(options.seed)
     side = prepared.train.pictures.shape[2]
-    encoder = PictureEncoder((32, 64, 128) if side > 8 else (8, 8, 8))
+    encoder = ImageEncoder((32, 64, 128) if side > 8 else (8, 8, 8))
     model = Captioner(len(prepared.vocabulary), encoder, dropout=DROPOUT, **SIZES)
     batches = CaptionBatches(prepared.train, BATCH, options.seed)
     began = time.process_time()
@@ -149,7 +149,7 @@ def fitted(prepared: PreparedCaptions, folder: Path, options: argparse.Namespace
     return model, (time.process_time() - began) / 60, result.best_step
 
 
-def captions_metric(valid: CaptionedPictures, vocabulary: WordVocabulary) -> ValidationMetric:
+def captions_metric(valid: CaptionedImages, vocabulary: WordVocabulary) -> ValidationMetric:
     """BLEU-4 of greedy captions of some of the pictures."""
     references = [
         [
@@ -170,9 +170,9 @@ def captions_metric(valid: CaptionedPictures, vocabulary: WordVocabulary) -> Val
     return ValidationMetric(JUDGED, answer, compare)
 
 
-def blank(captioned: CaptionedPictures) -> CaptionedPictures:
+def blank(captioned: CaptionedImages) -> CaptionedImages:
     """The same captions with nothing to see."""
-    return CaptionedPictures(np.zeros((len(captioned), 3, 8, 8), np.uint8), captioned.captions, captioned.ends)
+    return CaptionedImages(np.zeros((len(captioned), 3, 8, 8), np.uint8), captioned.captions, captioned.ends)
 
 
 if __name__ == "__main__":

@@ -26,8 +26,8 @@ from chainrule.base import length_mask
 from chainrule.models import RNNMADE
 from chainrule.state import detach
 from chainrule.training import learning_rate
+from chainrule.training.computation import autocast
 from chainrule.training.optimiser import clip_gradient, make_optimiser
-from chainrule.training.precision import autocast
 
 DEFAULTS: dict[str, Any] = {
     "cell": "lstm",

@@ -37,8 +37,8 @@ from chainrule.metrics.translation import bleu, chrf
 from chainrule.models import Seq2Seq
 from chainrule.tasks.translate.searching import Translator
 from chainrule.training import evaluate, learning_rate
+from chainrule.training.computation import autocast, multiply_dtype
 from chainrule.training.optimiser import make_optimiser
-from chainrule.training.precision import autocast, multiply_dtype
 
 FILES = "multi30k/tok/{}.lc.norm.tok.{}.gz"
 MODEL: dict[str, Any] = {

@@ -25,7 +25,7 @@ from chainrule.data.pairs import Sentences, open_pairs, read_sentences
 from chainrule.decoding import Decoded
 from chainrule.models import Seq2Seq
 from chainrule.tasks.translate.searching import translations
-from chainrule.training.precision import multiply_dtype
+from chainrule.training.computation import multiply_dtype
 
 
 def main() -> None:

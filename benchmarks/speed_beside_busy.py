@@ -16,7 +16,7 @@ import time
 
 from side_by_side import claim, publish
 
-from chainrule.cli.spinning import ASKED, bound_spinning
+from chainrule.cli.process import ASKED, bound_spinning
 
 VOCABULARY, BATCH, TIME, EMBEDDING, HIDDEN = 65, 32, 64, 64, 256
 BUSY = "import os\nparent = os.getppid()\nwhile os.getppid() == parent:\n    pass"  # ends with this process
@@ -55,8 +55,7 @@ def work() -> None:
     from chainrule.data import Batch
     from chainrule.models import RecurrentLM
     from chainrule.training.candidates import choose_computation, make_candidates
-    from chainrule.training.evaluate import score
-    from chainrule.training.objective import Objective
+    from chainrule.training.evaluate import Objective, score
     from chainrule.training.optimiser import clip_gradient, make_optimiser
 
     device = torch.device("cpu")

@@ -8,7 +8,7 @@ import torch
 from chainrule import models
 from chainrule.base import AutoregressiveModel, LikelihoodModel
 from chainrule.heads import Column
-from chainrule.layers.picture_encoder import PictureEncoder
+from chainrule.layers.image_encoder import ImageEncoder
 from chainrule.testing import check_labeller, check_model
 
 
@@ -24,7 +24,7 @@ def labelled(model):
 # For each model what makes a small one, and what it is checked on: x, context and lengths.
 SEQUENCES = {
     "Captioner": lambda: (
-        models.Captioner(5, PictureEncoder((8, 8)), embedding_size=6, hidden_size=7),
+        models.Captioner(5, ImageEncoder((8, 8)), embedding_size=6, hidden_size=7),
         (pixels(3, 4, levels=5), pixels(3, 3, 8, 8, levels=256).to(torch.uint8), torch.tensor([4, 2, 3])),
     ),
     "Forecaster": lambda: (

@@ -6,8 +6,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from chainrule.tasks.abilities import Checks
-from chainrule.tasks.commands import Verb
-from chainrule.tasks.display import dump_json
+from chainrule.tasks.display import Verb, dump_json
 from chainrule.tasks.task import Task
 
 

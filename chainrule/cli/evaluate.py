@@ -1,4 +1,4 @@
-"""`chainrule evaluate RUN DATA`: the predictions of a trained model beside the right ones."""
+"""`chainrule evaluate RUN DATA`: the predictions of a trained model compared with the right ones."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,7 +8,7 @@ from cyclopts import Parameter
 from chainrule.cli.answers import show_answer
 from chainrule.cli.signature import Input, with_options
 from chainrule.tasks.abilities import Evaluates
-from chainrule.tasks.commands import Verb
+from chainrule.tasks.display import Verb
 from chainrule.tasks.task import Task
 
 

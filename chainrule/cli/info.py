@@ -1,15 +1,12 @@
 """`chainrule info RUN`: what a run is."""
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from chainrule.tasks.commands import Verb, flags_of, resume_command, size_of
-from chainrule.tasks.config import RunConfig
-from chainrule.tasks.display import dump_json, one_line
-from chainrule.tasks.durations import format_duration
+from chainrule.tasks.display import Verb, dump_json, format_duration, one_line, resume_command, size_of
+from chainrule.tasks.ladder import chosen_flags
 from chainrule.tasks.run_directory import METRICS, WEIGHTS, bytes_on_disk
 from chainrule.tasks.task import Task
 
@@ -33,12 +30,6 @@ def info_verb(task: type[Task[Any]]) -> Verb:
             show(facts, rows)
 
     return info
-
-
-def chosen_flags(config: RunConfig) -> str:
-    """The flags that name every option that was settled for the user, with its value; empty where none was."""
-    values = asdict(config.options) | asdict(config.training)
-    return flags_of({name: values[name] for name in config.facts.get("chosen", {}).get("options", ())})
 
 
 def gather(run: Task[Any]) -> dict[str, Any]:

@@ -12,13 +12,10 @@ from typing import Any, TextIO, cast
 
 from cyclopts import App, CycloptsError, UnknownOptionError, UnusedCliTokensError
 
-from chainrule.cli.spinning import bound_spinning
-from chainrule.cli.stages import owners, verb_asked_for
-from chainrule.cli.start_time import note_start
-from chainrule.cli.verbs import all_verbs, verbs_of
+from chainrule.cli.process import bound_spinning, note_start
+from chainrule.cli.stages import all_verbs, owners, verb_asked_for, verbs_of
 from chainrule.tasks.abilities import Predicts
-from chainrule.tasks.commands import Verb, flag
-from chainrule.tasks.display import Harmless, printable, shortened
+from chainrule.tasks.display import Harmless, Verb, flag, printable, shortened
 from chainrule.tasks.task import Task
 
 LINE_LIMIT = 299  # characters of an error: a message may quote data of any size

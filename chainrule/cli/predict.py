@@ -11,7 +11,7 @@ from cyclopts import Parameter
 from chainrule.cli.answers import show_answer
 from chainrule.cli.signature import Input, with_options
 from chainrule.tasks.abilities import Predicts
-from chainrule.tasks.commands import Verb
+from chainrule.tasks.display import Verb
 from chainrule.tasks.task import Task
 
 

@@ -1,12 +1,12 @@
-"""What may change when a run goes on, and what must not."""
+"""Options that may change when a run goes on, and those that must not."""
 
 from collections.abc import Iterable
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
-from chainrule.tasks.commands import flag
 from chainrule.tasks.config import Duration, RunConfig
+from chainrule.tasks.display import flag
 from chainrule.tasks.task import Task
 
 

@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from chainrule.cli.answers import show_answer
 from chainrule.cli.signature import with_options
 from chainrule.tasks.abilities import Samples
-from chainrule.tasks.commands import Verb
+from chainrule.tasks.display import Verb
 from chainrule.tasks.task import Task
 
 _MOST = 1 << 20

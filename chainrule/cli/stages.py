@@ -1,10 +1,10 @@
-"""Which task and model a command line is about: its first reading, before the options of that task are known.
+"""The verbs of the command line, and which task and model a line is about: its first reading.
 
 The parser reads the line once with the flags of all tasks together, which tells switches from flags with a value. The
 data, `--task`, `--model` or the run that is named then say whose options the second reading has.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
 from inspect import Parameter as Argument
@@ -14,13 +14,61 @@ from typing import Annotated, Any, cast, get_args
 
 from cyclopts import App, CycloptsError, Parameter
 
+from chainrule.cli.check import check_verb
+from chainrule.cli.evaluate import evaluate_verb
+from chainrule.cli.info import info_verb
+from chainrule.cli.inspect import inspect_verb
+from chainrule.cli.predict import predict_verb
+from chainrule.cli.sample import sample_verb
+from chainrule.cli.score import score_verb
 from chainrule.cli.signature import with_options
 from chainrule.cli.train import train_verb
-from chainrule.cli.verbs import all_verbs, verb_of
 from chainrule.tasks import TASKS, task_class
-from chainrule.tasks.commands import Verb
+from chainrule.tasks.abilities import Evaluates, Predicts
+from chainrule.tasks.display import Verb
 from chainrule.tasks.run_directory import CONFIG, read_config, task_of
 from chainrule.tasks.task import Task
+
+VERBS: dict[str, Callable[[type[Task[Any]]], Verb | None]] = {
+    "train": train_verb,
+    "sample": sample_verb,
+    "score": score_verb,
+    "inspect": inspect_verb,
+    "check": check_verb,
+    "info": info_verb,
+    "evaluate": evaluate_verb,
+}
+
+
+def verbs_of(task: type[Task[Any]]) -> Mapping[str, Verb]:
+    """The verbs that a task has, by name."""
+    return {name: verb for name in (*VERBS, predicting(task)) if (verb := verb_of(task, name)) is not None}
+
+
+def predicting(task: type[Task[Any]]) -> str:
+    """The name of a task's verb of prediction."""
+    return (issubclass(task, Predicts) and task.verb) or task.name
+
+
+def verb_of(task: type[Task[Any]], name: str) -> Verb | None:
+    """One verb of a task; None where the task lacks it."""
+    if name == predicting(task):
+        return predict_verb(task)
+    return VERBS[name](task) if name in VERBS else None
+
+
+def all_verbs() -> dict[str, type[Task[Any]]]:
+    """Every verb, and the task whose options its help shows where no run is named: the first that has it."""
+    shown: dict[str, type[Task[Any]]] = {}
+    for task in map(task_class, TASKS):
+        for name in VERBS:
+            if name not in shown and (name != "evaluate" or issubclass(task, Evaluates)):
+                shown[name] = task
+    for task in map(task_class, TASKS):
+        if issubclass(task, Predicts):
+            shown.setdefault(predicting(task), task)
+    return shown
+
 
 _AS_TEXT = {"--level", "--reading"}  # given with a table, they say that it is to be read as a text
 

@@ -10,17 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from chainrule.cli.fastest import settle_computation
-from chainrule.cli.info import chosen_flags
-from chainrule.cli.options import DATA, MODEL, RUN, TRAINING, RunFlags
+from chainrule.cli.process import take_start
 from chainrule.cli.resuming import resumed_config
-from chainrule.cli.signature import grouped, joined_help
-from chainrule.cli.start_time import take_start
-from chainrule.tasks.commands import Verb, flag, resume_command
+from chainrule.cli.signature import DATA, MODEL, RUN, TRAINING, RunFlags, grouped, joined_help
 from chainrule.tasks.config import Duration, RunConfig, options_class
-from chainrule.tasks.display import dump_json, printable
-from chainrule.tasks.durations import format_duration
-from chainrule.tasks.lock import lock_run
-from chainrule.tasks.run_directory import CONFIG, DRAFT, refuse_taken, remove, remove_folder
+from chainrule.tasks.display import Verb, dump_json, flag, format_duration, printable, resume_command
+from chainrule.tasks.ladder import chosen_flags
+from chainrule.tasks.run_directory import CONFIG, DRAFT, lock_run, refuse_taken, remove, remove_folder
 from chainrule.tasks.task import Task
 
 if TYPE_CHECKING:
@@ -103,7 +99,7 @@ def train_run(task: type[Task[Any]], asked: RunConfig, out: Path, flags: RunFlag
         ValueError, OSError: the options cannot be, the data cannot be read, or both changed since the run began.
         KeyboardInterrupt: Ctrl-C; the run is saved.
     """
-    from chainrule.training.errors import Interrupted
+    from chainrule.training.guard import Interrupted
 
     if flags.resume and flags.overwrite:
         raise ValueError("--resume and --overwrite: one continues a run, the other deletes it: choose one")
@@ -183,9 +179,9 @@ def training_options(config: RunConfig) -> "TrainingOptions":
 
 def _check_startable(options: "TrainingOptions") -> None:
     """Raise ValueError for what this machine cannot do."""
+    from chainrule.training.computation import multiply_dtype
     from chainrule.training.metrics import check_tensorboard
     from chainrule.training.parallel import choose_device
-    from chainrule.training.precision import multiply_dtype
 
     multiply_dtype(options.precision, choose_device(options.device))
     if options.tensorboard:
@@ -235,7 +231,7 @@ def create_run(
 
 
 def _longer(duration: Duration) -> str:
-    """What makes a run of this duration longer."""
+    """The flag that makes a run of this duration longer."""
     for name, value in asdict(duration).items():
         if value is not None:
             return f"{flag(name)} ...  (a larger total trains on)"

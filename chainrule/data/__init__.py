@@ -1,19 +1,15 @@
 """A file on disk becomes tensors: vocabularies, prepared corpora, batches."""
 
 from chainrule.data.batches import Batch
-from chainrule.data.builtin import builtin_text
-from chainrule.data.bytes import ByteVocabulary
-from chainrule.data.characters import CharVocabulary
+from chainrule.data.characters import ByteVocabulary, CharVocabulary, WordVocabulary
 from chainrule.data.corpus import Corpus, open_corpus, prepare_corpus
+from chainrule.data.corpus_batches import LineBatches, StreamBatches, line_evaluation, stream_evaluation
 from chainrule.data.levels import LEVELS, load_vocabulary, vocabulary_from_json
-from chainrule.data.line_batches import LineBatches, line_evaluation
-from chainrule.data.source import fingerprint
-from chainrule.data.stream_batches import StreamBatches, stream_evaluation
+from chainrule.data.source import builtin_text, fingerprint
 from chainrule.data.subwords import BPEVocabulary
 from chainrule.data.text import read_lines, read_text
 from chainrule.data.tokens import FileTokens, MemoryTokens, Tokens
 from chainrule.data.vocabulary import Vocabulary
-from chainrule.data.words import WordVocabulary
 
 __all__ = [
     "LEVELS",

@@ -2,9 +2,14 @@
 
 import json
 import os
+import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from safetensors import SafetensorError
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
@@ -41,11 +46,7 @@ def _replace(path: Path, content: bytes) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)  # the rename itself must survive a power cut
-    finally:
-        os.close(folder)
+    _flush_to_disk(path.parent)  # the rename itself must survive a power cut
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -63,3 +64,43 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A place to write what will become `path`, in one indivisible move when the block ends without an error.
+
+    The new content is on the disk before the move, and the move before the return; a process killed at any moment
+    leaves the old file or the new one. A half-written file of a killed process lies in the folder `.partial` next to
+    the file, which the next write clears.
+
+    Raises:
+        OSError: the disk is full or not writable; the old file is as it was.
+    """
+    folder = path.parent / ".partial"
+    try:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        partial = folder / path.name
+        partial.touch()
+        mode = partial.stat().st_mode  # what the umask gives; safetensors makes its files private
+        yield partial
+        partial.chmod(mode)
+        _flush_to_disk(partial)
+        os.replace(partial, path)
+        _flush_to_disk(path.parent)
+    except (OSError, SafetensorError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        state = "the file before it is intact" if path.exists() else "nothing was written"
+        remedy = "free space or choose another directory"
+        raise OSError(f"{path}: cannot be written ({reason}); {state}: {remedy}") from error
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _flush_to_disk(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,12 +1,13 @@
-"""Characters (Unicode code points) as symbols."""
+"""Characters, bytes or words as symbols."""
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.data.vocabulary import EOS, REPLACEMENT, UNKNOWN, Ids, Vocabulary, check_fields
+from chainrule.data.vocabulary import EOS, REPLACEMENT, UNKNOWN, Ids, Vocabulary, check_fields, cut_before_space
 
 _CODE_POINTS = 0x110000
 
@@ -106,3 +107,161 @@ def _code_points(text: str) -> npt.NDArray[np.uint8] | npt.NDArray[np.uint32]:
     if text.isascii():  # most text, and four times less to move
         return np.frombuffer(text.encode("ascii"), dtype=np.uint8)
     return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
+
+
+class ByteVocabulary(Vocabulary):
+    r"""The 256 byte values of UTF-8 text; nothing is unknown.
+
+    Bytes that are no UTF-8 reach `encode` as Python's surrogate escapes (how `read_text` gives them where asked not
+    to be strict, and how a command line does) and come out as the bytes they were. `decode` shows them as U+FFFD.
+
+    Args:
+        eos: whether the newline, byte 10, ends a sequence.
+
+    Example:
+        >>> ByteVocabulary().encode("é")
+        array([195, 169])
+    """
+
+    level: ClassVar[str] = "byte"
+    cuts_at_spaces: ClassVar[bool] = False
+    reads_any_bytes: ClassVar[bool] = True
+    unknown: None = None
+
+    def __init__(self, *, eos: bool = False) -> None:
+        self.eos = 10 if eos else None
+
+    @classmethod
+    def fit(
+        cls, chunks: Iterable[str], *, eos: bool = False, min_count: int = 1, vocabulary_size: int | None = None
+    ) -> Self:
+        """The same for every text: nothing is read, and nothing can be left out."""
+        if min_count > 1 or vocabulary_size is not None:
+            raise ValueError("vocabulary_size and min_count: level byte always has its 256 symbols: leave them out")
+        return cls(eos=eos)
+
+    def __len__(self) -> int:
+        return 256
+
+    def encode(self, text: str) -> Ids:
+        try:
+            raw = text.encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError:  # half a surrogate pair has no byte: write it as UTF-8 would
+            raw = text.encode("utf-8", "surrogatepass")
+        return np.frombuffer(raw, dtype=np.uint8).astype(np.int64)
+
+    def decode(self, ids: npt.ArrayLike) -> str:
+        return self.check_ids(ids).astype(np.uint8).tobytes().decode("utf-8", "replace")
+
+    def token(self, symbol: int) -> str:
+        self.check_ids(symbol)
+        if symbol == self.eos:
+            return EOS
+        return visible(chr(symbol)) if symbol < 128 else f"\\x{symbol:02x}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {"format": 1, "level": self.level, "eos": self.eos is not None}
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> Self:
+        check_fields(content, cls.level, {"eos": bool})
+        return cls(eos=content["eos"])
+
+
+_MOST_COUNTED = 1_000_000
+
+
+class WordVocabulary(Vocabulary):
+    r"""`<unk>`, `<eos>`, then the words seen, the most frequent first.
+
+    Words are separated by white space and kept as they are (no lower-casing, punctuation stays attached). Each newline
+    is `<eos>`, in both ways to read a corpus. A literal ``<unk>`` in the text is the unknown word (as in the Penn
+    Treebank). `decode` puts one space between words: the text comes back up to the amount of white space.
+
+    Args:
+        words: the words seen, each once.
+
+    Example:
+        >>> vocabulary = WordVocabulary(["the", "cat"])
+        >>> vocabulary.encode("the cat sat\n")
+        array([2, 3, 0, 1])
+        >>> vocabulary.decode([2, 3, 0, 1])
+        'the cat <unk>\n'
+    """
+
+    level: ClassVar[str] = "word"
+    cuts_at_spaces: ClassVar[bool] = True
+    unknown: int = 0
+    eos: int = 1
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self.words = list(words)
+        self._ids = _WordIds(zip(self.words, range(2, len(self.words) + 2), strict=True))
+        self._ids.pop(UNKNOWN, None)
+
+    @classmethod
+    def fit(
+        cls, chunks: Iterable[str], *, eos: bool = True, min_count: int = 1, vocabulary_size: int | None = None
+    ) -> Self:
+        """The words seen at least `min_count` times, the most frequent if not all fit; `eos` is there in any case.
+
+        Equally frequent words stand in alphabetical order. Beyond a million different words the rarest are forgotten
+        while counting, and again whenever the count is full, to keep memory bounded (lossy counting, Manku and
+        Motwani 2002).
+        """
+        counts: Counter[str] = Counter()
+        floor = 1
+        for chunk in cut_before_space(chunks):
+            counts.update(chunk.split())
+            while len(counts) > _MOST_COUNTED:
+                counts = Counter({word: count for word, count in counts.items() if count > floor})
+                floor += 1
+        del counts[UNKNOWN]
+        kept = sorted((word for word, count in counts.items() if count >= min_count), key=lambda w: (-counts[w], w))
+        return cls(kept if vocabulary_size is None else kept[: max(vocabulary_size - 2, 0)])
+
+    def __len__(self) -> int:
+        return len(self.words) + 2
+
+    def encode(self, text: str) -> Ids:
+        ids: list[int] = []
+        lookup = self._ids.__getitem__
+        for number, line in enumerate(text.split("\n")):
+            if number:
+                ids.append(self.eos)
+            ids += map(lookup, line.split())
+        return np.array(ids, dtype=np.int64)
+
+    def decode(self, ids: npt.ArrayLike) -> str:
+        lines: list[list[str]] = [[]]
+        for symbol in self.check_ids(ids).tolist():
+            if symbol == self.eos:
+                lines.append([])
+            else:
+                lines[-1].append(UNKNOWN if symbol == self.unknown else self.words[symbol - 2])
+        return "\n".join(" ".join(line) for line in lines)
+
+    def token(self, symbol: int) -> str:
+        self.check_ids(symbol)
+        return (UNKNOWN, EOS)[symbol] if symbol < 2 else self.words[symbol - 2]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"format": 1, "level": self.level, "words": self.words}
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> Self:
+        check_fields(content, cls.level, {"words": list})
+        words = content["words"]
+        for word in words:
+            if not isinstance(word, str) or word.split() != [word] or word == UNKNOWN:
+                raise ValueError(f"vocabulary field 'words': expected words, got {word!r}; the file is damaged")
+        if len(set(words)) != len(words):
+            raise ValueError("vocabulary field 'words': expected each word once; the file is damaged")
+        return cls(words)
+
+
+class _WordIds(dict[str, int]):
+    """A dict that answers `<unk>` for what it does not hold, without a Python call for what it holds."""
+
+    def __missing__(self, word: str) -> int:
+        return WordVocabulary.unknown

@@ -4,11 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from chainrule.data.atomic import read_json
-from chainrule.data.bytes import ByteVocabulary
-from chainrule.data.characters import CharVocabulary
+from chainrule.data.characters import ByteVocabulary, CharVocabulary, WordVocabulary
 from chainrule.data.subwords import BPEVocabulary
 from chainrule.data.vocabulary import Vocabulary
-from chainrule.data.words import WordVocabulary
 
 LEVELS: dict[str, type[Vocabulary]] = {
     "char": CharVocabulary,
@@ -19,7 +17,7 @@ LEVELS: dict[str, type[Vocabulary]] = {
 
 
 def check_level(level: str) -> None:
-    """`ValueError` that lists the levels where `level` is none of them."""
+    """Raise a ValueError that lists the levels for any other `level`."""
     if level not in LEVELS:
         raise ValueError(f"level: expected one of {', '.join(LEVELS)}, got {level!r}")
 

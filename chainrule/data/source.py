@@ -1,14 +1,31 @@
-"""Where the bytes of a corpus come from: a file, or the text built into CPython."""
+"""Bytes of a corpus: a file, or the topics of `help()` in CPython, with which a first run needs no download."""
 
 import hashlib
 import io
+import platform
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from chainrule.data.builtin import builtin_name, builtin_text
 from chainrule.data.text import check_file, read_chunks
+
+
+def builtin_text() -> str:
+    """The help topics in alphabetical order, about 465,000 characters; the same for the same release of Python."""
+    try:
+        from pydoc_data.topics import topics
+    except ImportError:
+        raise FileNotFoundError(
+            "no DATA given, and this Python lacks the built-in text (pydoc_data.topics): name a text file"
+        ) from None
+    return "\n".join(topics[name] for name in sorted(topics))
+
+
+def builtin_name() -> str:
+    """Name of the text; its content depends on the release of Python."""
+    return f"pydoc_data.topics of Python {platform.python_version()}"
+
 
 Progress = Callable[[str, int, int], None]
 """Called with the name of a stage, the bytes done and the bytes to do."""

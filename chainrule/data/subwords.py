@@ -154,7 +154,7 @@ def _tokenizer(pieces: dict[str, int], merges: list[tuple[str, str]]) -> "Tokeni
 
 
 def _byte_characters() -> str:
-    """The printable character that stands for each byte: itself where it is printable Latin-1, else one from U+0100
+    """The printable character of each byte: itself where it is printable Latin-1, else one from U+0100
     on."""
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = iter(range(0x100, 0x200))

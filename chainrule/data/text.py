@@ -125,7 +125,7 @@ def decode(
 
 
 def _last_whole_character(raw: bytes) -> int:
-    """Where to cut `raw` so that no UTF-8 character that may go on behind its end is cut."""
+    """Place to cut `raw` without cutting a UTF-8 character that may continue after its end."""
     for back in range(1, min(3, len(raw)) + 1):
         byte = raw[-back]
         if byte >= 0xC0:  # a first byte: of 2, 3 or 4

@@ -28,7 +28,7 @@ class Tokens(ABC):
 
     @abstractmethod
     def line_bounds(self, lines: Ids) -> tuple[Ids, Ids]:
-        """Where each of the given lines starts and stops, `<eos>` included."""
+        """Start and end of each of the given lines, `<eos>` included."""
 
     def slice(self, start: int, stop: int) -> Ids:
         """The symbols from `start` up to `stop`, int64; `ValueError` where they are not all there."""

@@ -1,4 +1,4 @@
-"""What the elements of a text are: the map between text and the symbols 0..V-1 that a model predicts."""
+"""Vocabulary: the map between text and the symbols 0..V-1 that a model predicts, and the span of each symbol."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
@@ -70,12 +70,12 @@ class Vocabulary(ABC):
 
     @abstractmethod
     def to_json(self) -> dict[str, Any]:
-        """What `vocabulary_from_json` needs to build an equal vocabulary."""
+        """A record from which `vocabulary_from_json` builds an equal vocabulary."""
 
     @classmethod
     @abstractmethod
     def from_json(cls, content: dict[str, Any]) -> Self:
-        """Build what `to_json` described; `ValueError` where it is none."""
+        """Build the vocabulary of a record of `to_json`; raise ValueError for any other record."""
 
     def encode_chunks(self, chunks: Iterable[str]) -> Iterator[Ids]:
         """The symbols of a long text that comes in chunks cut anywhere, equal to those of the whole, in bounded
@@ -132,7 +132,7 @@ def cut_before_space(chunks: Iterable[str], limit: int = 1 << 22) -> Iterator[st
 
 
 def _last_run_of_space(text: str) -> int:
-    """Where the last run of white space that follows a word begins; 0 if there is none."""
+    """Start of the last run of white space that follows a word; 0 without one."""
     cut = max(text.rfind(" "), text.rfind("\n"))
     return len(text[: cut + 1].rstrip())
 
@@ -146,3 +146,35 @@ def check_fields(vocabulary: dict[str, Any], level: str, fields: dict[str, type]
         if type(vocabulary[name]) is not kind:
             got = type(vocabulary[name]).__name__
             raise ValueError(f"vocabulary field {name!r}: expected {kind.__name__}, got {got}; the file is damaged")
+
+
+_WINDOW = 8  # symbols decoded again with each next one: a character has at most four bytes
+
+
+def symbol_spans(vocabulary: Vocabulary, ids: npt.ArrayLike) -> tuple[str, list[tuple[int, int]]]:
+    """The text of symbols (T,), and the start and stop of each in it.
+
+    A byte, or a piece of a word, that goes on with a character begun before it shares that character. The space that
+    is put between words belongs to none.
+
+    >>> from chainrule.data import ByteVocabulary, WordVocabulary
+    >>> symbol_spans(ByteVocabulary(), [97, 195, 169, 98])
+    ('aéb', [(0, 1), (1, 2), (1, 2), (2, 3)])
+    >>> symbol_spans(WordVocabulary(["a", "cat"]), [2, 3, 1])
+    ('a cat\\n', [(0, 1), (2, 5), (5, 6)])
+    """
+    symbols = vocabulary.check_ids(ids).tolist()
+    text = vocabulary.decode(symbols)
+    window: list[int] = []
+    shown, at, spans = 0, 0, []
+    for symbol in symbols:
+        window.append(symbol)
+        now = len(vocabulary.decode(window))
+        start, at = at, at + now - shown
+        if vocabulary.level == "word" and at - start > 1 and text[start] == " ":
+            start += 1
+        spans.append((min(start, at - 1), at))
+        window = window[1 - _WINDOW :]
+        shown = len(vocabulary.decode(window))
+    assert at == len(text)
+    return text, spans

@@ -171,7 +171,7 @@ def spectral_radius(weight_hh: Tensor) -> float:
 
 
 def _nonfinite(subject: Subject) -> list[tuple[int, int]]:
-    """Where each row first reads or computes a number that is not finite."""
+    """The first step of each row that reads or computes a number that is not finite."""
     wrong = ~subject.output.isfinite().all(-1)
     if subject.features.is_floating_point():
         wrong |= ~subject.features.isfinite().all(-1)

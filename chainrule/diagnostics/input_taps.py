@@ -1,4 +1,4 @@
-"""Where integers become numbers inside a model, so that derivatives can be taken with respect to them."""
+"""Places inside a model where integers become numbers, so that derivatives can be taken with respect to them."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any

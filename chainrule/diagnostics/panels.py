@@ -222,7 +222,7 @@ def _finish(
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Where a logarithmic axis has ticks: at most seven decades, and parts of them where it shows less than two.
+    """Ticks of a logarithmic axis: at most seven decades, and parts of them where it shows less than two.
 
     >>> log_ticks(0.005, 20), log_ticks(0.3, 5)
     ([0.01, 0.1, 1.0, 10.0], [0.5, 1.0, 2.0, 5.0])

@@ -55,7 +55,7 @@ def single_losses(module: nn.Module, x: Tensor, lengths: Tensor, rows: list[int]
 
 
 def _ends(lengths: Tensor) -> list[Tensor]:
-    """Where the losses of each row are, (B,) each: evenly over its second half, the last step among them."""
+    """Steps of the losses of each row, (B,) each: evenly over its second half, the last step among them."""
     ends = [(lengths * (LOSSES + place) / (2 * LOSSES)).ceil().long().clamp(min=2) for place in range(1, LOSSES + 1)]
     return [torch.minimum(end, lengths) for end in ends]
 

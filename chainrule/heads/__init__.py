@@ -13,8 +13,7 @@ from chainrule.heads.integer_logistic_mixture import IntegerLogisticMixture
 from chainrule.heads.linear_chain_crf import LinearChainCRF
 from chainrule.heads.pixel_logistic_mixture import PixelLogisticMixture
 from chainrule.heads.student_t_mixture import StudentTMixture
-from chainrule.heads.table_column import TableColumn
-from chainrule.heads.table_row import TableRow
+from chainrule.heads.table_column import TableColumn, TableRow
 from chainrule.heads.tag_constraints import TagConstraints, bio_constraints, bioes_constraints
 from chainrule.heads.tag_sequences import TagSequences
 

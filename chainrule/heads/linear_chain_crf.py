@@ -3,10 +3,9 @@
 import torch
 from torch import Tensor, nn
 
-from chainrule.heads.forward_backward import TagChain, draw_tags, forward_messages, log_partition, tag_marginals
+from chainrule.heads.linear_chain import TagChain, best_paths, draw_tags, forward_messages, log_partition, tag_marginals
 from chainrule.heads.tag_arguments import check_tags, real_places
 from chainrule.heads.tag_constraints import TagConstraints
-from chainrule.heads.viterbi import best_paths
 
 
 class LinearChainCRF(nn.Module):

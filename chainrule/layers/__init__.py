@@ -33,7 +33,7 @@ from chainrule.layers.min_gru import MinGRU
 from chainrule.layers.min_lstm import MinLSTM
 from chainrule.layers.multi_head_attention import MultiHeadAttention
 from chainrule.layers.ngram_embedding import NgramEmbedding
-from chainrule.layers.pixel_scores import PixelScores
+from chainrule.layers.pixel_logits import PixelLogits
 from chainrule.layers.pooling import AttentionPooling, max_pooling, mean_pooling
 from chainrule.layers.position_embedding import LearnedPositions, PositionEmbedding, SinusoidalPositions
 from chainrule.layers.raster_layer import RasterLayer
@@ -87,7 +87,7 @@ __all__ = [
     "MultiplicativeAttention",
     "NgramEmbedding",
     "Parallel",
-    "PixelScores",
+    "PixelLogits",
     "PositionEmbedding",
     "RasterLayer",
     "Recurrent",

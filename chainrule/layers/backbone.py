@@ -1,11 +1,11 @@
-"""A published picture network, with weights that the user has, in the place of `PictureEncoder`."""
+"""A published picture network, with weights that the user has, in the place of `ImageEncoder`."""
 
 from pathlib import Path
 from typing import final
 
 from torch import Tensor, nn
 
-from chainrule.layers.picture_encoder import standardised
+from chainrule.layers.image_encoder import standardised
 from chainrule.layers.resnet import ResNet
 
 

@@ -143,7 +143,7 @@ class CausalAttention(MultiHeadAttention, SequenceLayer):
         if lengths is None:
             begin = keys.shape[2] - kept
             return {"keys": keys[:, :, begin:], "values": values[:, :, begin:], "count": state["count"] + time}
-        # The newest real element of a row stands at n + length - 1; slots before the first are never read.
+        # The newest real element of a row is at n + length - 1; slots before the first are never read.
         slots = torch.arange(-kept, 0, device=keys.device) + (keys.shape[2] - time + lengths).unsqueeze(1)
         slots = slots.clamp(min=0)[:, None, :, None].expand(-1, keys.shape[1], -1, keys.shape[3])
         return {"keys": keys.gather(2, slots), "values": values.gather(2, slots), "count": state["count"] + lengths}

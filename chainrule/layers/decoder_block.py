@@ -17,7 +17,7 @@ DecoderStep = Callable[[Tensor, State, State], tuple[Tensor, State]]
 class DecoderBlock(nn.Module):
     """Causal attention, attention to a memory, and a feed-forward network, each with a norm and a residual.
 
-    The state is that of the causal attention; the memory, which does not change, is given beside it.
+    The state is that of the causal attention; the memory does not change and is an argument of its own.
 
     Args:
         model_size: D, a multiple of `num_heads`.

@@ -82,7 +82,7 @@ class FastWeights(SequenceLayer, ABC):
 
     @abstractmethod
     def _own_gates(self) -> dict[str, nn.Linear]:
-        """Projections of x to one number a head, beside the decay, by their names in `parts`."""
+        """Projections of x to one number a head, other than the decay, by their names in `parts`."""
 
     @property
     @abstractmethod

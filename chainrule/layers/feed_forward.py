@@ -48,7 +48,7 @@ class FeedForward(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the weights anew; see `MultiHeadAttention.reset_parameters`."""
+        """Draw new weights; see `MultiHeadAttention.reset_parameters`."""
         for linear in (self.linear1, self.linear2):
             if not linear.weight.is_meta:
                 nn.init.normal_(linear.weight, std=(3 * linear.in_features) ** -0.5)

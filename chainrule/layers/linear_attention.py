@@ -26,7 +26,7 @@ class LinearAttention(FastWeights):
     The decay a is explained at `FastWeights`. Without one the sums grow with every element: in float32, an element adds
     nothing more after about :math:`2^{24}` others, so that an endless stream needs a decay.
 
-    The state is S, with z beside it as a last column: (B, H, D, D + 1), or (B, H, D, D) with `"identity"`.
+    The state is S, with z as a last column: (B, H, D, D + 1), or (B, H, D, D) with `"identity"`.
 
     Args:
         model_size: N, of inputs and outputs.

@@ -1,4 +1,4 @@
-"""What all multi-head attention shares: its weights, and the splitting into heads."""
+"""Base of multi-head attention: its weights, and the splitting into heads."""
 
 from abc import ABC
 
@@ -74,7 +74,7 @@ class MultiHeadAttention(nn.Module, ABC):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the weights anew, at GPT-2's scale: 0.02 for a width of 768, and more for a smaller one."""
+        """Draw new weights at GPT-2's scale: 0.02 for a width of 768, and more for a smaller one."""
         for weight in (self.in_proj_weight, self.out_proj.weight):
             if not weight.is_meta:
                 nn.init.normal_(weight, std=(3 * self.model_size) ** -0.5)

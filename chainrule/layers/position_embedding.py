@@ -95,7 +95,7 @@ class LearnedPositions(PositionEmbedding):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the vectors anew."""
+        """Draw new vectors."""
         if not self.weight.is_meta:
             nn.init.normal_(self.weight, std=self.std)
 

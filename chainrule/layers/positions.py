@@ -1,4 +1,4 @@
-"""Where an element stands: sinusoids, rotations of queries and keys, and slopes of distance."""
+"""Positions of elements: sinusoids, rotations of queries and keys, and slopes of distance."""
 
 import torch
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""What a recurrent layer's input contributes to its pre-activations: W_ih x + b for all elements at once."""
+"""Contribution of a recurrent layer's input to its pre-activations: W_ih x + b for all elements at once."""
 
 from typing import Any
 

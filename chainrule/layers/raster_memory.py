@@ -22,7 +22,7 @@ class RasterMemory:
         self._in = list(sizes)
 
     def begin_row(self, like: Tensor) -> list[Tensor]:
-        """What is seen to the left of a row: zeros, an entry (B, L, in) for each element. `like` has B rows."""
+        """Features to the left of a row: zeros, an entry (B, L, in) for each element. `like` has B rows."""
         return [like.new_zeros(len(like), self.layers, size) for size in self._in] * self.left
 
     def see(self, seen: list[Tensor], features: Sequence[Tensor], *, whole_row: bool = False) -> list[Tensor]:

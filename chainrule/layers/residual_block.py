@@ -1,4 +1,4 @@
-"""What the blocks of a Transformer share: norms, a feed-forward network, and residual connections around them."""
+"""Base of the blocks of a Transformer: norms, a feed-forward network, and residual connections around them."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -58,7 +58,7 @@ class ResidualBlock(nn.Module):
         return self.norm1(x) if self.norm_first else x
 
     def _after_mixer(self, x: Tensor, read: Tensor) -> Tensor:
-        """What the block makes of x and what the mixer read."""
+        """The block's result from x and the mixer's result."""
         x = self._sum(x, read, self.norm1)
         return self._sum(x, self.feed_forward(self.norm2(x) if self.norm_first else x), self.norm2)
 

@@ -1,4 +1,4 @@
-"""What every layer that runs along a sequence has: a chunk, a step, a state."""
+"""Protocol of layers that run along a sequence: a chunk, a step, a state."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable

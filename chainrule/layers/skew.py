@@ -31,7 +31,7 @@ def skew(x: Tensor) -> Tensor:
 
 
 def unskew(y: Tensor) -> Tensor:
-    """The inverse of `skew`: (N, H + W - 1, H, ...) to (N, H, W, ...). What stands outside the image is dropped.
+    """The inverse of `skew`: (N, H + W - 1, H, ...) to (N, H, W, ...). Places outside the image are dropped.
 
     >>> x = torch.rand(2, 3, 4)
     >>> torch.equal(unskew(skew(x)), x)

@@ -14,7 +14,7 @@ from chainrule.layers.residual_block import shrink_residuals
 class TransformerEncoder(nn.Module):
     """A stack of bidirectional blocks over (B, T, N): the encoder of a translator, a tagger or a classifier.
 
-    It is called as `Bidirectional` is, so that either stands in the other's place.
+    It is called as `Bidirectional` is, so that either may replace the other.
 
     Args:
         input_size: N; a linear layer brings it to D where they differ.

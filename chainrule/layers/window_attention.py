@@ -75,7 +75,7 @@ class WindowAttention(nn.Module):
         return queries, keys, values
 
     def _scores(self, batch: int, dtype: torch.dtype) -> Tensor:
-        """What is added to the scores of every window: the bias of offsets, and -inf where the mask forbids."""
+        """Terms added to the scores of every window: the bias of offsets, and -inf where the mask forbids."""
         bias = self.bias[:, self.offsets].to(dtype)  # (H, M², M²)
         if self.mask is None:
             return bias.unsqueeze(0)

@@ -10,7 +10,7 @@ BINS = 15  # of the calibration error, as Guo et al. have them
 
 @dataclass(frozen=True)
 class ClassificationScores:
-    """What a classifier came to.
+    """Scores of a classifier.
 
     Args:
         accuracy: share of right labels.

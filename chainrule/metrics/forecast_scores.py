@@ -1,4 +1,4 @@
-"""A table of scores: forecasts by paths, beside forecasts that anyone can make."""
+"""A table of scores: forecasts by paths, compared with naive forecasts."""
 
 from dataclasses import dataclass
 
@@ -78,7 +78,7 @@ def naive_paths(
         (n, O, S, H).
     """
     steps = np.arange(horizon)
-    back = season * (steps // season + 1)  # how far before each step the value stands that is repeated
+    back = season * (steps // season + 1)  # steps from each value back to the one that it repeats
     first = int(back.max())
     starts = random.integers(first, rows - horizon + 1, size=(draws, len(origins)))
     places = starts[..., None] + steps  # (n, O, H)

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from chainrule.base import Context
 from chainrule.layers.backbone import Backbone
-from chainrule.layers.picture_encoder import PictureEncoder
+from chainrule.layers.image_encoder import ImageEncoder
 from chainrule.models.attentive_decoder import AttentiveDecoder, Encoded
 from chainrule.ranges import Layers, Probability, Range, Size
 
@@ -46,7 +46,7 @@ class Captioner(AttentiveDecoder):
         ValueError: an argument is out of range.
 
     >>> import torch
-    >>> model = Captioner(vocab_size=7, encoder=PictureEncoder((8, 16)), hidden_size=8)
+    >>> model = Captioner(vocab_size=7, encoder=ImageEncoder((8, 16)), hidden_size=8)
     >>> pictures = torch.zeros(2, 3, 16, 16, dtype=torch.uint8)
     >>> model(torch.tensor([[3, 2], [6, 0]]), pictures).logits.shape
     torch.Size([2, 2, 7])
@@ -75,7 +75,7 @@ class Captioner(AttentiveDecoder):
         if encoder is None and backbone is not None:
             encoder = Backbone(backbone)
         elif encoder is None:
-            encoder = PictureEncoder((picture_features // 4, picture_features // 2, picture_features), blocks)
+            encoder = ImageEncoder((picture_features // 4, picture_features // 2, picture_features), blocks)
         size = int(encoder.output_size)  # type: ignore[arg-type]  # a module's attributes are tensors to mypy
         super().__init__(
             vocab_size,

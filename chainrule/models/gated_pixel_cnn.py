@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from chainrule.layers.gated_stacks import GatedStacks, RasterGatedStacks
-from chainrule.layers.pixel_scores import PixelScores
+from chainrule.layers.pixel_logits import PixelLogits
 from chainrule.layers.raster_body import PIXELS, RasterBody
 from chainrule.layers.raster_convolutions import RasterConvolutions
 from chainrule.models.masked_image_model import MaskedImageModel
@@ -68,7 +68,7 @@ class GatedPixelCNN(MaskedImageModel):
             GatedStacks(channels, channels, kernel_size, "B", colours, num_classes=num_classes, dropout=dropout)
             for _ in range(layers)
         )
-        self.head = PixelScores(channels, colours, levels)
+        self.head = PixelLogits(channels, colours, levels)
 
     @property
     def stacks(self) -> list[GatedStacks]:

@@ -1,4 +1,4 @@
-"""What every classifier of images shares: pixels as numbers, the distribution of the label, label smoothing."""
+"""Base of classifiers of images: pixels as numbers, the distribution of the label, label smoothing."""
 
 from abc import abstractmethod
 

@@ -1,4 +1,4 @@
-"""What every model of images shares: the layout of x, its values, and labels."""
+"""Base of models of images: the layout of x, its values, and labels."""
 
 from collections.abc import Mapping
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from chainrule.heads import Categorical
-from chainrule.layers.pixel_scores import PixelScores, RasterScores
+from chainrule.layers.pixel_logits import PixelLogits, RasterLogits
 from chainrule.layers.raster_body import PIXELS, RasterBody
 from chainrule.layers.raster_convolutions import RasterConvolutions
 from chainrule.models.dependencies import raster_dependencies
@@ -17,9 +17,9 @@ from chainrule.state import State
 
 
 class MaskedImageModel(RasterModel):
-    """A first convolution of type A, a body of layers, and `PixelScores` for a categorical distribution."""
+    """A first convolution of type A, a body of layers, and `PixelLogits` for a categorical distribution."""
 
-    head: PixelScores
+    head: PixelLogits
 
     @abstractmethod
     def rows(self, pixels: Tensor, above: State, label: Tensor | None) -> tuple[Tensor, State]:
@@ -72,7 +72,7 @@ class _MaskedScan(RasterScan):
     def __init__(self, model: MaskedImageModel):
         self.model = model
         self.first, self.body = model.body()
-        self.head = RasterScores(model.head)
+        self.head = RasterLogits(model.head)
         self.convolutions = {PIXELS: self.first, **self.body.convolutions, **self.head.convolutions}
         self.whole_rows = self.body.whole_rows | {PIXELS}
 

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from chainrule.layers.masked_conv2d import MaskedConv2d
 from chainrule.layers.masked_residual_block import MaskedResidualBlock, RasterResidualBlocks
-from chainrule.layers.pixel_scores import PixelScores
+from chainrule.layers.pixel_logits import PixelLogits
 from chainrule.layers.raster_body import PIXELS, RasterBody
 from chainrule.layers.raster_convolutions import RasterConvolutions
 from chainrule.models.masked_image_model import MaskedImageModel
@@ -69,7 +69,7 @@ class PixelCNN(MaskedImageModel):
             MaskedResidualBlock(channels, kernel_size, colours, num_classes=num_classes, dropout=dropout)
             for _ in range(layers)
         )
-        self.head = PixelScores(channels, colours, levels)
+        self.head = PixelLogits(channels, colours, levels)
 
     @property
     def blocks(self) -> list[MaskedResidualBlock]:

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from chainrule.layers.diagonal_lstm import DiagonalLSTM, RasterDiagonalLSTM
 from chainrule.layers.masked_conv2d import MaskedConv2d
-from chainrule.layers.pixel_scores import PixelScores
+from chainrule.layers.pixel_logits import PixelLogits
 from chainrule.layers.raster_body import PIXELS, RasterBody
 from chainrule.layers.raster_convolutions import RasterConvolutions
 from chainrule.layers.row_lstm import RasterRowLSTM, RowLSTM
@@ -83,7 +83,7 @@ class PixelRNN(MaskedImageModel):
             )
             for layer in range(layers)
         )
-        self.head = PixelScores(channels, colours, levels)
+        self.head = PixelLogits(channels, colours, levels)
 
     @property
     def recurrences(self) -> list[RowLSTM | DiagonalLSTM]:

@@ -1,4 +1,4 @@
-"""What is known before a series is forecast, checked."""
+"""The condition of a forecast, checked."""
 
 from typing import TypedDict
 

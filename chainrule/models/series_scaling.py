@@ -9,7 +9,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class SeriesScaling:
-    """What a network takes for 0 and for 1 in a series.
+    """Centre and scale of a series for a network.
 
     Args:
         centre: the value taken for 0 where nothing is known of the past.

@@ -1,4 +1,4 @@
-"""Where the columns of a table lie among the features that a network reads and the numbers that it gives."""
+"""Places of the columns of a table among the features that a network reads and the numbers that it gives."""
 
 from collections.abc import Sequence
 
@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from chainrule.heads.column import Column, ColumnGroup
-from chainrule.heads.table_column import TableColumn
-from chainrule.heads.table_row import TableRow
+from chainrule.heads.table_column import TableColumn, TableRow
 
 
 class TableLayout:

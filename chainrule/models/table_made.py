@@ -9,8 +9,7 @@ from torch import Tensor, nn
 
 from chainrule.base import AutoregressiveModel, Step
 from chainrule.heads.column import Column
-from chainrule.heads.table_column import TableColumn
-from chainrule.heads.table_row import TableRow
+from chainrule.heads.table_column import TableColumn, TableRow
 from chainrule.layers.masked_linear import MaskedLinear
 from chainrule.layers.masks import made_degrees
 from chainrule.models.table_layout import TableLayout

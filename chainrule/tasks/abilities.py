@@ -23,7 +23,7 @@ class Record:
     Args:
         values: for --json.
         line: for people; pieces are printed as they come, None is no line.
-        surprise: by which --sort and --top order records, the greatest first.
+        surprise: order of --sort and --top, the greatest first.
         notice: whether the line goes to standard error, because it is about a file that was written.
     """
 
@@ -35,7 +35,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a verb prints.
+    """Output of a verb.
 
     Args:
         records: made while they are read; they may raise.

@@ -1,4 +1,4 @@
-"""What `chainrule inspect` says of a model that writes while it looks at something: figures, and a page."""
+"""Figures and a page of `chainrule inspect` for a model that writes with attention to a memory."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What `config.json` of any run holds, and how it is read back: every key known, every value of its type and range.
+"""Content of `config.json` of any run, checked when it is read: every key known, every value of its type and range.
 
 The dataclasses of options are the option groups of `chainrule train`: a default is written once, and checked once.
 """

@@ -1,8 +1,127 @@
-"""Data on a terminal: text that comes from files must not reach it as commands, yet JSON must keep it exactly."""
+"""How flags, commands, times, sizes, rows and data are written on a terminal; data must not reach it as commands."""
 
+import csv
+import io
 import json
 import re
-from typing import Any, TextIO
+import shlex
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, TextIO
+
+from cyclopts import Parameter
+
+Switch = Annotated[bool, Parameter(negative=())]
+"""A flag without a value and without a --no- form."""
+Verb = Callable[..., int | None]
+"""A function that runs a verb; its signature names the arguments."""
+
+
+def flag(name: str) -> str:
+    """The flag of a field.
+
+    >>> flag("hidden_size")
+    '--hidden-size'
+    """
+    return "--" + name.replace("_", "-")
+
+
+def flags_of(values: Mapping[str, Any]) -> str:
+    """Options as they are typed.
+
+    >>> flags_of({"hidden_size": 64, "dropout": 0.1, "tie_weights": False})
+    '--hidden-size 64 --dropout 0.1 --no-tie-weights'
+    """
+    return " ".join(_written(name, value) for name, value in values.items())
+
+
+def _written(name: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return flag(name if value else f"no_{name}")
+    return f"{flag(name)} {value:g}" if isinstance(value, float) else f"{flag(name)} {value}"
+
+
+def quoted(path: Path) -> str:
+    """A path as a shell reads it.
+
+    >>> quoted(Path("my run"))
+    "'my run'"
+    """
+    return shlex.quote(str(path))
+
+
+def resume_command(run: Path) -> str:
+    """The command that continues a run."""
+    return f"chainrule train --resume --out {quoted(run)}"
+
+
+def size_of(size: float) -> str:
+    """Bytes in a unit that keeps them short.
+
+    >>> size_of(1234567)
+    '1.23 MB'
+    """
+    for unit in ("B", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:.3g} GB"
+
+
+_UNITS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
+_DURATION = re.compile("".join(rf"(?:(?P<{unit}>\d+(?:\.\d+)?){unit})?" for unit in _UNITS))
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of a duration; a bare number is seconds.
+
+    >>> parse_duration("1h30m"), parse_duration("90s"), parse_duration("45")
+    (5400.0, 90.0, 45.0)
+
+    Raises:
+        ValueError: it is no duration, or not a positive one.
+    """
+    compact = text.strip().lower()
+    compact = f"{compact}s" if re.fullmatch(r"\d+(\.\d+)?", compact) else compact
+    match = _DURATION.fullmatch(compact)
+    seconds = sum(float(value) * _UNITS[unit] for unit, value in match.groupdict().items() if value) if match else 0.0
+    if not 0 < seconds <= 366 * 86400:
+        raise ValueError(f"--budget: expected a time such as 90s, 3m or 1h30m, got {text!r}")
+    return seconds
+
+
+def format_duration(seconds: float) -> str:
+    """Seconds as a short text.
+
+    >>> format_duration(5400), format_duration(200.4), format_duration(2.34)
+    ('1h30m', '3m20s', '2.3s')
+    """
+    if seconds < 60:
+        return f"{seconds:.1f}".removesuffix(".0") + "s"
+    whole = round(seconds)
+    parts = {"d": whole // 86400, "h": whole // 3600 % 24, "m": whole // 60 % 60, "s": whole % 60}
+    return "".join(f"{value}{unit}" for unit, value in parts.items() if value)
+
+
+def csv_line(cells: Iterable[str]) -> str:
+    """Cells separated by commas, quoted where they must be, without the line end.
+
+    >>> csv_line(["a", "b, c"])
+    'a,"b, c"'
+    """
+    text = io.StringIO()
+    csv.writer(text, lineterminator="").writerow(cells)
+    return text.getvalue()
+
+
+def measured_part(rows: int, all_rows: int) -> str:
+    """The words before "held-out sentences".
+
+    >>> measured_part(64, 1014), measured_part(872, 872)
+    ('64 of the 1,014 ', 'the ')
+    """
+    return "the " if rows >= all_rows else f"{rows:,} of the {all_rows:,} "
+
 
 # What moves a terminal's cursor, changes its settings, or turns the order of the text around it; halves of surrogate
 # pairs, which no stream takes. JSON escapes what lies below U+0020 itself.

@@ -9,14 +9,52 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from chainrule.tasks.commands import flag
 from chainrule.tasks.config import RunConfig
-from chainrule.tasks.durations import format_duration
-from chainrule.tasks.step_rate import TRAINING_SHARE, seconds_to_measure, step_rate
+from chainrule.tasks.display import flag, flags_of, format_duration
 
 if TYPE_CHECKING:
+    from chainrule.base import LikelihoodModel
+    from chainrule.tasks.config import OptimisationOptions
     from chainrule.tasks.task import Task
     from chainrule.training import TrainingBatches
+    from chainrule.training.evaluate import Batch
+
+ENOUGH_SECONDS = 0.5  # to time two ways
+TRAINING_SHARE = 0.9  # of a budget goes into training steps
+
+
+def seconds_to_measure(budget: float) -> float:
+    """Seconds that measuring may take: 2% of a budget, and 2 at most."""
+    from chainrule.training.candidates import MOST_SECONDS, SHARE
+
+    return min(MOST_SECONDS, SHARE * budget)
+
+
+def step_rate(model: "LikelihoodModel", batch: "Batch", training: "OptimisationOptions", seconds: float) -> float:
+    """Training steps a second of a model here.
+
+    In float32; where there is time for it, and the processor has it, in bfloat16 too, and the faster counts.
+
+    Args:
+        model: left as it is.
+        batch: the first of a run.
+        training: says the device, threads, precision and backend, as far as the user did.
+        seconds: not to be exceeded by more than a step.
+    """
+    from chainrule.training.candidates import make_candidates, steps_per_second
+    from chainrule.training.computation import Computation
+    from chainrule.training.parallel import choose_device
+
+    device = choose_device(training.device)
+    candidates = make_candidates(
+        model, device, threads=training.threads, precision=training.precision, backend=training.backend
+    )
+    ways = [Computation(candidates.threads[0], candidates.precision[-1], candidates.backend[0])]
+    if len(candidates.precision) > 1 and seconds >= ENOUGH_SECONDS:
+        backend = "vendor" if "vendor" in candidates.backend else candidates.backend[0]
+        ways.append(Computation(candidates.threads[0], candidates.precision[0], backend))
+    return max(steps_per_second(model, batch, ways, seconds, device))
+
 
 _BATCHES = 16  # whose elements are counted, as one batch may be of short rows
 
@@ -79,7 +117,7 @@ def choose_size(run: "Task[Any]", ladder: Ladder, batches: "TrainingBatches") ->
         ladder: of its model.
         batches: that it trains on.
     """
-    from chainrule.training.batch import count_elements
+    from chainrule.training.evaluate import count_elements
 
     config = run.config
     assert config.duration.budget is not None
@@ -120,3 +158,9 @@ def tell_size(config: RunConfig, ladder: Ladder, usual: Any) -> str:
     speed = f"{chosen['elements_per_second']:,.0f} {ladder.elements}/s here"
     passes = f"{chosen['passes']:.2g} pass{'es' * (chosen['passes'] != 1)} over the data"
     return f"{speed}; {format_duration(config.duration.budget)} is about {passes}: {smaller or 'the usual size'}"
+
+
+def chosen_flags(config: RunConfig) -> str:
+    """The flags that name every option that was settled for the user, with its value; empty where none was."""
+    values = asdict(config.options) | asdict(config.training)
+    return flags_of({name: values[name] for name in config.facts.get("chosen", {}).get("options", ())})

@@ -1,8 +1,13 @@
-"""Where the page of `chainrule inspect` goes."""
+"""Pages and figures on disk: where they go, written whole or not at all."""
 
+import io
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from chainrule.tasks.run_directory import REPORT
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def checked_page(out: Path | None, run: Path) -> Path:
@@ -34,3 +39,16 @@ def write_page(page: Path, content: str) -> None:
         write_text(page, content)
     except OSError as error:
         raise OSError(f"--out {page}: cannot be written ({error.strerror}): name another place") from None
+
+
+def save_figure(figure: "Figure", path: Path, dpi: float = 120) -> None:
+    """Write a figure, whole or not at all, in the format that the name ends in.
+
+    Raises:
+        ValueError: matplotlib knows no such format.
+    """
+    from chainrule.data.atomic import write_bytes
+
+    content = io.BytesIO()
+    figure.savefig(content, format=path.suffix.removeprefix(".").lower() or "png", dpi=dpi)
+    write_bytes(path, content.getvalue())

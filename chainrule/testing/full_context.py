@@ -192,7 +192,7 @@ def _other_tensor(subject: Subject, context: Tensor, entry: int | None) -> Tenso
 def _influence_through_state(subject: Subject, x: Tensor, wanted: Tensor) -> Tensor:
     """(T, T) booleans: x_s changes the state, and the state has a gradient in p(x_t | x_<t).
 
-    A product of small derivatives stays exact where the difference itself is lost beside 1.
+    A product of small derivatives stays exact where the difference itself is lost when added to 1.
     """
     found = torch.zeros_like(wanted)
     for model in (subject.model, *(copy for _, copy in weighted(subject, (fresh, biased)))):

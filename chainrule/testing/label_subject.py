@@ -15,7 +15,7 @@ from chainrule.testing.contract_check import Check, check_context, check_lengths
 from chainrule.testing.subject import ROWS, Violation, device_of, independent_copy
 from chainrule.testing.support import finite_support
 
-_PROBES = 16  # values of y at most, by which answers are compared
+_PROBES = 16  # values of y at most, at which answers are compared
 
 
 class LabelSubject(Choices):

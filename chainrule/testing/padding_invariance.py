@@ -1,4 +1,4 @@
-"""What stands after the end of a row changes nothing."""
+"""Padding after the end of a row changes nothing."""
 
 import torch
 from torch import Tensor

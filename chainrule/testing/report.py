@@ -1,4 +1,4 @@
-"""What the checks found."""
+"""Results of the checks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Result:
-    """What one check found.
+    """Result of one check.
 
     Attributes:
         name: the rule.
@@ -23,7 +23,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Report:
-    """What all checks found; printed, it is a table.
+    """Results of all checks, printed as a table.
 
     >>> print(Report([Result("causality", True, "nothing"), Result("samples", False, "7 was drawn")]))
     causality  pass  nothing

@@ -62,7 +62,7 @@ def remembering(choices: Choices, parameter: Tensor) -> Tensor:
 
 
 def weighted(subject: Subject, draws: tuple[Draw, ...]) -> Iterator[tuple[str, AutoregressiveModel]]:
-    """Copies of the model with its weights drawn anew; draws that the model cannot compute with are left out."""
+    """Copies of the model with newly drawn weights; draws that the model cannot compute with are left out."""
     for draw in draws:
         model = redrawn(subject, draw)
         if model is not None:

@@ -1,15 +1,13 @@
 """From batches to a trained model: the loop, its options, its files, and the figures it reports."""
 
-from chainrule.training.batch import Batch, TrainingBatches, ValidationBatches
 from chainrule.training.checkpoint import load_weights, save_weights
-from chainrule.training.errors import Interrupted, NonFiniteLossError
-from chainrule.training.evaluate import Evaluation, evaluate
+from chainrule.training.evaluate import Batch, Evaluation, Objective, TrainingBatches, ValidationBatches, evaluate
 from chainrule.training.gradient_monitor import GradientProbe
+from chainrule.training.guard import Interrupted, NonFiniteLossError
 from chainrule.training.loop import TrainingResult, train
-from chainrule.training.objective import Objective
+from chainrule.training.optimiser import learning_rate
 from chainrule.training.options import TrainingOptions
 from chainrule.training.parallel import process_shard
-from chainrule.training.schedule import learning_rate
 from chainrule.training.validation_metric import MetricValue, ValidationMetric
 
 __all__ = [

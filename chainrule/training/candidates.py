@@ -11,14 +11,10 @@ import torch
 
 from chainrule.base import LikelihoodModel
 from chainrule.layers.recurrent import Backend
-from chainrule.training.batch import Batch, count_elements
-from chainrule.training.computation import Computation, computing, recurrent_layers
-from chainrule.training.cores import usable_threads
-from chainrule.training.evaluate import score
-from chainrule.training.objective import Objective
+from chainrule.training.computation import Computation, computing, multiply_dtype, recurrent_layers, usable_threads
+from chainrule.training.evaluate import Batch, Objective, count_elements, score
 from chainrule.training.optimiser import clip_gradient, make_optimiser
-from chainrule.training.precision import multiply_dtype
-from chainrule.training.randomness import own_randomness
+from chainrule.training.parallel import own_randomness
 
 SHARE, MOST_SECONDS = 0.02, 2.0  # of a run may go into the choice
 LEAST_STEPS = 3  # of each candidate, the first left out: with fewer nothing is decided
@@ -77,7 +73,7 @@ def make_candidates(
     precision: Literal["auto", "float32", "bfloat16"] = "auto",
     backend: Backend = "auto",
 ) -> Candidates:
-    """What may be chosen for a model on a device where the user left it open: None, and "auto".
+    """Choices for a model on a device where the user left them open with None or "auto".
 
     Threads are all, half of them, or one. bfloat16 is a candidate where the device multiplies it natively. Recurrent
     layers may run a vendor's kernel or their written-out steps. On a GPU nothing has to be timed.

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from statistics import median
 from time import monotonic
 
-from chainrule.training.batch import Batch, ValidationBatches, count_elements
+from chainrule.training.evaluate import Batch, ValidationBatches, count_elements
 from chainrule.training.options import DEFAULT_BUDGET, TrainingOptions
 from chainrule.training.position import Position
 
@@ -217,7 +217,7 @@ LEAST_VALIDATION = 2**18  # elements that a validation of a counted run reads, e
 
 
 def make_extent(options: TrainingOptions, steps_per_epoch: int, valid_batches: ValidationBatches) -> Duration:
-    """What `steps`, `epochs` or `budget` ask for."""
+    """The duration that `steps`, `epochs` or `budget` name."""
     if options.steps is None and options.epochs is None:
         return Seconds(options.budget or DEFAULT_BUDGET, options.validate_every, valid_batches)
     total = options.steps if options.steps is not None else math.ceil((options.epochs or 0.0) * steps_per_epoch)

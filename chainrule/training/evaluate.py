@@ -1,15 +1,118 @@
-"""The exact likelihood of held-out data."""
+"""Batches, the negative log-likelihood of one, and the exact likelihood of held-out data."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Protocol, TypeAlias
 
 import torch
+from torch import Tensor, nn
 
-from chainrule.base import LikelihoodModel
-from chainrule.state import State, map_state
+from chainrule.base import AutoregressiveModel, Context, LikelihoodModel
+from chainrule.state import State, detach, map_state
 from chainrule.training import units
-from chainrule.training.batch import Batch, count_elements
-from chainrule.training.objective import Objective
+from chainrule.training.computation import autocast
+
+
+class Batch(Protocol):
+    """Some elements of each of B rows. `chainrule.data` makes such batches; so can any object with these attributes."""
+
+    @property
+    def x(self) -> Tensor:
+        """(B, T) elements, or whatever `whole` rows consist of."""
+
+    @property
+    def lengths(self) -> Tensor | None:
+        """(B,) real elements of each row, where every row is a whole sequence; None for chunks of endless rows."""
+
+    @property
+    def previous(self) -> Tensor | None:
+        """(B,) the element before x[:, 0]; None where the rows begin here, with no state to carry over."""
+
+    @property
+    def context(self) -> Context:
+        """Condition of each row; rows with a context are whole sequences."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether the rows are whole sequences without lengths: pictures (B, C, H, W), labels (B,)."""
+
+
+class TrainingBatches(Protocol):
+    """Training data as a pure function of the step: exact resume needs no more than the step's number."""
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Batches in one pass over the data."""
+
+    def at(self, step: int) -> Batch:
+        """The batch of a step, counted from 0 over all epochs."""
+
+
+ValidationBatches: TypeAlias = Callable[[], Iterable[Batch]]
+
+
+def count_elements(batch: Batch) -> int:
+    """The elements that a batch asks a model to predict."""
+    if batch.lengths is not None:
+        return int(batch.lengths.sum())
+    return batch.x.numel() if batch.whole else batch.x.shape[0] * batch.x.shape[1]
+
+
+class Objective(nn.Module):
+    r"""Negative log-likelihood of a batch, :math:`-\sum_{b,t} \log p(x_{bt} \mid x_{b,<t})`, in nats.
+
+    For a model with a `training_objective` of its own, as label smoothing, minus that of whole sequences in training
+    mode; in evaluation mode it is always the likelihood.
+
+    Chunks of endless rows continue from the state that the last chunk ended in: its value crosses the boundary,
+    gradients do not (truncated backpropagation through time, Williams and Peng 1990). Rows with lengths or a context,
+    and those said to be whole, are whole sequences.
+
+    It is a module so that DistributedDataParallel can wrap it.
+
+    Args:
+        model: the model that is trained.
+        dtype: number format of matrix products, see `multiply_dtype`.
+    """
+
+    def __init__(self, model: LikelihoodModel, dtype: torch.dtype = torch.float32):
+        super().__init__()
+        self.model = model
+        self.dtype = dtype
+
+    def forward(
+        self,
+        x: Tensor,
+        lengths: Tensor | None = None,
+        previous: Tensor | None = None,
+        state: State = None,
+        context: Context = None,
+        *,
+        whole: bool = False,
+    ) -> tuple[Tensor, State]:
+        """The nats of a batch, (), and the detached state after it.
+
+        Args:
+            x: (B, T) elements.
+            lengths: (B,) real elements of whole sequences; None for a chunk.
+            previous: (B,) the element before the chunk; None where the rows begin here.
+            state: the state after `previous`; unused where the rows begin here.
+            context: what each row is conditioned on.
+            whole: rows are whole sequences without lengths.
+
+        Raises:
+            TypeError: chunks of endless rows for a model that cannot go on with them.
+        """
+        with autocast(self.dtype, x.device):
+            if whole or lengths is not None or context is not None:
+                maximised = self.model.training_objective if self.model.training else self.model.log_prob
+                return -maximised(x, context, lengths).float().sum(), None
+            if not isinstance(self.model, AutoregressiveModel):
+                raise TypeError(f"expected batches of whole rows for a {type(self.model).__name__}, got chunks")
+            if previous is None:
+                state = self.model.initial_state(x.shape[0])
+            conditionals, state = self.model.unroll(x, state, previous)
+            return -conditionals.log_prob(x).float().sum(), detach(state)
 
 
 @dataclass(frozen=True)

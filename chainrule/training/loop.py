@@ -7,15 +7,13 @@ from time import monotonic
 from typing import Literal
 
 from chainrule.base import LikelihoodModel
-from chainrule.training.batch import TrainingBatches, ValidationBatches
 from chainrule.training.checkpoint import CHECKPOINT, WEIGHTS, load_weights
-from chainrule.training.evaluate import Evaluation
+from chainrule.training.evaluate import Evaluation, TrainingBatches, ValidationBatches
 from chainrule.training.gradient_monitor import GradientProbe
-from chainrule.training.interrupts import deferred_interrupts
+from chainrule.training.guard import deferred_interrupts
 from chainrule.training.options import TrainingOptions
-from chainrule.training.parallel import processes
+from chainrule.training.parallel import own_randomness, processes
 from chainrule.training.progress import make_display
-from chainrule.training.randomness import own_randomness
 from chainrule.training.training_loop import TrainingLoop
 from chainrule.training.validation import OnValidation
 from chainrule.training.validation_metric import ValidationMetric
@@ -23,7 +21,7 @@ from chainrule.training.validation_metric import ValidationMetric
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """What a run came to.
+    """Result of a run.
 
     Args:
         directory: where it is.

@@ -9,10 +9,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from chainrule.training.atomic import replacing
+from chainrule.data.atomic import replacing
 from chainrule.training.evaluate import Evaluation
-from chainrule.training.findings import Verdict
 from chainrule.training.position import Position
+from chainrule.training.validation_metric import Verdict
 
 METRICS = "metrics.jsonl"
 TIMINGS = "timings.jsonl"
@@ -78,13 +78,13 @@ class Metrics:
             self._events(f"gradient_layer_{index}", {"norm": layer["norm"], "reach": reach} | shown, step)
 
     def warning(self, step: int, about: str, text: str) -> None:
-        """What the person watching was warned of."""
+        """A warning that was shown."""
         self._metrics.write({"event": "warning", "step": step, "about": about, "text": text})
         if self._writer is not None:
             self._writer.add_text("warning", text, step)
 
     def timing(self, step: int, **seconds: float) -> None:
-        """What the clock says."""
+        """Times by the clock."""
         self._timings.write({"step": step} | seconds)
         self._events("timing", seconds, step)
 

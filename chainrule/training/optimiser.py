@@ -1,8 +1,36 @@
-"""AdamW over the parameters of a model, and its moments as named tensors."""
+"""AdamW over the parameters of a model, its learning rate, and its moments as named tensors."""
+
+import math
 
 import torch
 from torch import Tensor, nn
 from torch.optim import AdamW
+
+
+def learning_rate(progress: float, peak: float, warmup: float, floor: float = 0.01) -> float:
+    r"""Linear warm-up, then half a cosine down to a hundredth of the peak (Loshchilov and Hutter 2017, SGDR).
+
+    .. math::
+        \eta(p) = \eta_{max} \begin{cases} p / w & p < w \\
+        f + (1 - f) \frac{1 + \cos(\pi (p - w)/(1 - w))}{2} & p \ge w \end{cases}
+
+    Progress is a fraction, of steps or of seconds: nothing here knows how long a run lasts, so a run that is extended
+    resumes at its place in the longer schedule.
+
+    Args:
+        progress: fraction of the run done at the end of the step, in [0, 1].
+        peak: the highest learning rate.
+        warmup: fraction of the run spent rising, in [0, 1).
+        floor: last learning rate as a fraction of the peak: the last steps still learn.
+
+    >>> [round(learning_rate(p, 1.0, 0.2), 3) for p in (0.1, 0.2, 0.6, 1.0)]
+    [0.5, 1.0, 0.505, 0.01]
+    """
+    if progress < warmup:
+        return peak * progress / warmup
+    fall = (min(progress, 1.0) - warmup) / (1 - warmup)
+    return peak * (floor + (1 - floor) * (1 + math.cos(math.pi * fall)) / 2)
+
 
 BETAS = (0.9, 0.99)  # a shorter memory of squares than Adam's 0.999: runs here are a few thousand steps
 
@@ -26,7 +54,7 @@ def clip_gradient(model: nn.Module, norm: float | None) -> Tensor:
 
 
 def moments(optimiser: AdamW, model: nn.Module) -> dict[str, Tensor]:
-    """What the optimiser remembers, named `exp_avg.WEIGHT`, `exp_avg_sq.WEIGHT` and `step.WEIGHT`."""
+    """Moments of the optimiser, named `exp_avg.WEIGHT`, `exp_avg_sq.WEIGHT` and `step.WEIGHT`."""
     return {
         f"{kind}.{name}": value
         for name, parameter in model.named_parameters()
@@ -35,7 +63,7 @@ def moments(optimiser: AdamW, model: nn.Module) -> dict[str, Tensor]:
 
 
 def restore_moments(optimiser: AdamW, model: nn.Module, tensors: dict[str, Tensor]) -> None:
-    """Put back what `moments` gave; weights it has nothing for start anew.
+    """Put back the result of `moments`; weights without an entry begin with no moments.
 
     Raises:
         ValueError: a moment has another shape than its weight.

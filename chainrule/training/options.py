@@ -1,4 +1,4 @@
-"""What a user can say about a run."""
+"""Options of training."""
 
 import math
 from collections.abc import Mapping

@@ -1,6 +1,7 @@
-"""One process or many: what the loop needs to know of the others."""
+"""The processes that train one model together, and all randomness as a function of process and step."""
 
 import gc
+import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -114,3 +115,16 @@ def choose_device(device: str) -> torch.device:
             f"device: expected one of {torch.cuda.device_count()} GPUs, got {device} (number {number}): use device cpu"
         )
     return torch.device("cuda", number)
+
+
+@contextmanager
+def own_randomness(device: torch.device) -> Iterator[None]:
+    """Leave the caller's random state as it was, whatever is drawn in the block."""
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        yield
+
+
+def seed_step(seed: int, step: int, rank: int, purpose: str = "step") -> None:
+    """Make what is drawn next a function of these arguments alone: there is no random state to save."""
+    digest = hashlib.sha256(f"{purpose} {seed} {step} {rank}".encode()).digest()
+    torch.manual_seed(int.from_bytes(digest[:7]))

@@ -1,10 +1,10 @@
-"""Where a run stands."""
+"""Position of a run: its counters."""
 
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from chainrule.training.evaluate import Evaluation
-from chainrule.training.findings import Likelihood, Verdict
+from chainrule.training.validation_metric import Likelihood, Verdict
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""What a person sees of a run."""
+"""Progress of a run on the screen."""
 
 import sys
 import textwrap
@@ -8,46 +8,44 @@ from typing import Any
 
 from chainrule.training import units
 from chainrule.training.evaluate import Evaluation
-from chainrule.training.findings import Verdict
+from chainrule.training.validation_metric import Verdict
 
 
 class Display(ABC):
-    """Shows a run while it lasts. Figures come often; how often they are drawn is the display's business."""
+    """Shows a run while it lasts. Figures come often; a subclass decides how often it draws them."""
 
-    @abstractmethod
     def step(self, step: int, progress: float, nats_per_element: float, rate: float, seconds_left: float) -> None:
-        """Training figures: the fraction done, nats per element of the last steps, elements per second, time left."""
+        """Show the fraction done, nats per element of the last steps, elements per second and the time left."""
+        nats = f"{nats_per_element:.3f} nats {units.bits(nats_per_element):.3f} bits/element"
+        self._draw(progress, f"step {step:,}  {nats}  {rate:,.0f} elements/s  {_clock(seconds_left)} left")
 
-    @abstractmethod
     def validation(
         self, step: int, evaluation: Evaluation, verdict: Verdict | None = None, *, best: bool, sample: str | None
     ) -> None:
-        """A validation's result, and a text to show with it."""
+        """Show the result of a validation, and a text with it."""
+        self.note(_validation_line(step, evaluation, verdict, best), "bold" if best else "")
+        if sample:
+            self.note(_indented(sample), "dim")
 
     @abstractmethod
-    def note(self, text: str) -> None:
-        """A line of its own."""
+    def _draw(self, progress: float, figures: str) -> None: ...
 
     @abstractmethod
+    def note(self, text: str, style: str = "") -> None:
+        """Print a line, in a style where the screen has styles."""
+
     def close(self) -> None:
         """Leave the screen as it should stay."""
+        return
 
 
 class Silent(Display):
     """Shows nothing."""
 
-    def step(self, step: int, progress: float, nats_per_element: float, rate: float, seconds_left: float) -> None:
+    def _draw(self, progress: float, figures: str) -> None:
         pass
 
-    def validation(
-        self, step: int, evaluation: Evaluation, verdict: Verdict | None = None, *, best: bool, sample: str | None
-    ) -> None:
-        pass
-
-    def note(self, text: str) -> None:
-        pass
-
-    def close(self) -> None:
+    def note(self, text: str, style: str = "") -> None:
         pass
 
 
@@ -58,23 +56,13 @@ class Lines(Display):
         self._every = every
         self._next = monotonic() + every
 
-    def step(self, step: int, progress: float, nats_per_element: float, rate: float, seconds_left: float) -> None:
+    def _draw(self, progress: float, figures: str) -> None:
         if monotonic() >= self._next:
             self._next = monotonic() + self._every
-            self.note(f"{progress:4.0%}  {_training_line(step, nats_per_element, rate)}  {_clock(seconds_left)} left")
+            self.note(f"{progress:4.0%}  {figures}")
 
-    def validation(
-        self, step: int, evaluation: Evaluation, verdict: Verdict | None = None, *, best: bool, sample: str | None
-    ) -> None:
-        self.note(_validation_line(step, evaluation, verdict, best))
-        if sample:
-            self.note(_indented(sample))
-
-    def note(self, text: str) -> None:
+    def note(self, text: str, style: str = "") -> None:
         print(text, file=sys.stderr, flush=True)
-
-    def close(self) -> None:
-        pass
 
 
 class Bar(Display):
@@ -95,21 +83,11 @@ class Bar(Display):
         self._task: Any = self._bar.add_task("starting", total=1.0)
         self._bar.start()
 
-    def step(self, step: int, progress: float, nats_per_element: float, rate: float, seconds_left: float) -> None:
-        figures = f"{_training_line(step, nats_per_element, rate)}  {_clock(seconds_left)} left"
+    def _draw(self, progress: float, figures: str) -> None:
         self._bar.update(self._task, completed=progress, description=figures)
 
-    def validation(
-        self, step: int, evaluation: Evaluation, verdict: Verdict | None = None, *, best: bool, sample: str | None
-    ) -> None:
-        self._console.print(
-            _validation_line(step, evaluation, verdict, best), style="bold" if best else None, markup=False
-        )
-        if sample:
-            self._console.print(_indented(sample), style="dim", markup=False)
-
-    def note(self, text: str) -> None:
-        self._console.print(text, markup=False)
+    def note(self, text: str, style: str = "") -> None:
+        self._console.print(text, style=style or None, markup=False)
 
     def close(self) -> None:
         self._bar.stop()
@@ -120,11 +98,6 @@ def make_display(*, shown: bool) -> Display:
     if not shown:
         return Silent()
     return Bar() if sys.stderr.isatty() else Lines()
-
-
-def _training_line(step: int, nats_per_element: float, rate: float) -> str:
-    figures = f"{nats_per_element:.3f} nats {units.bits(nats_per_element):.3f} bits/element"
-    return f"step {step:,}  {figures}  {rate:,.0f} elements/s"
 
 
 def _validation_line(step: int, evaluation: Evaluation, verdict: Verdict | None, best: bool) -> str:

@@ -1,4 +1,4 @@
-"""What is told about a run: to the guard, to the files of figures, to the person watching."""
+"""Report figures of a run: to the guard, to the files of figures, to the person watching."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -8,13 +8,12 @@ import torch
 from torch import Tensor
 
 from chainrule.training.evaluate import Evaluation
-from chainrule.training.findings import Verdict
-from chainrule.training.gradient_alarms import GradientAlarms, GradientWarning
-from chainrule.training.gradient_monitor import Profile, record
+from chainrule.training.gradient_monitor import GradientAlarms, GradientWarning, Profile, record
 from chainrule.training.guard import Guard
 from chainrule.training.metrics import Metrics
 from chainrule.training.position import Position
 from chainrule.training.progress import Display
+from chainrule.training.validation_metric import Verdict
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ class Report:
         self._mark = monotonic()
 
     def step(self, figures: StepFigures, training_seconds: float, *, now: bool = False) -> float | None:
-        """Take a step's figures, to be read `now` or together; the seconds that a step takes, where it is known anew.
+        """Take a step's figures, to be read `now` or together; seconds a step, where newly measured.
 
         Raises:
             NonFiniteLossError: a loss or a gradient is not finite.

@@ -8,35 +8,35 @@ import torch
 
 from chainrule.base import AutoregressiveModel, LikelihoodModel
 from chainrule.state import State
-from chainrule.training.batch import Batch, TrainingBatches, ValidationBatches, count_elements
 from chainrule.training.checkpoint import CHECKPOINT, WEIGHTS, restore_checkpoint, save_checkpoint, save_weights
+from chainrule.training.computation import emulation_note, multiply_dtype
 from chainrule.training.duration import make_extent
-from chainrule.training.errors import Interrupted
-from chainrule.training.evaluate import Evaluation, score
-from chainrule.training.findings import Likelihood, Verdict
-from chainrule.training.gradient_alarms import GradientAlarms
-from chainrule.training.gradient_monitor import EVERY, EVERY_ON_GPU, GradientMonitor, GradientProbe
-from chainrule.training.guard import Guard
-from chainrule.training.interrupts import Interrupts
+from chainrule.training.evaluate import (
+    Batch,
+    Evaluation,
+    Objective,
+    TrainingBatches,
+    ValidationBatches,
+    count_elements,
+    score,
+)
+from chainrule.training.gradient_monitor import EVERY, EVERY_ON_GPU, GradientAlarms, GradientMonitor, GradientProbe
+from chainrule.training.guard import Guard, Interrupted, Interrupts
 from chainrule.training.metrics import Metrics
-from chainrule.training.objective import Objective
-from chainrule.training.optimiser import clip_gradient, make_optimiser
+from chainrule.training.optimiser import clip_gradient, learning_rate, make_optimiser
 from chainrule.training.options import TrainingOptions
-from chainrule.training.parallel import Processes
+from chainrule.training.parallel import Processes, seed_step
 from chainrule.training.position import Position
-from chainrule.training.precision import emulation_note, multiply_dtype
 from chainrule.training.progress import Display
-from chainrule.training.randomness import seed_step
 from chainrule.training.report import Report, StepFigures
-from chainrule.training.schedule import learning_rate
 from chainrule.training.validation import OnValidation, Validation
-from chainrule.training.validation_metric import MetricValue, ValidationMetric
+from chainrule.training.validation_metric import Likelihood, MetricValue, ValidationMetric, Verdict
 
 SAVE_SECONDS = 60.0  # a killed run loses no more than this
 
 
 class TrainingLoop:
-    """Takes steps, validates and saves, from where the run stands until it is done. The arguments are those of `train`.
+    """Takes steps, validates and saves, from the run's position to its end. The arguments are those of `train`.
 
     Whatever is saved is saved between two steps, with all figures up to there on the disk before it.
     """
@@ -130,7 +130,7 @@ class TrainingLoop:
                 self._step(progress)
 
     def _plan(self) -> list[float]:
-        """What comes next, decided by the first process: its clock is the clock of all."""
+        """Decide on the next act in the first process: its clock is the clock of all."""
         position = self.position
         finished = self.out_of_patience or self._duration.finished(position)
         due = position.validated < position.step and (finished or self._duration.validation_due(position))

@@ -10,13 +10,11 @@ import numpy as np
 import torch
 
 from chainrule.base import LikelihoodModel
-from chainrule.training.batch import Batch, ValidationBatches
 from chainrule.training.duration import Duration
-from chainrule.training.evaluate import evaluations
-from chainrule.training.findings import Likelihood, Verdict
-from chainrule.training.interrupts import Interrupts
+from chainrule.training.evaluate import Batch, ValidationBatches, evaluations
+from chainrule.training.guard import Interrupts
 from chainrule.training.position import Position
-from chainrule.training.validation_metric import ValidationMetric
+from chainrule.training.validation_metric import Likelihood, ValidationMetric, Verdict
 
 OnValidation = Callable[[LikelihoodModel, int, float], str | None]
 FEW_ROWS = 8  # answered first, to learn how long a row takes

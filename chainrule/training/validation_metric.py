@@ -1,4 +1,4 @@
-"""Metrics that decide which weights are kept, where that is not the likelihood."""
+"""Metrics that decide which weights are kept where the likelihood does not, and the findings of a validation."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from chainrule.base import LikelihoodModel
+from chainrule.training.evaluate import Evaluation
 
 Rows = npt.NDArray[np.int64]
 
@@ -44,3 +45,37 @@ class ValidationMetric:
     rows: int
     answer: Callable[[LikelihoodModel, Rows], Sequence[Any]]
     compare: Callable[[Rows, Sequence[Any], int], MetricValue]
+
+
+@dataclass(frozen=True)
+class Likelihood:
+    """The likelihood of held-out data, and of as much of it as the best validation so far had read.
+
+    Args:
+        evaluation: of all that was read.
+        common: of what the best validation read too.
+        batches: how many were read.
+        whole: whether that is all the held-out data that the run validates on.
+    """
+
+    evaluation: Evaluation
+    common: Evaluation
+    batches: int
+    whole: bool
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The value of a metric, and its value on the rows that the best validation so far had.
+
+    Args:
+        metric: of all rows that were answered.
+        common: the value on the rows that the best validation had too.
+        rows: how many were answered.
+        whole: whether these are all.
+    """
+
+    metric: MetricValue
+    common: float
+    rows: int
+    whole: bool

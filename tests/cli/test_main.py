@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from chainrule.cli.main import main
-from chainrule.cli.verbs import VERBS
+from chainrule.cli.stages import VERBS
 
 QUIET = {**os.environ, "OMP_NUM_THREADS": "1"}
 

@@ -1,7 +1,6 @@
 import pytest
 
-from chainrule.cli.stages import verb_asked_for
-from chainrule.cli.verbs import all_verbs, verbs_of
+from chainrule.cli.stages import all_verbs, verb_asked_for, verbs_of
 from chainrule.tasks import TASKS, task_class
 
 

@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainrule.data import LineBatches, MemoryTokens, StreamBatches, line_batches, line_evaluation
+from chainrule.data import LineBatches, MemoryTokens, StreamBatches, corpus_batches, line_evaluation
 
 EOS = 1
 
@@ -33,9 +33,9 @@ sizes = st.tuples(many, st.integers(1, 6), st.integers(0, 9))
 @pytest.fixture(params=["lines", "blocks"], autouse=True, scope="module")
 def _shuffle_of_lines_and_of_blocks(request):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(line_batches, "_BATCHES_IN_POOL", 3)
+        patch.setattr(corpus_batches, "_BATCHES_IN_POOL", 3)
         if request.param == "blocks":
-            patch.setattr(line_batches, "_BLOCKS", 7)
+            patch.setattr(corpus_batches, "_BLOCKS", 7)
         yield
 
 
@@ -106,7 +106,7 @@ def test_lines_of_like_length_stand_side_by_side():
     generator = torch.Generator().manual_seed(0)
     lengths = torch.randint(1, 100, (3000,), generator=generator).tolist()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(line_batches, "_BATCHES_IN_POOL", 32)
+        patch.setattr(corpus_batches, "_BATCHES_IN_POOL", 32)
         reader = LineBatches(corpus(lengths), 16, 100)
         padded = sum(reader.at(step).x.numel() for step in range(reader.steps_per_epoch))
     assert padded < 1.1 * sum(lengths)  # in random order it would be about 1.8 times
@@ -127,7 +127,7 @@ def test_the_order_of_lines_is_shuffled_and_differs_between_epochs_and_seeds():
 def test_evaluation_reads_every_line_whole_once_and_in_order(lengths, batch_size, max_elements):
     tokens = corpus(lengths)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(line_batches, "_LINES_AT_ONCE", 7)
+        patch.setattr(corpus_batches, "_LINES_AT_ONCE", 7)
         read = list(line_evaluation(tokens, batch_size, max_elements=max_elements))
     assert [row for batch in read for row in rows(batch)] == lines(tokens)
     assert all(len(batch.x) <= batch_size for batch in read)

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainrule.data import WordVocabulary, words
+from chainrule.data import WordVocabulary, characters
 from chainrule.data.vocabulary import cut_before_space
 
 spaced = st.text(alphabet="ab \n\t\r\u3000\x1c")
@@ -47,7 +47,7 @@ def test_a_literal_unk_is_the_unknown_word_and_a_literal_eos_is_a_word():
 
 
 def test_counting_forgets_the_rarest_words_when_there_are_too_many(monkeypatch):
-    monkeypatch.setattr(words, "_MOST_COUNTED", 50)
+    monkeypatch.setattr(characters, "_MOST_COUNTED", 50)
     chunks = (f"often w{i} x{i} " for i in range(500))
     vocabulary = WordVocabulary.fit(chunks)
     assert "often" in vocabulary.words

@@ -4,7 +4,7 @@ import torch
 
 from chainrule import RecurrentLM
 from chainrule.data import ByteVocabulary, CharVocabulary, Vocabulary, WordVocabulary
-from chainrule.data.spans import symbol_spans
+from chainrule.data.vocabulary import symbol_spans
 from chainrule.diagnostics import Inspection, inspect_recurrence
 from chainrule.diagnostics.clipping import clipping
 from chainrule.diagnostics.report import ReadRow, ReadText, Subject, report_page

@@ -7,7 +7,7 @@ import pytest
 import torch
 from jinja2 import UndefinedError
 
-from chainrule.diagnostics.mask_pictures import MaskPicture
+from chainrule.diagnostics.mask_images import MaskImage
 from chainrule.diagnostics.report import render as module
 from chainrule.diagnostics.report.image_page import ImageReport, image_page
 from chainrule.diagnostics.report.render import render
@@ -18,7 +18,7 @@ TEMPLATES = Path(module.__file__).with_name("templates")
 
 def image() -> str:
     layers = tuple(f"{NASTY}{place}" for place in range(5))
-    mask = MaskPicture(layers, "A", torch.tensor([[1.0, 0.5, 0.0]]), torch.eye(2, dtype=torch.bool))
+    mask = MaskImage(layers, "A", torch.tensor([[1.0, 0.5, 0.0]]), torch.eye(2, dtype=torch.bool))
     pixels = np.zeros((4, 6, 3), np.uint8)
     return image_page(ImageReport(NASTY, NASTY, [NASTY, NASTY], pixels, pixels, NASTY, [mask], NASTY, NASTY))
 

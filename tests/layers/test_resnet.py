@@ -6,7 +6,7 @@ from safetensors.torch import save_file
 from torch.nn import functional as F
 
 from chainrule.layers.backbone import Backbone
-from chainrule.layers.picture_encoder import standardised
+from chainrule.layers.image_encoder import standardised
 from chainrule.layers.resnet import ResNet
 
 

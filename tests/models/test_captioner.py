@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from chainrule.decoding import beam_search, greedy
-from chainrule.layers.picture_encoder import PictureEncoder
+from chainrule.layers.image_encoder import ImageEncoder
 from chainrule.models.captioner import Captioner
 from chainrule.testing import check_full_context, check_model
 
@@ -17,7 +17,7 @@ class Blind(Captioner):
 
 def captioner(kind=Captioner, **options):
     torch.manual_seed(0)
-    model = kind(5, PictureEncoder((8, 8)), embedding_size=6, hidden_size=7, **{"dropout": 0.0} | options)
+    model = kind(5, ImageEncoder((8, 8)), embedding_size=6, hidden_size=7, **{"dropout": 0.0} | options)
     for name, weight in model.named_parameters():
         if "norm.weight" in name:
             torch.nn.init.ones_(weight)

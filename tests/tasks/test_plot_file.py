@@ -1,6 +1,6 @@
 import pytest
 
-from chainrule.tasks.plot_file import save_figure
+from chainrule.tasks.page import save_figure
 
 
 class Figure:

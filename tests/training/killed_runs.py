@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from training_toy import ToyModel, ToyStream, held_out, options
 
-from chainrule.training import atomic, sealed, train
+from chainrule.training import checkpoint, train
 
 
 def die() -> None:
@@ -42,7 +42,7 @@ def die_before_rename(number: int) -> None:
             die()
         replace(source, target)
 
-    atomic.os.replace = dying
+    os.replace = dying
 
 
 def die_after_rename(number: int) -> None:
@@ -54,12 +54,12 @@ def die_after_rename(number: int) -> None:
         if calls[0] == number:
             die()
 
-    atomic.os.replace = dying
+    os.replace = dying
 
 
 def die_half_written(number: int) -> None:
     """With the first half of a file on the disk."""
-    save, calls = sealed.save_file, [0]
+    save, calls = checkpoint.save_file, [0]
 
     def dying(tensors: dict[str, torch.Tensor], path: Path, metadata: dict[str, str]) -> None:
         calls[0] += 1
@@ -68,7 +68,7 @@ def die_half_written(number: int) -> None:
             os.truncate(path, path.stat().st_size // 2)
             die()
 
-    sealed.save_file = dying
+    checkpoint.save_file = dying
 
 
 # Renames: 1 metrics.jsonl at the beginning, 2 a checkpoint before the first weights, then at steps 4, 8, 12 and 16

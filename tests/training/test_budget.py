@@ -17,7 +17,6 @@ from chainrule.training import (
     MetricValue,
     TrainingResult,
     ValidationMetric,
-    atomic,
     duration,
     loop,
     report,
@@ -48,7 +47,7 @@ class Clock:
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
         for module in (duration, loop, report, training_loop, validation):
             monkeypatch.setattr(module, "monotonic", self)
-        monkeypatch.setattr(atomic.os, "fsync", lambda descriptor: self.pass_(self.flush))
+        monkeypatch.setattr(os, "fsync", lambda descriptor: self.pass_(self.flush))
 
     def stream(self) -> ToyStream:
         clock = self

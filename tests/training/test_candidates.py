@@ -7,8 +7,7 @@ from training_toy import ToyModel, ToyStream
 from chainrule.models import RecurrentLM
 from chainrule.training import candidates as timing
 from chainrule.training.candidates import Candidates, choose_computation, make_candidates, steps_per_second
-from chainrule.training.computation import Computation, computing
-from chainrule.training.cores import cpu_quota
+from chainrule.training.computation import Computation, computing, cpu_quota
 
 CPU = torch.device("cpu")
 BATCH = ToyStream().at(0)

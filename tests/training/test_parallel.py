@@ -12,8 +12,8 @@ from safetensors.torch import load_file
 from training_toy import ToyLines, ToyModel, ToyStream, held_out, options
 
 from chainrule.training import train
+from chainrule.training.checkpoint import read_sealed
 from chainrule.training.parallel import Processes, choose_device, process_shard
-from chainrule.training.sealed import read_sealed
 
 
 @pytest.fixture(scope="module")

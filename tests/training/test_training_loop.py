@@ -20,7 +20,7 @@ from chainrule.training import (
     training_loop,
     validation,
 )
-from chainrule.training.gradient_alarms import GradientAlarms
+from chainrule.training.gradient_monitor import GradientAlarms
 from chainrule.training.guard import Guard
 from chainrule.training.metrics import Metrics
 from chainrule.training.progress import Display

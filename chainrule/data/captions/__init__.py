@@ -1,8 +1,7 @@
 """Pictures and what is said of them."""
 
-from chainrule.data.captions.caption_file import Caption, read_captions
-from chainrule.data.captions.captioned import CaptionBatches, CaptionedPictures, caption_evaluation
-from chainrule.data.captions.picture_store import PictureStore
+from chainrule.data.captions.caption_file import Caption, ImageStore, read_captions
+from chainrule.data.captions.captioned import CaptionBatches, CaptionedImages, caption_evaluation
 from chainrule.data.captions.prepare import (
     PreparedCaptions,
     captions_by_picture,
@@ -14,8 +13,8 @@ from chainrule.data.captions.prepare import (
 __all__ = [
     "Caption",
     "CaptionBatches",
-    "CaptionedPictures",
-    "PictureStore",
+    "CaptionedImages",
+    "ImageStore",
     "PreparedCaptions",
     "caption_evaluation",
     "captions_by_picture",

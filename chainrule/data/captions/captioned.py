@@ -14,7 +14,7 @@ from chainrule.data.vocabulary import Ids
 
 
 @dataclass(frozen=True)
-class CaptionedPictures:
+class CaptionedImages:
     """N pictures, each with one caption or several.
 
     Attributes:
@@ -60,7 +60,7 @@ class CaptionBatches:
 
     def __init__(
         self,
-        captioned: CaptionedPictures,
+        captioned: CaptionedImages,
         batch_size: int,
         seed: int = 0,
         shard: tuple[int, int] = (0, 1),
@@ -89,7 +89,7 @@ class CaptionBatches:
         return self._captioned.batch(pictures, captions, self._mirrored[pictures])
 
 
-def caption_evaluation(captioned: CaptionedPictures, batch_size: int = 64) -> Iterator[Batch]:
+def caption_evaluation(captioned: CaptionedImages, batch_size: int = 64) -> Iterator[Batch]:
     """Every caption of every picture once, in order."""
     pictures = np.repeat(np.arange(len(captioned)), np.diff(captioned.ends, prepend=0))
     return (captioned.batch(pictures[captions], captions) for captions in in_order(len(pictures), batch_size))

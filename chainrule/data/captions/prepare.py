@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.data.captions.caption_file import Caption, read_captions
-from chainrule.data.captions.captioned import CaptionedPictures
-from chainrule.data.captions.picture_store import PictureStore
+from chainrule.data.captions.caption_file import Caption, ImageStore, read_captions
+from chainrule.data.captions.captioned import CaptionedImages
+from chainrule.data.characters import WordVocabulary
 from chainrule.data.images.folder import Fit, folder_fingerprint
 from chainrule.data.levels import load_vocabulary
 from chainrule.data.pairs.prepare import encode_sentence
@@ -16,7 +16,6 @@ from chainrule.data.pairs.sentences import Sentences
 from chainrule.data.source import fingerprint
 from chainrule.data.split import hold_out
 from chainrule.data.store import DamagedDataError, Store, StoreWriter
-from chainrule.data.words import WordVocabulary
 
 _MANIFEST = "captions.json"
 
@@ -32,8 +31,8 @@ class PreparedCaptions:
     """
 
     vocabulary: WordVocabulary
-    train: CaptionedPictures
-    valid: CaptionedPictures
+    train: CaptionedImages
+    valid: CaptionedImages
     manifest: dict[str, Any]
 
 
@@ -74,7 +73,7 @@ def prepare_captions(
     """
     if not 8 <= size <= 1024:
         raise ValueError(f"size: expected from 8 to 1024 pixels, got {size}")
-    store = PictureStore(pictures, size, fit)
+    store = ImageStore(pictures, size, fit)
     train = captions_by_picture(captions, store, lower_case=lower_case)
     if dev_captions is None:
         if len(train) < 2:
@@ -83,7 +82,7 @@ def prepare_captions(
         valid = {name: train.pop(name) for name, held in chosen if held}
         dev_store, dev_file = store, captions
     else:
-        dev_store = store if dev_pictures is None else PictureStore(dev_pictures, size, fit)
+        dev_store = store if dev_pictures is None else ImageStore(dev_pictures, size, fit)
         valid, dev_file = captions_by_picture(dev_captions, dev_store, lower_case=lower_case), dev_captions
     texts = (f"{caption.text}\n" for own in train.values() for caption in own)
     vocabulary = WordVocabulary.fit(texts, eos=True, min_count=min_count)
@@ -138,16 +137,16 @@ def open_captions(directory: str | Path) -> PreparedCaptions:
     return PreparedCaptions(vocabulary, train, valid, store.manifest)
 
 
-def _open_part(store: Store, part: str, count: int, size: int, words: int) -> CaptionedPictures:
+def _open_part(store: Store, part: str, count: int, size: int, words: int) -> CaptionedImages:
     captions = Sentences.load(store, part, words)
     pictures = store.array(f"{part}.pictures", np.uint8, (count, 3, size, size))
     ends = store.offsets(f"{part}.captions", len(captions), shortest=1)[1:]
     if len(ends) != count:
         raise DamagedDataError(store.directory / f"{part}.captions", f"expected captions of {count} pictures")
-    return CaptionedPictures(pictures, captions, ends)
+    return CaptionedImages(pictures, captions, ends)
 
 
-def captions_by_picture(path: str | Path, store: PictureStore, *, lower_case: bool = True) -> dict[str, list[Caption]]:
+def captions_by_picture(path: str | Path, store: ImageStore, *, lower_case: bool = True) -> dict[str, list[Caption]]:
     """The captions of each picture, in lower case or as they are, in the order in which the pictures come first.
 
     Raises:

@@ -1,24 +1,24 @@
 """Pictures on disk become integers (C, H, W): folders, arrays, idx files; fewer bits; batches."""
 
 from chainrule.data.images.batches import ImageBatches, image_batch, image_evaluation
-from chainrule.data.images.blocks import block_picture
-from chainrule.data.images.folder import PictureFolder, Reading
+from chainrule.data.images.blocks import block_image
+from chainrule.data.images.folder import ImageFolder, Reading
 from chainrule.data.images.open import is_images, open_source, source_fingerprint
 from chainrule.data.images.png import brightness, grid, png
 from chainrule.data.images.prepare import PreparedImages, check_alike, open_images, prepare_images, said_shape
 from chainrule.data.images.reduction import Binarise, Reduction
-from chainrule.data.images.source import ImageSource, PictureLabels
+from chainrule.data.images.source import ImageLabels, ImageSource
 
 __all__ = [
     "Binarise",
     "ImageBatches",
+    "ImageFolder",
+    "ImageLabels",
     "ImageSource",
-    "PictureFolder",
-    "PictureLabels",
     "PreparedImages",
     "Reading",
     "Reduction",
-    "block_picture",
+    "block_image",
     "brightness",
     "check_alike",
     "grid",

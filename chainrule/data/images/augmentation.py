@@ -15,7 +15,7 @@ class Augmentation:
     Args:
         shift: pixels up, down, left or right at most.
         rotate: degrees in either direction at most.
-        scale: factor at most by which an image grows or shrinks, less one: 0.1 is 1 / 1.1 to 1.1.
+        scale: largest growth or shrinking of an image: 0.1 is a factor from 1 / 1.1 to 1.1.
         flip: whether half of the images are mirrored, left for right.
 
     Raises:

@@ -8,12 +8,12 @@ _SHADES = " ░▒▓█"
 _WIDEST = 32  # characters that a picture may take
 
 
-def block_picture(pictures: Pixels) -> str:
+def block_image(pictures: Pixels) -> str:
     """Pictures side by side in lines of shaded blocks, two rows of pixels to a line; large ones are made smaller.
 
     pictures: (N, C, H, W) of 8 bits; colours are shown by their mean.
 
-    >>> print(block_picture(np.array([[[[0, 255], [0, 255], [255, 128], [255, 128]]]], np.uint8)))
+    >>> print(block_image(np.array([[[[0, 255], [0, 255], [255, 128], [255, 128]]]], np.uint8)))
      █
     █▒
     """

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from PIL import Image, ImageOps
 
-from chainrule.data.images.source import ImageSource, PictureLabels, Pixels
+from chainrule.data.images.source import ImageLabels, ImageSource, Pixels
 
 SUFFIXES = frozenset((".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm"))
 Colour = Literal["grey", "rgb"]
@@ -54,7 +54,7 @@ class Reading:
         Grey of 16 bits is scaled to 8.
 
         Raises:
-            BadPictureError: it is no picture, cut or damaged.
+            BadImageError: it is no picture, cut or damaged.
             ValueError: it is of a kind that has no pixels of 8 bits.
         """
         try:
@@ -67,7 +67,7 @@ class Reading:
                     image: Image.Image = ImageOps.exif_transpose(file)
         except Exception as error:  # what a damaged file makes a decoder raise is anyone's guess
             reason = "no picture file that is known" if type(error).__name__ == "UnidentifiedImageError" else error
-            raise BadPictureError(f"{label}: cannot be read ({reason})") from None
+            raise BadImageError(f"{label}: cannot be read ({reason})") from None
         if frames > 1:
             raise ValueError(f"{label}: holds {frames} pictures, a film: expected one: take it apart")
         mode = image.mode
@@ -111,11 +111,11 @@ _FITS: dict[Fit, Callable[..., Image.Image]] = {
 }
 
 
-class BadPictureError(ValueError):
+class BadImageError(ValueError):
     """A file that should be a picture and cannot be read as one."""
 
 
-class PictureFolder(ImageSource):
+class ImageFolder(ImageSource):
     """The picture files of a folder and its sub-folders, in the order of their names; other files are passed over.
 
     All of them are looked at before anything else is done, one at a time.
@@ -146,7 +146,7 @@ class PictureFolder(ImageSource):
         if parents is not None:
             names = tuple(sorted(set(parents.values())))
             numbers = np.array([names.index(parents[file]) for file in self._files], np.int64)
-            self.labels = PictureLabels(numbers, names)
+            self.labels = ImageLabels(numbers, names)
 
     @property
     def levels(self) -> int:
@@ -173,7 +173,7 @@ class PictureFolder(ImageSource):
         for file in files:
             try:
                 pixels, mode = self._reading.picture(file.read_bytes(), str(file))
-            except BadPictureError as error:
+            except BadImageError as error:
                 if skip_bad:
                     skipped.append(str(file.relative_to(self.path)))
                     continue

@@ -6,17 +6,17 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.data.images.folder import SUFFIXES, PictureFolder, Reading, folder_fingerprint
-from chainrule.data.images.source import ImageSource, PictureLabels
+from chainrule.data.images.folder import SUFFIXES, ImageFolder, Reading, folder_fingerprint
+from chainrule.data.images.source import ImageLabels, ImageSource
 from chainrule.data.images.stacked import (
     UNREADABLE,
     IdxImages,
     NumpyImages,
     array_header,
     idx_shape,
+    image_layout,
     open_array,
     open_plain_or_gzip,
-    picture_layout,
     read_header,
 )
 from chainrule.data.source import fingerprint
@@ -59,7 +59,7 @@ def open_source(
     """
     path, array = _parts(path)
     if path.is_dir():
-        return PictureFolder(path, labelled=labelled, reading=reading, skip_bad=skip_bad)
+        return ImageFolder(path, labelled=labelled, reading=reading, skip_bad=skip_bad)
     if reading is not None and reading != Reading():
         raise ValueError(f"{path}: --size and --colour are for folders of picture files: leave them out")
     check_file(path)
@@ -128,7 +128,7 @@ def _the_pictures(path: Path, names: list[str]) -> str:
     fitting = []
     for name in names:
         shape, dtype, _ = array_header(path, name)
-        if picture_layout(shape) is not None and dtype.kind in "uifb":
+        if image_layout(shape) is not None and dtype.kind in "uifb":
             fitting.append(name)
     if not fitting:
         raise ValueError(
@@ -140,7 +140,7 @@ def _the_pictures(path: Path, names: list[str]) -> str:
     return named[0] if named else fitting[0]
 
 
-def _array_labels(path: Path, chosen: str, others: list[str], count: int) -> PictureLabels | None:
+def _array_labels(path: Path, chosen: str, others: list[str], count: int) -> ImageLabels | None:
     """The array of labels that a name like y_train gives to x_train, or the only one that can be it."""
     paired = [
         name
@@ -167,14 +167,14 @@ def _array_labels(path: Path, chosen: str, others: list[str], count: int) -> Pic
             raise ValueError(f"it holds {len(values)} numbers of {count}")
     except UNREADABLE as error:
         raise ValueError(f"{path}: the array {name!r}: cannot be read ({error}): restore it from a copy") from None
-    return PictureLabels.of(values.astype(np.int64))
+    return ImageLabels.of(values.astype(np.int64))
 
 
 def _label_name(name: str) -> str:
     return name.replace("images", "labels").replace("idx3", "idx1").replace("idx4", "idx1")
 
 
-def _idx_labels(path: Path, count: int) -> PictureLabels | None:
+def _idx_labels(path: Path, count: int) -> ImageLabels | None:
     usual = path.with_name(_label_name(path.name))
     other = usual.with_suffix("") if usual.suffix == ".gz" else usual.with_name(usual.name + ".gz")
     found = next((file for file in (usual, other) if file != path and file.is_file()), None)
@@ -194,4 +194,4 @@ def _idx_labels(path: Path, count: int) -> PictureLabels | None:
             raise ValueError(f"it holds {len(values)} labels of {count}")
     except UNREADABLE as error:
         raise ValueError(f"{found}: cannot be read ({error}): restore it from a copy") from None
-    return PictureLabels.of(values.astype(np.int64))
+    return ImageLabels.of(values.astype(np.int64))

@@ -21,7 +21,7 @@ class Reduction:
         found: L, the levels of the pictures as they are stored.
         bits: b; `None` keeps all levels.
         binarise: two levels: "threshold" is one bit, cut at the middle; "fixed" draws each pixel once; "per-epoch"
-            draws those to train on anew in every epoch (Salakhutdinov and Murray 2008), held-out ones once.
+            draws training images again in every epoch (Salakhutdinov and Murray 2008), held-out ones once.
 
     Raises:
         ValueError: there are fewer levels than these bits have, or binary pictures shall be binarised.

@@ -1,4 +1,4 @@
-"""What every place that pictures come from offers: their number and shape, their labels, and their values in blocks."""
+"""Interface of a source of images: their number and shape, their labels, and their values in blocks."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ BLOCK_BYTES = 4 << 20  # of pictures that are in memory together while a source 
 
 
 @dataclass(frozen=True)
-class PictureLabels:
+class ImageLabels:
     """A label for every picture.
 
     Args:
@@ -25,10 +25,10 @@ class PictureLabels:
     names: tuple[str, ...]
 
     @classmethod
-    def of(cls, values: npt.NDArray[np.int64]) -> "PictureLabels":
+    def of(cls, values: npt.NDArray[np.int64]) -> "ImageLabels":
         """Whole numbers as labels, (N,), each its own name.
 
-        >>> PictureLabels.of(np.array([3, 7, 3])).names
+        >>> ImageLabels.of(np.array([3, 7, 3])).names
         ('3', '7')
         """
         found, numbers = np.unique(values, return_inverse=True)
@@ -66,7 +66,7 @@ class ImageSource(ABC):
     kind: str
     count: int
     shape: tuple[int, int, int]
-    labels: PictureLabels | None = None
+    labels: ImageLabels | None = None
     deep: int = 0
     transparent: int = 0
     skipped: tuple[str, ...] = ()

@@ -32,13 +32,13 @@ class StackedImages(ImageSource):
         dtype: of its numbers.
 
     Raises:
-        ValueError: the array is none of pictures.
+        ValueError: the array does not hold images.
     """
 
     def __init__(self, path: Path, name: str, label: str, array_shape: tuple[int, ...], dtype: np.dtype[Any]):
         self.path, self.name, self.label = path, name, label
         self._array_shape, self._dtype = array_shape, dtype
-        layout = picture_layout(array_shape)
+        layout = image_layout(array_shape)
         if layout is None:
             raise ValueError(
                 f"{label}: expected pictures (N, H, W), (N, H, W, 3) or (N, 3, H, W), got an array of shape "
@@ -156,10 +156,10 @@ class IdxImages(StackedImages):
         return file
 
 
-def picture_layout(shape: tuple[int, ...]) -> tuple[tuple[int, int, int], bool] | None:
+def image_layout(shape: tuple[int, ...]) -> tuple[tuple[int, int, int], bool] | None:
     """(C, H, W) of an array of pictures, and whether its channels come last; `None` where it can hold none.
 
-    >>> picture_layout((9, 32, 32, 3)), picture_layout((9, 784)), picture_layout((9,))
+    >>> image_layout((9, 32, 32, 3)), image_layout((9, 784)), image_layout((9,))
     (((3, 32, 32), True), ((1, 28, 28), False), None)
     """
     if any(size < 1 for size in shape[1:]):

@@ -1,7 +1,7 @@
 """Texts with labels on disk become labels to predict, conditioned on texts as numbers."""
 
 from chainrule.data.labelled.batches import LabelledBatches, labelled_evaluation
-from chainrule.data.labelled.encoded_texts import EncodedTexts
+from chainrule.data.labelled.encoded_texts import TEXT_LEVELS, EncodedTexts, TextLevel, TextSymbols
 from chainrule.data.labelled.labelled_file import Columns, LabelledFile, LabelledText
 from chainrule.data.labelled.labels import Labels
 from chainrule.data.labelled.prepare import (
@@ -16,7 +16,6 @@ from chainrule.data.labelled.prepare import (
     part_facts,
     prepare_labelled,
 )
-from chainrule.data.labelled.text_symbols import TEXT_LEVELS, TextLevel, TextSymbols
 
 __all__ = [
     "TEXT_LEVELS",

@@ -10,7 +10,7 @@ from chainrule.data.delimited import STDIN, DelimitedFile, Row
 
 TEXT_NAMES = ("text", "sentence", "review", "content", "comment", "message", "document", "tweet", "title", "body")
 LABEL_NAMES = ("label", "class", "category", "sentiment", "target", "rating", "labels", "y")
-_LOOKED_AT = 1000  # rows by which it is judged which of two columns is the label
+_LOOKED_AT = 1000  # rows read to decide which of two columns is the label
 
 
 @dataclass(frozen=True)

@@ -8,15 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from chainrule.data.characters import WordVocabulary
 from chainrule.data.levels import load_vocabulary
-from chainrule.data.pairs.pair_file import Pair, read_pairs
-from chainrule.data.pairs.sentences import PairedSentences, Sentences
+from chainrule.data.pairs.sentences import Pair, PairedSentences, Sentences, read_pairs
 from chainrule.data.source import fingerprint
 from chainrule.data.split import OneInEvery, check_fraction
 from chainrule.data.store import Store, StoreWriter
 from chainrule.data.subwords import BPEVocabulary
 from chainrule.data.vocabulary import Ids, Vocabulary
-from chainrule.data.words import WordVocabulary
 
 _MANIFEST = "pairs.json"
 LEVELS: dict[str, type[Vocabulary]] = {"word": WordVocabulary, "bpe": BPEVocabulary}

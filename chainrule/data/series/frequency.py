@@ -1,12 +1,47 @@
-"""The regular step between the rows of a series."""
+"""Dates, the regular step between the rows of a series, and the features of the calendar."""
 
+import math
+import re
 from calendar import monthrange
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+_MONTH = re.compile(r"(\d{4})[-/](\d{1,2})")
+
+
+def as_date(cell: str) -> datetime | None:
+    """The moment that a cell names by ISO 8601, a month among them; None for any other text. UTC where it has a zone.
+
+    >>> as_date("2016-07-01 13:00"), as_date("1949-01"), as_date("112"), as_date("01/02/2020")
+    (datetime.datetime(2016, 7, 1, 13, 0), datetime.datetime(1949, 1, 1, 0, 0), None, None)
+    """
+    if month := _MONTH.fullmatch(cell):
+        year, number = map(int, month.groups())
+        return datetime(year, number, 1) if 1 <= number <= 12 and year else None
+    if "-" not in cell and "/" not in cell:  # 20160701 is a number
+        return None
+    try:
+        moment = datetime.fromisoformat(re.sub(r"^(\d{4})/(\d{2})/(\d{2})", r"\1-\2-\3", cell))
+    except ValueError:
+        return None
+    return moment if moment.tzinfo is None else moment.astimezone(UTC).replace(tzinfo=None)
+
+
+def date_text(moment: datetime, *, daily: bool) -> str:
+    """A moment as it is written: the day alone where steps are days or more.
+
+    >>> date_text(datetime(2016, 7, 1), daily=True), date_text(datetime(2016, 7, 1), daily=False)
+    ('2016-07-01', '2016-07-01 00:00:00')
+    """
+    return moment.strftime("%Y-%m-%d") if daily else moment.isoformat(sep=" ")
+
 
 Unit = Literal["seconds", "business days", "months", "month ends"]
 UNITS: tuple[Unit, ...] = ("seconds", "business days", "months", "month ends")
@@ -36,7 +71,7 @@ class Frequency:
 
         Args:
             dates: at least two.
-            lines: where in the file each stands, for errors.
+            lines: the line of each in the file, for errors.
             where: the name of the file, for errors.
 
         Raises:
@@ -113,3 +148,40 @@ class Frequency:
                 count = self.count // seconds
                 return f"every {_NAMES[seconds]}" if count == 1 else f"every {count} {_NAMES[seconds]}s"
         return f"every {self.count} seconds"
+
+
+Floats = npt.NDArray[np.float64]
+CYCLES: dict[str, Callable[[datetime], float]] = {
+    "time of day": lambda date: (date.hour * 3600 + date.minute * 60 + date.second) / DAY,
+    "day of week": lambda date: date.weekday() / 7,
+    "day of year": lambda date: (date.timetuple().tm_yday - 1) / 366,
+}
+
+
+def calendar_names(frequency: Frequency, dates: Sequence[datetime]) -> list[str]:
+    """The cycles that dates go through at least twice, those shorter than a step left out.
+
+    What stood once at each place of a cycle tells nothing of the cycle: a model would learn its dates by heart.
+
+    >>> hours = Frequency("seconds", 3600)
+    >>> calendar_names(hours, [datetime(2024, 1, 1), datetime(2024, 3, 1)])
+    ['time of day', 'day of week']
+    """
+    cycles = {"time of day": DAY, "day of week": 7 * DAY, "day of year": 366 * DAY}
+    days = {"business days": DAY, "months": 30 * DAY, "month ends": 30 * DAY}
+    step = days.get(frequency.unit, frequency.count)
+    span = (dates[-1] - dates[0]).total_seconds()
+    return [name for name, cycle in cycles.items() if step < cycle and 2 * cycle <= span + step]
+
+
+def calendar_features(dates: Sequence[datetime], names: Sequence[str]) -> Floats:
+    """Sine and cosine of the place in each cycle, (T, 2·cycles): Monday is as near to Sunday as to Tuesday.
+
+    >>> calendar_features([datetime(2024, 1, 1, 6)], ["time of day"]).round(3)
+    array([[1., 0.]])
+    """
+    columns = []
+    for name in names:
+        angles = np.array([math.tau * CYCLES[name](date) for date in dates])
+        columns += [np.sin(angles), np.cos(angles)]
+    return np.stack(columns, 1) if columns else np.zeros((len(dates), 0))

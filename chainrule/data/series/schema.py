@@ -10,8 +10,7 @@ import numpy.typing as npt
 import torch
 
 from chainrule.data.atomic import read_json, write_json
-from chainrule.data.series.calendar_features import CYCLES, calendar_features, calendar_names
-from chainrule.data.series.frequency import UNITS, Frequency
+from chainrule.data.series.frequency import CYCLES, UNITS, Frequency, calendar_features, calendar_names
 from chainrule.data.series.series_file import SeriesFile, read_series
 from chainrule.models.series_scaling import SeriesScaling
 

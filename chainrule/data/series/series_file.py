@@ -8,9 +8,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.data.series.dates import as_date
-from chainrule.data.series.frequency import Frequency
-from chainrule.data.tables.cells import MISSING, as_number
+from chainrule.data.series.frequency import Frequency, as_date
+from chainrule.data.tables.cell_column import MISSING, as_number
 from chainrule.data.tables.table_file import TableFile
 
 DATE_NAMES = frozenset(("date", "time", "datetime", "timestamp", "month", "day", "ds"))
@@ -26,10 +25,10 @@ class SeriesFile:
         where: the name of the file, for errors.
         targets: names of the series that are forecast.
         covariates: names of the columns that are known in advance.
-        date: the name of the column of dates; None where there is none.
+        date: the name of the column of dates; None for a file without dates.
         frequency: the step between dates; None where there are none.
         dates: (N,), empty where there are none.
-        lines: (N,) where each row stands in the file.
+        lines: (N,) the line of each row in the file.
         values: (T, S) the targets, T <= N: rows after them, with empty targets, are the future.
         known: (N, F) the covariates.
     """

@@ -14,7 +14,7 @@ Floats = npt.NDArray[np.float64]
 def window_context(
     values: Floats, features: Floats, places: Sequence[tuple[int, int]], past: int, length: int
 ) -> dict[str, torch.Tensor]:
-    """What is known at each origin of the next `length` rows; the arguments are those of `window_batch`.
+    """Known values at each origin of the next `length` rows; the arguments are those of `window_batch`.
 
     The rows themselves need not be there: their covariates do.
     """
@@ -29,7 +29,7 @@ def window_context(
 
 
 def window_batch(values: Floats, features: Floats, places: Sequence[tuple[int, int]], past: int, length: int) -> Batch:
-    """What came in `length` rows from each origin on, under the condition of the `past` rows before it.
+    """The `length` rows from each origin on, given the `past` rows before it.
 
     Args:
         values: (T, S).
@@ -48,7 +48,7 @@ def window_batch(values: Floats, features: Floats, places: Sequence[tuple[int, i
 
 
 class SeriesWindows:
-    """Windows of all series at places drawn anew for each step, as a pure function of (seed, step).
+    """Windows of all series at places drawn for each step, as a pure function of (seed, step).
 
     An epoch is as many windows as there are different ones. There is no state to save: to resume is to ask for the next
     step.
@@ -114,7 +114,7 @@ def rolling_origins(first: int, rows: int, horizon: int, stride: int | None = No
 def window_evaluation(
     values: Floats, features: Floats, origins: Sequence[int], past: int, horizon: int, batch_size: int
 ) -> Iterator[Batch]:
-    """What came after each origin, series by series, in order; `past` is cut where fewer rows stand before the first.
+    """The rows after each origin, series by series, in order; `past` is cut where the first has fewer rows before it.
 
     Args:
         values: (T, S).

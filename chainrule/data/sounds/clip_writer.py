@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.data.sounds.collection import SoundFile
 from chainrule.data.sounds.labels import Labelling
 from chainrule.data.sounds.levels import SoundLevels
-from chainrule.data.sounds.sound_file import read_sound
+from chainrule.data.sounds.sound_file import SoundFile, read_sound
 from chainrule.data.store import StoreWriter
 from chainrule.data.tokens import token_dtype
 

@@ -11,10 +11,9 @@ import numpy as np
 from chainrule.data.members import Members
 from chainrule.data.sounds.batches import Labels
 from chainrule.data.sounds.clip_writer import ClipWriter, Writing
-from chainrule.data.sounds.collection import Collection, SoundFile
 from chainrule.data.sounds.labels import Labelling, ordered
 from chainrule.data.sounds.levels import SoundLevels, make_levels
-from chainrule.data.sounds.sound_file import SoundFacts, sound_facts
+from chainrule.data.sounds.sound_file import Collection, SoundFacts, SoundFile, sound_facts
 from chainrule.data.split import OneInEvery, check_fraction
 from chainrule.data.store import Store, StoreWriter
 from chainrule.data.tokens import FileTokens, token_dtype

@@ -1,7 +1,8 @@
-"""Sound files to amplitudes at one rate, block by block, and back to a file."""
+"""Sound files of a folder or an archive: amplitudes at one rate, block by block, and back to a file."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from math import gcd
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -9,7 +10,30 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.data.sounds.collection import SoundFile
+from chainrule.data.members import ARCHIVES, Member, Members, is_visible
+
+ENDINGS = (".wav", ".flac", ".ogg", ".mp3", ".aif", ".aiff")
+SoundFile = Member
+Collection = partial(Members, endings=ENDINGS, noun="sound")
+
+
+def is_sounds(path: str | Path) -> bool:
+    """Whether a path is meant as sounds: a sound file, or a folder or an archive with more sounds than other files."""
+    path = Path(path)
+    if path.name.lower().endswith(ENDINGS):
+        return True
+    if path.is_dir():
+        names = [found.name for found in path.rglob("*") if found.is_file() and not found.name.startswith(".")]
+    elif path.is_file() and path.name.lower().endswith(ARCHIVES):
+        try:
+            names = [file.name for file in Collection(path).files]
+        except ValueError:
+            return False
+    else:
+        return False
+    sounds = sum(is_visible(name, ENDINGS) for name in names)
+    return sounds > len(names) - sounds
+
 
 Amplitudes = npt.NDArray[np.float32]
 _STREAMED = 0x7FFFF000  # bytes: from here on programs that write to a pipe say that they do not know the length
@@ -18,7 +42,7 @@ BLOCK = 1 << 20  # frames read at a time: a minute at 16 kHz
 
 @dataclass(frozen=True)
 class SoundFacts:
-    """What the header of a sound says.
+    """Header of a sound.
 
     Attributes:
         rate: frames a second.

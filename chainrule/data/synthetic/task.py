@@ -1,4 +1,4 @@
-"""What the tasks that ask for memory share: a batch, and the facts against which a network is measured."""
+"""Base of the tasks of memory: a batch, and the facts against which a network is measured."""
 
 from abc import ABC, abstractmethod
 from typing import NamedTuple
@@ -23,7 +23,7 @@ class SyntheticBatch(NamedTuple):
 
 
 class SyntheticTask(ABC):
-    """A task whose answer stands a known number of steps before the question.
+    """A task whose answer comes a known number of steps before the question.
 
     `chance` and `chance_accuracy` are those of the best predictor without memory: it knows the present element x_t, the
     number t of the step and how the task is drawn, but nothing of x_<t. `optimum` is that of the best predictor that

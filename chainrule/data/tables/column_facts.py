@@ -7,8 +7,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.data.tables.cell_column import CellColumn, Floats
-from chainrule.data.tables.cells import MISSING, MOST_DECIMALS, as_number, decimals
+from chainrule.data.tables.cell_column import MISSING, MOST_DECIMALS, CellColumn, Floats, as_number, decimals
 from chainrule.heads.column import Column
 
 DISTINCT = 10_000  # different cells that are counted; more are only averaged

@@ -7,8 +7,17 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from chainrule.data.tables.cell_column import CellColumn, Flags, Floats
-from chainrule.data.tables.cells import LARGEST, MISSING, MOST_DECIMALS, as_integer, as_number, number_text
+from chainrule.data.tables.cell_column import (
+    LARGEST,
+    MISSING,
+    MOST_DECIMALS,
+    CellColumn,
+    Flags,
+    Floats,
+    as_integer,
+    as_number,
+    number_text,
+)
 from chainrule.data.tables.column_facts import COLUMN_KINDS, ColumnFacts, ColumnKind
 from chainrule.heads.column import Column
 
@@ -158,13 +167,13 @@ class ColumnSchema:
         return number_text(value, whole=self.kind == "integer", decimals=self.decimals)
 
     def unseen_symbol(self) -> int | None:
-        """The symbol of the head that stands for cells which training had none of; None where it had all."""
+        """The symbol of the head for cells that training lacked; None where it had all."""
         if not self.unseen:
             return None
         return self._codes[OTHER] if self.numbers is None else self.numbers.symbols - 2
 
     def seen(self, cell: str) -> bool:
-        """Whether a cell is no category that `<other>` stands for."""
+        """Whether a cell is a category without a code of its own, coded as `<other>`."""
         return self.numbers is not None or ("" if cell in MISSING else cell) in self._codes
 
     def to_json(self) -> dict[str, Any]:

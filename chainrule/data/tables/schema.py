@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from chainrule.data.atomic import read_json, write_json
-from chainrule.data.tables.cell_column import Block, Flags
-from chainrule.data.tables.cells import MISSING
+from chainrule.data.tables.cell_column import MISSING, Block, Flags
 from chainrule.data.tables.column_facts import COLUMN_KINDS, ColumnFacts, ColumnKind
 from chainrule.data.tables.column_schema import ColumnSchema
 from chainrule.data.tables.table_file import TableFile
@@ -23,7 +22,7 @@ Rows = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class TableSchema:
-    """What turns rows of text into numbers and back.
+    """Translation of rows of text into numbers and back.
 
     Args:
         columns: all of the file, those that are left out too.

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from chainrule.data.delimited import DelimitedFile, Row
-from chainrule.data.tables.cell_column import Block
-from chainrule.data.tables.cells import MISSING, as_number
+from chainrule.data.tables.cell_column import MISSING, Block, as_number
 from chainrule.data.text import check_file
 
 SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet")

@@ -22,14 +22,14 @@ Numbers = npt.NDArray[np.int32]
 
 @dataclass(frozen=True)
 class TaggedVocabulary:
-    """What turns words and tags into numbers and back.
+    """Translation of words and tags into numbers and back.
 
     A word is looked up in lower case; 0 is every word that was never seen. Its characters keep their case, and are
-    numbered from 2: 1 is every character that was never seen, and 0 stands past the end of a word.
+    numbered from 2: 1 is every character that was never seen, and 0 fills the places after the end of a word.
 
     Args:
         words: in lower case, the most frequent first.
-        counts: how often each stands in the training sentences.
+        counts: occurrences of each in the training sentences.
         characters: in order.
         tags: in alphabetical order, "O" first where there is one.
         scheme: how the tags mark spans; None where they mark none.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from chainrule.data.images.source import Pixels
-from chainrule.diagnostics.picture_attention import brightened
+from chainrule.diagnostics.image_attention import brightened
 from chainrule.diagnostics.report.render import render
 
 

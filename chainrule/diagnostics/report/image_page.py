@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from chainrule.data.images.source import Pixels
-from chainrule.diagnostics.field_picture import BEYOND, BLIND, LATER, PIXEL, STRONG, WEAK
-from chainrule.diagnostics.mask_pictures import MaskPicture
+from chainrule.diagnostics.field_image import BEYOND, BLIND, LATER, PIXEL, STRONG, WEAK
+from chainrule.diagnostics.mask_images import MaskImage
 from chainrule.diagnostics.report.render import render
 
 COLOURS = {
@@ -40,7 +40,7 @@ class ImageReport:
     field: Pixels
     surprise: Pixels
     surprise_words: str
-    masks: Sequence[MaskPicture]
+    masks: Sequence[MaskImage]
     unmasked: str
     command: str
 

@@ -38,7 +38,7 @@ class ReadText:
         level: char, byte, word or bpe: the kind of an element.
         rows: in the order of the tensors.
         unknown: elements that training never saw.
-        chosen: the property by which units are sought; `None` for no property.
+        chosen: the property that units are sought for; `None` for no property.
         share: of the elements that have it.
         note: a remark on the choice.
     """

@@ -1,4 +1,4 @@
-"""What the recurrences share: slices of flat arrays by time step, and the types they are kept in."""
+"""Parts shared by the recurrences: slices of flat arrays by time step, and their types."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Captions that a model writes beside those that people wrote."""
+"""Captions by a model compared with those by people."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from chainrule.tasks.abilities import Answer, Record
 
 if TYPE_CHECKING:
     from chainrule.data.batches import Batch
-    from chainrule.data.captions import Caption, PictureStore
+    from chainrule.data.captions import Caption, ImageStore
     from chainrule.models.captioner import Captioner
     from chainrule.tasks.caption.task import CaptionTask
 
@@ -38,7 +38,7 @@ class CaptionEvaluation:
 
 def evaluate_captioner(run: "CaptionTask", data: str | None, options: CaptionEvaluation, *, device: str) -> Answer:
     """Write a caption of each picture, and compare."""
-    from chainrule.data.captions import PictureStore, captions_by_picture
+    from chainrule.data.captions import ImageStore, captions_by_picture
     from chainrule.metrics.captions import caption_bleu
     from chainrule.tasks.caption.searching import search, words_of
 
@@ -46,7 +46,7 @@ def evaluate_captioner(run: "CaptionTask", data: str | None, options: CaptionEva
         raise ValueError("DATA and --captions: expected pictures and what people wrote of them: give both")
     if options.beam < 1:
         raise ValueError(f"--beam: expected a whole number >= 1, got {options.beam}")
-    store = PictureStore(Path(data), run.data.picture_size, run.data.fit)
+    store = ImageStore(Path(data), run.data.picture_size, run.data.fit)
     people = captions_by_picture(options.captions, store, lower_case=run.data.lower_case)
     names = list(people)
     shown = _turned(names, options.seed) if options.shuffle else names
@@ -99,7 +99,7 @@ def _turned(names: Sequence[str], seed: int) -> list[str]:
 def _perplexity(
     run: "CaptionTask",
     model: "Captioner",
-    store: "PictureStore",
+    store: "ImageStore",
     people: "Sequence[Sequence[Caption]]",
     shown: Sequence[str],
     file: str,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from chainrule.tasks.abilities import Answer
 from chainrule.tasks.attention_report import attention_answer
-from chainrule.tasks.commands import quoted
+from chainrule.tasks.display import quoted
 from chainrule.tasks.page import checked_page
 
 if TYPE_CHECKING:
@@ -75,10 +75,10 @@ def _pictures(run: "CaptionTask", file: str | None, rows: int) -> "list[tuple[st
     """Pictures by name, with what people wrote of them, if that is known."""
     import numpy as np
 
-    from chainrule.tasks.caption.prediction import read_picture
+    from chainrule.tasks.caption.prediction import read_image
 
     if file is not None:
-        return [(file, read_picture(Path(file), run.data), [])]
+        return [(file, read_image(Path(file), run.data), [])]
     valid = run.prepared.valid
     return [
         (f"held-out picture {place + 1}", np.array(valid.pictures[place]), run.held_out_captions(place))

@@ -49,7 +49,7 @@ def caption(run: "CaptionTask", pictures: Sequence[str], options: CaptionOptions
         raise ValueError("--attention: expected a run with attention, got one that reads a single vector")
     if not 1 <= options.n_best <= options.beam:
         raise ValueError(f"--n-best: expected from 1 to --beam {options.beam}, got {options.n_best}")
-    pixels = [read_picture(Path(picture), run.data) for picture in pictures]
+    pixels = [read_image(Path(picture), run.data) for picture in pictures]
     model, vocabulary = run.model(device), run.prepared.vocabulary
     found = search(
         model,
@@ -72,7 +72,7 @@ def caption(run: "CaptionTask", pictures: Sequence[str], options: CaptionOptions
     return Answer(records())
 
 
-def read_picture(path: Path, data: "CaptionData") -> "Pixels":
+def read_image(path: Path, data: "CaptionData") -> "Pixels":
     """A picture file as pixels (3, S, S), made to fit as those of the run.
 
     Raises:
@@ -88,12 +88,12 @@ def read_picture(path: Path, data: "CaptionData") -> "Pixels":
 
 def _drawn(run: "CaptionTask", model: "Captioner", pixels: "Pixels", symbols: "Tensor", out: Path) -> Record:
     """Draw where the model looked for each word of a caption."""
-    from chainrule.diagnostics.picture_attention import picture_attention
+    from chainrule.diagnostics.image_attention import image_attention
     from chainrule.tasks.caption.searching import looked_at
-    from chainrule.tasks.plot_file import save_figure
+    from chainrule.tasks.page import save_figure
 
     if not len(symbols):
         raise ValueError("--attention: the caption is empty, there is nothing to draw")
     words = [run.prepared.vocabulary.decode([symbol]) for symbol in symbols.tolist()]
-    save_figure(picture_attention(pixels, words, looked_at(model, pixels, symbols)), out)
+    save_figure(image_attention(pixels, words, looked_at(model, pixels, symbols)), out)
     return Record({}, f"{out}: where the model looked for each word", notice=True)

@@ -6,7 +6,7 @@ from itertools import islice
 import numpy as np
 import torch
 
-from chainrule.data.words import WordVocabulary
+from chainrule.data.characters import WordVocabulary
 from chainrule.decoding import Decoded, beam_search
 from chainrule.models.captioner import Captioner
 

@@ -12,7 +12,6 @@ from chainrule.tasks.abilities import Answer, CheckedRows, Checks, Evaluates, In
 from chainrule.tasks.caption.evaluation import CaptionEvaluation
 from chainrule.tasks.caption.inspection import CaptionerInspection
 from chainrule.tasks.caption.prediction import CaptionOptions
-from chainrule.tasks.commands import quoted, size_of
 from chainrule.tasks.config import (
     FINGERPRINT,
     CheckedOptions,
@@ -23,8 +22,8 @@ from chainrule.tasks.config import (
     read_object,
     within,
 )
+from chainrule.tasks.display import measured_part, quoted, size_of
 from chainrule.tasks.ladder import Ladder
-from chainrule.tasks.measured_part import measured_part
 from chainrule.tasks.model import Model
 from chainrule.tasks.run_directory import DATA
 from chainrule.tasks.task import Shard, Source, Task
@@ -116,7 +115,7 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
         return open_captions(self.path / DATA)
 
     def held_out_captions(self, picture: int) -> list[str]:
-        """What people wrote of a held-out picture, as the vocabulary knows it."""
+        """Reference captions of a held-out image, as the vocabulary knows them."""
         import numpy as np
 
         valid, decode = self.prepared.valid, self.prepared.vocabulary.decode

@@ -17,7 +17,7 @@ _SHOWN = 2
 
 
 def caption_metric(run: "CaptionTask") -> ValidationMetric:
-    """BLEU-4 of greedy captions of the first held-out pictures; with it two of them beside one of people's."""
+    """BLEU-4 of greedy captions of the first held-out pictures; with two of them and a reference of each."""
     vocabulary, valid = run.prepared.vocabulary, run.prepared.valid
     references = [run.held_out_captions(picture) for picture in range(min(_JUDGED, len(valid)))]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from chainrule.data.atomic import write_text
 from chainrule.diagnostics.report.render import render
 from chainrule.tasks.classify.answers import LabelledAnswer
-from chainrule.tasks.plot_file import save_figure
+from chainrule.tasks.page import save_figure
 
 _DARKEST = 5  # times an even share
 _COLUMNS = 90  # characters of a line of a picture
@@ -24,7 +24,7 @@ def write_page(path: Path, answers: Sequence[LabelledAnswer], names: Sequence[st
     write_text(path, render("attention.html", answers=shown))
 
 
-def write_picture(path: Path, answers: Sequence[LabelledAnswer], names: Sequence[str]) -> None:
+def write_image(path: Path, answers: Sequence[LabelledAnswer], names: Sequence[str]) -> None:
     """The same as a PNG, drawn by matplotlib.
 
     Raises:

@@ -69,9 +69,9 @@ def _records(run: "ClassifyTask", file: str, options: Labelling, device: str) ->
     if cut:
         print(f"{cut:,} texts were read up to their element {run.data.max_length:,} (--max-length)", file=sys.stderr)
     if attention is not None:
-        from chainrule.tasks.classify.attention_page import write_page, write_picture
+        from chainrule.tasks.classify.attention_page import write_image, write_page
 
-        (write_page if attention.suffix == ".html" else write_picture)(attention, shown, names)
+        (write_page if attention.suffix == ".html" else write_image)(attention, shown, names)
         left = f" (the first {len(shown)} of {count:,} texts)" if len(shown) < count else ""
         print(f"attention in {attention}{left}", file=sys.stderr)
 

@@ -21,7 +21,6 @@ from chainrule.tasks.abilities import Answer, CheckedRows, Checks, Evaluates, In
 from chainrule.tasks.classify.evaluation import LabelEvaluation
 from chainrule.tasks.classify.inspection import ClassifierInspection
 from chainrule.tasks.classify.labelling import Labelling
-from chainrule.tasks.commands import quoted
 from chainrule.tasks.config import (
     FINGERPRINT,
     CheckedOptions,
@@ -32,7 +31,7 @@ from chainrule.tasks.config import (
     read_object,
     within,
 )
-from chainrule.tasks.measured_part import measured_part
+from chainrule.tasks.display import measured_part, quoted
 from chainrule.tasks.model import Model
 from chainrule.tasks.run_directory import DATA, WEIGHTS
 from chainrule.tasks.task import Shard, Source, Task

@@ -39,7 +39,7 @@ def label_metric(
         names: of the labels.
         true: (N,) the label of each row.
         batches: those of some rows, in order.
-        told: where a row stands, and what it is, in words.
+        told: position and content of a row, in words.
     """
 
     def answer(model: "LikelihoodModel", rows: Rows) -> Sequence[Tensor]:

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from chainrule.tasks.commands import Switch
 from chainrule.tasks.config import OptimisationOptions, within
+from chainrule.tasks.display import Switch
 
 if TYPE_CHECKING:
     from chainrule.data.images.augmentation import Augmentation

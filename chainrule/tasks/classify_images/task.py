@@ -17,10 +17,9 @@ from chainrule.tasks.classify_images.options import (
     ImageLabelEvaluation,
     ImageLabelling,
 )
-from chainrule.tasks.commands import quoted
 from chainrule.tasks.config import RunConfig
+from chainrule.tasks.display import measured_part, quoted
 from chainrule.tasks.image.task import ImageReading, ImageTask
-from chainrule.tasks.measured_part import measured_part
 from chainrule.tasks.model import Model
 from chainrule.tasks.run_directory import DATA
 from chainrule.tasks.task import Shard, Source, Task
@@ -130,7 +129,7 @@ class ClassifyImagesTask(Task["ImageClassifier"], Predicts, Evaluates, Checks, I
         return cast("ImageClassifier", model)
 
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
-        from chainrule.data.images.labelled_batches import LabelledImageBatches, labelled_image_evaluation
+        from chainrule.data.images.batches import LabelledImageBatches, labelled_image_evaluation
 
         images, training = self.images(), self.config.training
         labels, held_out = images.train_labels, images.valid_labels
@@ -155,7 +154,7 @@ class ClassifyImagesTask(Task["ImageClassifier"], Predicts, Evaluates, Checks, I
     def validation_metric(self) -> "ValidationMetric":
         import torch
 
-        from chainrule.data.images.labelled_batches import labelled_image_evaluation
+        from chainrule.data.images.batches import labelled_image_evaluation
         from chainrule.tasks.classify.validation_metric import label_metric
 
         images = self.images()

@@ -1,4 +1,4 @@
-"""A trained forecaster at rolling origins, beside forecasts that anyone can make."""
+"""A trained forecaster at rolling origins, compared with naive forecasts."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -70,7 +70,7 @@ def _lines(file: "SeriesFile", figures: dict[str, Any]) -> Iterable[str]:
 
 
 def _first_origin(run: "ForecastTask", file: "SeriesFile", data: str, start: str | None) -> int:
-    from chainrule.data.series.dates import as_date
+    from chainrule.data.series.frequency import as_date
     from chainrule.data.source import fingerprint
 
     facts = run.config.facts

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chainrule.tasks.plot_file import save_figure
+from chainrule.tasks.page import save_figure
 
 if TYPE_CHECKING:
     from chainrule.tasks.forecast.prediction import Forecast
@@ -53,7 +53,7 @@ def _draw(axis: Any, forecast: "Forecast", number: int, name: str) -> None:
 
 
 def _time(forecast: "Forecast", step: int) -> str:
-    """What a step is called, counted from the first that is forecast."""
+    """Name of a step, counted from the first forecast one."""
     if step >= 0:
         return forecast.times[step]
     row = len(forecast.file.values) + step

@@ -8,7 +8,7 @@ from secrets import randbelow
 from typing import TYPE_CHECKING, Any
 
 from chainrule.tasks.abilities import Answer, Record
-from chainrule.tasks.csv_line import csv_line
+from chainrule.tasks.display import csv_line
 
 if TYPE_CHECKING:
     import numpy as np
@@ -97,7 +97,7 @@ class Forecast:
 
     @property
     def place(self) -> str:
-        """What the times are."""
+        """Meaning of the times."""
         return self.file.date or "row"
 
     def rows(self) -> list[list[str]]:
@@ -143,7 +143,7 @@ def _forecast(
     run: "ForecastTask", data: str, horizon: int, levels: Sequence[float], paths: int, seed: int, device: str
 ) -> Forecast:
     from chainrule.data.series import future_dates
-    from chainrule.data.series.dates import date_text
+    from chainrule.data.series.frequency import date_text
     from chainrule.metrics.forecasting import quantiles_of_samples
     from chainrule.tasks.forecast.drawing import draw_paths
 

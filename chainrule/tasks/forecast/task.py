@@ -13,8 +13,8 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from chainrule.tasks.abilities import Answer, CheckedRows, Checks, Evaluates, Inspects, Predicts
-from chainrule.tasks.commands import quoted, size_of
 from chainrule.tasks.config import FINGERPRINT, CheckedOptions, OptimisationOptions, RunConfig, check_entries, within
+from chainrule.tasks.display import quoted, size_of
 from chainrule.tasks.forecast.evaluation import ForecastEvaluation
 from chainrule.tasks.forecast.inspection import ForecastInspection
 from chainrule.tasks.forecast.prediction import ForecastPrediction

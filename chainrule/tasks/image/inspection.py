@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chainrule.tasks.abilities import Answer, Record
-from chainrule.tasks.commands import quoted
+from chainrule.tasks.display import quoted
 from chainrule.tasks.page import checked_page, write_page
 
 if TYPE_CHECKING:
     from chainrule.data.images.source import Pixels
-    from chainrule.diagnostics.mask_pictures import MaskPicture
+    from chainrule.diagnostics.mask_images import MaskImage
     from chainrule.diagnostics.receptive_field import ReceptiveField
     from chainrule.models import ImageModel
     from chainrule.tasks.image.task import ImageTask
@@ -38,8 +38,8 @@ def inspect_images(run: "ImageTask", options: ImageInspection, *, out: Path | No
     """Inspect a run on its held-out images."""
     from chainrule.data.atomic import write_bytes
     from chainrule.data.images import png
-    from chainrule.diagnostics.field_picture import field_picture
-    from chainrule.diagnostics.mask_pictures import mask_pictures
+    from chainrule.diagnostics.field_image import field_image
+    from chainrule.diagnostics.mask_images import mask_images
     from chainrule.diagnostics.report.image_page import ImageReport, image_page
 
     rows = options.rows
@@ -47,10 +47,10 @@ def inspect_images(run: "ImageTask", options: ImageInspection, *, out: Path | No
         raise ValueError(f"--rows: expected a whole number from 1 to {MOST_ROWS}, got {rows}")
     page = checked_page(out, run.path)
     row, column = _pixel(options.pixel, run.shape)
-    model, masks = run.model(), mask_pictures(run.new_model(0))
+    model, masks = run.model(), mask_images(run.new_model(0))
     field = _field(run, model, row, column, rows)
     surprise, words = _surprise(run, model)
-    drawn, parameters = field_picture(field), sum(weight.numel() for weight in model.parameters())
+    drawn, parameters = field_image(field), sum(weight.numel() for weight in model.parameters())
     asked = "" if options.pixel is None else f" --pixel {options.pixel}"
     report = ImageReport(
         str(run.path),
@@ -78,8 +78,8 @@ def inspect_images(run: "ImageTask", options: ImageInspection, *, out: Path | No
 
 
 def findings(field: "ReceptiveField", rows: int) -> list[str]:
-    """What was found about a pixel, in sentences."""
-    from chainrule.diagnostics.field_picture import blind_side, pixel_of
+    """Findings about a pixel, in sentences."""
+    from chainrule.diagnostics.field_image import blind_side, pixel_of
 
     summary, (row, column) = field.summary(), pixel_of(field)
     channels = field.influence.shape[0]
@@ -150,7 +150,7 @@ def _surprise(run: "ImageTask", model: "ImageModel") -> "tuple[Pixels, str]":
 
 
 def _unmasked(model: "ImageModel") -> str:
-    """What keeps the order in layers that have no mask."""
+    """Means of keeping the order in layers without a mask."""
     from torch import nn
 
     from chainrule.layers.masked_conv2d import MaskedConv2d
@@ -182,5 +182,5 @@ def _pixel(text: str | None, shape: tuple[int, int, int]) -> tuple[int, int]:
     return row, column
 
 
-def _mask_facts(mask: "MaskPicture") -> dict[str, Any]:
+def _mask_facts(mask: "MaskImage") -> dict[str, Any]:
     return {"type": mask.mask_type, "kernel": list(mask.taps.shape), "layers": list(mask.layers)}

@@ -75,13 +75,13 @@ def _first_rows(run: "ImageTask", path: Path, keep_rows: int | None) -> "Tensor"
     """(1, C, rows, W) levels of the rows of a picture file that are kept."""
     import torch
 
-    from chainrule.tasks.image.picture_file import read_picture
+    from chainrule.tasks.image.image_file import read_image
 
     height = run.shape[1]
     rows = height // 2 if keep_rows is None else keep_rows
     if not 0 <= rows <= height:
         raise ValueError(f"--keep-rows: expected a whole number from 0 to {height}, the rows of a picture, got {rows}")
-    return torch.from_numpy(read_picture(run, path)[None, :, :rows].copy()).long()
+    return torch.from_numpy(read_image(run, path)[None, :, :rows].copy()).long()
 
 
 def _write(out: Path, run: "ImageTask", pictures: "Pixels", known: "Tensor | None") -> None:

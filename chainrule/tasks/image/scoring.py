@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chainrule.tasks.abilities import Answer, Record
-from chainrule.tasks.commands import Switch
+from chainrule.tasks.display import Switch
 
 if TYPE_CHECKING:
     from chainrule.data.images import ImageSource
@@ -77,7 +77,7 @@ def _source(run: "ImageTask", data: str, *, skip_bad: bool) -> "ImageSource":
 
 
 def _protocol(run: "ImageTask", source: "ImageSource") -> str:
-    """What was made of the values before they were scored, which every figure depends on."""
+    """Changes of the values before they were scored; every figure depends on them."""
     if _as_they_are(run, source):
         return "2 levels, as they are stored"
     if run.reduction.draws:

@@ -13,8 +13,8 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from chainrule.tasks.abilities import Answer, CheckedRows, Checks, Inspects, Samples, Scores
-from chainrule.tasks.commands import quoted, size_of
 from chainrule.tasks.config import FINGERPRINT, CheckedOptions, OptimisationOptions, RunConfig, check_entries, within
+from chainrule.tasks.display import quoted, size_of
 from chainrule.tasks.image.inspection import ImageInspection
 from chainrule.tasks.image.sampling import ImageSampling
 from chainrule.tasks.image.scoring import ImageScoring
@@ -259,7 +259,7 @@ class ImageTask(Task["ImageModel"], Scores, Samples, Inspects, Checks):
 
     def on_validation(self) -> "OnValidation":
         from chainrule.data.atomic import write_bytes
-        from chainrule.data.images import block_picture, grid, png
+        from chainrule.data.images import block_image, grid, png
         from chainrule.tasks.image.sampler import Sampler
 
         def preview(trained: Any, step: int, seconds: float) -> str:
@@ -267,7 +267,7 @@ class ImageTask(Task["ImageModel"], Scores, Samples, Inspects, Checks):
             pictures = sampler.sketches(_PREVIEWED, sampler.labels_in_turn(_PREVIEWED), step, seconds)
             write_bytes(self.path / SAMPLES, png(grid(pictures)))
             shown = max(1, _LINE // (min(self.shape[2], 32) + 2))
-            return block_picture(pictures[:shown])
+            return block_image(pictures[:shown])
 
         return preview
 

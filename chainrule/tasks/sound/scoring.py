@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from chainrule.tasks.abilities import Answer, Record
-from chainrule.tasks.commands import Switch
-from chainrule.tasks.display import one_line
+from chainrule.tasks.display import Switch, one_line
 
 if TYPE_CHECKING:
     from chainrule.data.sounds import SoundFile

@@ -13,8 +13,8 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from chainrule.tasks.abilities import Answer, CheckedRows, Checks, Inspects, Samples, Scores
-from chainrule.tasks.commands import quoted
 from chainrule.tasks.config import FINGERPRINT, CheckedOptions, OptimisationOptions, RunConfig, check_entries, within
+from chainrule.tasks.display import quoted
 from chainrule.tasks.ladder import Ladder
 from chainrule.tasks.model import Model
 from chainrule.tasks.run_directory import DATA
@@ -100,7 +100,7 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks):
 
     @classmethod
     def recognises(cls, path: Path) -> bool:
-        from chainrule.data.sounds.collection import is_sounds
+        from chainrule.data.sounds.sound_file import is_sounds
 
         return is_sounds(path)
 
@@ -139,12 +139,12 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks):
 
     @property
     def labels(self) -> list[str]:
-        """What a sound may be conditioned on; none where it is on nothing."""
+        """Labels that may condition a sound; empty in a run without labels."""
         return cast(list[str], self.config.facts["labels"])
 
     @property
     def levels(self) -> "SoundLevels":
-        """What an element stands for."""
+        """Meaning of an element."""
         from chainrule.data.sounds import make_levels
 
         return make_levels(self.config.facts["law"], self.config.facts["levels"])
@@ -319,7 +319,7 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks):
 
 
 def _found(facts: dict[str, Any]) -> Iterable[str]:
-    """What preparing sounds found, line by line."""
+    """Findings of preparing sounds, line by line."""
     train, valid, rate = facts["train"], facts["valid"], facts["rate"]
     law = "μ-law" if facts["law"] == "mu" else "linear"
     yield (

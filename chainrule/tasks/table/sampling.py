@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chainrule.tasks.abilities import Answer, Record
-from chainrule.tasks.csv_line import csv_line
+from chainrule.tasks.display import csv_line
 
 if TYPE_CHECKING:
     from chainrule.tasks.table.task import TableTask

@@ -17,7 +17,6 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from chainrule.tasks.abilities import Answer, CheckedRows, Checks, Inspects, Samples, Scores
-from chainrule.tasks.commands import quoted, size_of
 from chainrule.tasks.config import (
     FINGERPRINT,
     CheckedOptions,
@@ -27,7 +26,7 @@ from chainrule.tasks.config import (
     check_entries,
     within,
 )
-from chainrule.tasks.durations import format_duration
+from chainrule.tasks.display import format_duration, quoted, size_of
 from chainrule.tasks.model import Model
 from chainrule.tasks.run_directory import DATA
 from chainrule.tasks.table.inspection import TableInspection
@@ -132,7 +131,7 @@ class TableTask(Task["TableMADE"], Scores, Samples, Inspects, Checks):
 
     def prepare(self) -> dict[str, Any]:
         from chainrule.data.tables import prepare_table, reads_quickly
-        from chainrule.tasks.memory import check_memory
+        from chainrule.tasks.model import check_memory
 
         data, source = self.data, self.config.sources["source"]
         assert source is not None
@@ -167,7 +166,7 @@ class TableTask(Task["TableMADE"], Scores, Samples, Inspects, Checks):
     def plan(self, given: frozenset[str]) -> RunConfig:
         """Few rows are soon learnt by heart: for them more dropout, and no more than `_MOST_PASSES` over the rows."""
         from chainrule.data.tables.batches import TableBatches
-        from chainrule.tasks.step_rate import TRAINING_SHARE, seconds_to_measure, step_rate
+        from chainrule.tasks.ladder import TRAINING_SHARE, seconds_to_measure, step_rate
 
         config, table = self.config, self.table()
         options, budget = config.options, config.duration.budget

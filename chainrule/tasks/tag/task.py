@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from chainrule.tasks.abilities import Answer, CheckedRows, Checks, Evaluates, Inspects, Predicts
-from chainrule.tasks.commands import quoted
 from chainrule.tasks.config import FINGERPRINT, CheckedOptions, OptimisationOptions, RunConfig, check_entries, within
-from chainrule.tasks.measured_part import measured_part
+from chainrule.tasks.display import measured_part, quoted
 from chainrule.tasks.model import Model
 from chainrule.tasks.run_directory import DATA
 from chainrule.tasks.tag.evaluation import TagEvaluation

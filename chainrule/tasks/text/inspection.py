@@ -1,17 +1,17 @@
 """Inside a trained recurrence: figures, verdicts and a page."""
 
+import math
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from chainrule.tasks.abilities import Answer, Record
-from chainrule.tasks.commands import quoted
-from chainrule.tasks.display import one_line
+from chainrule.tasks.display import one_line, quoted
 from chainrule.tasks.page import checked_page, write_page
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from chainrule.data.vocabulary import Vocabulary
     from chainrule.diagnostics import Inspection
     from chainrule.diagnostics.clipping import Clipping
     from chainrule.diagnostics.report import ReadText
@@ -62,7 +63,6 @@ def inspect_text(run: "TextTask", file: str | None, options: TextInspection, *, 
     from chainrule.diagnostics.clipping import clipping
     from chainrule.diagnostics.panels import new_figure
     from chainrule.diagnostics.report import Subject, report_page
-    from chainrule.tasks.text.inspection_json import inspection_figures
 
     wanted = _wanted(options.property)
     model = _recurrent_model(run)
@@ -115,7 +115,7 @@ def _recurrent_model(run: "TextTask") -> "RecurrentLM":
 
 def _window(run: "TextTask", file: str | None, rows: int, steps: int) -> "tuple[Tensor, Tensor | None, str]":
     """The rows, their lengths, and where they come from."""
-    from chainrule.tasks.text.windows import file_window, own_window
+    from chainrule.tasks.text.preparing import file_window, own_window
 
     if file is None:
         x, lengths, part = own_window(run, rows, steps)
@@ -132,7 +132,7 @@ def _read(
     """The text of the rows, and which of its elements have the property that units are sought for."""
     import torch
 
-    from chainrule.data.spans import symbol_spans
+    from chainrule.data.vocabulary import symbol_spans
     from chainrule.diagnostics.report import ReadRow, ReadText
     from chainrule.diagnostics.text_properties import PROPERTIES, choose_property
 
@@ -221,3 +221,71 @@ def _table(run: "TextTask", inspection: "Inspection", read: "ReadText", trained:
         yield one_line(line)
     if trained is not None:
         yield f"Clipping: {trained.sentence()}"
+
+
+def inspection_figures(
+    inspection: "Inspection", read: "ReadText", x: "Tensor", vocabulary: "Vocabulary", trained: "Clipping | None"
+) -> dict[str, Any]:
+    """All figures, the traces of units apart; what is not finite becomes null. x: (B, T) symbols."""
+    from chainrule.diagnostics.report import mean_surprise
+
+    flow, surprise, has = inspection.flow, inspection.surprise, inspection.has_property
+    assert surprise is not None
+    rows = [
+        {
+            "symbols": x[row, :length].tolist(),
+            "text": list(map(vocabulary.token, x[row, :length].tolist())),
+            "bits": surprise[row, :length].tolist(),
+            "has_property": None if has is None else has[row, :length].tolist(),
+        }
+        for row, length in enumerate(flow.lengths.tolist())
+    ]
+    figures = {
+        "text": read.name,
+        "elements": int(flow.lengths.sum()),
+        "unknown": read.unknown,
+        "bits_per_element": mean_surprise(inspection),
+        "property": _property(read),
+        "nonfinite": [{"row": row, "step": step} for row, step in flow.nonfinite],
+        "layers": [_layer(inspection, index) for index in range(len(inspection.layers))],
+        "clipping": None if trained is None else _clipping(trained),
+        "rows": rows,
+    }
+    return {name: _finite(value) for name, value in figures.items()}
+
+
+def _property(read: "ReadText") -> dict[str, Any] | None:
+    if read.chosen is None:
+        return None
+    return {"name": read.chosen.name, "pattern": read.chosen.pattern.pattern, "share": read.share}
+
+
+def _layer(inspection: "Inspection", index: int) -> dict[str, Any]:
+    flow = inspection.flow
+    influence = {"influence": flow.influence[index], "influence_perturbed": flow.influence_perturbed[index]}
+    return asdict(inspection.layers[index]) | influence
+
+
+def _clipping(trained: "Clipping") -> dict[str, Any]:
+    return {
+        "limit": trained.limit,
+        "steps": trained.steps,
+        "logged": len(trained.logged_steps),
+        "share": trained.share,
+        "factor": trained.factor,
+    }
+
+
+def _finite(value: Any) -> Any:
+    from torch import Tensor
+
+    match value:
+        case float():
+            return value if math.isfinite(value) else None
+        case Tensor():
+            return _finite(value.tolist())
+        case dict():
+            return {key: _finite(part) for key, part in value.items()}
+        case list():
+            return [_finite(part) for part in value]
+    return value

@@ -19,8 +19,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from chainrule.tasks.config import Duration
-from chainrule.tasks.step_rate import TRAINING_SHARE
+from chainrule.tasks.config import Duration, RunConfig
+from chainrule.tasks.ladder import TRAINING_SHARE, seconds_to_measure, step_rate
+from chainrule.training.evaluate import Batch, count_elements
 
 if TYPE_CHECKING:
     from chainrule.data.corpus import Corpus
@@ -63,7 +64,7 @@ class Speed:
 
 @dataclass(frozen=True)
 class Shape:
-    """What the cost of a model depends on.
+    """Sizes that the cost of a model depends on.
 
     Args:
         cell: the recurrent layer.
@@ -211,7 +212,7 @@ def usual_batch_size(symbols: int, chunk_length: int) -> int:
 def usual_dropout(passes: float, weights_a_symbol: float, wide: bool) -> float:
     """More the oftener the text is read, up to a half, and less for a model that is small for its text.
 
-    Characters are read three times before dropout helps beside weight decay; words have little of that.
+    Characters are read three times before dropout adds to weight decay; words have little weight decay.
 
     >>> usual_dropout(12, 1.0, wide=False), usual_dropout(12, 0.2, wide=False), usual_dropout(2, 1.0, wide=False)
     (0.3, 0.15, 0.0)
@@ -232,3 +233,31 @@ def usual_weight_decay(learning_rate: float, steps_a_pass: float, wide: bool) ->
 def usual_learning_rate(size: int, wide: bool) -> float:
     """Peak learning rate for a number of units; half of it where embeddings are wide and shared."""
     return (0.005 if wide else 0.01) * min(1.0, (256 / size) ** 0.5)
+
+
+def measure_speed(config: RunConfig, shapes: Sequence[Shape], batch: Batch) -> Speed:
+    """Time training steps of two shapes on a batch, within 2% of the budget of a run."""
+    import torch
+
+    from chainrule.models.recurrent_lm import RecurrentLM
+
+    training = config.training
+    seconds = seconds_to_measure(config.duration.budget or 0.0) / len(shapes)
+    cost = []
+    for shape in shapes:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            model = RecurrentLM(
+                shape.vocabulary,
+                cell=shape.cell,
+                hidden_size=shape.hidden_size,
+                num_layers=shape.num_layers,
+                embedding_size=shape.embedding_size,
+                adaptive_softmax=shape.adaptive,
+            )
+        cost.append(1 / (step_rate(model, batch, training, seconds) * count_elements(batch)))
+    first, second = (shape.multiplies for shape in shapes)
+    slope = max((cost[1] - cost[0]) / (second - first), 0.0)
+    if slope == 0.0:  # the difference drowned in noise: charge everything to the multiply-adds
+        return Speed(0.0, cost[1] / second)
+    return Speed(max(cost[0] - slope * first, 0.0), slope)

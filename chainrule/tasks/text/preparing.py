@@ -1,8 +1,13 @@
-"""A text on its way to training: symbols on disk, batches of them."""
+"""Symbols of a text: prepared on disk, in batches for training, and in a few rows to look at closely."""
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
 
 from chainrule.data import (
     Batch,
@@ -14,11 +19,15 @@ from chainrule.data import (
     line_evaluation,
     open_corpus,
     prepare_corpus,
+    read_lines,
+    read_text,
     stream_evaluation,
 )
 from chainrule.tasks.run_directory import DATA, VOCABULARY
 
 if TYPE_CHECKING:
+    from chainrule.data.tokens import Tokens
+    from chainrule.data.vocabulary import Ids, Vocabulary
     from chainrule.tasks.text.task import TextTask
 
 _EVALUATION_ROWS = 16
@@ -27,7 +36,7 @@ HeldOut = Callable[[], Iterable[Batch]]
 
 
 def prepared(run: "TextTask") -> Corpus:
-    """The text of a run, turned into symbols anew; its vocabulary is written where there is none yet.
+    """Turn the text of a run into symbols; write its vocabulary where the run has no file of it yet.
 
     Raises:
         ValueError, OSError: the text cannot be read, is too short, or has other symbols than the vocabulary.
@@ -103,3 +112,82 @@ class _Progress:
         """Leave no trace."""
         if self._shown:
             sys.stderr.write("\r\x1b[K")
+
+
+_LINES_LOOKED_AT = 1 << 16
+Window = tuple[Tensor, Tensor | None]
+
+
+def own_window(run: "TextTask", rows: int, steps: int) -> tuple[Tensor, Tensor | None, str]:
+    """(B, T) symbols of the run's own held-out text, how many of each row are real where rows are lines, and which part
+    of the text it is: where too little is held out for that many rows, a stream's come from the training part.
+
+    Raises:
+        FileNotFoundError: the run's corpus is gone.
+        ValueError: the text is shorter than two symbols.
+    """
+    corpus = open_corpus(run.path / DATA)
+    if corpus.reading == "lines":
+        return *_lines_window(_lines(corpus.valid), rows, steps, str(run.path)), "held-out"
+    tokens, part = (corpus.valid, "held-out") if len(corpus.valid) >= rows * steps else (corpus.train, "training")
+    return *_stream_window(tokens.slice(0, min(rows * steps, len(tokens))), rows, steps, str(run.path)), part
+
+
+def file_window(vocabulary: "Vocabulary", reading: str, file: str, rows: int, steps: int) -> Window:
+    """The rows of a file's beginning and their lengths, read as `reading` says; `-` is standard input.
+
+    What lies further is not read.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is no text, or shorter than two symbols.
+    """
+    strict = not vocabulary.reads_any_bytes
+    name = "standard input" if file == "-" else file
+    if reading == "lines":
+        lines = (vocabulary.encode(line + "\n") for _, line in read_lines(file, strict=strict))
+        return _lines_window(lines, rows, steps, name)
+    ids = _beginning(vocabulary.encode_chunks(read_text(file, strict=strict)), rows * steps)
+    return _stream_window(ids, rows, steps, name)
+
+
+def _stream_window(ids: "Ids", rows: int, steps: int, name: str) -> Window:
+    """Consecutive rows of equal length; a text too short for all of them gives fewer, then shorter ones."""
+    if len(ids) < 2:
+        raise ValueError(f"{name}: {_too_short(len(ids))}")
+    rows = min(rows, -(-len(ids) // steps))
+    width = min(steps, len(ids) // rows)
+    return torch.from_numpy(ids[: rows * width].copy()).view(rows, width), None
+
+
+def _lines_window(lines: "Iterable[Ids]", rows: int, steps: int, name: str) -> Window:
+    """The first lines of two symbols or more, cut to `steps`."""
+    looked_at = list(islice((line[:steps] for line in islice(lines, _LINES_LOOKED_AT) if len(line) > 1), rows))
+    if not looked_at:
+        raise ValueError(f"{name}: {_too_short(1)} in every line")
+    lengths = [len(line) for line in looked_at]
+    x = np.zeros((len(lengths), max(lengths)), dtype=np.int64)
+    for row, line in zip(x, looked_at, strict=True):
+        row[: len(line)] = line
+    return torch.from_numpy(x), torch.tensor(lengths)
+
+
+def _lines(tokens: "Tokens") -> "Iterator[Ids]":
+    starts, stops = tokens.line_bounds(np.arange(min(tokens.line_count, _LINES_LOOKED_AT)))
+    for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
+        yield tokens.slice(start, stop)
+
+
+def _beginning(parts: "Iterable[Ids]", count: int) -> "Ids":
+    held: list[Ids] = []
+    for part in parts:
+        held.append(part)
+        count -= len(part)
+        if count <= 0:
+            break
+    ids = np.concatenate([np.zeros(0, dtype=np.int64), *held])
+    return ids[: len(ids) + min(count, 0)]
+
+
+def _too_short(count: int) -> str:
+    return f"expected at least two symbols, as nothing flows through a single step, got {count or 'an empty text'}"

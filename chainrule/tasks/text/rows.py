@@ -1,8 +1,8 @@
-"""How surprising a text is to a trained model: a row a line, an element or the whole file."""
+"""Surprise of a text to a trained model: a row a line, an element or the whole file."""
 
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,6 +14,42 @@ if TYPE_CHECKING:
     from chainrule.data.vocabulary import Vocabulary
     from chainrule.tasks.text.scoring import Scored
     from chainrule.tasks.text.task import TextTask
+
+
+def text_figures(nats: float, counts: Mapping[str, int]) -> dict[str, Any]:
+    """Figures of a text, ready for JSON.
+
+    The symbol `<unk>` replaces any text that the vocabulary lacks, so a model with few symbols has
+    little to predict: report its share with every figure.
+
+    Args:
+        nats: negative log-likelihood of the whole text.
+        counts: `elements`, how many of them are `unknown`, and the `characters` and `bytes` they were read from.
+
+    >>> text_figures(8.0, {"elements": 4, "unknown": 1, "characters": 8, "bytes": 16})["unknown_share"]
+    0.25
+    """
+    from chainrule.training import units
+
+    bits = units.bits(nats)
+    return {
+        "bits_per_character": bits / max(counts["characters"], 1),
+        "bits_per_byte": bits / max(counts["bytes"], 1),
+        "unknown_share": counts["unknown"] / max(counts["elements"], 1),
+    }
+
+
+def describe_figures(figures: Mapping[str, Any]) -> str:
+    """`text_figures` in words.
+
+    >>> describe_figures({"bits_per_character": 2.0, "bits_per_byte": 1.9, "unknown_share": 0.25})
+    '2.0000 bits per character, 1.9000 per byte of the text, 25.0% of the symbols <unk>'
+    """
+    share = figures["unknown_share"]
+    unknown = f", {share:.1%} of the symbols <unk>" if share else ""
+    characters, size = figures["bits_per_character"], figures["bits_per_byte"]
+    return f"{characters:.4f} bits per character, {size:.4f} per byte of the text{unknown}"
+
 
 Per = Literal["line", "element", "file"]
 _HEADING = f"{'line':>8} {'nats':>10} {'bits/elem':>9} {'unknown':>7}  text"
@@ -42,7 +78,6 @@ class TextScoring:
 
 def score_text(run: "TextTask", file: str, options: TextScoring, *, ranked: bool, device: str) -> Answer:
     """Score a file."""
-    from chainrule.tasks.text.figures import describe_figures
     from chainrule.tasks.text.scoring import read_pieces, read_stream, score_lines, score_stream
 
     if ranked and options.per == "file":
@@ -118,8 +153,6 @@ class Row:
 
     def text_figures(self) -> dict[str, Any]:
         """Those that compare between levels; only where the row knows the text it was read from."""
-        from chainrule.tasks.text.figures import text_figures
-
         counts = {"elements": self.elements, "unknown": self.unknown}
         return text_figures(self.nats, counts | {"characters": self.characters, "bytes": self.bytes})
 

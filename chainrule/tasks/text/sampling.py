@@ -1,7 +1,9 @@
-"""Text drawn from a trained model."""
+"""Text drawn from a trained model, as it comes."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
@@ -9,6 +11,9 @@ from cyclopts import Parameter
 from chainrule.tasks.abilities import Answer, Record
 
 if TYPE_CHECKING:
+    import torch
+
+    from chainrule.base import AutoregressiveModel
     from chainrule.data.vocabulary import Ids, Vocabulary
     from chainrule.tasks.text.task import TextTask
 
@@ -37,7 +42,6 @@ class TextSampling:
 def sample_text(run: "TextTask", n: int, options: TextSampling, *, seed: int, device: str, whole: bool) -> Answer:
     """Draw n texts; a single one comes in pieces unless it is wanted `whole`."""
     from chainrule.heads.categorical import check_filters
-    from chainrule.tasks.text.sampler import Sampler
 
     if options.length < 1:
         raise ValueError(f"--length: expected a whole number >= 1, got {options.length}")
@@ -92,3 +96,111 @@ def encode_prompt(vocabulary: "Vocabulary", prompt: str) -> "Ids":
         f"leave {'them' if len(unseen) > 1 else 'it'} out, or train on text that has "
         f"{'them' if len(unseen) > 1 else 'it'} (--level byte knows every character){remedy}"
     )
+
+
+_WINDOW = 8  # symbols decoded again with each new one: enough for a space between words and for a character of 4 bytes
+
+
+class Sampler:
+    """How a text is drawn: the model, its vocabulary and the filters.
+
+    Args:
+        model: any model over the symbols of the vocabulary.
+        vocabulary: what turns symbols into text.
+        eos: the symbol that ends a text; None where texts go on.
+        temperature, top_k, top_p: as in `AutoregressiveModel.sample`.
+    """
+
+    def __init__(
+        self,
+        model: "AutoregressiveModel",
+        vocabulary: "Vocabulary",
+        *,
+        eos: int | None = None,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+    ):
+        self.model, self.vocabulary, self.eos = model, vocabulary, eos
+        self.temperature, self.top_k, self.top_p = temperature, top_k, top_p
+        self.device = next(model.parameters()).device
+
+    def stream(self, prompt: "Ids", length: int, seed: int) -> Iterator[str]:
+        """One text of at most `length` symbols after the prompt, in pieces as they are drawn, the prompt left out."""
+        with one_thread(self.device):
+            yield from self._decoded(prompt, self._symbols(prompt, length, seed))
+
+    def texts(self, n: int, prompt: "Ids", length: int, seed: int) -> list[tuple[str, int]]:
+        """n texts drawn side by side, each with the number of symbols drawn, the one that ended it counted."""
+        drawn = self.model.sample(
+            n,
+            length=len(prompt) + length,
+            prefix=_prefix(prompt),
+            temperature=self.temperature,
+            top_k=self.top_k,
+            top_p=self.top_p,
+            eos=self.eos,
+            generator=self._generator(seed),
+        )
+        texts = []
+        for row in drawn[:, len(prompt) :].tolist():
+            ended = self.eos is not None and self.eos in row
+            symbols = row[: row.index(self.eos)] if ended else row
+            texts.append(("".join(self._decoded(prompt, iter(symbols))), len(symbols) + ended))
+        return texts
+
+    def _symbols(self, prompt: "Ids", length: int, seed: int) -> Iterator[int]:
+        stream = self.model.stream(
+            1,
+            prefix=_prefix(prompt),
+            temperature=self.temperature,
+            top_k=self.top_k,
+            top_p=self.top_p,
+            generator=self._generator(seed),
+        )
+        for drawn in islice(stream, length):
+            symbol = int(drawn)
+            if symbol == self.eos:
+                return
+            yield symbol
+
+    def _decoded(self, prompt: "Ids", symbols: Iterator[int]) -> Iterator[str]:
+        window = prompt[-_WINDOW:].tolist()
+        shown = self.vocabulary.decode(window)
+        held = 0
+        for symbol in symbols:
+            window.append(symbol)
+            text = self.vocabulary.decode(window)
+            if self.vocabulary.unknown is None and text.endswith("\N{REPLACEMENT CHARACTER}") and held < 3:
+                held += 1  # maybe the first bytes of a character whose last byte is still to come
+                continue
+            yield text[len(shown) :]
+            held, window = 0, window[-_WINDOW:]
+            shown = self.vocabulary.decode(window)
+        if held:
+            yield self.vocabulary.decode(window)[len(shown) :]
+
+    def _generator(self, seed: int) -> "torch.Generator":
+        import torch
+
+        return torch.Generator(self.device).manual_seed(seed)
+
+
+def _prefix(prompt: "Ids") -> "torch.Tensor | None":
+    import torch
+
+    return torch.from_numpy(prompt) if len(prompt) else None
+
+
+@contextmanager
+def one_thread(device: "torch.device") -> Iterator[None]:
+    """Compute with one thread: for one row at a time, handing work to others costs more than the work."""
+    import torch
+
+    threads = torch.get_num_threads()
+    if device.type == "cpu":
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

@@ -1,8 +1,8 @@
 """How surprising a text is to a model: -log p of every symbol, exactly, for texts of any size.
 
 A model that was trained on one continuous stream reads the file as one, encoded as for training: every symbol is scored
-given all that stands before it in the file, so that the surprises of the lines add up to that of the file, and a line
-is surprising *where it stands*. A symbol that spans a line end, as pieces of words do, counts for the line in which it
+given everything before it in the file, so that the surprises of the lines add up to that of the file, and a line
+is surprising *in its place*. A symbol that spans a line end, as pieces of words do, counts for the line in which it
 begins. A model that was trained line by line scores each line on its own, its end (`<eos>`) included, in any order.
 """
 
@@ -131,7 +131,7 @@ def _split(pool: list[tuple[int, str, Ids]], nats: npt.NDArray[np.float64]) -> I
 
 
 def _line_parts(vocabulary: Vocabulary, chunks: Iterable[str]) -> Iterator[tuple[int, str, Ids]]:
-    """What each chunk holds of each line: its text, and the symbols that begin in it."""
+    """Parts of each line by chunk: the text, and the symbols that begin in it."""
     first = 1
     for text in cut_before_space(chunks) if vocabulary.cuts_at_spaces else chunks:
         ids, lines = vocabulary.encode_with_lines(text)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from chainrule.tasks.abilities import Answer, CheckedRows, Checks, Inspects, Samples, Scores
-from chainrule.tasks.commands import quoted, size_of
 from chainrule.tasks.config import (
     FINGERPRINT,
     CheckedOptions,
@@ -17,14 +16,13 @@ from chainrule.tasks.config import (
     check_keys,
     within,
 )
-from chainrule.tasks.durations import format_duration
+from chainrule.tasks.display import format_duration, quoted, size_of
 from chainrule.tasks.ladder import Ladder
 from chainrule.tasks.model import Model
 from chainrule.tasks.run_directory import CONFIG, DATA, VOCABULARY
 from chainrule.tasks.task import Shard, Source, Task
-from chainrule.tasks.text.figures import describe_figures, text_figures
 from chainrule.tasks.text.inspection import TextInspection
-from chainrule.tasks.text.rows import TextScoring
+from chainrule.tasks.text.rows import TextScoring, describe_figures, text_figures
 from chainrule.tasks.text.sampling import TextSampling
 
 if TYPE_CHECKING:
@@ -228,9 +226,8 @@ class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks):
         return {name: manifest[name] for name in ("source", "validation", "train", "valid")}
 
     def plan(self, given: frozenset[str]) -> RunConfig:
-        from chainrule.tasks.text.plan import plan_text, usual_batch_size
+        from chainrule.tasks.text.plan import measure_speed, plan_text, usual_batch_size
         from chainrule.tasks.text.preparing import batches_of, corpus_of
-        from chainrule.tasks.text.speed import measure_speed
 
         config, corpus = self.config, corpus_of(self)
         if not self.MODELS[config.model].planned:
@@ -302,7 +299,7 @@ class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks):
         )
 
     def on_validation(self) -> "OnValidation":
-        from chainrule.tasks.text.sampler import Sampler
+        from chainrule.tasks.text.sampling import Sampler
 
         vocabulary = self.vocabulary
         ends = vocabulary.eos if self.data.reading == "lines" else None
@@ -367,7 +364,7 @@ class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks):
         return sample_text(self, n, options, seed=seed, device=device, whole=json or out is not None)
 
     def checked_rows(self) -> CheckedRows:
-        from chainrule.tasks.text.windows import own_window
+        from chainrule.tasks.text.preparing import own_window
 
         x, lengths, _ = own_window(self, _CHECKED_ROWS, _CHECKED_ELEMENTS)
         return CheckedRows(self.model(), x, lengths=lengths)

@@ -1,4 +1,4 @@
-"""Translations beside their references."""
+"""Translations compared with their references."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from chainrule.tasks.abilities import Answer
 from chainrule.tasks.attention_report import attention_answer
-from chainrule.tasks.commands import quoted
+from chainrule.tasks.display import quoted
 from chainrule.tasks.page import checked_page
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def _pairs(run: "TranslateTask", file: str | None, rows: int) -> "list[Pair]":
     """The first pairs of a file, or of those held out.
 
     Raises:
-        ValueError: there is none.
+        ValueError: no such part exists.
     """
     from itertools import islice
 

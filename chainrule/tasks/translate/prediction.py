@@ -82,8 +82,8 @@ def check_search(beam: int, n_best: int, length_penalty: float, max_length: int 
 def translator_of(run: "TranslateTask", max_length: int | None, device: str) -> "Translator":
     """The trained model with its vocabularies."""
     from chainrule.tasks.translate.searching import Translator
+    from chainrule.training.computation import multiply_dtype
     from chainrule.training.parallel import choose_device
-    from chainrule.training.precision import multiply_dtype
 
     chosen = choose_device(device)
     model, pairs, dtype = run.model(chosen), run.pairs, multiply_dtype(run.config.training.precision, chosen)
@@ -125,7 +125,7 @@ def _drawn(
 ) -> Record:
     """Draw what the translation of the first sentence attended to."""
     from chainrule.diagnostics.attention_map import attention_map
-    from chainrule.tasks.plot_file import save_figure
+    from chainrule.tasks.page import save_figure
 
     source = next((text for _, text in sentences if text), None)
     if source is None:

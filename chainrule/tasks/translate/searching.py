@@ -11,7 +11,7 @@ from chainrule.data.vocabulary import Vocabulary
 from chainrule.decoding import Decoded, beam_search
 from chainrule.models import Seq2Seq
 from chainrule.state import map_state
-from chainrule.training.precision import autocast
+from chainrule.training.computation import autocast
 
 UNKNOWN = "<unk>"
 
@@ -42,7 +42,7 @@ def translations(
         n_best: translations of each.
         length_penalty: see `beam_search`.
         batch_size: sentences searched together.
-        dtype: number format of matrix products, see `chainrule.training.precision.multiply_dtype`; the probabilities of
+        dtype: number format of matrix products, see `chainrule.training.computation.multiply_dtype`; probabilities of
             words are normalised and summed in float32 and float64 either way.
     """
     order = np.argsort(sources.lengths(np.arange(len(sources))), kind="stable")

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from chainrule.tasks.abilities import Answer, CheckedRows, Checks, Evaluates, Inspects, Predicts
-from chainrule.tasks.commands import quoted
 from chainrule.tasks.config import (
     FINGERPRINT,
     CheckedOptions,
@@ -23,8 +22,8 @@ from chainrule.tasks.config import (
     read_object,
     within,
 )
+from chainrule.tasks.display import measured_part, quoted
 from chainrule.tasks.ladder import Ladder
-from chainrule.tasks.measured_part import measured_part
 from chainrule.tasks.model import Model
 from chainrule.tasks.run_directory import DATA
 from chainrule.tasks.task import Shard, Source, Task

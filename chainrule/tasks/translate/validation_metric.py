@@ -1,4 +1,4 @@
-"""What a translator is worth on held-out sentences."""
+"""Metric of a translator on held-out sentences."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast

@@ -13,8 +13,7 @@ import torch
 
 from chainrule.cli.train import create_run
 from chainrule.tasks.config import Duration, RunConfig
-from chainrule.tasks.lock import lock_run
-from chainrule.tasks.run_directory import WEIGHTS, refuse_taken
+from chainrule.tasks.run_directory import WEIGHTS, lock_run, refuse_taken
 from chainrule.tasks.text.task import TextData, TextTask, TextTraining
 from chainrule.training.checkpoint import save_weights
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from chainrule.data import BPEVocabulary, CharVocabulary, open_corpus, prepare_corpus
-from chainrule.data.words import WordVocabulary
+from chainrule.data.characters import WordVocabulary
 from chainrule.models import RecurrentLM
 from chainrule.tasks.text import scoring
 from chainrule.tasks.text.scoring import read_stream, score_stream

@@ -6,7 +6,7 @@ import torch
 from chainrule.heads import Categorical
 from chainrule.models import RecurrentLM
 from chainrule.tasks import open_run
-from chainrule.tasks.text.windows import own_window
+from chainrule.tasks.text.preparing import own_window
 
 
 @pytest.mark.parametrize("kind", ["stream", "lines"])

@@ -6,7 +6,7 @@ import torch
 
 from chainrule.tasks import open_run
 from chainrule.tasks.display import printable
-from chainrule.tasks.text.sampler import Sampler
+from chainrule.tasks.text.sampling import Sampler
 
 
 def test_one_text_begins_with_the_prompt_and_has_the_length_asked_for(command, runs):

@@ -11,7 +11,7 @@ import pytest
 
 from chainrule.cli.main import main
 from chainrule.tasks import open_run
-from chainrule.tasks.text.sampler import Sampler
+from chainrule.tasks.text.sampling import Sampler
 from chainrule.training.loop import train
 
 TINY = ["--hidden-size", 8, "--batch-size", 2, "--chunk-length", 8, "--validation-fraction", 0.2]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from chainrule.data.images import block_picture, brightness, grid, png
+from chainrule.data.images import block_image, brightness, grid, png
 
 
 @pytest.mark.parametrize("shape", [(5, 7), (5, 7, 3)])
@@ -42,6 +42,6 @@ def test_brightness_spans_black_to_white():
 def test_large_pictures_are_made_smaller_for_the_terminal():
     half = np.zeros((2, 3, 70, 66), np.uint8)
     half[:, :, :, 33:] = 255
-    lines = block_picture(half).split("\n")
+    lines = block_image(half).split("\n")
     assert len(lines) == 12  # blocks of 6 × 3 pixels, the last ones cut
     assert lines[0] == " " * 11 + "█" * 11 + " " * 13 + "█" * 11

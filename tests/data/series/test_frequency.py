@@ -6,9 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainrule.data.series.calendar_features import calendar_features, calendar_names
-from chainrule.data.series.dates import as_date
-from chainrule.data.series.frequency import Frequency
+from chainrule.data.series.frequency import Frequency, as_date, calendar_features, calendar_names
 
 START = datetime(2023, 12, 29)  # a Friday
 

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chainrule.data.tables import TableFile, prepare_table, quick_csv, table_file
-from chainrule.data.tables.cell_column import ListedCells
-from chainrule.data.tables.cells import MISSING
+from chainrule.data.tables.cell_column import MISSING, ListedCells
 
 pytest.importorskip("polars")
 
@@ -41,7 +40,7 @@ def both_ways(path, folder, **options):
 def test_both_kinds_of_columns_answer_alike(cells):
     import polars
 
-    from chainrule.data.tables.polars_cells import PolarsCells
+    from chainrule.data.tables.quick_csv import PolarsCells
 
     quick, listed = PolarsCells(polars.Series(cells)), ListedCells(cells)
     assert quick.counts() == listed.counts()

@@ -1,6 +1,20 @@
-"""How long the threads of OpenMP wait for one another before they sleep, which has to be said before torch loads."""
+"""The process of a command: when it began, and how its threads wait."""
 
 from collections.abc import MutableMapping
+from time import monotonic
+
+_given: list[float] = []
+
+
+def note_start() -> None:
+    """Remember that a command begins now."""
+    _given[:] = [monotonic()]
+
+
+def take_start() -> float:
+    """When the present command began, once; now, where none was noted."""
+    return _given.pop() if _given else monotonic()
+
 
 BOUNDED = {
     "GOMP_SPINCOUNT": "3000",  # GNU, in torch's wheels for Linux: rounds of waiting, 300,000 if not set

@@ -1,4 +1,4 @@
-"""Read a corpus by lines: each line a sequence of its own that ends in `<eos>`."""
+"""Read a corpus in batches: as one stream, B tracks side by side, or by lines, each a sequence that ends in `<eos>`."""
 
 from collections.abc import Iterator
 
@@ -7,6 +7,92 @@ import torch
 
 from chainrule.data.batches import Batch, check_batch_size, check_seed, padded
 from chainrule.data.tokens import Ids, Tokens
+
+
+class StreamBatches:
+    r"""Chunks of a stream for truncated backpropagation through time, as a pure function of (seed, step).
+
+    The stream of N elements is cut into B tracks of K·T elements. Step k of an epoch reads the k-th chunk of T
+    elements of every track, so that the state of each row carries over from step to step:
+
+    .. math:: x_{b,t} = \text{tokens}[o_e + (bK + k)T + t], \quad K = \lfloor (N - T + 1) / BT \rfloor
+
+    Each epoch e begins at another offset :math:`0 \le o_e \le N - BKT`, so that chunk boundaries differ from epoch to
+    epoch, and reads each of B·K·T elements once. There is no state to save: to resume is to ask for the next step.
+
+    Args:
+        tokens: the corpus.
+        batch_size: the number of tracks B, over all processes.
+        chunk_length: T.
+        seed: at least 0.
+        shard: (rank, number of processes): this one gets the rows rank, rank + processes, ...
+
+    Raises:
+        ValueError: the corpus has fewer than B·T + T − 1 elements.
+    """
+
+    def __init__(
+        self, tokens: Tokens, batch_size: int, chunk_length: int, seed: int = 0, shard: tuple[int, int] = (0, 1)
+    ) -> None:
+        check_batch_size(batch_size, shard)
+        check_seed(seed)
+        if chunk_length < 1:
+            raise ValueError(f"chunk_length: expected at least 1, got {chunk_length}")
+        needed = batch_size * chunk_length + chunk_length - 1
+        if len(tokens) < needed:
+            raise ValueError(
+                f"corpus: expected at least {needed} elements for {batch_size} tracks with chunks of {chunk_length}, "
+                f"got {len(tokens)}: lower --batch-size or --chunk-length, or give more text"
+            )
+        self.tokens, self.batch_size, self.chunk_length, self.seed = tokens, batch_size, chunk_length, seed
+        self.steps_per_epoch = (len(tokens) - chunk_length + 1) // (batch_size * chunk_length)
+        self._tracks = np.arange(shard[0], batch_size, shard[1]) * (self.steps_per_epoch * chunk_length)
+
+    def offset(self, epoch: int) -> int:
+        """Start of the first track of an epoch."""
+        slack = len(self.tokens) - self.steps_per_epoch * self.batch_size * self.chunk_length
+        return int(np.random.default_rng([self.seed, epoch]).integers(slack + 1))
+
+    def at(self, step: int) -> Batch:
+        """The batch of a step, counted from 0 over all epochs."""
+        epoch, chunk = divmod(step, self.steps_per_epoch)
+        starts = self._tracks + (self.offset(epoch) + chunk * self.chunk_length)
+        return _chunk(self.tokens, starts, self.chunk_length, first=chunk == 0)
+
+
+def stream_evaluation(tokens: Tokens, batch_size: int, chunk_length: int) -> Iterator[Batch]:
+    """Read every element of a stream exactly once, in order within each of at most `batch_size` tracks.
+
+    The state is reset at each track, so fewer tracks give each element a longer past: one track is
+    the chain rule over the whole text. A short text gets fewer tracks, each at least one chunk long. Elements that do
+    not divide by the number of tracks (fewer than `batch_size`) come last, in a batch of one row.
+
+    Raises:
+        ValueError: there is no element to read, or an argument is below 1.
+    """
+    check_batch_size(batch_size, (0, 1))
+    if chunk_length < 1:
+        raise ValueError(f"chunk_length: expected at least 1, got {chunk_length}")
+    if not len(tokens):
+        raise ValueError("tokens: expected at least one element to evaluate, got none")
+    return _stream_evaluation(tokens, max(min(batch_size, len(tokens) // chunk_length), 1), chunk_length)
+
+
+def _stream_evaluation(tokens: Tokens, rows: int, chunk_length: int) -> Iterator[Batch]:
+    length, rest = divmod(len(tokens), rows)
+    tracks = np.arange(rows) * length
+    for begin in range(0, length, chunk_length):
+        yield _chunk(tokens, tracks + begin, min(chunk_length, length - begin), first=begin == 0)
+    if rest:
+        yield _chunk(tokens, np.array([rows * length]), rest, first=True)
+
+
+def _chunk(tokens: Tokens, starts: Ids, length: int, *, first: bool) -> Batch:
+    """Elements [start, start + length) of each row, and the one before where the stream goes on."""
+    back = 0 if first else 1
+    rows = torch.from_numpy(np.stack(tokens.rows(starts - back, starts + length)).astype(np.int64))
+    return Batch(rows[:, back:], previous=None if first else rows[:, 0], fresh=first)
+
 
 _BLOCKS = 1 << 20
 _BATCHES_IN_POOL = 128

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from chainrule.layers.picture_encoder import PictureEncoder, ResidualBlock, SqueezeExcitation, standardised
+from chainrule.layers.image_encoder import ImageEncoder, ResidualBlock, SqueezeExcitation, standardised
 
 
 def test_excitation_is_its_equation():
@@ -22,13 +22,13 @@ def test_a_new_block_is_the_identity_of_what_is_positive():
 
 @pytest.mark.parametrize(("size", "positions"), [((64, 64), 64), ((32, 64), 32), ((33, 33), 25)])
 def test_the_grid_halves_with_each_stage(size, positions):
-    grid = PictureEncoder((8, 8, 16))(torch.zeros(2, 3, *size, dtype=torch.uint8))
+    grid = ImageEncoder((8, 8, 16))(torch.zeros(2, 3, *size, dtype=torch.uint8))
     assert grid.shape == (2, positions, 16)
 
 
 def test_positions_of_the_grid_stand_row_by_row():
     torch.manual_seed(0)
-    encoder = PictureEncoder((8, 8, 16)).double()
+    encoder = ImageEncoder((8, 8, 16)).double()
     for block in encoder.stages:  # no position knows of the whole picture
         block.excitation = nn.Identity()
     for module in encoder.modules():
@@ -45,7 +45,7 @@ def test_positions_of_the_grid_stand_row_by_row():
 
 def test_pictures_of_a_batch_do_not_influence_each_other():
     torch.manual_seed(0)
-    encoder = PictureEncoder((8, 16)).double()
+    encoder = ImageEncoder((8, 16)).double()
     pictures = torch.randint(256, (3, 3, 16, 16))
     together = encoder(pictures)
     torch.testing.assert_close(together[1:2], encoder(pictures[1:2]))
@@ -64,4 +64,4 @@ def test_bytes_become_numbers_about_zero():
 @pytest.mark.parametrize("channels", [(), (8, 0)])
 def test_no_stage_is_refused(channels):
     with pytest.raises(ValueError, match="channels"):
-        PictureEncoder(channels)
+        ImageEncoder(channels)

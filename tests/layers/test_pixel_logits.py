@@ -4,11 +4,11 @@ import torch
 from light import gradient_reach, positive_reach
 from torch import nn
 
-from chainrule.layers.pixel_scores import PixelScores
+from chainrule.layers.pixel_logits import PixelLogits
 
 
 def test_the_scores_of_a_colour_read_its_own_features_and_those_before():
-    layer = PixelScores(8, image_channels=3, levels=4).double()
+    layer = PixelLogits(8, image_channels=3, levels=4).double()
     nn.init.constant_(layer.hidden.bias, 10.0)  # rectifiers that fire
     seen = gradient_reach(lambda x: layer(x.exp()), 8, 2, 2, 3)
     assert torch.equal(seen, positive_reach(layer, 8, 2, 2, 3))

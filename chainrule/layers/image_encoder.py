@@ -67,7 +67,7 @@ class ResidualBlock(nn.Module):
 
 
 @final
-class PictureEncoder(nn.Module):
+class ImageEncoder(nn.Module):
     """Pictures as grids of features: a strided convolution, then blocks that halve height and width.
 
     Args:
@@ -78,7 +78,7 @@ class PictureEncoder(nn.Module):
     Raises:
         ValueError: there is no stage, or a stage without channels or blocks.
 
-    >>> encoder = PictureEncoder(channels=(16, 32, 64))
+    >>> encoder = ImageEncoder(channels=(16, 32, 64))
     >>> encoder(torch.zeros(2, 3, 64, 64, dtype=torch.uint8)).shape
     torch.Size([2, 64, 64])
     """

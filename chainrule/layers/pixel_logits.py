@@ -11,7 +11,7 @@ from chainrule.layers.raster_convolutions import RasterConvolutions
 
 
 @final
-class PixelScores(nn.Module):
+class PixelLogits(nn.Module):
     r"""Two masked 1×1 convolutions, from features to a score for every value of every colour channel.
 
     .. math:: a = W_2 \,\mathrm{relu}(W_1 \,\mathrm{relu}(h) + b_1) + b_2
@@ -21,7 +21,7 @@ class PixelScores(nn.Module):
         image_channels: C colour channels.
         levels: V values that a colour channel may have.
 
-    >>> PixelScores(8, image_channels=3, levels=4)(torch.zeros(2, 8, 5, 5)).shape
+    >>> PixelLogits(8, image_channels=3, levels=4)(torch.zeros(2, 8, 5, 5)).shape
     torch.Size([2, 12, 5, 5])
     """
 
@@ -35,10 +35,10 @@ class PixelScores(nn.Module):
         return self.scores(self.hidden(h.relu()).relu())
 
 
-class RasterScores:
-    """`PixelScores` prepared for single elements."""
+class RasterLogits:
+    """`PixelLogits` prepared for single elements."""
 
-    def __init__(self, layer: PixelScores):
+    def __init__(self, layer: PixelLogits):
         self._hidden = RasterConvolutions([layer.hidden])
         self._scores = RasterConvolutions([layer.scores])
         self.convolutions = {"hidden": self._hidden, "scores": self._scores}

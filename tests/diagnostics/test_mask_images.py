@@ -2,14 +2,14 @@
 
 import torch
 
-from chainrule.diagnostics.field_picture import BEYOND, BLIND, LATER, PIXEL, blind_side, field_picture, pixel_of
-from chainrule.diagnostics.mask_pictures import mask_pictures
+from chainrule.diagnostics.field_image import BEYOND, BLIND, LATER, PIXEL, blind_side, field_image, pixel_of
+from chainrule.diagnostics.mask_images import mask_images
 from chainrule.diagnostics.receptive_field import receptive_field
 from chainrule.models import GatedPixelCNN, PixelCNN, PixelRNN
 
 
 def test_every_mask_is_shown_once_with_the_layers_that_have_it():
-    masks = mask_pictures(GatedPixelCNN((3, 8, 8), 4, channels=9, layers=2, kernel_size=3))
+    masks = mask_images(GatedPixelCNN((3, 8, 8), 4, channels=9, layers=2, kernel_size=3))
     titles = [mask.title for mask in masks]
     assert titles == ["type A, 1×7, 1 layer", "type B, 1×1, 5 layers", "type B, 1×3, 2 layers"]
     assert masks[0].layers == ("first.horizontal",)
@@ -18,7 +18,7 @@ def test_every_mask_is_shown_once_with_the_layers_that_have_it():
     assert masks[0].taps[0].tolist()[:3] == [1, 1, 1]
     assert 0 < float(masks[0].taps[0, 3]) < 1
     assert float(masks[0].taps[0, 4:].sum()) == 0
-    assert mask_pictures(PixelCNN((1, 8, 8), 4, channels=8, layers=1, kernel_size=3))[0].taps.int().tolist()[3] == [
+    assert mask_images(PixelCNN((1, 8, 8), 4, channels=8, layers=1, kernel_size=3))[0].taps.int().tolist()[3] == [
         1,
         1,
         1,
@@ -30,7 +30,7 @@ def test_every_mask_is_shown_once_with_the_layers_that_have_it():
 
 
 def test_a_drawn_mask_has_a_square_for_each_tap():
-    (first, *_) = mask_pictures(PixelCNN((3, 8, 8), 4, channels=12, layers=1, kernel_size=3, first_kernel_size=3))
+    (first, *_) = mask_images(PixelCNN((3, 8, 8), 4, channels=12, layers=1, kernel_size=3, first_kernel_size=3))
     drawn = first.pixels()
     squares = [[tuple(drawn[14 * row + 7, 14 * column + 7].tolist()) for column in range(3)] for row in range(3)]
     dark, pale, light = squares[0][0], squares[1][1], squares[2][2]
@@ -43,7 +43,7 @@ def test_a_drawn_mask_has_a_square_for_each_tap():
 
 def test_a_drawn_field_tells_what_is_seen_from_what_is_not():
     field = receptive_field(PixelCNN((1, 7, 9), 2, channels=8, layers=2, kernel_size=3, first_kernel_size=3), (0, 5, 4))
-    drawn = field_picture(field)
+    drawn = field_image(field)
     scale = drawn.shape[0] // 7
     at = {
         (row, column): tuple(drawn[row * scale + scale // 2, column * scale + scale // 2].tolist())

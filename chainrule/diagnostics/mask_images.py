@@ -14,7 +14,7 @@ _ALLOWED, _PART, _MASKED, _LINE = (0, 114, 178), (146, 196, 226), (238, 239, 241
 
 
 @dataclass(frozen=True)
-class MaskPicture:
+class MaskImage:
     """A mask, and the layers that have it.
 
     Attributes:
@@ -48,11 +48,11 @@ class MaskPicture:
         return np.concatenate(parts, 1)
 
 
-def mask_pictures(model: nn.Module) -> list[MaskPicture]:
+def mask_images(model: nn.Module) -> list[MaskImage]:
     """The different masks of a model's convolutions, in the order in which they come.
 
     >>> from chainrule.models import PixelCNN
-    >>> for mask in mask_pictures(PixelCNN((1, 8, 8), levels=2, channels=8, layers=3, kernel_size=3)):
+    >>> for mask in mask_images(PixelCNN((1, 8, 8), levels=2, channels=8, layers=3, kernel_size=3)):
     ...     print(mask.title)
     type A, 7×7, 1 layer
     type B, 1×1, 8 layers
@@ -66,7 +66,7 @@ def mask_pictures(model: nn.Module) -> list[MaskPicture]:
     return [_picture(tuple(names), layer) for names, layer in found.values()]
 
 
-def _picture(names: tuple[str, ...], layer: MaskedConv2d) -> MaskPicture:
+def _picture(names: tuple[str, ...], layer: MaskedConv2d) -> MaskImage:
     mask = layer.mask.double().cpu()
     outputs, inputs = (groups.cpu() for groups in layer.groups_of_channels())
     centre = layer.mask[:, :, mask.shape[2] // 2, mask.shape[3] // 2].cpu()
@@ -74,7 +74,7 @@ def _picture(names: tuple[str, ...], layer: MaskedConv2d) -> MaskPicture:
     groups = torch.stack(
         [torch.stack([centre[outputs == reader][:, inputs == read].any() for read in colours]) for reader in colours]
     )
-    return MaskPicture(names, layer.mask_type, mask.mean((0, 1)), groups)
+    return MaskImage(names, layer.mask_type, mask.mean((0, 1)), groups)
 
 
 def _squares(shares: Tensor) -> Pixels:

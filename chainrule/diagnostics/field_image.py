@@ -13,7 +13,7 @@ DECADES = 4.0  # below the largest influence, beyond which all is drawn alike
 _LEAST = 280  # pixels of the drawing's width, at least
 
 
-def field_picture(field: ReceptiveField) -> Pixels:
+def field_image(field: ReceptiveField) -> Pixels:
     """Draw the pixels that a pixel depends on, (H', W', 3); each pixel of the picture a square.
 
     Blue by the size of the influence, the strongest of all colours; orange the blind spot; white the pixels beyond the
@@ -44,7 +44,7 @@ def pixel_of(field: ReceptiveField) -> tuple[int, int]:
 
 
 def blind_side(field: ReceptiveField) -> str:
-    """Where the blind spot of a pixel lies, in words; empty without a blind spot."""
+    """Place of the blind spot of a pixel, in words; empty without a blind spot."""
     places = field.blind_spot.any(0).nonzero().double()
     if not len(places):
         return ""

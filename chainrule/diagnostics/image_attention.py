@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _COLUMNS = 5
 
 
-def picture_attention(picture: npt.NDArray[np.uint8], words: Sequence[str], weights: Tensor) -> "Figure":
+def image_attention(picture: npt.NDArray[np.uint8], words: Sequence[str], weights: Tensor) -> "Figure":
     """Draw the picture, and once more for each word with the places that were looked at left bright.
 
     Args:

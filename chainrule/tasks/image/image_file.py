@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from chainrule.tasks.image.task import ImageTask
 
 
-def read_picture(run: "ImageTask", path: Path) -> "Pixels":
+def read_image(run: "ImageTask", path: Path) -> "Pixels":
     """A picture file read, reduced and checked as those that the run was trained on, (C, H, W) levels.
 
     Where these had fewer levels than 8 bits, brightness from black to white is spread over them.
