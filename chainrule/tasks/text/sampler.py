@@ -1,13 +1,15 @@
 """Text drawn from a model, as it comes."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from itertools import islice
 from typing import TYPE_CHECKING
 
 import torch
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from chainrule.base import AutoregressiveModel
     from chainrule.data.vocabulary import Ids, Vocabulary
 
@@ -22,6 +24,7 @@ class Sampler:
         vocabulary: what turns symbols into text.
         eos: the symbol that ends a text; None where texts go on.
         temperature, top_k, top_p: as in `AutoregressiveModel.sample`.
+        draw: what draws whole texts, called as `model.sample` is; that if None.
     """
 
     def __init__(
@@ -33,7 +36,9 @@ class Sampler:
         temperature: float = 1.0,
         top_k: int | None = None,
         top_p: float | None = None,
+        draw: "Callable[..., Tensor] | None" = None,
     ):
+        self.draw = model.sample if draw is None else draw
         self.model, self.vocabulary, self.eos = model, vocabulary, eos
         self.temperature, self.top_k, self.top_p = temperature, top_k, top_p
         self.device = next(model.parameters()).device
@@ -45,16 +50,17 @@ class Sampler:
 
     def texts(self, n: int, prompt: "Ids", length: int, seed: int) -> list[tuple[str, int]]:
         """n texts drawn side by side, each with the number of symbols drawn, the one that ended it counted."""
-        drawn = self.model.sample(
-            n,
-            length=len(prompt) + length,
-            prefix=torch.from_numpy(prompt) if len(prompt) else None,
-            temperature=self.temperature,
-            top_k=self.top_k,
-            top_p=self.top_p,
-            eos=self.eos,
-            generator=self._generator(seed),
-        )
+        with one_thread(self.device) if n == 1 else nullcontext():
+            drawn = self.draw(
+                n,
+                length=len(prompt) + length,
+                prefix=torch.from_numpy(prompt) if len(prompt) else None,
+                temperature=self.temperature,
+                top_k=self.top_k,
+                top_p=self.top_p,
+                eos=self.eos,
+                generator=self._generator(seed),
+            )
         texts = []
         for row in drawn[:, len(prompt) :].tolist():
             ended = self.eos is not None and self.eos in row
