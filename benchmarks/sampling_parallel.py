@@ -2,7 +2,7 @@
 
     python benchmarks/sampling_parallel.py [--data FOLDER] [--seconds 90] [--only "LSTM 1×512"] [--rounds 7]
 
-Both draw the same sample: `model.sample` element by element from its caches (prepared weights, one matrix-vector product
+Both draw the same sample: `model.sample` element by element from its caches (prepared weights, a matrix-vector product
 each), `sample_parallel` in windows of guesses. That the two agree is checked in float64 before anything is timed. An
 untrained model says nothing of how often guesses are right, so that each one is trained for `--seconds` first: on tiny
 Shakespeare (`tinyshakespeare/input.txt`) and on binarized MNIST (`binarized_mnist/binarized_mnist.npz`), in FOLDER

@@ -9,12 +9,12 @@ from chainrule.decoding import NgramDraft, parallel, sample_parallel
 from chainrule.heads import Categorical
 from chainrule.models import (
     MADE,
+    RNNMADE,
     GatedPixelCNN,
     ImageTransformer,
     PixelCNN,
     PixelCNNPP,
     RecurrentLM,
-    RNNMADE,
     TransformerLM,
 )
 
