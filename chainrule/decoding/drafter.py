@@ -35,7 +35,7 @@ class Drafter:
         if first.param_shape[-1] != symbols:
             raise ValueError(f"draft: expected a model of {symbols} symbols, got one of {first.param_shape[-1]}")
 
-    def guess(self, x: Tensor, known: Tensor, begin: int, noise: Tensor) -> Categorical | None:
+    def guess(self, x: Tensor, known: Tensor, begin: int, noise: Tensor) -> list[Categorical]:
         """Write guesses into x where a row is not known yet.
 
         Args:
@@ -45,17 +45,18 @@ class Drafter:
             noise: (n, G, V) of G positions.
 
         Returns:
-            The distributions that the guesses were drawn from, (n, G); `None` of no guess.
+            The distributions that the guesses were drawn from, (n,) at each position.
         """
-        state, tables = self._state_at(begin, x), []
+        state, tables, furthest = self._state_at(begin, x), list[Categorical](), int(known.max())
         self._states, self._position = [state], begin
         for t in range(begin, begin + noise.shape[1]):
             conditional, state = self._step(x[:, t - 1] if t else None, state)
             self._states.append(state)
             table = self._filtered(_table(head_of(conditional).categorical()))
-            x[:, t] = torch.where(known > t, x[:, t], table.sample_at(noise[:, t - begin]))
+            drawn = table.sample_at(noise[:, t - begin])
+            x[:, t] = drawn if t >= furthest else torch.where(known > t, x[:, t], drawn)
             tables.append(table)
-        return Categorical(torch.stack([table.logits for table in tables], 1)) if tables else None
+        return tables
 
     def _state_at(self, begin: int, x: Tensor) -> State:
         """The state before x[:, begin]. Those kept have read guesses that turned out right, up to the one before it."""

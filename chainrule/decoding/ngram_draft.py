@@ -1,6 +1,6 @@
 """A draft that costs little more than looking it up: a smoothed n-gram model, by counting."""
 
-from typing import final
+from typing import NamedTuple, Self, final
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,38 @@ from chainrule.state import State
 USUAL_ORDER = 6
 _CODES = 2**63  # an n-gram is a number of 63 bits
 _REMEMBERED = 2**14  # contexts whose distribution is kept
+
+
+class _Order(NamedTuple):
+    """The n-grams of one order, grouped by the context before their last symbol.
+
+    Attributes:
+        rows: the number of each context that occurs, by its code.
+        begins: where the symbols after each context begin, and where the last ones end.
+        symbols: that follow the contexts.
+        shares: c(h v) / (c(h) + T(h)) of each of them.
+        below: T(h) / (c(h) + T(h)) of each context.
+    """
+
+    rows: dict[int, int]
+    begins: list[int]
+    symbols: npt.NDArray[np.int64]
+    shares: npt.NDArray[np.float64]
+    below: list[float]
+
+    @classmethod
+    def counted(cls, codes: npt.NDArray[np.int64], vocab_size: int) -> Self:
+        """Count n-grams, each a number in base V."""
+        codes, counts = np.unique(codes, return_counts=True)
+        contexts, begins, kinds = np.unique(codes // vocab_size, return_index=True, return_counts=True)
+        totals = np.add.reduceat(counts, begins) + kinds
+        return cls(
+            {context: row for row, context in enumerate(contexts.tolist())},
+            [*begins.tolist(), len(codes)],
+            codes % vocab_size,
+            counts / totals.repeat(kinds),
+            (kinds / totals).tolist(),
+        )
 
 
 @final
@@ -53,14 +85,13 @@ class NgramDraft(AutoregressiveModel):
             raise ValueError(f"symbols: expected integers in [0, {vocab_size}), got {text.min()} to {text.max()}")
         self.vocab_size = vocab_size
         self.register_buffer("_frame", torch.empty(0), persistent=False)  # says where the model is
-        self._ngrams: list[
-            tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
-        ] = []  # of each order: sorted codes, and how often each occurs
+        self._orders: list[_Order] = []
         codes = text
         for n in range(1, self.order + 1):
             if n > 1:
                 codes = codes[:-1] * vocab_size + text[n - 1 :]
-            self._ngrams.append(np.unique(codes, return_counts=True))
+            if len(codes):
+                self._orders.append(_Order.counted(codes, vocab_size))
         self._known: dict[tuple[int, ...], Tensor] = {}
 
     def forward(self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None) -> Head:
@@ -85,20 +116,17 @@ class NgramDraft(AutoregressiveModel):
         if known is None:
             q = np.full(self.vocab_size, 1 / self.vocab_size)
             code, place = 0, 1
-            for n, (codes, counts) in enumerate(self._ngrams):
+            for n, order in enumerate(self._orders):
                 if n:
-                    symbol = context[-n]
-                    if symbol < 0:
+                    if context[-n] < 0:
                         break
-                    code, place = code + symbol * place, place * self.vocab_size
-                first = code * self.vocab_size
-                begin, end = codes.searchsorted((first, first + self.vocab_size))
-                if begin == end:
+                    code, place = code + context[-n] * place, place * self.vocab_size
+                row = order.rows.get(code)
+                if row is None:
                     break
-                followed = counts[begin:end]
-                total = followed.sum() + (end - begin)
-                q *= (end - begin) / total
-                q[codes[begin:end] - first] += followed / total
+                followed = slice(order.begins[row], order.begins[row + 1])
+                q *= order.below[row]
+                q[order.symbols[followed]] += order.shares[followed]
             known = torch.from_numpy(np.log(q)).float()
             if len(self._known) < _REMEMBERED:
                 self._known[context] = known

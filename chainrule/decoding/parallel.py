@@ -14,7 +14,8 @@ from chainrule.heads import Categorical, Head, head_of
 from chainrule.heads.categorical import check_filters
 from chainrule.state import expand, map_state
 
-BLOCKS = 8  # of a window
+WINDOW = 8  # elements of a pass, where a model reads any number of them at once
+BLOCK_WINDOW = 1024  # where it reads blocks, such as rows of pixels: a small picture is a window
 
 
 @dataclass(frozen=True)
@@ -86,8 +87,8 @@ def sample_parallel(
         n: number of sequences.
         context, length, prefix, temperature, top_k, top_p, eos, generator: as in `AutoregressiveModel.sample`.
         draft: a cheaper model over the same symbols, such as `NgramDraft` or a smaller model.
-        window: the most elements of a pass, in whole blocks (`model.block_length`); `None` is 8 blocks. As many as
-            there are make a pass one of the whole x.
+        window: the most elements of a pass, made whole blocks (`model.block_length`); `None` is 8, or what blocks 1,024
+            hold. As many as there are make each pass one over the whole x.
         rejection: accept guesses by chance.
 
     Returns:
@@ -116,7 +117,9 @@ def sample_parallel(
         context = expand(map_state(lambda leaf: leaf.to(device), context), n)
     start = 0 if prefix is None else prefix.shape[1]
     block = model.block_length
-    size = BLOCKS * block if window is None else -(-window // block) * block
+    if window is None:
+        window = WINDOW if block == 1 else max(BLOCK_WINDOW // block, 1) * block
+    size = -(-window // block) * block
 
     # `state` and `x_prev` are those before element `position`, a multiple of the block.
     state, x_prev, position = model.initial_state(n, context), None, start - start % block
@@ -137,7 +140,7 @@ def sample_parallel(
     while (begin := rows.known_in_all) < length:
         end = min(length, position + size)
         draws = noise.between(begin, end)
-        drafts = drafter and drafter.guess(rows.x, rows.known, begin, draws[:, :-1])
+        drafts = drafter.guess(rows.x, rows.known, begin, draws[:, :-1]) if drafter else []
         chunk = rows.x[:, position:end]
         conditionals, after = model.unroll(chunk, state, x_prev)
         (scores,) = _table(head_of(conditionals)).parameters
@@ -150,7 +153,7 @@ def sample_parallel(
         rows.end(eos)
         passes += 1
         kept = (rows.known_in_all - position) // block * block
-        if kept and rows.known_in_all < length:
+        if kept and end < length:  # a window that reaches the end need not move
             read_all = position + kept == end
             state = after if read_all else model.rewind(state, after, chunk, x_prev, kept)
             position += kept

@@ -1,5 +1,7 @@
 """Two exact rules by which guesses of the next elements are accepted."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -30,7 +32,7 @@ def verify_by_rejection(
     conditionals: Categorical,
     noise: Tensor,
     guesses: Tensor,
-    drafts: Categorical | None,
+    drafts: Sequence[Categorical],
     generator: torch.Generator | None,
 ) -> tuple[Tensor, Tensor]:
     r"""Accept a guess y that was drawn from q with probability min(1, p(y) / q(y)); else draw what q lacks.
@@ -45,7 +47,7 @@ def verify_by_rejection(
         conditionals: p, batch shape (n, T), each right where all guesses before it are.
         noise: (n, T, V): that of the last position, for which there is no guess, draws from p.
         guesses: (n, T), drawn from q but the last, which is not read.
-        drafts: q, batch shape (n, T - 1); `None` where T = 1.
+        drafts: q of each guess, T - 1 of batch shape (n,).
         generator: source of randomness.
 
     Returns:
@@ -53,11 +55,12 @@ def verify_by_rejection(
     """
     (scores,) = conditionals.parameters
     symbols, right = Categorical(scores[:, -1:]).sample_at(noise[:, -1:]), torch.zeros_like(guesses, dtype=torch.bool)
-    if drafts is None:
+    if not drafts:
         return symbols, right
     p, y = Categorical(scores[:, :-1]), guesses[:, :-1].long()
-    ratio = p.log_prob(y) - drafts.log_prob(y)
+    q = Categorical(torch.stack([table.logits for table in drafts], 1))
+    ratio = p.log_prob(y) - q.log_prob(y)
     right[:, :-1] = torch.rand(y.shape, dtype=ratio.dtype, device=y.device, generator=generator).log() < ratio
-    lacking = (p.probs - drafts.probs).clamp_min(0).log()
+    lacking = (p.probs - q.probs).clamp_min(0).log()
     others = Categorical(lacking).sample(generator=generator)
     return torch.cat([torch.where(right[:, :-1], y, others), symbols], 1), right
