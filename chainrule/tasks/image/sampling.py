@@ -38,7 +38,8 @@ class ImageSampling:
     temperature: float = 1.0
     """1 is the model's own distribution, below it is bolder, 0 always takes the likeliest value."""
     method: Literal["sequential", "parallel"] = "sequential"
-    """Value by value; or the same pictures in fewer passes, rows of values guessed and verified in each."""
+    """Value by value; or the same pictures in fewer passes, rows of values guessed and verified in each (of pixelcnn++,
+    others of the same distribution)."""
 
 
 def sample_images(

@@ -39,8 +39,8 @@ class TextSampling:
     top_p: float | None = None
     """Draw from the likeliest symbols that together reach this probability."""
     method: Literal["sequential", "parallel", "speculative"] = "sequential"
-    """Symbol by symbol; or the same text in fewer passes, several symbols guessed and verified in each; or another text
-    of the same distribution, in fewer still."""
+    """Symbol by symbol; or the same text in fewer passes, several symbols guessed and verified in each (with
+    --adaptive-softmax another of the same distribution); or another text of the same distribution, in fewer still."""
     draft: Path | None = None
     """A run on the same symbols that guesses for --method parallel or speculative; n-grams of the training text if not
     given."""
