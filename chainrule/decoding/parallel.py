@@ -71,7 +71,7 @@ def sample_parallel(
     With the Gumbel noise g fixed, x is a function of it, and x_t a function of x_{<t}: whatever solves all T equations
     is the sample. A pass over a window of guesses computes all right-hand sides; the guesses up to the first wrong one
     were right, and so is what the pass puts in its place. The sample is that of `model.sample` with the same generator,
-    element for element, but for roundoff, where conditionals are `Categorical`. Others over symbols (Bernoulli, adaptive
+    element for element, but for roundoff, where conditionals are `Categorical`. Others of symbols (Bernoulli, adaptive
     softmax, mixtures of logistics) draw by noise of their own there: here they are drawn from as tables, and the sample
     is another one of the same distribution.
 
