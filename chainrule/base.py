@@ -126,6 +126,28 @@ class AutoregressiveModel(LikelihoodModel):
             x_prev = x[:, t]
         return conditionals[0].stacked(conditionals), state
 
+    @property
+    def block_length(self) -> int:
+        """Elements that `unroll` reads at once: a chunk that begins and ends at multiples of it is read in one pass."""
+        return 1
+
+    def rewind(self, before: State, after: State, x: Tensor, x_prev: Tensor | None, kept: int) -> State:
+        """The state after the first elements of a chunk alone, as if the others had not been read.
+
+        This version reads them again; a model whose state is a cache of what it has read overrides it and cuts it.
+
+        Args:
+            before: the state before the chunk.
+            after: the state that `unroll(x, before, x_prev)` returned.
+            x: (B, T) the chunk.
+            x_prev: (B,) the element before it; `None` where the chunk is the beginning.
+            kept: 1 to T elements, with a multiple of `block_length` before the chunk and in it.
+
+        Returns:
+            The state of `unroll(x[:, :kept], before, x_prev)`.
+        """
+        return self.unroll(x[:, :kept], before, x_prev)[1]
+
     def visible_past(self, length: int) -> Tensor:
         """Which earlier elements can influence which conditional: (T, T) booleans, true at [t, s] where x_s can p(x_t).
 
@@ -196,11 +218,8 @@ class AutoregressiveModel(LikelihoodModel):
         Raises:
             ValueError: an argument is out of range, or `length` is missing, or not the one that the model has.
         """
-        length = self._length(length)
-        prefix = None if prefix is None else _rows_of(prefix, n)
+        length, prefix = self.checked_request(n, length, prefix)
         start = 0 if prefix is None else prefix.shape[1]
-        if length < max(start, 1):
-            raise ValueError(f"length: expected at least {max(start, 1)} (the prefix is counted), got {length}")
         elements: list[Tensor] = []
         stream = self.stream(
             n, context, prefix=prefix, temperature=temperature, top_k=top_k, top_p=top_p, generator=generator
@@ -220,15 +239,24 @@ class AutoregressiveModel(LikelihoodModel):
             parts = [prefix, *(part.to(prefix.device) for part in parts)]
         return self.from_sequence(torch.cat(parts, 1))
 
-    def _length(self, asked: int | None) -> int:
+    def checked_request(self, n: int, length: int | None, prefix: Tensor | None) -> tuple[int, Tensor | None]:
+        """The number of elements of each of n sequences to draw, and their prefix (n, P, ...); see `sample`.
+
+        Raises:
+            ValueError: `length` is missing, not the one that the model has, or shorter than the prefix.
+        """
         known = self.sequence_length
-        if known is None:
-            if asked is None:
-                raise ValueError("length: expected the number of elements to draw: this model leaves it open, got None")
-            return asked
-        if asked is not None and asked != known:
-            raise ValueError(f"length: expected {known}, the elements of every x of this model, or None, got {asked}")
-        return known
+        if length is None and known is None:
+            raise ValueError("length: expected the number of elements to draw: this model leaves it open, got None")
+        if None not in (length, known) and length != known:
+            raise ValueError(f"length: expected {known}, the elements of every x of this model, or None, got {length}")
+        length = known if length is None else length
+        assert length is not None
+        prefix = None if prefix is None else _rows_of(prefix, n)
+        least = max(0 if prefix is None else prefix.shape[1], 1)
+        if length < least:
+            raise ValueError(f"length: expected at least {least} (the prefix is counted), got {length}")
+        return length, prefix
 
     def stream(
         self,

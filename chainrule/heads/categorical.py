@@ -79,14 +79,28 @@ class Categorical(TensorHead, distributions.Categorical):
         """Draw integers of shape sample_shape + batch shape, always inside the support of `log_prob`."""
         shape = torch.Size(sample_shape)
         if not shape:
-            # The Gumbel-max trick (Gumbel 1954): with -log of exponential noise added to the scores, the argmax is a
-            # draw. No normalisation, no checks of it: a few operations where one symbol at a time is drawn.
-            scores = at_least_float32(self._param).detach()
-            noise = torch.empty_like(scores).exponential_(generator=generator)
-            return (scores - noise.clamp_min_(torch.finfo(noise.dtype).tiny).log_()).argmax(-1)
+            return self.sample_at(self.noise(generator))
         rows = self.probs.detach().reshape(-1, self._num_events)
         drawn = torch.multinomial(rows, shape.numel(), replacement=True, generator=generator)
         return drawn.t().reshape(shape + self._batch_shape)
+
+    def noise(self, generator: torch.Generator | None = None) -> Tensor:
+        """The noise of one draw, (..., V): log of exponential noise, which is Gumbel noise with its sign turned."""
+        noise = torch.empty_like(at_least_float32(self._param)).exponential_(generator=generator)
+        return noise.clamp_min_(torch.finfo(noise.dtype).tiny).log_()
+
+    def sample_at(self, noise: Tensor) -> Tensor:
+        r"""The draw that `noise` makes, of the batch shape: a function of the two alone.
+
+        .. math:: x = \arg\max_v\, (a_v + g_v), \qquad g_v = -\log E_v, \quad E_v \sim \mathrm{Exp}(1)
+
+        The Gumbel-max trick (Gumbel 1954): no normalisation, no checks of it, a few operations where one symbol at a
+        time is drawn.
+
+        Args:
+            noise: log E, from `noise`, (..., V).
+        """
+        return (at_least_float32(self._param).detach() - noise).argmax(-1)
 
     def filtered(self, temperature: float = 1.0, top_k: int | None = None, top_p: float | None = None) -> "Categorical":
         """The distribution that sampling draws from: tempered, then cut to the likeliest symbols and renormalised.

@@ -152,6 +152,15 @@ class TransformerLM(AutoregressiveModel):
         h, after = self.stack(features, state["stack"])
         return self._conditional(h), {"stack": after, "recent": recent}
 
+    def rewind(self, before: State, after: State, x: Tensor, x_prev: Tensor | None, kept: int) -> State:
+        stack = self.stack.rewind(before["stack"], after["stack"], x.shape[1], kept)
+        if stack is None:
+            return super().rewind(before, after, x, x_prev, kept)
+        recent = before["recent"]
+        if recent is not None:
+            recent = torch.cat([recent, self._before(x, x_prev)[:, :kept]], 1)[:, -recent.shape[1] :]
+        return {"stack": stack, "recent": recent}
+
     def step(self, x_prev: Tensor | None, state: State) -> tuple[Categorical, State]:
         return self._step(self.stack.step, self._conditional, x_prev, state)
 

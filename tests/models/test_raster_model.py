@@ -61,8 +61,13 @@ def test_known_rows_are_read_in_one_pass(kind, monkeypatch):
     predicted = []
     predict = kind._predict
     monkeypatch.setattr(kind, "_predict", lambda *arguments: predicted.append(1) or predict(*arguments))
-    made.unroll(made.to_sequence(x), made.initial_state(1))
-    assert len(predicted) == 4  # the last row only
+    x = made.to_sequence(x)
+    state = made.unroll(x, made.initial_state(1))[1]
+    assert not predicted
+    state = made.unroll(x[:, :-1], made.initial_state(1))[1]
+    assert len(predicted) == 3  # a row that is not whole
+    made.step(x[:, -2], state)
+    assert len(predicted) == 4
 
 
 @KINDS

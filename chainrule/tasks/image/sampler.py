@@ -1,5 +1,6 @@
 """Pictures drawn from a trained model, as 8 bits to be looked at."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,10 +25,18 @@ class Sampler:
         run: whose labels and levels they have.
         model: trained.
         temperature: see `AutoregressiveModel.sample`.
+        draw: what draws whole pictures, called as `model.sample` is; that if None.
     """
 
-    def __init__(self, run: "ImageTask", model: "ImageModel", temperature: float = 1.0):
+    def __init__(
+        self,
+        run: "ImageTask",
+        model: "ImageModel",
+        temperature: float = 1.0,
+        draw: "Callable[..., Tensor] | None" = None,
+    ):
         self.run, self.model, self.temperature = run, model, temperature
+        self.draw = model.sample if draw is None else draw
 
     def labels_in_turn(self, n: int) -> Tensor | None:
         """(n,) all labels in turn; `None` where there are none."""
@@ -74,7 +83,7 @@ class Sampler:
         generator = torch.Generator(device).manual_seed(seed)
         prefix = None if first_rows is None else self.model.to_sequence(first_rows)
         drawn = [
-            self.model.sample(
+            self.draw(
                 len(rows), None if labels is None else labels[rows], prefix=prefix, temperature=self.temperature,
                 generator=generator,
             ).cpu()

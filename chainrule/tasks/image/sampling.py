@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from chainrule.tasks.abilities import Answer, Record
+from chainrule.tasks.parallel_draws import ParallelDraws
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -36,6 +37,9 @@ class ImageSampling:
     """Rows of that picture to keep; half of them if not given."""
     temperature: float = 1.0
     """1 is the model's own distribution, below it is bolder, 0 always takes the likeliest value."""
+    method: Literal["sequential", "parallel"] = "sequential"
+    """Value by value; or the same pictures in fewer passes, rows of values guessed and verified in each (of pixelcnn++,
+    others of the same distribution)."""
 
 
 def sample_images(
@@ -52,7 +56,9 @@ def sample_images(
     check_filters(options.temperature, None, None)
     place = _checked_place(out or Path(f"{run.path.resolve().name}-samples.png"))
     known = None if options.complete is None else _first_rows(run, options.complete, options.keep_rows)
-    sampler = Sampler(run, run.model(device), options.temperature)
+    model = run.model(device)
+    draws = ParallelDraws(model, rejection=False) if options.method == "parallel" else None
+    sampler = Sampler(run, model, options.temperature, draws)
     labels = sampler.label(options.label, n)
     pictures = sampler.pictures(n, labels, seed, known)
     _write(place, run, pictures, known)
@@ -60,7 +66,10 @@ def sample_images(
     said = _said(n, run, options.label, completed)
     names = None if labels is None or run.classes is None else [run.classes[label] for label in labels]
     values = {"out": str(place), "pictures": n, "labels": names, "seed": seed}
-    return Answer(iter([Record(values, f"{place}: {said} (seed {seed})", notice=True)]))
+    line = f"{place}: {said} (seed {seed})"
+    if draws is not None:
+        values, line = values | draws.figures(), f"{line}; {draws.told()}"
+    return Answer(iter([Record(values, line, notice=True)]))
 
 
 def _checked_place(out: Path) -> Path:

@@ -1,10 +1,11 @@
 """Text drawn from a trained model, as it comes."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -15,7 +16,10 @@ if TYPE_CHECKING:
 
     from chainrule.base import AutoregressiveModel
     from chainrule.data.vocabulary import Ids, Vocabulary
+    from chainrule.tasks.parallel_draws import ParallelDraws
     from chainrule.tasks.text.task import TextTask
+
+_LEARNT = 1 << 20  # symbols of the training text that a draft of n-grams learns
 
 
 @dataclass(frozen=True)
@@ -24,7 +28,8 @@ class TextSampling:
 
     Args:
         n: How many texts.
-        json: Print one JSON object a text, with "prompt", "text", "elements" and "seed".
+        json: Print one JSON object a text, with "prompt", "text", "elements" and "seed"; in parallel with "passes",
+            "elements_per_pass" and "acceptance_rate" of all texts too.
     """
 
     prompt: Annotated[str, Parameter(allow_leading_hyphen=True)] = ""
@@ -37,6 +42,12 @@ class TextSampling:
     """Draw from the k likeliest symbols only."""
     top_p: float | None = None
     """Draw from the likeliest symbols that together reach this probability."""
+    method: Literal["sequential", "parallel", "speculative"] = "sequential"
+    """Symbol by symbol; or the same text in fewer passes, several symbols guessed and verified in each (with
+    --adaptive-softmax another of the same distribution); or another text of the same distribution, in fewer still."""
+    draft: Path | None = None
+    """A run on the same symbols that guesses for --method parallel or speculative; n-grams of the training text if not
+    given."""
 
 
 def sample_text(run: "TextTask", n: int, options: TextSampling, *, seed: int, device: str, whole: bool) -> Answer:
@@ -48,13 +59,16 @@ def sample_text(run: "TextTask", n: int, options: TextSampling, *, seed: int, de
     check_filters(options.temperature, options.top_k, options.top_p)
     vocabulary = run.vocabulary
     ids = encode_prompt(vocabulary, options.prompt)
+    model = run.model(device)
+    draws = _parallel_draws(run, model, options, device)
     sampler = Sampler(
-        run.model(device),
+        model,
         vocabulary,
         eos=vocabulary.eos if run.data.reading == "lines" else None,
         temperature=options.temperature,
         top_k=options.top_k,
         top_p=options.top_p,
+        draw=draws,
     )
 
     def pieces() -> Iterator[str]:
@@ -63,15 +77,61 @@ def sample_text(run: "TextTask", n: int, options: TextSampling, *, seed: int, de
         yield "\n"
 
     def records() -> Iterator[Record]:
-        if n == 1 and not whole:
+        if n == 1 and not whole and draws is None:
             yield Record({}, pieces())
             return
-        for number, (text, elements) in enumerate(sampler.texts(n, ids, options.length, seed), start=1):
-            values = {"prompt": options.prompt, "text": text, "elements": elements, "seed": seed}
+        texts = sampler.texts(n, ids, options.length, seed)
+        counted = {} if draws is None else draws.figures()
+        for number, (text, elements) in enumerate(texts, start=1):
+            values = {"prompt": options.prompt, "text": text, "elements": elements, "seed": seed, **counted}
             title = f"=== sample {number} of {n} ===\n" if n > 1 else ""
             yield Record(values, f"{title}{options.prompt}{text}")
+        if draws is not None and not whole:
+            yield Record({}, draws.told(), notice=True)
 
     return Answer(records())
+
+
+def _parallel_draws(
+    run: "TextTask", model: "AutoregressiveModel", options: TextSampling, device: str
+) -> "ParallelDraws | None":
+    """What draws in parallel; None where symbols are drawn one by one.
+
+    Raises:
+        ValueError: the draft is over other symbols, or there is no use for it.
+    """
+    from chainrule.tasks.parallel_draws import ParallelDraws
+
+    if options.method == "sequential":
+        if options.draft is not None:
+            raise ValueError("--draft: guesses for --method parallel or speculative: give one of them too")
+        return None
+    if options.draft is None:
+        draft = _ngrams(run).to(next(model.parameters()).device)
+    else:
+        other = type(run).open(options.draft)
+        if other.vocabulary.to_json() != run.vocabulary.to_json():
+            raise ValueError(
+                f"--draft {options.draft}: expected a run on the same symbols as {run.path}: train it on the same text"
+            )
+        draft = other.model(device)
+    return ParallelDraws(model, draft, rejection=options.method == "speculative")
+
+
+def _ngrams(run: "TextTask") -> "AutoregressiveModel":
+    """N-grams of the end of the run's training text.
+
+    Raises:
+        ValueError: the run no longer has it.
+    """
+    from chainrule.decoding import NgramDraft
+    from chainrule.tasks.text.preparing import corpus_of
+
+    try:
+        text = corpus_of(run).train
+    except FileNotFoundError as error:
+        raise ValueError(f"--method: n-grams need the training text, got {error}: give --draft RUN") from error
+    return NgramDraft(text.slice(max(0, len(text) - _LEARNT), len(text)), len(run.vocabulary))
 
 
 def encode_prompt(vocabulary: "Vocabulary", prompt: str) -> "Ids":
@@ -109,6 +169,7 @@ class Sampler:
         vocabulary: what turns symbols into text.
         eos: the symbol that ends a text; None where texts go on.
         temperature, top_k, top_p: as in `AutoregressiveModel.sample`.
+        draw: what draws whole texts, called as `model.sample` is; that if None.
     """
 
     def __init__(
@@ -120,7 +181,9 @@ class Sampler:
         temperature: float = 1.0,
         top_k: int | None = None,
         top_p: float | None = None,
+        draw: "Callable[..., torch.Tensor] | None" = None,
     ):
+        self.draw = model.sample if draw is None else draw
         self.model, self.vocabulary, self.eos = model, vocabulary, eos
         self.temperature, self.top_k, self.top_p = temperature, top_k, top_p
         self.device = next(model.parameters()).device
@@ -132,16 +195,17 @@ class Sampler:
 
     def texts(self, n: int, prompt: "Ids", length: int, seed: int) -> list[tuple[str, int]]:
         """n texts drawn side by side, each with the number of symbols drawn, the one that ended it counted."""
-        drawn = self.model.sample(
-            n,
-            length=len(prompt) + length,
-            prefix=_prefix(prompt),
-            temperature=self.temperature,
-            top_k=self.top_k,
-            top_p=self.top_p,
-            eos=self.eos,
-            generator=self._generator(seed),
-        )
+        with one_thread(self.device) if n == 1 else nullcontext():
+            drawn = self.draw(
+                n,
+                length=len(prompt) + length,
+                prefix=_prefix(prompt),
+                temperature=self.temperature,
+                top_k=self.top_k,
+                top_p=self.top_p,
+                eos=self.eos,
+                generator=self._generator(seed),
+            )
         texts = []
         for row in drawn[:, len(prompt) :].tolist():
             ended = self.eos is not None and self.eos in row

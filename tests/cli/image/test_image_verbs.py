@@ -122,6 +122,9 @@ def test_samples_are_the_models_own_and_repeatable(command, run, tmp_path):
     assert "5 pictures, labels in turn" in command("sample", run, "-n", 5, "--seed", 3, "--out", first).err
     command("sample", run, "-n", 5, "--seed", 3, "--out", second)
     assert first.read_bytes() == second.read_bytes()
+    told = command("sample", run, "-n", 5, "--seed", 3, "--out", second, "--method", "parallel").err
+    assert "a pass" in told
+    assert first.read_bytes() == second.read_bytes()
     model = ImageTask.open(run).model()
     drawn = model.sample(5, torch.arange(5) % 3, generator=torch.Generator().manual_seed(3))
     assert opened(first)[2 + 4, 2 + 4] == int(drawn[0, 0, 0, 0]) * 85
