@@ -20,6 +20,7 @@ from chainrule.tasks.classify_images.options import (
 from chainrule.tasks.commands import quoted
 from chainrule.tasks.config import RunConfig
 from chainrule.tasks.image.task import ImageReading, ImageTask
+from chainrule.tasks.ladder import Ladder
 from chainrule.tasks.measured_part import measured_part
 from chainrule.tasks.model import Model
 from chainrule.tasks.run_directory import DATA
@@ -64,6 +65,15 @@ class ClassifyImagesTask(Task["ImageClassifier"], Predicts, Evaluates, Checks, I
         }.items()
     }
     BUDGET = "5m"
+    LADDERS: ClassVar[dict[str, Ladder]] = {
+        name: Ladder("pictures", (smaller,), passes=10, steps=8000)
+        for name, smaller in {
+            "cnn": {"channels": 16},
+            "vit": {"model_size": 64, "num_layers": 4},
+            "cct": {"model_size": 64, "num_layers": 2},
+            "swin": {"model_size": 32, "num_heads": 2},
+        }.items()
+    }
     PREPARED = f"{DATA}/images.json"
     Prediction = ImageLabelling
     Evaluation = ImageLabelEvaluation
