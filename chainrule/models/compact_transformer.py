@@ -6,9 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from chainrule.layers.encoder_block import EncoderBlock
+from chainrule.layers.positions import grid_sinusoids
 from chainrule.layers.residual_block import shrink_residuals
 from chainrule.models.image_classifier import ImageClassifier
-from chainrule.models.vision_transformer import block_attention, encoder_blocks
+from chainrule.models.vision_transformer import START, block_attention, encoder_blocks
 from chainrule.ranges import Layers, Probability, Range, Size
 
 
@@ -64,8 +65,7 @@ class CompactTransformer(ImageClassifier):
             channels, height, width = inside, (height + 1) // 2, (width + 1) // 2
         self.tokens = nn.Sequential(*layers)
         self._grid = height, width
-        self.positions = nn.Parameter(torch.empty(height * width, model_size))
-        nn.init.normal_(self.positions, std=0.02)
+        self.positions = nn.Parameter(START * grid_sinusoids(height, width, model_size).float())
         self.blocks = nn.ModuleList(
             EncoderBlock(model_size, num_heads, position=None, dropout=dropout) for _ in range(num_layers)
         )

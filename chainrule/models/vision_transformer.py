@@ -6,9 +6,12 @@ import torch
 from torch import Tensor, nn
 
 from chainrule.layers.encoder_block import EncoderBlock
+from chainrule.layers.positions import grid_sinusoids
 from chainrule.layers.residual_block import shrink_residuals
 from chainrule.models.image_classifier import ImageClassifier
 from chainrule.ranges import Layers, Probability, Range, Size
+
+START = 0.5  # of the sinusoids that positions begin as
 
 
 class VisionTransformer(ImageClassifier):
@@ -17,7 +20,8 @@ class VisionTransformer(ImageClassifier):
     .. math:: z = [e;\ W p_1; \ldots; W p_T] + P, \qquad z \leftarrow \mathrm{block}_l(z), \qquad
         f(x) = \mathrm{norm}(z)_0
 
-    p are the T patches of P×P pixels, side by side; e is a learnt class token, P learnt positions. With mean pooling
+    p are the T patches of P×P pixels, side by side; e is a learnt class token, P learnt positions, which begin as
+    sinusoids of row and column. With mean pooling
     (Beyer et al. 2022) there is no e, and f is the mean of norm(z) over the patches.
 
     Args:
@@ -58,15 +62,15 @@ class VisionTransformer(ImageClassifier):
         mixup: Annotated[float, Range(0.0, 100.0)] = 0.0,
     ):
         super().__init__(image_shape, num_classes, levels, label_smoothing, mixup)
-        channels, height, width = image_shape
         check_patches(image_shape, patch_size)
-        self.patches = nn.Conv2d(channels, model_size, patch_size, patch_size)
+        self.patches = nn.Conv2d(image_shape[0], model_size, patch_size, patch_size)
         if pooling not in ("token", "mean"):
             raise ValueError(f"pooling: expected token or mean, got {pooling!r}")
         self.class_token = nn.Parameter(torch.zeros(model_size)) if pooling == "token" else None
-        count = height // patch_size * (width // patch_size) + (self.class_token is not None)
-        self.positions = nn.Parameter(torch.empty(count, model_size))
-        nn.init.normal_(self.positions, std=0.02)
+        start = START * grid_sinusoids(*self.grid(), model_size).float()
+        if self.class_token is not None:
+            start = torch.cat([torch.zeros(1, model_size), start])
+        self.positions = nn.Parameter(start)
         self.blocks = nn.ModuleList(
             EncoderBlock(model_size, num_heads, position=None, dropout=dropout) for _ in range(num_layers)
         )
