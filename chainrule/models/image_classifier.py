@@ -1,4 +1,4 @@
-"""What every classifier of images shares: pixels as numbers, the distribution of the label, its training objective."""
+"""Classifiers of images: pixels as numbers, the distribution of the label, and the training objective."""
 
 from abc import abstractmethod
 
