@@ -124,6 +124,12 @@ def test_attention_of_a_vision_transformer_is_what_its_blocks_read():
     assert SMALL["vit"](pooling="token").eval().attended(images())[1].shape == (5, 2, 5, 5)
 
 
+@pytest.mark.parametrize("name", ["vit", "vit-token", "cct"])
+def test_places_are_told_apart_before_training(name):
+    positions = SMALL[name]().positions
+    assert torch.pdist(positions[-4:]).min() > 0.4
+
+
 def test_every_other_block_of_a_swin_transformer_is_shifted_where_there_are_several_windows():
     layers = SwinTransformer((1, 32, 32), 3, model_size=8, num_heads=2, window=4, blocks=2, stages=3).window_layers()
     assert [(layer.window, layer.shift) for layer in layers] == [(4, 0), (4, 2), (4, 0), (4, 2), (4, 0), (4, 0)]

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from chainrule.data.images.source import Pixels
+from chainrule.diagnostics.picture_attention import stretched
 from chainrule.diagnostics.report.render import render
 
 HEAT = np.array([240.0, 96.0, 0.0])  # orange over grey
@@ -43,10 +43,9 @@ class LabelledPicture:
     def heat(self) -> Pixels:
         """The picture in grey under the map in orange, (H, W, 3): clear where that is least."""
         grey = self.picture.astype(np.float64).mean(0)[:, :, None]
-        spread = self.looked.double()[None, None]
-        smooth = torch.nn.functional.interpolate(spread, grey.shape[:2], mode="bilinear", align_corners=False)[0, 0]
-        share = (smooth - smooth.min()) / (smooth.max() - smooth.min()).clamp(min=1e-12)
-        dense = OPACITY * share.numpy()[:, :, None]
+        smooth = stretched(self.looked.double().numpy(), self.picture.shape[1], self.picture.shape[2])
+        share = (smooth - smooth.min()) / max(smooth.max() - smooth.min(), 1e-12)
+        dense = OPACITY * share[:, :, None]
         return ((1 - dense) * grey + dense * HEAT).round().astype(np.uint8)
 
 
