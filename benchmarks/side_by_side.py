@@ -90,9 +90,14 @@ def publish(name: str, rows: list[dict[str, Any]], claims: list[dict[str, Any]])
         "rows": rows,
         "claims": claims,
     }
-    path = Path(__file__).parent / "results" / f"{name}.json"
+    path = result_path(name)
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
+
+
+def result_path(name: str) -> Path:
+    """The file of a published result."""
+    return Path(__file__).parent / "results" / f"{name}.json"
 
 
 def _cell(value: Any) -> str:

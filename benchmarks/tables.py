@@ -1,4 +1,4 @@
-"""Put the figures of benchmarks/results/*.json into docs/results.md, and ten of them into README.md, at their markers.
+"""Put the figures of benchmarks/results/*.json into docs/results.md, some of them into README.md and other pages.
 
     python benchmarks/tables.py
 
@@ -6,6 +6,7 @@ No figure in a table is typed by hand.
 """
 
 import json
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,29 @@ def main() -> None:
             f"`{result['command']}`, {result['date']}, {machine(result)}."
         )
     replace(ROOT / "docs" / "results.md", "\n\n".join([summary, *details]))
+    if few := next((result for result in results if result["benchmark"] == "quality_picture_classifiers_few"), None):
+        replace(ROOT / "docs" / "classification.md", few_pictures(few))
+
+
+def few_pictures(result: dict[str, Any]) -> str:
+    """Test accuracy of each model by the number of training pictures: means over seeds, and the figure."""
+    rows = result["rows"]
+    models, counts = (list(dict.fromkeys(row[column] for row in rows)) for column in ("model", "pictures"))
+    lines = []
+    for count in counts:
+        found = [
+            [row["test %"] for row in rows if (row["model"], row["pictures"]) == (model, count)] for model in models
+        ]
+        lines.append([f"{count:,}", *(f"{statistics.mean(values):.1f}%" if values else "" for values in found)])
+    parameters = {row["model"]: f"{row['parameters']:,}" for row in rows}
+    lines.append(["parameters", *(parameters[model] for model in models)])
+    seeds = len({row["seed"] for row in rows})
+    return (
+        f"{table(['training pictures', *(f'`{model}`' for model in models)], lines)}\n\n"
+        f"Test accuracy, the mean of {seeds} seeds, {rows[0]['minutes']:g} minutes a run. `{result['command']}`, "
+        f"{result['date']}, {machine(result)}.\n\n"
+        "![Test accuracy of four classifiers by the number of pictures they were trained on](_static/few_pictures.png)"
+    )
 
 
 def claim_row(result: dict[str, Any], claim: dict[str, Any]) -> list[str]:

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from chainrule.models.compact_transformer import CompactTransformer
 from chainrule.models.swin_transformer import SwinBlock, SwinTransformer
-from chainrule.models.vision_transformer import VisionTransformer, encoder_blocks
+from chainrule.models.vision_transformer import VisionTransformer
 
 
 def attention_distance(model: nn.Module, images: Tensor) -> list[list[float]]:
@@ -25,20 +25,11 @@ def attention_distance(model: nn.Module, images: Tensor) -> list[list[float]]:
     [2, 2]
     """
     match model:
-        case VisionTransformer():
-            size = model.patches.kernel_size[0]
-            _, height, width = model.image_shape
-            away = _away(height // size, width // size, float(size))
-            return [_mean(found[:, :, 1:, 1:], away) for found in model.attended(images)]
-        case CompactTransformer():
-            tokens = model.tokens(model.scaled(images))
-            height, width = tokens.shape[2:]
-            away, distances = _away(height, width, model.image_shape[1] / height), []
-            z = tokens.flatten(2).transpose(1, 2) + model.positions
-            for block in encoder_blocks(model.blocks):
-                distances.append(_mean(block.mixer.attended(block.norm1(z)), away))
-                z = block(z)
-            return distances
+        case VisionTransformer() | CompactTransformer():
+            height, width = model.grid()
+            away = _away(height, width, model.image_shape[1] / height)
+            places = height * width  # the last ones: a class token comes before them
+            return [_mean(found[:, :, -places:, -places:], away) for found in model.attended(images)]
         case SwinTransformer():
             h, distances = model.patches(model.scaled(images)).permute(0, 2, 3, 1), []
             for layer in model.stages:

@@ -65,11 +65,16 @@ def brightened(picture: npt.NDArray[np.uint8], weights: Tensor) -> npt.NDArray[n
     height, width = pixels.shape[:2]
     looked = weights.double().reshape(side, side).numpy()
     light = looked / max(looked.max(), 1e-12)
-    light = _stretched(_stretched(light, height).T, width).T
+    light = stretched(light, height, width)
     return (pixels * (0.15 + 0.85 * light)[:, :, None]).astype(np.uint8)
 
 
-def _stretched(rows: npt.NDArray[np.float64], count: int) -> npt.NDArray[np.float64]:
+def stretched(grid: npt.NDArray[np.float64], height: int, width: int) -> npt.NDArray[np.float64]:
+    """A grid of places drawn so large, values between the middles of places interpolated linearly."""
+    return _stretched_rows(_stretched_rows(grid, height).T, width).T
+
+
+def _stretched_rows(rows: npt.NDArray[np.float64], count: int) -> npt.NDArray[np.float64]:
     """Linear interpolation of the first axis, the middle of each row in its place."""
     places = (np.arange(count) + 0.5) * len(rows) / count - 0.5
     return np.stack([np.interp(places, np.arange(len(rows)), column) for column in rows.T], 1)

@@ -27,6 +27,27 @@ def sinusoids(positions: Tensor, size: int, *, base: float = BASE) -> Tensor:
     return torch.stack([angles.sin(), angles.cos()], -1).flatten(-2)
 
 
+def grid_sinusoids(rows: int, columns: int, size: int, *, base: float = 100.0) -> Tensor:
+    """Sinusoids of the places of a grid, (rows · columns, N) float64, row by row.
+
+    Half of the features tell the row, half the column; those that are left over, where N is no multiple of 4, are 0.
+
+    Args:
+        rows, columns: of the grid.
+        size: N.
+        base: see `sinusoids`; lower than for texts, as a side has few places.
+
+    >>> grid_sinusoids(1, 2, 5)
+    tensor([[0.0000, 1.0000, 0.0000, 1.0000, 0.0000],
+            [0.0000, 1.0000, 0.8415, 0.5403, 0.0000]], dtype=torch.float64)
+    """
+    half = size // 4 * 2
+    vectors = torch.zeros(rows, columns, size, dtype=torch.float64)
+    vectors[:, :, :half] = sinusoids(torch.arange(rows), half, base=base).unsqueeze(1)
+    vectors[:, :, half : 2 * half] = sinusoids(torch.arange(columns), half, base=base)
+    return vectors.flatten(0, 1)
+
+
 def rotations(positions: Tensor, size: int, like: Tensor, *, base: float = BASE) -> Tensor:
     r"""The turns :math:`e^{i \theta}`, :math:`\theta = p / 10000^{2i/d}`, that `rotate` gives to pair i at position p.
 

@@ -6,9 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from chainrule.layers.encoder_block import EncoderBlock
+from chainrule.layers.positions import grid_sinusoids
 from chainrule.layers.residual_block import shrink_residuals
 from chainrule.models.image_classifier import ImageClassifier
-from chainrule.models.vision_transformer import encoder_blocks
+from chainrule.models.vision_transformer import START, block_attention, encoder_blocks
 from chainrule.ranges import Layers, Probability, Range, Size
 
 
@@ -31,6 +32,7 @@ class CompactTransformer(ImageClassifier):
         num_heads: heads of attention in each block.
         dropout: probability of zeroing, in training, what a branch adds.
         label_smoothing: share of the training objective that is spread evenly over the labels.
+        mixup: mix pairs of images in training, with shares from Beta(α, α); 0 mixes none.
 
     Raises:
         ValueError: a size is out of range.
@@ -52,17 +54,18 @@ class CompactTransformer(ImageClassifier):
         num_heads: Layers = 4,
         dropout: Probability = 0.0,
         label_smoothing: Probability = 0.05,
+        mixup: Annotated[float, Range(0.0, 100.0)] = 0.0,
     ):
-        super().__init__(image_shape, num_classes, levels, label_smoothing)
+        super().__init__(image_shape, num_classes, levels, label_smoothing, mixup)
         channels, height, width = image_shape
         layers: list[nn.Module] = []
         for place in range(convolutions):
             inside = model_size if place == convolutions - 1 else max(8, model_size // 2)
-            layers += [nn.Conv2d(channels, inside, 3, padding=1), nn.ReLU(), nn.MaxPool2d(3, 2, padding=1)]
+            layers += [nn.Conv2d(channels, inside, 3, padding=1), nn.MaxPool2d(3, 2, padding=1), nn.ReLU()]
             channels, height, width = inside, (height + 1) // 2, (width + 1) // 2
         self.tokens = nn.Sequential(*layers)
-        self.positions = nn.Parameter(torch.empty(height * width, model_size))
-        nn.init.normal_(self.positions, std=0.02)
+        self._grid = height, width
+        self.positions = nn.Parameter(START * grid_sinusoids(height, width, model_size).float())
         self.blocks = nn.ModuleList(
             EncoderBlock(model_size, num_heads, position=None, dropout=dropout) for _ in range(num_layers)
         )
@@ -75,8 +78,28 @@ class CompactTransformer(ImageClassifier):
         self._add_output(model_size)
 
     def features(self, x: Tensor) -> Tensor:
-        z = self.tokens(x).flatten(2).transpose(1, 2) + self.positions
+        z = self._read(x)
+        return (self.pool(z).softmax(1) * z).sum(1)
+
+    def pooling_weights(self, images: Tensor) -> Tensor:
+        """Share of each token in the features, (B, T)."""
+        return self.pool(self._read(self.scaled(images))).softmax(1).squeeze(2)
+
+    def attended(self, images: Tensor) -> list[Tensor]:
+        """Attention of every block, (B, H, T, T) each."""
+        return block_attention(self._places(self.scaled(images)), self.blocks)
+
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of tokens."""
+        return self._grid
+
+    def _read(self, x: Tensor) -> Tensor:
+        z = self._places(x)
         for block in encoder_blocks(self.blocks):
             z = block(z)
-        z = self.norm(z)
-        return (self.pool(z).softmax(1) * z).sum(1)
+        return self.norm(z)
+
+    def _places(self, x: Tensor) -> Tensor:
+        for layer in self.tokens:  # channels last: without a conversion around each convolution
+            x = layer(x).contiguous(memory_format=torch.channels_last)
+        return x.flatten(2).transpose(1, 2) + self.positions

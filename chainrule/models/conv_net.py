@@ -2,6 +2,7 @@
 
 from typing import Annotated
 
+import torch
 from torch import Tensor, nn
 
 from chainrule.models.image_classifier import ImageClassifier
@@ -25,11 +26,11 @@ class ConvNet(ImageClassifier):
         blocks: residual blocks of a stage.
         dropout: probability of zeroing a feature before the output, in training.
         label_smoothing: share of the training objective that is spread evenly over the labels.
+        mixup: mix pairs of images in training, with shares from Beta(α, α); 0 mixes none.
 
     Raises:
         ValueError: a size is out of range.
 
-    >>> import torch
     >>> model = ConvNet((1, 8, 8), num_classes=3, levels=2, channels=4)
     >>> images = torch.randint(2, (2, 1, 8, 8))
     >>> model(images).probs.shape, model.eval().log_prob(torch.tensor([0, 2]), images).shape
@@ -47,8 +48,9 @@ class ConvNet(ImageClassifier):
         blocks: Layers = 1,
         dropout: Probability = 0.1,
         label_smoothing: Probability = 0.05,
+        mixup: Annotated[float, Range(0.0, 100.0)] = 0.0,
     ):
-        super().__init__(image_shape, num_classes, levels, label_smoothing)
+        super().__init__(image_shape, num_classes, levels, label_smoothing, mixup)
         for name, value in (("channels", channels), ("stages", stages), ("blocks", blocks)):
             if value < 1:
                 raise ValueError(f"{name}: expected an integer >= 1, got {value}")
@@ -75,8 +77,13 @@ class ConvNet(ImageClassifier):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     def features(self, x: Tensor) -> Tensor:
-        h = self.norm(self.blocks(self.first(x))).relu()
-        return self.dropout(h.mean((2, 3)))
+        return self.dropout(self.feature_map(x).mean((2, 3)))
+
+    def feature_map(self, x: Tensor) -> Tensor:
+        """The last stage's places, (B, D, rows, columns), of numbers (B, C, H, W)."""
+        # Channels last: oneDNN's layout, without a conversion around each convolution.
+        h = self.first(x).contiguous(memory_format=torch.channels_last)
+        return self.norm(self.blocks(h)).relu()
 
 
 class _Block(nn.Module):

@@ -1,7 +1,8 @@
-"""Base of classifiers of images: pixels as numbers, the distribution of the label, label smoothing."""
+"""Classifiers of images: pixels as numbers, the distribution of the label, and the training objective."""
 
 from abc import abstractmethod
 
+import torch
 from torch import Tensor, nn
 
 from chainrule.base import Context, LikelihoodModel
@@ -22,13 +23,19 @@ class ImageClassifier(LikelihoodModel):
         levels: V, values that a channel of a pixel may have.
         label_smoothing: share of the training objective that is spread evenly over the labels (Szegedy et al. 2016);
             `log_prob` has none.
+        mixup: α of mixup (Zhang et al. 2018), 0 for none; see `training_objective`. `log_prob` has none.
 
     Raises:
         ValueError: a size is out of range.
     """
 
     def __init__(
-        self, image_shape: tuple[int, int, int], num_classes: int, levels: int = 256, label_smoothing: float = 0.0
+        self,
+        image_shape: tuple[int, int, int],
+        num_classes: int,
+        levels: int = 256,
+        label_smoothing: float = 0.0,
+        mixup: float = 0.0,
     ):
         super().__init__()
         if len(image_shape) != 3 or min(image_shape) < 1:
@@ -39,9 +46,12 @@ class ImageClassifier(LikelihoodModel):
             raise ValueError(f"num_classes: expected at least 1, got {num_classes}")
         if not 0 <= label_smoothing < 1:
             raise ValueError(f"label_smoothing: expected a number in [0, 1), got {label_smoothing}")
+        if not 0 <= mixup < float("inf"):
+            raise ValueError(f"mixup: expected a finite number >= 0, got {mixup}")
         channels, height, width = image_shape
         self.image_shape = (channels, height, width)
-        self.num_classes, self.levels, self.label_smoothing = num_classes, levels, label_smoothing
+        self.num_classes, self.levels = num_classes, levels
+        self.label_smoothing, self.mixup = label_smoothing, mixup
 
     def _add_output(self, features: int) -> None:
         """Make W and b; the labels begin equally likely."""
@@ -55,10 +65,17 @@ class ImageClassifier(LikelihoodModel):
 
     def forward(self, images: Tensor) -> Categorical:
         """The distribution of the labels, of batch shape (B,), given images (B, C, H, W)."""
+        return self._labels(self._numbers(images))
+
+    def _labels(self, x: Tensor) -> Categorical:
+        return Categorical(self.output(self.features(x)))
+
+    def _numbers(self, images: Context) -> Tensor:
+        """Images of the right shape, as numbers in [-1, 1]."""
         if not isinstance(images, Tensor) or images.dim() != 4 or images.shape[1:] != self.image_shape:
             got = tuple(images.shape) if isinstance(images, Tensor) else type(images).__name__
             raise ValueError(f"images: expected shape (B, {', '.join(map(str, self.image_shape))}), got {got}")
-        return Categorical(self.output(self.features(self.scaled(images))))
+        return self.scaled(images)
 
     def scaled(self, images: Tensor) -> Tensor:
         """Pixels in [0, V) brought to [-1, 1], in the type of the weights."""
@@ -73,8 +90,23 @@ class ImageClassifier(LikelihoodModel):
         return self.forward(context).log_prob(x)
 
     def training_objective(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
-        if not self.label_smoothing:
-            return self.log_prob(x, context, lengths)
-        found = self.forward(context)
+        r"""log p of the labels, smoothed, of images that are mixed in training mode.
+
+        .. math:: \lambda \log p(y_i \mid z) + (1 - \lambda) \log p(y_j \mid z), \qquad
+            z = \lambda x_i + (1 - \lambda) x_j, \quad \lambda \sim \mathrm{Beta}(\alpha, \alpha)
+
+        with a partner j of each image i, drawn from the batch, and λ for each (mixup).
+        """
+        if not (self.training and self.mixup):
+            return (
+                self._smoothed(self.forward(context), x) if self.label_smoothing else self.log_prob(x, context, lengths)
+            )
+        images = self._numbers(context)
+        share = torch.distributions.Beta(self.mixup, self.mixup).sample((len(x),)).to(images)
+        partner = torch.randperm(len(x), device=x.device)
+        found = self._labels(torch.lerp(images[partner], images, share.view(-1, 1, 1, 1)))
+        return share * self._smoothed(found, x) + (1 - share) * self._smoothed(found, x[partner])
+
+    def _smoothed(self, found: Categorical, labels: Tensor) -> Tensor:
         spread = found.logits.log_softmax(-1).mean(-1)
-        return (1 - self.label_smoothing) * found.log_prob(x) + self.label_smoothing * spread
+        return (1 - self.label_smoothing) * found.log_prob(labels) + self.label_smoothing * spread

@@ -33,6 +33,7 @@ class SwinTransformer(ImageClassifier):
         num_heads: heads of attention in the first stage; they double with the features.
         dropout: probability of zeroing, in training, what a branch adds.
         label_smoothing: share of the training objective that is spread evenly over the labels.
+        mixup: mix pairs of images in training, with shares from Beta(α, α); 0 mixes none.
 
     Raises:
         ValueError: a size is out of range, or the patches do not fill the image.
@@ -56,8 +57,9 @@ class SwinTransformer(ImageClassifier):
         num_heads: Layers = 3,
         dropout: Probability = 0.0,
         label_smoothing: Probability = 0.05,
+        mixup: Annotated[float, Range(0.0, 100.0)] = 0.0,
     ):
-        super().__init__(image_shape, num_classes, levels, label_smoothing)
+        super().__init__(image_shape, num_classes, levels, label_smoothing, mixup)
         check_patches(image_shape, patch_size)
         for name, value in (("window", window), ("blocks", blocks), ("stages", stages)):
             if value < 1:
@@ -86,8 +88,12 @@ class SwinTransformer(ImageClassifier):
         self._add_output(model_size)
 
     def features(self, x: Tensor) -> Tensor:
+        return self.feature_map(x).mean((2, 3))
+
+    def feature_map(self, x: Tensor) -> Tensor:
+        """The last stage's places, (B, D, rows, columns), of numbers (B, C, H, W)."""
         h = self.stages(self.patches(x).permute(0, 2, 3, 1))
-        return self.norm(h).mean((1, 2))
+        return self.norm(h).permute(0, 3, 1, 2)
 
     def window_layers(self) -> Sequence[WindowAttention]:
         """The attention of every block, in order."""

@@ -1,14 +1,17 @@
 """A Vision Transformer: an image as a sequence of patches."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor, nn
 
 from chainrule.layers.encoder_block import EncoderBlock
+from chainrule.layers.positions import grid_sinusoids
 from chainrule.layers.residual_block import shrink_residuals
 from chainrule.models.image_classifier import ImageClassifier
 from chainrule.ranges import Layers, Probability, Range, Size
+
+START = 0.5  # of the sinusoids that positions begin as
 
 
 class VisionTransformer(ImageClassifier):
@@ -17,7 +20,9 @@ class VisionTransformer(ImageClassifier):
     .. math:: z = [e;\ W p_1; \ldots; W p_T] + P, \qquad z \leftarrow \mathrm{block}_l(z), \qquad
         f(x) = \mathrm{norm}(z)_0
 
-    p are the T patches of P×P pixels, side by side; e is a learnt class token, P learnt positions.
+    p are the T patches of P×P pixels, side by side; e is a learnt class token, P learnt positions, which begin as
+    sinusoids of row and column. With mean pooling
+    (Beyer et al. 2022) there is no e, and f is the mean of norm(z) over the patches.
 
     Args:
         image_shape: (C, H, W), height and width multiples of `patch_size`.
@@ -27,8 +32,10 @@ class VisionTransformer(ImageClassifier):
         model_size: D features of a patch, a multiple of `num_heads`.
         num_layers: blocks.
         num_heads: heads of attention in each block.
+        pooling: "token", the features of a class token, or "mean", their mean over the patches.
         dropout: probability of zeroing, in training, what a branch adds.
         label_smoothing: share of the training objective that is spread evenly over the labels.
+        mixup: mix pairs of images in training, with shares from Beta(α, α); 0 mixes none.
 
     Raises:
         ValueError: a size is out of range, or the patches do not fill the image.
@@ -36,7 +43,7 @@ class VisionTransformer(ImageClassifier):
     >>> model = VisionTransformer((1, 8, 8), num_classes=3, levels=2, model_size=8, num_layers=1, num_heads=2)
     >>> images = torch.randint(2, (2, 1, 8, 8))
     >>> model(images).probs.shape, model.attended(images)[0].shape
-    (torch.Size([2, 3]), torch.Size([2, 2, 5, 5]))
+    (torch.Size([2, 3]), torch.Size([2, 2, 4, 4]))
     """
 
     def __init__(
@@ -49,17 +56,21 @@ class VisionTransformer(ImageClassifier):
         model_size: Size = 96,
         num_layers: Layers = 6,
         num_heads: Layers = 4,
+        pooling: Literal["token", "mean"] = "mean",
         dropout: Probability = 0.0,
         label_smoothing: Probability = 0.05,
+        mixup: Annotated[float, Range(0.0, 100.0)] = 0.0,
     ):
-        super().__init__(image_shape, num_classes, levels, label_smoothing)
-        channels, height, width = image_shape
+        super().__init__(image_shape, num_classes, levels, label_smoothing, mixup)
         check_patches(image_shape, patch_size)
-        self.patches = nn.Conv2d(channels, model_size, patch_size, patch_size)
-        self.class_token = nn.Parameter(torch.zeros(model_size))
-        count = 1 + height // patch_size * (width // patch_size)
-        self.positions = nn.Parameter(torch.empty(count, model_size))
-        nn.init.normal_(self.positions, std=0.02)
+        self.patches = nn.Conv2d(image_shape[0], model_size, patch_size, patch_size)
+        if pooling not in ("token", "mean"):
+            raise ValueError(f"pooling: expected token or mean, got {pooling!r}")
+        self.class_token = nn.Parameter(torch.zeros(model_size)) if pooling == "token" else None
+        start = START * grid_sinusoids(*self.grid(), model_size).float()
+        if self.class_token is not None:
+            start = torch.cat([torch.zeros(1, model_size), start])
+        self.positions = nn.Parameter(start)
         self.blocks = nn.ModuleList(
             EncoderBlock(model_size, num_heads, position=None, dropout=dropout) for _ in range(num_layers)
         )
@@ -71,20 +82,29 @@ class VisionTransformer(ImageClassifier):
         z = self._tokens(x)
         for block in encoder_blocks(self.blocks):
             z = block(z)
-        return self.norm(z[:, 0])
+        return self.norm(z).mean(1) if self.class_token is None else self.norm(z[:, 0])
 
     def attended(self, images: Tensor) -> list[Tensor]:
-        """Attention of every block, (B, H, 1 + T, 1 + T) each, the class token first."""
-        z, found = self._tokens(self.scaled(images)), []
-        for block in encoder_blocks(self.blocks):
-            found.append(block.mixer.attended(block.norm1(z)))
-            z = block(z)
-        return found
+        """Attention of every block, (B, H, T, T) each; a class token, if there is one, comes before the patches."""
+        return block_attention(self._tokens(self.scaled(images)), self.blocks)
+
+    def pooling_weights(self, images: Tensor) -> Tensor:
+        """Share of each place in the features, (B, T)."""
+        places = self.positions.new_ones(len(images), len(self.positions))
+        if self.class_token is not None:
+            places[:, 1:] = 0
+        return places / places.sum(1, keepdim=True)
+
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of patches."""
+        size = self.patches.kernel_size[0]
+        return self.image_shape[1] // size, self.image_shape[2] // size
 
     def _tokens(self, x: Tensor) -> Tensor:
         patches = self.patches(x).flatten(2).transpose(1, 2)
-        token = self.class_token.expand(len(x), 1, -1)
-        return torch.cat([token, patches], 1) + self.positions
+        if self.class_token is not None:
+            patches = torch.cat([self.class_token.expand(len(x), 1, -1), patches], 1)
+        return patches + self.positions
 
 
 def check_patches(image_shape: tuple[int, int, int], patch_size: int) -> None:
@@ -96,6 +116,15 @@ def check_patches(image_shape: tuple[int, int, int], patch_size: int) -> None:
             f"patch_size: expected a divisor of {height} and {width}, the height and width of the images, got "
             f"{patch_size}: {', '.join(map(str, fitting[:6])) or '1'} would do"
         )
+
+
+def block_attention(z: Tensor, blocks: nn.ModuleList) -> list[Tensor]:
+    """Attention (B, H, T, T) of each block of a stack that reads z (B, T, D)."""
+    found = []
+    for block in encoder_blocks(blocks):
+        found.append(block.mixer.attended(block.norm1(z)))
+        z = block(z)
+    return found
 
 
 def encoder_blocks(blocks: nn.ModuleList) -> list[EncoderBlock]:

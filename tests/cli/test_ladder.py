@@ -17,7 +17,7 @@ from chainrule.tasks import open_run
 from chainrule.tasks.config import RunConfig
 from chainrule.tasks.ladder import Ladder, first_that_fits
 
-TASKS = ("image", "sound", "translate", "caption")
+TASKS = ("image", "sound", "translate", "caption", "classify-images")
 RATES = st.lists(st.floats(1e-3, 1e4), min_size=1, max_size=5)
 POSITIVE = st.floats(1e-2, 1e5)
 
@@ -95,12 +95,18 @@ def write_captions(folder):
     ]
 
 
+def write_labelled(folder):
+    images = np.random.default_rng(0).integers(0, 256, (40, 6, 6), dtype=np.uint8)
+    np.savez(folder / "labelled.npz", images=images, labels=[0, 1] * 20)
+    return [folder / "labelled.npz", "--task", "classify"]
+
+
 def written(path, lines):
     path.write_text("".join(f"{line}\n" for line in lines))
     return path
 
 
-WRITERS = dict(zip(TASKS, (write_pictures, write_sounds, write_pairs, write_captions), strict=True))
+WRITERS = dict(zip(TASKS, (write_pictures, write_sounds, write_pairs, write_captions, write_labelled), strict=True))
 
 
 @pytest.mark.parametrize("task", TASKS)

@@ -7,7 +7,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from inspected_classifier import classifier_report
 from inspected_texts import make_page
+
+from chainrule.diagnostics.report.classifier_page import classifier_page
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="no chromium or google-chrome is installed")
@@ -46,25 +49,35 @@ def browse(file: Path, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([BROWSER, *asked], capture_output=True, text=True, check=True, timeout=120)
 
 
-@pytest.mark.parametrize("width", [360, 1280])
-def test_a_browser_shows_it_without_a_complaint(page, width, tmp_path):
+def measured(page: str, width: int, folder: Path) -> dict:
+    """What a browser measures of a page in a frame of such a width: no window is so narrow."""
     copy = re.sub(r"<meta http-equiv[^>]*>", "", page).replace("</head>", MEASURE + "</head>")
-    (tmp_path / "page.html").write_text(copy, encoding="utf-8")
-    (tmp_path / "frame.html").write_text(
-        FRAME.replace("{width}", str(width)), encoding="utf-8"
-    )  # no window is so narrow
-    done = browse(tmp_path / "frame.html", tmp_path)
+    (folder / "page.html").write_text(copy, encoding="utf-8")
+    (folder / "frame.html").write_text(FRAME.replace("{width}", str(width)), encoding="utf-8")
+    done = browse(folder / "frame.html", folder)
     assert "CONSOLE" not in done.stderr
     found = re.search(r"<title>measured (.*?)</title>", done.stdout)
     assert found, done.stdout[:500]
-    measured = json.loads(found[1].replace("&gt;", ">"))
-    assert measured["width"] == width
-    assert measured["scroll"] <= width
-    assert measured["right"] <= width
-    assert measured["fetched"] == []
-    assert measured["pictures"] == 2 * (5 + 5) + 1
-    assert measured["smallest"] >= 50
-    assert measured["letters"] >= 9  # pixels, on a phone too
+    figures = json.loads(found[1].replace("&gt;", ">"))
+    assert figures["width"] == width
+    assert figures["scroll"] <= width
+    assert figures["right"] <= width
+    assert figures["fetched"] == []
+    return figures
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_a_browser_shows_it_without_a_complaint(page, width, tmp_path):
+    figures = measured(page, width, tmp_path)
+    assert figures["pictures"] == 2 * (5 + 5) + 1
+    assert figures["smallest"] >= 50
+    assert figures["letters"] >= 9  # pixels, on a phone too
+
+
+def test_pictures_of_a_classifier_are_large_enough_on_a_phone(tmp_path):
+    figures = measured(classifier_page(classifier_report()), 360, tmp_path)
+    assert figures["pictures"] == 2 * (3 + 2)
+    assert figures["smallest"] >= 120
 
 
 def test_the_page_itself_keeps_to_its_own_policy(page, tmp_path):

@@ -9,6 +9,9 @@ from chainrule.models.vision_transformer import VisionTransformer
 SMALL = {
     "cnn": lambda **options: ConvNet((1, 8, 8), 3, 4, channels=4, stages=2, **options),
     "vit": lambda **options: VisionTransformer((1, 8, 8), 3, 4, model_size=8, num_layers=2, num_heads=2, **options),
+    "vit-token": lambda **options: VisionTransformer(
+        (1, 8, 8), 3, 4, model_size=8, num_layers=2, num_heads=2, pooling="token", **options
+    ),
     "cct": lambda **options: CompactTransformer((1, 8, 8), 3, 4, model_size=8, num_layers=1, num_heads=2, **options),
     "swin": lambda **options: SwinTransformer((1, 8, 8), 3, 4, model_size=8, num_heads=2, window=2, **options),
 }
@@ -64,6 +67,41 @@ def test_smoothing_is_in_the_objective_and_not_in_the_likelihood(name):
 
 
 @pytest.mark.parametrize("name", SMALL)
+def test_mixup_trains_on_mixtures_of_pairs_and_is_not_in_the_likelihood(name):
+    torch.manual_seed(0)
+    model = SMALL[name](label_smoothing=0.0, mixup=0.5)
+    torch.nn.init.normal_(model.output.weight)
+    labels, seen = torch.tensor([0, 1, 2, 0, 1]), []
+    features = model.features
+    model.features = lambda x: seen.append(x) or features(x)
+    torch.manual_seed(1)
+    found = model.train().training_objective(labels, images())
+    torch.manual_seed(1)
+    share = torch.distributions.Beta(0.5, 0.5).sample((5,))
+    partner = torch.randperm(5)
+    numbers, weight = model.scaled(images()), share.view(-1, 1, 1, 1)
+    torch.testing.assert_close(seen[0], weight * numbers + (1 - weight) * numbers[partner])
+    assert found.shape == (5,)
+    model.eval()
+    torch.testing.assert_close(model.training_objective(labels, images()), model.log_prob(labels, images()))
+    torch.testing.assert_close(seen[-1], numbers)
+
+
+def test_mixed_labels_have_the_shares_of_their_images():
+    """Of a model that answers whatever it sees with log p = (-1, -2, -3), up to a constant, whose labels differ."""
+    model = SMALL["cnn"](label_smoothing=0.0, mixup=1.0).train()
+    torch.nn.init.zeros_(model.output.weight)
+    model.output.bias.data = torch.tensor([-1.0, -2.0, -3.0])
+    labels = torch.tensor([0, 1, 2, 0, 1])
+    torch.manual_seed(2)
+    found = model.training_objective(labels, images())
+    torch.manual_seed(2)
+    share, partner = torch.distributions.Beta(1.0, 1.0).sample((5,)), torch.randperm(5)
+    log_probs = model.output.bias.log_softmax(0)
+    torch.testing.assert_close(found, share * log_probs[labels] + (1 - share) * log_probs[labels[partner]])
+
+
+@pytest.mark.parametrize("name", SMALL)
 def test_a_picture_of_another_size_is_refused(name):
     with pytest.raises(ValueError, match=r"expected shape \(B, 1, 8, 8\), got \(2, 1, 8, 9\)"):
         SMALL[name]()(torch.zeros(2, 1, 8, 9, dtype=torch.long))
@@ -81,8 +119,15 @@ def test_a_patch_that_does_not_divide_names_those_that_do():
 def test_attention_of_a_vision_transformer_is_what_its_blocks_read():
     model = SMALL["vit"]().eval()
     found = model.attended(images())
-    assert [part.shape for part in found] == [(5, 2, 5, 5)] * 2
-    torch.testing.assert_close(found[0].sum(-1), torch.ones(5, 2, 5))
+    assert [part.shape for part in found] == [(5, 2, 4, 4)] * 2
+    torch.testing.assert_close(found[0].sum(-1), torch.ones(5, 2, 4))
+    assert SMALL["vit"](pooling="token").eval().attended(images())[1].shape == (5, 2, 5, 5)
+
+
+@pytest.mark.parametrize("name", ["vit", "vit-token", "cct"])
+def test_places_are_told_apart_before_training(name):
+    positions = SMALL[name]().positions
+    assert torch.pdist(positions[-4:]).min() > 0.4
 
 
 def test_every_other_block_of_a_swin_transformer_is_shifted_where_there_are_several_windows():

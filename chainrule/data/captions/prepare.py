@@ -9,7 +9,7 @@ import numpy as np
 from chainrule.data.captions.caption_file import Caption, ImageStore, read_captions
 from chainrule.data.captions.captioned import CaptionedImages
 from chainrule.data.characters import WordVocabulary
-from chainrule.data.images.folder import Fit, folder_fingerprint
+from chainrule.data.images.folder import Fit, pictures_in
 from chainrule.data.levels import load_vocabulary
 from chainrule.data.pairs.prepare import encode_sentence
 from chainrule.data.pairs.sentences import Sentences
@@ -165,4 +165,4 @@ def captions_by_picture(path: str | Path, store: ImageStore, *, lower_case: bool
 
 def store_fingerprint(path: str | Path) -> dict[str, Any]:
     """`name`, number of `bytes` and `sha256` of a file, or of the pictures of a folder."""
-    return folder_fingerprint(Path(path)) if Path(path).is_dir() else fingerprint(path)
+    return pictures_in(Path(path)).fingerprint() if Path(path).is_dir() else fingerprint(path)

@@ -3,7 +3,7 @@
 from chainrule.data.images.batches import ImageBatches, image_batch, image_evaluation
 from chainrule.data.images.blocks import block_image
 from chainrule.data.images.folder import ImageFolder, Reading
-from chainrule.data.images.open import is_images, open_source, source_fingerprint
+from chainrule.data.images.open import is_collection, is_images, open_source, source_fingerprint
 from chainrule.data.images.png import brightness, grid, png
 from chainrule.data.images.prepare import PreparedImages, check_alike, open_images, prepare_images, said_shape
 from chainrule.data.images.reduction import Binarise, Reduction
@@ -24,6 +24,7 @@ __all__ = [
     "grid",
     "image_batch",
     "image_evaluation",
+    "is_collection",
     "is_images",
     "open_images",
     "open_source",

@@ -1,4 +1,4 @@
-"""Images changed at random in ways that leave their label: shifted, turned, scaled, mirrored."""
+"""Images changed at random in ways that leave their label: shifted, turned, scaled, mirrored, and by RandAugment."""
 
 import math
 from dataclasses import dataclass
@@ -7,16 +7,21 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from chainrule.data.images.random_operations import draw_operations
+
 
 @dataclass(frozen=True)
 class Augmentation:
-    """Random affine changes of images, drawn for each image.
+    """Random changes of images, drawn for each image.
 
     Args:
         shift: pixels up, down, left or right at most.
         rotate: degrees in either direction at most.
         scale: largest growth or shrinking of an image: 0.1 is a factor from 1 / 1.1 to 1.1.
         flip: whether half of the images are mirrored, left for right.
+        random_operations: on each image, as RandAugment draws them; see `draw_operations`.
+        magnitude: of these operations, 0 to 1.
+        levels: V, values that a channel of a pixel may have.
 
     Raises:
         ValueError: a number is out of range.
@@ -30,36 +35,52 @@ class Augmentation:
     rotate: float = 0.0
     scale: float = 0.0
     flip: bool = False
+    random_operations: int = 0
+    magnitude: float = 0.3
+    levels: int = 256
 
     def __post_init__(self) -> None:
-        for name, value, most in (("shift", self.shift, 1e4), ("rotate", self.rotate, 180), ("scale", self.scale, 9)):
-            if not 0 <= value <= most:
-                raise ValueError(f"{name}: expected a number from 0 to {most:g}, got {value}")
+        most = {"shift": 1e4, "rotate": 180, "scale": 9, "random_operations": 16, "magnitude": 1}
+        for name, largest in most.items():
+            value = getattr(self, name)
+            if not 0 <= value <= largest:
+                raise ValueError(f"{name}: expected a number from 0 to {largest:g}, got {value}")
 
     def __call__(self, images: Tensor, random: np.random.Generator) -> Tensor:
         """Change images (B, C, H, W); the same `random` draws the same changes. Beyond the border is the lowest value.
 
-        Without rotation and scaling, shifts are whole pixels and values stay as they are; else they are interpolated.
+        Shifts alone are whole pixels, and values stay as they are; other moves are interpolated.
         """
         if self.flip:
             mirrored = torch.from_numpy(random.random(len(images)) < 0.5).view(-1, 1, 1, 1)
             images = torch.where(mirrored, images.flip(3), images)
-        if self.rotate or self.scale:
-            return self._turned(images, random)
-        most = int(self.shift)
-        return _shifted(images, random.integers(-most, most + 1, (len(images), 2)), most) if most else images
+        if not (self.rotate or self.scale or self.random_operations):
+            most = int(self.shift)
+            return _shifted(images, random.integers(-most, most + 1, (len(images), 2)), most) if most else images
+        moves = self._moves(images, random)
+        if not self.random_operations:
+            return _warped(images, moves)
+        drawn = draw_operations(len(images), self.random_operations, self.magnitude, random)
+        return drawn.coloured(_warped(images, moves @ drawn.moves(*images.shape[2:])), self.levels, random)
 
-    def _turned(self, images: Tensor, random: np.random.Generator) -> Tensor:
-        batch, _, height, width = images.shape
+    def _moves(self, images: Tensor, random: np.random.Generator) -> np.ndarray:
+        """(B, 3, 3), places of the changed image to places of the image: column, row, 1, in pixels from the middle."""
+        batch = len(images)
         angle = math.radians(self.rotate) * random.uniform(-1, 1, batch)
         factor = (1 + self.scale) ** random.uniform(-1, 1, batch)
-        moved = self.shift * random.uniform(-1, 1, (batch, 2))
+        moves = np.tile(np.eye(3), (batch, 1, 1))
+        moves[:, :2, 2] = self.shift * random.uniform(-1, 1, (batch, 2))
         cosine, sine = np.cos(angle) / factor, np.sin(angle) / factor
-        rows = np.stack([cosine, -sine * height / width, 2 * moved[:, 0] / width], 1)
-        columns = np.stack([sine * width / height, cosine, 2 * moved[:, 1] / height], 1)
-        maps = torch.from_numpy(np.stack([rows, columns], 1)).float()
-        grid = nn.functional.affine_grid(maps, list(images.shape), align_corners=False)
-        return nn.functional.grid_sample(images.float(), grid, align_corners=False)
+        moves[:, 0, 0], moves[:, 0, 1], moves[:, 1, 0], moves[:, 1, 1] = cosine, -sine, sine, cosine
+        return moves
+
+
+def _warped(images: Tensor, moves: np.ndarray) -> Tensor:
+    """Read each image at the places that `moves` (B, 3, 3) give, bilinearly."""
+    half = np.array([images.shape[3] / 2, images.shape[2] / 2, 1.0])
+    maps = torch.from_numpy((moves * half / half[:, None])[:, :2]).float()  # in halves of the sides
+    grid = nn.functional.affine_grid(maps, list(images.shape), align_corners=False)
+    return nn.functional.grid_sample(images.float(), grid, align_corners=False)
 
 
 def _shifted(images: Tensor, by: np.ndarray, most: int) -> Tensor:

@@ -1,6 +1,5 @@
-"""A folder of picture files, labelled by its sub-folders."""
+"""A folder or archive of picture files, labelled by its sub-folders."""
 
-import hashlib
 import io
 import warnings
 from collections.abc import Callable, Iterator
@@ -11,7 +10,8 @@ from typing import Any, Literal
 import numpy as np
 from PIL import Image, ImageOps
 
-from chainrule.data.images.source import ImageLabels, ImageSource, Pixels
+from chainrule.data.images.source import ImageSource, ImageLabels, Pixels
+from chainrule.data.members import Member, Members
 
 SUFFIXES = frozenset((".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm"))
 Colour = Literal["grey", "rgb"]
@@ -116,12 +116,12 @@ class BadImageError(ValueError):
 
 
 class ImageFolder(ImageSource):
-    """The picture files of a folder and its sub-folders, in the order of their names; other files are passed over.
+    """The picture files of a folder or archive and its sub-folders, by name; other and hidden files are passed over.
 
     All of them are looked at before anything else is done, one at a time.
 
     Args:
-        path: the folder.
+        path: the folder, or a .zip or .tar file; a folder that holds all of an archive is passed over.
         labelled: whether the sub-folders are labels; None looks: they are, where there are two or more and no picture
             stands outside of them.
         reading: how files become pixels.
@@ -138,14 +138,13 @@ class ImageFolder(ImageSource):
     ):
         self.path, self.name, self.label = path, path.resolve().name, str(path)
         self._reading = reading or Reading()
-        files = _picture_files(path)
-        if not files:
-            raise ValueError(f"{path}: expected pictures in this folder ({', '.join(sorted(SUFFIXES))}), found none")
-        parents = _labels_of(path, files, labelled)
+        self._members = pictures_in(path)
+        files = sorted(self._members.files, key=lambda file: file.name.split("/"))
+        parents = _labels_of(files, archive=path.is_file(), labelled=labelled, path=path)
         self._survey(files, skip_bad)
         if parents is not None:
             names = tuple(sorted(set(parents.values())))
-            numbers = np.array([names.index(parents[file]) for file in self._files], np.int64)
+            numbers = np.array([names.index(parents[file.name]) for file in self._files], np.int64)
             self.labels = ImageLabels(numbers, names)
 
     @property
@@ -156,26 +155,30 @@ class ImageFolder(ImageSource):
         rows = self._rows_of_a_block()
         for start in range(0, self.count, rows):
             files = self._files[start : start + rows]
-            block = np.stack([self._reading.picture(file.read_bytes(), str(file))[0] for file in files])
+            block = np.stack([self._pixels(file)[0] for file in files])
             yield block // 255 if self._levels == 2 else block
 
     def fingerprint(self) -> dict[str, Any]:
-        return folder_fingerprint(self.path)
+        return self._members.fingerprint()
 
     def called(self, place: int) -> str:
-        return str(self._files[place].relative_to(self.path))
+        return self._files[place].name
 
-    def _survey(self, files: list[Path], skip_bad: bool) -> None:
+    def _pixels(self, file: Member) -> tuple[Pixels, str]:
+        with file.open() as content:
+            return self._reading.picture(content.read(), file.label)
+
+    def _survey(self, files: list[Member], skip_bad: bool) -> None:
         """Look at every file once: which can be read, and whether they agree."""
         skipped = []
-        kept: list[Path] = []
-        first: tuple[Path, str] | None = None
+        kept: list[Member] = []
+        first: tuple[Member, str] | None = None
         for file in files:
             try:
-                pixels, mode = self._reading.picture(file.read_bytes(), str(file))
+                pixels, mode = self._pixels(file)
             except BadImageError as error:
                 if skip_bad:
-                    skipped.append(str(file.relative_to(self.path)))
+                    skipped.append(file.name)
                     continue
                 raise ValueError(f"{error}: remove it, or say --skip-bad") from None
             if first is None:
@@ -183,10 +186,11 @@ class ImageFolder(ImageSource):
                 self.shape = (channels, height, width)
             _same_mode(file, mode, first, self._reading.colour)
             if pixels.shape != self.shape:
+                _, height, width = self.shape
                 raise ValueError(
-                    f"{file}: {pixels.shape[1]}×{pixels.shape[2]} pixels, but {first[0]} has {self.shape[1]}×"
-                    f"{self.shape[2]}: expected one size (height×width): say --size {self.shape[1]}x{self.shape[2]} "
-                    "to cut and scale them"
+                    f"{file.label}: {pixels.shape[1]}×{pixels.shape[2]} pixels, but {first[0].label} has "
+                    f"{height}×{width}: expected one size (height×width): say --size {height}x{width} to cut and "
+                    "scale them"
                 )
             self.deep += mode == _SIXTEEN
             self.transparent += mode in _TRANSPARENT
@@ -197,42 +201,36 @@ class ImageFolder(ImageSource):
         self._files, self.count, self.skipped = kept, len(kept), tuple(skipped)
 
 
-def folder_fingerprint(path: Path) -> dict[str, Any]:
-    """`name`, number of `bytes` and `sha256` of the picture files of a folder, their names included."""
-    digest, size = hashlib.sha256(), 0
-    for file in _picture_files(path):
-        content = file.read_bytes()
-        size += len(content)
-        digest.update(f"{file.relative_to(path).as_posix()}\0{len(content)}\0".encode() + content)
-    return {"name": path.resolve().name, "bytes": size, "sha256": digest.hexdigest()}
+def pictures_in(path: Path) -> Members:
+    """The picture files of a folder or an archive."""
+    return Members(path, tuple(sorted(SUFFIXES)), "picture")
 
 
-def _picture_files(path: Path) -> list[Path]:
-    files = (file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file())
-    return sorted(files, key=lambda file: file.relative_to(path).parts)
-
-
-def _same_mode(file: Path, mode: str, first: tuple[Path, str], colour: Colour | None) -> None:
+def _same_mode(file: Member, mode: str, first: tuple[Member, str], colour: Colour | None) -> None:
     if colour is None and mode != first[1]:
         raise ValueError(
-            f"{file}: {_SAID.get(mode, mode)}, but {first[0]} has {_SAID.get(first[1], first[1])}: expected one mode: "
-            "say --colour grey or --colour rgb to convert them"
+            f"{file.label}: {_SAID.get(mode, mode)}, but {first[0].label} has {_SAID.get(first[1], first[1])}: "
+            "expected one mode: say --colour grey or --colour rgb to convert them"
         )
 
 
-def _labels_of(path: Path, files: list[Path], labelled: bool | None) -> dict[Path, str] | None:
+def _labels_of(files: list[Member], *, archive: bool, labelled: bool | None, path: Path) -> dict[str, str] | None:
+    """The label of each file by its name, where there are labels."""
     if labelled is False:
         return None
-    folders = {file: file.relative_to(path).parts[0] for file in files if file.parent != path}
+    parts = {file.name: file.name.removeprefix("./").split("/") for file in files}
+    if archive and len({way[0] for way in parts.values()}) == 1 and min(map(len, parts.values())) > 2:
+        parts = {name: way[1:] for name, way in parts.items()}  # the folder that was packed
+    folders = {name: way[0] for name, way in parts.items() if len(way) > 1}
     names = sorted(set(folders.values()))
     if len(folders) == len(files) and (len(names) > 1 or labelled):
         return folders
     if labelled and not folders:
         raise ValueError(f"{path}: --labels: expected sub-folders, named as labels, with the pictures in them")
     if labelled or len(names) > 1:
-        outside = next(file for file in files if file not in folders)
+        outside = next(file for file in files if file.name not in folders)
         raise ValueError(
-            f"{outside}: stands outside the sub-folders ({', '.join(names):.100}) whose names are the labels: "
+            f"{outside.label}: stands outside the sub-folders ({', '.join(names):.100}) whose names are the labels: "
             "move it into one, or say --no-labels"
         )
     return None

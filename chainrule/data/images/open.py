@@ -1,13 +1,16 @@
-"""From what a user names to pictures: a folder, x.npz, x.npz:array, x.npy, or an idx file, plain or gzip."""
+"""From what a user names to pictures: a folder, archive, x.npz, x.npz:array, x.npy, or idx file, plain or gzip."""
 
+import tarfile
 import zipfile
+import zlib
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from chainrule.data.images.folder import SUFFIXES, ImageFolder, Reading, folder_fingerprint
-from chainrule.data.images.source import ImageLabels, ImageSource
+from chainrule.data.images.folder import SUFFIXES, ImageFolder, Reading, pictures_in
+from chainrule.data.images.source import ImageSource, ImageLabels
 from chainrule.data.images.stacked import (
     UNREADABLE,
     IdxImages,
@@ -19,6 +22,7 @@ from chainrule.data.images.stacked import (
     open_plain_or_gzip,
     read_header,
 )
+from chainrule.data.members import ARCHIVES, TARS, is_visible
 from chainrule.data.source import fingerprint
 from chainrule.data.text import check_file
 
@@ -28,7 +32,7 @@ _HELD_OUT = ("valid", "validation", "val")
 
 
 def is_images(path: str | Path) -> bool:
-    """Whether a name says that there are pictures: a folder that has some, an array, or an idx file.
+    """Whether there are pictures: in a folder, or a .zip or .tar file that has some; an array; or an idx file.
 
     >>> is_images("train-images-idx3-ubyte.gz"), is_images("x.npz:train"), is_images("rows.csv")
     (True, True, False)
@@ -37,6 +41,8 @@ def is_images(path: str | Path) -> bool:
     if path.is_dir():
         return any(file.suffix.lower() in SUFFIXES for file in path.rglob("*"))
     name = path.name.lower()
+    if name.endswith(ARCHIVES) and path.is_file():
+        return _holds_pictures(path)
     return name.endswith((".npz", ".npy")) or "-idx" in name
 
 
@@ -46,8 +52,8 @@ def open_source(
     """Open pictures and look at them as far as it takes to know their number, shape and labels.
 
     Args:
-        path: a folder of picture files; an .npz file, its array named after a colon where that is not clear; an .npy
-            file; an idx file, compressed by gzip or not.
+        path: a folder or archive of picture files; an .npz file, its array named after a colon where that is not
+            clear; an .npy file; an idx file, compressed by gzip or not.
         labelled: whether there are labels: the sub-folders of a folder, a second array of whole numbers in an .npz
             file, the labels-idx1 file beside an images-idx3 one. None looks; True insists.
         reading: of picture files.
@@ -58,10 +64,10 @@ def open_source(
         ValueError: what is there are no pictures, or the labels are not theirs.
     """
     path, array = _parts(path)
-    if path.is_dir():
+    if is_collection(path):
         return ImageFolder(path, labelled=labelled, reading=reading, skip_bad=skip_bad)
     if reading is not None and reading != Reading():
-        raise ValueError(f"{path}: --size and --colour are for folders of picture files: leave them out")
+        raise ValueError(f"{path}: --size and --colour are for folders and archives of picture files: leave them out")
     check_file(path)
     name = path.name.lower()
     if name.endswith(".npz"):
@@ -77,7 +83,27 @@ def open_source(
 def source_fingerprint(path: str | Path) -> dict[str, Any]:
     """`name`, number of `bytes` and `sha256` of a folder's pictures or of a file, to tell whether they are the same."""
     path, _ = _parts(path)
-    return folder_fingerprint(path) if path.is_dir() else fingerprint(path)
+    return pictures_in(path).fingerprint() if is_collection(path) else fingerprint(path)
+
+
+def is_collection(path: Path) -> bool:
+    """Whether it is a folder or an archive, whose picture files are read."""
+    return path.is_dir() or path.name.lower().endswith(ARCHIVES)
+
+
+def _holds_pictures(archive: Path) -> bool:
+    """Whether the first file of a .tar archive is a picture, or any of a .zip file, whose list is quickly read."""
+    try:
+        if not archive.name.lower().endswith(TARS):
+            with zipfile.ZipFile(archive) as opened:
+                names = opened.namelist()
+        else:
+            with tarfile.open(archive) as tar:
+                files = (member.name for member in tar if member.isfile() and is_visible(member.name, ("",)))
+                names = list(islice(files, 1))
+    except (OSError, EOFError, tarfile.TarError, zipfile.BadZipFile, zlib.error):
+        return False
+    return any(is_visible(name, tuple(SUFFIXES)) for name in names)
 
 
 def _parts(path: str | Path) -> tuple[Path, str | None]:

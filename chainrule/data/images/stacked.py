@@ -197,8 +197,8 @@ def open_array(path: Path, array: str | None) -> BinaryIO:
     """An .npy file, or one in an .npz file."""
     if array is None:
         return path.open("rb")
-    # The file of the archive stays open as long as its member is.
-    return cast(BinaryIO, zipfile.ZipFile(path).open(f"{array}.npy"))
+    with zipfile.ZipFile(path) as archive:  # its file stays open until its member is closed
+        return cast(BinaryIO, archive.open(f"{array}.npy"))
 
 
 def open_plain_or_gzip(path: Path) -> BinaryIO:

@@ -50,7 +50,8 @@ def label_metric(
         lines = []
         for place, given, share in surest_mistakes(log_probs, right, _SHOWN):
             where, what = told(int(rows[place]))
-            lines.append(f"{where}: {names[given]} {share:.0%}, is {names[int(right[place])]}: {shortened(what)}")
+            answered = f"{where}: {names[given]} {share:.0%}, is {names[int(right[place])]}"
+            lines.append(f"{answered}: {shortened(what)}" if what else answered)
         accuracy = float((log_probs.argmax(1) == right).double().mean())
         return MetricValue("accuracy", accuracy, "\n".join(lines))
 

@@ -29,14 +29,19 @@ class ImageClassifierTraining(OptimisationOptions):
     scale: float = within(0.0, 0.0, 9.0)
     """Scale each image at random: 0.1 is by 1 / 1.1 to 1.1."""
     flip: bool = False
-    """Mirror half of the images, left for right: only where labels allow."""
+    """Mirror half of the images, left for right: only where that keeps labels, as of a cat and not of a digit."""
+    random_operations: int = within(0, 0, 16)
+    """So many random operations on each image: shifts, turns, shears, brightness, contrast, cutout (RandAugment)."""
+    magnitude: float = within(0.3, 0.0, 1.0)
+    """Of random operations, as a share of the largest."""
 
-    @property
-    def augmentation(self) -> "Augmentation":
-        """How images are changed in training."""
+    def augmentation(self, levels: int) -> "Augmentation":
+        """How images of so many levels are changed in training."""
         from chainrule.data.images.augmentation import Augmentation
 
-        return Augmentation(self.shift, self.rotate, self.scale, self.flip)
+        return Augmentation(
+            self.shift, self.rotate, self.scale, self.flip, self.random_operations, self.magnitude, levels
+        )
 
 
 @dataclass(frozen=True)
@@ -44,7 +49,7 @@ class ImageLabelling:
     """Label images: a line for each with its label, the probability of that, and its name, tabs between them.
 
     Args:
-        file: A picture file, a folder, an npz, npy or idx file.
+        file: A picture file, a folder, a .zip or .tar file, an npz, npy or idx file.
         json: Print a JSON object for each image, with the probabilities of all labels.
     """
 
@@ -71,11 +76,13 @@ class ImageLabelEvaluation:
 
 @dataclass(frozen=True)
 class ImageClassifierInspection:
-    """Look inside a trained classifier of images: its parts, and how far its attention reaches, layer by layer.
+    """Look inside a trained classifier of images: where it looked, right and wrong, and how far attention reaches.
 
-    The distance of attention is that of the places that are read, in pixels, averaged by their weights over held-out
-    images. A convolutional network has no attention: its parts are shown.
+    Maps are by attention rollout for vit and cct, by Grad-CAM for cnn and swin. The distance of attention is that of
+    the places that are read, in pixels, averaged by their weights. Writes a page (HTML, one file, needs no network).
     """
 
-    rows: int = 64
-    """Held-out images."""
+    rows: int = 1000
+    """Held-out images that are labelled."""
+    examples: int = 12
+    """So many wrong answers on the page, and so many right ones."""

@@ -20,6 +20,7 @@ from chainrule.tasks.classify_images.options import (
 from chainrule.tasks.config import RunConfig
 from chainrule.tasks.display import measured_part, quoted
 from chainrule.tasks.image.task import ImageReading, ImageTask
+from chainrule.tasks.ladder import Ladder
 from chainrule.tasks.model import Model
 from chainrule.tasks.run_directory import DATA
 from chainrule.tasks.task import Shard, Source, Task
@@ -46,8 +47,8 @@ class ClassifyImagesTask(Task["ImageClassifier"], Predicts, Evaluates, Checks, I
     help = "Train a classifier on images with labels; the accuracy on held-out images decides which weights are kept."
     SOURCES: ClassVar[dict[str, Source]] = {
         "source": Source(
-            "A folder with a sub-folder of picture files for each label; x.npz with images and labels; or an idx file "
-            "such as train-images-idx3-ubyte.gz, labels beside it."
+            "A folder, .zip or .tar file with a sub-folder of picture files for each label; x.npz with images and "
+            "labels; or an idx file such as train-images-idx3-ubyte.gz, labels beside it."
         ),
         "validation": Source("Images to hold out in place of some of DATA.", "--validation"),
     }
@@ -63,11 +64,19 @@ class ClassifyImagesTask(Task["ImageClassifier"], Predicts, Evaluates, Checks, I
         }.items()
     }
     BUDGET = "5m"
+    LADDERS: ClassVar[dict[str, Ladder]] = {
+        name: Ladder("pictures", (smaller,), passes=10, steps=8000)
+        for name, smaller in {
+            "cnn": {"channels": 16},
+            "vit": {"model_size": 64, "num_layers": 4},
+            "cct": {"model_size": 64, "num_layers": 2},
+            "swin": {"model_size": 32, "num_heads": 2},
+        }.items()
+    }
     PREPARED = f"{DATA}/images.json"
     Prediction = ImageLabelling
     Evaluation = ImageLabelEvaluation
     Inspection = ImageClassifierInspection
-    writes_page = False
 
     @classmethod
     def check_asked(cls, asked: RunConfig, given: frozenset[str]) -> None:
@@ -135,9 +144,8 @@ class ClassifyImagesTask(Task["ImageClassifier"], Predicts, Evaluates, Checks, I
         labels, held_out = images.train_labels, images.valid_labels
         assert labels is not None
         assert held_out is not None
-        batches = LabelledImageBatches(
-            images.train, labels, training.batch_size, training.seed, shard, training.augmentation
-        )
+        augmentation = training.augmentation(self.config.facts["found_levels"])
+        batches = LabelledImageBatches(images.train, labels, training.batch_size, training.seed, shard, augmentation)
         return batches, lambda: labelled_image_evaluation(images.valid, held_out, _ROWS)
 
     def introduce(self) -> Iterable[str]:
@@ -249,33 +257,16 @@ class ClassifyImagesTask(Task["ImageClassifier"], Predicts, Evaluates, Checks, I
         return CheckedRows(self.model(), labels, context, told=f"{len(labels)} held-out pictures")
 
     def inspect(self, data: str | None, options: ImageClassifierInspection, *, out: Path | None, seed: int) -> Answer:
-        import numpy as np
-        import torch
-
-        from chainrule.diagnostics.attention_distance import attention_distance
-        from chainrule.diagnostics.parts import parts_of, parts_table
+        from chainrule.tasks.classify_images.inspection import inspect_classifier
 
         if data is not None:
             raise ValueError(f"inspect: reads the held-out pictures of the run, got {data}: leave it out")
-        if options.rows < 1:
-            raise ValueError(f"--rows: expected a whole number >= 1, got {options.rows}")
-        model, parts = self.model(), parts_of(self.model())
-        images = torch.from_numpy(np.array(self.images().valid[: options.rows]))
-        with torch.no_grad():
-            distances = attention_distance(model, images)
-        figures = {"run": str(self.path), "model": self.config.model, "parameters": parts, "attention": distances}
-        lines = [f"{self.path}: {self.config.model} with {sum(parts.values()):,} parameters", *parts_table(parts)]
-        if not distances:
-            lines.append("attention: none; every place reads its neighbours, wider with each stage")
-        for number, heads in enumerate(distances, 1):
-            shown = ", ".join(f"{distance:.1f}" for distance in heads)
-            lines.append(f"attention of block {number}: {shown} pixels away on average, a number for each head")
-        return Answer(iter([Record(figures, "\n".join(lines))]))
+        return inspect_classifier(self, options, out=out)
 
     def _source(self, data: str, *, labelled: bool, skip_bad: bool) -> "ImageSource":
-        from chainrule.data.images import check_alike, open_source
+        from chainrule.data.images import check_alike, is_collection, open_source
 
-        reading = self.config.data.reading if Path(data).is_dir() else None
+        reading = self.config.data.reading if is_collection(Path(data)) else None
         source = open_source(data, labelled=labelled, reading=reading, skip_bad=skip_bad)
         check_alike(source, self.shape, self.config.facts["found_levels"])
         return source
@@ -307,10 +298,14 @@ class ClassifyImagesTask(Task["ImageClassifier"], Predicts, Evaluates, Checks, I
         import torch
 
         model = self.model(device)
-        place = next(model.parameters()).device
         for block, names in self._blocks(data, skip_bad=skip_bad):
-            for start in range(0, len(block), _ROWS):
-                with torch.no_grad():
-                    found = model(torch.from_numpy(block[start : start + _ROWS].copy()).to(place))
-                rows = found.logits.log_softmax(-1).double().cpu()
-                yield from zip(names[start : start + _ROWS], rows, strict=True)
+            yield from zip(names, self.label_log_probs(model, torch.from_numpy(block.copy())), strict=True)
+
+    def label_log_probs(self, model: "ImageClassifier", images: "Tensor") -> "Tensor":
+        """log p of every label of images (N, C, H, W), (N, K) in float64 on the CPU."""
+        import torch
+
+        place = next(model.parameters()).device
+        with torch.no_grad():
+            found = [model(part.to(place)).logits.log_softmax(-1).double().cpu() for part in images.split(_ROWS)]
+        return torch.cat(found)

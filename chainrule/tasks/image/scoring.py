@@ -60,9 +60,9 @@ def score_images(run: "ImageTask", data: str, options: ImageScoring, *, device: 
 
 
 def _source(run: "ImageTask", data: str, *, skip_bad: bool) -> "ImageSource":
-    from chainrule.data.images import check_alike, is_images, open_source
+    from chainrule.data.images import check_alike, is_collection, is_images, open_source
 
-    reading = run.data.reading if Path(data).is_dir() else None
+    reading = run.data.reading if is_collection(Path(data)) else None
     if not Path(data).exists() and not is_images(data):
         raise FileNotFoundError(f"{data}: no such file or folder: expected pictures")
     labelled = run.classes is not None

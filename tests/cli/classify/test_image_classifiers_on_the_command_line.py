@@ -1,4 +1,5 @@
 import json
+import zipfile
 
 import numpy as np
 import pytest
@@ -37,6 +38,10 @@ def test_pictures_with_labels_become_a_classifier_that_every_verb_takes(command,
     rows = [json.loads(line) for line in command("classify", run, digits / "test.npz", "--json").out.splitlines()]
     assert len(rows) == 40
     assert all(sum(row["probabilities"].values()) == pytest.approx(1) for row in rows)
+    with zipfile.ZipFile(tmp_path / "some.zip", "w") as archive:
+        archive.write(digits / "one.png", "one.png")
+    packed = command("classify", run, tmp_path / "some.zip").out.split("\t")
+    assert packed[::2] == [rows[1]["label"], "one.png\n"]
     one = command("classify", run, digits / "one.png", "--top", 2).out.split("\t")
     assert one[0] == rows[1]["label"]
     assert len(one) == 5
@@ -46,7 +51,10 @@ def test_pictures_with_labels_become_a_classifier_that_every_verb_takes(command,
     assert figures["pictures"] == 40
     checked = command("check", run)
     assert checked.status == 0, checked.out
-    inspected = json.loads(command("inspect", run, "--rows", 4, "--json").out)
+    inspected = json.loads(command("inspect", run, "--rows", 30, "--examples", 2, "--json").out)
+    assert [len(inspected[kind]) for kind in ("wrong", "right")] == [2, min(2, round(30 * inspected["accuracy"]))]
+    assert all(picture["given"] != picture["true"] for picture in inspected["wrong"])
+    assert (run / "report.html").read_text().count("<img") == 2 * (len(inspected["wrong"]) + len(inspected["right"]))
     assert len(inspected["attention"]) == {"cnn": 0, "vit": 1, "cct": 1, "swin": 2}[model]
     assert all(distance >= 0 for heads in inspected["attention"] for distance in heads)
     assert "10: 0, 1, 2" in command("info", run).out

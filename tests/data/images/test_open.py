@@ -2,13 +2,15 @@
 
 import gzip
 import io
+import shutil
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from chainrule.data.images import Reading, is_images, open_source
+from chainrule.data.images import Reading, is_images, open_source, source_fingerprint
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (7, 5, 6), dtype=np.uint8)
 
@@ -283,3 +285,32 @@ def test_a_picture_fits_by_cropping_padding_or_stretching():
     assert shown["crop"] == [yes] * 4
     assert shown["stretch"] == [[False, True, True, False]] * 4
     assert shown["pad"] == [no, *[[False, True, True, False]] * 2, no]
+
+
+@pytest.mark.parametrize("kind", ["zip", "gztar"])
+@pytest.mark.parametrize("packed", [False, True])
+def test_an_archive_is_read_as_the_folder_that_was_packed(folder, tmp_path, kind, packed):
+    root = folder.parent if packed else folder
+    (folder / "cat" / ".hidden.png").write_bytes(b"left by a file manager")
+    name = shutil.make_archive(str(tmp_path / "packed"), kind, root, folder.name if packed else None)
+    file = Path(name)
+    found, expected = open_source(file, labelled=True), open_source(folder, labelled=True)
+    assert is_images(file)
+    assert found.count == expected.count == 7
+    assert np.array_equal(everything(found), everything(expected))
+    assert found.labels.names == expected.labels.names == ("cat", "dog")
+    assert np.array_equal(found.labels.numbers, expected.labels.numbers)
+    assert found.called(0).endswith(expected.called(0))
+    assert found.fingerprint() == source_fingerprint(file)
+
+
+def test_an_archive_without_pictures_is_no_source_of_them(tmp_path):
+    (tmp_path / "words").mkdir()
+    (tmp_path / "words" / "a.txt").write_text("a")
+    for kind in ("zip", "gztar"):
+        file = shutil.make_archive(str(tmp_path / "packed"), kind, tmp_path / "words")
+        assert not is_images(file)
+        assert "found none" in refusal(Path(file))
+    (tmp_path / "broken.zip").write_bytes(b"PK no")
+    assert not is_images(tmp_path / "broken.zip")
+    assert "no archive that can be read" in refusal(tmp_path / "broken.zip")

@@ -1,0 +1,37 @@
+from dataclasses import replace
+
+import numpy as np
+import torch
+from inspected_classifier import classifier_report, labelled_picture
+
+from chainrule.diagnostics.report.classifier_page import HEAT, classifier_page
+
+
+def test_the_page_says_what_was_answered_and_escapes_names():
+    page = classifier_page(classifier_report())
+    assert page == classifier_page(classifier_report())
+    assert page.count("75.0%, is &lt;dog&gt;") == 3
+    assert "<dog>" not in page
+    assert "<held-out>" not in page
+    assert page.count('<img src="data:image/png;base64,') == 2 * (3 + 2)
+    assert "<td>2</td><td>3.5</td><td>2.5, 4.5</td>" in page
+
+
+def test_a_page_without_mistakes_or_attention_says_so():
+    page = classifier_page(replace(classifier_report(), wrong=[], distances=[]))
+    assert "None of the pictures that were read." in page
+    assert "This model has no attention" in page
+
+
+def test_heat_is_where_the_classifier_looked_and_the_rest_is_the_picture_in_grey():
+    shown = labelled_picture(0, channels=3)
+    heat = shown.heat.astype(float)
+    grey = np.repeat(shown.picture.astype(float).mean(0)[:, :, None], 3, 2)
+    assert heat.shape == (12, 16, 3)
+    assert np.abs(heat[6:, 8:] - grey[6:, 8:]).max() <= 0.5
+    assert np.abs(heat[0, 0] - (0.75 * HEAT + 0.25 * grey[0, 0])).max() <= 0.5
+
+
+def test_a_picture_that_was_looked_at_nowhere_is_grey():
+    shown = replace(labelled_picture(0), looked=torch.zeros(3, 4))
+    assert np.array_equal(shown.heat, np.repeat(shown.picture[0][:, :, None], 3, 2))
