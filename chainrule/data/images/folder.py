@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from PIL import Image, ImageOps
 
-from chainrule.data.images.source import ImageSource, ImageLabels, Pixels
+from chainrule.data.images.source import ImageLabels, ImageSource, Pixels
 from chainrule.data.members import Member, Members
 
 SUFFIXES = frozenset((".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm"))

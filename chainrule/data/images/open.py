@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from chainrule.data.images.folder import SUFFIXES, ImageFolder, Reading, pictures_in
-from chainrule.data.images.source import ImageSource, ImageLabels
+from chainrule.data.images.source import ImageLabels, ImageSource
 from chainrule.data.images.stacked import (
     UNREADABLE,
     IdxImages,
