@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from inspected_texts import make_page
+from inspected_texts import make_heads_page, make_page
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="no chromium or google-chrome is installed")
@@ -46,8 +46,8 @@ def browse(file: Path, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([BROWSER, *asked], capture_output=True, text=True, check=True, timeout=120)
 
 
-@pytest.mark.parametrize("width", [360, 1280])
-def test_a_browser_shows_it_without_a_complaint(page, width, tmp_path):
+def measured_at(page: str, width: int, tmp_path: Path) -> dict:
+    """The sizes of the page's parts in a window so wide, when nothing was complained of and nothing sticks out."""
     copy = re.sub(r"<meta http-equiv[^>]*>", "", page).replace("</head>", MEASURE + "</head>")
     (tmp_path / "page.html").write_text(copy, encoding="utf-8")
     (tmp_path / "frame.html").write_text(
@@ -62,9 +62,20 @@ def test_a_browser_shows_it_without_a_complaint(page, width, tmp_path):
     assert measured["scroll"] <= width
     assert measured["right"] <= width
     assert measured["fetched"] == []
-    assert measured["pictures"] == 2 * (5 + 5) + 1
     assert measured["smallest"] >= 50
+    return measured
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_a_browser_shows_it_without_a_complaint(page, width, tmp_path):
+    measured = measured_at(page, width, tmp_path)
+    assert measured["pictures"] == 2 * (5 + 5) + 1
     assert measured["letters"] >= 9  # pixels, on a phone too
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_a_browser_shows_the_heads_of_a_transformer(width, tmp_path):
+    assert measured_at(make_heads_page(), width, tmp_path)["pictures"] == 2 * 2
 
 
 def test_the_page_itself_keeps_to_its_own_policy(page, tmp_path):

@@ -67,3 +67,14 @@ def test_bad_arguments_are_named():
         model(label_smoothing=1.0)
     with pytest.raises(ValueError, match="position: expected one of"):
         model(position="learned")
+
+
+def test_what_was_attended_to_is_the_mean_over_the_heads_of_the_last_block_but_one():
+    translator, x = model(num_layers=3).eval(), torch.tensor([[3, 0], [1, 2], [0, 1]])
+    weights = translator.attended_by_head(x, SOURCE)
+    assert weights.shape == (3, 3, 2, 2, 3)
+    torch.testing.assert_close(translator.attended(x, SOURCE), weights[:, 1].mean(1), rtol=0, atol=1e-12)
+    torch.testing.assert_close(weights[0].sum(-1), torch.ones(3, 2, 2, dtype=torch.float64), rtol=0, atol=1e-12)
+    assert weights[1].eq(0).all()  # a row without a source
+    [alone] = model(num_layers=1).eval().attended_by_head(x[:1], {name: leaf[:1] for name, leaf in SOURCE.items()})
+    assert alone.shape == (1, 2, 2, 3)
