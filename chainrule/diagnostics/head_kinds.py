@@ -7,15 +7,14 @@ import torch
 from torch import Tensor
 
 SHARE = 0.4  # of a head's weight, on average, that makes it one of a kind
-ABOVE_EVEN = 3.0  # how many times the share of even attention; frequent symbols have much of that
 BROAD = 0.9  # of the entropy of even attention
 FARTHEST = 64  # elements back that a head of a fixed position may look
 
 RULES = {
-    "induction": f"at least {SHARE:g} of its weight, and {ABOVE_EVEN:g} times an even share, is on elements that came "
-    "after an earlier occurrence of the present symbol: what followed it then",
-    "same token": f"at least {SHARE:g} of its weight, and {ABOVE_EVEN:g} times an even share, is on earlier "
-    "occurrences of the present symbol",
+    "induction": f"at least {SHARE:g} of its weight, beyond an even share, is on elements that came after an earlier "
+    "occurrence of the present symbol: what followed it then",
+    "same token": f"at least {SHARE:g} of its weight, beyond an even share, is on earlier occurrences of the present "
+    "symbol",
     "start": f"at least {SHARE:g} of its weight is on the start symbol, often for want of anything to read",
     "present token": f"at least {SHARE:g} of its weight is on the present symbol itself",
     "previous token": f"at least {SHARE:g} of its weight is on the symbol before the present one",
@@ -34,7 +33,8 @@ class HeadFigures:
         score: the number that the rule looks at: a share of the weight, for "broad" of the even entropy, for "mixed"
             the largest of the others.
         offset: how far before the present symbol a head of kind "position" looks; None for the others.
-        shares: of the weight by kind; "induction" and "same token" over the queries that have such an element to read.
+        shares: of the weight by kind; of "induction" and "same token" beyond an even share, (on − even) / (1 − even),
+            over the queries that have such an element to read, as frequent symbols have a large even share.
         entropy: of the weights, bits.
         even: entropy that even weights would have, bits.
         distance: elements back, averaged by weight.
@@ -64,7 +64,7 @@ def head_figures(weights: Tensor, symbols: Tensor, window: int | None = None) ->
 
     Source: Olsson et al. 2022, "In-context learning and induction heads", for induction and previous-token heads.
 
-    >>> symbols = torch.tensor([[9, 1, 2, 1, 3]])
+    >>> symbols = torch.tensor([[9, 1, 2, 3, 1]])
     >>> before = torch.diag(torch.ones(4), -1)  # query t reads t - 1
     >>> before[0, 0] = 1
     >>> [head.kind for head in head_figures(before[None, None], symbols)]
@@ -131,7 +131,8 @@ def key_masks(symbols: Tensor, window: int | None = None) -> dict[str, Tensor]:
     earlier = visible.tril(-1)
     same = (symbols.unsqueeze(2) == symbols.unsqueeze(1)) & (symbols >= 0).unsqueeze(2)
     after = torch.zeros_like(same)
-    after[:, :, 1:] = same[:, :, :-1] & torch.ones(time, time - 1, dtype=torch.bool).tril(-1)  # what follows, t < now
+    follows = same[:, :, :-1] & ~same[:, :, 1:]  # in a run of one symbol, what follows it is the same token
+    after[:, :, 1:] = follows & torch.ones(time, time - 1, dtype=torch.bool).tril(-1)
     first = torch.zeros(time, dtype=torch.bool)
     first[0] = True
     return {
@@ -147,16 +148,14 @@ def _figures(
     found: dict[str, tuple[float, float]], offsets: list[float], entropy: float, even: float, distance: float
 ) -> HeadFigures:
     """Apply the rules in their order."""
-    shares = {name: on for name, (on, _) in found.items()}
+    shares = {
+        name: (on - level) / (1 - level) if name in ("induction", "same token") and level < 1 else on
+        for name, (on, level) in found.items()
+    }
     shares["previous token"] = offsets[0]
     place = max(range(1, len(offsets)), key=offsets.__getitem__, default=0)
     shares["position"] = offsets[place] if place else 0.0
-    fulfilled = [
-        name
-        for name in RULES
-        if shares.get(name, 0.0) >= SHARE
-        and (name not in ("induction", "same token") or shares[name] >= ABOVE_EVEN * found[name][1])
-    ]
+    fulfilled = [name for name in RULES if shares.get(name, 0.0) >= SHARE]
     spread = entropy / even if even else 0.0
     if fulfilled:
         kind, score = fulfilled[0], shares[fulfilled[0]]

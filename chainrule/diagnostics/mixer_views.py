@@ -55,7 +55,8 @@ def mixer_views(model: TransformerLM, x: Tensor, lengths: Tensor | None = None) 
     counts = torch.full((len(x),), x.shape[1]) if lengths is None else lengths
     read = torch.cat([torch.full_like(x[:, :1], model.vocab_size), x[:, :-1]], 1)
     real = torch.arange(x.shape[1]) < counts.unsqueeze(1)
-    symbols, views = read.masked_fill(~real, -1), []
+    symbols = read.masked_fill(~real, -1)
+    views: list[MixerView] = []
     with _inputs(model) as inputs:
         log_probs = model(x, lengths=lengths).log_prob(x)
     for block, features in zip(model.stack.layers, inputs, strict=True):

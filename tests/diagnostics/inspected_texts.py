@@ -2,7 +2,7 @@
 
 import torch
 
-from chainrule import RecurrentLM, TransformerLM
+from chainrule import RecurrentLM
 from chainrule.data import ByteVocabulary, CharVocabulary, Vocabulary, WordVocabulary
 from chainrule.data.spans import symbol_spans
 from chainrule.diagnostics import Inspection, inspect_recurrence
@@ -11,6 +11,7 @@ from chainrule.diagnostics.mixer_views import cache_size, mixer_views
 from chainrule.diagnostics.report import ReadRow, ReadText, Subject, report_page
 from chainrule.diagnostics.report.heads_page import heads_page
 from chainrule.diagnostics.text_properties import TextProperty, text_property
+from chainrule.models import TransformerLM
 
 NASTY = "<script>alert(\"x\")</script> & <b onclick='y()'>\n\x1b[31m \u202eab\u0301\n"
 SUBJECT = Subject("runs/<i>mine</i>", "an <u>lstm</u>", "chainrule inspect 'runs/<i>mine</i>'")

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from chainrule.diagnostics.head_kinds import FARTHEST, RULES, head_figures
+from chainrule.diagnostics.head_kinds import FARTHEST, RULES, head_figures, key_masks
 from chainrule.diagnostics.mixer_views import cache_size, mixer_views
 from chainrule.models import TransformerLM
 from chainrule.state import leaves
@@ -31,7 +31,7 @@ def on(wanted: str, share: float, symbols: torch.Tensor) -> torch.Tensor:
     for row, line in enumerate(symbols.tolist()):
         for t in range(T):
             if wanted == "induction":
-                keys = [s for s in range(1, t + 1) if line[s - 1] == line[t]]
+                keys = [s for s in range(1, t + 1) if line[s - 1] == line[t] != line[s]]
             else:
                 keys = [s for s in range(t) if line[s] == line[t]]
             if keys:
@@ -78,7 +78,9 @@ def test_looking_where_frequent_symbols_are_is_not_looking_for_the_same_symbol()
     often[:, ::5] = 1
     often[:, 0] = 2
     [figures] = head_figures(even()[None, None], often)
-    assert figures.shares["same token"] > 0.4
+    masks = key_masks(often)["same token"][0].double()
+    assert (even().double() * masks).sum(1)[10:].mean() > 0.4  # of the weight, and yet
+    assert figures.shares["same token"] == pytest.approx(0, abs=1e-6)
     assert figures.kind == "broad"
 
 

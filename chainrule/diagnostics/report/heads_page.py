@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from math import inf, log
-from statistics import quantiles
+from statistics import median
 from typing import NamedTuple
 
 import numpy as np
@@ -106,12 +106,11 @@ def kept_line(view: MixerView) -> str:
     if not view.kept:
         return "it has neither attention weights nor gates to show"
     low, high, count = min(view.kept), max(view.kept), len(view.kept)
-    middle = quantiles(view.kept, n=2)[0] if count > 1 else low
     named = f"{count} {view.unit}{'s' * (count != 1)}"
     if low == 1:
         return f"{named} keep all of their memory: it only grows"
     return (
-        f"{named} keep {low:.2f} to {high:.2f} of their memory a step, the middle one {middle:.2f}: "
+        f"{named} keep {low:.2f} to {high:.2f} of their memory a step, the middle one {median(view.kept):.2f}: "
         f"half is gone after {_half_life(low)} to {_half_life(high)} elements"
     )
 

@@ -79,10 +79,7 @@ def _width(model: "TransformerLM") -> int:
 
 
 def _block(view: "MixerView") -> dict[str, Any]:
-    attention = None if view.weights is None else view.weights.tolist()
-    return {"mixer": view.name, "heads": [asdict(head) for head in view.heads], "kept": view.kept} | {
-        "attention": attention
-    }
+    return {"mixer": view.name, "heads": [asdict(head) for head in view.heads], "kept": view.kept}
 
 
 def _table(views: "Iterable[MixerView]") -> Iterable[str]:
