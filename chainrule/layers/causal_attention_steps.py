@@ -3,6 +3,7 @@
 import math
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -11,6 +12,8 @@ from chainrule.layers.prepared_linear import prepared_linear
 from chainrule.state import State
 
 ROOM = 128  # elements, at least, until the cache moves to a new buffer
+FEW = 64  # vectors
+_BY_NUMPY = (torch.float32, torch.float64)
 
 
 class CausalAttentionSteps:
@@ -62,7 +65,7 @@ class CausalAttentionSteps:
     def __call__(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
         if state is not self._last or self._end == self._buffer.keys.shape[2]:
             self._adopt(state)
-        buffer, end, rows = self._buffer, self._end, len(x_t)
+        buffer, end, rows = self._buffer, self._end, x_t.shape[0]
         heads = self.project(x_t.detach()).view(rows, -1, self.head_size)  # (B, H + 2G, d)
         turned = heads[:, : -self.groups]
         if buffer.turns is not None:
@@ -73,13 +76,14 @@ class CausalAttentionSteps:
         begin = max(end - self.window, 0)
         queries = turned[:, : self.heads].reshape(rows * self.groups, -1, self.head_size)
         # The heads of one key side by side: a product for each row and key head.
-        scores = queries @ buffer.keys[:, :, begin:end].transpose(2, 3).flatten(0, 1)
+        keys, values = buffer.keys[:, :, begin:end].flatten(0, 1), buffer.values[:, :, begin:end].flatten(0, 1)
+        scores = _product(queries, keys.transpose(1, 2))
         if self.position == "alibi":
             scores = scores.unflatten(0, (rows, -1)).sub(buffer.penalties[..., begin - end :]).flatten(0, 1)
         if buffer.empty is not None:
             empty = buffer.empty[..., begin:end]
             scores = scores.unflatten(0, (rows, -1)).masked_fill(empty, -torch.inf).flatten(0, 1)
-        read = scores.softmax(-1) @ buffer.values[:, :, begin:end].flatten(0, 1)
+        read = _product(scores.softmax(-1), values)
         self._end = end
         begin = end - min(self.window - 1, end)
         self._last = {
@@ -109,6 +113,13 @@ class CausalAttentionSteps:
         empty = None if alike else (places[:-1] < 0).t()[:, None, None]
         self._buffer = _Buffer(copies[0], copies[1], places, turns, penalties, empty)
         self._end = cached
+
+
+def _product(first: Tensor, second: Tensor) -> Tensor:
+    """(G, n, k) @ (G, k, m); of few vectors by NumPy, whose product with a matrix is faster: see `prepared_linear`."""
+    if first.device.type != "cpu" or first.shape[0] * first.shape[1] > FEW or first.dtype not in _BY_NUMPY:
+        return first @ second
+    return torch.from_numpy(np.matmul(first.numpy(), second.numpy()))
 
 
 class _Buffer(NamedTuple):
