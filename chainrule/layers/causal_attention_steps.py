@@ -1,9 +1,8 @@
 """Causal attention one element at a time, with its cache written in place."""
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -12,7 +11,6 @@ from chainrule.layers.prepared_linear import prepared_linear
 from chainrule.state import State
 
 ROOM = 128  # elements, at least, until the cache moves to a new buffer
-FEW = 64  # vectors
 _BY_NUMPY = (torch.float32, torch.float64)
 
 
@@ -65,25 +63,13 @@ class CausalAttentionSteps:
     def __call__(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
         if state is not self._last or self._end == self._buffer.keys.shape[2]:
             self._adopt(state)
-        buffer, end, rows = self._buffer, self._end, x_t.shape[0]
-        heads = self.project(x_t.detach()).view(rows, -1, self.head_size)  # (B, H + 2G, d)
-        turned = heads[:, : -self.groups]
-        if buffer.turns is not None:
-            turned = rotate(turned, buffer.turns[end])
-        buffer.keys[:, :, end] = turned[:, self.heads :]
-        buffer.values[:, :, end] = heads[:, -self.groups :]
-        end += 1
+        buffer, heads = self._buffer, self.project(x_t.detach())
+        end = self._end + 1
         begin = max(end - self.window, 0)
-        queries = turned[:, : self.heads].reshape(rows * self.groups, -1, self.head_size)
-        # The heads of one key side by side: a product for each row and key head.
-        keys, values = buffer.keys[:, :, begin:end].flatten(0, 1), buffer.values[:, :, begin:end].flatten(0, 1)
-        scores = _product(queries, keys.transpose(1, 2))
-        if self.position == "alibi":
-            scores = scores.unflatten(0, (rows, -1)).sub(buffer.penalties[..., begin - end :]).flatten(0, 1)
-        if buffer.empty is not None:
-            empty = buffer.empty[..., begin:end]
-            scores = scores.unflatten(0, (rows, -1)).masked_fill(empty, -torch.inf).flatten(0, 1)
-        read = _product(scores.softmax(-1), values)
+        if buffer.arrays is None or heads.dtype != buffer.keys.dtype:  # as under autocast
+            read = self._read(heads.view(len(heads), -1, self.head_size), begin, end)
+        else:
+            read = self._read_by_numpy(heads, buffer.arrays, begin, end)
         self._end = end
         begin = end - min(self.window - 1, end)
         self._last = {
@@ -91,7 +77,40 @@ class CausalAttentionSteps:
             "values": buffer.values[:, :, begin:end],
             "count": buffer.counts[end],
         }
-        return self.output(read.view(rows, -1)), self._last
+        return self.output(read), self._last
+
+    def _read(self, heads: Tensor, begin: int, end: int) -> Tensor:
+        """Write the last element of a cache, and read it: (B, H + 2G, d) to (B, D)."""
+        buffer, rows = self._buffer, len(heads)
+        turned = heads[:, : -self.groups]
+        if buffer.turns is not None:
+            turned = rotate(turned, buffer.turns[end - 1])
+        buffer.keys[:, :, end - 1] = turned[:, self.heads :]
+        buffer.values[:, :, end - 1] = heads[:, -self.groups :]
+        queries = turned[:, : self.heads].reshape(rows * self.groups, -1, self.head_size)
+        # The heads of one key side by side: a product for each row and key head.
+        scores = queries @ buffer.keys[:, :, begin:end].transpose(2, 3).flatten(0, 1)
+        if self.position == "alibi":
+            scores = scores.unflatten(0, (rows, -1)).sub(buffer.penalties[..., begin - end :]).flatten(0, 1)
+        if buffer.empty is not None:
+            empty = buffer.empty[..., begin:end]
+            scores = scores.unflatten(0, (rows, -1)).masked_fill(empty, -torch.inf).flatten(0, 1)
+        read = scores.softmax(-1) @ buffer.values[:, :, begin:end].flatten(0, 1)
+        return read.view(rows, -1)
+
+    def _read_by_numpy(self, heads: Tensor, arrays: "_Arrays", begin: int, end: int) -> Tensor:
+        """The same of a single row: its operations are so small that calling them is most of their time in torch."""
+        parts = heads.numpy().reshape(-1, self.head_size)  # fresh from the product: it may be turned in place
+        if arrays.turns is not None:
+            pairs = parts[: -self.groups].view(arrays.turns.dtype)
+            pairs *= arrays.turns[end - 1]
+        arrays.keys[:, end - 1] = parts[self.heads : -self.groups]
+        arrays.values[:, end - 1] = parts[-self.groups :]
+        queries = parts[: self.heads].reshape(self.groups, -1, self.head_size).transpose(0, 2, 1)
+        scores = arrays.keys[:, begin:end] @ queries  # (G, t, H/G)
+        weights = torch.from_numpy(scores).softmax(1).numpy()
+        read = weights.transpose(0, 2, 1) @ arrays.values[:, begin:end]
+        return torch.from_numpy(read.reshape(1, -1))
 
     def _adopt(self, state: State) -> None:
         """Copy the cache of a state into a buffer with room behind it."""
@@ -111,15 +130,19 @@ class CausalAttentionSteps:
             turns = rotations(wanted, size, keys).unsqueeze(2)  # (slots, B or 1, 1, d/2)
         penalties = self.slopes * torch.arange(length, device=keys.device).flip(0)
         empty = None if alike else (places[:-1] < 0).t()[:, None, None]
-        self._buffer = _Buffer(copies[0], copies[1], places, turns, penalties, empty)
+        arrays = None
+        if rows == 1 and keys.device.type == "cpu" and copies[0].dtype in _BY_NUMPY and self.position != "alibi":
+            arrays = _Arrays(*(copy[0].numpy() for copy in copies), None if turns is None else turns[:, 0].numpy())
+        self._buffer = _Buffer(copies[0], copies[1], places, turns, penalties, empty, arrays)
         self._end = cached
 
 
-def _product(first: Tensor, second: Tensor) -> Tensor:
-    """(G, n, k) @ (G, k, m); of few vectors by NumPy, whose product with a matrix is faster: see `prepared_linear`."""
-    if first.device.type != "cpu" or first.shape[0] * first.shape[1] > FEW or first.dtype not in _BY_NUMPY:
-        return first @ second
-    return torch.from_numpy(np.matmul(first.numpy(), second.numpy()))
+class _Arrays(NamedTuple):
+    """The memory of a buffer of a single row as arrays."""
+
+    keys: Any
+    values: Any
+    turns: Any
 
 
 class _Buffer(NamedTuple):
@@ -132,6 +155,7 @@ class _Buffer(NamedTuple):
         turns: (slots + 1, B or 1, 1, d/2) of the element in each slot; see `rotations`.
         penalties: (G, H/G, slots) of the scores, for the last slots of a window the last ones.
         empty: (B, 1, 1, slots) which slots hold nothing; None where every slot holds something.
+        arrays: keys (G, slots, d), values and turns (slots + 1, 1, d/2) in NumPy; None where torch computes.
     """
 
     keys: Tensor
@@ -140,3 +164,4 @@ class _Buffer(NamedTuple):
     turns: Tensor | None
     penalties: Tensor
     empty: Tensor | None
+    arrays: _Arrays | None
