@@ -30,6 +30,7 @@ from chainrule.models import TransformerLM
 VOCABULARY = 65
 TRAINING = {"4×128, batch 32, 64 elements": (4, 128, 4, 32, 64), "6×384, batch 4, 256 elements": (6, 384, 6, 4, 256)}
 LAYERS, SIZE, HEADS = 6, 384, 6  # of generation
+WARM_UP = 16  # elements
 
 
 class PlainBlock(nn.Module):
@@ -135,17 +136,21 @@ def training(rounds: int) -> tuple[list[dict[str, object]], list[dict[str, objec
 
 def generation(rounds: int, tokens: int) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
     model = TransformerLM(VOCABULARY, model_size=SIZE, num_layers=LAYERS, num_heads=HEADS, context_length=tokens).eval()
-    ways = {
-        "ours": lambda: list(islice(model.stream(1), tokens)),
-        "torch products": products(tokens, in_numpy=False),
-        "NumPy products": products(tokens, in_numpy=True),
+    made: dict[str, Callable[[int], Callable[[], object]]] = {
+        "ours": lambda tokens: lambda: list(islice(model.stream(1), tokens)),
+        "torch products": lambda tokens: products(tokens, in_numpy=False),
+        "NumPy products": lambda tokens: products(tokens, in_numpy=True),
+        "x-transformers": x_transformers,
+        "Hugging Face GPT-2": hugging_face,
     }
-    for name, way in (("x-transformers", x_transformers), ("Hugging Face GPT-2", hugging_face)):
+    ways: dict[str, Callable[[], object]] = {}
+    for name, make in made.items():
         try:
-            ways[name] = way(tokens)
+            make(WARM_UP)()
+            ways[name] = make(tokens)
         except ImportError as error:
             print(f"{name}: left out, as it cannot be imported ({error})")
-    seconds = interleaved(ways, rounds, warmup=1)
+    seconds = interleaved(ways, rounds, warmup=0)
     floor = min(("torch products", "NumPy products"), key=lambda way: statistics.median(seconds[way]))
     rows = [
         {"part": f"generation {LAYERS}×{SIZE}", "way": way, "elements/s": tokens / statistics.median(values)}

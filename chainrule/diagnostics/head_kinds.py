@@ -29,7 +29,7 @@ class HeadFigures:
     """What one head does on the rows that were read, means over all queries.
 
     Attributes:
-        kind: a name in `RULES`, the first that applies.
+        kind: a name in `RULES`; of several rules that apply, the one with the largest number.
         score: the number that the rule looks at: a share of the weight, for "broad" of the even entropy, for "mixed"
             the largest of the others.
         offset: how far before the present symbol a head of kind "position" looks; None for the others.
@@ -147,7 +147,7 @@ def key_masks(symbols: Tensor, window: int | None = None) -> dict[str, Tensor]:
 def _figures(
     found: dict[str, tuple[float, float]], offsets: list[float], entropy: float, even: float, distance: float
 ) -> HeadFigures:
-    """Apply the rules in their order."""
+    """Apply the rules."""
     shares = {
         name: (on - level) / (1 - level) if name in ("induction", "same token") and level < 1 else on
         for name, (on, level) in found.items()
@@ -158,7 +158,8 @@ def _figures(
     fulfilled = [name for name in RULES if shares.get(name, 0.0) >= SHARE]
     spread = entropy / even if even else 0.0
     if fulfilled:
-        kind, score = fulfilled[0], shares[fulfilled[0]]
+        kind = max(fulfilled, key=shares.__getitem__)
+        score = shares[kind]
     elif spread >= BROAD:
         kind, score = "broad", spread
     else:

@@ -84,12 +84,15 @@ def test_looking_where_frequent_symbols_are_is_not_looking_for_the_same_symbol()
     assert figures.kind == "broad"
 
 
-def test_looking_one_back_is_induction_only_where_it_follows_the_symbol():
+def test_of_several_rules_that_apply_the_largest_number_decides():
     assert kind(looking((1.0, 1))) == "previous token"
     assert kind(looking((1.0, 3))) == "position"
     period = (torch.arange(T) % 4).repeat(2, 1)  # what followed the symbol stands three back
     period[:, 0] = 30
-    assert kind(looking((1.0, 3)), period) == "induction"
+    [figures] = head_figures(looking((0.7, 3)).expand(2, 1, T, T), period)
+    assert 0.4 < figures.shares["induction"] < figures.shares["position"]
+    assert (figures.kind, figures.offset) == ("position", 3)
+    assert kind(on("induction", 0.8, period), period) == "induction"
 
 
 def test_entropy_and_distance_are_those_of_the_definition():
