@@ -1,6 +1,6 @@
 """How far an RNN, an LSTM, softmax attention and linear attention learn to look, on the same tasks.
 
-    python benchmarks/long_memory.py [--steps 1000] [--distances 10 25 50 100] [--seed 0]
+    python benchmarks/long_memory.py [--steps 400] [--distances 10 25 50 100] [--seed 0]
 
 Copy, delayed recall and subject-verb agreement of `chainrule.data.synthetic`: Adam, learning rate 3e-3, 32 fresh rows
 a step, gradients clipped to norm 1, until 98% of what memory adds is there or the steps are spent; scored on 500 other
@@ -83,7 +83,7 @@ def state_size(name: str, read: int) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--distances", type=int, nargs="+", default=[10, 25, 50, 100])
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
