@@ -132,7 +132,8 @@ class CausalAttentionSteps:
         empty = None if alike else (places[:-1] < 0).t()[:, None, None]
         arrays = None
         if rows == 1 and keys.device.type == "cpu" and copies[0].dtype in _BY_NUMPY and self.position != "alibi":
-            arrays = _Arrays(*(copy[0].numpy() for copy in copies), None if turns is None else turns[:, 0].numpy())
+            turned = None if turns is None else turns[:, 0].numpy()
+            arrays = _Arrays(copies[0][0].numpy(), copies[1][0].numpy(), turned)
         self._buffer = _Buffer(copies[0], copies[1], places, turns, penalties, empty, arrays)
         self._end = cached
 
