@@ -1,6 +1,7 @@
 """Multi30k, German to English, trained from scratch on one core, scored once on test 2016.
 
-    python benchmarks/quality_translation.py [--data FOLDER] [--work FOLDER] [--seed 0] [--pilot NAME=VALUE ...]
+    python benchmarks/quality_translation.py [--model seq2seq|transformer] [--data FOLDER] [--work FOLDER] [--seed 0]
+                                             [--pilot NAME=VALUE ...]
     python benchmarks/quality_translation.py --work FOLDER --score
 
 FOLDER holds `multi30k/tok/*.gz` (default: ../shared/data, or the environment variable CHAINRULE_DATA): lower-cased and
@@ -34,28 +35,45 @@ from chainrule.data.pairs import (
 )
 from chainrule.data.vocabulary import Vocabulary
 from chainrule.metrics.translation import bleu, chrf
-from chainrule.models import Seq2Seq
-from chainrule.tasks.translate.searching import Translator
+from chainrule.models import Seq2Seq, TransformerSeq2Seq
+from chainrule.tasks.translate.searching import TranslationModel, Translator
 from chainrule.training import evaluate, learning_rate
 from chainrule.training.computation import autocast, multiply_dtype
 from chainrule.training.optimiser import make_optimiser
 
 FILES = "multi30k/tok/{}.lc.norm.tok.{}.gz"
-MODEL: dict[str, Any] = {
-    "cell": "gru",
-    "embedding_size": 256,
-    "hidden_size": 256,
-    "num_layers": 1,
-    "dropout": 0.4,
-    "attention": "multiplicative",
-    "input_feeding": True,
-    "label_smoothing": 0.1,
+MODELS: dict[str, tuple[type[TranslationModel], dict[str, Any]]] = {
+    "seq2seq": (
+        Seq2Seq,
+        {
+            "cell": "gru",
+            "embedding_size": 256,
+            "hidden_size": 256,
+            "num_layers": 1,
+            "dropout": 0.4,
+            "attention": "multiplicative",
+            "input_feeding": True,
+            "label_smoothing": 0.1,
+        },
+    ),
+    "transformer": (
+        TransformerSeq2Seq,
+        {
+            "model_size": 192,
+            "num_layers": 3,
+            "num_heads": 4,
+            "feed_forward_size": 384,
+            "dropout": 0.3,
+            "label_smoothing": 0.1,
+        },
+    ),
 }
 TRAINING: dict[str, Any] = {
     "min_count": 2,
     "batch_size": 64,
     "learning_rate": 2e-3,
     "weight_decay": 0.01,
+    "warmup": 0.03,
     "clip_norm": 1.0,
     "core_minutes": 34.0,
     "validations": 8,
@@ -69,6 +87,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--score", action="store_true")
     parser.add_argument("--pilot", nargs="*", metavar="NAME=VALUE")
+    parser.add_argument("--model", choices=MODELS, default="seq2seq")
     options = parser.parse_args()
     torch.set_num_threads(1)
     files = {(part, side): options.data / FILES.format(part, side) for part in PARTS for side in ("de", "en")}
@@ -76,7 +95,10 @@ def main() -> None:
     if missing:
         print(f"skipped, there is no {missing[0]}: name the folder with --data")
         return
-    model_options, training = dict(MODEL), dict(TRAINING)
+    model_class, chosen = MODELS[options.model]
+    model_options, training = dict(chosen), dict(TRAINING)
+    if options.model == "transformer":
+        training |= {"learning_rate": 1.4e-3, "warmup": 0.06}
     for change in options.pilot or []:
         name, _, value = change.partition("=")
         group = model_options if name in model_options else training
@@ -90,8 +112,8 @@ def main() -> None:
         min_count=training["min_count"],
     )
     torch.manual_seed(options.seed)
-    model = Seq2Seq(len(pairs.source_vocabulary), len(pairs.target_vocabulary), **model_options)
-    weights, figures = options.work / "weights.safetensors", options.work / "figures.json"
+    model = model_class(len(pairs.source_vocabulary), len(pairs.target_vocabulary), **model_options)
+    weights, figures = options.work / f"{options.model}.safetensors", options.work / f"{options.model}.json"
     lines = {place: [line for _, line in read_sentences(path)] for place, path in files.items()}
     if options.score:
         model.load_state_dict(load_file(weights))
@@ -120,22 +142,23 @@ def main() -> None:
     row["signature"] = scores["greedy"].signature
     greedy, beam = scores["greedy"].value, scores["beam 5"].value
     publish(
-        "quality_translation",
+        "quality_translation" + ("" if options.model == "seq2seq" else f"_{options.model}"),
         [row],
         [
-            claim("Multi30k de-en, test 2016, BLEU, greedy", greedy, ">=", 33),
+            claim(f"Multi30k de-en, test 2016, {options.model}, BLEU, greedy", greedy, ">=", TARGETS[options.model]),
             claim(f"the same, beam 5 and length penalty {PENALTY}, above greedy", beam, ">=", greedy),
         ],
     )
 
 
 PARTS = ("train", "val", "test_2016_flickr")
+TARGETS = {"seq2seq": 33, "transformer": 39.2}
 PENALTY = 1.0  # chosen on the validation pairs
 MAX_LENGTH = 51  # ten more than the longest target of the training pairs
 
 
 def fit(
-    model: Seq2Seq, pairs: Pairs, lines: dict[tuple[str, str], list[str]], training: dict[str, Any], seed: int
+    model: TranslationModel, pairs: Pairs, lines: dict[tuple[str, str], list[str]], training: dict[str, Any], seed: int
 ) -> dict[str, Any]:
     """Train for so many core minutes; ends with the weights of the best validation BLEU. The row of figures."""
     sources, references = lines["val", "de"], lines["val", "en"]
@@ -149,7 +172,7 @@ def fit(
     while spent < 1:
         batch = batches.at(step)
         torch.manual_seed(seed * 10**6 + step)
-        rate = learning_rate(spent, training["learning_rate"], warmup=0.03)
+        rate = learning_rate(spent, training["learning_rate"], warmup=training["warmup"])
         for group in optimiser.param_groups:
             group["lr"] = max(rate, 1e-5)
         with autocast(dtype, device):
@@ -203,7 +226,7 @@ def encoded(vocabulary: Vocabulary, lines: list[str]) -> Sentences:
 
 
 def translated(
-    model: Seq2Seq, pairs: Pairs, sources: list[str], beam_size: int = 1, length_penalty: float = 0.0
+    model: TranslationModel, pairs: Pairs, sources: list[str], beam_size: int = 1, length_penalty: float = 0.0
 ) -> list[str]:
     dtype = multiply_dtype("auto", torch.device("cpu"))
     translator = Translator(model, pairs.source_vocabulary, pairs.target_vocabulary, MAX_LENGTH, dtype)

@@ -4,11 +4,16 @@
 
 Training, forward and backward of one batch: `TransformerLM`, and the module a user writes after nanoGPT, of torch.nn
 layers and scaled_dot_product_attention with its causal flag. Both compute the same function of the same weights, which
-is checked first. The model's own default positions, rotary, are timed beside it.
+is checked first. The model's own default positions, rotary, are timed beside it, and x-transformers of the same shape.
 
 Generation at batch 1 on one thread, sampling included: `model.stream`; as the floor, plain matrix-vector products with
 weights of the same shapes, NumPy's and torch's by turns, the faster counted; and x-transformers and GPT-2 of Hugging
-Face of the same shape, with their caches, where these packages can be imported.
+Face of the same shape, with their caches.
+
+The two packages are no dependency of chainrule; without them their rows are left out. Beside an installed chainrule,
+    pip install --no-deps --target PEERS x-transformers einops einx loguru frozendict transformers tokenizers \
+        huggingface-hub safetensors regex
+    PYTHONPATH=PEERS python benchmarks/speed_attention.py
 """
 
 import argparse
@@ -25,6 +30,7 @@ from chainrule.models import TransformerLM
 VOCABULARY = 65
 TRAINING = {"4×128, batch 32, 64 elements": (4, 128, 4, 32, 64), "6×384, batch 4, 256 elements": (6, 384, 6, 4, 256)}
 LAYERS, SIZE, HEADS = 6, 384, 6  # of generation
+WARM_UP = 16  # elements
 
 
 class PlainBlock(nn.Module):
@@ -98,14 +104,17 @@ def training(rounds: int) -> tuple[list[dict[str, object]], list[dict[str, objec
         def cross_entropy(plain: nn.Module = plain, before: Tensor = before, x: Tensor = x) -> Tensor:
             return nn.functional.cross_entropy(plain(before).flatten(0, 1), x.flatten())
 
-        seconds = interleaved(
-            {
-                "plain": trained(plain, cross_entropy),
-                "same": trained(same, lambda same=same, x=x: -same.log_prob(x).mean()),
-                "ours": trained(ours, lambda ours=ours, x=x: -ours.log_prob(x).mean()),
-            },
-            rounds,
-        )
+        ways = {
+            "plain": trained(plain, cross_entropy),
+            "same": trained(same, lambda same=same, x=x: -same.log_prob(x).mean()),
+            "ours": trained(ours, lambda ours=ours, x=x: -ours.log_prob(x).mean()),
+        }
+        try:
+            peer = x_transformer(layers, size, heads, time)
+            ways["x-transformers"] = trained(peer, lambda peer=peer, x=x: peer(nn.functional.pad(x, (1, 0))))
+        except ImportError as error:
+            print(f"x-transformers: left out, as it cannot be imported ({error})")
+        seconds = interleaved(ways, rounds)
         rates = {way: batch * time / statistics.median(values) for way, values in seconds.items()}
         ratio = median_ratio(seconds["plain"], seconds["same"])
         rows.append(
@@ -118,22 +127,30 @@ def training(rounds: int) -> tuple[list[dict[str, object]], list[dict[str, objec
             }
         )
         claims.append(claim(f"training {name}: elements/s ÷ a plain module's, same function", ratio, ">=", 1.0, "×"))
+        if "x-transformers" in seconds:
+            ratio = median_ratio(seconds["x-transformers"], seconds["ours"])
+            rows[-1] |= {"x-transformers elements/s": rates["x-transformers"], "rotary ÷ x-transformers": ratio}
+            claims.append(claim(f"training {name}: elements/s ÷ x-transformers'", ratio, ">=", 1.0, "×"))
     return rows, claims
 
 
 def generation(rounds: int, tokens: int) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
     model = TransformerLM(VOCABULARY, model_size=SIZE, num_layers=LAYERS, num_heads=HEADS, context_length=tokens).eval()
-    ways = {
-        "ours": lambda: list(islice(model.stream(1), tokens)),
-        "torch products": products(tokens, in_numpy=False),
-        "NumPy products": products(tokens, in_numpy=True),
+    made: dict[str, Callable[[int], Callable[[], object]]] = {
+        "ours": lambda tokens: lambda: list(islice(model.stream(1), tokens)),
+        "torch products": lambda tokens: products(tokens, in_numpy=False),
+        "NumPy products": lambda tokens: products(tokens, in_numpy=True),
+        "x-transformers": x_transformers,
+        "Hugging Face GPT-2": hugging_face,
     }
-    for name, way in (("x-transformers", x_transformers), ("Hugging Face GPT-2", hugging_face)):
+    ways: dict[str, Callable[[], object]] = {}
+    for name, make in made.items():
         try:
-            ways[name] = way(tokens)
+            make(WARM_UP)()
+            ways[name] = make(tokens)
         except ImportError as error:
             print(f"{name}: left out, as it cannot be imported ({error})")
-    seconds = interleaved(ways, rounds, warmup=1)
+    seconds = interleaved(ways, rounds, warmup=0)
     floor = min(("torch products", "NumPy products"), key=lambda way: statistics.median(seconds[way]))
     rows = [
         {"part": f"generation {LAYERS}×{SIZE}", "way": way, "elements/s": tokens / statistics.median(values)}
@@ -161,12 +178,19 @@ def products(steps: int, *, in_numpy: bool) -> Callable[[], None]:
     return run
 
 
-def x_transformers(tokens: int) -> Callable[[], object]:
+def x_transformer(layers: int, size: int, heads: int, time: int) -> nn.Module:
+    """A decoder of x-transformers, rotary and with torch's fused attention; called with symbols, their loss."""
     from x_transformers import AutoregressiveWrapper, Decoder, TransformerWrapper
 
-    decoder = Decoder(dim=SIZE, depth=LAYERS, heads=HEADS)
-    model = AutoregressiveWrapper(TransformerWrapper(num_tokens=VOCABULARY, max_seq_len=tokens, attn_layers=decoder))
-    model.eval()
+    options = {"attn_dim_head": size // heads, "attn_flash": True, "rotary_pos_emb": True}
+    decoder = Decoder(dim=size, depth=layers, heads=heads, **options)
+    return AutoregressiveWrapper(
+        TransformerWrapper(num_tokens=VOCABULARY, max_seq_len=time, attn_layers=decoder, use_abs_pos_emb=False)
+    )
+
+
+def x_transformers(tokens: int) -> Callable[[], object]:
+    model = x_transformer(LAYERS, SIZE, HEADS, tokens).eval()
     start = torch.zeros(1, 1, dtype=torch.long)
     return lambda: model.generate(start, tokens, cache_kv=True)
 

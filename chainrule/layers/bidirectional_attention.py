@@ -30,14 +30,14 @@ class BidirectionalAttention(MultiHeadAttention):
             y, (B, T, D), zero past each row's end.
         """
         x, real = self._checked(x, lengths)
-        queries, keys, values = self._turned(self._heads(x), torch.arange(x.shape[1], device=x.device))
+        queries, keys, values = self._heads(x, torch.arange(x.shape[1], device=x.device))
         y = self._joined(scaled_dot_product(queries, keys, values, self._mask(real, queries)))
         return y if real is None else y * real.unsqueeze(2)
 
     def attended(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
         """α, (B, H, T, T); 0 for keys past a row's end."""
         x, real = self._checked(x, lengths)
-        queries, keys, _ = self._turned(self._heads(x), torch.arange(x.shape[1], device=x.device))
+        queries, keys, _ = self._heads(x, torch.arange(x.shape[1], device=x.device))
         return attention_weights(queries, keys, self._mask(real, queries))
 
     def _mask(self, real: Tensor | None, queries: Tensor) -> Tensor | None:

@@ -136,10 +136,10 @@ class CausalAttention(MultiHeadAttention, SequenceLayer):
         cached, time = state["keys"].shape[2], x.shape[1]
         first = 0 if fresh else _common(state["count"])
         if first is None:  # rows have read different numbers of elements
-            positions = state["count"].view(-1, 1, 1) + torch.arange(time, device=x.device)
+            positions = state["count"].unsqueeze(1) + torch.arange(time, device=x.device)
         else:
             positions = torch.arange(first, first + time, device=x.device)
-        queries, keys, values = self._turned(self._heads(x), positions)
+        queries, keys, values = self._heads(x, positions)
         mask = None
         whole = time == 1 or (cached == 0 and time <= self.window)
         if self.position == "alibi" or not whole or first is None:

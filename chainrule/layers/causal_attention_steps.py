@@ -1,7 +1,7 @@
 """Causal attention one element at a time, with its cache written in place."""
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,6 +11,7 @@ from chainrule.layers.prepared_linear import prepared_linear
 from chainrule.state import State
 
 ROOM = 128  # elements, at least, until the cache moves to a new buffer
+_BY_NUMPY = (torch.float32, torch.float64)
 
 
 class CausalAttentionSteps:
@@ -62,15 +63,30 @@ class CausalAttentionSteps:
     def __call__(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
         if state is not self._last or self._end == self._buffer.keys.shape[2]:
             self._adopt(state)
-        buffer, end, rows = self._buffer, self._end, len(x_t)
-        heads = self.project(x_t.detach()).view(rows, -1, self.head_size)  # (B, H + 2G, d)
+        buffer, heads = self._buffer, self.project(x_t.detach())
+        end = self._end + 1
+        begin = max(end - self.window, 0)
+        if buffer.arrays is None or heads.dtype != buffer.keys.dtype:  # as under autocast
+            read = self._read(heads.view(len(heads), -1, self.head_size), begin, end)
+        else:
+            read = self._read_by_numpy(heads, buffer.arrays, begin, end)
+        self._end = end
+        begin = end - min(self.window - 1, end)
+        self._last = {
+            "keys": buffer.keys[:, :, begin:end],
+            "values": buffer.values[:, :, begin:end],
+            "count": buffer.counts[end],
+        }
+        return self.output(read), self._last
+
+    def _read(self, heads: Tensor, begin: int, end: int) -> Tensor:
+        """Write the last element of a cache, and read it: (B, H + 2G, d) to (B, D)."""
+        buffer, rows = self._buffer, len(heads)
         turned = heads[:, : -self.groups]
         if buffer.turns is not None:
-            turned = rotate(turned, buffer.turns[end])
-        buffer.keys[:, :, end] = turned[:, self.heads :]
-        buffer.values[:, :, end] = heads[:, -self.groups :]
-        end += 1
-        begin = max(end - self.window, 0)
+            turned = rotate(turned, buffer.turns[end - 1])
+        buffer.keys[:, :, end - 1] = turned[:, self.heads :]
+        buffer.values[:, :, end - 1] = heads[:, -self.groups :]
         queries = turned[:, : self.heads].reshape(rows * self.groups, -1, self.head_size)
         # The heads of one key side by side: a product for each row and key head.
         scores = queries @ buffer.keys[:, :, begin:end].transpose(2, 3).flatten(0, 1)
@@ -80,14 +96,21 @@ class CausalAttentionSteps:
             empty = buffer.empty[..., begin:end]
             scores = scores.unflatten(0, (rows, -1)).masked_fill(empty, -torch.inf).flatten(0, 1)
         read = scores.softmax(-1) @ buffer.values[:, :, begin:end].flatten(0, 1)
-        self._end = end
-        begin = end - min(self.window - 1, end)
-        self._last = {
-            "keys": buffer.keys[:, :, begin:end],
-            "values": buffer.values[:, :, begin:end],
-            "count": buffer.counts[end],
-        }
-        return self.output(read.view(rows, -1)), self._last
+        return read.view(rows, -1)
+
+    def _read_by_numpy(self, heads: Tensor, arrays: "_Arrays", begin: int, end: int) -> Tensor:
+        """The same of a single row: its operations are so small that calling them is most of their time in torch."""
+        parts = heads.numpy().reshape(-1, self.head_size)  # fresh from the product: it may be turned in place
+        if arrays.turns is not None:
+            pairs = parts[: -self.groups].view(arrays.turns.dtype)
+            pairs *= arrays.turns[end - 1]
+        arrays.keys[:, end - 1] = parts[self.heads : -self.groups]
+        arrays.values[:, end - 1] = parts[-self.groups :]
+        queries = parts[: self.heads].reshape(self.groups, -1, self.head_size).transpose(0, 2, 1)
+        scores = arrays.keys[:, begin:end] @ queries  # (G, t, H/G)
+        weights = torch.from_numpy(scores).softmax(1).numpy()
+        read = weights.transpose(0, 2, 1) @ arrays.values[:, begin:end]
+        return torch.from_numpy(read.reshape(1, -1))
 
     def _adopt(self, state: State) -> None:
         """Copy the cache of a state into a buffer with room behind it."""
@@ -107,8 +130,20 @@ class CausalAttentionSteps:
             turns = rotations(wanted, size, keys).unsqueeze(2)  # (slots, B or 1, 1, d/2)
         penalties = self.slopes * torch.arange(length, device=keys.device).flip(0)
         empty = None if alike else (places[:-1] < 0).t()[:, None, None]
-        self._buffer = _Buffer(copies[0], copies[1], places, turns, penalties, empty)
+        arrays = None
+        if rows == 1 and keys.device.type == "cpu" and copies[0].dtype in _BY_NUMPY and self.position != "alibi":
+            turned = None if turns is None else turns[:, 0].numpy()
+            arrays = _Arrays(copies[0][0].numpy(), copies[1][0].numpy(), turned)
+        self._buffer = _Buffer(copies[0], copies[1], places, turns, penalties, empty, arrays)
         self._end = cached
+
+
+class _Arrays(NamedTuple):
+    """The memory of a buffer of a single row as arrays."""
+
+    keys: Any
+    values: Any
+    turns: Any
 
 
 class _Buffer(NamedTuple):
@@ -121,6 +156,7 @@ class _Buffer(NamedTuple):
         turns: (slots + 1, B or 1, 1, d/2) of the element in each slot; see `rotations`.
         penalties: (G, H/G, slots) of the scores, for the last slots of a window the last ones.
         empty: (B, 1, 1, slots) which slots hold nothing; None where every slot holds something.
+        arrays: keys (G, slots, d), values and turns (slots + 1, 1, d/2) in NumPy; None where torch computes.
     """
 
     keys: Tensor
@@ -129,3 +165,4 @@ class _Buffer(NamedTuple):
     turns: Tensor | None
     penalties: Tensor
     empty: Tensor | None
+    arrays: _Arrays | None

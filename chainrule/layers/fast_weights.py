@@ -153,6 +153,12 @@ class FastWeights(SequenceLayer, ABC):
 
         return step
 
+    def decays(self, x: Tensor) -> Tensor:
+        """a of each head at each element of x, (B, T, N): (B, T, H)."""
+        self._check(x, 3)
+        projected = {} if self.decay_gate is None else {"decay_gate": self.decay_gate(x)}
+        return self._log_decay(projected, self.initial_state(1)).exp().expand(*x.shape[:2], self.num_heads)
+
     def extra_repr(self) -> str:
         """The sizes and the kind of decay."""
         return f"{self.model_size}, num_heads={self.num_heads}, decay={self.decay!r}"

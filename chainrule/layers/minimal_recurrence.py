@@ -100,6 +100,11 @@ class MinimalRecurrence(SequenceLayer, ABC):
 
         return step
 
+    def kept(self, x: Tensor) -> Tensor:
+        r""":math:`\lambda` of each unit at each element of x, (B, T, N): (B, T, M)."""
+        self._check(x, 3)
+        return torch.sigmoid(self._kept([gate(x) for gate in self._gates()]))
+
     def extra_repr(self) -> str:
         """Sizes of the input and of the state."""
         return f"{self.input_size}, {self.hidden_size}"

@@ -86,18 +86,22 @@ class MultiHeadAttention(nn.Module, ABC):
         """(B, T, heads · d) -> (B, heads, T, d)."""
         return projected.unflatten(2, (-1, self.head_size)).transpose(1, 2)
 
-    def _heads(self, x: Tensor) -> Tensor:
-        """(B, T, D) -> (B, H + 2G, T, d): queries, keys, values."""
-        return self._split(nn.functional.linear(x, self.in_proj_weight, self.in_proj_bias))
+    def _heads(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries (B, H, T, d), keys and values (B, G, T, d) of x, (B, T, D).
 
-    def _turned(self, heads: Tensor, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values; the first two turned by their positions, (T,) or (B, 1, T), if they are rotary."""
-        # Split once: the gradient of each is then a part of one tensor, not a slice of zeros.
-        turning, values = heads.split([self.num_heads + self.num_kv_heads, self.num_kv_heads], 1)
+        The first two are turned by their positions, (T,) or (B, T), if they are rotary. Heads are split before their
+        axis is moved: the gradients of the parts then join in the order of memory, without a copy.
+        """
+        projected = nn.functional.linear(x, self.in_proj_weight, self.in_proj_bias)
+        heads = projected.unflatten(2, (-1, self.head_size))  # (B, T, H + 2G, d)
+        sizes = [self.num_heads, self.num_kv_heads, self.num_kv_heads]
         if self.position == "rotary":
-            turning = rotate(turning, rotations(positions, self.head_size, heads))
-        queries, keys = turning.split([self.num_heads, self.num_kv_heads], 1)
-        return queries, keys, values
+            turning, values = heads.split([sum(sizes[:2]), sizes[2]], 2)
+            turns = rotations(positions, self.head_size, heads).unsqueeze(-2)
+            queries, keys = rotate(turning, turns).split(sizes[:2], 2)
+        else:
+            queries, keys, values = heads.split(sizes, 2)
+        return queries.transpose(1, 2), keys.transpose(1, 2), values.transpose(1, 2)
 
     def _joined(self, heads: Tensor) -> Tensor:
         """(B, H, T, d) -> y, (B, T, D)."""

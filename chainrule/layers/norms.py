@@ -1,6 +1,9 @@
 """Normalisation of each element's features, by name."""
 
-from torch import nn
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
 
 NORMS: dict[str, type[nn.LayerNorm] | type[nn.RMSNorm]] = {"layer": nn.LayerNorm, "rms": nn.RMSNorm}
 EPSILON = 1e-5
@@ -25,3 +28,17 @@ def norm_layer(norm: str, size: int) -> nn.LayerNorm | nn.RMSNorm:
     if norm not in NORMS:
         raise ValueError(f"norm: expected one of {', '.join(NORMS)}, got {norm!r}")
     return NORMS[norm](size, eps=EPSILON)
+
+
+def prepared_norm(norm: nn.Module) -> Callable[[Tensor], Tensor]:
+    """A function equal to a norm, without gradients, while its weights stay; a call of the module costs twice as much.
+
+    >>> x = torch.randn(2, 4)
+    >>> torch.equal(prepared_norm(norm_layer("layer", 4))(x), nn.functional.layer_norm(x, (4,)))
+    True
+    """
+    match norm:
+        case nn.LayerNorm():
+            shape, weight, bias, epsilon = list(norm.normalized_shape), norm.weight, norm.bias, norm.eps
+            return lambda x: torch.layer_norm(x, shape, weight, bias, epsilon)
+    return norm

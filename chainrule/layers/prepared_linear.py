@@ -27,10 +27,10 @@ def prepared_linear(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], T
     matrix = (weight.t().contiguous() if wide else weight.contiguous()).numpy()
 
     def multiply(x: Tensor) -> Tensor:
-        if len(x) != 1 or x.dtype != weight.dtype:
+        if x.shape[0] != 1 or x.dtype != weight.dtype:
             return nn.functional.linear(x, weight, bias)
         vector = x.detach().view(-1).numpy()
-        product = torch.from_numpy(vector.dot(matrix) if wide else matrix.dot(vector))
-        return (product if bias is None else product.add_(bias)).unsqueeze(0)
+        product = torch.from_numpy((vector.dot(matrix) if wide else matrix.dot(vector))[None])
+        return product if bias is None else product.add_(bias)
 
     return multiply

@@ -3,6 +3,7 @@
 from torch import Tensor, nn
 
 from chainrule.base import length_mask
+from chainrule.layers.norms import prepared_norm
 from chainrule.layers.residual_block import ResidualBlock
 from chainrule.layers.sequence_layer import LayerStep, SequenceLayer
 from chainrule.state import State
@@ -37,7 +38,8 @@ class TransformerBlock(ResidualBlock, SequenceLayer):
         return self._after_mixer(x_t, read), state
 
     def prepare(self) -> LayerStep:
-        mix, feed_forward, norm1, norm2 = self.mixer.prepare(), self.feed_forward.prepare(), self.norm1, self.norm2
+        mix, feed_forward = self.mixer.prepare(), self.feed_forward.prepare()
+        norm1, norm2 = prepared_norm(self.norm1), prepared_norm(self.norm2)
 
         def before(x: Tensor, state: State) -> tuple[Tensor, State]:
             read, state = mix(norm1(x), state)

@@ -197,6 +197,11 @@ class AttentiveDecoder(AutoregressiveModel, ABC):
     def shared(self, state: State) -> State:
         return state if self.attention is None else {**state, "memory": share(state["memory"])}
 
+    @property
+    def has_attention(self) -> bool:
+        """Whether `attended` has weights to give."""
+        return self.attention is not None
+
     def attended(self, x: Tensor, context: Context) -> Tensor:
         """α: how much each element of x, when it was predicted, attended to each position; (B, T, S), 0 in padding.
 

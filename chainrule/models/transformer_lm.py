@@ -127,12 +127,15 @@ class TransformerLM(AutoregressiveModel):
             if self.weight_ho is not None:
                 nn.init.normal_(self.weight_ho, std=(3 * model_size) ** -0.5)
 
+    @property
+    def reach(self) -> int | None:
+        """How many of the last elements a conditional depends on, the N − 1 of n-grams included; `None` for all."""
+        reach = self.stack.reach
+        return None if reach is None else reach + (0 if self.ngrams is None else self.ngrams.order - 1)
+
     def visible_past(self, length: int) -> Tensor:
         everything = super().visible_past(length)
-        reach = self.stack.reach
-        if reach is None:
-            return everything
-        return everything.triu(-(reach + (0 if self.ngrams is None else self.ngrams.order - 1)))
+        return everything if self.reach is None else everything.triu(-self.reach)
 
     def forward(self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None) -> Categorical:
         self._no_context(context)

@@ -192,7 +192,20 @@ class TransformerSeq2Seq(AutoregressiveModel):
     def shared(self, state: State) -> State:
         return {**state, "memory": share(state["memory"])}
 
+    @property
+    def has_attention(self) -> bool:
+        """True: as of `Seq2Seq`."""
+        return True
+
     def attended(self, x: Tensor, context: Context) -> Tensor:
+        """α: how much each element of x, when it was predicted, attended to each position; (B, T, S), 0 in padding.
+
+        The mean over the heads of the last block but one, whose attention follows the words of a translation closest
+        (Garg et al. 2019); of a single block, where there is no other.
+        """
+        return self.attended_by_head(x, context)[:, -2:].mean(2)[:, 0]
+
+    def attended_by_head(self, x: Tensor, context: Context) -> Tensor:
         """α of every block and head: how much each element of x attended to each position when it was predicted.
 
         Returns:
@@ -200,7 +213,7 @@ class TransformerSeq2Seq(AutoregressiveModel):
 
         >>> model = TransformerSeq2Seq(5, 4, model_size=8, num_layers=1, num_heads=2).eval()
         >>> context = {"tokens": torch.tensor([[1, 2, 0]]), "lengths": torch.tensor([2])}
-        >>> model.attended(torch.tensor([[3, 0]]), context).shape
+        >>> model.attended_by_head(torch.tensor([[3, 0]]), context).shape
         torch.Size([1, 1, 2, 2, 3])
         """
         state, weights = self.initial_state(len(x), context), []

@@ -7,8 +7,11 @@ from chainrule.data import ByteVocabulary, CharVocabulary, Vocabulary, WordVocab
 from chainrule.data.vocabulary import symbol_spans
 from chainrule.diagnostics import Inspection, inspect_recurrence
 from chainrule.diagnostics.clipping import clipping
+from chainrule.diagnostics.mixer_views import cache_size, mixer_views
 from chainrule.diagnostics.report import ReadRow, ReadText, Subject, report_page
+from chainrule.diagnostics.report.heads_page import heads_page
 from chainrule.diagnostics.text_properties import TextProperty, text_property
+from chainrule.models import TransformerLM
 
 NASTY = "<script>alert(\"x\")</script> & <b onclick='y()'>\n\x1b[31m \u202eab\u0301\n"
 SUBJECT = Subject("runs/<i>mine</i>", "an <u>lstm</u>", "chainrule inspect 'runs/<i>mine</i>'")
@@ -60,3 +63,13 @@ def make_page() -> str:
     """The page of two layers, with training."""
     metrics = [{"event": "step", "step": step, "gradient_norm": 2.0 / step} for step in range(1, 9)]
     return report_page(*make(num_layers=2), SUBJECT, clipping(metrics, 1.0))
+
+
+def make_heads_page() -> str:
+    """The page of a Transformer of two blocks with two heads."""
+    vocabulary = CharVocabulary(NASTY)
+    shown, x, lengths, _ = read(vocabulary, [NASTY, NASTY[::-1]], None)
+    torch.manual_seed(0)
+    model = TransformerLM(len(vocabulary), model_size=8, num_layers=2, num_heads=2).eval()
+    views, bits = mixer_views(model, x)
+    return heads_page(views, cache_size(model), bits, shown, torch.tensor(lengths), SUBJECT)

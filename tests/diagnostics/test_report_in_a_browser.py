@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from inspected_classifier import classifier_report
-from inspected_texts import make_page
+from inspected_texts import make_heads_page, make_page
 
 from chainrule.diagnostics.report.classifier_page import classifier_page
 
@@ -78,6 +78,11 @@ def test_pictures_of_a_classifier_are_large_enough_on_a_phone(tmp_path):
     figures = measured(classifier_page(classifier_report()), 360, tmp_path)
     assert figures["pictures"] == 2 * (3 + 2)
     assert figures["smallest"] >= 120
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_a_browser_shows_the_heads_of_a_transformer(width, tmp_path):
+    assert measured(make_heads_page(), width, tmp_path)["pictures"] == 2 * 2
 
 
 def test_the_page_itself_keeps_to_its_own_policy(page, tmp_path):

@@ -51,7 +51,7 @@ def test_label_smoothing_mixes_in_the_mean_over_all_symbols():
 
 def test_attention_to_the_source_sums_to_one_over_its_words():
     translator = model().eval()
-    alpha = translator.attended(torch.tensor([[1, 2], [1, 2], [3, 0]]), SOURCE)
+    alpha = translator.attended_by_head(torch.tensor([[1, 2], [1, 2], [3, 0]]), SOURCE)
     assert alpha.shape == (3, 2, 2, 2, 3)
     expected = torch.tensor([1.0, 0.0, 1.0], dtype=torch.float64).view(3, 1, 1, 1).expand(3, 2, 2, 2)
     torch.testing.assert_close(alpha.sum(4), expected)
@@ -67,3 +67,12 @@ def test_bad_arguments_are_named():
         model(label_smoothing=1.0)
     with pytest.raises(ValueError, match="position: expected one of"):
         model(position="learned")
+
+
+def test_what_was_attended_to_is_the_mean_over_the_heads_of_the_last_block_but_one():
+    translator, x = model(num_layers=3).eval(), torch.tensor([[3, 0], [1, 2], [0, 1]])
+    weights = translator.attended_by_head(x, SOURCE)
+    assert weights.shape == (3, 3, 2, 2, 3)
+    torch.testing.assert_close(translator.attended(x, SOURCE), weights[:, 1].mean(1), rtol=0, atol=1e-12)
+    [alone] = model(num_layers=1).eval().attended_by_head(x[:1], {name: leaf[:1] for name, leaf in SOURCE.items()})
+    assert alone.shape == (1, 2, 2, 3)

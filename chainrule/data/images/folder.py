@@ -226,11 +226,11 @@ def _labels_of(files: list[Member], *, archive: bool, labelled: bool | None, pat
     if len(folders) == len(files) and (len(names) > 1 or labelled):
         return folders
     if labelled and not folders:
-        raise ValueError(f"{path}: --labels: expected sub-folders, named as labels, with the pictures in them")
+        raise ValueError(f"{path}: expected labels, sub-folders named as they are with the pictures in them, got none")
     if labelled or len(names) > 1:
         outside = next(file for file in files if file.name not in folders)
         raise ValueError(
-            f"{outside.label}: stands outside the sub-folders ({', '.join(names):.100}) whose names are the labels: "
-            "move it into one, or say --no-labels"
+            f"{outside.label}: outside the sub-folders ({', '.join(names):.100}) whose names are the labels: "
+            f"move it into one{'' if labelled else ', or say --no-labels'}"
         )
     return None

@@ -50,7 +50,7 @@ def report_page(inspection: Inspection, read: ReadText, subject: Subject, clippi
         inspection=inspection,
         read=read,
         subject=subject,
-        reading=reading_line(inspection, read),
+        reading=reading_line(read, inspection.flow.lengths, mean_surprise(inspection)),
         remarks=remarks(inspection, read),
         table=layer_table(inspection),
         plots=[layer_plots(inspection, index) for index in layers],
@@ -62,14 +62,18 @@ def report_page(inspection: Inspection, read: ReadText, subject: Subject, clippi
     )
 
 
-def reading_line(inspection: Inspection, read: ReadText) -> str:
-    """The text that was read, and how surprising it was."""
-    lengths = inspection.flow.lengths
+def reading_line(read: ReadText, lengths: Tensor, bits: float) -> str:
+    """The text that was read, and how surprising it was.
+
+    Args:
+        read: the text.
+        lengths: (B,) elements of its rows.
+        bits: per element; NaN where they are unknown.
+    """
     rows, count, longest = len(lengths), int(lengths.sum()), int(lengths.max())
     each = f"{longest}" if rows * longest == count else f"up to {longest}"
     elements = "pieces of words" if read.level == "bpe" else f"{read.element}s"
     shape = f"{rows} row{'s' * (rows != 1)} of {each}, {count:,} {elements}"
-    bits = mean_surprise(inspection)
     return f"{read.name}: {shape}" + ("" if math.isnan(bits) else f", {bits:.3f} bits each")
 
 

@@ -126,6 +126,7 @@ class ClassifyImagesTask(Task["ImageClassifier"], Predicts, Evaluates, Checks, I
             validation_fraction=data.validation_fraction,
             seed=self.config.training.seed,
         )
+        _check_labels(images)
         return images.manifest
 
     def build(self) -> "ImageClassifier":
@@ -309,3 +310,22 @@ class ClassifyImagesTask(Task["ImageClassifier"], Predicts, Evaluates, Checks, I
         with torch.no_grad():
             found = [model(part.to(place)).logits.log_softmax(-1).double().cpu() for part in images.split(_ROWS)]
         return torch.cat(found)
+
+
+def _check_labels(images: "PreparedImages") -> None:
+    """Raise ValueError for a label that nothing can be learned of, or that nothing can be told of."""
+    import numpy as np
+
+    assert images.train_labels is not None
+    assert images.valid_labels is not None
+    assert images.classes is not None
+    counts = np.bincount(images.train_labels, minlength=len(images.classes))
+    drawn = images.manifest["validation"] is None  # held out from the same images
+    if drawn:
+        counts += np.bincount(images.valid_labels, minlength=len(images.classes))
+    few = [name for name, count in zip(images.classes, counts.tolist(), strict=True) if count < 1 + drawn]
+    if few:
+        wanted = "two images, one of them to hold out, got 1" if drawn else "an image to train on, got none"
+        raise ValueError(
+            f"{images.manifest['name']}: the label {few[0]!r}: expected at least {wanted}: add some, or leave it out"
+        )

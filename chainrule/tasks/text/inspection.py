@@ -1,4 +1,4 @@
-"""Inside a trained recurrence: figures, verdicts and a page."""
+"""Inside a trained model of a text: figures, verdicts and a page."""
 
 import math
 import sys
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from chainrule.base import AutoregressiveModel
     from chainrule.data.vocabulary import Vocabulary
     from chainrule.diagnostics import Inspection
     from chainrule.diagnostics.clipping import Clipping
@@ -31,11 +32,13 @@ MOST_ROWS, MOST_STEPS, MOST_SYMBOLS = 256, 10_000, 1 << 16
 
 @dataclass(frozen=True)
 class TextInspection:
-    """Look inside a trained recurrence: how far gradients and inputs reach, what the gates do, what surprises.
+    """Look inside a trained model of a text: what a recurrence remembers, what the heads of a Transformer read.
 
-    Prints a table with a verdict a layer and writes a page with plots (HTML, one file, needs no network). Works on the
-    beginning of the run's held-out text or of DATA, cut into rows that each start from the initial state; of a run
-    trained on lines, each row is a line. Needs the extra plots: pip install 'chainrule[plots]'.
+    Of a recurrence, how far gradients and inputs reach, and what the gates do; of a Transformer, the kind of each head,
+    what it looked at, and the memory of its cache; of both, what surprised. Prints a table, with a verdict a layer of a
+    recurrence, and writes a page with plots (HTML, one file, needs no network). Works on the beginning of the run's
+    held-out text or of DATA, cut into rows that each start from the initial state; of a run trained on lines, each row
+    is a line. Of recurrences it needs the extra plots: pip install 'chainrule[plots]'.
 
     Args:
         data: The text to read in place of the held-out one; - reads standard input.
@@ -47,9 +50,9 @@ class TextInspection:
     steps: int = 200
     """Symbols of a row, over which gradients are followed."""
     property: Annotated[str | None, Parameter(name="--property")] = None
-    """Property to seek units for: quotes, parentheses, brackets, late-in-line, indentation, upper-case, word-start,
-    word-end, line-start, line-end, punctuation, vowel, digit, space, or a regular expression; chosen by the text if not
-    given."""
+    """Property to seek units of a recurrence for: quotes, parentheses, brackets, late-in-line, indentation, upper-case,
+    word-start, word-end, line-start, line-end, punctuation, vowel, digit, space, or a regular expression; chosen by the
+    text if not given."""
 
 
 def inspect_text(run: "TextTask", file: str | None, options: TextInspection, *, out: Path | None, seed: int) -> Answer:
@@ -59,15 +62,23 @@ def inspect_text(run: "TextTask", file: str | None, options: TextInspection, *, 
     page = checked_page(out, run.path)
     if file is not None and page.exists() and Path(file).exists() and page.samefile(file):
         raise ValueError(f"--out {page}: this is the text to read; name another file")
+    from chainrule.models import TransformerLM
+
+    trained_model = run.model()
+    if isinstance(trained_model, TransformerLM):
+        from chainrule.tasks.text.head_inspection import inspect_heads
+
+        command = inspect_command(run.path, file, out, options, seed)
+        return inspect_heads(run, trained_model, file, options, page=page, command=command)
     from chainrule.diagnostics import inspect_recurrence
     from chainrule.diagnostics.clipping import clipping
     from chainrule.diagnostics.panels import new_figure
     from chainrule.diagnostics.report import Subject, report_page
 
     wanted = _wanted(options.property)
-    model = _recurrent_model(run)
+    model = _recurrent(run, trained_model)
     new_figure()  # where matplotlib is missing, that is said before any work is done
-    x, lengths, name = _window(run, file, rows, steps)
+    x, lengths, name = read_window(run, file, rows, steps)
     read, has_property = _read(run, name, x, lengths, wanted, options.property)
     with _working() as stage:
         stage("following gradients through time")
@@ -77,7 +88,7 @@ def inspect_text(run: "TextTask", file: str | None, options: TextInspection, *, 
             raise ValueError(f"{run.path}: {str(error).removeprefix('module: ')}") from None
         stage("drawing the page")
         trained = clipping(run.metrics(), run.config.training.clip_norm)
-        subject = Subject(str(run.path), _model_line(run), _command(run.path, file, out, options, seed))
+        subject = Subject(str(run.path), _model_line(run), inspect_command(run.path, file, out, options, seed))
         write_page(page, report_page(inspection, read, subject, trained))
     shown = {"run": str(run.path), "model": run.config.model, "page": str(page)}
     figures = shown | inspection_figures(inspection, read, x, run.vocabulary, trained)
@@ -102,18 +113,18 @@ def _wanted(name: str | None) -> Any:
         raise ValueError(f"--{error}") from None
 
 
-def _recurrent_model(run: "TextTask") -> "RecurrentLM":
+def _recurrent(run: "TextTask", model: "AutoregressiveModel") -> "RecurrentLM":
     from chainrule.models import RecurrentLM
 
-    model = run.model()
     if not isinstance(model, RecurrentLM):
         raise ValueError(
-            f"{run.path}: expected a model with a recurrence (lstm, gru or rnn), got {run.config.model}, which has none"
+            f"{run.path}: expected a recurrence (lstm, gru or rnn) or a Transformer, got {run.config.model}: "
+            "there is nothing to show of it"
         )
     return model
 
 
-def _window(run: "TextTask", file: str | None, rows: int, steps: int) -> "tuple[Tensor, Tensor | None, str]":
+def read_window(run: "TextTask", file: str | None, rows: int, steps: int) -> "tuple[Tensor, Tensor | None, str]":
     """The rows, their lengths, and where they come from."""
     from chainrule.tasks.text.preparing import file_window, own_window
 
@@ -155,13 +166,14 @@ def _read(
         how = "chosen by the text; --property takes another" if asked is None else "as asked for"
         meaning = f", {chosen.meaning}" if chosen.meaning else ""
         note = f"Units are sought for the property {chosen.name}{meaning} ({how}): {share:.1%} of the elements have it."
-    unknown = 0 if run.vocabulary.unknown is None else _count_unknown(run, x, counts)
+    unknown = 0 if run.vocabulary.unknown is None else count_unknown(run, x, counts)
     rows = [ReadRow(text, spans) for text, spans in parts]
     read = ReadText(name, run.config.data.level, rows, unknown, chosen, share, note)
     return read, None if chosen is None else has
 
 
-def _count_unknown(run: "TextTask", x: "Tensor", counts: list[int]) -> int:
+def count_unknown(run: "TextTask", x: "Tensor", counts: list[int]) -> int:
+    """Elements of the rows that training never saw."""
     return sum(int((row[:count] == run.vocabulary.unknown).sum()) for row, count in zip(x, counts, strict=True))
 
 
@@ -171,7 +183,8 @@ def _model_line(run: "TextTask") -> str:
     return f"{run.config.model} of {layers} with {options.hidden_size} units"
 
 
-def _command(run: Path, file: str | None, out: Path | None, options: TextInspection, seed: int) -> str:
+def inspect_command(run: Path, file: str | None, out: Path | None, options: TextInspection, seed: int) -> str:
+    """The command that makes a page again."""
     parts = ["chainrule inspect", quoted(run)]
     parts += [quoted(Path(file))] if file is not None else []
     parts += [f"--out {quoted(out)}"] if out is not None else []
@@ -200,7 +213,7 @@ def _table(run: "TextTask", inspection: "Inspection", read: "ReadText", trained:
     from rich.console import Console
     from rich.table import Table
 
-    from chainrule.diagnostics.report import reading_line, remarks
+    from chainrule.diagnostics.report import mean_surprise, reading_line, remarks
     from chainrule.diagnostics.report.layer_figures import layer_table
 
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
@@ -209,7 +222,8 @@ def _table(run: "TextTask", inspection: "Inspection", read: "ReadText", trained:
         table.add_column(f"layer {number}", overflow="fold")
     for figure, values in layer_table(inspection):
         table.add_row(figure.name, *values)
-    yield f"{run.path}: {_model_line(run)}\n{one_line(reading_line(inspection, read))}\n"
+    reading = reading_line(read, inspection.flow.lengths, mean_surprise(inspection))
+    yield f"{run.path}: {_model_line(run)}\n{one_line(reading)}\n"
     width = None if sys.stdout.isatty() else 30 + 34 * len(inspection.layers)
     console = Console(highlight=False, markup=False, emoji=False, color_system=None, width=width)
     with console.capture() as drawn:

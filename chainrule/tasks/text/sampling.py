@@ -58,8 +58,8 @@ def sample_text(run: "TextTask", n: int, options: TextSampling, *, seed: int, de
         raise ValueError(f"--length: expected a whole number >= 1, got {options.length}")
     check_filters(options.temperature, options.top_k, options.top_p)
     vocabulary = run.vocabulary
-    ids = encode_prompt(vocabulary, options.prompt)
-    model = run.model(device)
+    model, ids = run.model(device), encode_prompt(vocabulary, options.prompt)
+    ids, notice = fitting_prompt(model, ids, options.length)
     draws = _parallel_draws(run, model, options, device)
     sampler = Sampler(
         model,
@@ -77,6 +77,8 @@ def sample_text(run: "TextTask", n: int, options: TextSampling, *, seed: int, de
         yield "\n"
 
     def records() -> Iterator[Record]:
+        if notice:
+            yield Record({}, notice, notice=True)
         if n == 1 and not whole and draws is None:
             yield Record({}, pieces())
             return
@@ -132,6 +134,36 @@ def _ngrams(run: "TextTask") -> "AutoregressiveModel":
     except FileNotFoundError as error:
         raise ValueError(f"--method: n-grams need the training text, got {error}: give --draft RUN") from error
     return NgramDraft(text.slice(max(0, len(text) - _LEARNT), len(text)), len(run.vocabulary))
+
+
+def fitting_prompt(model: "AutoregressiveModel", ids: "Ids", length: int) -> "tuple[Ids, str]":
+    """The last part of a prompt that a model can read, and a line that says so; empty where it can read all of it.
+
+    What lies beyond a Transformer's reach changes nothing of what it draws.
+
+    Args:
+        model: any.
+        ids: the prompt.
+        length: symbols to draw after it.
+
+    Raises:
+        ValueError: the positions that the model has learned end before so many symbols.
+    """
+    from chainrule.layers.position_embedding import LearnedPositions
+    from chainrule.models import TransformerLM
+
+    if not isinstance(model, TransformerLM) or model.reach is None:
+        return ids, ""
+    kept, positions = model.reach, model.stack.positions
+    if isinstance(positions, LearnedPositions):
+        if length >= len(positions.weight):
+            raise ValueError(
+                f"--length: expected fewer than the {len(positions.weight)} positions that were learned, got {length}"
+            )
+        kept = min(kept, len(positions.weight) - length)
+    if len(ids) <= kept:
+        return ids, ""
+    return ids[-kept:], f"--prompt: {len(ids):,} symbols, of which the model can read the last {kept:,}: these are kept"
 
 
 def encode_prompt(vocabulary: "Vocabulary", prompt: str) -> "Ids":

@@ -204,6 +204,14 @@ class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks):
             settled |= {name: getattr(config.training, name) for name in PLANNED}
             if missing := [name for name, value in settled.items() if value is None]:
                 raise ValueError(f"{missing[0]}: expected a value, got none")
+        if getattr(config.options, "position", None) == "learned":
+            context, lines = config.options.context_length, config.data.reading == "lines"
+            if not lines or config.training.line_length > context:
+                longest = f"--line-length {config.training.line_length}" if lines else "a stream, which has no end"
+                raise ValueError(
+                    f"--position learned: ends after --context-length {context} symbols, got {longest}: take rotary, "
+                    f"or --reading lines with a --line-length of at most {context}"
+                )
         if getattr(config.options, "adaptive_softmax", False) and config.data.level != "word":
             raise ValueError(
                 "adaptive_softmax: needs symbols numbered by frequency, which --level word has, "

@@ -56,7 +56,7 @@ def inspect_translator(
     weights, rows, examples = [], [], []
     for pair, translation, terms, length in zip(pairs, written, nats, batch.lengths.tolist(), strict=True):
         given, symbols = translator.symbols(pair.source, pair.target)
-        alpha = None if translator.model.attention is None else translator.attention(pair.source, pair.target)
+        alpha = translator.attention(pair.source, pair.target) if translator.model.has_attention else None
         surprise = terms[:length].double().tolist()
         if alpha is not None:
             weights.append(alpha)

@@ -41,9 +41,9 @@ class TranslationOptions:
 def translate(run: "TranslateTask", file: str, options: TranslationOptions, *, out: Path | None, device: str) -> Answer:
     """Translate the sentences of a file."""
     check_search(options.beam, options.n_best, options.length_penalty, options.max_length)
-    if options.attention is not None and run.config.options.attention is None:
-        raise ValueError("--attention: expected a run with attention, got one that reads a fixed vector")
     translator = translator_of(run, options.max_length, device)
+    if options.attention is not None and not translator.model.has_attention:
+        raise ValueError("--attention: expected a run with attention, got one that reads a fixed vector")
     sentences = read_sources(run, file)
 
     def records() -> Iterator[Record]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -9,15 +10,15 @@ import torch
 from chainrule.data.pairs.sentences import Sentences, source_context
 from chainrule.data.vocabulary import Vocabulary
 from chainrule.decoding import Decoded, beam_search
-from chainrule.models import Seq2Seq
+from chainrule.models import Seq2Seq, TransformerSeq2Seq
 from chainrule.state import map_state
 from chainrule.training.computation import autocast
 
-UNKNOWN = "<unk>"
+TranslationModel: TypeAlias = Seq2Seq | TransformerSeq2Seq
 
 
 def translations(
-    model: Seq2Seq,
+    model: TranslationModel,
     sources: Sentences,
     *,
     eos: int,
@@ -77,7 +78,7 @@ class Translator:
         dtype: number format of matrix products.
     """
 
-    model: Seq2Seq
+    model: TranslationModel
     source_vocabulary: Vocabulary
     target_vocabulary: Vocabulary
     max_length: int
@@ -123,7 +124,7 @@ class Translator:
     def _text(self, source: str, symbols: list[int]) -> str:
         unknown = self.target_vocabulary.unknown
         text = self.target_vocabulary.decode(symbols)
-        if unknown is None or unknown not in symbols or self.model.attention is None:
+        if unknown is None or unknown not in symbols or not self.model.has_attention:
             return text
         given, words = source.split(), text.split()
         attended = self._attended(source, symbols)[:, : len(given)].argmax(1).tolist()

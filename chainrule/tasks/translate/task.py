@@ -29,11 +29,12 @@ from chainrule.tasks.run_directory import DATA
 from chainrule.tasks.task import Shard, Source, Task
 from chainrule.tasks.translate.evaluation import TranslationEvaluation
 from chainrule.tasks.translate.inspection import TranslatorInspection
+from chainrule.tasks.translate.plan import LADDER, with_usual_training
 from chainrule.tasks.translate.prediction import TranslationOptions
 
 if TYPE_CHECKING:
     from chainrule.data.pairs import Pairs
-    from chainrule.models import Seq2Seq
+    from chainrule.tasks.translate.searching import TranslationModel
     from chainrule.training import TrainingBatches, ValidationBatches, ValidationMetric
     from chainrule.training.loop import TrainingResult
 
@@ -75,7 +76,7 @@ class TranslatorTraining(OptimisationOptions):
     """In how many steps it rises."""
 
 
-class TranslateTask(Task["Seq2Seq"], Predicts, Evaluates, Checks, Inspects):
+class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspects):
     """A run on pairs of sentences."""
 
     name = "translate"
@@ -96,7 +97,10 @@ class TranslateTask(Task["Seq2Seq"], Predicts, Evaluates, Checks, Inspects):
     }
     Data = PairsData
     Training = TranslatorTraining
-    MODELS: ClassVar[dict[str, Model]] = {"seq2seq": Model("chainrule.models.seq2seq:Seq2Seq")}
+    MODELS: ClassVar[dict[str, Model]] = {
+        "seq2seq": Model("chainrule.models.seq2seq:Seq2Seq"),
+        "transformer": Model("chainrule.models.transformer_seq2seq:TransformerSeq2Seq", feed_forward_size=512),
+    }
     BUDGET = "10m"
     LADDERS: ClassVar[dict[str, Ladder]] = {
         "seq2seq": Ladder(
@@ -106,7 +110,8 @@ class TranslateTask(Task["Seq2Seq"], Predicts, Evaluates, Checks, Inspects):
                 {"hidden_size": 128, "embedding_size": 128},
             ),
             passes=4,
-        )
+        ),
+        "transformer": LADDER,
     }
     NEEDS: ClassVar[dict[str, str]] = {"sacrebleu": "metrics"}
     PREPARED = f"{DATA}/pairs.json"
@@ -141,7 +146,8 @@ class TranslateTask(Task["Seq2Seq"], Predicts, Evaluates, Checks, Inspects):
     @classmethod
     def run_name(cls, asked: RunConfig) -> str:
         source = asked.sources["source"]
-        return f"{'pairs' if source is None else Path(source).name.partition('.')[0]}-translator"
+        kind = "translator" if asked.model == "seq2seq" else asked.model
+        return f"{'pairs' if source is None else Path(source).name.partition('.')[0]}-{kind}"
 
     @classmethod
     def check_asked(cls, asked: RunConfig, given: frozenset[str]) -> None:
@@ -182,14 +188,30 @@ class TranslateTask(Task["Seq2Seq"], Predicts, Evaluates, Checks, Inspects):
         held_out = {"validation": found["dev_source"], "validation_target": found["dev_target"]}
         return {name: found[name] for name in ("source", "target", "counts", "symbols")} | held_out
 
-    def build(self) -> "Seq2Seq":
+    @classmethod
+    def check_config(cls, config: RunConfig) -> None:
+        if config.model == "transformer" and config.training.scheduled_sampling != "none":
+            raise ValueError(
+                "--scheduled-sampling: a Transformer is trained on all words at once and draws none of its own: "
+                "leave it out, or take --model seq2seq"
+            )
+
+    def plan(self, given: frozenset[str]) -> RunConfig:
+        config = super().plan(given)
+        if config.model != "transformer":
+            return config
+        return with_usual_training(config, given, self.batches((0, 1))[0].steps_per_epoch)
+
+    def build(self) -> "TranslationModel":
         symbols = self.config.facts["symbols"]
-        model = self.MODELS["seq2seq"].build(
+        model = self.MODELS[self.config.model].build(
             self.config.options, source_vocab_size=symbols["source"], target_vocab_size=symbols["target"]
         )
-        return cast("Seq2Seq", model)
+        return cast("TranslationModel", model)
 
     def fewest_weights(self) -> int:
+        if self.config.model != "seq2seq":
+            return super().fewest_weights()
         options, symbols = self.config.options, self.config.facts["symbols"]
         recurrences = 3 * options.num_layers * options.hidden_size**2
         return int((symbols["source"] + symbols["target"]) * options.embedding_size + recurrences)

@@ -8,12 +8,11 @@ import numpy as np
 from chainrule.data.pairs import held_out_texts
 from chainrule.metrics.translation import bleu
 from chainrule.tasks.run_directory import DATA
-from chainrule.tasks.translate.searching import Translator
+from chainrule.tasks.translate.searching import TranslationModel, Translator
 from chainrule.training.validation_metric import MetricValue, Rows, ValidationMetric
 
 if TYPE_CHECKING:
     from chainrule.base import LikelihoodModel
-    from chainrule.models import Seq2Seq
     from chainrule.tasks.translate.task import TranslateTask
 
 _JUDGED = 2000  # of the held-out pairs, the first: as many as tell one epoch from the next
@@ -25,7 +24,9 @@ def translation_metric(run: "TranslateTask") -> ValidationMetric:
     pairs, tokenize, longest = run.pairs, run.tokenize, run.longest
 
     def answer(model: "LikelihoodModel", rows: Rows) -> Sequence[str]:
-        translator = Translator(cast("Seq2Seq", model), pairs.source_vocabulary, pairs.target_vocabulary, longest)
+        translator = Translator(
+            cast(TranslationModel, model), pairs.source_vocabulary, pairs.target_vocabulary, longest
+        )
         return [best.text for best, *_ in translator.search([sources[row] for row in rows])]
 
     def compare(rows: Rows, hypotheses: Sequence[str], step: int) -> MetricValue:

@@ -79,5 +79,25 @@ def test_what_cannot_be_classified_gets_one_line(refused, command, digits, tmp_p
     assert "labels" in refused("train", tmp_path / "bare.npy", "--task", "classify", "--out", tmp_path / "none")
     asked = ("--task", "classify", "--model", "vit", "--patch-size", 3, "--out", tmp_path / "none")
     assert "--patch-size: expected a divisor of 8 and 8" in refused("train", digits / "train.npz", *asked)
+    asked = ("--task", "classify", "--model", "swin", "--patch-size", 3, "--out", tmp_path / "none")
+    assert "--patch-size: expected" in refused("train", digits / "train.npz", *asked)
+    asked = ("--task", "classify", "--model", "vit", "--model-size", 10, "--out", tmp_path / "none")
+    assert "--model-size: expected a multiple of" in refused("train", digits / "train.npz", *asked)
     assert not (tmp_path / "none").exists()
     assert "no such verb" in refused("score", run, digits / "test.npz")
+
+
+def test_labels_that_are_half_there_or_of_a_single_picture_get_one_line(refused, command, tmp_path):
+    pictures, task = tmp_path / "pictures", ("--task", "classify", "--channels", 4, "--steps", 1)
+    for label, count in (("cat", 5), ("dog", 1)):
+        (pictures / label).mkdir(parents=True)
+        for number in range(count):
+            Image.fromarray(np.full((8, 8), 9 * number, np.uint8)).save(pictures / label / f"{number}.png")
+    asked = ("train", pictures, *task, "--out", tmp_path / "run")
+    assert "pictures: the label 'dog': expected at least two images, one of them to hold out" in refused(*asked)
+    assert not (tmp_path / "run").exists()
+    assert command(*asked, "--validation", pictures).status == 0
+    Image.fromarray(np.zeros((8, 8), np.uint8)).save(pictures / "stray.png")
+    line = refused("train", pictures, *task, "--out", tmp_path / "other")
+    assert "stray.png: outside the sub-folders (cat, dog)" in line
+    assert "--no-labels" not in line

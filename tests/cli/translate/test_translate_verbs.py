@@ -146,6 +146,26 @@ def test_a_translator_without_attention_is_inspected_and_checked(folder, capsys,
     assert status == 0, out
 
 
+def test_a_transformer_translates_and_shows_what_it_attended_to(folder, capsys, tmp_path):
+    small = ["--model", "transformer", "--model-size", 8, "--num-layers", 2, "--num-heads", 2, "--min-count", 1]
+    to = ["--task", "translate", *small, "--steps", 3, "--batch-size", 16, "--out", tmp_path / "run"]
+    assert run(capsys, "train", folder / "p.tsv", *to)[0] == 0
+    shown = json.loads(run(capsys, "info", tmp_path / "run", "--json")[1])
+    assert shown["training"]["learning_rate"] == 0.032
+    (tmp_path / "x.de").write_text("eins zwei\n\nvier\n")
+    picture = tmp_path / "map.png"
+    translated = ("translate", tmp_path / "run", tmp_path / "x.de", "--beam")
+    status, out, _ = run(capsys, *translated, 2, "--attention", picture)
+    assert (status, len(out.split("\n"))) == (0, 4)
+    assert picture.read_bytes()[:4] == b"\x89PNG"
+    assert run(capsys, *translated, 1)[0] == 0
+    assert "BLEU" in run(capsys, "evaluate", tmp_path / "run", folder / "p.tsv", "--beam", 1)[1]
+    found = json.loads(run(capsys, "inspect", tmp_path / "run", "--rows", 2, "--json")[1])
+    assert all(sum(weights) == pytest.approx(1, abs=1e-5) for row in found["rows"] for weights in row["attention"])
+    status, out, _ = run(capsys, "check", tmp_path / "run")
+    assert status == 0, out
+
+
 def test_info_tells_what_the_run_is(folder, capsys):
     status, out, _ = run(capsys, "info", folder / "run")
     assert status == 0
@@ -168,6 +188,8 @@ def test_info_tells_what_the_run_is(folder, capsys):
         (["train", "--source", "{a}", "--target", "{short}"], "a.de has 60 lines and"),
         (["train", "{p}", "--max-length", "3"], "p.tsv line 1: expected at most 3 symbols, got 4"),
         (["train", "{p}", "--cell", "cnn"], "--cell"),
+        (["train", "{p}", "--model", "transformer", "--model-size", "10"], "--model-size: expected a multiple of"),
+        (["train", "{p}", "--model", "transformer", "--scheduled-sampling", "linear"], "leave it out, or take --model"),
     ],
 )
 def test_bad_input_is_one_line_and_leaves_nothing_behind(folder, capsys, tmp_path, arguments, message):

@@ -1,0 +1,96 @@
+"""Inside a trained Transformer of a text: heads, or what is in their place, the memory of its cache, and a page."""
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from chainrule.tasks.abilities import Answer, Record
+from chainrule.tasks.display import one_line
+from chainrule.tasks.page import write_page
+from chainrule.tasks.text.inspection import count_unknown, read_window
+
+if TYPE_CHECKING:
+    from chainrule.diagnostics.mixer_views import MixerView
+    from chainrule.models import TransformerLM
+    from chainrule.tasks.text.inspection import TextInspection
+    from chainrule.tasks.text.task import TextTask
+
+MOST_WEIGHTS = 1 << 24  # of a head on all rows
+
+
+def inspect_heads(
+    run: "TextTask", model: "TransformerLM", file: str | None, options: "TextInspection", *, page: Path, command: str
+) -> Answer:
+    """Inspect a Transformer on the run's held-out text, or on a file."""
+    import torch
+
+    from chainrule.data.vocabulary import symbol_spans
+    from chainrule.diagnostics.mixer_views import cache_size, mixer_views
+    from chainrule.diagnostics.report import ReadRow, ReadText, Subject, reading_line
+    from chainrule.diagnostics.report.heads_page import cache_line, heads_page
+
+    if options.property is not None:
+        raise ValueError(f"--property: units are sought in recurrences, got {run.config.model}: leave it out")
+    if broken := [name for name, weight in model.named_parameters() if not weight.isfinite().all()]:
+        raise ValueError(f"{run.path}: {broken[0]} holds a number that is not finite: this model cannot be read")
+    if options.rows * options.steps**2 > MOST_WEIGHTS:
+        raise ValueError(
+            f"--rows {options.rows} --steps {options.steps}: expected rows × steps² of at most {MOST_WEIGHTS}, the "
+            f"weights of a head, got {options.rows * options.steps**2}"
+        )
+    x, given, name = read_window(run, file, options.rows, options.steps)
+    lengths = torch.full((len(x),), x.shape[1]) if given is None else given
+    views, bits = mixer_views(model, x, given)
+    counts = lengths.tolist()
+    rows = [ReadRow(*symbol_spans(run.vocabulary, row[:count].numpy())) for row, count in zip(x, counts, strict=True)]
+    unknown = 0 if run.vocabulary.unknown is None else count_unknown(run, x, counts)
+    note = f"{unknown} elements were never seen in training and stand for an unknown symbol." if unknown else ""
+    read, cache = ReadText(name, run.config.data.level, rows, unknown, note=note), cache_size(model)
+    described = f"{run.config.model} of {len(views)} block{'s' * (len(views) != 1)} with {_width(model)} features"
+    write_page(page, heads_page(views, cache, bits, read, lengths, Subject(str(run.path), described, command)))
+    mean = float(bits.double().sum() / lengths.sum())
+    figures: dict[str, Any] = {
+        "run": str(run.path),
+        "model": run.config.model,
+        "page": str(page),
+        "text": name,
+        "elements": int(lengths.sum()),
+        "unknown": unknown,
+        "bits_per_element": mean,
+        "cache": asdict(cache),
+        "blocks": [_block(view) for view in views],
+        "rows": [
+            {
+                "symbols": row[:count].tolist(),
+                "text": list(map(run.vocabulary.token, row[:count].tolist())),
+                "bits": surprise[:count].tolist(),
+            }
+            for row, surprise, count in zip(x, bits, counts, strict=True)
+        ],
+    }
+    lines = [f"{run.path}: {described}", one_line(reading_line(read, lengths, mean)), "", *_table(views)]
+    lines += [f"memory: {cache_line(cache)}", f"page: {page}"]
+    return Answer(iter([Record(figures, "\n".join(lines))]))
+
+
+def _width(model: "TransformerLM") -> int:
+    return model.embedding.embedding_dim
+
+
+def _block(view: "MixerView") -> dict[str, Any]:
+    return {"mixer": view.name, "heads": [asdict(head) for head in view.heads], "kept": view.kept}
+
+
+def _table(views: "Iterable[MixerView]") -> Iterable[str]:
+    """A line for each head; for blocks without attention weights, one for the block."""
+    from chainrule.diagnostics.report.heads_page import head_line, kept_line
+
+    for number, view in enumerate(views, 1):
+        if view.weights is None:
+            yield f"block {number}, {view.name}: {kept_line(view)}"
+        for place, head in enumerate(view.heads, 1):
+            yield (
+                f"block {number} head {place}: {head_line(head):<26} "
+                f"entropy {head.entropy:5.2f} of {head.even:.2f} bits, {head.distance:5.1f} back"
+            )

@@ -1,0 +1,86 @@
+"""How a Transformer translator is trained where the user leaves it open: a rule of how much training a run has.
+
+The size comes from a ladder, timed on this machine (`chainrule.tasks.ladder`); these rules follow from that size and
+from the steps and the passes over the pairs that a run is about to have.
+"""
+
+from dataclasses import replace
+from math import log2
+
+from chainrule.tasks.config import RunConfig
+from chainrule.tasks.display import flag
+from chainrule.tasks.ladder import Ladder
+
+# A Transformer for little data is small, with narrow feed-forward networks (Wu et al. 2021), and reads it many times.
+LADDER = Ladder(
+    "symbols",
+    (
+        {"model_size": 192, "feed_forward_size": 384},
+        {"model_size": 128, "feed_forward_size": 256},
+        {"model_size": 96, "feed_forward_size": 192},
+    ),
+    passes=12,
+)
+FEWEST_STEPS = 1000  # of training; below it batches are halved
+WARM_UP_STEPS = 500
+
+
+def with_usual_training(config: RunConfig, given: frozenset[str], steps_per_epoch: int) -> RunConfig:
+    """The config of a new run with learning rate, warm-up, batch size and dropout settled, those that are not `given`.
+
+    Args:
+        config: its size chosen, in `facts["chosen"]` where it was timed.
+        given: flags that the user wrote.
+        steps_per_epoch: of batches as they are in the config.
+    """
+    options, training, duration = config.options, config.training, config.duration
+    chosen = config.facts.get("chosen")
+    if chosen is not None:
+        passes = chosen["passes"]
+    elif duration.steps is not None:
+        passes = duration.steps / steps_per_epoch
+    else:
+        passes = duration.epochs  # None where the size is the user's: a budget says nothing of how far it gets
+    steps = None if passes is None else passes * steps_per_epoch
+    batch_size = training.batch_size
+    if duration.steps is None and steps is not None and steps < FEWEST_STEPS and "--batch-size" not in given:
+        batch_size, steps = max(1, batch_size // 2), 2 * steps
+    settled = {
+        "learning_rate": usual_learning_rate(options.model_size),
+        "warmup": usual_warmup(steps),
+        "batch_size": batch_size,
+        "dropout": usual_dropout(passes),
+    }
+    settled = {name: value for name, value in settled.items() if flag(name) not in given}
+    dropout = {name: settled.pop(name) for name in ("dropout",) if name in settled}
+    facts = config.facts
+    if chosen is not None:
+        facts = facts | {"chosen": chosen | {"options": [*chosen["options"], *dropout, *settled]}}
+    return replace(config, options=replace(options, **dropout), training=replace(training, **settled), facts=facts)
+
+
+def usual_learning_rate(model_size: int) -> float:
+    """Peak learning rate, as 1/D.
+
+    >>> usual_learning_rate(256), usual_learning_rate(128)
+    (0.001, 0.002)
+    """
+    return round(0.256 / model_size, 5)
+
+
+def usual_warmup(steps: float | None) -> float:
+    """Share of a run for about `WARM_UP_STEPS` steps, a fifth at most.
+
+    >>> usual_warmup(10_000), usual_warmup(600), usual_warmup(None)
+    (0.05, 0.2, 0.1)
+    """
+    return 0.1 if steps is None else round(min(0.2, max(0.05, WARM_UP_STEPS / max(steps, 1))), 3)
+
+
+def usual_dropout(passes: float | None) -> float:
+    """More the oftener the pairs are read.
+
+    >>> usual_dropout(1), usual_dropout(20), usual_dropout(None)
+    (0.1, 0.3, 0.2)
+    """
+    return 0.2 if passes is None else round(min(0.3, 0.1 * log2(1 + passes)), 2)

@@ -1,0 +1,50 @@
+"""How a Transformer translator is trained where the user leaves it open."""
+
+from dataclasses import replace
+
+import pytest
+
+from chainrule.tasks.config import Duration, RunConfig
+from chainrule.tasks.translate.plan import LADDER, with_usual_training
+from chainrule.tasks.translate.task import TranslateTask
+
+
+def planned(passes: float | None = None, given: frozenset[str] = frozenset(), **options: int) -> RunConfig:
+    facts = {} if passes is None else {"chosen": {"options": ["model_size"], "passes": passes}}
+    asked = TranslateTask.MODELS["transformer"].options(**options)
+    training, duration = TranslateTask.Training(), Duration(budget=600.0)
+    return with_usual_training(RunConfig({}, None, facts, "transformer", asked, duration, training), given, 450)
+
+
+def test_a_smaller_model_learns_at_a_higher_rate_and_more_passes_drop_more():
+    sizes = [256, *(size["model_size"] for size in LADDER.smaller)]
+    rates = [planned(20, model_size=size).training.learning_rate for size in sizes]
+    assert rates == sorted(rates)
+    dropouts = [planned(passes).options.dropout for passes in (0.5, 2, 8, 40)]
+    assert dropouts == sorted(dropouts)
+    assert dropouts[-1] == 0.3
+
+
+def test_a_slow_machine_takes_smaller_batches_and_a_longer_warm_up():
+    fast, slow = planned(30).training, planned(1.5).training
+    assert (fast.batch_size, slow.batch_size) == (64, 32)
+    assert fast.warmup < slow.warmup <= 0.2
+
+
+def test_what_the_user_wrote_stays():
+    given = frozenset({"--learning-rate", "--warmup", "--batch-size", "--dropout"})
+    usual = planned()
+    config = planned(1.5, given)
+    assert config.training == TranslateTask.Training()
+    assert config.options == TranslateTask.MODELS["transformer"].options()
+    assert usual.training != config.training
+
+
+@pytest.mark.parametrize("passes", [None, 3.0])
+def test_what_was_settled_is_recorded_where_a_size_was_timed(passes):
+    config = planned(passes)
+    chosen = config.facts.get("chosen", {}).get("options")
+    settled = ["model_size", "dropout", "learning_rate", "warmup", "batch_size"]
+    assert chosen == (None if passes is None else settled)
+    known = replace(config.options, dropout=0.0), config.training
+    assert all(any(hasattr(part, name) for part in known) for name in settled)
