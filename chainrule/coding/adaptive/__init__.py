@@ -19,6 +19,7 @@ arithmetic is on integers: a code made on one machine is read on any other.
 | `range_coder` | probabilities to bits |
 | `runs` | long runs of one byte |
 | `bitstream` | the loop |
+| `machine_code` | compiled once |
 
 Mahoney 2005, "Adaptive weighing of context models for lossless data compression"; Mahoney, "Data compression
 explained"; Veness et al. 2021, "Gated linear networks"; Knoll, cmix. Needs the extra compress: numba compiles the
