@@ -5,14 +5,14 @@ from numba import njit
 
 from chainrule.coding.adaptive import predictor as model
 from chainrule.coding.adaptive.machine_code import kept
-from chainrule.coding.adaptive.range_coder import begin_reading, end_writing, make_coder, read_bit, write_bit
+from chainrule.coding.adaptive.range_coder import Coder, begin_reading, end_writing, make_coder, read_bit, write_bit
 
 _SLACK = 64  # bytes: more than one byte of a text can cost
 
 
 @kept
 @njit
-def _run(predictor, coder, text, reading, trace):
+def _run(predictor: model.Predictor, coder: Coder, text: np.ndarray, reading: bool, trace: np.ndarray) -> int:
     """Code a text, or read it; returns the length of the code, -1 where it has no room.
 
     Args:

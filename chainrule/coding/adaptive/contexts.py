@@ -73,7 +73,7 @@ def make_contexts(buckets: int) -> Contexts:
 
 
 @njit
-def _bucket(contexts, which, h):
+def _bucket(contexts: Contexts, which: int, h: int) -> int:
     """Where the bucket of a hash begins; one of the two that it may use is emptied where neither holds it."""
     check = max(1, h >> 16)
     first = (which * (contexts.mask + 1) + (h & contexts.mask)) * BUCKET
@@ -91,7 +91,7 @@ def _bucket(contexts, which, h):
 
 
 @njit
-def begin_byte(contexts):
+def begin_byte(contexts: Contexts) -> None:
     """Find the buckets of the first half of a byte, and the runs in its contexts."""
     for which in range(CONTEXTS):
         at = _bucket(contexts, which, contexts.hashes[which])
@@ -101,14 +101,14 @@ def begin_byte(contexts):
 
 
 @njit
-def begin_half(contexts, partial):
+def begin_half(contexts: Contexts, partial: int) -> None:
     """Find the buckets of the second half of a byte, whose first half is known."""
     for which in range(CONTEXTS):
         contexts.buckets[which] = _bucket(contexts, which, combine(contexts.hashes[which], partial))
 
 
 @njit
-def end_byte(contexts, byte):
+def end_byte(contexts: Contexts, byte: int) -> None:
     """Note which byte followed the contexts."""
     for which in range(CONTEXTS):
         run = contexts.run_of[which]
@@ -122,7 +122,7 @@ def end_byte(contexts, byte):
 
 
 @njit
-def predict(contexts, inputs, node, partial, place):
+def predict(contexts: Contexts, inputs: np.ndarray, node: int, partial: int, place: int) -> int:
     """Write the inputs of the mixer; returns how many of the orders have been in their context before.
 
     Args:
@@ -158,7 +158,7 @@ def predict(contexts, inputs, node, partial, place):
 
 
 @njit
-def update(contexts, node, partial, place, bit):
+def update(contexts: Contexts, node: int, partial: int, place: int, bit: int) -> None:
     """Learn a bit in every context."""
     for which in range(CONTEXTS):
         at = contexts.buckets[which] + node

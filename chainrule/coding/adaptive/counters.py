@@ -19,13 +19,13 @@ def counters(probabilities: np.ndarray, count: int) -> np.ndarray:
 
 
 @njit
-def probability(counter):
+def probability(counter: int) -> int:
     """The 16-bit probability of a one, in [0, 2^16)."""
     return ((counter >> 10) + _HALF) >> 6
 
 
 @njit
-def learn(table, index, bit, limit):
+def learn(table: np.ndarray, index: int, bit: int, limit: int) -> None:
     """Move a counter of a table towards a bit; `limit` is N < 1024."""
     counter = table[index]
     count = counter & 1023

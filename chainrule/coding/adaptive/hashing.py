@@ -4,7 +4,7 @@ from numba import njit
 
 
 @njit
-def combine(h, value):
+def combine(h: int, value: int) -> int:
     """A hash of another hash and a number below 2^31."""
     h = ((h + value + 1) * 0x2C1B3C6D) & 0xFFFFFFFF
     h ^= h >> 15

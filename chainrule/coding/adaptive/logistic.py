@@ -29,12 +29,12 @@ STRETCH = (np.searchsorted(SQUASH, np.arange(4096) * 16 + 8) - LIMIT).astype(np.
 
 
 @njit
-def squash(x):
+def squash(x: int) -> int:
     """The 16-bit probability of a stretched one, clipped to [-LIMIT, LIMIT]."""
     return SQUASH[min(LIMIT, max(-LIMIT, x)) + LIMIT]
 
 
 @njit
-def stretch(p):
+def stretch(p: int) -> int:
     """The stretched form of a 16-bit probability, to 12 of its bits."""
     return STRETCH[p >> 4]

@@ -41,7 +41,7 @@ def make_match(places: int) -> Match:
 
 
 @njit
-def find(match, text, position):
+def find(match: Match, text: np.ndarray, position: int) -> None:
     """Go on with the match after the byte before `position`, or look for another."""
     state = match.state
     if state[1] > 0 and text[state[0]] == text[position - 1]:
@@ -67,7 +67,7 @@ def find(match, text, position):
 
 
 @njit
-def kind_of_length(match):
+def kind_of_length(match: Match) -> int:
     """The length in steps that grow with it, in [0, LENGTHS); 0 is no match."""
     length = match.state[1]
     if length < 16:
@@ -82,7 +82,7 @@ def kind_of_length(match):
 
 
 @njit
-def expected_bit(match, text, partial, place):
+def expected_bit(match: Match, text: np.ndarray, partial: int, place: int) -> int:
     """The next bit that the match expects; -1 where there is none, or where it was wrong in this byte."""
     if match.state[1] == 0:
         return -1
@@ -93,7 +93,7 @@ def expected_bit(match, text, partial, place):
 
 
 @njit
-def predict(match, inputs, first, expected):
+def predict(match: Match, inputs: np.ndarray, first: int, expected: int) -> None:
     """Write two inputs of the mixer: the stretched probability, and the plain one."""
     if expected < 0:
         inputs[first] = 0
@@ -107,7 +107,7 @@ def predict(match, inputs, first, expected):
 
 
 @njit
-def update(match, expected, bit):
+def update(match: Match, expected: int, bit: int) -> None:
     """Learn whether the expected bit came."""
     if expected >= 0:
         learn(match.learnt, kind_of_length(match), expected == bit, _LIMIT)

@@ -54,7 +54,7 @@ def make_mixer(beginning: np.ndarray, rows: int, neurons: int, last_rows: int, r
         np.zeros(len(beginning), np.int32),
         np.tile(beginning, rows).astype(np.int32),
         np.zeros(neurons, np.int64),
-        np.zeros(neurons, np.int64),
+        np.zeros(neurons, np.int32),
         np.full(last_rows * neurons, ONE // neurons, np.int32),
         np.zeros(1, np.int64),
         np.zeros(1, np.int64),
@@ -64,7 +64,7 @@ def make_mixer(beginning: np.ndarray, rows: int, neurons: int, last_rows: int, r
 
 
 @njit
-def _dot(weights, first, inputs):
+def _dot(weights: np.ndarray, first: int, inputs: np.ndarray) -> int:
     total = 0
     for i in range(len(inputs)):
         total += weights[first + i] * inputs[i]
@@ -72,14 +72,14 @@ def _dot(weights, first, inputs):
 
 
 @njit
-def _descend(weights, first, inputs, output, bit, rate):
+def _descend(weights: np.ndarray, first: int, inputs: np.ndarray, output: int, bit: int, rate: int) -> None:
     step = ((bit << 16) - squash(output)) * rate
     for i in range(len(inputs)):
         weights[first + i] += (inputs[i] * step + (1 << _RATE_BITS - 1)) >> _RATE_BITS
 
 
 @njit
-def mix(mixer):
+def mix(mixer: Mixer) -> int:
     """The stretched probability of the inputs under the rows that were chosen."""
     for k in range(len(mixer.rows)):
         mixer.outputs[k] = _dot(mixer.weights, mixer.rows[k] * len(mixer.inputs), mixer.inputs)
@@ -88,7 +88,7 @@ def mix(mixer):
 
 
 @njit
-def update(mixer, bit):
+def update(mixer: Mixer, bit: int) -> None:
     """One step of gradient descent for the rows that were used."""
     rates, time = mixer.rates, mixer.time[0]
     rate = rates[0] + rates[1] * rates[4] // (rates[4] + time)

@@ -28,7 +28,7 @@ def make_past() -> Past:
 
 
 @njit
-def _kind(byte):
+def _kind(byte: int) -> int:
     """Kinds of bytes: capital, small letter, digit, space, line end, other mark, control, beyond ASCII."""
     if byte >= 128:
         return 7
@@ -46,7 +46,7 @@ def _kind(byte):
 
 
 @njit
-def note_byte(past, byte, position):
+def note_byte(past: Past, byte: int, position: int) -> None:
     """Take the byte at a position into words and lines; letters of both cases are the same."""
     kind = _kind(byte)
     if kind <= 1 or kind == 7:
@@ -63,12 +63,12 @@ def note_byte(past, byte, position):
 
 
 @njit
-def _before(text, position, distance):
+def _before(text: np.ndarray, position: int, distance: int) -> int:
     return text[position - distance] if position >= distance else 0
 
 
 @njit
-def hash_past(past, text, position, hashes):
+def hash_past(past: Past, text: np.ndarray, position: int, hashes: np.ndarray) -> None:
     """Write the hashes of all contexts of the byte at a position."""
     orders = 0
     for order in range(7):

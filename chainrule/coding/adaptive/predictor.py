@@ -69,7 +69,7 @@ def make_predictor(length: int) -> Predictor:
 
 
 @njit
-def begin_byte(predictor, text, position):
+def begin_byte(predictor: Predictor, text: np.ndarray, position: int) -> None:
     """Prepare for the bits of the byte at a position."""
     hash_past(predictor.past, text, position, predictor.contexts.hashes)
     context_models.begin_byte(predictor.contexts)
@@ -80,7 +80,7 @@ def begin_byte(predictor, text, position):
 
 
 @njit
-def predict(predictor, text, position):
+def predict(predictor: Predictor, text: np.ndarray, position: int) -> int:
     """The probability that the next bit is a one, 16 bits, never 0."""
     mixer, state = predictor.mixer, predictor.state
     partial, node, place = state[0], state[1], state[2]
@@ -105,7 +105,7 @@ def predict(predictor, text, position):
 
 
 @njit
-def learn(predictor, bit):
+def learn(predictor: Predictor, bit: int) -> None:
     """Learn the bit that was predicted."""
     state, stretched = predictor.state, predictor.mixer.last_output[0]
     context_models.update(predictor.contexts, state[1], state[0], state[2], bit)
@@ -122,7 +122,7 @@ def learn(predictor, bit):
 
 
 @njit
-def end_byte(predictor, byte, position):
+def end_byte(predictor: Predictor, byte: int, position: int) -> None:
     """Take the byte at a position, whose bits were learnt, into the past."""
     context_models.end_byte(predictor.contexts, byte)
     note_byte(predictor.past, byte, position)

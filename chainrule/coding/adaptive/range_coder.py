@@ -33,14 +33,14 @@ def make_coder(code: np.ndarray) -> Coder:
 
 
 @njit
-def begin_reading(coder):
+def begin_reading(coder: Coder) -> None:
     """Read the first 32 bits; bytes past the end are zeros."""
     for _ in range(4):
         _read(coder)
 
 
 @njit
-def _read(coder):
+def _read(coder: Coder) -> None:
     code, state = coder
     byte = code[state[2]] if state[2] < len(code) else 0
     state[3] = (state[3] << 8 & _ALL) | byte
@@ -48,12 +48,12 @@ def _read(coder):
 
 
 @njit
-def _middle(state, p):
+def _middle(state: np.ndarray, p: int) -> int:
     return state[0] + ((state[1] - state[0]) * p >> 16)
 
 
 @njit
-def _narrow(coder, middle, bit, reading):
+def _narrow(coder: Coder, middle: int, bit: int, reading: bool) -> None:
     code, state = coder
     if bit:
         state[1] = middle
@@ -70,13 +70,13 @@ def _narrow(coder, middle, bit, reading):
 
 
 @njit
-def write_bit(coder, bit, p):
+def write_bit(coder: Coder, bit: int, p: int) -> None:
     """Write a bit; p is the probability of a one, 16 bits."""
     _narrow(coder, _middle(coder.state, p), bit, False)
 
 
 @njit
-def read_bit(coder, p):
+def read_bit(coder: Coder, p: int) -> int:
     """Read a bit that was written with the same p."""
     middle = _middle(coder.state, p)
     bit = int(coder.state[3] <= middle)
@@ -85,7 +85,7 @@ def read_bit(coder, p):
 
 
 @njit
-def end_writing(coder):
+def end_writing(coder: Coder) -> int:
     """Write the fewest bytes that, followed by zeros, name a number in the interval; returns the length of the code."""
     code, state = coder
     for length in range(5):

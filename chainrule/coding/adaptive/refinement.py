@@ -23,13 +23,13 @@ def make_map(contexts: int) -> np.ndarray:
 
 
 @njit
-def row(table, h):
+def row(table: np.ndarray, h: int) -> int:
     """The context that a hash falls to; the contexts of the table are a power of two."""
     return h & len(table) // POINTS - 1
 
 
 @njit
-def refine(table, context, stretched):
+def refine(table: np.ndarray, context: int, stretched: int) -> int:
     """The probability, 16 bits, that a map gives in place of a stretched one."""
     place = stretched + LIMIT + 1
     at = context * POINTS + place // _APART
@@ -38,6 +38,6 @@ def refine(table, context, stretched):
 
 
 @njit
-def update(table, context, stretched, bit):
+def update(table: np.ndarray, context: int, stretched: int, bit: int) -> None:
     """Learn a bit at the nearer point."""
     learn(table, context * POINTS + (stretched + LIMIT + 1 + _APART // 2) // _APART, bit, _LIMIT)
