@@ -54,7 +54,7 @@ def write(text: np.ndarray) -> np.ndarray | None:
 def read(code: np.ndarray, length: int) -> np.ndarray:
     """The text of so many bytes that has this code."""
     text = np.zeros(length, np.uint8)
-    _run(model.make_predictor(length), make_coder(code), text, True, np.empty(0, np.uint16))
+    _run(model.make_predictor(length), make_coder(code.copy()), text, True, np.empty(0, np.uint16))
     return text
 
 
