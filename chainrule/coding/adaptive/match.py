@@ -110,4 +110,4 @@ def predict(match: Match, inputs: np.ndarray, first: int, expected: int) -> None
 def update(match: Match, expected: int, bit: int) -> None:
     """Learn whether the expected bit came."""
     if expected >= 0:
-        learn(match.learnt, kind_of_length(match), expected == bit, _LIMIT)
+        learn(match.learnt, kind_of_length(match), int(expected == bit), _LIMIT)

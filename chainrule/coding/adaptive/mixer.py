@@ -81,20 +81,22 @@ def _descend(weights: np.ndarray, first: int, inputs: np.ndarray, output: int, b
 @njit
 def mix(mixer: Mixer) -> int:
     """The stretched probability of the inputs under the rows that were chosen."""
-    for k in range(len(mixer.rows)):
-        mixer.outputs[k] = _dot(mixer.weights, mixer.rows[k] * len(mixer.inputs), mixer.inputs)
-    mixer.last_output[0] = _dot(mixer.last_weights, mixer.last_row[0] * len(mixer.outputs), mixer.outputs)
-    return mixer.last_output[0]
+    inputs, weights, rows, outputs = mixer.inputs, mixer.weights, mixer.rows, mixer.outputs
+    for k in range(len(rows)):
+        outputs[k] = _dot(weights, rows[k] * len(inputs), inputs)
+    stretched = _dot(mixer.last_weights, mixer.last_row[0] * len(outputs), outputs)
+    mixer.last_output[0] = stretched
+    return stretched
 
 
 @njit
 def update(mixer: Mixer, bit: int) -> None:
     """One step of gradient descent for the rows that were used."""
-    rates, time = mixer.rates, mixer.time[0]
-    rate = rates[0] + rates[1] * rates[4] // (rates[4] + time)
-    last_rate = rates[2] + rates[3] * rates[4] // (rates[4] + time)
-    for k in range(len(mixer.rows)):
-        _descend(mixer.weights, mixer.rows[k] * len(mixer.inputs), mixer.inputs, mixer.outputs[k], bit, rate)
-    first = mixer.last_row[0] * len(mixer.outputs)
-    _descend(mixer.last_weights, first, mixer.outputs, mixer.last_output[0], bit, last_rate)
-    mixer.time[0] = time + 1
+    inputs, weights, rows, outputs, rates = mixer.inputs, mixer.weights, mixer.rows, mixer.outputs, mixer.rates
+    falling = (rates[4] << 16) // (rates[4] + mixer.time[0])
+    rate = rates[0] + (rates[1] * falling >> 16)
+    for k in range(len(rows)):
+        _descend(weights, rows[k] * len(inputs), inputs, outputs[k], bit, rate)
+    rate = rates[2] + (rates[3] * falling >> 16)
+    _descend(mixer.last_weights, mixer.last_row[0] * len(outputs), outputs, mixer.last_output[0], bit, rate)
+    mixer.time[0] += 1
