@@ -1,17 +1,16 @@
 """A text to a code and back: one loop for both, in which each bit is predicted, coded and learnt."""
 
 import numpy as np
-from numba import njit
 
 from chainrule.coding.adaptive import predictor as model
-from chainrule.coding.adaptive.machine_code import kept
+from chainrule.coding.adaptive.machine_code import compiled, kept
 from chainrule.coding.adaptive.range_coder import Coder, begin_reading, end_writing, make_coder, read_bit, write_bit
 
 _SLACK = 64  # bytes: more than one byte of a text can cost
 
 
 @kept
-@njit
+@compiled
 def _run(predictor: model.Predictor, coder: Coder, text: np.ndarray, reading: bool, trace: np.ndarray) -> int:
     """Code a text, or read it; returns the length of the code, -1 where it has no room.
 

@@ -12,12 +12,12 @@ Mahoney 2005; Mahoney, "Data compression explained", sections 4.3.2 and 4.3.5.
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from chainrule.coding.adaptive.counters import counters, learn, probability
 from chainrule.coding.adaptive.hashing import combine
 from chainrule.coding.adaptive.histories import BEGINNING, NEXT, NUMBER, SEEN
 from chainrule.coding.adaptive.logistic import stretch
+from chainrule.coding.adaptive.machine_code import compiled
 
 CONTEXTS = 15
 INPUTS = 4  # of the mixer, from each context
@@ -72,7 +72,7 @@ def make_contexts(buckets: int) -> Contexts:
     )
 
 
-@njit
+@compiled
 def _bucket(histories: np.ndarray, nodes: np.ndarray, first: int, h: int) -> int:
     """Where the bucket of a hash begins; one of the two that it may use is emptied where neither holds it."""
     check = max(1, h >> 16)
@@ -90,7 +90,7 @@ def _bucket(histories: np.ndarray, nodes: np.ndarray, first: int, h: int) -> int
     return first
 
 
-@njit
+@compiled
 def _find(contexts: Contexts, partial: int) -> None:
     """Find the buckets of half a byte: of the hashes alone, or of the hashes and the half that is known."""
     histories, nodes, hashes, buckets = contexts.histories, contexts.nodes, contexts.hashes, contexts.buckets
@@ -100,7 +100,7 @@ def _find(contexts: Contexts, partial: int) -> None:
         buckets[which] = _bucket(histories, nodes, first, h)
 
 
-@njit
+@compiled
 def begin_byte(contexts: Contexts) -> None:
     """Find the buckets of the first half of a byte, and the runs in its contexts."""
     _find(contexts, 1)
@@ -110,13 +110,13 @@ def begin_byte(contexts: Contexts) -> None:
         run_of[which] = nodes[buckets[which]]
 
 
-@njit
+@compiled
 def begin_half(contexts: Contexts, partial: int) -> None:
     """Find the buckets of the second half of a byte, whose first half is known."""
     _find(contexts, partial)
 
 
-@njit
+@compiled
 def end_byte(contexts: Contexts, byte: int) -> None:
     """Note which byte followed the contexts."""
     nodes, run_at, run_of = contexts.nodes, contexts.run_at, contexts.run_of
@@ -129,7 +129,7 @@ def end_byte(contexts: Contexts, byte: int) -> None:
         nodes[run_at[which]] = length << 8 | byte
 
 
-@njit
+@compiled
 def predict(contexts: Contexts, inputs: np.ndarray, node: int, partial: int, place: int) -> int:
     """Write the inputs of the mixer; returns how many of the orders have been in their context before.
 
@@ -165,7 +165,7 @@ def predict(contexts: Contexts, inputs: np.ndarray, node: int, partial: int, pla
     return known
 
 
-@njit
+@compiled
 def update(contexts: Contexts, node: int, partial: int, place: int, bit: int) -> None:
     """Learn a bit in every context."""
     histories, nodes, learnt, runs = contexts.histories, contexts.nodes, contexts.learnt, contexts.runs

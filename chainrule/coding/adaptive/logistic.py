@@ -9,7 +9,8 @@ decimal arithmetic, which rounds the same way on every machine, and used by look
 from decimal import Context, Decimal
 
 import numpy as np
-from numba import njit
+
+from chainrule.coding.adaptive.machine_code import compiled
 
 LIMIT = 12 * 256 - 1  # the largest stretched probability, in multiples of 1/256
 
@@ -28,13 +29,13 @@ SQUASH = _squash_table()
 STRETCH = (np.searchsorted(SQUASH, np.arange(4096) * 16 + 8) - LIMIT).astype(np.int32)
 
 
-@njit
+@compiled
 def squash(x: int) -> int:
     """The 16-bit probability of a stretched one, clipped to [-LIMIT, LIMIT]."""
     return SQUASH[min(LIMIT, max(-LIMIT, x)) + LIMIT]
 
 
-@njit
+@compiled
 def stretch(p: int) -> int:
     """The stretched form of a 16-bit probability, to 12 of its bits."""
     return STRETCH[p >> 4]
