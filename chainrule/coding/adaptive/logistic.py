@@ -21,12 +21,12 @@ def _squash_table() -> np.ndarray:
     for x in range(LIMIT + 1):
         odds = decimals.exp(Decimal(-x) / 256)
         upper.append(min(65535, int(decimals.divide(Decimal(65536), 1 + odds).to_integral_value())))
-    return np.array([65536 - p for p in upper[:0:-1]] + upper, np.int32)
+    return np.array([65536 - p for p in upper[:0:-1]] + upper, np.uint16)
 
 
 SQUASH = _squash_table()
 # The inverse at the middle of each of 4,096 equal intervals.
-STRETCH = (np.searchsorted(SQUASH, np.arange(4096) * 16 + 8) - LIMIT).astype(np.int32)
+STRETCH = (np.searchsorted(SQUASH, np.arange(4096) * 16 + 8) - LIMIT).astype(np.int16)
 
 
 @compiled
