@@ -38,3 +38,8 @@ def kept(function: Any) -> Any:
     finally:
         config.CACHE_DIR = before
     return function
+
+
+def is_kept() -> bool:
+    """Whether the folder holds machine code."""
+    return any(folder().rglob("*.nbc"))
