@@ -39,7 +39,7 @@ class DynamicEvaluator:
         chunk_length: elements that are scored before they are learnt, and that gradients flow back through.
 
     Raises:
-        ValueError: an argument is out of range.
+        ValueError: an argument is out of range, or the steps are so large that the model diverges.
     """
 
     def __init__(
@@ -95,6 +95,8 @@ class DynamicEvaluator:
 
     def _learn(self, costs: Tensor) -> None:
         """One step on what was just scored."""
+        if bool(costs.isnan().any()):
+            raise ValueError(f"rate: expected a smaller step, got {self.rate:g}: the model learnt nonsense and diverged")
         gradients = torch.autograd.grad(costs.sum() / self.chunk_length, self._weights, allow_unused=True)
         self._chunks += 1
         rate = self.rate * min(1.0, self._chunks / _WARM_UP)
