@@ -96,7 +96,7 @@ class DynamicEvaluator:
     def _learn(self, costs: Tensor) -> None:
         """One step on what was just scored."""
         if bool(costs.isnan().any()):
-            raise ValueError(f"rate: expected a smaller step, got {self.rate:g}: the model learnt nonsense and diverged")
+            raise ValueError(f"rate: expected a smaller step, got {self.rate:g}: the model has diverged")
         gradients = torch.autograd.grad(costs.sum() / self.chunk_length, self._weights, allow_unused=True)
         self._chunks += 1
         rate = self.rate * min(1.0, self._chunks / _WARM_UP)
