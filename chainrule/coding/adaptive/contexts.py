@@ -19,7 +19,7 @@ from chainrule.coding.adaptive.histories import BEGINNING, NEXT, NUMBER, SEEN
 from chainrule.coding.adaptive.logistic import stretch
 from chainrule.coding.adaptive.machine_code import compiled
 
-CONTEXTS = 15
+CONTEXTS = 14
 INPUTS = 4  # of the mixer, from each context
 BUCKET = 16
 _ORDERS = 6
