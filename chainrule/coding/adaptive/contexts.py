@@ -15,7 +15,7 @@ import numpy as np
 
 from chainrule.coding.adaptive.counters import counters, learn, probability, towards
 from chainrule.coding.adaptive.hashing import combine
-from chainrule.coding.adaptive.histories import BEGINNING, NEXT, NUMBER, SEEN
+from chainrule.coding.adaptive.histories import BEGINNING, COUNT, NEXT, NUMBER, SEEN
 from chainrule.coding.adaptive.logistic import stretch
 from chainrule.coding.adaptive.machine_code import compiled
 
@@ -177,7 +177,7 @@ def update(contexts: Contexts, node: int, partial: int, place: int, bit: int) ->
         at = buckets[which] + node
         history = nodes[at] & 1023
         learn(learnt, which * NUMBER + history, bit, _HISTORY_LIMIT)
-        nodes[at] = towards(nodes[at] >> 10, bit, SEEN[history]) << 10 | NEXT[history, bit]
+        nodes[at] = towards(nodes[at] >> 10, bit, COUNT[history]) << 10 | NEXT[history, bit]
         run = run_of[which]
         expected = run & 255 | 256
         if run > 0 and expected >> (8 - place) == partial:
