@@ -97,15 +97,13 @@ class DynamicEvaluator:
         """One step on what was just scored."""
         if bool(costs.isnan().any()):
             raise ValueError(f"rate: expected a smaller step, got {self.rate:g}: the model has diverged")
-        gradients = torch.autograd.grad(costs.sum() / self.chunk_length, self._weights, allow_unused=True)
+        gradients = torch.autograd.grad(costs.sum() / self.chunk_length, self._weights, materialize_grads=True)
         self._chunks += 1
         rate = self.rate * min(1.0, self._chunks / _WARM_UP)
         with torch.no_grad():
             for weight, trained, squares, gradient in zip(
                 self._weights, self._trained, self._squares, gradients, strict=True
             ):
-                if gradient is None:
-                    continue
                 squares.lerp_(gradient.square(), 1 / self._chunks)
                 weight.lerp_(trained, self.decay)
                 weight.addcdiv_(gradient, squares.sqrt().add_(_EPSILON), value=-rate)
