@@ -22,7 +22,7 @@ from torch import Tensor
 from chainrule.base import AutoregressiveModel, length_mask
 from chainrule.state import State, detach
 
-RATE = 1e-3
+RATE = 3e-4
 _DECAY = 1e-3
 _EPSILON = 1e-5
 _WARM_UP = 20  # chunks
