@@ -1,6 +1,7 @@
 """From batches to a trained model: the loop, its options, its files, and the figures it reports."""
 
 from chainrule.training.checkpoint import load_weights, save_weights
+from chainrule.training.dynamic_evaluation import DynamicEvaluator, dynamic_evaluation
 from chainrule.training.evaluate import Batch, Evaluation, Objective, TrainingBatches, ValidationBatches, evaluate
 from chainrule.training.gradient_monitor import GradientProbe
 from chainrule.training.guard import Interrupted, NonFiniteLossError
@@ -12,6 +13,7 @@ from chainrule.training.validation_metric import MetricValue, ValidationMetric
 
 __all__ = [
     "Batch",
+    "DynamicEvaluator",
     "Evaluation",
     "GradientProbe",
     "Interrupted",
@@ -23,6 +25,7 @@ __all__ = [
     "TrainingResult",
     "ValidationBatches",
     "ValidationMetric",
+    "dynamic_evaluation",
     "evaluate",
     "learning_rate",
     "load_weights",
