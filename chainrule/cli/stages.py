@@ -16,7 +16,7 @@ from cyclopts import App, CycloptsError, Parameter
 
 from chainrule.cli.signature import with_options
 from chainrule.cli.train import train_verb
-from chainrule.cli.verbs import all_verbs, verb_of
+from chainrule.cli.verbs import RUN_BY_FLAG, all_verbs, verb_of
 from chainrule.tasks import TASKS, task_class
 from chainrule.tasks.commands import Verb
 from chainrule.tasks.run_directory import CONFIG, read_config, task_of
@@ -70,12 +70,17 @@ def first_reading(verb: str, arguments: Sequence[str]) -> FirstReading:
 def verb_asked_for(name: str, arguments: Sequence[str]) -> tuple[type[Task[Any]], Verb | None]:
     """The task that a command line is about, and its verb; None where that task has no such verb.
 
-    `train` names the task, or the run that goes on, or data that tell the task. The other verbs name a run first.
+    `train` names the task, or the run that goes on, or data that tell the task. The other verbs name a run first, or by
+    a flag.
 
     Raises:
         ValueError: --task names none, or standard input is to be trained on.
     """
     reading = first_reading(name, arguments)
+    if name in RUN_BY_FLAG:
+        run = reading.flags.get("--run")
+        task = _task_of_run(name, () if run is None else (run,))
+        return task, verb_of(task, name)
     if name != "train":
         task = _task_of_run(name, reading.words)
         return task, verb_of(task, name)

@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from chainrule.cli.check import check_verb
+from chainrule.cli.compress import compress_verb
+from chainrule.cli.decompress import decompress_verb
 from chainrule.cli.evaluate import evaluate_verb
 from chainrule.cli.info import info_verb
 from chainrule.cli.inspect import inspect_verb
@@ -24,7 +26,11 @@ VERBS: dict[str, Callable[[type[Task[Any]]], Verb | None]] = {
     "check": check_verb,
     "info": info_verb,
     "evaluate": evaluate_verb,
+    "compress": compress_verb,
+    "decompress": decompress_verb,
 }
+
+RUN_BY_FLAG = ("compress", "decompress")  # verbs that also work without a run: --run names it
 
 
 def verbs_of(task: type[Task[Any]]) -> Mapping[str, Verb]:

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from chainrule.base import AutoregressiveModel, Context
+from chainrule.base import AutoregressiveModel, Context, Step
 from chainrule.coding.range_coder import Coder
 from chainrule.heads import head_of
 
@@ -30,6 +30,7 @@ def code_rows(
     lengths: npt.NDArray[np.int64] | None = None,
     eos: int | None = None,
     progress: Progress = nothing,
+    step: Step | None = None,
 ) -> Tensor:
     r"""Write sequences, or read them: one loop for both, so that both see the same probabilities, bit for bit.
 
@@ -45,11 +46,12 @@ def code_rows(
         lengths: (B,) elements of each row; T if `None`.
         eos: a symbol that ends its row.
         progress: called with the number of elements done in each step.
+        step: the model's `stepper()`, where it is at hand.
 
     Returns:
         (B, T, ...) the elements; with `eos`, as many as the longest row has. What follows a row's end is symbol 0.
     """
-    step, state = model.stepper(), model.initial_state(rows, context)
+    step, state = step or model.stepper(), model.initial_state(rows, context)
     going = np.ones(rows, dtype=np.bool_)
     elements: list[Tensor] = []
     for t in range(length):
@@ -60,7 +62,7 @@ def code_rows(
         coder.active = None if going.all() else going
         conditional, state = step(elements[-1] if elements else None, state)
         elements.append(head_of(conditional).code(coder, None if sequence is None else sequence[:, t]))
+        progress(int(going.sum()))
         if eos is not None:
             going &= (elements[-1] != eos).cpu().numpy()
-        progress(int(going.sum()))
     return torch.stack(elements, 1)

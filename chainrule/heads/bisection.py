@@ -22,7 +22,8 @@ def code_integer(
 ) -> Tensor:
     r"""Write integers, or read them, by halving the interval that they are in 54 times.
 
-    .. math:: p(v) = p(I_0) \prod_{j=1}^{54} p(I_j \mid I_{j-1}), \qquad I_0 \supset I_1 \supset \ldots \supset I_{54} = \{v\}
+    .. math:: p(v) = p(I_0) \prod_{j=1}^{54} p(I_j \mid I_{j-1}),
+        \qquad I_0 \supset I_1 \supset \ldots \supset I_{54} = \{v\}
 
     where each interval is a half of the one before it, and :math:`I_0 = [-2^{53}, 2^{53})` has the probability 1.
 

@@ -79,7 +79,10 @@ class IntegerLogisticMixture(LocationScaleMixture):
             for end, half in ((first, -0.5), (last, 0.5))
         )
         log_width = (last - first + 1).log().unsqueeze(-1) - self.log_scales
-        open_below, open_above = (first <= self.low).unsqueeze(-1), ((last >= LARGEST - 1) & (first < last)).unsqueeze(-1)
+        open_below, open_above = (
+            (first <= self.low).unsqueeze(-1),
+            ((last >= LARGEST - 1) & (first < last)).unsqueeze(-1),
+        )
         return (
             logsigmoid(b).masked_fill(open_above, 0)
             + logsigmoid(-a).masked_fill(open_below, 0)

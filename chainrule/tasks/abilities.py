@@ -5,7 +5,7 @@ An answer is an iterator of records: the verb sorts, counts and prints them.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from chainrule.base import Context, LikelihoodModel
+    from chainrule.coding.batches import Laid
 
 
 @dataclass(frozen=True)
@@ -125,6 +126,62 @@ class Evaluates(ABC):
             options: an `Evaluation`.
             device: auto, cpu or cuda.
         """
+
+
+@dataclass(frozen=True)
+class Expressed:
+    """A file in the elements of a model.
+
+    Args:
+        layout: the sizes that reading needs, for JSON.
+        side: the bytes of everything that the elements cannot express.
+        laid: the elements.
+        elements: how many they are.
+        unit: the name of one, such as "character".
+    """
+
+    layout: dict[str, Any]
+    side: bytes
+    laid: "Laid"
+    elements: int
+    unit: str
+
+
+class FileCodec(ABC):
+    """A file in the elements of a run's model, and back."""
+
+    @abstractmethod
+    def express(self, data: bytes) -> Expressed:
+        """A file as elements of the model.
+
+        Raises:
+            ValueError: the model cannot express it; the message is the reason.
+        """
+
+    @abstractmethod
+    def lay_out(self, layout: dict[str, Any]) -> "Laid":
+        """The rows that `express` laid out, without their elements."""
+
+    @abstractmethod
+    def restore(
+        self, layout: dict[str, Any], side: bytes | None, elements: "Sequence[Tensor]", lost: set[int]
+    ) -> bytes:
+        """The file, byte for byte; what can be saved of it where rows are lost.
+
+        Args:
+            layout: of `express`.
+            side: of `express`; `None` where it is lost.
+            elements: of each batch, (B, T, ...).
+            lost: numbers of the rows of each batch that are lost.
+        """
+
+
+class Compresses(ABC):
+    """Writes files with its model in −log₂ p bits: `chainrule compress FILE --run RUN`."""
+
+    @abstractmethod
+    def codec(self) -> FileCodec:
+        """The link between files and the model."""
 
 
 @dataclass(frozen=True)
