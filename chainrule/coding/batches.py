@@ -19,7 +19,7 @@ class Batch:
     """Rows that are coded side by side.
 
     Args:
-        x: (B, T, ...) in visiting order; `None` to read them.
+        x: (B, T), or laid out as the model's `forward` reads it; `None` to read them.
         lengths: (B,) elements of each row, 0 for a row that is not there.
         context: what they are conditioned on.
     """
@@ -52,6 +52,27 @@ class Laid:
         return np.array_split(np.arange(self.rows), self.coders)
 
 
+def lay_rows(count: int, length: int, x: Tensor | None = None, *, most: int, share: int = 1 << 16) -> Laid:
+    """Lay out N independent rows of T elements each, such as pictures or the rows of a table.
+
+    Args:
+        count: N.
+        length: T.
+        x: (N, ...); `None` to read them.
+        most: the most rows of a batch.
+        share: about so many elements share a range coder.
+    """
+    rows = min(count, most)
+    batches = []
+    for start in range(0, count, rows):
+        there = min(rows, count - start)
+        part = None if x is None else x[start : start + there]
+        if part is not None and there < rows:
+            part = torch.cat([part, part[:1].expand(rows - there, *part.shape[1:])])
+        batches.append(Batch(part, np.where(np.arange(rows) < there, length, 0)))
+    return Laid(rows, length, batches, coders=min(max(count * length // share, 1), rows))
+
+
 def write_batches(model: AutoregressiveModel, laid: Laid, progress: Progress = nothing) -> list[bytes]:
     """The coded rows, a part for each range coder."""
     writer = Writer(laid.groups())
@@ -62,7 +83,7 @@ def write_batches(model: AutoregressiveModel, laid: Laid, progress: Progress = n
 def read_batches(
     model: AutoregressiveModel, laid: Laid, parts: Sequence[bytes | None], progress: Progress = nothing
 ) -> list[Tensor]:
-    """The elements of each batch, (B, T, ...), from the parts; symbol 0 in the rows of a part that is `None`.
+    """The elements of each batch, laid out as `Batch.x`, from the parts; symbol 0 in the rows of a part that is `None`.
 
     Raises:
         DamagedError: a part is not what was written.
@@ -75,6 +96,17 @@ def _code(model: AutoregressiveModel, coder: Coder, laid: Laid, progress: Progre
         step = model.stepper()  # prepared once
     settings: dict[str, Any] = {"eos": laid.eos, "progress": progress, "step": step}
     return [
-        code_rows(model, coder, laid.rows, laid.length, batch.x, batch.context, lengths=batch.lengths, **settings)
+        model.from_sequence(
+            code_rows(
+                model,
+                coder,
+                laid.rows,
+                laid.length,
+                None if batch.x is None else model.to_sequence(batch.x),
+                batch.context,
+                lengths=batch.lengths,
+                **settings,
+            )
+        )
         for batch in laid.batches
     ]

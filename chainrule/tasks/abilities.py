@@ -171,7 +171,7 @@ class FileCodec(ABC):
         Args:
             layout: of `express`.
             side: of `express`; `None` where it is lost.
-            elements: of each batch, (B, T, ...).
+            elements: of each batch, laid out as the model reads them.
             lost: numbers of the rows of each batch that are lost.
         """
 

@@ -90,7 +90,7 @@ def write_bundle(path: Path, data: bytes, described: dict[str, Any]) -> None:
             place.write_bytes(data[start : start + size])
             start += size
         partial.chmod(0o777 & ~_umask())
-        os.rename(partial, path)
+        partial.rename(path)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
