@@ -116,14 +116,19 @@ class Reader(Coder):
 
 @cache
 def _family() -> Any:
-    return _constriction().stream.model.Categorical(perfect=False)
+    return needed_package().stream.model.Categorical(perfect=False)
 
 
 def _queue() -> Any:
-    return _constriction().stream.queue
+    return needed_package().stream.queue
 
 
-def _constriction() -> Any:
+def needed_package() -> Any:
+    """The package constriction.
+
+    Raises:
+        ValueError: it is not installed.
+    """
     try:
         import constriction
     except ImportError:

@@ -11,7 +11,7 @@ from chainrule.coding.batches import read_batches, write_batches
 from chainrule.coding.container import Container, write_container
 from chainrule.coding.fingerprint import arithmetic_digest, machine, model_digest, reproducible
 from chainrule.coding.lockstep import nothing
-from chainrule.coding.range_coder import DamagedError
+from chainrule.coding.range_coder import DamagedError, needed_package
 from chainrule.tasks.abilities import Compresses
 from chainrule.tasks.task import Task
 from chainrule.training.cores import usable_threads
@@ -66,7 +66,7 @@ def compress_data(
         ValueError: what was read back is not what was written.
     """
     header = described | {"sha256": hashlib.sha256(data).hexdigest()}
-    small = lzma.compress(data, lzma.FORMAT_RAW, filters=_FILTERS)
+    small = _by_lzma(data)
     plain = Compressed(write_container(header | {"method": "stored"}, [data]), "stored", len(data), "byte")
     packed = Compressed(write_container(header | {"method": "lzma"}, [small]), "lzma", len(data), "byte")
     best = min(plain, packed, key=lambda made: len(made.data))
@@ -140,6 +140,7 @@ class _InexpressibleError(Exception):
 
 def _with_run(data: bytes, header: dict[str, Any], run: Task[Any], progress: ProgressOf, *, verify: bool) -> Compressed:
     assert isinstance(run, Compresses)
+    needed_package()
     model, threads = run.model(), usable_threads()  # on the processor: a GPU's sums are not the same each time
     try:
         expressed = run.codec().express(data)
@@ -208,6 +209,10 @@ def _read_adaptive(part: bytes, length: int) -> bytes:
     from chainrule.coding import adaptive
 
     return adaptive.decompress(part, length)
+
+
+def _by_lzma(data: bytes) -> bytes:
+    return lzma.compress(data, lzma.FORMAT_RAW, filters=_FILTERS)
 
 
 def _read_lzma(part: bytes, _: int) -> bytes:
