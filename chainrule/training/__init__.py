@@ -2,6 +2,7 @@
 
 from chainrule.training.batch import Batch, TrainingBatches, ValidationBatches
 from chainrule.training.checkpoint import load_weights, save_weights
+from chainrule.training.dynamic_evaluation import DynamicEvaluator, dynamic_evaluation
 from chainrule.training.errors import Interrupted, NonFiniteLossError
 from chainrule.training.evaluate import Evaluation, evaluate
 from chainrule.training.gradient_monitor import GradientProbe
@@ -14,6 +15,7 @@ from chainrule.training.validation_metric import MetricValue, ValidationMetric
 
 __all__ = [
     "Batch",
+    "DynamicEvaluator",
     "Evaluation",
     "GradientProbe",
     "Interrupted",
@@ -25,6 +27,7 @@ __all__ = [
     "TrainingResult",
     "ValidationBatches",
     "ValidationMetric",
+    "dynamic_evaluation",
     "evaluate",
     "learning_rate",
     "load_weights",

@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal
 
 from chainrule.tasks.abilities import Answer, Record
+from chainrule.tasks.commands import Switch
 from chainrule.tasks.display import one_line
 
 if TYPE_CHECKING:
@@ -38,22 +39,34 @@ class TextScoring:
     by: Literal["bits", "nats"] = "bits"
     """Sort by bits, the surprise of the average element, or by nats, that of the whole row: then long lines come first
     however ordinary they are."""
+    adapt: Switch = False
+    """Go on learning while reading: each part is scored before it is learnt, so that the figures stay honest. The run
+    stays as it is."""
+    adapt_rate: float | None = None
+    """Step of each weight after each part, in units of its usual gradient; with --adapt."""
 
 
 def score_text(run: "TextTask", file: str, options: TextScoring, *, ranked: bool, device: str) -> Answer:
     """Score a file."""
     from chainrule.tasks.text.figures import describe_figures
-    from chainrule.tasks.text.scoring import read_pieces, read_stream, score_lines, score_stream
+    from chainrule.tasks.text.scoring import adapt_to_lines, read_pieces, read_stream, score_lines, score_stream
+    from chainrule.training.dynamic_evaluation import RATE, DynamicEvaluator
 
     if ranked and options.per == "file":
         raise ValueError("--per file: there is one row, nothing to sort: use --per line or --per element")
+    rate = options.adapt_rate
+    if rate is not None and not options.adapt:
+        raise ValueError(f"--adapt-rate {rate:g}: there is nothing to learn without --adapt: add it or leave this out")
     per = options.per or ("line" if ranked else "file")
     vocabulary, model = run.vocabulary, run.model(device)
     strict = run.data.level != "byte"
-    if run.data.reading == "lines":
-        scored = score_lines(model, vocabulary, read_pieces(file, strict=strict))
+    evaluator = DynamicEvaluator(model, rate=RATE if rate is None else rate) if options.adapt else None
+    if run.data.reading == "stream":
+        scored = score_stream(model, vocabulary, read_stream(file, strict=strict), evaluator)
+    elif evaluator is not None:
+        scored = adapt_to_lines(evaluator, vocabulary, read_pieces(file, strict=strict))
     else:
-        scored = score_stream(model, vocabulary, read_stream(file, strict=strict))
+        scored = score_lines(model, vocabulary, read_pieces(file, strict=strict))
     total = Row(None, None)
     width = max(20, shutil.get_terminal_size((120, 24)).columns - 42) if sys.stdout.isatty() else 1 << 20
 

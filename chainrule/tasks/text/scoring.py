@@ -4,6 +4,8 @@ A model that was trained on one continuous stream reads the file as one, encoded
 given all that stands before it in the file, so that the surprises of the lines add up to that of the file, and a line
 is surprising *where it stands*. A symbol that spans a line end, as pieces of words do, counts for the line in which it
 begins. A model that was trained line by line scores each line on its own, its end (`<eos>`) included, in any order.
+
+With a `DynamicEvaluator` its copy of the model learns what it has scored; lines are then read in the order of the file.
 """
 
 import re
@@ -20,6 +22,7 @@ from chainrule.base import AutoregressiveModel
 from chainrule.data.text import decode_chunks, open_bytes, read_chunks
 from chainrule.data.vocabulary import Ids, Vocabulary, cut_before_space
 from chainrule.state import State
+from chainrule.training.dynamic_evaluation import DynamicEvaluator
 
 _PIECE_BYTES = 1 << 18  # read at a time; a longer line comes in pieces
 _LOGITS = 1 << 23  # numbers in a table of scores (B, T, V): bounds memory
@@ -61,11 +64,17 @@ def read_pieces(path: str, *, strict: bool) -> Iterator[tuple[int, str]]:
 
 
 @torch.no_grad()
-def score_stream(model: AutoregressiveModel, vocabulary: Vocabulary, chunks: Iterable[str]) -> Iterator[Scored]:
+def score_stream(
+    model: AutoregressiveModel,
+    vocabulary: Vocabulary,
+    chunks: Iterable[str],
+    evaluator: DynamicEvaluator | None = None,
+) -> Iterator[Scored]:
     """Score a text as one stream: the state is carried from line to line, memory does not grow with the text.
 
     chunks: the text, cut anywhere; where the cuts fall changes no symbol. A line may come in several pieces, and a
         piece may hold no symbol's beginning.
+    evaluator: scores in place of the model, and learns.
     """
     chunk = max(16, min(2048, _LOGITS // len(vocabulary)))
     state, previous = model.initial_state(1), None
@@ -74,7 +83,10 @@ def score_stream(model: AutoregressiveModel, vocabulary: Vocabulary, chunks: Ite
         if not ids.numel():
             yield from _split(pool, np.zeros(0))
             continue
-        nats, state, previous = _unroll(model, ids, state, previous, chunk)
+        if evaluator is None:
+            nats, state, previous = _unroll(model, ids, state, previous, chunk)
+        else:
+            nats = evaluator.read(ids).double().cpu().numpy()
         yield from _split(pool, nats[0])
 
 
@@ -97,6 +109,19 @@ def score_lines(
             scores = _unroll(model, ids.to(_device(model)), model.initial_state(len(rows)), None, 256)[0]
             nats |= {index: scores[row, : len(pool[index][2])] for row, index in enumerate(rows)}
         yield from (Scored(*pool[index], nats[index]) for index in range(len(pool)))
+
+
+def adapt_to_lines(
+    evaluator: DynamicEvaluator, vocabulary: Vocabulary, pieces: Iterable[tuple[int, str]]
+) -> Iterator[Scored]:
+    """Score each line on its own, some short ones or a long one at a time, and learn them before the next."""
+    lines = ((line, text, vocabulary.encode(text)) for line, text in _whole_lines(pieces) if text)
+    for pool in _pools(lines, evaluator.chunk_length):
+        lengths = torch.tensor([len(ids) for _, _, ids in pool])
+        rows = [torch.from_numpy(ids) for _, _, ids in pool]
+        x = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
+        nats = evaluator.read_rows(x.to(evaluator.device), lengths.to(evaluator.device)).double().cpu().numpy()
+        yield from (Scored(*part, nats[row, : len(part[2])]) for row, part in enumerate(pool))
 
 
 def _unroll(

@@ -162,3 +162,24 @@ def test_what_cannot_be_read_is_refused(refused, runs, tmp_path):
     assert "one row" in refused("score", runs / "stream", tmp_path / "latin.txt", "--per", "file", "--sort")
     assert "--top" in refused("score", runs / "stream", tmp_path / "latin.txt", "--top", 0)
     assert "line, element" in refused("score", runs / "stream", tmp_path / "a", "--per", "page").replace('"', "")
+
+
+@pytest.mark.parametrize("kind", ["stream", "lines"])
+def test_with_adapt_a_run_learns_what_it_has_scored_and_stays_as_it_is(command, runs, text_file, kind):
+    files = {path: path.read_bytes() for path in (runs / kind).rglob("*") if path.is_file()}
+    (plain,) = records(command("score", runs / kind, text_file, "--json"))
+    (still,) = records(command("score", runs / kind, text_file, "--json", "--adapt", "--adapt-rate", 0))
+    (adapted,) = records(command("score", runs / kind, text_file, "--json", "--adapt", "--adapt-rate", 0.01))
+    assert still["nats"] == pytest.approx(plain["nats"], rel=1e-6)
+    assert adapted["elements"] == plain["elements"]
+    assert adapted["nats"] < 0.95 * plain["nats"]
+    assert {path: path.read_bytes() for path in (runs / kind).rglob("*") if path.is_file()} == files
+
+
+def test_lines_are_adapted_to_in_the_order_of_the_file(command, runs, text_file):
+    rows = records(command("score", runs / "lines", text_file, "--per", "line", "--json", "--adapt"))
+    assert [row["text"] for row in rows] == text_file.read_text(encoding="utf-8").splitlines()
+
+
+def test_a_rate_of_adapting_needs_adapt(refused, runs, text_file):
+    assert "--adapt" in refused("score", runs / "stream", text_file, "--adapt-rate", 0.01)
