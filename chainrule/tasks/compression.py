@@ -4,7 +4,8 @@ import hashlib
 import lzma
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from typing import Any
 
 from chainrule.coding.batches import read_batches, write_batches
@@ -72,19 +73,18 @@ def compress_data(
     best = min(plain, packed, key=lambda made: len(made.data))
     if len(small) * _REPETITIVE < len(data):
         return best
+    why = ""
     if run is None:
         made = _adaptive(data, header, verify=verify) if data else plain
-        unexpressed = ""
     else:
         try:
             made = _with_run(data, header, run, progress, verify=verify)
-            unexpressed = ""
         except _InexpressibleError as error:
-            made, unexpressed = best, f"the run cannot express it ({error}): "
-    if unexpressed or len(made.data) > len(best.data):
-        why = unexpressed or "smaller than with the model: "
-        return Compressed(best.data, best.method, best.elements, best.unit, f"{why}{_TOLD[best.method]}")
-    return made
+            why = f"the run cannot express it ({error}): "
+            made = _adaptive(data, header, verify=verify) if data and find_spec("numba") is not None else best
+    if len(made.data) > len(best.data):
+        made, why = best, why or "smaller than with the model: "
+    return replace(made, note=f"{why}{_TOLD[made.method]}" if why else "")
 
 
 def decompress_data(
@@ -224,4 +224,8 @@ def _read_stored(part: bytes, _: int) -> bytes:
 
 
 _READ = {"stored": _read_stored, "lzma": _read_lzma, "adaptive": _read_adaptive}
-_TOLD = {"stored": "stored as it is", "lzma": "compressed by lzma"}
+_TOLD = {
+    "stored": "stored as it is",
+    "lzma": "compressed by lzma",
+    "adaptive": "compressed by the model that learns as it reads",
+}
