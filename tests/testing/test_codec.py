@@ -100,8 +100,7 @@ def test_damage_that_is_not_found_fails(x, monkeypatch):
 def test_a_density_is_left_out():
     from chainrule.models import Forecaster, SeriesScaling
 
-    result = check_codec(
-        Forecaster([SeriesScaling(0.0, 1.0)], hidden_size=4, lags=[1]), torch.randn(2, 3), {"past": torch.randn(2, 4)}
-    )
+    model = Forecaster([SeriesScaling(0.0, 1.0)], hidden_size=4, lags=[1, 2])
+    result = check_codec(model, torch.randn(2, 3), {"past": torch.randn(2, 4)})
     assert result.ok
     assert not result.applies
