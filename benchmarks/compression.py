@@ -174,7 +174,7 @@ def compress(data: bytes, run: Any = None) -> bytes:
 
 
 def back(code: bytes, run: Any = None) -> bytes:
-    return decompress_data(read_container(code), "file", run)
+    return decompress_data(read_container(code), "file", run).data
 
 
 if __name__ == "__main__":

@@ -48,13 +48,12 @@ def decompress_verb(task: type[Task[Any]]) -> Verb | None:
         place = out or Path(bundle_name(described))
         refuse_taken(place)
         with progress_bars() as progress:
-            data = decompress_data(container, str(file), opened, progress=progress, salvage=salvage)
-        whole = not container.damaged
-        write_bundle(place, data, described if whole else {"files": described["files"]})
+            bundle = decompress_data(container, str(file), opened, progress=progress, salvage=salvage)
+        write_bundle(place, bundle)
         values = {
             "file": str(file),
             "out": str(place),
-            "bytes": len(data),
+            "bytes": len(bundle.data),
             "method": described["method"],
             "damaged_parts": container.damaged,
             "seconds": monotonic() - began,
@@ -63,7 +62,11 @@ def decompress_verb(task: type[Task[Any]]) -> Verb | None:
             print(dump_json(values))
             return
         size = sum(size for _, size in described["files"])
-        checked = "its SHA-256 is right" if whole else f"{tell_damage(container)}: what is left of {size_of(size)}"
-        print(f"{one_line(str(place))}: {size_of(len(data))}; {checked}; {values['seconds']:.1f} s")
+        checked = (
+            "its SHA-256 is right"
+            if not container.damaged
+            else f"{tell_damage(container)}: what is left of {size_of(size)}"
+        )
+        print(f"{one_line(str(place))}: {size_of(len(bundle.data))}; {checked}; {values['seconds']:.1f} s")
 
     return decompress

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from chainrule.tasks.bundle import Bundle
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -130,7 +132,7 @@ class Evaluates(ABC):
 
 @dataclass(frozen=True)
 class Expressed:
-    """A file in the elements of a model.
+    """Files in the elements of a model.
 
     Args:
         layout: the sizes that reading needs, for JSON.
@@ -138,6 +140,8 @@ class Expressed:
         laid: the elements.
         elements: how many they are.
         unit: the name of one, such as "character".
+        instead: what `FileCodec.restore` gives, where it is not the bytes of the files.
+        told: a line about that.
     """
 
     layout: dict[str, Any]
@@ -145,17 +149,19 @@ class Expressed:
     laid: "Laid"
     elements: int
     unit: str
+    instead: bytes | None = None
+    told: str = ""
 
 
 class FileCodec(ABC):
-    """A file in the elements of a run's model, and back."""
+    """Files in the elements of a run's model, and back."""
 
     @abstractmethod
-    def express(self, data: bytes) -> Expressed:
-        """A file as elements of the model.
+    def express(self, files: "Sequence[bytes]") -> Expressed:
+        """Files as elements of the model.
 
         Raises:
-            ValueError: the model cannot express it; the message is the reason.
+            ValueError: the model cannot express them; the message is the reason.
         """
 
     @abstractmethod
@@ -166,7 +172,7 @@ class FileCodec(ABC):
     def restore(
         self, layout: dict[str, Any], side: bytes | None, elements: "Sequence[Tensor]", lost: set[int]
     ) -> bytes:
-        """The file, byte for byte; what can be saved of it where rows are lost.
+        """The files, one after the other, byte for byte; what can be saved of them where rows are lost.
 
         Args:
             layout: of `express`.
@@ -174,6 +180,10 @@ class FileCodec(ABC):
             elements: of each batch, laid out as the model reads them.
             lost: numbers of the rows of each batch that are lost.
         """
+
+    def finish(self, layout: dict[str, Any], bundle: Bundle) -> Bundle:
+        """The files to write, of what `restore` gave: the same, unless a codec restores something else than bytes."""
+        return bundle
 
 
 class Compresses(ABC):

@@ -4,6 +4,7 @@ import os
 import shutil
 import tempfile
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -49,6 +50,16 @@ def read_bundle(path: Path) -> Bundle:
     return Bundle(b"".join(parts), {"folder": path.resolve().name, "files": names})
 
 
+def cut(data: bytes, files: list[tuple[str, int]]) -> list[bytes]:
+    """The bytes of each file, by their names and sizes.
+
+    >>> cut(b"abc", [("one", 1), ("two", 2)])
+    [b'a', b'bc']
+    """
+    ends = [0, *accumulate(size for _, size in files)]
+    return [data[start:end] for start, end in pairwise(ends)]
+
+
 def bundle_name(described: dict[str, Any]) -> str:
     """The name of the file, or of the folder.
 
@@ -72,23 +83,23 @@ def refuse_taken(path: Path) -> None:
         raise FileNotFoundError(f"{path.parent}: no such folder")
 
 
-def write_bundle(path: Path, data: bytes, described: dict[str, Any]) -> None:
+def write_bundle(path: Path, bundle: Bundle) -> None:
     """Write the file or the folder, whole or not at all.
 
     Raises:
         OSError: it cannot be written.
     """
-    if "folder" not in described:
-        write_bytes(path, data)
+    if "folder" not in bundle.described:
+        write_bytes(path, bundle.data)
         return
     partial = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
     try:
-        start = 0
-        for name, size in described["files"]:
+        for (name, _), content in zip(
+            bundle.described["files"], cut(bundle.data, bundle.described["files"]), strict=True
+        ):
             place = partial / name
             place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(data[start : start + size])
-            start += size
+            place.write_bytes(content)
         partial.chmod(0o777 & ~_umask())
         partial.rename(path)
     except BaseException:

@@ -14,6 +14,7 @@ from chainrule.coding.fingerprint import arithmetic_digest, machine, model_diges
 from chainrule.coding.lockstep import nothing
 from chainrule.coding.range_coder import DamagedError, needed_package
 from chainrule.tasks.abilities import Compresses
+from chainrule.tasks.bundle import Bundle, cut
 from chainrule.tasks.task import Task
 from chainrule.training.cores import usable_threads
 
@@ -31,7 +32,7 @@ class Compressed:
         method: run, adaptive, lzma or stored.
         elements: of the model; bytes where there is none.
         unit: the name of one.
-        note: why a method other than the one asked for was taken.
+        note: why a method other than the one asked for was taken, or what comes back in place of the bytes.
     """
 
     data: bytes
@@ -84,12 +85,12 @@ def compress_data(
             made = _adaptive(data, header, verify=verify) if data and find_spec("numba") is not None else best
     if len(made.data) > len(best.data):
         made, why = best, why or "smaller than with the model: "
-    return replace(made, note=f"{why}{_TOLD[made.method]}" if why else "")
+    return replace(made, note=f"{why}{_TOLD[made.method]}") if why else made
 
 
 def decompress_data(
     container: Container, name: str, run: Task[Any] | None, *, progress: ProgressOf = no_progress, salvage: bool = False
-) -> bytes:
+) -> Bundle:
     """Read what `compress_data` wrote.
 
     Args:
@@ -118,7 +119,11 @@ def decompress_data(
         data = _READ[method](part, sum(size for _, size in header["files"]))
     if not container.damaged and hashlib.sha256(data).hexdigest() != header["sha256"]:
         raise DamagedError(f"{name}: what was read is not what was written, by its SHA-256: nothing is written")
-    return data
+    described = {key: header[key] for key in ("folder", "files") if key in header}
+    if method == "run":
+        assert isinstance(run, Compresses)
+        return run.codec().finish(header["layout"], Bundle(data, described))
+    return Bundle(data, described)
 
 
 def tell_damage(container: Container) -> str:
@@ -143,14 +148,16 @@ def _with_run(data: bytes, header: dict[str, Any], run: Task[Any], progress: Pro
     needed_package()
     model, threads = run.model(), usable_threads()  # on the processor: a GPU's sums are not the same each time
     try:
-        expressed = run.codec().express(data)
+        expressed = run.codec().express(cut(data, header["files"]))
     except ValueError as error:
         raise _InexpressibleError(error) from None
     laid = expressed.laid
     with reproducible(model, threads):
         arithmetic = arithmetic_digest(model, laid.rows, laid.length, laid.batches[0].context)
         parts = [expressed.side, *write_batches(model, laid, progress(expressed.elements, "writing"))]
+    expected = data if expressed.instead is None else expressed.instead
     header = header | {
+        "sha256": hashlib.sha256(expected).hexdigest(),
         "method": "run",
         "kind": run.name,
         "model": model_digest(model),
@@ -161,12 +168,12 @@ def _with_run(data: bytes, header: dict[str, Any], run: Task[Any], progress: Pro
     }
     if verify:
         again = _read_with(run, header, parts, "verification", progress, model)
-        if again != data:
+        if again != expected:
             raise ValueError(
                 "verification: what was read back is not what was written: this model does not compute the same twice; "
                 "nothing is written"
             )
-    return Compressed(write_container(header, parts), "run", expressed.elements, expressed.unit)
+    return Compressed(write_container(header, parts), "run", expressed.elements, expressed.unit, expressed.told)
 
 
 def _read_with(

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from chainrule.cli.verbs import verbs_of
 from chainrule.coding.container import read_container, write_container
@@ -252,6 +253,30 @@ def test_pictures_in_an_array_come_back(layout, command, tmp_path):
     assert said["elements"] == pictures.size
     other = there_and_back(command, tmp_path, b"no pictures", "--run", tmp_path / "run")
     assert other["method"] != "run"
+
+
+def test_a_folder_of_pictures_comes_back_pixel_for_pixel(command, tmp_path):
+    folder, back = tmp_path / "pictures", tmp_path / "back"
+    folder.mkdir()
+    pictures = {
+        f"{n}.{'png' if n % 3 else 'bmp'}": np.random.default_rng(n).integers(0, 256, (5, 4, 3)).astype(np.uint8)
+        for n in range(12)
+    }
+    for name, pixels in pictures.items():
+        Image.fromarray(pixels).save(folder / name)
+    run = tmp_path / "run"
+    small = ("--channels", 6, "--layers", 1, "--first-kernel-size", 3, "--steps", 2)
+    assert command("train", folder, "--out", run, *small).status == 0
+    outcome = command("compress", folder, "--run", run)
+    assert outcome.status == 0, outcome
+    assert "the pixels come back, as PNG" in outcome.out
+    assert command("decompress", f"{folder}.chain", "--run", run, "--out", back).status == 0
+    for name, pixels in pictures.items():
+        with Image.open(back / (name if name.endswith("png") else f"{name}.png")) as image:
+            assert (np.asarray(image) == pixels).all()
+    (folder / "notes.txt").write_text("no picture")
+    said = json.loads(command("compress", folder, "--run", run, "--out", tmp_path / "other", "--json").out)
+    assert said["method"] != "run"
 
 
 def test_a_table_comes_back_with_lines_that_are_no_rows(command, tmp_path):

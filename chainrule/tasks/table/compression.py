@@ -33,10 +33,10 @@ class TableCodec(FileCodec):
         self.schema = schema
         self.places = [place for place, column in enumerate(schema.columns) if column in schema.kept]
 
-    def express(self, data: bytes) -> Expressed:
+    def express(self, files: Sequence[bytes]) -> Expressed:
         if any(column.kind == "real" for column in self.schema.kept):
             raise ValueError("a column of real numbers has a density: no probability of its cells")
-        lines = data.decode("utf-8", "surrogateescape").split("\n")
+        lines = b"".join(files).decode("utf-8", "surrogateescape").split("\n")
         separator, end = self._separator(lines), "\r" if lines[0].endswith("\r") else ""
         rows, left_out, beside = [], [], []
         for number, line in enumerate(lines):
