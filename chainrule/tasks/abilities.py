@@ -10,13 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from chainrule.tasks.bundle import Bundle
-
 if TYPE_CHECKING:
     from torch import Tensor
 
     from chainrule.base import Context, LikelihoodModel
     from chainrule.coding.batches import Laid
+    from chainrule.tasks.bundle import Bundle
 
 
 @dataclass(frozen=True)
@@ -181,7 +180,7 @@ class FileCodec(ABC):
             lost: numbers of the rows of each batch that are lost.
         """
 
-    def finish(self, layout: dict[str, Any], bundle: Bundle) -> Bundle:
+    def finish(self, layout: dict[str, Any], bundle: "Bundle") -> "Bundle":
         """The files to write, of what `restore` gave: the same, unless a codec restores something else than bytes."""
         return bundle
 
