@@ -26,6 +26,7 @@ explained"; Veness et al. 2021, "Gated linear networks"; Knoll, cmix. Needs the 
 loops when they are first used.
 """
 
+from collections.abc import Callable
 from types import ModuleType
 
 import numpy as np
@@ -33,8 +34,12 @@ import numpy as np
 _RAW, _CODED = 0, 1  # the first byte of a code
 
 
-def compress(data: bytes) -> bytes:
+def compress(data: bytes, progress: Callable[[int], None] | None = None) -> bytes:
     """Write data in about -log2 p bits under the model that learns as it reads; at most a byte longer than data.
+
+    Args:
+        data: of a file.
+        progress: called with the number of bytes done, long runs left out.
 
     Raises:
         ValueError: numba is not installed.
@@ -44,7 +49,7 @@ def compress(data: bytes) -> bytes:
     from chainrule.coding.adaptive.runs import cut_runs
 
     text, cuts = cut_runs(np.frombuffer(data, np.uint8))
-    code = _compiled().write(text)
+    code = _compiled().write(text, progress)
     if code is not None:
         numbers = [len(cuts), *(number for cut in cuts for number in cut)]
         coded = bytes([_CODED]) + b"".join(map(_number, numbers)) + code.tobytes()
@@ -53,7 +58,7 @@ def compress(data: bytes) -> bytes:
     return bytes([_RAW]) + data
 
 
-def decompress(data: bytes, length: int) -> bytes:
+def decompress(data: bytes, length: int, progress: Callable[[int], None] | None = None) -> bytes:
     """Read back what `compress` wrote.
 
     A code that is damaged may go unnoticed: whoever keeps it should keep a checksum of the text beside it.
@@ -61,6 +66,7 @@ def decompress(data: bytes, length: int) -> bytes:
     Args:
         data: the code.
         length: bytes of the text.
+        progress: called with the number of bytes done, long runs left out.
 
     Raises:
         ValueError: data is no code of a text of this length, or numba is not installed.
@@ -88,7 +94,7 @@ def decompress(data: bytes, length: int) -> bytes:
     left = length - sum(cut for _, cut in cuts)
     if data[0] != _CODED or left < max(1, sum(distance for distance, _ in cuts)) or any(not cut[0] for cut in cuts):
         raise wrong
-    text = _compiled().read(np.frombuffer(data, np.uint8)[at:], left)
+    text = _compiled().read(np.frombuffer(data, np.uint8)[at:], left, progress)
     return restore_runs(text, cuts).tobytes()
 
 
@@ -103,6 +109,18 @@ def code_length(data: bytes) -> float:
     text = np.frombuffer(data, np.uint8)
     ones = _compiled().probabilities(text) / 65536
     return float(-np.log2(np.where(np.unpackbits(text), ones, 1 - ones)).sum())
+
+
+def is_compiled() -> bool:
+    """Whether the loops were compiled for these files before; if not, their first use takes about ten seconds.
+
+    Raises:
+        ValueError: numba is not installed.
+    """
+    _compiled()
+    from chainrule.coding.adaptive.machine_code import is_kept
+
+    return is_kept()
 
 
 def _compiled() -> ModuleType:

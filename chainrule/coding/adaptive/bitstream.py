@@ -1,30 +1,38 @@
 """A text to a code and back: one loop for both, in which each bit is predicted, coded and learnt."""
 
+from collections.abc import Callable
+
 import numpy as np
-from numba import njit
 
 from chainrule.coding.adaptive import predictor as model
-from chainrule.coding.adaptive.machine_code import kept
+from chainrule.coding.adaptive.machine_code import compiled, kept
 from chainrule.coding.adaptive.range_coder import Coder, begin_reading, end_writing, make_coder, read_bit, write_bit
 
 _SLACK = 64  # bytes: more than one byte of a text can cost
+_PIECE = 1 << 14  # bytes between two reports of progress, when Ctrl-C is heard too
+
+Progress = Callable[[int], None]
 
 
 @kept
-@njit
-def _run(predictor: model.Predictor, coder: Coder, text: np.ndarray, reading: bool, trace: np.ndarray) -> int:
-    """Code a text, or read it; returns the length of the code, -1 where it has no room.
+@compiled
+def _run(
+    predictor: model.Predictor, coder: Coder, text: np.ndarray, piece: int, reading: bool, trace: np.ndarray
+) -> int:
+    """Code one piece of a text after another, or read it; returns the length of the code, -1 where it has no room.
 
     Args:
-        predictor: nothing learnt yet.
-        coder: at its beginning.
-        text: bytes, written here in reading.
+        predictor: as the pieces before left it.
+        coder: likewise.
+        text: all of it, written here in reading.
+        piece: where this piece begins.
         reading: whether the code is read.
         trace: (8 len(text),) filled with the probabilities, unless it is empty.
     """
-    if reading:
+    if reading and piece == 0:
         begin_reading(coder)
-    for position in range(len(text)):
+    end = min(len(text), piece + _PIECE)
+    for position in range(piece, end):
         if not reading and coder.state[2] + _SLACK > len(coder.code):
             return -1
         model.begin_byte(predictor, text, position)
@@ -41,26 +49,36 @@ def _run(predictor: model.Predictor, coder: Coder, text: np.ndarray, reading: bo
             model.learn(predictor, bit)
         text[position] = predictor.state[0] & 255
         model.end_byte(predictor, text[position], position)
-    return 0 if reading else end_writing(coder)
+    return end_writing(coder) if end == len(text) and not reading else 0
 
 
-def write(text: np.ndarray) -> np.ndarray | None:
+def _code(text: np.ndarray, code: np.ndarray, progress: Progress | None, *, reading: bool, trace: np.ndarray) -> int:
+    predictor, coder, length = model.make_predictor(len(text)), make_coder(code), 0
+    for piece in range(0, len(text), _PIECE):
+        length = _run(predictor, coder, text, piece, reading, trace)
+        if length < 0:
+            break
+        if progress is not None:
+            progress(min(len(text), piece + _PIECE))
+    return length
+
+
+def write(text: np.ndarray, progress: Progress | None = None) -> np.ndarray | None:
     """The code of a text; None where it would be longer than the text."""
     code = np.empty(len(text) + _SLACK, np.uint8)
-    length = _run(model.make_predictor(len(text)), make_coder(code), text.copy(), False, np.empty(0, np.uint16))
+    length = _code(text.copy(), code, progress, reading=False, trace=np.empty(0, np.uint16))
     return None if length < 0 or length > len(text) else code[:length]
 
 
-def read(code: np.ndarray, length: int) -> np.ndarray:
+def read(code: np.ndarray, length: int, progress: Progress | None = None) -> np.ndarray:
     """The text of so many bytes that has this code."""
     text = np.zeros(length, np.uint8)
-    _run(model.make_predictor(length), make_coder(code.copy()), text, True, np.empty(0, np.uint16))
+    _code(text, code.copy(), progress, reading=True, trace=np.empty(0, np.uint16))
     return text
 
 
 def probabilities(text: np.ndarray) -> np.ndarray:
     """The probability of a one that each bit of a text was coded with, (8 T,), in multiples of 2^-16."""
     trace = np.empty(8 * len(text), np.uint16)
-    code = np.empty(32 * len(text) + _SLACK, np.uint8)
-    _run(model.make_predictor(len(text)), make_coder(code), text.copy(), False, trace)
+    _code(text.copy(), np.empty(32 * len(text) + _SLACK, np.uint8), None, reading=False, trace=trace)
     return trace

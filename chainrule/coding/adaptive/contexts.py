@@ -12,12 +12,12 @@ Mahoney 2005; Mahoney, "Data compression explained", sections 4.3.2 and 4.3.5.
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from chainrule.coding.adaptive.counters import counters, learn, probability
 from chainrule.coding.adaptive.hashing import combine
 from chainrule.coding.adaptive.histories import BEGINNING, NEXT, NUMBER, SEEN
 from chainrule.coding.adaptive.logistic import stretch
+from chainrule.coding.adaptive.machine_code import compiled
 
 CONTEXTS = 15
 INPUTS = 4  # of the mixer, from each context
@@ -72,56 +72,64 @@ def make_contexts(buckets: int) -> Contexts:
     )
 
 
-@njit
-def _bucket(contexts: Contexts, which: int, h: int) -> int:
+@compiled
+def _bucket(histories: np.ndarray, nodes: np.ndarray, first: int, h: int) -> int:
     """Where the bucket of a hash begins; one of the two that it may use is emptied where neither holds it."""
     check = max(1, h >> 16)
-    first = (which * (contexts.mask + 1) + (h & contexts.mask)) * BUCKET
     second = first ^ BUCKET
-    if contexts.histories[first] == check:
+    if histories[first] == check:
         return first
-    if contexts.histories[second] == check:
+    if histories[second] == check:
         return second
-    if SEEN[contexts.histories[first + 1]] > SEEN[contexts.histories[second + 1]]:
+    if SEEN[histories[first + 1]] > SEEN[histories[second + 1]]:
         first = second
-    contexts.histories[first : first + BUCKET] = 0
-    contexts.nodes[first : first + BUCKET] = 0
-    contexts.histories[first] = check
+    for at in range(first, first + BUCKET):
+        histories[at] = 0
+        nodes[at] = 0
+    histories[first] = check
     return first
 
 
-@njit
+@compiled
+def _find(contexts: Contexts, partial: int) -> None:
+    """Find the buckets of half a byte: of the hashes alone, or of the hashes and the half that is known."""
+    histories, nodes, hashes, buckets = contexts.histories, contexts.nodes, contexts.hashes, contexts.buckets
+    for which in range(CONTEXTS):
+        h = hashes[which] if partial == 1 else combine(hashes[which], partial)
+        first = (which * (contexts.mask + 1) + (h & contexts.mask)) * BUCKET
+        buckets[which] = _bucket(histories, nodes, first, h)
+
+
+@compiled
 def begin_byte(contexts: Contexts) -> None:
     """Find the buckets of the first half of a byte, and the runs in its contexts."""
+    _find(contexts, 1)
+    nodes, buckets, run_at, run_of = contexts.nodes, contexts.buckets, contexts.run_at, contexts.run_of
     for which in range(CONTEXTS):
-        at = _bucket(contexts, which, contexts.hashes[which])
-        contexts.buckets[which] = at
-        contexts.run_at[which] = at
-        contexts.run_of[which] = contexts.nodes[at]
+        run_at[which] = buckets[which]
+        run_of[which] = nodes[buckets[which]]
 
 
-@njit
+@compiled
 def begin_half(contexts: Contexts, partial: int) -> None:
     """Find the buckets of the second half of a byte, whose first half is known."""
-    for which in range(CONTEXTS):
-        contexts.buckets[which] = _bucket(contexts, which, combine(contexts.hashes[which], partial))
+    _find(contexts, partial)
 
 
-@njit
+@compiled
 def end_byte(contexts: Contexts, byte: int) -> None:
     """Note which byte followed the contexts."""
+    nodes, run_at, run_of = contexts.nodes, contexts.run_at, contexts.run_of
     for which in range(CONTEXTS):
-        run = contexts.run_of[which]
-        length = run >> 8
-        if length > 0 and (run & 255) == byte:
-            length = min(length + 1, _LONGEST_RUN)
-        else:
-            length = 1
+        run = run_of[which]
+        length = 1
+        if run > 0 and (run & 255) == byte:
+            length = min((run >> 8) + 1, _LONGEST_RUN)
         # The bucket may have been given to the second half of a byte meanwhile; then its run is only a bad guess.
-        contexts.nodes[contexts.run_at[which]] = length << 8 | byte
+        nodes[run_at[which]] = length << 8 | byte
 
 
-@njit
+@compiled
 def predict(contexts: Contexts, inputs: np.ndarray, node: int, partial: int, place: int) -> int:
     """Write the inputs of the mixer; returns how many of the orders have been in their context before.
 
@@ -132,41 +140,44 @@ def predict(contexts: Contexts, inputs: np.ndarray, node: int, partial: int, pla
         partial: the bits known of the byte behind a one.
         place: how many they are.
     """
+    histories, nodes, learnt, runs = contexts.histories, contexts.nodes, contexts.learnt, contexts.runs
+    buckets, run_of = contexts.buckets, contexts.run_of
     known = 0
     for which in range(CONTEXTS):
-        at = contexts.buckets[which] + node
-        history = contexts.histories[at]
+        at = buckets[which] + node
+        history = histories[at]
         first = which * INPUTS
-        if history == 0:
-            inputs[first] = 0
-            inputs[first + 1] = 0
-            inputs[first + 2] = 0
-        else:
+        inputs[first] = 0
+        inputs[first + 1] = 0
+        inputs[first + 2] = 0
+        inputs[first + 3] = 0
+        if history > 0:
             known += 1 <= which <= _ORDERS
-            p = probability(contexts.learnt[which * NUMBER + history])
+            p = probability(learnt[which * NUMBER + history])
             inputs[first] = stretch(p)
             inputs[first + 1] = (p - 32768) >> 5
-            inputs[first + 2] = stretch(probability(contexts.nodes[at]))
-        run = contexts.run_of[which]
+            inputs[first + 2] = stretch(probability(nodes[at]))
+        run = run_of[which]
         expected = run & 255 | 256
         if run > 0 and expected >> (8 - place) == partial:
-            confidence = stretch(probability(contexts.runs[which * 16 + (run >> 8)]))
+            confidence = stretch(probability(runs[which * 16 + (run >> 8)]))
             inputs[first + 3] = confidence if expected >> (7 - place) & 1 else -confidence
-        else:
-            inputs[first + 3] = 0
     return known
 
 
-@njit
+@compiled
 def update(contexts: Contexts, node: int, partial: int, place: int, bit: int) -> None:
     """Learn a bit in every context."""
+    histories, nodes, learnt, runs = contexts.histories, contexts.nodes, contexts.learnt, contexts.runs
+    buckets, run_of = contexts.buckets, contexts.run_of
     for which in range(CONTEXTS):
-        at = contexts.buckets[which] + node
-        history = contexts.histories[at]
-        learn(contexts.learnt, which * NUMBER + history, bit, _HISTORY_LIMIT)
-        contexts.histories[at] = NEXT[history, bit]
-        learn(contexts.nodes, at, bit, _COUNTER_LIMIT)
-        run = contexts.run_of[which]
+        at = buckets[which] + node
+        history = histories[at]
+        learn(learnt, which * NUMBER + history, bit, _HISTORY_LIMIT)
+        histories[at] = NEXT[history, bit]
+        learn(nodes, at, bit, _COUNTER_LIMIT)
+        run = run_of[which]
         expected = run & 255 | 256
         if run > 0 and expected >> (8 - place) == partial:
-            learn(contexts.runs, which * 16 + (run >> 8), (expected >> (7 - place) & 1) == bit, _RUN_LIMIT)
+            came = int(expected >> (7 - place) & 1 == bit)
+            learn(runs, which * 16 + (run >> 8), came, _RUN_LIMIT)

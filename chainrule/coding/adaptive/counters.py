@@ -7,7 +7,8 @@ holds p - 1/2 in 22 bits and n in 10, so that a table of zeros is a table of eve
 """
 
 import numpy as np
-from numba import njit
+
+from chainrule.coding.adaptive.machine_code import compiled
 
 _HALF = 1 << 21
 _RATE = np.array([(65536 * 2) // (2 * n + 3) for n in range(1024)], np.int32)
@@ -18,13 +19,13 @@ def counters(probabilities: np.ndarray, count: int) -> np.ndarray:
     return (((probabilities.astype(np.int64) << 6) - _HALF) << 10 | count).astype(np.int32)
 
 
-@njit
+@compiled
 def probability(counter: int) -> int:
     """The 16-bit probability of a one, in [0, 2^16)."""
     return ((counter >> 10) + _HALF) >> 6
 
 
-@njit
+@compiled
 def learn(table: np.ndarray, index: int, bit: int, limit: int) -> None:
     """Move a counter of a table towards a bit; `limit` is N < 1024."""
     counter = table[index]

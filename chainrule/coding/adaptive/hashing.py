@@ -1,9 +1,9 @@
 """Hashes of contexts: whole numbers of 32 bits."""
 
-from numba import njit
+from chainrule.coding.adaptive.machine_code import compiled
 
 
-@njit
+@compiled
 def combine(h: int, value: int) -> int:
     """A hash of another hash and a number below 2^31."""
     h = ((h + value + 1) * 0x2C1B3C6D) & 0xFFFFFFFF

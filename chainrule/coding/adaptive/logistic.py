@@ -9,7 +9,8 @@ decimal arithmetic, which rounds the same way on every machine, and used by look
 from decimal import Context, Decimal
 
 import numpy as np
-from numba import njit
+
+from chainrule.coding.adaptive.machine_code import compiled
 
 LIMIT = 12 * 256 - 1  # the largest stretched probability, in multiples of 1/256
 
@@ -20,21 +21,21 @@ def _squash_table() -> np.ndarray:
     for x in range(LIMIT + 1):
         odds = decimals.exp(Decimal(-x) / 256)
         upper.append(min(65535, int(decimals.divide(Decimal(65536), 1 + odds).to_integral_value())))
-    return np.array([65536 - p for p in upper[:0:-1]] + upper, np.int32)
+    return np.array([65536 - p for p in upper[:0:-1]] + upper, np.uint16)
 
 
 SQUASH = _squash_table()
 # The inverse at the middle of each of 4,096 equal intervals.
-STRETCH = (np.searchsorted(SQUASH, np.arange(4096) * 16 + 8) - LIMIT).astype(np.int32)
+STRETCH = (np.searchsorted(SQUASH, np.arange(4096) * 16 + 8) - LIMIT).astype(np.int16)
 
 
-@njit
+@compiled
 def squash(x: int) -> int:
     """The 16-bit probability of a stretched one, clipped to [-LIMIT, LIMIT]."""
     return SQUASH[min(LIMIT, max(-LIMIT, x)) + LIMIT]
 
 
-@njit
+@compiled
 def stretch(p: int) -> int:
     """The stretched form of a 16-bit probability, to 12 of its bits."""
     return STRETCH[p >> 4]

@@ -7,11 +7,11 @@ first bit that differs. Mahoney, "Data compression explained", section 4.3.6.
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from chainrule.coding.adaptive.counters import counters, learn, probability
 from chainrule.coding.adaptive.hashing import combine
 from chainrule.coding.adaptive.logistic import stretch
+from chainrule.coding.adaptive.machine_code import compiled
 
 INPUTS = 2
 LENGTHS = 32  # kinds of lengths
@@ -40,7 +40,7 @@ def make_match(places: int) -> Match:
     return Match(np.zeros(places, np.int32), np.zeros(2, np.int64), counters(np.full(LENGTHS, 60000), 6))
 
 
-@njit
+@compiled
 def find(match: Match, text: np.ndarray, position: int) -> None:
     """Go on with the match after the byte before `position`, or look for another."""
     state = match.state
@@ -66,7 +66,7 @@ def find(match: Match, text: np.ndarray, position: int) -> None:
     match.places[h] = position
 
 
-@njit
+@compiled
 def kind_of_length(match: Match) -> int:
     """The length in steps that grow with it, in [0, LENGTHS); 0 is no match."""
     length = match.state[1]
@@ -81,7 +81,7 @@ def kind_of_length(match: Match) -> int:
     return kind
 
 
-@njit
+@compiled
 def expected_bit(match: Match, text: np.ndarray, partial: int, place: int) -> int:
     """The next bit that the match expects; -1 where there is none, or where it was wrong in this byte."""
     if match.state[1] == 0:
@@ -92,7 +92,7 @@ def expected_bit(match: Match, text: np.ndarray, partial: int, place: int) -> in
     return expected >> (7 - place) & 1
 
 
-@njit
+@compiled
 def predict(match: Match, inputs: np.ndarray, first: int, expected: int) -> None:
     """Write two inputs of the mixer: the stretched probability, and the plain one."""
     if expected < 0:
@@ -106,8 +106,8 @@ def predict(match: Match, inputs: np.ndarray, first: int, expected: int) -> None
     inputs[first + 1] = surplus if expected else -surplus
 
 
-@njit
+@compiled
 def update(match: Match, expected: int, bit: int) -> None:
     """Learn whether the expected bit came."""
     if expected >= 0:
-        learn(match.learnt, kind_of_length(match), expected == bit, _LIMIT)
+        learn(match.learnt, kind_of_length(match), int(expected == bit), _LIMIT)

@@ -14,9 +14,9 @@ Mahoney 2005; Veness et al. 2021, "Gated linear networks"; Knoll, cmix.
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from chainrule.coding.adaptive.logistic import LIMIT, squash
+from chainrule.coding.adaptive.machine_code import compiled
 
 ONE = 1 << 16  # the weight 1
 _RATE_BITS = 22  # error (16 bits) * input (8 bits) * rate (14 bits) -> weight (16 bits)
@@ -27,10 +27,10 @@ class Mixer(NamedTuple):
 
     Attributes:
         inputs: (N,) stretched probabilities.
-        weights: (rows * N,) of the first layer, in multiples of 2^-16: all tables of all neurons.
+        weights: (rows, N) of the first layer, in multiples of 2^-16: all tables of all neurons.
         rows: (K,) the row that each neuron uses now.
         outputs: (K,) stretched probabilities of the first layer.
-        last_weights: (rows * K,) of the second layer.
+        last_weights: (rows, K) of the second layer.
         last_row: (1,) the row that it uses now.
         last_output: (1,) its stretched probability.
         time: (1,) bits learnt.
@@ -52,10 +52,10 @@ def make_mixer(beginning: np.ndarray, rows: int, neurons: int, last_rows: int, r
     """A mixer of N inputs whose neurons begin with the N weights `beginning`, and with their mean at the end."""
     return Mixer(
         np.zeros(len(beginning), np.int32),
-        np.tile(beginning, rows).astype(np.int32),
+        np.tile(beginning, (rows, 1)).astype(np.int32),
         np.zeros(neurons, np.int64),
         np.zeros(neurons, np.int32),
-        np.full(last_rows * neurons, ONE // neurons, np.int32),
+        np.full((last_rows, neurons), ONE // neurons, np.int32),
         np.zeros(1, np.int64),
         np.zeros(1, np.int64),
         np.zeros(1, np.int64),
@@ -63,38 +63,40 @@ def make_mixer(beginning: np.ndarray, rows: int, neurons: int, last_rows: int, r
     )
 
 
-@njit
-def _dot(weights: np.ndarray, first: int, inputs: np.ndarray) -> int:
+@compiled
+def _dot(weights: np.ndarray, inputs: np.ndarray) -> int:
     total = 0
     for i in range(len(inputs)):
-        total += weights[first + i] * inputs[i]
+        total += weights[i] * inputs[i]
     return min(LIMIT, max(-LIMIT, total >> 16))
 
 
-@njit
-def _descend(weights: np.ndarray, first: int, inputs: np.ndarray, output: int, bit: int, rate: int) -> None:
+@compiled
+def _descend(weights: np.ndarray, inputs: np.ndarray, output: int, bit: int, rate: int) -> None:
     step = ((bit << 16) - squash(output)) * rate
     for i in range(len(inputs)):
-        weights[first + i] += (inputs[i] * step + (1 << _RATE_BITS - 1)) >> _RATE_BITS
+        weights[i] += (inputs[i] * step + (1 << _RATE_BITS - 1)) >> _RATE_BITS
 
 
-@njit
+@compiled
 def mix(mixer: Mixer) -> int:
     """The stretched probability of the inputs under the rows that were chosen."""
-    for k in range(len(mixer.rows)):
-        mixer.outputs[k] = _dot(mixer.weights, mixer.rows[k] * len(mixer.inputs), mixer.inputs)
-    mixer.last_output[0] = _dot(mixer.last_weights, mixer.last_row[0] * len(mixer.outputs), mixer.outputs)
-    return mixer.last_output[0]
+    inputs, weights, rows, outputs = mixer.inputs, mixer.weights, mixer.rows, mixer.outputs
+    for k in range(len(rows)):
+        outputs[k] = _dot(weights[rows[k]], inputs)
+    stretched = _dot(mixer.last_weights[mixer.last_row[0]], outputs)
+    mixer.last_output[0] = stretched
+    return stretched
 
 
-@njit
+@compiled
 def update(mixer: Mixer, bit: int) -> None:
     """One step of gradient descent for the rows that were used."""
-    rates, time = mixer.rates, mixer.time[0]
-    rate = rates[0] + rates[1] * rates[4] // (rates[4] + time)
-    last_rate = rates[2] + rates[3] * rates[4] // (rates[4] + time)
-    for k in range(len(mixer.rows)):
-        _descend(mixer.weights, mixer.rows[k] * len(mixer.inputs), mixer.inputs, mixer.outputs[k], bit, rate)
-    first = mixer.last_row[0] * len(mixer.outputs)
-    _descend(mixer.last_weights, first, mixer.outputs, mixer.last_output[0], bit, last_rate)
-    mixer.time[0] = time + 1
+    inputs, weights, rows, outputs, rates = mixer.inputs, mixer.weights, mixer.rows, mixer.outputs, mixer.rates
+    falling = (rates[4] << 16) // (rates[4] + mixer.time[0])
+    rate = rates[0] + (rates[1] * falling >> 16)
+    for k in range(len(rows)):
+        _descend(weights[rows[k]], inputs, outputs[k], bit, rate)
+    rate = rates[2] + (rates[3] * falling >> 16)
+    _descend(mixer.last_weights[mixer.last_row[0]], outputs, mixer.last_output[0], bit, rate)
+    mixer.time[0] += 1

@@ -3,9 +3,9 @@
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from chainrule.coding.adaptive.hashing import combine
+from chainrule.coding.adaptive.machine_code import compiled
 
 
 class Past(NamedTuple):
@@ -27,7 +27,7 @@ def make_past() -> Past:
     return Past(np.zeros(3, np.int64), np.zeros(1, np.int64), np.zeros(2, np.int64))
 
 
-@njit
+@compiled
 def _kind(byte: int) -> int:
     """Kinds of bytes: capital, small letter, digit, space, line end, other mark, control, beyond ASCII."""
     if byte >= 128:
@@ -45,7 +45,7 @@ def _kind(byte: int) -> int:
     return 5 if byte > 32 else 6
 
 
-@njit
+@compiled
 def note_byte(past: Past, byte: int, position: int) -> None:
     """Take the byte at a position into words and lines; letters of both cases are the same."""
     kind = _kind(byte)
@@ -62,12 +62,12 @@ def note_byte(past: Past, byte: int, position: int) -> None:
         past.lines[0] = position + 1
 
 
-@njit
+@compiled
 def _before(text: np.ndarray, position: int, distance: int) -> int:
     return text[position - distance] if position >= distance else 0
 
 
-@njit
+@compiled
 def hash_past(past: Past, text: np.ndarray, position: int, hashes: np.ndarray) -> None:
     """Write the hashes of all contexts of the byte at a position."""
     orders = 0

@@ -3,7 +3,6 @@
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from chainrule.coding.adaptive import contexts as context_models
 from chainrule.coding.adaptive import match as match_model
@@ -12,6 +11,7 @@ from chainrule.coding.adaptive import refinement
 from chainrule.coding.adaptive.contexts import CONTEXTS, Contexts, make_contexts
 from chainrule.coding.adaptive.hashing import combine
 from chainrule.coding.adaptive.logistic import squash
+from chainrule.coding.adaptive.machine_code import compiled
 from chainrule.coding.adaptive.match import Match, expected_bit, kind_of_length, make_match
 from chainrule.coding.adaptive.mixer import ONE, Mixer, make_mixer
 from chainrule.coding.adaptive.past import Past, hash_past, make_past, note_byte
@@ -68,7 +68,7 @@ def make_predictor(length: int) -> Predictor:
     )
 
 
-@njit
+@compiled
 def begin_byte(predictor: Predictor, text: np.ndarray, position: int) -> None:
     """Prepare for the bits of the byte at a position."""
     hash_past(predictor.past, text, position, predictor.contexts.hashes)
@@ -79,7 +79,7 @@ def begin_byte(predictor: Predictor, text: np.ndarray, position: int) -> None:
     predictor.state[2] = 0
 
 
-@njit
+@compiled
 def predict(predictor: Predictor, text: np.ndarray, position: int) -> int:
     """The probability that the next bit is a one, 16 bits, never 0."""
     mixer, state = predictor.mixer, predictor.state
@@ -104,7 +104,7 @@ def predict(predictor: Predictor, text: np.ndarray, position: int) -> int:
     return min(65535, max(1, (2 * squash(stretched) + refined + far) >> 2))
 
 
-@njit
+@compiled
 def learn(predictor: Predictor, bit: int) -> None:
     """Learn the bit that was predicted."""
     state, stretched = predictor.state, predictor.mixer.last_output[0]
@@ -121,7 +121,7 @@ def learn(predictor: Predictor, bit: int) -> None:
         state[1] = 1
 
 
-@njit
+@compiled
 def end_byte(predictor: Predictor, byte: int, position: int) -> None:
     """Take the byte at a position, whose bits were learnt, into the past."""
     context_models.end_byte(predictor.contexts, byte)

@@ -10,7 +10,8 @@ Probabilities are integers in [1, 2^16); the interval holds at least 2 numbers, 
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
+
+from chainrule.coding.adaptive.machine_code import compiled
 
 _ALL = 0xFFFFFFFF
 
@@ -32,14 +33,14 @@ def make_coder(code: np.ndarray) -> Coder:
     return Coder(code, np.array([0, _ALL, 0, 0], np.int64))
 
 
-@njit
+@compiled
 def begin_reading(coder: Coder) -> None:
     """Read the first 32 bits; bytes past the end are zeros."""
     for _ in range(4):
         _read(coder)
 
 
-@njit
+@compiled
 def _read(coder: Coder) -> None:
     code, state = coder
     byte = code[state[2]] if state[2] < len(code) else 0
@@ -47,12 +48,12 @@ def _read(coder: Coder) -> None:
     state[2] += 1
 
 
-@njit
+@compiled
 def _middle(state: np.ndarray, p: int) -> int:
     return state[0] + ((state[1] - state[0]) * p >> 16)
 
 
-@njit
+@compiled
 def _narrow(coder: Coder, middle: int, bit: int, reading: bool) -> None:
     code, state = coder
     if bit:
@@ -69,13 +70,13 @@ def _narrow(coder: Coder, middle: int, bit: int, reading: bool) -> None:
         state[1] = (state[1] << 8 & _ALL) | 255
 
 
-@njit
+@compiled
 def write_bit(coder: Coder, bit: int, p: int) -> None:
     """Write a bit; p is the probability of a one, 16 bits."""
     _narrow(coder, _middle(coder.state, p), bit, False)
 
 
-@njit
+@compiled
 def read_bit(coder: Coder, p: int) -> int:
     """Read a bit that was written with the same p."""
     middle = _middle(coder.state, p)
@@ -84,7 +85,7 @@ def read_bit(coder: Coder, p: int) -> int:
     return bit
 
 
-@njit
+@compiled
 def end_writing(coder: Coder) -> int:
     """Write the fewest bytes that, followed by zeros, name a number in the interval; returns the length of the code."""
     code, state = coder

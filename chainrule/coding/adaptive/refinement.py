@@ -6,10 +6,10 @@ or not sure enough. Mahoney, "Data compression explained", section 4.3.3 (SSE; S
 """
 
 import numpy as np
-from numba import njit
 
 from chainrule.coding.adaptive.counters import counters, learn, probability
 from chainrule.coding.adaptive.logistic import LIMIT, SQUASH
+from chainrule.coding.adaptive.machine_code import compiled
 
 _APART = 128
 POINTS = 2 * (LIMIT + 1) // _APART + 1
@@ -22,13 +22,13 @@ def make_map(contexts: int) -> np.ndarray:
     return counters(np.tile(SQUASH[stretched + LIMIT], contexts), 12)
 
 
-@njit
+@compiled
 def row(table: np.ndarray, h: int) -> int:
     """The context that a hash falls to; the contexts of the table are a power of two."""
     return h & len(table) // POINTS - 1
 
 
-@njit
+@compiled
 def refine(table: np.ndarray, context: int, stretched: int) -> int:
     """The probability, 16 bits, that a map gives in place of a stretched one."""
     place = stretched + LIMIT + 1
@@ -37,7 +37,7 @@ def refine(table: np.ndarray, context: int, stretched: int) -> int:
     return (probability(table[at]) * (_APART - share) + probability(table[at + 1]) * share) // _APART
 
 
-@njit
+@compiled
 def update(table: np.ndarray, context: int, stretched: int, bit: int) -> None:
     """Learn a bit at the nearer point."""
     learn(table, context * POINTS + (stretched + LIMIT + 1 + _APART // 2) // _APART, bit, _LIMIT)

@@ -105,3 +105,14 @@ def test_numba_is_named_where_it_is_missing(monkeypatch):
 def test_numba_is_loaded_only_when_it_is_used():
     program = "import sys, chainrule.coding.adaptive; sys.exit('numba' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_progress_is_told_up_to_the_end():
+    told = []
+    data = TEXT + TEXT[::-1]
+    code = adaptive.compress(data, told.append)
+    assert told == sorted(told)
+    assert len(told) == 2
+    assert told[-1] == len(data)
+    assert adaptive.decompress(code, len(data), told.append) == data
+    assert told[2:] == told[:2]

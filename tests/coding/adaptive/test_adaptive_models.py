@@ -53,13 +53,11 @@ def test_the_mixer_descends_the_gradient_of_the_cost():
     inputs, rows, neurons = 6, 3, 2
     net = mixer.make_mixer(np.zeros(inputs), rows, neurons, 2, (200, 0, 100, 0, 1))
     net.inputs[:] = RNG.integers(-900, 900, inputs)
-    net.weights[:] = RNG.integers(-30000, 30000, rows * inputs)
-    net.last_weights[:] = RNG.integers(10000, 50000, 2 * neurons)
+    net.weights[:] = RNG.integers(-30000, 30000, (rows, inputs))
+    net.last_weights[:] = RNG.integers(10000, 50000, (2, neurons))
     net.rows[:] = [2, 0]
     net.last_row[0] = 1
-    weights, last = (
-        array.copy().reshape(-1, width) / mixer.ONE for array, width in ((net.weights, 6), (net.last_weights, 2))
-    )
+    weights, last = net.weights / mixer.ONE, net.last_weights / mixer.ONE
     x = net.inputs / 256
 
     mixer.mix(net)
@@ -75,11 +73,11 @@ def test_the_mixer_descends_the_gradient_of_the_cost():
         steps = 1e-5 * np.eye(len(w))
         return np.array([cost(w + step, inputs) - cost(w - step, inputs) for step in steps]) / 2e-5
 
-    moved = net.weights.reshape(-1, inputs) / mixer.ONE - weights
+    moved = net.weights / mixer.ONE - weights
     for row in net.rows:
         assert moved[row] == pytest.approx(-200 / 2**14 * gradient(weights[row], x), abs=2e-4)
     assert not moved[1].any()
-    moved = net.last_weights.reshape(-1, neurons) / mixer.ONE - last
+    moved = net.last_weights / mixer.ONE - last
     assert moved[1] == pytest.approx(-100 / 2**14 * gradient(last[1], hidden), abs=2e-4)
     assert not moved[0].any()
 
