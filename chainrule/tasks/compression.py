@@ -3,6 +3,7 @@
 import hashlib
 import lzma
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -76,13 +77,13 @@ def compress_data(
         return best
     why = ""
     if run is None:
-        made = _adaptive(data, header, verify=verify) if data else plain
+        made = _adaptive(data, header, progress, verify=verify) if data else plain
     else:
         try:
             made = _with_run(data, header, run, progress, verify=verify)
         except _InexpressibleError as error:
             why = f"the run cannot express it ({error}): "
-            made = _adaptive(data, header, verify=verify) if data and find_spec("numba") is not None else best
+            made = _adaptive(data, header, progress, verify=verify) if data and find_spec("numba") is not None else best
     if len(made.data) > len(best.data):
         made, why = best, why or "smaller than with the model: "
     return replace(made, note=f"{why}{_TOLD[made.method]}") if why else made
@@ -116,7 +117,7 @@ def decompress_data(
         part = parts[0]
         if part is None:
             raise DamagedError(f"{name}: its one part is damaged: nothing can be saved")
-        data = _READ[method](part, sum(size for _, size in header["files"]))
+        data = _READ[method](part, sum(size for _, size in header["files"]), progress)
     if not container.damaged and hashlib.sha256(data).hexdigest() != header["sha256"]:
         raise DamagedError(f"{name}: what was read is not what was written, by its SHA-256: nothing is written")
     described = {key: header[key] for key in ("folder", "files") if key in header}
@@ -203,30 +204,44 @@ def _read_with(
     return codec.restore(layout, parts[0], elements, lost)
 
 
-def _adaptive(data: bytes, header: dict[str, Any], *, verify: bool) -> Compressed:
+def _adaptive(data: bytes, header: dict[str, Any], progress: ProgressOf, *, verify: bool) -> Compressed:
     from chainrule.coding import adaptive
 
-    part = adaptive.compress(data)
-    if verify and adaptive.decompress(part, len(data)) != data:
+    if not adaptive.is_compiled():
+        print("the model that learns as it reads is compiled once, which takes about ten seconds", file=sys.stderr)
+    part = adaptive.compress(data, _added(progress(len(data), "writing")))
+    if verify and _read_adaptive(part, len(data), progress) != data:
         raise ValueError("verification: what was read back is not what was written: nothing is written")
     return Compressed(write_container(header | {"method": "adaptive"}, [part]), "adaptive", len(data), "byte")
 
 
-def _read_adaptive(part: bytes, length: int) -> bytes:
+def _read_adaptive(part: bytes, length: int, progress: ProgressOf) -> bytes:
     from chainrule.coding import adaptive
 
-    return adaptive.decompress(part, length)
+    return adaptive.decompress(part, length, _added(progress(length, "reading")))
+
+
+def _added(advance: Callable[[int], None]) -> Callable[[int], None]:
+    """Make of a function that takes what is new one that takes all that is done."""
+    before = 0
+
+    def told(done: int) -> None:
+        nonlocal before
+        advance(done - before)
+        before = done
+
+    return told
 
 
 def _by_lzma(data: bytes) -> bytes:
     return lzma.compress(data, lzma.FORMAT_RAW, filters=_FILTERS)
 
 
-def _read_lzma(part: bytes, _: int) -> bytes:
+def _read_lzma(part: bytes, _: int, __: ProgressOf) -> bytes:
     return lzma.decompress(part, lzma.FORMAT_RAW, filters=_FILTERS)
 
 
-def _read_stored(part: bytes, _: int) -> bytes:
+def _read_stored(part: bytes, _: int, __: ProgressOf) -> bytes:
     return part
 
 
