@@ -23,7 +23,7 @@ STREAMS = 64
 # below 0.3% of the bits of this many.
 SYMBOLS_OF_A_STREAM = 4096
 SYMBOLS_OF_A_PART = 1 << 16  # a part has its own checksum: damage costs so many symbols, or a stream
-MOST_UNKNOWN = 0.05  # a larger share of symbols outside the vocabulary makes another file than the model is for
+MOST_UNKNOWN = 0.2  # a larger share of symbols outside the vocabulary makes another file than the model is for
 _SURROGATE = re.compile("[\ud800-\udfff]")  # a byte that is no UTF-8, as Python decodes it
 _UNKNOWN_WORD = re.compile(r"(?<!\S)<unk>(?!\S)")
 
