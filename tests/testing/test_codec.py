@@ -86,7 +86,7 @@ def test_an_encoder_that_wastes_bits_is_found(x, monkeypatch):
     plain = {kind: kind.choose for kind in (range_coder.Writer, range_coder.Reader)}
     for kind in plain:
         monkeypatch.setattr(kind, "choose", flat)
-    model, certain = made(RecurrentLM), torch.zeros(4, 300, dtype=torch.long)
+    model, certain = made(RecurrentLM), torch.zeros(4, 150, dtype=torch.long)
     with torch.no_grad():
         model.bias_ho[0] += 30
     result = check_codec(model, certain)
