@@ -14,7 +14,7 @@ from chainrule.coding.container import Container, write_container
 from chainrule.coding.fingerprint import arithmetic_digest, machine, model_digest, reproducible
 from chainrule.coding.lockstep import nothing
 from chainrule.coding.range_coder import DamagedError, needed_package
-from chainrule.tasks.abilities import Compresses
+from chainrule.tasks.abilities import Compresses, FileCodec
 from chainrule.tasks.bundle import Bundle, cut
 from chainrule.tasks.task import Task
 from chainrule.training.cores import usable_threads
@@ -120,11 +120,9 @@ def decompress_data(
         data = _READ[method](part, sum(size for _, size in header["files"]), progress)
     if not container.damaged and hashlib.sha256(data).hexdigest() != header["sha256"]:
         raise DamagedError(f"{name}: what was read is not what was written, by its SHA-256: nothing is written")
-    described = {key: header[key] for key in ("folder", "files") if key in header}
-    if method == "run":
-        assert isinstance(run, Compresses)
-        return run.codec().finish(header["layout"], Bundle(data, described))
-    return Bundle(data, described)
+    described: dict[str, Any] = {key: header[key] for key in ("folder", "files") if key in header}
+    bundle = Bundle(data, described)
+    return bundle if run is None or method != "run" else _codec(run).finish(header["layout"], bundle)
 
 
 def tell_damage(container: Container) -> str:
@@ -145,11 +143,10 @@ class _InexpressibleError(Exception):
 
 
 def _with_run(data: bytes, header: dict[str, Any], run: Task[Any], progress: ProgressOf, *, verify: bool) -> Compressed:
-    assert isinstance(run, Compresses)
     needed_package()
     model, threads = run.model(), usable_threads()  # on the processor: a GPU's sums are not the same each time
     try:
-        expressed = run.codec().express(cut(data, header["files"]))
+        expressed = _codec(run).express(cut(data, header["files"]))
     except ValueError as error:
         raise _InexpressibleError(error) from None
     laid = expressed.laid
@@ -184,8 +181,7 @@ def _read_with(
         raise ValueError(
             f"--run {run.path}: a run of the task {run.name}, but {name} was written with one of {header['kind']}"
         )
-    assert isinstance(run, Compresses)
-    model, codec = model or run.model(), run.codec()
+    model, codec = model or run.model(), _codec(run)
     if model_digest(model) != header["model"]:
         raise ValueError(f"--run {run.path}: another model than the one that wrote {name}, or trained on since")
     if machine(model) != header["machine"]:
@@ -202,6 +198,11 @@ def _read_with(
     groups = zip(laid.groups(), parts[1:], strict=True)
     lost = {int(row) for rows, part in groups if part is None for row in rows}
     return codec.restore(layout, parts[0], elements, lost)
+
+
+def _codec(run: Task[Any]) -> FileCodec:
+    assert isinstance(run, Compresses)  # or its task has no such verb
+    return run.codec()
 
 
 def _adaptive(data: bytes, header: dict[str, Any], progress: ProgressOf, *, verify: bool) -> Compressed:

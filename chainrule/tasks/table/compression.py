@@ -63,7 +63,9 @@ class TableCodec(FileCodec):
 
     def restore(self, layout: dict[str, Any], side: bytes | None, elements: Sequence[Tensor], lost: set[int]) -> bytes:
         """The file; where rows are lost, the header and the other rows."""
-        kept = json.loads(lzma.decompress(side)) if side else {"lines": [], "cells": [], "separator": ",", "end": ""}
+        kept: dict[str, Any] = {"lines": [], "cells": [], "separator": ",", "end": ""}
+        if side:
+            kept = json.loads(lzma.decompress(side))
         cells = self.schema.decode(torch.cat(list(elements))[: layout["count"]].numpy())
         size = len(elements[0])
         rows = [None if number % size in lost else row for number, row in enumerate(cells)]
