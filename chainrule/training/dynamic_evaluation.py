@@ -22,7 +22,7 @@ from torch import Tensor
 from chainrule.base import AutoregressiveModel, length_mask
 from chainrule.state import State, detach
 
-RATE = 1e-4
+RATE = 1e-3
 _DECAY = 1e-3
 _EPSILON = 1e-5
 _WARM_UP = 20  # chunks
@@ -39,7 +39,7 @@ class DynamicEvaluator:
         chunk_length: elements that are scored before they are learnt, and that gradients flow back through.
 
     Raises:
-        ValueError: an argument is out of range.
+        ValueError: an argument is out of range, or the steps are so large that the model diverges.
     """
 
     def __init__(
@@ -95,15 +95,15 @@ class DynamicEvaluator:
 
     def _learn(self, costs: Tensor) -> None:
         """One step on what was just scored."""
-        gradients = torch.autograd.grad(costs.sum() / self.chunk_length, self._weights, allow_unused=True)
+        if bool(costs.isnan().any()):
+            raise ValueError(f"rate: expected a smaller step, got {self.rate:g}: the model has diverged")
+        gradients = torch.autograd.grad(costs.sum() / self.chunk_length, self._weights, materialize_grads=True)
         self._chunks += 1
         rate = self.rate * min(1.0, self._chunks / _WARM_UP)
         with torch.no_grad():
             for weight, trained, squares, gradient in zip(
                 self._weights, self._trained, self._squares, gradients, strict=True
             ):
-                if gradient is None:
-                    continue
                 squares.lerp_(gradient.square(), 1 / self._chunks)
                 weight.lerp_(trained, self.decay)
                 weight.addcdiv_(gradient, squares.sqrt().add_(_EPSILON), value=-rate)

@@ -2,9 +2,9 @@
 
 Each context of a byte is a hash of a part of the text before it: its last 0 to 6 bytes (orders), its last words, bytes
 further back, and the place in the line. With the bits of the byte that are known already it names one node of a binary
-tree of bits; a node keeps a bit history and a counter (see `histories` and `counters`). The nodes of half a byte lie
-together in a bucket of 16; the first place of a bucket holds a check of the hash, so that another context is seldom
-taken for it, and of two buckets that a hash may use the one with less history gives way.
+tree of bits; a node keeps a bit history and a probability, whose rate falls with the bits that the history has seen.
+The nodes of half a byte lie together in a bucket of 16; the first place of a bucket holds a check of the hash, so that
+another context is seldom taken for it, and of two buckets that a hash may use the one with less history gives way.
 
 Mahoney 2005; Mahoney, "Data compression explained", sections 4.3.2 and 4.3.5.
 """
@@ -13,19 +13,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from chainrule.coding.adaptive.counters import counters, learn, probability
+from chainrule.coding.adaptive.counters import counters, learn, probability, towards
 from chainrule.coding.adaptive.hashing import combine
-from chainrule.coding.adaptive.histories import BEGINNING, NEXT, NUMBER, SEEN
+from chainrule.coding.adaptive.histories import BEGINNING, COUNT, NEXT, NUMBER, SEEN
 from chainrule.coding.adaptive.logistic import stretch
 from chainrule.coding.adaptive.machine_code import compiled
 
-CONTEXTS = 15
+CONTEXTS = 14
 INPUTS = 4  # of the mixer, from each context
 BUCKET = 16
 _ORDERS = 6
 _LONGEST_RUN = 15
 _HISTORY_LIMIT = 255
-_COUNTER_LIMIT = 1020
 _RUN_LIMIT = 255
 
 
@@ -34,9 +33,8 @@ class Contexts(NamedTuple):
 
     Attributes:
         mask: buckets of a context, less one.
-        histories: (CONTEXTS * buckets * 16,) numbers of bit histories, at the first place of a bucket its check.
-        nodes: (CONTEXTS * buckets * 16,) counters, at the first place of a bucket the run in its context: the last byte
-            that followed it, and in higher bits how often in a row.
+        nodes: (CONTEXTS * buckets * 16,) p - 1/2 in 22 bits and the number of the history in 10. At the first place of
+            a bucket its check in 16 bits and the run in its context in 12: how often in a row, and which byte.
         learnt: (CONTEXTS * NUMBER,) counters: what follows each history.
         runs: (CONTEXTS * 16,) counters: whether a run of some length goes on.
         hashes: (CONTEXTS,) of the present byte's contexts.
@@ -46,7 +44,6 @@ class Contexts(NamedTuple):
     """
 
     mask: int
-    histories: np.ndarray
     nodes: np.ndarray
     learnt: np.ndarray
     runs: np.ndarray
@@ -61,7 +58,6 @@ def make_contexts(buckets: int) -> Contexts:
     places = CONTEXTS * buckets * BUCKET
     return Contexts(
         buckets - 1,
-        np.zeros(places, np.uint16),
         np.zeros(places, np.int32),
         counters(np.tile(BEGINNING, CONTEXTS), 6),
         counters(np.full(CONTEXTS * 16, 60000), 6),
@@ -73,31 +69,28 @@ def make_contexts(buckets: int) -> Contexts:
 
 
 @compiled
-def _bucket(histories: np.ndarray, nodes: np.ndarray, first: int, h: int) -> int:
+def _bucket(nodes: np.ndarray, first: int, h: int) -> int:
     """Where the bucket of a hash begins; one of the two that it may use is emptied where neither holds it."""
     check = max(1, h >> 16)
     second = first ^ BUCKET
-    if histories[first] == check:
+    if nodes[first] >> 12 == check:
         return first
-    if histories[second] == check:
+    if nodes[second] >> 12 == check:
         return second
-    if SEEN[histories[first + 1]] > SEEN[histories[second + 1]]:
+    if SEEN[nodes[first + 1] & 1023] > SEEN[nodes[second + 1] & 1023]:
         first = second
-    for at in range(first, first + BUCKET):
-        histories[at] = 0
-        nodes[at] = 0
-    histories[first] = check
+    nodes[first : first + BUCKET] = 0
+    nodes[first] = check << 12
     return first
 
 
 @compiled
 def _find(contexts: Contexts, partial: int) -> None:
     """Find the buckets of half a byte: of the hashes alone, or of the hashes and the half that is known."""
-    histories, nodes, hashes, buckets = contexts.histories, contexts.nodes, contexts.hashes, contexts.buckets
+    nodes, hashes, buckets = contexts.nodes, contexts.hashes, contexts.buckets
     for which in range(CONTEXTS):
         h = hashes[which] if partial == 1 else combine(hashes[which], partial)
-        first = (which * (contexts.mask + 1) + (h & contexts.mask)) * BUCKET
-        buckets[which] = _bucket(histories, nodes, first, h)
+        buckets[which] = _bucket(nodes, (which * (contexts.mask + 1) + (h & contexts.mask)) * BUCKET, h)
 
 
 @compiled
@@ -107,7 +100,7 @@ def begin_byte(contexts: Contexts) -> None:
     nodes, buckets, run_at, run_of = contexts.nodes, contexts.buckets, contexts.run_at, contexts.run_of
     for which in range(CONTEXTS):
         run_at[which] = buckets[which]
-        run_of[which] = nodes[buckets[which]]
+        run_of[which] = nodes[buckets[which]] & 4095
 
 
 @compiled
@@ -125,8 +118,8 @@ def end_byte(contexts: Contexts, byte: int) -> None:
         length = 1
         if run > 0 and (run & 255) == byte:
             length = min((run >> 8) + 1, _LONGEST_RUN)
-        # The bucket may have been given to the second half of a byte meanwhile; then its run is only a bad guess.
-        nodes[run_at[which]] = length << 8 | byte
+        # The bucket may have been given to the second half of a byte meanwhile, which has no use for a run.
+        nodes[run_at[which]] = (nodes[run_at[which]] & ~4095) | length << 8 | byte
 
 
 @compiled
@@ -140,12 +133,17 @@ def predict(contexts: Contexts, inputs: np.ndarray, node: int, partial: int, pla
         partial: the bits known of the byte behind a one.
         place: how many they are.
     """
-    histories, nodes, learnt, runs = contexts.histories, contexts.nodes, contexts.learnt, contexts.runs
-    buckets, run_of = contexts.buckets, contexts.run_of
+    nodes, learnt, runs, buckets, run_of = (
+        contexts.nodes,
+        contexts.learnt,
+        contexts.runs,
+        contexts.buckets,
+        contexts.run_of,
+    )
     known = 0
     for which in range(CONTEXTS):
-        at = buckets[which] + node
-        history = histories[at]
+        packed = nodes[buckets[which] + node]
+        history = packed & 1023
         first = which * INPUTS
         inputs[first] = 0
         inputs[first + 1] = 0
@@ -156,7 +154,7 @@ def predict(contexts: Contexts, inputs: np.ndarray, node: int, partial: int, pla
             p = probability(learnt[which * NUMBER + history])
             inputs[first] = stretch(p)
             inputs[first + 1] = (p - 32768) >> 5
-            inputs[first + 2] = stretch(probability(nodes[at]))
+            inputs[first + 2] = stretch(probability(packed))
         run = run_of[which]
         expected = run & 255 | 256
         if run > 0 and expected >> (8 - place) == partial:
@@ -168,14 +166,18 @@ def predict(contexts: Contexts, inputs: np.ndarray, node: int, partial: int, pla
 @compiled
 def update(contexts: Contexts, node: int, partial: int, place: int, bit: int) -> None:
     """Learn a bit in every context."""
-    histories, nodes, learnt, runs = contexts.histories, contexts.nodes, contexts.learnt, contexts.runs
-    buckets, run_of = contexts.buckets, contexts.run_of
+    nodes, learnt, runs, buckets, run_of = (
+        contexts.nodes,
+        contexts.learnt,
+        contexts.runs,
+        contexts.buckets,
+        contexts.run_of,
+    )
     for which in range(CONTEXTS):
         at = buckets[which] + node
-        history = histories[at]
+        history = nodes[at] & 1023
         learn(learnt, which * NUMBER + history, bit, _HISTORY_LIMIT)
-        histories[at] = NEXT[history, bit]
-        learn(nodes, at, bit, _COUNTER_LIMIT)
+        nodes[at] = towards(nodes[at] >> 10, bit, COUNT[history]) << 10 | NEXT[history, bit]
         run = run_of[which]
         expected = run & 255 | 256
         if run > 0 and expected >> (8 - place) == partial:

@@ -26,13 +26,16 @@ def probability(counter: int) -> int:
 
 
 @compiled
+def towards(p: int, bit: int, count: int) -> int:
+    """p - 1/2 in 22 bits after a bit, `count` bits having been seen before."""
+    if bit:  # rounded away from the present value, so that it never comes to rest short of certainty
+        return p - ((p - (_HALF - 1)) * _RATE[count] >> 16)
+    return p + ((-_HALF - p) * _RATE[count] >> 16)
+
+
+@compiled
 def learn(table: np.ndarray, index: int, bit: int, limit: int) -> None:
     """Move a counter of a table towards a bit; `limit` is N < 1024."""
     counter = table[index]
     count = counter & 1023
-    p = counter >> 10
-    if bit:  # rounded away from the present value, so that it never comes to rest short of certainty
-        p += -((p - (_HALF - 1)) * _RATE[count] >> 16)
-    else:
-        p += (-_HALF - p) * _RATE[count] >> 16
-    table[index] = p << 10 | min(count + 1, limit)
+    table[index] = towards(counter >> 10, bit, count) << 10 | min(count + 1, limit)

@@ -54,5 +54,7 @@ _ALL, _STEPS = _histories()
 NUMBER = len(_ALL)
 NEXT = np.array(_STEPS, np.uint16)  # (NUMBER, 2)
 SEEN = np.array([history.zeros + history.ones for history in _ALL], np.int32)
+# Bits that a probability counts after a history, which set its rate: the longer the history, the steadier its context.
+COUNT = np.clip(SEEN * SEEN // 4, SEEN, 1023)
 # The probability that a counter begins with, Laplace's rule with 0.4 in place of 1, as 16 bits.
 BEGINNING = np.array([(65536 * (10 * h.ones + 4)) // (10 * (h.zeros + h.ones) + 8) for h in _ALL], np.int32)

@@ -73,7 +73,7 @@ def _dot(weights: np.ndarray, inputs: np.ndarray) -> int:
 
 @compiled
 def _descend(weights: np.ndarray, inputs: np.ndarray, output: int, bit: int, rate: int) -> None:
-    step = ((bit << 16) - squash(output)) * rate
+    step = np.int32(((bit << 16) - squash(output)) * rate)  # factors of 32 bits are multiplied several at a time
     for i in range(len(inputs)):
         weights[i] += (inputs[i] * step + (1 << _RATE_BITS - 1)) >> _RATE_BITS
 

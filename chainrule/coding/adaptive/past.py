@@ -91,5 +91,3 @@ def hash_past(past: Past, text: np.ndarray, position: int, hashes: np.ndarray) -
     over = text[above] if above < past.lines[0] else 10
     hashes[12] = combine(over << 8 | last, 12)
     hashes[13] = combine(min(column, 255) << 8 | over, 13)
-    beginning = text[past.lines[0]] if column > 0 else 0
-    hashes[14] = combine(combine(word, beginning), 14)

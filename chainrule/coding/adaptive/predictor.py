@@ -55,7 +55,7 @@ def make_predictor(length: int) -> Predictor:
     """Nothing learnt yet, with tables sized for a text of so many bytes."""
     buckets = min(_LARGEST, max(_SMALLEST, 1 << length.bit_length()))
     beginning = np.zeros(_BIAS + 1)
-    beginning[:_MATCH_INPUTS] = np.tile([0.2, 0.0, 0.05, 0.05], CONTEXTS)
+    beginning[:_MATCH_INPUTS] = np.tile([0.12, 0.0, 0.05, 0.05], CONTEXTS)
     beginning[_MATCH_INPUTS] = 0.2
     return Predictor(
         make_contexts(buckets),

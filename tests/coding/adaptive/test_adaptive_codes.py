@@ -22,7 +22,7 @@ def restored(data):
     return adaptive.decompress(adaptive.compress(data), len(data))
 
 
-@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(st.one_of(st.binary(max_size=80), st.lists(st.sampled_from([b"a", b"bc", b"\0\0", b"\xff"])).map(b"".join)))
 def test_any_bytes_are_read_back(data):
     assert restored(data) == data
