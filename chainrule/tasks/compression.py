@@ -21,6 +21,7 @@ from chainrule.training.cores import usable_threads
 
 _FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME}]
 _REPETITIVE = 100  # lzma makes such data this many times smaller: no model is worth its time there
+_SHARED = 1 << 28  # weights times rows, from which a step is long enough to be shared by threads that wait for each other
 ProgressOf = Callable[[int, str], Callable[[int], None]]
 
 
@@ -53,7 +54,8 @@ def compress_data(
     described: dict[str, Any],
     run: Task[Any] | None,
     *,
-    progress: ProgressOf = no_progress,
+    progress: _SHARED = 1 << 28  # weights times rows, from which a step is long enough to be shared by threads that wait for each other
+ProgressOf = no_progress,
     verify: bool = True,
 ) -> Compressed:
     """Write data in the fewest bytes of the methods that can.
@@ -90,7 +92,8 @@ def compress_data(
 
 
 def decompress_data(
-    container: Container, name: str, run: Task[Any] | None, *, progress: ProgressOf = no_progress, salvage: bool = False
+    container: Container, name: str, run: Task[Any] | None, *, progress: _SHARED = 1 << 28  # weights times rows, from which a step is long enough to be shared by threads that wait for each other
+ProgressOf = no_progress, salvage: bool = False
 ) -> Bundle:
     """Read what `compress_data` wrote.
 
@@ -144,12 +147,14 @@ class _InexpressibleError(Exception):
 
 def _with_run(data: bytes, header: dict[str, Any], run: Task[Any], progress: ProgressOf, *, verify: bool) -> Compressed:
     needed_package()
-    model, threads = run.model(), usable_threads()  # on the processor: a GPU's sums are not the same each time
+    model = run.model()  # on the processor: a GPU's sums are not the same each time
     try:
         expressed = _codec(run).express(cut(data, header["files"]))
     except ValueError as error:
         raise _InexpressibleError(error) from None
     laid = expressed.laid
+    products = laid.rows * sum(weight.numel() for weight in model.parameters())
+    threads = 1 if products < _SHARED else usable_threads()
     with reproducible(model, threads):
         arithmetic = arithmetic_digest(model, laid.rows, laid.length, laid.batches[0].context)
         parts = [expressed.side, *write_batches(model, laid, progress(expressed.elements, "writing"))]
