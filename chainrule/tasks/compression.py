@@ -21,7 +21,7 @@ from chainrule.training.cores import usable_threads
 
 _FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME}]
 _REPETITIVE = 100  # lzma makes such data this many times smaller: no model is worth its time there
-_SHARED = 1 << 28  # weights times rows, from which a step is long enough to be shared by threads that wait for each other
+_SHARED = 1 << 28  # weights times rows from which a step is long enough for threads that wait for each other
 ProgressOf = Callable[[int, str], Callable[[int], None]]
 
 
@@ -54,8 +54,7 @@ def compress_data(
     described: dict[str, Any],
     run: Task[Any] | None,
     *,
-    progress: _SHARED = 1 << 28  # weights times rows, from which a step is long enough to be shared by threads that wait for each other
-ProgressOf = no_progress,
+    progress: ProgressOf = no_progress,
     verify: bool = True,
 ) -> Compressed:
     """Write data in the fewest bytes of the methods that can.
@@ -92,8 +91,7 @@ ProgressOf = no_progress,
 
 
 def decompress_data(
-    container: Container, name: str, run: Task[Any] | None, *, progress: _SHARED = 1 << 28  # weights times rows, from which a step is long enough to be shared by threads that wait for each other
-ProgressOf = no_progress, salvage: bool = False
+    container: Container, name: str, run: Task[Any] | None, *, progress: ProgressOf = no_progress, salvage: bool = False
 ) -> Bundle:
     """Read what `compress_data` wrote.
 
