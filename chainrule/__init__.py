@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from chainrule import data, decoding, diagnostics, heads, layers, metrics, models, tasks, testing, training
+    from chainrule import coding, data, decoding, diagnostics, heads, layers, metrics, models, tasks, testing, training
     from chainrule.base import AutoregressiveModel, LikelihoodModel
     from chainrule.models.recurrent_lm import RecurrentLM
     from chainrule.tasks import open_run
@@ -20,6 +20,7 @@ __all__ = [
     "RecurrentLM",
     "Task",
     "__version__",
+    "coding",
     "data",
     "decoding",
     "diagnostics",

@@ -9,7 +9,7 @@ from chainrule import models
 from chainrule.base import AutoregressiveModel, LikelihoodModel
 from chainrule.heads import Column
 from chainrule.layers.image_encoder import ImageEncoder
-from chainrule.testing import check_labeller, check_model
+from chainrule.testing import check_codec, check_labeller, check_model
 
 
 def pixels(*shape, levels=2):
@@ -142,6 +142,15 @@ def test_every_exported_model_of_sequences_keeps_the_contract(name):
     assert type(model) is getattr(models, name)
     report = check_model(model, *arguments)
     assert report.ok, report
+
+
+@pytest.mark.parametrize("name", SEQUENCES)
+def test_every_exported_model_of_discrete_sequences_encodes_and_decodes_them(name):
+    torch.manual_seed(0)
+    model, (x, *others) = SEQUENCES[name]()
+    result = check_codec(model, x, *others)
+    assert result.ok, result
+    assert result.applies == (name != "Forecaster"), result  # whose values are real numbers
 
 
 @pytest.mark.parametrize("name", LABELLERS)

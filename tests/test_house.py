@@ -19,6 +19,7 @@ ROOMS = [
     "tasks",
     "diagnostics",
     "testing",
+    "coding",
     "training",
     "metrics",
     "decoding",
@@ -28,7 +29,7 @@ ROOMS = [
     "heads",
 ]
 # What the order of the rooms would allow.
-FORBIDDEN = [("decoding", "models"), ("training", "models")]
+FORBIDDEN = [("decoding", "models"), ("training", "models"), ("coding", "models")]
 
 
 def imported(module: str, *, at_run_time: bool) -> Iterator[str]:

@@ -132,6 +132,8 @@ SUMMARIES = {
     "inspect": "Look inside a trained model.",
     "check": "Check that a trained model keeps the contract: causality, total probability, step = forward and more.",
     "info": "Show what a run is: model, size, data, best validation figure, how to continue.",
+    "compress": "Write a file without loss, in the bits that its likelihood says.",
+    "decompress": "Read a file that compress wrote.",
     "evaluate": "Compare a run's answers with the right ones, by its task's own metrics.",
 }
 

@@ -15,6 +15,8 @@ from typing import Annotated, Any, cast, get_args
 from cyclopts import App, CycloptsError, Parameter
 
 from chainrule.cli.check import check_verb
+from chainrule.cli.compress import compress_verb
+from chainrule.cli.decompress import decompress_verb
 from chainrule.cli.evaluate import evaluate_verb
 from chainrule.cli.info import info_verb
 from chainrule.cli.inspect import inspect_verb
@@ -37,7 +39,11 @@ VERBS: dict[str, Callable[[type[Task[Any]]], Verb | None]] = {
     "check": check_verb,
     "info": info_verb,
     "evaluate": evaluate_verb,
+    "compress": compress_verb,
+    "decompress": decompress_verb,
 }
+
+RUN_BY_FLAG = ("compress", "decompress")  # verbs that also work without a run: --run names it
 
 
 def verbs_of(task: type[Task[Any]]) -> Mapping[str, Verb]:
@@ -118,12 +124,17 @@ def first_reading(verb: str, arguments: Sequence[str]) -> FirstReading:
 def verb_asked_for(name: str, arguments: Sequence[str]) -> tuple[type[Task[Any]], Verb | None]:
     """The task that a command line is about, and its verb; None where that task has no such verb.
 
-    `train` names the task, or the run that goes on, or data that tell the task. The other verbs name a run first.
+    `train` names the task, or the run that goes on, or data that tell the task. The other verbs name a run first, or by
+    a flag.
 
     Raises:
         ValueError: --task names none, or standard input is to be trained on.
     """
     reading = first_reading(name, arguments)
+    if name in RUN_BY_FLAG:
+        run = reading.flags.get("--run")
+        task = _task_of_run(name, () if run is None else (run,))
+        return task, verb_of(task, name)
     if name != "train":
         task = _task_of_run(name, reading.words)
         return task, verb_of(task, name)

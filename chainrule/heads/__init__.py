@@ -7,7 +7,7 @@ from chainrule.heads.categorical import Categorical
 from chainrule.heads.column import Column
 from chainrule.heads.discretized_logistic_mixture import DiscretizedLogisticMixture
 from chainrule.heads.gaussian_mixture import GaussianMixture
-from chainrule.heads.head import Head, TensorHead
+from chainrule.heads.head import Choose, Head, NotDiscreteError, TensorHead
 from chainrule.heads.independent_tags import IndependentTags
 from chainrule.heads.integer_logistic_mixture import IntegerLogisticMixture
 from chainrule.heads.linear_chain_crf import LinearChainCRF
@@ -21,6 +21,7 @@ __all__ = [
     "AdaptiveCategorical",
     "Bernoulli",
     "Categorical",
+    "Choose",
     "Column",
     "DiscretizedLogisticMixture",
     "GaussianMixture",
@@ -28,6 +29,7 @@ __all__ = [
     "IndependentTags",
     "IntegerLogisticMixture",
     "LinearChainCRF",
+    "NotDiscreteError",
     "PixelLogisticMixture",
     "StudentTMixture",
     "TableColumn",

@@ -7,7 +7,7 @@ from torch import Tensor, distributions
 from torch.nn.functional import logsigmoid
 
 from chainrule.heads.categorical import Categorical
-from chainrule.heads.head import TensorHead
+from chainrule.heads.head import Choose, TensorHead
 from chainrule.heads.precision import at_least_float32
 
 
@@ -51,6 +51,9 @@ class Bernoulli(TensorHead, distributions.Bernoulli):
 
     def categorical(self) -> Categorical:
         return Categorical(logsigmoid(torch.stack([-self.logits, self.logits], -1)))
+
+    def code(self, choose: Choose, value: Tensor | None = None) -> Tensor:
+        return super().code(choose, value).to(self.logits.dtype)
 
     def log_prob(self, value: Tensor) -> Tensor:
         """log p(value), nats; value (...) of 0 and 1, broadcast against the batch shape. Others have probability 0."""

@@ -1,8 +1,8 @@
 """The base of all heads: the distribution of one element, as a network gives it."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 
 import torch
 from torch import Tensor
@@ -10,6 +10,14 @@ from torch.distributions import Distribution, constraints
 
 if TYPE_CHECKING:
     from chainrule.heads.categorical import Categorical
+
+Choose: TypeAlias = Callable[[Tensor, Tensor | None], Tensor]
+"""Makes a choice in each of B rows: from probabilities (B, V), and the symbols (B,) where they are known already, the
+symbols (B,). An entropy coder that writes is told them, one that reads finds them."""
+
+
+class NotDiscreteError(ValueError):
+    """Values of a continuous distribution have a density and no probability: they cannot be written in −log₂ p bits."""
 
 
 class Head(Distribution, ABC):
@@ -34,6 +42,30 @@ class Head(Distribution, ABC):
     def categorical(self) -> "Categorical | None":
         """The same distribution as a table over its V symbols 0, …, V−1; `None` where it is not over symbols."""
         return None
+
+    def code(self, choose: Choose, value: Tensor | None = None) -> Tensor:
+        """Write a value, or read one, as a series of choices: `chainrule.coding` drives it in both directions.
+
+        The product of the probabilities of the choices is p(value). This version makes a single choice, out of the
+        symbols of `categorical()`.
+
+        Args:
+            choose: makes a choice in each of B rows.
+            value: batch shape (B,) and event shape; `None` to read one.
+
+        Returns:
+            The value in the type in which `sample` draws.
+
+        Raises:
+            NotDiscreteError: the distribution is continuous.
+        """
+        table = self.categorical()
+        if table is None:
+            raise NotDiscreteError(
+                f"lossless coding needs a distribution of discrete values, got {self._name()}, which has a density: "
+                "give the model levels, bins or categories"
+            )
+        return choose(table.probs, None if value is None else value.long())
 
     def filtered(self, temperature: float = 1.0, top_k: int | None = None, top_p: float | None = None) -> "Head":
         """The distribution that sampling draws from, as `Categorical.filtered` makes it of `categorical()`.

@@ -7,11 +7,13 @@ from torch import Tensor
 from torch.distributions import constraints
 from torch.nn.functional import logsigmoid
 
+from chainrule.heads.bisection import HALF_RANGE, code_integer
+from chainrule.heads.head import Choose
 from chainrule.heads.location_scale_mixture import LocationScaleMixture
 from chainrule.heads.logistic_bins import log_one_minus_exp, logistic_noise
 from chainrule.heads.precision import largest_exponent
 
-LARGEST = 2.0**53  # integers beyond it are not all numbers of float64
+LARGEST = HALF_RANGE  # 2^53: integers beyond it are not all numbers of float64
 
 
 class IntegerLogisticMixture(LocationScaleMixture):
@@ -53,13 +55,43 @@ class IntegerLogisticMixture(LocationScaleMixture):
         return constraints.integer_interval(self.low.clamp_min(-LARGEST), LARGEST)
 
     def component_log_prob(self, value: Tensor) -> Tensor:
-        value = value.to(self.means.dtype)
-        inverse_scale = (-self.log_scales).clamp(max=largest_exponent(self.means.dtype)).exp()
-        largest = torch.finfo(self.means.dtype).max * 2.0**-20
-        distance = value.unsqueeze(-1) - self.means
-        a, b = (((distance + half) * inverse_scale).clamp(-largest, largest) for half in (-0.5, 0.5))
-        first = (value <= self.low).unsqueeze(-1)
-        return logsigmoid(b) + (logsigmoid(-a) + log_one_minus_exp(-self.log_scales)).masked_fill(first, 0)
+        return self._component_log_mass(value, value)
+
+    def log_mass(self, first: Tensor, last: Tensor) -> Tensor:
+        """log p(first ≤ x ≤ last), nats; both (...) integers, broadcast against the batch shape. −inf of no integer.
+
+        The whole tail beyond `LARGEST` is that number's.
+        """
+        first = first.to(self.means.dtype).maximum(self.low.to(self.means.dtype))
+        last = last.to(self.means.dtype)
+        empty = first > last
+        terms = self.log_weights + self._component_log_mass(torch.minimum(first, last), last)
+        return terms.logsumexp(-1).masked_fill(empty, -torch.inf)
+
+    def _component_log_mass(self, first: Tensor, last: Tensor) -> Tensor:
+        """log of the mass of the integers from `first` to `last` in each component, (..., K)."""
+        dtype = self.means.dtype
+        first, last = first.to(dtype), last.to(dtype)
+        inverse_scale = (-self.log_scales).clamp(max=largest_exponent(dtype)).exp()
+        largest = torch.finfo(dtype).max * 2.0**-20
+        a, b = (
+            ((end.unsqueeze(-1) - self.means + half) * inverse_scale).clamp(-largest, largest)
+            for end, half in ((first, -0.5), (last, 0.5))
+        )
+        log_width = (last - first + 1).log().unsqueeze(-1) - self.log_scales
+        open_below, open_above = (
+            (first <= self.low).unsqueeze(-1),
+            ((last >= LARGEST - 1) & (first < last)).unsqueeze(-1),
+        )
+        return (
+            logsigmoid(b).masked_fill(open_above, 0)
+            + logsigmoid(-a).masked_fill(open_below, 0)
+            + log_one_minus_exp(log_width).masked_fill(open_below | open_above, 0)
+        )
+
+    def code(self, choose: Choose, value: Tensor | None = None) -> Tensor:
+        """Write or read integers in [−2^53, 2^53) by halving intervals, in the floating type of the parameters."""
+        return code_integer(self.log_mass, self._batch_shape, self.means, choose, value)
 
     def log_prob(self, value: Tensor) -> Tensor:
         """log p(value), nats; value (...) broadcast against the batch shape, −inf for other values."""

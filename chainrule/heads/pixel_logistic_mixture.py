@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from chainrule.heads.discretized_logistic_mixture import DiscretizedLogisticMixture, check_levels, outside
-from chainrule.heads.head import TensorHead
+from chainrule.heads.head import Choose, TensorHead
 from chainrule.heads.logistic_bins import bin_centres, log_bin_mass
 from chainrule.heads.precision import at_least_float32
 
@@ -156,6 +156,14 @@ class PixelLogisticMixture(TensorHead):
                 channel = pixel.conditional(drawn).sample(generator=generator)
                 drawn = torch.cat([drawn, channel.unsqueeze(-1)], -1)
         return drawn
+
+    def code(self, choose: Choose, value: Tensor | None = None) -> Tensor:
+        """Write or read the channels (B, C) one after the other, each by its conditional."""
+        known = torch.empty(*self._batch_shape, 0, dtype=torch.long, device=self.logits.device)
+        for place in range(self._event_shape[0]):
+            channel = self.conditional(known).code(choose, None if value is None else value[..., place])
+            known = torch.cat([known, channel.unsqueeze(-1)], -1)
+        return known
 
     def _log_masses(self, value: Tensor, count: int) -> Tensor:
         """log P of the first `count` channels in each component, (..., count, K)."""

@@ -7,10 +7,11 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
+from chainrule.heads.bisection import code_integer
 from chainrule.heads.categorical import Categorical
 from chainrule.heads.column import ColumnGroup
 from chainrule.heads.gaussian_mixture import GaussianMixture
-from chainrule.heads.head import Head, TensorHead
+from chainrule.heads.head import Choose, Head, NotDiscreteError, TensorHead
 from chainrule.heads.integer_logistic_mixture import IntegerLogisticMixture
 from chainrule.heads.location_scale_mixture import LocationScaleMixture
 
@@ -107,6 +108,33 @@ class TableColumn(TensorHead):
         else:
             numbers = torch.where(symbol < group.symbols - 1, own, other).masked_fill(~finite, -torch.inf)
         return torch.where(value.isnan(), own, numbers) if group.missing else numbers
+
+    def code(self, choose: Choose, value: Tensor | None = None) -> Tensor:
+        """Write or read a code, or whether a value is missing and then an integer in [−2^53, 2^53); float64."""
+        group = self.group
+        if group.kind == "real":
+            raise NotDiscreteError(
+                "lossless coding needs discrete values, got a column of real numbers, which have a density: "
+                "leave the column out"
+            )
+        if group.kind == "categorical":
+            symbol = None if value is None else group.symbol(value)
+            return Categorical(self.logits).code(choose, symbol).double()
+        logs, mixture = self.logits.log_softmax(-1), self.mixture
+        assert isinstance(mixture, IntegerLogisticMixture)
+        atoms = group.constant("atoms", logs.device)
+
+        def log_mass(first: Tensor, last: Tensor) -> Tensor:
+            inside = (atoms >= first.unsqueeze(-1)) & (atoms <= last.unsqueeze(-1))
+            own = logs[..., : atoms.shape[-1]].masked_fill(~inside, -torch.inf).logsumexp(-1)
+            return torch.logaddexp(own, logs[..., -1] + mixture.log_mass(first, last))
+
+        if not group.missing:
+            return code_integer(log_mass, self._batch_shape, logs, choose, value)
+        missing = logs[..., -2].exp()
+        absent = choose(torch.stack([1 - missing, missing], -1), None if value is None else value.isnan().long()) == 1
+        number = code_integer(log_mass, self._batch_shape, logs, choose, value, skipped=absent)
+        return number.masked_fill(absent, torch.nan)
 
     def sample(self, sample_shape: Any = (), *, generator: torch.Generator | None = None) -> Tensor:
         """Draw values, float64, of shape sample_shape + batch shape, always inside the support of `log_prob`."""

@@ -1,18 +1,20 @@
 """The distribution of a whole binary vector: a MADE under a given condition."""
 
 from itertools import product
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributions import Distribution, constraints
+from torch.distributions import constraints
 
+from chainrule.heads import head_of
+from chainrule.heads.head import Choose, Head
 from chainrule.models.made import MADE
 
 LISTED = 12  # features up to which all vectors are listed
 
 
-class MADEConditional(Distribution):
+class MADEConditional(Head):
     r"""p(x | h) of binary vectors x with D features, by a MADE that reads h.
 
     .. math:: \log p(x \mid h) = \sum_{d=1}^{D} \log p(x_d \mid x_{<d}, h)
@@ -28,7 +30,6 @@ class MADEConditional(Distribution):
     (torch.Size([2, 5]), torch.Size([3]), torch.Size([2, 5]))
     """
 
-    arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {}
     support = constraints.independent(constraints.boolean, 1)
 
     def __init__(self, made: MADE, h: Tensor):
@@ -61,6 +62,16 @@ class MADEConditional(Distribution):
         rows = value.expand(*shape, size).reshape(-1, size)
         h = self.h.expand(*shape, self.h.shape[-1]).reshape(-1, self.h.shape[-1])
         return self.made.log_prob(rows, h).view(shape)
+
+    def code(self, choose: Choose, value: Tensor | None = None) -> Tensor:
+        """Write or read the D features (B, D) one after the other, in the order in which the MADE visits them."""
+        step, state = self.made.stepper(), self.made.initial_state(len(self.h), self.h)
+        sequence = None if value is None else self.made.to_sequence(value)
+        known: list[Tensor] = []
+        for place in range(self.made.num_features):
+            conditional, state = step(known[-1] if known else None, state)
+            known.append(head_of(conditional).code(choose, None if sequence is None else sequence[:, place]))
+        return self.made.from_sequence(torch.stack(known, 1))
 
     @torch.no_grad()
     def sample(self, sample_shape: Any = (), *, generator: torch.Generator | None = None) -> Tensor:

@@ -5,7 +5,7 @@ An answer is an iterator of records: the verb sorts, counts and prints them.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from chainrule.base import Context, LikelihoodModel
+    from chainrule.coding.batches import Laid
+    from chainrule.tasks.bundle import Bundle
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,70 @@ class Evaluates(ABC):
             options: an `Evaluation`.
             device: auto, cpu or cuda.
         """
+
+
+@dataclass(frozen=True)
+class Expressed:
+    """Files in the elements of a model.
+
+    Args:
+        layout: the sizes that reading needs, for JSON.
+        side: the bytes of everything that the elements cannot express.
+        laid: the elements.
+        elements: how many they are.
+        unit: the name of one, such as "character".
+        instead: what `FileCodec.restore` gives, where it is not the bytes of the files.
+        told: a line about that.
+    """
+
+    layout: dict[str, Any]
+    side: bytes
+    laid: "Laid"
+    elements: int
+    unit: str
+    instead: bytes | None = None
+    told: str = ""
+
+
+class FileCodec(ABC):
+    """Files in the elements of a run's model, and back."""
+
+    @abstractmethod
+    def express(self, files: "Sequence[bytes]") -> Expressed:
+        """Files as elements of the model.
+
+        Raises:
+            ValueError: the model cannot express them; the message is the reason.
+        """
+
+    @abstractmethod
+    def lay_out(self, layout: dict[str, Any]) -> "Laid":
+        """The rows that `express` laid out, without their elements."""
+
+    @abstractmethod
+    def restore(
+        self, layout: dict[str, Any], side: bytes | None, elements: "Sequence[Tensor]", lost: set[int]
+    ) -> bytes:
+        """The files, one after the other, byte for byte; what can be saved of them where rows are lost.
+
+        Args:
+            layout: of `express`.
+            side: of `express`; `None` where it is lost.
+            elements: of each batch, laid out as the model reads them.
+            lost: numbers of the rows of each batch that are lost.
+        """
+
+    def finish(self, layout: dict[str, Any], bundle: "Bundle") -> "Bundle":
+        """The files to write, of what `restore` gave: the same, unless a codec restores something else than bytes."""
+        return bundle
+
+
+class Compresses(ABC):
+    """Writes files with its model in −log₂ p bits: `chainrule compress FILE --run RUN`."""
+
+    @abstractmethod
+    def codec(self) -> FileCodec:
+        """The link between files and the model."""
 
 
 @dataclass(frozen=True)

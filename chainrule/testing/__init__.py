@@ -4,6 +4,7 @@ from chainrule.testing.batch_independence import check_batch_independence
 from chainrule.testing.causality import check_causality
 from chainrule.testing.check import check_model
 from chainrule.testing.chunk_invariance import check_chunk_invariance
+from chainrule.testing.codec import check_codec
 from chainrule.testing.conditions import check_conditions
 from chainrule.testing.full_context import check_full_context
 from chainrule.testing.gradients import check_gradients_reach_parameters
@@ -22,6 +23,7 @@ __all__ = [
     "check_batch_independence",
     "check_causality",
     "check_chunk_invariance",
+    "check_codec",
     "check_conditions",
     "check_full_context",
     "check_gradients_reach_parameters",

@@ -18,6 +18,7 @@ NEEDED = [  # extra, module, the command that needs it
     ("sound", "soundfile", ["train", "sounds"]),
     ("sound", "scipy.signal", ["train", "sounds", "--rate", 4000]),
     ("tables", "polars", ["train", "rows.parquet"]),
+    ("compress", "constriction", ["compress", "words.txt", "--run", "RUN"]),
     ("metrics", "sacrebleu", ["train", "words.txt", "--task", "translate"]),
     ("metrics", "sacrebleu", ["train", "pictures", "--task", "caption", "--captions", "words.txt"]),
 ]

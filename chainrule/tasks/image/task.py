@@ -12,7 +12,7 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
-from chainrule.tasks.abilities import Answer, CheckedRows, Checks, Inspects, Samples, Scores
+from chainrule.tasks.abilities import Answer, CheckedRows, Checks, Compresses, FileCodec, Inspects, Samples, Scores
 from chainrule.tasks.config import FINGERPRINT, CheckedOptions, OptimisationOptions, RunConfig, check_entries, within
 from chainrule.tasks.display import quoted, size_of
 from chainrule.tasks.image.inspection import ImageInspection
@@ -89,7 +89,7 @@ class ImageTraining(OptimisationOptions):
     """Peak learning rate of AdamW."""
 
 
-class ImageTask(Task["ImageModel"], Scores, Samples, Inspects, Checks):
+class ImageTask(Task["ImageModel"], Scores, Samples, Inspects, Checks, Compresses):
     """A run on images."""
 
     name = "image"
@@ -312,6 +312,11 @@ class ImageTask(Task["ImageModel"], Scores, Samples, Inspects, Checks):
                 f"held-out pictures ({self.reduction}), at step {best['step']:,}"
             )
         return rows
+
+    def codec(self) -> FileCodec:
+        from chainrule.tasks.image.compression import ImageCodec
+
+        return ImageCodec(self.shape, self.reduction, labelled=self.classes is not None)
 
     def score(self, data: str, options: ImageScoring, *, ranked: bool, device: str) -> Answer:
         from chainrule.tasks.image.scoring import score_images

@@ -16,7 +16,7 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
-from chainrule.tasks.abilities import Answer, CheckedRows, Checks, Inspects, Samples, Scores
+from chainrule.tasks.abilities import Answer, CheckedRows, Checks, Compresses, FileCodec, Inspects, Samples, Scores
 from chainrule.tasks.config import (
     FINGERPRINT,
     CheckedOptions,
@@ -72,7 +72,7 @@ class TableTraining(OptimisationOptions):
     """Peak learning rate of AdamW."""
 
 
-class TableTask(Task["TableMADE"], Scores, Samples, Inspects, Checks):
+class TableTask(Task["TableMADE"], Scores, Samples, Inspects, Checks, Compresses):
     """A run on a table."""
 
     name = "table"
@@ -270,6 +270,11 @@ class TableTask(Task["TableMADE"], Scores, Samples, Inspects, Checks):
             best["nats_per_row"] = best["nats_per_element"] * len(self.schema.kept)
             rows["best"] = f"{best['nats_per_row']:.4f} nats per row of the held-out rows, at step {best['step']:,}"
         return rows
+
+    def codec(self) -> FileCodec:
+        from chainrule.tasks.table.compression import TableCodec
+
+        return TableCodec(self.schema)
 
     def score(self, data: str, options: TableScoring, *, ranked: bool, device: str) -> Answer:
         from chainrule.tasks.table.scoring import score_table

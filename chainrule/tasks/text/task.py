@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
-from chainrule.tasks.abilities import Answer, CheckedRows, Checks, Inspects, Samples, Scores
+from chainrule.tasks.abilities import Answer, CheckedRows, Checks, Compresses, FileCodec, Inspects, Samples, Scores
 from chainrule.tasks.config import (
     FINGERPRINT,
     CheckedOptions,
@@ -109,7 +109,7 @@ class TextTraining(OptimisationOptions):
     """Steps between looks at the gradients; 20 where not given, 100 on a GPU."""
 
 
-class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks):
+class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks, Compresses):
     """A run on a text."""
 
     name = "text"
@@ -376,6 +376,11 @@ class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks):
 
         x, lengths, _ = own_window(self, _CHECKED_ROWS, _CHECKED_ELEMENTS)
         return CheckedRows(self.model(), x, lengths=lengths)
+
+    def codec(self) -> FileCodec:
+        from chainrule.tasks.text.compression import TextCodec
+
+        return TextCodec(self.vocabulary, self.data.reading, _ELEMENT[self.data.level])
 
     def inspect(self, data: str | None, options: TextInspection, *, out: Path | None, seed: int) -> Answer:
         from chainrule.tasks.text.inspection import inspect_text

@@ -1,0 +1,181 @@
+"""Lossless compression: does every file come back, how small is it, how fast; beside xz, bzip2, brotli, zstd and PPMd.
+
+    python benchmarks/compression.py [--run RUN] [--file FILE] [--files 200] [--seed 0] [--only roundtrip|sizes]
+
+Round trips are of random and adversarial files, with the run where one is given and without. Sizes and speeds are of
+FILE, the text built into Python if none is given: whole, as one user would compress it, each program at its strongest
+setting. The others come from their packages (`pip install brotli zstandard pyppmd`); one that is missing is left out,
+with a line that says so. The size with a run is that of the file alone: the run has to be shipped beside it.
+"""
+
+import argparse
+import bz2
+import lzma
+import random
+import time
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from side_by_side import claim, publish
+
+from chainrule.coding.container import read_container
+from chainrule.data.source import builtin_text
+from chainrule.tasks import open_run
+from chainrule.tasks.compression import compress_data, decompress_data
+
+Pair = tuple[Callable[[bytes], bytes], Callable[[bytes], bytes]]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--run", type=Path)
+    parser.add_argument("--file", type=Path)
+    parser.add_argument("--files", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", choices=("roundtrip", "sizes"))
+    options = parser.parse_args()
+    run = None if options.run is None else open_run(options.run)
+    rows, claims = [], []
+    if options.only != "sizes":
+        claims += [round_trips(options.files, options.seed, None)]
+        if run is not None:
+            claims += [round_trips(options.files, options.seed, run)]
+    if options.only != "roundtrip":
+        data = builtin_text().encode() if options.file is None else options.file.read_bytes()
+        name = "the text built into Python" if options.file is None else options.file.name
+        rows, more = sizes(data, name, run)
+        claims += more
+    publish("compression", rows, claims)
+
+
+def round_trips(count: int, seed: int, run: Any) -> dict[str, Any]:
+    """How many of the files come back byte for byte."""
+    whole = sum(back(compress(content, run), run) == content for content in files(count, seed))
+    how = "without a run" if run is None else f"with a run of {run.config.model}"
+    return claim(f"{count} random and adversarial files that come back, {how}", whole / count, ">=", 1)
+
+
+def files(count: int, seed: int) -> Iterator[bytes]:
+    """Files that a compressor may stumble over, then random ones."""
+    draw = random.Random(seed)
+    text = builtin_text()[:20_000]
+    fixed = [
+        b"", b"a", b"\n", b"\0", bytes(range(256)), bytes(1_000_000), b"\xff" * 999, text.encode("utf-16"),
+        lzma.compress(text.encode()), text.encode()[:-1] + b"\xc3", b"\r\n" * 500, text.replace("\n", "\r\n").encode(),
+        "\ud800".encode("utf-8", "surrogatepass") * 9, text.encode() + bytes(range(256)), draw.randbytes(100_000),
+    ]  # fmt: skip
+    yield from fixed[:count]
+    for _ in range(count - len(fixed)):
+        size = int(2 ** draw.uniform(0, 14))
+        start = draw.randrange(len(text))
+        part = text[start : start + size].encode()
+        kind = draw.randrange(4)
+        if kind == 0:
+            yield draw.randbytes(size)
+        elif kind == 1:
+            yield part
+        elif kind == 2:  # a text with bytes changed
+            damaged = bytearray(part)
+            for _ in range(len(damaged) // 50 + 1):
+                damaged[draw.randrange(len(damaged))] = draw.randrange(256)
+            yield bytes(damaged)
+        else:  # few values, in runs
+            yield b"".join(bytes([draw.choice(b"ab\0\xff")]) * draw.randrange(1, 40) for _ in range(size // 20 + 1))
+
+
+def sizes(data: bytes, name: str, run: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """A row for each way, and what was asked of ours."""
+    rows = []
+    for way, (write, read) in ways(run).items():
+        began = time.perf_counter()
+        code = write(data)
+        middle = time.perf_counter()
+        assert read(code) == data, way
+        end = time.perf_counter()
+        rows.append(
+            {
+                "file": name,
+                "way": way,
+                "bytes": len(code),
+                "bits a byte": 8 * len(code) / len(data),
+                "write kB/s": len(data) / 1000 / (middle - began),
+                "read kB/s": len(data) / 1000 / (end - middle),
+            }
+        )
+        print(
+            {key: f"{value:.4g}" if isinstance(value, float) else value for key, value in rows[-1].items()}, flush=True
+        )
+    ours = {row["way"]: row for row in rows}
+    others = min((row for row in rows if not row["way"].startswith("chainrule")), key=lambda row: row["bytes"])
+    claims = [
+        claim(
+            f"{name}, nothing shipped: bytes ÷ those of the best of the others, {others['way']}",
+            ours["chainrule, learning as it reads"]["bytes"] / others["bytes"],
+            "<=",
+            1,
+        )
+    ]
+    if run is not None:
+        mine = ours["chainrule, with a run"]
+        claims += [
+            claim(f"{name}, with a run: kB/s {verb}", mine[f"{verb} kB/s"], ">=", 20) for verb in ("write", "read")
+        ]
+    return rows, claims
+
+
+def ways(run: Any) -> dict[str, Pair]:
+    """Ours, and those of the others that are installed."""
+    found: dict[str, Pair] = {"chainrule, learning as it reads": (compress, back)}
+    if run is not None:
+        found["chainrule, with a run"] = (lambda data: compress(data, run), lambda code: back(code, run))
+    found["xz -9e"] = (lambda data: lzma.compress(data, preset=9 | lzma.PRESET_EXTREME), lzma.decompress)
+    found["bzip2 -9"] = (bz2.compress, bz2.decompress)
+    for package, way, make in (
+        (
+            "brotli",
+            "brotli -q 11 -w 24",
+            lambda brotli: (lambda data: brotli.compress(data, quality=11, lgwin=24), brotli.decompress),
+        ),
+        (
+            "zstandard",
+            "zstd --ultra -22",
+            lambda zstd: (zstd.ZstdCompressor(level=22).compress, zstd.ZstdDecompressor().decompress),
+        ),
+        (
+            "pyppmd",
+            "PPMd, the best order of 3 to 8",
+            lambda pyppmd: (lambda data: best_ppmd(pyppmd, data), lambda code: read_ppmd(pyppmd, code)),
+        ),
+    ):
+        try:
+            found[way] = make(import_module(package))
+        except ImportError:
+            print(f"{way} is left out: pip install {package}")
+    return found
+
+
+def best_ppmd(pyppmd: Any, data: bytes) -> bytes:
+    """PPMd variant H, as 7-Zip has it, with 256 MB; its order in the first byte, then the length."""
+    codes = []
+    for order in range(3, 9):
+        encoder = pyppmd.Ppmd7Encoder(order, 1 << 28)
+        codes.append(bytes([order]) + len(data).to_bytes(4, "little") + encoder.encode(data) + encoder.flush())
+    return min(codes, key=len)
+
+
+def read_ppmd(pyppmd: Any, code: bytes) -> bytes:
+    return bytes(pyppmd.Ppmd7Decoder(code[0], 1 << 28).decode(code[5:], int.from_bytes(code[1:5], "little")))
+
+
+def compress(data: bytes, run: Any = None) -> bytes:
+    return compress_data(data, {"files": [["file", len(data)]]}, run, verify=False).data
+
+
+def back(code: bytes, run: Any = None) -> bytes:
+    return decompress_data(read_container(code), "file", run).data
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""Marks by which a reader knows that it computes the very same numbers as the writer: the model, and the arithmetic."""
+
+import hashlib
+import os
+import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from torch import nn
+
+from chainrule.base import AutoregressiveModel, Context
+from chainrule.coding.lockstep import code_rows
+from chainrule.coding.range_coder import Coder, Numbers, Rows
+
+PROBED = 6  # elements of each row
+
+
+def model_digest(model: nn.Module) -> str:
+    """16 hexadecimal digits of the model's class, and the names, types and values of its weights."""
+    found = hashlib.sha256(type(model).__qualname__.encode())
+    for name, tensor in sorted(model.state_dict().items()):
+        found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        found.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    return found.hexdigest()[:16]
+
+
+def machine(model: nn.Module) -> str:
+    """The things on which the last bits of a float depend: torch, vector instructions, processor, number type."""
+    weight = next(model.parameters(), torch.empty(0))
+    isa = torch.backends.cpu.get_cpu_capability() if weight.device.type == "cpu" else torch.cuda.get_device_name()
+    limit = os.environ.get("ONEDNN_MAX_CPU_ISA") or os.environ.get("DNNL_MAX_CPU_ISA")
+    words = [f"torch {torch.__version__}", isa, platform.machine(), str(weight.dtype).removeprefix("torch.")]
+    return ", ".join([*words, f"oneDNN at most {limit}"] if limit else words)
+
+
+@contextmanager
+def reproducible(model: nn.Module, threads: int) -> Iterator[None]:
+    """Compute in evaluation mode, without autocast and with a fixed number of threads, in the block."""
+    before, training = torch.get_num_threads(), model.training
+    weight = next(model.parameters(), torch.empty(0))
+    try:
+        model.eval()
+        if threads != before:
+            torch.set_num_threads(threads)
+        with torch.autocast(weight.device.type, enabled=False):
+            yield
+    finally:
+        model.train(training)
+        if threads != before:
+            torch.set_num_threads(before)
+
+
+def arithmetic_digest(model: AutoregressiveModel, rows: int, length: int, context: Context = None) -> str:
+    """8 hexadecimal digits of the probabilities, to the last bit, of the first elements of fixed sequences.
+
+    Two machines that agree on them round alike in this model at this batch size, as far as a few thousand numbers tell.
+
+    Args:
+        model: as it will be used.
+        rows: B of the batch.
+        length: T of the sequences.
+        context: of the rows.
+    """
+    probe = _Probe()
+    code_rows(model, probe, rows, min(length, PROBED), context=context)
+    return probe.digest.hexdigest()[:8]
+
+
+class _Probe(Coder):
+    """Takes symbols without regard to their probabilities, which it hashes."""
+
+    def __init__(self) -> None:
+        self.digest = hashlib.sha256()
+        self.calls = 0
+
+    def choose(self, probabilities: Numbers, symbols: Rows | None) -> Rows:
+        self.digest.update(probabilities.tobytes())
+        self.calls += 1
+        return (np.arange(len(probabilities)) * 7 + self.calls * 13) % probabilities.shape[1]

@@ -1,0 +1,257 @@
+"""Files written without loss: with a run's model, with a model that learns as it reads, or as they are."""
+
+import hashlib
+import lzma
+import math
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from typing import Any
+
+from chainrule.coding.batches import read_batches, write_batches
+from chainrule.coding.container import Container, write_container
+from chainrule.coding.fingerprint import arithmetic_digest, machine, model_digest, reproducible
+from chainrule.coding.lockstep import nothing
+from chainrule.coding.range_coder import DamagedError, needed_package
+from chainrule.tasks.abilities import Compresses, FileCodec
+from chainrule.tasks.bundle import Bundle, cut
+from chainrule.tasks.task import Task
+from chainrule.training.computation import usable_threads
+
+_FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME}]
+_REPETITIVE = 100  # lzma makes such data this many times smaller: no model is worth its time there
+_SHARED = 1 << 28  # weights times rows from which a step is long enough for threads that wait for each other
+ProgressOf = Callable[[int, str], Callable[[int], None]]
+
+
+@dataclass(frozen=True)
+class Compressed:
+    """A file written.
+
+    Args:
+        data: the bytes of the `.chain` file.
+        method: run, adaptive, lzma or stored.
+        elements: of the model; bytes where there is none.
+        unit: the name of one.
+        note: why a method other than the one asked for was taken, or what comes back in place of the bytes.
+    """
+
+    data: bytes
+    method: str
+    elements: int
+    unit: str
+    note: str = ""
+
+
+def no_progress(_: int, __: str) -> Callable[[int], None]:
+    """Show nothing."""
+    return nothing
+
+
+def compress_data(
+    data: bytes,
+    described: dict[str, Any],
+    run: Task[Any] | None,
+    *,
+    progress: ProgressOf = no_progress,
+    verify: bool = True,
+) -> Compressed:
+    """Write data in the fewest bytes of the methods that can.
+
+    Args:
+        data: of a file, or of several.
+        described: their names, for the header.
+        run: whose model writes them; `None` for a model that learns as it reads.
+        progress: makes, of a number of elements and a word, a function that is told of elements done.
+        verify: read everything back, and compare.
+
+    Raises:
+        ValueError: what was read back is not what was written.
+    """
+    header = described | {"sha256": hashlib.sha256(data).hexdigest()}
+    small = _by_lzma(data)
+    plain = Compressed(write_container(header | {"method": "stored"}, [data]), "stored", len(data), "byte")
+    packed = Compressed(write_container(header | {"method": "lzma"}, [small]), "lzma", len(data), "byte")
+    best = min(plain, packed, key=lambda made: len(made.data))
+    if len(small) * _REPETITIVE < len(data):
+        return best
+    why = ""
+    if run is None:
+        made = _adaptive(data, header, progress, verify=verify) if data else plain
+    else:
+        try:
+            made = _with_run(data, header, run, progress, verify=verify)
+        except _InexpressibleError as error:
+            why = f"the run cannot express it ({error}): "
+            made = _adaptive(data, header, progress, verify=verify) if data and find_spec("numba") is not None else best
+    if len(made.data) > len(best.data):
+        made, why = best, why or "smaller than with the model: "
+    return replace(made, note=f"{why}{_TOLD[made.method]}") if why else made
+
+
+def decompress_data(
+    container: Container, name: str, run: Task[Any] | None, *, progress: ProgressOf = no_progress, salvage: bool = False
+) -> Bundle:
+    """Read what `compress_data` wrote.
+
+    Args:
+        container: the file.
+        name: of the file, for errors.
+        run: that wrote it, where one did.
+        progress: as in `compress_data`.
+        salvage: give what can be saved of a damaged file; what it is worth is not checked.
+
+    Raises:
+        DamagedError: a part is damaged, and `salvage` is not asked for or cannot help.
+        ValueError: another run, or another machine; or no run is given where one is needed.
+    """
+    header, parts = container.header, container.parts
+    if container.damaged and not salvage:
+        raise DamagedError(f"{name}: {tell_damage(container)}: --salvage saves the rest, or restore it from a copy")
+    method = header["method"]
+    if method == "run":
+        if run is None:
+            raise ValueError(f"{name}: written with the model of a run: name it with --run RUN")
+        data = _read_with(run, header, parts, name, progress)
+    else:
+        part = parts[0]
+        if part is None:
+            raise DamagedError(f"{name}: its one part is damaged: nothing can be saved")
+        data = _READ[method](part, sum(size for _, size in header["files"]), progress)
+    if not container.damaged and hashlib.sha256(data).hexdigest() != header["sha256"]:
+        raise DamagedError(f"{name}: what was read is not what was written, by its SHA-256: nothing is written")
+    described: dict[str, Any] = {key: header[key] for key in ("folder", "files") if key in header}
+    bundle = Bundle(data, described)
+    return bundle if run is None or method != "run" else _codec(run).finish(header["layout"], bundle)
+
+
+def tell_damage(container: Container) -> str:
+    """Which parts are damaged.
+
+    >>> tell_damage(Container({"method": "run"}, [b"", None, b""]))
+    'part 1 of 2 is damaged'
+    """
+    damaged, last = container.damaged, len(container.parts) - 1
+    if container.header["method"] != "run":
+        return "its one part is damaged"
+    names = ["the list of unknown symbols" if part == 0 else f"part {part} of {last}" for part in damaged]
+    return f"{', '.join(names)} {'are' if len(names) > 1 else 'is'} damaged"
+
+
+class _InexpressibleError(Exception):
+    """The model cannot express the data; the message says why."""
+
+
+def _with_run(data: bytes, header: dict[str, Any], run: Task[Any], progress: ProgressOf, *, verify: bool) -> Compressed:
+    needed_package()
+    model = run.model()  # on the processor: a GPU's sums are not the same each time
+    try:
+        expressed = _codec(run).express(cut(data, header["files"]))
+    except ValueError as error:
+        raise _InexpressibleError(error) from None
+    laid = expressed.laid
+    products = laid.rows * sum(weight.numel() for weight in model.parameters())
+    threads = 1 if products < _SHARED else usable_threads()
+    with reproducible(model, threads):
+        arithmetic = arithmetic_digest(model, laid.rows, laid.length, laid.batches[0].context)
+        parts = [expressed.side, *write_batches(model, laid, progress(expressed.elements, "writing"))]
+    expected = data if expressed.instead is None else expressed.instead
+    header = header | {
+        "sha256": hashlib.sha256(expected).hexdigest(),
+        "method": "run",
+        "kind": run.name,
+        "model": model_digest(model),
+        "machine": machine(model),
+        "threads": threads,
+        "arithmetic": arithmetic,
+        "layout": expressed.layout,
+    }
+    if verify:
+        again = _read_with(run, header, parts, "verification", progress, model)
+        if again != expected:
+            raise ValueError(
+                "verification: what was read back is not what was written: this model does not compute the same twice; "
+                "nothing is written"
+            )
+    return Compressed(write_container(header, parts), "run", expressed.elements, expressed.unit, expressed.told)
+
+
+def _read_with(
+    run: Task[Any], header: dict[str, Any], parts: Any, name: str, progress: ProgressOf, model: Any = None
+) -> bytes:
+    if run.name != header["kind"]:
+        raise ValueError(
+            f"--run {run.path}: a run of the task {run.name}, but {name} was written with one of {header['kind']}"
+        )
+    model, codec = model or run.model(), _codec(run)
+    if model_digest(model) != header["model"]:
+        raise ValueError(f"--run {run.path}: another model than the one that wrote {name}, or trained on since")
+    if machine(model) != header["machine"]:
+        raise ValueError(
+            f"{name}: written by a machine whose last bits differ ({header['machine']}; here {machine(model)}): "
+            "decompress it there, or write it without --run"
+        )
+    laid, layout = codec.lay_out(header["layout"]), header["layout"]
+    with reproducible(model, header["threads"]):
+        if arithmetic_digest(model, laid.rows, laid.length, laid.batches[0].context) != header["arithmetic"]:
+            raise ValueError(f"{name}: this processor rounds otherwise than the one that wrote it: decompress it there")
+        size = math.prod((len(laid.batches), laid.rows, laid.length))
+        elements = read_batches(model, laid, parts[1:], progress(layout.get("symbols", size), "reading"))
+    groups = zip(laid.groups(), parts[1:], strict=True)
+    lost = {int(row) for rows, part in groups if part is None for row in rows}
+    return codec.restore(layout, parts[0], elements, lost)
+
+
+def _codec(run: Task[Any]) -> FileCodec:
+    assert isinstance(run, Compresses)  # or its task has no such verb
+    return run.codec()
+
+
+def _adaptive(data: bytes, header: dict[str, Any], progress: ProgressOf, *, verify: bool) -> Compressed:
+    from chainrule.coding import adaptive
+
+    if not adaptive.is_compiled():
+        print("the model that learns as it reads is compiled once, which takes about ten seconds", file=sys.stderr)
+    part = adaptive.compress(data, _added(progress(len(data), "writing")))
+    if verify and _read_adaptive(part, len(data), progress) != data:
+        raise ValueError("verification: what was read back is not what was written: nothing is written")
+    return Compressed(write_container(header | {"method": "adaptive"}, [part]), "adaptive", len(data), "byte")
+
+
+def _read_adaptive(part: bytes, length: int, progress: ProgressOf) -> bytes:
+    from chainrule.coding import adaptive
+
+    return adaptive.decompress(part, length, _added(progress(length, "reading")))
+
+
+def _added(advance: Callable[[int], None]) -> Callable[[int], None]:
+    """Make of a function that takes what is new one that takes all that is done."""
+    before = 0
+
+    def told(done: int) -> None:
+        nonlocal before
+        advance(done - before)
+        before = done
+
+    return told
+
+
+def _by_lzma(data: bytes) -> bytes:
+    return lzma.compress(data, lzma.FORMAT_RAW, filters=_FILTERS)
+
+
+def _read_lzma(part: bytes, _: int, __: ProgressOf) -> bytes:
+    return lzma.decompress(part, lzma.FORMAT_RAW, filters=_FILTERS)
+
+
+def _read_stored(part: bytes, _: int, __: ProgressOf) -> bytes:
+    return part
+
+
+_READ = {"stored": _read_stored, "lzma": _read_lzma, "adaptive": _read_adaptive}
+_TOLD = {
+    "stored": "stored as it is",
+    "lzma": "compressed by lzma",
+    "adaptive": "compressed by the model that learns as it reads",
+}

@@ -1,0 +1,139 @@
+"""Pictures as levels of a model, and back: arrays byte for byte, picture files pixel for pixel."""
+
+from collections.abc import Sequence
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from chainrule.coding.batches import Laid, lay_rows
+from chainrule.data.images.png import png
+from chainrule.data.images.reduction import Reduction
+from chainrule.data.images.source import Pixels
+from chainrule.data.images.stacked import image_layout, read_header
+from chainrule.tasks.abilities import Expressed, FileCodec
+from chainrule.tasks.bundle import Bundle
+
+_TOLD = "the pixels come back, as PNG: the bytes of the picture files may be others"
+ELEMENTS = 1 << 18  # of pictures that are coded side by side
+
+
+class ImageCodec(FileCodec):
+    """Arrays of NumPy (.npy) and idx files as MNIST comes in, not compressed, of one byte a channel; and picture files.
+
+    The bytes of a compressed picture file depend on the program that wrote it: its pixels come back, as PNG.
+
+    Args:
+        shape: (C, H, W) of the model's pictures.
+        reduction: from stored values to the model's levels: of fewer bits, it loses some; a model of binarised pictures
+            writes those that are binary already.
+        labelled: whether the model reads a label with each picture.
+    """
+
+    def __init__(self, shape: tuple[int, int, int], reduction: Reduction, *, labelled: bool):
+        self.shape, self.reduction, self.labelled = shape, reduction, labelled
+
+    def express(self, files: Sequence[bytes]) -> Expressed:
+        if self.labelled:
+            raise ValueError("the model reads labels, which the file does not hold")
+        if self.reduction.levels != self.reduction.found and self.reduction.binarise is None:
+            raise ValueError(f"the model knows pictures reduced to {self.reduction.levels} levels")
+        if len(files) == 1 and not _is_picture(files[0]):
+            return self._of_array(files[0])
+        pixels = [_pixels(content) for content in files]
+        x = np.stack([np.atleast_3d(part).transpose(2, 0, 1) for part in pixels if self._fits(part)])
+        laid = self._laid({"count": len(x)}, torch.from_numpy(x.astype(np.int64)))
+        layout = {"count": len(x), "last": False, "png": True}
+        return Expressed(layout, b"", laid, x.size, "dimension", x.tobytes(), _TOLD)
+
+    def _of_array(self, data: bytes) -> Expressed:
+        start, sizes = _header(data)
+        found = image_layout(sizes)
+        if found is None or found[0] != self.shape:
+            raise ValueError(f"expected pictures of {_size(self.shape)}, got an array of shape {sizes}")
+        pixels = np.frombuffer(data, np.uint8, offset=start)
+        if len(pixels) != np.prod(sizes) or pixels.max(initial=0) >= self.reduction.levels:
+            raise ValueError(f"expected whole pictures of levels below {self.reduction.levels}")
+        x = torch.from_numpy(pixels.reshape(-1, *self._stored(last=found[1])).astype(np.int64))
+        layout: dict[str, Any] = {"count": len(x), "last": found[1]}
+        x = x.permute(0, 3, 1, 2) if found[1] else x
+        return Expressed(layout, data[:start], self._laid(layout, x), len(pixels), "dimension")
+
+    def lay_out(self, layout: dict[str, Any]) -> Laid:
+        return self._laid(layout, None)
+
+    def _laid(self, layout: dict[str, Any], x: Tensor | None) -> Laid:
+        size = int(np.prod(self.shape))
+        return lay_rows(layout["count"], size, x, most=min(max(ELEMENTS // size, 16), 512))
+
+    def restore(self, layout: dict[str, Any], side: bytes | None, elements: Sequence[Tensor], lost: set[int]) -> bytes:
+        """The file; lost pictures are black, and the header of the file is left out if it is lost."""
+        x = torch.cat(list(elements))
+        for row in lost:
+            x[row :: len(elements[0])] = 0
+        x = x[: layout["count"]]
+        x = x.permute(0, 2, 3, 1) if layout["last"] else x
+        return (side or b"") + x.contiguous().numpy().astype(np.uint8).tobytes()
+
+    def finish(self, layout: dict[str, Any], bundle: Bundle) -> Bundle:
+        """Picture files as PNG, each with its name."""
+        if "png" not in layout:
+            return bundle
+        channels, height, width = self.shape
+        x = np.frombuffer(bundle.data, np.uint8).reshape(-1, channels, height, width)
+        contents = [png(part[0] if channels == 1 else part.transpose(1, 2, 0)) for part in x]
+        names = [name if name.lower().endswith(".png") else f"{name}.png" for name, _ in bundle.described["files"]]
+        files = [[name, len(content)] for name, content in zip(names, contents, strict=True)]
+        return Bundle(b"".join(contents), bundle.described | {"files": files})
+
+    def _fits(self, pixels: Pixels) -> bool:
+        """True of a picture of the model's shape and levels.
+
+        Raises:
+            ValueError: of another.
+        """
+        height, width, *channels = pixels.shape
+        if (*(channels or [1]), height, width) != self.shape or pixels.max(initial=0) >= self.reduction.levels:
+            raise ValueError(f"expected pictures of {_size(self.shape)}, of levels below {self.reduction.levels}")
+        return True
+
+    def _stored(self, *, last: bool) -> tuple[int, int, int]:
+        channels, height, width = self.shape
+        return (height, width, channels) if last else self.shape
+
+
+def _header(data: bytes) -> tuple[int, tuple[int, ...]]:
+    """Where the numbers begin, and the shape of the array."""
+    if data.startswith(b"\x93NUMPY"):
+        file = BytesIO(data)
+        shape, fortran, dtype = read_header(file)
+        if fortran or dtype.itemsize != 1 or dtype.kind not in "ub":
+            raise ValueError(f"expected an array of bytes (uint8) in C order, got {dtype}")
+        return file.tell(), shape
+    if len(data) >= 4 and data[:3] == b"\0\0\x08" and 1 <= data[3] <= 4:
+        start = 4 + 4 * data[3]
+        return start, tuple(int(size) for size in np.frombuffer(data[4:start], ">u4"))
+    raise ValueError("expected an array of NumPy (.npy) or an idx file, not compressed")
+
+
+def _is_picture(content: bytes) -> bool:
+    return content.startswith((b"\x89PNG", b"BM", b"\xff\xd8", b"GIF8", b"RIFF", b"II*\0", b"MM\0*"))
+
+
+def _pixels(content: bytes) -> Pixels:
+    """The pixels of a file that keeps them without loss: (H, W) or (H, W, 3)."""
+    try:
+        with Image.open(BytesIO(content), formats=("PNG", "BMP", "PPM", "TIFF")) as image:
+            if image.mode not in ("L", "RGB") or getattr(image, "n_frames", 1) > 1:
+                raise ValueError(f"expected 8 bits of grey or of three colours, got the mode {image.mode}")
+            return np.asarray(image)
+    except OSError:
+        raise ValueError("expected picture files without loss: PNG, BMP, PPM or TIFF") from None
+
+
+def _size(shape: tuple[int, int, int]) -> str:
+    channels, height, width = shape
+    return f"{height} x {width}" + (f" in {channels} channels" if channels > 1 else "")

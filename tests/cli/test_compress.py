@@ -1,0 +1,310 @@
+"""`chainrule compress` and `chainrule decompress`: every file comes back, or nothing is written."""
+
+import json
+import random
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from chainrule.cli.stages import verbs_of
+from chainrule.coding.container import read_container, write_container
+from chainrule.tasks import open_run, task_class
+from chainrule.tasks.run_directory import WEIGHTS
+from chainrule.training.checkpoint import save_weights
+
+LEVELS = ["stream", "lines", "words", "bytes"]
+
+
+@pytest.fixture(scope="session")
+def decided(tmp_path_factory, new_run, text_file):
+    """Runs whose models are sure of themselves, so that what they draw is shorter with them than without."""
+    home = tmp_path_factory.mktemp("decided")
+    readings = {"stream": {}, "lines": {"reading": "lines"}, "words": {"level": "word"}, "bytes": {"level": "byte"}}
+    for name, reading in readings.items():
+        run = new_run(text_file, home / name, **reading)
+        model = run.model()
+        with torch.no_grad():
+            for weight in model.parameters():
+                weight *= 6
+            model.bias_ho.normal_(std=3, generator=torch.Generator().manual_seed(0))
+            if run.vocabulary.eos is not None:
+                model.bias_ho[run.vocabulary.eos] = model.bias_ho.max() - 1
+        save_weights(run.path / WEIGHTS, model, {})
+    return home
+
+
+@pytest.fixture(autouse=True)
+def without_lzma(monkeypatch):
+    """lzma gains nothing: models of no training are not put to shame by it on files of a few hundred bytes."""
+    monkeypatch.setattr("chainrule.tasks.compression._by_lzma", lambda data: data + b"x")
+
+
+@cache
+def drawn(run: Path, length: int = 1500) -> bytes:
+    """A text that a run's model draws."""
+    opened = open_run(run)
+    ids = opened.model().sample(1, length=length, generator=torch.Generator().manual_seed(0))[0]
+    ids = ids[ids != opened.vocabulary.unknown] if opened.vocabulary.unknown is not None else ids
+    if opened.data.level == "byte":
+        return ids.to(torch.uint8).numpy().tobytes()
+    return opened.vocabulary.decode(ids).encode()
+
+
+def there_and_back(command, tmp_path, data, *options, method=None):
+    """What `compress --json` says, after the same bytes came back."""
+    file, chain, back = (tmp_path / name for name in ("file.txt", "file.chain", "back"))
+    for old in (chain, back):
+        old.unlink(missing_ok=True)
+    file.write_bytes(data)
+    outcome = command("compress", file, "--out", chain, "--json", *options)
+    assert outcome.status == 0, outcome
+    said = json.loads(outcome.out)
+    assert said["compressed_bytes"] == chain.stat().st_size
+    assert method is None or said["method"] == method
+    outcome = command("decompress", chain, "--out", back, *(options if said["method"] == "run" else ()))
+    assert outcome.status == 0, outcome
+    assert back.read_bytes() == data
+    return said
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_text_comes_back_from_fewer_bytes(level, decided, command, tmp_path):
+    data = drawn(decided / level)
+    said = there_and_back(command, tmp_path, data, "--run", decided / level, method="run")
+    assert said["verified"]
+    assert said["compressed_bytes"] < len(data) / 2
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_things_that_the_model_cannot_express_come_back_too(level, decided, command, tmp_path):
+    odd = "\ufffd ß \t  two  spaces <unk> x<unk>y \u2028\r\nnever seen\r\n\n".encode() + b"\xff\xfe\x00 \xc3"
+    data = drawn(decided / level) + b"\n" + odd
+    there_and_back(command, tmp_path, data, "--run", decided / level, method="run")
+
+
+ADVERSARIAL = {
+    "empty": b"",
+    "one byte": b"a",
+    "newline": b"\n",
+    "all values": bytes(range(256)) * 3,
+    "zeros": bytes(100_000),
+    "noise": random.Random(0).randbytes(3000),
+    "invalid": b"\xc3\x28" * 200 + b"log",
+    "surrogates": "\udc80\ud800".encode("utf-8", "surrogatepass"),
+}
+
+
+@pytest.mark.parametrize("level", [None, "stream", "lines", "words"])
+def test_any_file_comes_back_and_grows_little(level, decided, command, tmp_path, monkeypatch):
+    monkeypatch.undo()  # lzma has its say
+    for data in ADVERSARIAL.values():
+        said = there_and_back(command, tmp_path, data, *(() if level is None else ("--run", decided / level)))
+        assert said["compressed_bytes"] < len(data) + 200
+
+
+def test_a_text_is_learnt_as_it_is_read(command, tmp_path, text_file):
+    there_and_back(command, tmp_path, text_file.read_bytes() * 2, method="adaptive")
+
+
+def test_the_file_is_called_as_it_was(decided, command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("a").mkdir()
+    data = drawn(decided / "stream")
+    Path("a/café.txt").write_bytes(data)
+    outcome = command("compress", "a/café.txt", "--run", decided / "stream")
+    assert outcome.status == 0, outcome
+    assert "bits a character" in outcome.out
+    assert "read back and compared" in outcome.out
+    assert command("decompress", "a/café.txt.chain", "--run", decided / "stream").status == 0
+    assert Path("café.txt").read_bytes() == data
+
+
+def test_a_folder_comes_back(decided, command, tmp_path):
+    folder, texts = tmp_path / "texts", drawn(decided / "stream")
+    (folder / "deep").mkdir(parents=True)
+    contents = {"b.txt": texts[:1000], "deep/a.txt": texts[1000:], "empty": b""}
+    for name, content in contents.items():
+        (folder / name).write_bytes(content)
+    assert command("compress", folder, "--run", decided / "stream").status == 0
+    back = tmp_path / "back"
+    assert command("decompress", f"{folder}.chain", "--run", decided / "stream", "--out", back).status == 0
+    assert {
+        path.relative_to(back).as_posix(): path.read_bytes() for path in back.rglob("*") if path.is_file()
+    } == contents
+
+
+@pytest.fixture
+def chain(decided, command, tmp_path, monkeypatch):
+    """A compressed text of several parts, and the text."""
+    monkeypatch.setattr("chainrule.tasks.text.compression.SYMBOLS_OF_A_STREAM", 500)
+    monkeypatch.setattr("chainrule.tasks.text.compression.SYMBOLS_OF_A_PART", 500)
+    data = drawn(decided / "stream")
+    (tmp_path / "text").write_bytes(data)
+    assert command("compress", tmp_path / "text", "--run", decided / "stream").status == 0
+    return tmp_path / "text.chain", data
+
+
+def test_damage_is_placed_and_the_rest_is_saved(chain, decided, command, refused, tmp_path):
+    file, data = chain
+    content = bytearray(file.read_bytes())
+    content[-20] ^= 1
+    last = len(read_container(bytes(content)).parts) - 1
+    file.write_bytes(content)
+    out = tmp_path / "out"
+    line = refused("decompress", file, "--run", decided / "stream", "--out", out)
+    assert f"part {last} of {last} is damaged: --salvage saves the rest" in line
+    assert not out.exists()
+    outcome = command("decompress", file, "--run", decided / "stream", "--out", out, "--salvage", "--json")
+    assert outcome.status == 0, outcome
+    assert json.loads(outcome.out)["damaged_parts"] == [last]
+    saved = out.read_bytes()
+    assert len(data) / 3 < len(saved) < len(data)
+    assert data.startswith(saved)
+
+
+def test_a_cut_file_is_refused_and_leaves_nothing(chain, decided, refused, tmp_path):
+    file, _ = chain
+    whole = file.read_bytes()
+    for size in (0, 5, 30, len(whole) - 1):
+        file.write_bytes(whole[:size])
+        refused("decompress", file, "--run", decided / "stream", "--out", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_another_run_and_none_are_refused(chain, decided, refused, tmp_path):
+    file, _ = chain
+    out = tmp_path / "out"
+    assert "name it with --run" in refused("decompress", file, "--out", out)
+    assert "another model" in refused("decompress", file, "--run", decided / "bytes", "--out", out)
+
+
+def test_another_machine_is_refused(chain, decided, refused, tmp_path):
+    file, _ = chain
+    found = read_container(file.read_bytes())
+    for field, value in {"machine": "torch 1.0, SPARC", "arithmetic": "00000000"}.items():
+        file.write_bytes(write_container(found.header | {field: value}, found.parts))
+        line = refused("decompress", file, "--run", decided / "stream", "--out", tmp_path / "out")
+        assert "last bits" in line or "rounds otherwise" in line
+
+
+def test_a_wrong_checksum_of_the_whole_is_refused(chain, decided, refused, tmp_path):
+    file, _ = chain
+    found = read_container(file.read_bytes())
+    file.write_bytes(write_container(found.header | {"sha256": "0" * 64}, found.parts))
+    assert "SHA-256" in refused("decompress", file, "--run", decided / "stream", "--out", tmp_path / "out")
+
+
+def test_nothing_is_overwritten(chain, decided, refused, tmp_path):
+    file, _ = chain
+    assert "exists already" in refused("compress", tmp_path / "text", "--run", decided / "stream")
+    assert "exists already" in refused("decompress", file, "--run", decided / "stream", "--out", tmp_path / "text")
+
+
+def test_names_that_lead_elsewhere_are_refused(chain, decided, refused, monkeypatch, tmp_path):
+    file, _ = chain
+    monkeypatch.chdir(tmp_path)
+    found = read_container(file.read_bytes())
+    for names in ({"files": [["../up", 1]]}, {"files": [["/root", 1]]}, {"folder": "f", "files": [["a/../../b", 1]]}):
+        file.write_bytes(write_container(found.header | names, found.parts))
+        assert "below one folder" in refused("decompress", file, "--run", decided / "stream")
+
+
+def test_a_missing_file_and_another_kind_of_file_are_named(refused, tmp_path):
+    assert "no such file" in refused("compress", tmp_path / "none").lower()
+    (tmp_path / "zip").write_bytes(b"PK\x03\x04")
+    assert "expected a .chain file" in refused("decompress", tmp_path / "zip")
+    (tmp_path / "empty").mkdir()
+    assert "empty" in refused("compress", tmp_path / "empty")
+
+
+def test_a_model_that_computes_otherwise_the_second_time_is_caught_before_anything_is_written(
+    decided, refused, tmp_path, monkeypatch
+):
+    from chainrule.tasks import compression
+
+    (tmp_path / "text").write_bytes(drawn(decided / "stream"))
+    read = compression.read_batches
+    monkeypatch.setattr(compression, "read_batches", lambda *rest: [1 + part.clamp(max=3) for part in read(*rest)])
+    assert "not what was written" in refused("compress", tmp_path / "text", "--run", decided / "stream")
+    assert not (tmp_path / "text.chain").exists()
+
+
+@pytest.mark.parametrize("layout", ["grey", "channels first", "channels last", "idx"])
+def test_pictures_in_an_array_come_back(layout, command, tmp_path):
+    shape = {"grey": (30, 5, 4), "channels first": (20, 3, 5, 4), "channels last": (20, 5, 4, 3), "idx": (30, 5, 4)}[
+        layout
+    ]
+    pictures = np.random.default_rng(0).integers(0, 4, shape).astype(np.uint8)
+    file = tmp_path / ("x-idx3-ubyte" if layout == "idx" else "x.npy")
+    if layout == "idx":
+        file.write_bytes(b"\0\0\x08\x03" + np.array(shape, ">u4").tobytes() + pictures.tobytes())
+    else:
+        np.save(file, pictures)
+    small = ("--channels", 6, "--layers", 1, "--first-kernel-size", 3, "--steps", 2)
+    outcome = command("train", file, "--out", tmp_path / "run", *small)
+    assert outcome.status == 0, outcome
+    said = there_and_back(command, tmp_path, file.read_bytes(), "--run", tmp_path / "run", method="run")
+    assert said["elements"] == pictures.size
+    other = there_and_back(command, tmp_path, b"no pictures", "--run", tmp_path / "run")
+    assert other["method"] != "run"
+
+
+def test_a_folder_of_pictures_comes_back_pixel_for_pixel(command, tmp_path):
+    folder, back = tmp_path / "pictures", tmp_path / "back"
+    folder.mkdir()
+    pictures = {
+        f"{n}.{'png' if n % 3 else 'bmp'}": np.random.default_rng(n).integers(0, 256, (5, 4, 3)).astype(np.uint8)
+        for n in range(12)
+    }
+    for name, pixels in pictures.items():
+        Image.fromarray(pixels).save(folder / name)
+    run = tmp_path / "run"
+    small = ("--channels", 6, "--layers", 1, "--first-kernel-size", 3, "--steps", 2)
+    assert command("train", folder, "--out", run, *small).status == 0
+    outcome = command("compress", folder, "--run", run)
+    assert outcome.status == 0, outcome
+    assert "the pixels come back, as PNG" in outcome.out
+    assert command("decompress", f"{folder}.chain", "--run", run, "--out", back).status == 0
+    for name, pixels in pictures.items():
+        with Image.open(back / (name if name.endswith("png") else f"{name}.png")) as image:
+            assert (np.asarray(image) == pixels).all()
+    (folder / "notes.txt").write_text("no picture")
+    said = json.loads(command("compress", folder, "--run", run, "--out", tmp_path / "other", "--json").out)
+    assert said["method"] != "run"
+
+
+def test_a_table_comes_back_with_lines_that_are_no_rows(command, tmp_path):
+    random = np.random.default_rng(0)
+    colours, counts = random.choice(["red", "blue", "dark green"], 300), random.geometric(0.1, 300)
+    rows = [
+        f"{colour},{count if count > 2 else ''},n{n}"
+        for n, (colour, count) in enumerate(zip(colours, counts, strict=True))
+    ]
+    file = tmp_path / "rows.csv"
+    file.write_text("colour,count,name\n" + "".join(f"{row}\n" for row in rows))
+    options = ("--steps", 2, "--hidden-size", 8, "--types", "name=skip", "--out", tmp_path / "run")
+    assert command("train", file, *options).status == 0
+    run = ("--run", tmp_path / "run")
+    said = there_and_back(command, tmp_path, file.read_bytes(), *run, method="run")
+    assert said["elements"] == 300
+    odd = ['"red",3,x', "red,3.0,x", "red,+3,x", " red,3,x", "pink,3,x", "red,3", "", "red,NA,x", "blue,90000,\u00e9"]
+    text = "\r\n".join(["colour,count,name", *rows[:100], *odd, *rows[100:]])
+    assert there_and_back(command, tmp_path, text.encode() + b"\xff", *run, method="run")["elements"] == 299
+
+
+def test_a_table_of_real_numbers_is_compressed_without_its_model(command, tmp_path):
+    file = tmp_path / "rows.csv"
+    file.write_text("a,b\n" + "".join(f"{n % 3},{n * 0.37:.3f}\n" for n in range(100)))
+    assert command("train", file, "--steps", 2, "--hidden-size", 8, "--out", tmp_path / "run").status == 0
+    outcome = command("compress", file, "--run", tmp_path / "run")
+    assert outcome.status == 0, outcome
+    assert "cannot express it (a column of real numbers has a density" in outcome.out
+
+
+def test_runs_of_labels_have_no_such_verb():
+    assert {"compress", "decompress"} <= set(verbs_of(task_class("text")))
+    assert not {"compress", "decompress"} & set(verbs_of(task_class("tag")))

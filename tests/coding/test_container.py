@@ -1,0 +1,45 @@
+"""The file format: damage is found and placed."""
+
+import pytest
+
+from chainrule.coding import DamagedError
+from chainrule.coding.container import read_container, write_container
+
+HEADER = {"files": [["naïve \udc80.txt", 9]], "method": "run"}
+PARTS = [b"side", b"", b"first part", b"second"]
+
+
+def test_a_file_comes_back():
+    found = read_container(write_container(HEADER, PARTS))
+    assert found.header == HEADER
+    assert found.parts == PARTS
+    assert not found.damaged
+
+
+def test_each_changed_byte_is_found_in_its_part_or_in_the_header():
+    data = write_container(HEADER, PARTS)
+    starts = {0: len(data) - sum(4 + len(part) for part in PARTS)}
+    for number, part in enumerate(PARTS):
+        starts[number + 1] = starts[number] + 4 + len(part)
+    for place in range(len(data)):
+        changed = bytearray(data)
+        changed[place] ^= 1
+        if place < starts[0]:
+            with pytest.raises(ValueError, match=r"expected|damaged|cut off"):
+                read_container(bytes(changed))
+            continue
+        hit = max(number for number, start in starts.items() if start <= place)
+        assert read_container(bytes(changed)).damaged == [hit]
+
+
+def test_a_cut_costs_the_parts_behind_it():
+    data = write_container(HEADER, PARTS)
+    assert read_container(data[:-1]).damaged == [3]
+    assert read_container(data[:-11]).damaged == [2, 3]
+    with pytest.raises(DamagedError, match="header"):
+        read_container(data[:20])
+
+
+def test_another_kind_of_file_is_named():
+    with pytest.raises(ValueError, match=r"x\.zip: expected a \.chain file"):
+        read_container(b"PK\x03\x04", "x.zip")
