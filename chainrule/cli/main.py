@@ -135,6 +135,8 @@ SUMMARIES = {
     "inspect": "Look inside a trained model.",
     "check": "Check that a trained model keeps the contract: causality, total probability, step = forward and more.",
     "info": "Show what a run is: model, size, data, best validation figure, how to continue.",
+    "compare": "Compare runs: size, time, likelihood and how it was measured; rank them where that is allowed.",
+    "embed": "Make numbers of inputs: codes of pictures and rows, the state after reading a text.",
     "evaluate": "Compare a run's answers with the right ones, by its task's own metrics.",
 }
 

@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from chainrule.cli.check import check_verb
+from chainrule.cli.compare import compare_verb
+from chainrule.cli.embed import embed_verb
 from chainrule.cli.evaluate import evaluate_verb
 from chainrule.cli.info import info_verb
 from chainrule.cli.inspect import inspect_verb
@@ -23,6 +25,8 @@ VERBS: dict[str, Callable[[type[Task[Any]]], Verb | None]] = {
     "inspect": inspect_verb,
     "check": check_verb,
     "info": info_verb,
+    "compare": compare_verb,
+    "embed": embed_verb,
     "evaluate": evaluate_verb,
 }
 

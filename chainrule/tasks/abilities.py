@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from chainrule.base import Context, LikelihoodModel
+    from chainrule.tasks.ledger import Basis, LedgerEntry
 
 
 @dataclass(frozen=True)
@@ -41,11 +42,15 @@ class Answer:
         records: made while they are read; they may raise.
         heading: a line above the first record, for people.
         closing: called after the last record: lines below, for people.
+        entry: called after the last record: the likelihood of all of them, its data left to the caller.
+        basis: of the likelihoods in the records, where it is not that of the run.
     """
 
     records: Iterator[Record]
     heading: str = ""
     closing: Callable[[], Iterable[str]] = field(default=tuple)
+    entry: "Callable[[], LedgerEntry] | None" = None
+    basis: "Basis | None" = None
 
 
 class Scores(ABC):
@@ -108,6 +113,40 @@ class Predicts(ABC):
             out: where the verb writes the lines, for checks before any work.
             device: auto, cpu or cuda.
             json: whether records are printed as JSON.
+        """
+
+
+@dataclass(frozen=True)
+class Code:
+    """An input as numbers.
+
+    Args:
+        name: of the input: a picture, a file, a line.
+        numbers: as many for every input.
+        label: of the input, where it is known.
+    """
+
+    name: str
+    numbers: list[float]
+    label: str | None = None
+
+
+class Embeds(ABC):
+    """Makes numbers of inputs: `chainrule embed RUN DATA`."""
+
+    Embedding: ClassVar[type]
+
+    @abstractmethod
+    def embed(self, data: str, options: Any, *, device: str) -> Iterator[Code]:
+        """The code of each input, in order.
+
+        Args:
+            data: a path; "-" is standard input where the task reads one.
+            options: an `Embedding`.
+            device: auto, cpu or cuda.
+
+        Raises:
+            ValueError: the model of the run has no code, or the data cannot be read.
         """
 
 

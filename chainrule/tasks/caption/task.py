@@ -24,6 +24,7 @@ from chainrule.tasks.config import (
     within,
 )
 from chainrule.tasks.ladder import Ladder
+from chainrule.tasks.ledger import Basis
 from chainrule.tasks.measured_part import measured_part
 from chainrule.tasks.model import Model
 from chainrule.tasks.run_directory import DATA
@@ -259,6 +260,10 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
         from chainrule.tasks.caption.prediction import caption
 
         return caption(self, data, options, device=device)
+
+    @property
+    def basis(self) -> Basis:
+        return Basis("symbol", tokens=f"word level, {self.config.facts['words']:,} symbols", given="the picture")
 
     def evaluate(self, data: str | None, options: CaptionEvaluation, *, device: str) -> Answer:
         from chainrule.tasks.caption.evaluation import evaluate_captioner

@@ -79,3 +79,15 @@ class ImageClassifierInspection:
 
     rows: int = 64
     """Held-out images."""
+
+
+@dataclass(frozen=True)
+class ImageClassifierEmbedding:
+    """Embed images: for each its name, and the features that its label is predicted from.
+
+    Args:
+        data: A picture file, a folder, an npz, npy or idx file.
+    """
+
+    skip_bad: Switch = False
+    """Leave out picture files that cannot be read."""

@@ -2,12 +2,13 @@
 
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chainrule.tasks.abilities import Answer, Record
 from chainrule.tasks.commands import Switch
+from chainrule.tasks.ledger import LedgerEntry
 
 if TYPE_CHECKING:
     from chainrule.data.images import ImageSource
@@ -55,8 +56,10 @@ def score_images(run: "ImageTask", data: str, options: ImageScoring, *, device: 
             f"{count:,} pictures, {total / count:.3f} nats per picture, {bits:.4f} bits/dim ({_protocol(run, source)})"
         )
 
+    basis = replace(run.basis, base_measure="2 levels") if _as_they_are(run, source) else run.basis
+
     heading = f"{'nats':>10} {'bits/dim':>9}  " + (f"{'label':<10}  " if run.classes else "") + "picture"
-    return Answer(records(), heading, closing)
+    return Answer(records(), heading, closing, lambda: LedgerEntry(basis, total, count * size, ""), basis)
 
 
 def _source(run: "ImageTask", data: str, *, skip_bad: bool) -> "ImageSource":

@@ -7,31 +7,31 @@ samples.png                                drawn at the last validation
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from chainrule.tasks.abilities import Answer, CheckedRows, Checks, Inspects, Samples, Scores
 from chainrule.tasks.commands import quoted, size_of
-from chainrule.tasks.config import FINGERPRINT, CheckedOptions, OptimisationOptions, RunConfig, check_entries, within
+from chainrule.tasks.config import FINGERPRINT, RunConfig, check_entries
 from chainrule.tasks.image.inspection import ImageInspection
+from chainrule.tasks.image.options import LARGEST, ImageData, ImageTraining
 from chainrule.tasks.image.sampling import ImageSampling
 from chainrule.tasks.image.scoring import ImageScoring
 from chainrule.tasks.ladder import Ladder
+from chainrule.tasks.ledger import Basis
 from chainrule.tasks.model import Model
 from chainrule.tasks.run_directory import DATA
 from chainrule.tasks.task import Shard, Source, Task
 
 if TYPE_CHECKING:
-    from chainrule.data.images import PreparedImages, Reading, Reduction
+    from chainrule.data.images import PreparedImages, Reduction
     from chainrule.models import ImageModel
     from chainrule.training import TrainingBatches, ValidationBatches
     from chainrule.training.loop import TrainingResult
     from chainrule.training.validation import OnValidation
 
 SAMPLES = "samples.png"
-_LARGEST = 1 << 14  # pixels of a side
 _ELEMENTS = 1 << 16  # of the images that are validated on together
 _PREVIEWED = 16
 _LINE = 90  # characters in which the preview on the terminal has to fit
@@ -40,53 +40,6 @@ _CHECKED_ROWS, _CHECKED_SIDE = 4, 5
 
 def _model(name: str, **fixed: Any) -> Model:
     return Model(f"chainrule.models.{name}", fixed=fixed, hidden=("levels", "num_classes"))
-
-
-@dataclass(frozen=True)
-class ImageReading(CheckedOptions):
-    """How picture files are read, and how many pictures are held out."""
-
-    size: str = ""
-    """Cut and scale picture files to this size: 32, or HEIGHTxWIDTH."""
-    colour: Literal["as-is", "grey", "rgb"] = "as-is"
-    """Convert picture files."""
-    skip_bad: bool = False
-    """Leave out picture files that cannot be read."""
-    validation_fraction: float = within(0.1, 1e-4, 0.5)
-    """Share of the pictures that is held out."""
-
-    @property
-    def reading(self) -> "Reading":
-        """How picture files become pixels.
-
-        Raises:
-            ValueError: `size` is invalid.
-        """
-        from chainrule.data.images import Reading
-
-        return Reading(parse_size(self.size), None if self.colour == "as-is" else self.colour)
-
-
-@dataclass(frozen=True)
-class ImageData(ImageReading):
-    """How pictures are read and reduced, and which of them are held out."""
-
-    bits: int | None = within(None, 1, 8)
-    """Bits that are kept of each channel of a pixel; all that there are if not given."""
-    binarise: Literal["no", "threshold", "fixed", "per-epoch"] = "no"
-    """Make pixels black or white: at half of the brightest, or by a draw, once or anew in each epoch."""
-    labels: bool | None = None
-    """Condition the model on labels: sub-folders, an array, labels-idx1; if not given, where there are any."""
-
-
-@dataclass(frozen=True)
-class ImageTraining(OptimisationOptions):
-    """How a model of pictures is trained: each of them is hundreds of elements."""
-
-    batch_size: int = within(16, 1, 1 << 24)
-    """Pictures of a batch."""
-    learning_rate: float = within(4e-3, 0.0, 1e3)
-    """Peak learning rate of AdamW."""
 
 
 class ImageTask(Task["ImageModel"], Scores, Samples, Inspects, Checks):
@@ -152,8 +105,8 @@ class ImageTask(Task["ImageModel"], Scores, Samples, Inspects, Checks):
         shape, classes = facts["shape"], facts["classes"]
         if not isinstance(shape, list) or len(shape) != 3 or not all(type(side) is int for side in shape):
             raise ValueError(f"facts.shape: expected three whole numbers, got {shape!r:.80}")
-        if shape[0] not in (1, 3) or not all(1 <= side <= _LARGEST for side in shape):
-            raise ValueError(f"facts.shape: expected 1 or 3 channels of at most {_LARGEST} pixels a side, got {shape}")
+        if shape[0] not in (1, 3) or not all(1 <= side <= LARGEST for side in shape):
+            raise ValueError(f"facts.shape: expected 1 or 3 channels of at most {LARGEST} pixels a side, got {shape}")
         if classes is not None and not (isinstance(classes, list) and all(isinstance(name, str) for name in classes)):
             raise ValueError(f"facts.classes: expected names of labels or null, got {classes!r:.80}")
         if type(facts["found_levels"]) is not int or not 2 <= facts["found_levels"] <= 256:
@@ -313,6 +266,12 @@ class ImageTask(Task["ImageModel"], Scores, Samples, Inspects, Checks):
             )
         return rows
 
+    @property
+    def basis(self) -> Basis:
+        draw = f"binarised by one fixed draw, seed {self.config.training.seed}"
+        base_measure = draw if self.reduction.draws else str(self.reduction)
+        return Basis("dimension", base_measure, given="" if self.classes is None else "the label")
+
     def score(self, data: str, options: ImageScoring, *, ranked: bool, device: str) -> Answer:
         from chainrule.tasks.image.scoring import score_images
 
@@ -357,22 +316,3 @@ def said_labels(classes: tuple[str, ...] | None) -> str:
     if classes is None:
         return "no labels"
     return f"{len(classes)} labels: {', '.join(classes[:10])}" + (", ..." if len(classes) > 10 else "")
-
-
-def parse_size(text: str) -> tuple[int, int] | None:
-    """The height and width that a user named; `None` for nothing.
-
-    >>> parse_size("32"), parse_size("20x30"), parse_size("")
-    ((32, 32), (20, 30), None)
-
-    Raises:
-        ValueError: it is no size.
-    """
-    if not text:
-        return None
-    sides = text.lower().replace("×", "x").split("x")
-    if len(sides) > 2 or not all(side.isdecimal() and 1 <= int(side) <= _LARGEST for side in sides):
-        raise ValueError(
-            f"--size: expected a number of pixels such as 32, or HEIGHTxWIDTH such as 24x32, got {text!r:.40}"
-        )
-    return int(sides[0]), int(sides[-1])

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from chainrule.tasks.abilities import Answer, Record
 from chainrule.tasks.display import one_line
+from chainrule.tasks.ledger import LedgerEntry
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -47,7 +48,10 @@ def score_table(run: "TableTask", file: str, *, device: str) -> Answer:
     def closing() -> Iterable[str]:
         yield f"{count:,} rows, {total / count:.4f} nats per row"
 
-    return Answer(records(), _HEADING, closing)
+    def entry() -> LedgerEntry:
+        return LedgerEntry(run.basis, total, count * len(run.schema.kept), "")
+
+    return Answer(records(), _HEADING, closing, entry)
 
 
 def nats_of(model: "TableMADE", rows: "Tensor") -> "Tensor":

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
 from shlex import quote
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 from chainrule.tasks.abilities import Answer, CheckedRows, Checks, Inspects, Samples, Scores
 from chainrule.tasks.commands import quoted, size_of
 from chainrule.tasks.config import FINGERPRINT, CheckedOptions, OptimisationOptions, RunConfig, check_entries, within
+from chainrule.tasks.ledger import Basis
 from chainrule.tasks.model import Model
 from chainrule.tasks.run_directory import DATA
 from chainrule.tasks.table.inspection import TableInspection
@@ -222,6 +224,11 @@ class TableTask(Task["TableMADE"], Scores, Samples, Inspects, Checks):
             best["nats_per_row"] = best["nats_per_element"] * len(self.schema.kept)
             rows["best"] = f"{best['nats_per_row']:.4f} nats per row of the held-out rows, at step {best['step']:,}"
         return rows
+
+    @property
+    def basis(self) -> Basis:
+        schema = sha256((self.path / DATA / "schema.json").read_bytes()).hexdigest()
+        return Basis("column", f"{len(self.schema.kept)} columns ({schema[:8]}), real ones by density")
 
     def score(self, data: str, options: TableScoring, *, ranked: bool, device: str) -> Answer:
         from chainrule.tasks.table.scoring import score_table

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from chainrule.tasks.abilities import Answer, Record
 from chainrule.tasks.display import one_line
+from chainrule.tasks.ledger import LedgerEntry
 
 if TYPE_CHECKING:
     from chainrule.data.vocabulary import Vocabulary
@@ -75,7 +76,10 @@ def score_text(run: "TextTask", file: str, options: TextScoring, *, ranked: bool
         )
         yield describe_figures(total.text_figures())
 
-    return Answer(records(), "" if per == "file" else _HEADING, closing)
+    def entry() -> LedgerEntry:
+        return LedgerEntry(run.basis, total.nats, total.elements, "", bytes=total.bytes)
+
+    return Answer(records(), "" if per == "file" else _HEADING, closing, entry)
 
 
 @dataclass

@@ -1,29 +1,31 @@
 """Texts: a file becomes symbols, a recurrent language model reads them one at a time."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, replace
 from functools import cached_property
+from hashlib import sha256
+from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from chainrule.tasks.abilities import Answer, CheckedRows, Checks, Inspects, Samples, Scores
+from chainrule.tasks.abilities import Answer, CheckedRows, Checks, Code, Embeds, Inspects, Samples, Scores
 from chainrule.tasks.commands import quoted, size_of
 from chainrule.tasks.config import (
     FINGERPRINT,
-    CheckedOptions,
-    OptimisationOptions,
     RunConfig,
     check_entries,
     check_keys,
-    within,
 )
 from chainrule.tasks.durations import format_duration
 from chainrule.tasks.ladder import Ladder
+from chainrule.tasks.ledger import Basis, LedgerEntry
 from chainrule.tasks.model import Model
 from chainrule.tasks.run_directory import CONFIG, DATA, VOCABULARY
 from chainrule.tasks.task import Shard, Source, Task
+from chainrule.tasks.text.embedding import TextEmbedding
 from chainrule.tasks.text.figures import describe_figures, text_figures
 from chainrule.tasks.text.inspection import TextInspection
+from chainrule.tasks.text.options import TextData, TextTraining
 from chainrule.tasks.text.rows import TextScoring
 from chainrule.tasks.text.sampling import TextSampling
 
@@ -66,52 +68,7 @@ def _transformer(mixer: str, *hidden: str, **defaults: Any) -> Model:
     return Model(home, fixed={"attention": mixer}, hidden=hidden, **defaults)
 
 
-@dataclass(frozen=True)
-class TextData(CheckedOptions):
-    """How a text becomes symbols, and which part of it is held out."""
-
-    level: Literal["char", "byte", "word", "bpe", "subword"] = "char"
-    """What one symbol is; subword is another name of bpe."""
-    reading: Literal["stream", "lines"] = "stream"
-    """One continuous stream, or one example per line."""
-    validation_fraction: float | None = within(None, 0.0, 0.9)
-    """Tail of the text that is held out; 0.01 of a megabyte or more where not given, up to 0.05 of a shorter text."""
-    vocabulary_size: int | None = within(None, 3, 1 << 24)
-    """Keep this many symbols at most (word, bpe)."""
-    min_count: int = within(1, 1, 1 << 40)
-    """Rarer symbols become unknown."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.level == "subword":
-            object.__setattr__(self, "level", "bpe")
-
-
-@dataclass(frozen=True)
-class TextTraining(OptimisationOptions):
-    """How a model of a text is trained; `chainrule.tasks.text.plan` settles what is None.
-
-    `watch_gradients` decides on what `chainrule.training.train` is given to look with; the others are options of
-    `chainrule.training.TrainingOptions`, with the same defaults.
-    """
-
-    batch_size: int | None = within(None, 1, 1 << 24)  # type: ignore[assignment]  # an int in every run that trains
-    """Rows of a batch; 32 where not given, fewer of a short text."""
-    learning_rate: float | None = within(None, 0.0, 1e3)  # type: ignore[assignment]  # a float in every run that trains
-    """Peak learning rate of AdamW."""
-    weight_decay: float | None = within(None, 0.0, 1e3)  # type: ignore[assignment]  # a float in every run that trains
-    """Decoupled weight decay of matrices."""
-    chunk_length: int = within(64, 1, 1 << 24)
-    """Symbols that gradients flow through."""
-    line_length: int = within(1024, 1, 1 << 24)
-    """Longer lines are cut in training (--reading lines)."""
-    watch_gradients: bool = False
-    """Log how gradients flow back through time."""
-    watch_every: int | None = within(None, 1, 1 << 53)
-    """Steps between looks at the gradients; 20 where not given, 100 on a GPU."""
-
-
-class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks):
+class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks, Embeds):
     """A run on a text."""
 
     name = "text"
@@ -145,6 +102,7 @@ class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks):
     Scoring = TextScoring
     Sampling = TextSampling
     Inspection = TextInspection
+    Embedding = TextEmbedding
 
     @property
     def data(self) -> TextData:
@@ -356,6 +314,25 @@ class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks):
             rows["per text"] = describe_figures(figures)
         return rows
 
+    @property
+    def basis(self) -> Basis:
+        digest = sha256(dumps(self.vocabulary.to_json(), sort_keys=True).encode()).hexdigest()
+        level = self.data.level
+        return Basis(
+            "symbol", tokens=f"{level} level, {len(self.vocabulary):,} symbols ({digest[:8]}), {self.data.reading}"
+        )
+
+    def held_out_sources(self) -> dict[str, Any]:
+        found = super().held_out_sources()
+        found.pop("seed", None)  # the tail is held out
+        return found
+
+    def held_out(self) -> LedgerEntry | None:
+        entry, counts = super().held_out(), self.config.facts["valid"]
+        if entry is None:
+            return None
+        return replace(entry, bytes=round(counts["bytes"] * entry.elements / counts["elements"]))
+
     def score(self, data: str, options: TextScoring, *, ranked: bool, device: str) -> Answer:
         from chainrule.tasks.text.rows import score_text
 
@@ -371,6 +348,11 @@ class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks):
 
         x, lengths, _ = own_window(self, _CHECKED_ROWS, _CHECKED_ELEMENTS)
         return CheckedRows(self.model(), x, lengths=lengths)
+
+    def embed(self, data: str, options: TextEmbedding, *, device: str) -> Iterator[Code]:
+        from chainrule.tasks.text.embedding import embed_lines
+
+        return embed_lines(self, data, device=device)
 
     def inspect(self, data: str | None, options: TextInspection, *, out: Path | None, seed: int) -> Answer:
         from chainrule.tasks.text.inspection import inspect_text

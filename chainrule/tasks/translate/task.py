@@ -24,6 +24,7 @@ from chainrule.tasks.config import (
     within,
 )
 from chainrule.tasks.ladder import Ladder
+from chainrule.tasks.ledger import Basis
 from chainrule.tasks.measured_part import measured_part
 from chainrule.tasks.model import Model
 from chainrule.tasks.run_directory import DATA
@@ -259,6 +260,14 @@ class TranslateTask(Task["Seq2Seq"], Predicts, Evaluates, Checks, Inspects):
         from chainrule.tasks.translate.prediction import translate
 
         return translate(self, data[0], options, out=out, device=device)
+
+    @property
+    def basis(self) -> Basis:
+        return Basis(
+            "symbol",
+            tokens=f"{self.data.level} level, {self.config.facts['symbols']['target']:,} symbols",
+            given="the source",
+        )
 
     def evaluate(self, data: str | None, options: TranslationEvaluation, *, device: str) -> Answer:
         from chainrule.tasks.translate.evaluation import evaluate_translator
