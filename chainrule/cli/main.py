@@ -137,6 +137,8 @@ SUMMARIES = {
     "info": "Show what a run is: model, size, data, best validation figure, how to continue.",
     "compare": "Compare runs: size, time, likelihood and how it was measured; rank them where that is allowed.",
     "embed": "Make numbers of inputs: codes of pictures and rows, the state after reading a text.",
+    "reconstruct": "Show pictures beside what their codes hold of them.",
+    "interpolate": "Go from one picture to another through the codes between theirs.",
     "evaluate": "Compare a run's answers with the right ones, by its task's own metrics.",
 }
 

@@ -9,12 +9,14 @@ from chainrule.cli.embed import embed_verb
 from chainrule.cli.evaluate import evaluate_verb
 from chainrule.cli.info import info_verb
 from chainrule.cli.inspect import inspect_verb
+from chainrule.cli.interpolate import interpolate_verb
 from chainrule.cli.predict import predict_verb
+from chainrule.cli.reconstruct import reconstruct_verb
 from chainrule.cli.sample import sample_verb
 from chainrule.cli.score import score_verb
 from chainrule.cli.train import train_verb
 from chainrule.tasks import TASKS, task_class
-from chainrule.tasks.abilities import Evaluates, Predicts
+from chainrule.tasks.abilities import Evaluates, Interpolates, Predicts, Reconstructs
 from chainrule.tasks.commands import Verb
 from chainrule.tasks.task import Task
 
@@ -27,8 +29,11 @@ VERBS: dict[str, Callable[[type[Task[Any]]], Verb | None]] = {
     "info": info_verb,
     "compare": compare_verb,
     "embed": embed_verb,
+    "reconstruct": reconstruct_verb,
+    "interpolate": interpolate_verb,
     "evaluate": evaluate_verb,
 }
+_NEEDED: dict[str, type] = {"evaluate": Evaluates, "reconstruct": Reconstructs, "interpolate": Interpolates}  # abilities that the first task lacks
 
 
 def verbs_of(task: type[Task[Any]]) -> Mapping[str, Verb]:
@@ -53,7 +58,7 @@ def all_verbs() -> dict[str, type[Task[Any]]]:
     shown: dict[str, type[Task[Any]]] = {}
     for task in map(task_class, TASKS):
         for name in VERBS:
-            if name not in shown and (name != "evaluate" or issubclass(task, Evaluates)):
+            if name not in shown and issubclass(task, _NEEDED.get(name, Task)):
                 shown[name] = task
     for task in map(task_class, TASKS):
         if issubclass(task, Predicts):

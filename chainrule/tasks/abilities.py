@@ -214,3 +214,47 @@ class Inspects(ABC):
             out: the page.
             seed: of random choices.
         """
+
+
+class Reconstructs(ABC):
+    """Encodes data and decodes the codes: `chainrule reconstruct RUN DATA`."""
+
+    Reconstruction: ClassVar[type]
+
+    @abstractmethod
+    def reconstruct(self, data: str, options: Any, *, out: Path | None, seed: int, device: str) -> Answer:
+        """Write data beside their reconstructions.
+
+        Args:
+            data: a path.
+            options: a `Reconstruction`.
+            out: the file to write; one named after the run if None.
+            seed: of a decoder that draws.
+            device: auto, cpu or cuda.
+
+        Raises:
+            ValueError: the model of the run has no code, or the data are not like those of training.
+        """
+
+
+class Interpolates(ABC):
+    """Decodes the codes between those of two inputs: `chainrule interpolate RUN A B`."""
+
+    Interpolation: ClassVar[type]
+
+    @abstractmethod
+    def interpolate(
+        self, ends: tuple[str, str], options: Any, *, out: Path | None, seed: int, device: str
+    ) -> Answer:
+        """Write what lies between two inputs.
+
+        Args:
+            ends: their paths.
+            options: an `Interpolation`.
+            out: the file to write; one named after the run if None.
+            seed: of a decoder that draws.
+            device: auto, cpu or cuda.
+
+        Raises:
+            ValueError: as `Reconstructs.reconstruct`.
+        """
