@@ -1,5 +1,6 @@
 """One file per architecture: layers and a head."""
 
+from chainrule.models.autoencoder import Autoencoder
 from chainrule.models.captioner import Captioner
 from chainrule.models.compact_transformer import CompactTransformer
 from chainrule.models.conv_net import ConvNet
@@ -26,6 +27,7 @@ from chainrule.models.swin_transformer import SwinTransformer
 from chainrule.models.table_made import TableMADE
 from chainrule.models.transformer_lm import TransformerLM
 from chainrule.models.transformer_seq2seq import TransformerSeq2Seq
+from chainrule.models.vae import VAE
 from chainrule.models.vector_to_sequence import VectorToSequence
 from chainrule.models.vision_transformer import VisionTransformer
 from chainrule.models.wavenet import WaveNet
@@ -33,6 +35,8 @@ from chainrule.models.wavenet import WaveNet
 __all__ = [
     "MADE",
     "RNNMADE",
+    "VAE",
+    "Autoencoder",
     "Captioner",
     "CompactTransformer",
     "ConvNet",

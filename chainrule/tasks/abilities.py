@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from chainrule.base import Context, LikelihoodModel
+    from chainrule.base import Context, TrainableModel
     from chainrule.tasks.ledger import Basis, LedgerEntry
 
 
@@ -178,7 +178,7 @@ class CheckedRows:
         told: a line that says what is looked at.
     """
 
-    model: "LikelihoodModel"
+    model: "TrainableModel"
     x: "Tensor"
     context: "Context" = None
     lengths: "Tensor | None" = None

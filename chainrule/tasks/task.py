@@ -25,12 +25,12 @@ from chainrule.tasks.run_directory import (
 if TYPE_CHECKING:
     import torch
 
-    from chainrule.base import LikelihoodModel
+    from chainrule.base import TrainableModel
     from chainrule.training import GradientProbe, TrainingBatches, ValidationBatches, ValidationMetric
     from chainrule.training.loop import TrainingResult
     from chainrule.training.validation import OnValidation
 
-M = TypeVar("M", bound="LikelihoodModel")
+M = TypeVar("M", bound="TrainableModel")
 Shard = tuple[int, int]
 
 

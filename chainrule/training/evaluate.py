@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from chainrule.base import LikelihoodModel
+from chainrule.base import TrainableModel
 from chainrule.state import State, map_state
 from chainrule.training import units
 from chainrule.training.batch import Batch, count_elements
@@ -37,7 +37,7 @@ class Evaluation:
         return units.perplexity(self.nats, self.elements)
 
 
-def evaluate(model: LikelihoodModel, batches: Iterable[Batch]) -> Evaluation:
+def evaluate(model: TrainableModel, batches: Iterable[Batch]) -> Evaluation:
     """Score batches in order, in float32, carrying the state from chunk to chunk; the model's mode is put back after.
 
     Raises:
@@ -47,7 +47,7 @@ def evaluate(model: LikelihoodModel, batches: Iterable[Batch]) -> Evaluation:
 
 
 @torch.no_grad()
-def evaluations(model: LikelihoodModel, batches: Iterable[Batch]) -> list[Evaluation]:
+def evaluations(model: TrainableModel, batches: Iterable[Batch]) -> list[Evaluation]:
     """`evaluate` of the first batch, of the first two, and so on to all of them."""
     device = next(model.parameters(), torch.empty(0)).device
     objective = Objective(model)
@@ -68,11 +68,15 @@ def evaluations(model: LikelihoodModel, batches: Iterable[Batch]) -> list[Evalua
     return read
 
 
-def score(objective: torch.nn.Module, batch: Batch, state: State, device: torch.device) -> tuple[torch.Tensor, State]:
-    """The nats of one batch on `device`, and the state after it."""
+def score(
+    objective: torch.nn.Module, batch: Batch, state: State, device: torch.device, progress: float = 1.0
+) -> tuple[torch.Tensor, State]:
+    """The nats of one batch on `device`, and the state after it; `progress` is how much of the run is done."""
     x = batch.x.to(device, non_blocking=True)
     lengths = None if batch.lengths is None else batch.lengths.to(device, non_blocking=True)
     previous = None if batch.previous is None else batch.previous.to(device, non_blocking=True)
     context = map_state(lambda leaf: leaf.to(device, non_blocking=True), batch.context)
-    result: tuple[torch.Tensor, State] = objective(x, lengths, previous, state, context, whole=batch.whole)
+    result: tuple[torch.Tensor, State] = objective(
+        x, lengths, previous, state, context, whole=batch.whole, progress=progress
+    )
     return result

@@ -6,7 +6,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Literal
 
-from chainrule.base import LikelihoodModel
+from chainrule.base import TrainableModel
 from chainrule.training.batch import TrainingBatches, ValidationBatches
 from chainrule.training.checkpoint import CHECKPOINT, WEIGHTS, load_weights
 from chainrule.training.evaluate import Evaluation
@@ -53,7 +53,7 @@ class TrainingResult:
 
 
 def train(
-    model: LikelihoodModel,
+    model: TrainableModel,
     train_batches: TrainingBatches,
     valid_batches: ValidationBatches,
     options: TrainingOptions,

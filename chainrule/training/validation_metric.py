@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.base import LikelihoodModel
+from chainrule.base import TrainableModel
 
 Rows = npt.NDArray[np.int64]
 
@@ -42,5 +42,5 @@ class ValidationMetric:
     """
 
     rows: int
-    answer: Callable[[LikelihoodModel, Rows], Sequence[Any]]
+    answer: Callable[[TrainableModel, Rows], Sequence[Any]]
     compare: Callable[[Rows, Sequence[Any], int], MetricValue]

@@ -12,7 +12,7 @@ from chainrule.tasks.translate.searching import Translator
 from chainrule.training.validation_metric import MetricValue, Rows, ValidationMetric
 
 if TYPE_CHECKING:
-    from chainrule.base import LikelihoodModel
+    from chainrule.base import TrainableModel
     from chainrule.models import Seq2Seq
     from chainrule.tasks.translate.task import TranslateTask
 
@@ -24,7 +24,7 @@ def translation_metric(run: "TranslateTask") -> ValidationMetric:
     sources, references = (texts[:_JUDGED] for texts in held_out_texts(run.path / DATA))
     pairs, tokenize, longest = run.pairs, run.tokenize, run.longest
 
-    def answer(model: "LikelihoodModel", rows: Rows) -> Sequence[str]:
+    def answer(model: "TrainableModel", rows: Rows) -> Sequence[str]:
         translator = Translator(cast("Seq2Seq", model), pairs.source_vocabulary, pairs.target_vocabulary, longest)
         return [best.text for best, *_ in translator.search([sources[row] for row in rows])]
 
