@@ -142,6 +142,7 @@ def _cells(line: _Line, rank: int | None) -> dict[str, str]:
         "nats": "",
         "bits": "",
         "bits/byte": "",
+        "error": "",
         "measured": "no validation yet",
         "of": "",
         "data": "",
@@ -153,8 +154,9 @@ def _cells(line: _Line, rank: int | None) -> dict[str, str]:
     per_byte = entry.bits_per_byte
     basis = entry.basis
     return cells | {
-        "nats": f"{entry.nats_per_element:.4f}{error}",
-        "bits": f"{entry.bits_per_element:.4f}",
+        "nats": f"{entry.nats_per_element:.4f}{error}" if basis.quantity == "nats" else "",
+        "bits": f"{entry.bits_per_element:.4f}" if basis.quantity == "nats" else "",
+        "error": "" if basis.quantity == "nats" else f"{entry.nats_per_element:.6f}",
         "bits/byte": "" if per_byte is None else f"{per_byte:.4f}",
         "measured": basis.how,
         "of": basis.subject,

@@ -18,6 +18,7 @@ class Basis:
         given: the condition, where the likelihood is a conditional one; empty where it is none.
         kind: exact; a bound, below which the negative log-likelihood lies; or an estimate.
         samples: K, of an importance-weighted bound or of an estimate.
+        quantity: nats, or the error of a model without a likelihood.
     """
 
     unit: str
@@ -26,13 +27,14 @@ class Basis:
     given: str = ""
     kind: Literal["exact", "bound", "estimate"] = "exact"
     samples: int | None = None
+    quantity: str = "nats"
 
     def __str__(self) -> str:
         """
         >>> str(Basis("dimension", "256 levels", kind="bound", samples=50))
         'bound, K = 50; nats per dimension, 256 levels'
         """
-        return f"{self.how}; nats per {self.subject}"
+        return f"{self.how}; {self.quantity} per {self.subject}"
 
     @property
     def how(self) -> str:
@@ -106,6 +108,7 @@ class LedgerEntry:
 
 
 _COMPARED: dict[str, Callable[[LedgerEntry], Any]] = {
+    "quantities": lambda entry: entry.basis.quantity,
     "units": lambda entry: entry.basis.unit,
     "conditions": lambda entry: entry.basis.given or "nothing given",
     "tokens": lambda entry: entry.basis.tokens,
