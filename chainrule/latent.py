@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from chainrule.base import Context, TrainableModel
-from chainrule.heads.diagonal_normal import DiagonalNormal
 from chainrule.heads.adapter import head_of
+from chainrule.heads.diagonal_normal import DiagonalNormal
 from chainrule.ranges import Range
 
 Samples = Annotated[int, Range(1, 1 << 16)]
@@ -89,7 +89,7 @@ class LatentModel(CodeModel):
         free_bits: λ, nats of each number of the code that cost nothing in training (Kingma et al. 2016).
         kl_warmup: part of the run in which the weight grows from 0 (Bowman et al. 2016; Sønderby et al. 2016).
         doubly_reparameterised: train the encoder by the gradient of Tucker et al. (2019), whose variance does not grow
-            with K.
+            with K; of models with one layer of codes.
 
     Raises:
         ValueError: an argument is out of range, or two of them exclude each other.
@@ -145,7 +145,6 @@ class LatentModel(CodeModel):
         generator: torch.Generator | None = None,
         *,
         lengths: Tensor | None = None,
-        detached: bool = False,
     ) -> Draw:
         """Draw codes from the posterior, with what the bounds need of them.
 
@@ -154,9 +153,8 @@ class LatentModel(CodeModel):
             samples: K, for each row.
             generator: source of randomness.
             lengths: (B,) real elements of each row.
-            detached: whether ln q(z | x) has gradients through z alone, not through the parameters of q.
         """
-        return _drawn(self.encode(x, lengths=lengths), samples, generator, detached=detached)
+        return _drawn(self.encode(x, lengths=lengths), samples, generator)
 
     def prior_sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
         """Draw n codes from p(z), (n, L)."""
@@ -239,10 +237,12 @@ class LatentModel(CodeModel):
         """
         _refuse(context)
         weight = self.beta * (min(1.0, progress / self.kl_warmup) if self.kl_warmup else 1.0)
-        drawn = self.draw(x, self.importance_samples, lengths=lengths, detached=self.doubly_reparameterised)
-        log_likelihoods = self._log_likelihoods(x, drawn.z, lengths)  # (K, B)
         if self.doubly_reparameterised:
+            drawn = _drawn(self.encode(x, lengths=lengths), self.importance_samples, None, detached=True)
+            log_likelihoods = self._log_likelihoods(x, drawn.z, lengths)
             return doubly_reparameterised_bound(log_likelihoods + weight * drawn.log_ratio, drawn.z)
+        drawn = self.draw(x, self.importance_samples, lengths=lengths)
+        log_likelihoods = self._log_likelihoods(x, drawn.z, lengths)  # (K, B)
         if self.importance_samples > 1:
             return log_mean_exp(log_likelihoods + weight * drawn.log_ratio)
         terms = _over_draws(drawn.kl_terms)
@@ -293,7 +293,7 @@ def doubly_reparameterised_bound(log_weights: Tensor, z: Tensor) -> Tensor:
 def _drawn(
     posterior: DiagonalNormal, samples: int, generator: torch.Generator | None, *, detached: bool = False
 ) -> Draw:
-    """Draws of one layer whose prior is N(0, I)."""
+    """Draws of one layer whose prior is N(0, I); `detached` gives ln q gradients through z alone."""
     z = posterior.rsample((samples,), generator=generator)
     judged = posterior.detached() if detached else posterior
     standard = DiagonalNormal(torch.zeros_like(posterior.mean), torch.zeros_like(posterior.mean))

@@ -11,7 +11,6 @@ from chainrule.heads.categorical import Categorical
 from chainrule.heads.head import Head, TensorHead
 from chainrule.heads.pixel_logistic_mixture import PixelLogisticMixture
 
-
 PixelKind = Literal["bernoulli", "categorical", "mixture"]
 
 

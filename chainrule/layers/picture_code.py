@@ -1,6 +1,7 @@
 """Networks between a picture and a code: dense ones, and convolutional ones that halve and double its sides."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Literal, final
 
 import torch
@@ -119,11 +120,7 @@ class PictureWriter(nn.Module):
 def gated_layers(inputs: int, hidden_size: int, num_layers: int) -> list[nn.Module]:
     """Dense layers whose units are gated: (.., inputs) to (.., hidden_size)."""
     sizes = [inputs, *[hidden_size] * num_layers]
-    return [
-        part
-        for before, after in zip(sizes, sizes[1:], strict=False)
-        for part in (nn.Linear(before, 2 * after), nn.GLU(-1))
-    ]
+    return [part for before, after in pairwise(sizes) for part in (nn.Linear(before, 2 * after), nn.GLU(-1))]
 
 
 def halved(image_shape: Sequence[int], times: int) -> list[tuple[int, int]]:

@@ -1,0 +1,43 @@
+"""The distribution of whole sequences or images under an autoregressive model, given what it is conditioned on."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from chainrule.base import AutoregressiveModel
+from chainrule.heads.head import Head
+from chainrule.state import count_rows
+
+
+class Conditioned(Head):
+    """p(x | c) of an autoregressive model as a distribution of batch shape (B,), whose event is a whole x.
+
+    Args:
+        model: the model.
+        context: c, a tensor of B rows.
+        event_shape: the shape of one x.
+        sampling: arguments of `AutoregressiveModel.sample`, such as the length.
+    """
+
+    def __init__(self, model: AutoregressiveModel, context: Tensor, event_shape: Any, **sampling: Any):
+        self.model, self.context, self.sampling = model, context, sampling
+        super().__init__(torch.Size((count_rows(context),)), torch.Size(event_shape), validate_args=False)
+
+    @property
+    def support(self) -> Any:
+        return None
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """log p(x | c), (B,), nats; value (B, ...), a row for each context."""
+        return self.model.log_prob(value, self.context)
+
+    def sample(self, sample_shape: Any = (), *, generator: torch.Generator | None = None) -> Tensor:
+        """Draw an x for each row of the context, sample_shape + (B,) + the shape of x."""
+        shape = torch.Size(sample_shape)
+        rows = self.context.expand(*shape, *self.context.shape).reshape(-1, *self.context.shape[1:])
+        drawn = self.model.sample(len(rows), rows, generator=generator, **self.sampling)
+        return drawn.view(*shape, *self._batch_shape, *drawn.shape[1:])
+
+    def __repr__(self) -> str:
+        return f"Conditioned({type(self.model).__name__}, batch_shape={tuple(self._batch_shape)})"
