@@ -33,7 +33,8 @@ VERBS: dict[str, Callable[[type[Task[Any]]], Verb | None]] = {
     "interpolate": interpolate_verb,
     "evaluate": evaluate_verb,
 }
-_NEEDED: dict[str, type] = {"evaluate": Evaluates, "reconstruct": Reconstructs, "interpolate": Interpolates}  # abilities that the first task lacks
+# Of verbs that the first task lacks: the ability that they need.
+_NEEDED: dict[str, type] = {"evaluate": Evaluates, "reconstruct": Reconstructs, "interpolate": Interpolates}
 
 
 def verbs_of(task: type[Task[Any]]) -> Mapping[str, Verb]:

@@ -51,7 +51,7 @@ class CodeFigures:
         """The codes on their first two principal components, (N, 2), and the share of the variance of each."""
         centred = (self.means - self.means.mean(0)).double()
         _, values, directions = torch.linalg.svd(centred, full_matrices=False)
-        shares = (values**2 / (values**2).sum().clamp_min(1e-30)).tolist() + [0.0, 0.0]
+        shares = [*(values**2 / (values**2).sum().clamp_min(1e-30)).tolist(), 0.0, 0.0]
         directions = torch.cat([directions, torch.zeros(2, directions.shape[1], dtype=torch.float64)])[:2]
         # The sign of a component is arbitrary: its largest weight is positive, so that the same codes look the same.
         signs = directions.gather(1, directions.abs().argmax(1, keepdim=True)).sign()

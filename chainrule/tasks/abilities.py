@@ -243,9 +243,7 @@ class Interpolates(ABC):
     Interpolation: ClassVar[type]
 
     @abstractmethod
-    def interpolate(
-        self, ends: tuple[str, str], options: Any, *, out: Path | None, seed: int, device: str
-    ) -> Answer:
+    def interpolate(self, ends: tuple[str, str], options: Any, *, out: Path | None, seed: int, device: str) -> Answer:
         """Write what lies between two inputs.
 
         Args:

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from chainrule.tasks.commands import Switch
 
+CODE_TRAINING = {"batch_size": 128, "learning_rate": 1e-3}  # where the user says nothing
+
 
 @dataclass(frozen=True)
 class ImageEmbedding:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from chainrule.tasks.abilities import Answer, Record
+from chainrule.tasks.image.code_pictures import code_model
 from chainrule.tasks.image.reading import NamedPictures, named_pictures, source_of
 from chainrule.tasks.image.scoring import ImageScoring, basis_of, printable_name, protocol
 from chainrule.tasks.ledger import LedgerEntry
@@ -24,11 +25,11 @@ def score_by_codes(run: "ImageTask", data: str, options: ImageScoring, *, device
     from chainrule.models import Autoencoder
     from chainrule.tasks.bounds import checked_samples
 
-    if not issubclass(run.model_class, LatentModel) and options.samples is not None:
+    if run.config.model == "autoencoder" and options.samples is not None:
         raise ValueError("--samples: an autoencoder has no likelihood to bound: leave it out")
     samples = checked_samples(options.samples)
     source = source_of(run, data, skip_bad=options.skip_bad)
-    model = run.model(device)
+    model = code_model(run, device, "score")
     if isinstance(model, LatentModel):
         return _score_by_bounds(run, model, source, samples)
     assert isinstance(model, Autoencoder)
@@ -55,7 +56,9 @@ def _score_by_bounds(run: "ImageTask", model: "LatentModel", source: "ImageSourc
                 bits = units.bits(nats) / size
                 values = {"picture": name, "nats_at_most": nats, "bits_per_dimension": bits}
                 values |= {"negative_elbo": elbo, "kl": kl, "label": label}
-                yield Record(values, f"{nats:>10.2f} {bits:>9.4f} {elbo:>10.2f} {kl:>8.2f}  {printable_name(name)}", nats)
+                yield Record(
+                    values, f"{nats:>10.2f} {bits:>9.4f} {elbo:>10.2f} {kl:>8.2f}  {printable_name(name)}", nats
+                )
 
     def closing() -> Iterable[str]:
         bits = units.bits(total.nats) / size / total.rows

@@ -53,9 +53,9 @@ class ImageTraining(OptimisationOptions):
     """How a model of pictures is trained: each of them is hundreds of elements."""
 
     batch_size: int = within(16, 1, 1 << 24)
-    """Pictures of a batch."""
+    """Pictures of a batch; 128 of a model with a code, where not given."""
     learning_rate: float = within(4e-3, 0.0, 1e3)
-    """Peak learning rate of AdamW."""
+    """Peak learning rate of AdamW; 0.001 of a model with a code, where not given."""
 
 
 def parse_size(text: str) -> tuple[int, int] | None:

@@ -54,7 +54,9 @@ def sample_images(
     if run.has_code:
         return _sample_codes(run, n, options, out=out, seed=seed, device=device)
     if options.mean:
-        raise ValueError(f"--mean: a {run.config.model} has no code whose expected picture could be shown: leave it out")
+        raise ValueError(
+            f"--mean: a {run.config.model} has no code whose expected picture could be shown: leave it out"
+        )
     if options.keep_rows is not None and options.complete is None:
         raise ValueError("--keep-rows: of which picture? Name it with --complete")
     check_filters(options.temperature, None, None)
