@@ -10,6 +10,9 @@ from chainrule.state import State, map_state
 from chainrule.training import units
 from chainrule.training.batch import Batch, count_elements
 from chainrule.training.objective import Objective
+from chainrule.training.randomness import own_randomness
+
+_SEED = 0
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,10 @@ def evaluate(model: TrainableModel, batches: Iterable[Batch]) -> Evaluation:
 
 @torch.no_grad()
 def evaluations(model: TrainableModel, batches: Iterable[Batch]) -> list[Evaluation]:
-    """`evaluate` of the first batch, of the first two, and so on to all of them."""
+    """`evaluate` of the first batch, of the first two, and so on to all of them.
+
+    A model that draws, for a bound, has the same draws every time, so that validations differ by the model alone.
+    """
     device = next(model.parameters(), torch.empty(0)).device
     objective = Objective(model)
     training = model.training
@@ -56,11 +62,13 @@ def evaluations(model: TrainableModel, batches: Iterable[Batch]) -> list[Evaluat
     read: list[Evaluation] = []
     try:
         total, elements, state = 0.0, 0, None  # a float32 sum of many chunks would lose digits
-        for batch in batches:
-            nats, state = score(objective, batch, state, device)
-            total += nats.item()
-            elements += count_elements(batch)
-            read.append(Evaluation(total, elements))
+        with own_randomness(device):
+            torch.manual_seed(_SEED)
+            for batch in batches:
+                nats, state = score(objective, batch, state, device)
+                total += nats.item()
+                elements += count_elements(batch)
+                read.append(Evaluation(total, elements))
     finally:
         model.train(training)
     if not read or read[-1].elements == 0:
