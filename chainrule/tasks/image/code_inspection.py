@@ -30,15 +30,16 @@ def inspect_codes(run: "ImageTask", options: "ImageInspection", *, out: Path | N
 
     from chainrule.diagnostics.collapse import code_verdict
     from chainrule.diagnostics.report.code_page import CodeReport, code_page
+    from chainrule.tasks.codes import code_figures, code_training
     from chainrule.tasks.image.code_pictures import code_model
-    from chainrule.tasks.image.code_preview import code_figures, code_training, held_out
+    from chainrule.tasks.image.code_preview import WEAKENING, held_out
 
     if options.pixel is not None:
         raise ValueError("--pixel: the receptive field is of models without a code: leave it out")
     page, model = checked_page(out, run.path), code_model(run, "cpu", "inspect")
     x = held_out(run, _MOST)
     figures = code_figures(model, x)
-    verdict, remedy = code_verdict(figures, code_training(run))
+    verdict, remedy = code_verdict(figures, code_training(run.config, WEAKENING))
     generator = torch.Generator().manual_seed(seed)
     pairs, error, mean = _rebuilt(run, model, x, generator)
     parameters = sum(weight.numel() for weight in model.parameters())
