@@ -97,6 +97,10 @@ class TableVAE(LatentModel):
     def decode(self, z: Tensor) -> Joint:
         return Joint(self.layout.row(self.output(self.decoder(z))))
 
+    def exclude(self, symbols: Sequence[int | None]) -> None:
+        """Give one symbol of each column probability 0 from now on; see `TableLayout.exclude`."""
+        self.layout.exclude(self.output.bias, symbols)
+
     def from_codes(self, z: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
         """A draw from the decoder for each code, (B, D), float64."""
         return self.decode(z).sample(generator=generator)

@@ -7,7 +7,7 @@ data/table.json                counts and fingerprints
 
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,12 +17,14 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
-from chainrule.tasks.abilities import Answer, CheckedRows, Checks, Inspects, Samples, Scores
+from chainrule.tasks.abilities import Answer, CheckedRows, Checks, Code, Embeds, Inspects, Samples, Scores
+from chainrule.tasks.codes import CodeWatch
 from chainrule.tasks.commands import quoted, size_of
 from chainrule.tasks.config import FINGERPRINT, CheckedOptions, OptimisationOptions, RunConfig, check_entries, within
 from chainrule.tasks.ledger import Basis
 from chainrule.tasks.model import Model
 from chainrule.tasks.run_directory import DATA
+from chainrule.tasks.table.codes import TableEmbedding
 from chainrule.tasks.table.inspection import TableInspection
 from chainrule.tasks.table.sampling import TableSampling
 from chainrule.tasks.table.scoring import TableScoring
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 
 _ROWS = 1024  # of a validation batch
 _CHECKED_ROWS, _SHOWN_ROWS = 4, 3
+_LOOKED_AT = 1024  # held-out rows whose codes are
 _LARGE = 50 << 20  # bytes of a file that takes a minute to read without polars
 
 
@@ -64,11 +67,11 @@ class TableTraining(OptimisationOptions):
     """Peak learning rate of AdamW."""
 
 
-class TableTask(Task["TableMADE"], Scores, Samples, Inspects, Checks):
-    """A run on a table."""
+class TableTask(Task["TableMADE"], Scores, Samples, Inspects, Checks, Embeds):
+    """A run on a table, of a `TableMADE` or, where `has_code`, a `TableVAE`."""
 
     name = "table"
-    help = "Train a MADE on the rows of a table of mixed columns."
+    help = "Train a model of the rows of a table of mixed columns: a MADE, exact, or a variational autoencoder, with bounds."
     SOURCES: ClassVar[dict[str, Source]] = {
         "source": Source(
             "A table: .csv, .csv.gz, .tsv or .parquet. It is read as a text where --level or --reading is given."
@@ -77,12 +80,16 @@ class TableTask(Task["TableMADE"], Scores, Samples, Inspects, Checks):
     }
     Data = TableData
     Training = TableTraining
-    MODELS: ClassVar[dict[str, Model]] = {"made": Model("chainrule.models.table_made:TableMADE")}
+    MODELS: ClassVar[dict[str, Model]] = {
+        "made": Model("chainrule.models.table_made:TableMADE"),
+        "vae": Model("chainrule.models.table_vae:TableVAE"),
+    }
     BUDGET = "1m"
     PREPARED = f"{DATA}/table.json"
     Scoring = TableScoring
     Sampling = TableSampling
     Inspection = TableInspection
+    Embedding = TableEmbedding
     writes_page = False
 
     @classmethod
@@ -121,6 +128,11 @@ class TableTask(Task["TableMADE"], Scores, Samples, Inspects, Checks):
 
         return open_table(self.path / DATA)
 
+    @property
+    def has_code(self) -> bool:
+        """Whether the model of the run has a code: then it is a `chainrule.latent.LatentModel`."""
+        return self.config.model == "vae"
+
     def prepare(self) -> dict[str, Any]:
         from chainrule.data.tables import prepare_table, reads_quickly
         from chainrule.tasks.memory import check_memory
@@ -156,7 +168,7 @@ class TableTask(Task["TableMADE"], Scores, Samples, Inspects, Checks):
         return table.manifest
 
     def build(self) -> "TableMADE":
-        return cast("TableMADE", self.MODELS["made"].build(self.config.options, columns=self.schema.heads()))
+        return cast("TableMADE", self.MODELS[self.config.model].build(self.config.options, columns=self.schema.heads()))
 
     def fewest_weights(self) -> int:
         return self._count_weights(self.schema)
@@ -166,6 +178,8 @@ class TableTask(Task["TableMADE"], Scores, Samples, Inspects, Checks):
         options, heads = self.config.options, schema.heads()
         features = sum(column.features() for column in heads)
         outputs = sum(column.outputs(options.components) for column in heads)
+        if self.has_code:
+            return int(options.hidden_size * (2 * features + outputs))
         widths = [features, *[options.hidden_size] * options.num_layers, outputs]
         past_hidden = features * outputs if options.direct and options.num_layers else 0
         return sum(a * b for a, b in pairwise(widths)) + past_hidden
@@ -187,6 +201,8 @@ class TableTask(Task["TableMADE"], Scores, Samples, Inspects, Checks):
         yield from ("  " + line for line in _columns_table(table))
 
     def on_validation(self) -> "OnValidation":
+        watch = CodeWatch(self.config, {}) if self.has_code else None
+
         def preview(trained: Any, step: int, seconds: float) -> str:
             import torch
 
@@ -194,7 +210,10 @@ class TableTask(Task["TableMADE"], Scores, Samples, Inspects, Checks):
             sampler = deepcopy(trained)
             sampler.exclude(self.schema.unseen())
             drawn = sampler.sample(_SHOWN_ROWS, generator=torch.Generator(device).manual_seed(step))
-            return "\n".join(", ".join(map(_short, row)) for row in self.schema.decode(drawn.cpu().numpy()))
+            rows = "\n".join(", ".join(map(_short, row)) for row in self.schema.decode(drawn.cpu().numpy()))
+            if watch is None:
+                return rows
+            return f"{rows}\n{watch.look(trained, torch.from_numpy(self.table().valid[:_LOOKED_AT].copy()))}"
 
         return preview
 
@@ -202,7 +221,8 @@ class TableTask(Task["TableMADE"], Scores, Samples, Inspects, Checks):
         best, width, rows = result.best, len(self.schema.kept), self.config.facts["rows"]["valid"]
         part = "" if best.elements >= width * rows else f"first {best.elements // width:,} of the "
         nats = best.nats_per_element * width
-        return {"nats_per_row": nats}, f"{nats:.4f} nats per row on the {part}held-out rows ({width} columns)"
+        bound = "at most " if self.has_code else ""
+        return {"nats_per_row": nats}, f"{bound}{nats:.4f} nats per row on the {part}held-out rows ({width} columns)"
 
     def next_steps(self) -> Sequence[str]:
         path = quoted(self.path)
@@ -222,18 +242,24 @@ class TableTask(Task["TableMADE"], Scores, Samples, Inspects, Checks):
         }
         if best is not None:
             best["nats_per_row"] = best["nats_per_element"] * len(self.schema.kept)
-            rows["best"] = f"{best['nats_per_row']:.4f} nats per row of the held-out rows, at step {best['step']:,}"
+            bound = "at most " if self.has_code else ""
+            rows["best"] = (
+                f"{bound}{best['nats_per_row']:.4f} nats per row of the held-out rows, at step {best['step']:,}"
+            )
         return rows
 
     @property
     def basis(self) -> Basis:
         schema = sha256((self.path / DATA / "schema.json").read_bytes()).hexdigest()
-        return Basis("column", f"{len(self.schema.kept)} columns ({schema[:8]}), real ones by density")
+        base_measure = f"{len(self.schema.kept)} columns ({schema[:8]}), real ones by density"
+        if self.has_code:  # held-out rows are measured by the ELBO, of one draw
+            return Basis("column", base_measure, kind="bound", samples=1)
+        return Basis("column", base_measure)
 
     def score(self, data: str, options: TableScoring, *, ranked: bool, device: str) -> Answer:
         from chainrule.tasks.table.scoring import score_table
 
-        return score_table(self, data, device=device)
+        return score_table(self, data, options, device=device)
 
     def sample(self, n: int, options: TableSampling, *, out: Path | None, seed: int, device: str, json: bool) -> Answer:
         from chainrule.tasks.table.sampling import sample_rows
@@ -245,9 +271,17 @@ class TableTask(Task["TableMADE"], Scores, Samples, Inspects, Checks):
 
         return CheckedRows(self.model(), torch.from_numpy(self.table().valid[:_CHECKED_ROWS].copy()))
 
+    def embed(self, data: str, options: TableEmbedding, *, device: str) -> Iterator[Code]:
+        from chainrule.tasks.table.codes import embed_rows
+
+        return embed_rows(self, data, device=device)
+
     def inspect(self, data: str | None, options: TableInspection, *, out: Path | None, seed: int) -> Answer:
+        from chainrule.tasks.table.codes import inspect_codes
         from chainrule.tasks.table.inspection import inspect_table
 
+        if self.has_code:
+            return inspect_codes(self, data, options)
         return inspect_table(self, data, options, seed=seed)
 
 
