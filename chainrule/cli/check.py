@@ -20,7 +20,8 @@ def check_verb(task: type[Task[Any]]) -> Verb | None:
         """Check that a trained model keeps the contract: causality, total probability, step = forward and more.
 
         Of a model of labels: total probability, rows that depend neither on each other nor on padding, and more. Of a
-        model with a latent code: that its bounds are bounds, and more. Runs on a piece of the run's own data. Exit status 0 if every check holds, 1 if one fails.
+        model with a latent code: that its bounds are bounds, and more. Runs on a piece of the run's own data. Exit
+        status 0 if every check holds, 1 if one fails.
 
         Args:
             run: The run directory.

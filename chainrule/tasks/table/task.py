@@ -71,7 +71,7 @@ class TableTask(Task["TableMADE"], Scores, Samples, Inspects, Checks, Embeds):
     """A run on a table, of a `TableMADE` or, where `has_code`, a `TableVAE`."""
 
     name = "table"
-    help = "Train a model of the rows of a table of mixed columns: a MADE, exact, or a variational autoencoder, with bounds."
+    help = "Train a model of the rows of a table of mixed columns: a MADE, or a variational autoencoder."
     SOURCES: ClassVar[dict[str, Source]] = {
         "source": Source(
             "A table: .csv, .csv.gz, .tsv or .parquet. It is read as a text where --level or --reading is given."

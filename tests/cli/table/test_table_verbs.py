@@ -320,3 +320,31 @@ def test_a_large_file_says_that_polars_would_be_faster(command, rows, tmp_path, 
     monkeypatch.setattr("chainrule.data.tables.table_file.find_spec", lambda name: None)
     outcome = command("train", rows, "--out", tmp_path / "run", "--steps", 1)
     assert "read without polars, which would take a tenth of the time: pip install 'chainrule[tables]'" in outcome.err
+
+
+def test_rows_go_through_a_code(command, refused, rows, run, tmp_path):
+    out = tmp_path / "coded"
+    sizes = ("--model", "vae", "--latent-size", 3, "--hidden-size", 16)
+    outcome = command("train", rows, "--out", out, *sizes, "--steps", 60, "--learning-rate", 0.02)
+    assert outcome.status == 0, outcome.err
+    assert "at most" in outcome.out
+    scored = command("score", out, rows, "--samples", 4)
+    assert scored.out.splitlines()[-1].startswith("measured: bound, K = 4; nats per column, 4 columns")
+    assert "importance-weighted bound, K = 4" in scored.out
+    drawn = list(csv.reader(command("sample", out, "-n", 5, "--seed", 1).out.splitlines()))
+    assert drawn[0] == COLUMNS
+    assert {row[0] for row in drawn[1:]} <= {"red", "blue", "green"}
+    codes = command("embed", out, rows).out.splitlines()
+    assert codes[0] == "input,z0,z1,z2"
+    assert len(codes) == 201
+    assert len(json.loads(command("inspect", out, "--json").out)["kl"]) == 3
+    assert "has no code" in refused("embed", run, rows)
+    assert "exact" in refused("score", run, rows, "--samples", 4)
+    assert "--samples" in refused("score", out, rows, "--samples", 0)
+    assert "--complete" in refused("sample", out, "--complete", rows)
+    missing = tmp_path / "missing.csv"
+    missing.write_text("colour,count,height,class\nred,?,1.5,yes\n")
+    assert "line 2" in refused("score", out, missing)  # no count was missing in training
+    table = [json.loads(line) for line in command("compare", run, out, "--data", rows, "--json").out.splitlines()]
+    assert {record["likelihood"]["kind"] for record in table} == {"exact", "bound"}
+    assert [record["rank"] for record in table] == [1, 2]
