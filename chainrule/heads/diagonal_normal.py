@@ -84,7 +84,7 @@ class DiagonalNormal(TensorHead):
         return DiagonalNormal(self._mean.detach(), self.log_scale.detach())
 
     def kl_terms(self, prior: "DiagonalNormal | None" = None) -> Tensor:
-        r"""KL divergence to another diagonal normal, N(0, I) by default, of each number, (..., L), nats, never negative.
+        r"""KL divergence to another diagonal normal, N(0, I) by default, of each number, (..., L), nats.
 
         .. math:: \tfrac12 \left( \mu^2 + \sigma^2 - 1 - \ln \sigma^2 \right)
         """

@@ -17,11 +17,11 @@ class Conditioned(Head):
         model: the model.
         context: c, a tensor of B rows.
         event_shape: the shape of one x.
-        sampling: arguments of `AutoregressiveModel.sample`, such as the length.
+        eos: the symbol that ends a sequence: what stands after it is padding. `None` where all are of one length.
     """
 
-    def __init__(self, model: AutoregressiveModel, context: Tensor, event_shape: Any, **sampling: Any):
-        self.model, self.context, self.sampling = model, context, sampling
+    def __init__(self, model: AutoregressiveModel, context: Tensor, event_shape: Any, eos: int | None = None):
+        self.model, self.context, self.eos = model, context, eos
         super().__init__(torch.Size((count_rows(context),)), torch.Size(event_shape), validate_args=False)
 
     @property
@@ -30,13 +30,17 @@ class Conditioned(Head):
 
     def log_prob(self, value: Tensor) -> Tensor:
         """log p(x | c), (B,), nats; value (B, ...), a row for each context."""
-        return self.model.log_prob(value, self.context)
+        if self.eos is None:
+            return self.model.log_prob(value, self.context)
+        before = (value == self.eos).cumsum(1) - (value == self.eos).long()  # ends before each element
+        return self.model.log_prob(value, self.context, (before == 0).sum(1))
 
     def sample(self, sample_shape: Any = (), *, generator: torch.Generator | None = None) -> Tensor:
         """Draw an x for each row of the context, sample_shape + (B,) + the shape of x."""
         shape = torch.Size(sample_shape)
         rows = self.context.expand(*shape, *self.context.shape).reshape(-1, *self.context.shape[1:])
-        drawn = self.model.sample(len(rows), rows, generator=generator, **self.sampling)
+        length = self._event_shape[0] if self.model.sequence_length is None else None
+        drawn = self.model.sample(len(rows), rows, length=length, eos=self.eos, generator=generator)
         return drawn.view(*shape, *self._batch_shape, *drawn.shape[1:])
 
     def __repr__(self) -> str:

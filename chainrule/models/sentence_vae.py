@@ -96,7 +96,7 @@ class SentenceVAE(LatentModel):
         return DiagonalNormal(*self.posterior(top).chunk(2, 1))
 
     def decode(self, z: Tensor) -> Conditioned:
-        return Conditioned(self.decoder, z, (self.max_length,), length=self.max_length, eos=self.eos)
+        return Conditioned(self.decoder, z, (self.max_length,), self.eos)
 
     def log_likelihood(self, x: Tensor, z: Tensor, *, lengths: Tensor | None = None) -> Tensor:
         if not (self.training and self.word_dropout):
