@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from chainrule.data.images.source import Pixels
-from chainrule.diagnostics.code_figures import CodeFigures
+from chainrule.diagnostics.active_units import LatentUse
+from chainrule.diagnostics.principal_plane import principal_plane
 from chainrule.diagnostics.report.render import render
 
 MOST_DIMENSIONS = 24  # in the table
@@ -48,9 +49,7 @@ class CodeReport:
     Args:
         title: the name of the run.
         model: a line about it.
-        verdict: how much of the code is in use.
-        remedy: what to do about a collapsed code; empty where there is nothing to do.
-        figures: of the codes.
+        use: that the model makes of its code.
         pairs: pictures and their reconstructions, drawn.
         error: the mean squared error of each pixel, drawn.
         error_words: a sentence about it.
@@ -62,9 +61,7 @@ class CodeReport:
 
     title: str
     model: str
-    verdict: str
-    remedy: str
-    figures: CodeFigures
+    use: LatentUse
     pairs: Pixels
     error: Pixels
     error_words: str
@@ -76,15 +73,15 @@ class CodeReport:
 
 def code_page(report: CodeReport) -> str:
     """The whole page; the same arguments give the same page."""
-    plane, shares = report.figures.plane()
+    plane, shares = principal_plane(report.use.codes)
     keys = _keys(report.labels)
     known = report.labels or [""] * len(plane)
     points, height = _points(plane)
     return render(
         "code.html",
         report=report,
-        rows=_rows(report.figures),
-        left_out=max(len(report.figures.variance) - MOST_DIMENSIONS, 0),
+        rows=_rows(report.use),
+        left_out=max(len(report.use.variances) - MOST_DIMENSIONS, 0),
         points=[(x, y, keys.get(label, _OTHERS)) for (x, y), label in zip(points, known, strict=True)],
         keys=keys.items(),
         height=height,
@@ -93,16 +90,16 @@ def code_page(report: CodeReport) -> str:
     )
 
 
-def _rows(figures: CodeFigures) -> list[tuple[int, float | None, float, bool, float]]:
+def _rows(use: LatentUse) -> list[tuple[int, float | None, float, bool, float]]:
     """Number, KL, variance, whether it is active, and the share of the greatest, of the dimensions with most."""
-    weight = figures.variance if figures.kl is None else figures.kl
-    most, active = max(float(weight.max()), 1e-12), set(figures.active)
+    weight = use.variances if use.kl is None else use.kl
+    most = max(float(weight.max()), 1e-12)
     return [
         (
             place,
-            None if figures.kl is None else float(figures.kl[place]),
-            float(figures.variance[place]),
-            place in active,
+            None if use.kl is None else float(use.kl[place]),
+            float(use.variances[place]),
+            bool(use.active[place]),
             100 * float(weight[place]) / most,
         )
         for place in weight.argsort(descending=True, stable=True).tolist()[:MOST_DIMENSIONS]

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from chainrule.data.images.source import Pixels
-    from chainrule.diagnostics.code_figures import CodeFigures
+    from chainrule.diagnostics.active_units import LatentUse
     from chainrule.diagnostics.report.code_page import Traversal
     from chainrule.latent import CodeModel
     from chainrule.tasks.image.inspection import ImageInspection
@@ -28,18 +28,16 @@ def inspect_codes(run: "ImageTask", options: "ImageInspection", *, out: Path | N
     """Inspect the code of a run on its held-out images."""
     import torch
 
-    from chainrule.diagnostics.collapse import code_verdict
+    from chainrule.diagnostics.active_units import active_units
     from chainrule.diagnostics.report.code_page import CodeReport, code_page
-    from chainrule.tasks.codes import code_figures, code_training
     from chainrule.tasks.image.code_pictures import code_model
-    from chainrule.tasks.image.code_preview import WEAKENING, held_out
+    from chainrule.tasks.image.code_preview import held_out
 
     if options.pixel is not None:
         raise ValueError("--pixel: the receptive field is of models without a code: leave it out")
     page, model = checked_page(out, run.path), code_model(run, "cpu", "inspect")
     x = held_out(run, _MOST)
-    figures = code_figures(model, x)
-    verdict, remedy = code_verdict(figures, code_training(run.config, WEAKENING))
+    use = active_units(model, x)
     generator = torch.Generator().manual_seed(seed)
     pairs, error, mean = _rebuilt(run, model, x, generator)
     parameters = sum(weight.numel() for weight in model.parameters())
@@ -48,15 +46,13 @@ def inspect_codes(run: "ImageTask", options: "ImageInspection", *, out: Path | N
         str(run.path),
         f"{run.config.model} with {parameters:,} parameters, {model.latent_size} dimensions; "
         f"{run.config.facts['name']}, {run.reduction}; {count}",
-        verdict,
-        remedy,
-        figures,
+        use,
         pairs,
         _bright(error),
         f"The mean over {min(len(x), _REBUILT)} held-out pictures, black for 0 and white for {float(error.max()):.3g}, "
         f"of values from 0 to 1; {mean:.6f} on average.",
-        _traversals(run, model, figures, generator),
-        _traversal_words(figures),
+        _traversals(run, model, use, generator),
+        _traversal_words(use),
         _labels(run, len(x)),
         f"chainrule inspect {quoted(run.path)} --seed {seed}",
     )
@@ -66,17 +62,17 @@ def inspect_codes(run: "ImageTask", options: "ImageInspection", *, out: Path | N
         "model": run.config.model,
         "page": str(page),
         "pictures": len(x),
-        "collapsed": figures.collapsed,
-        "remedy": remedy or None,
-        "active": figures.active,
-        "kl": None if figures.kl is None else figures.kl.tolist(),
-        "variance": figures.variance.tolist(),
+        "collapsed": use.collapsed,
+        "remedies": list(use.remedies),
+        "active": use.ranked,
+        "kl": None if use.kl is None else use.kl.tolist(),
+        "variance": use.variances.tolist(),
         "mean_squared_error": mean,
     }
-    lines = [f"{run.path}: {report.model}", verdict, *([remedy] if remedy else [])]
-    for place in figures.active[:_DIMENSIONS]:
-        told = "" if figures.kl is None else f"{float(figures.kl[place]):.3f} nats, "
-        lines.append(f"dimension {place}: {told}variance of its mean {float(figures.variance[place]):.4f}")
+    lines = [f"{run.path}: {report.model}", str(use), *use.remedies]
+    for place in use.ranked[:_DIMENSIONS]:
+        told = "" if use.kl is None else f"{float(use.kl[place]):.3f} nats, "
+        lines.append(f"dimension {place}: {told}variance of its mean {float(use.variances[place]):.4f}")
     lines += [f"mean squared error of reconstructions: {mean:.6f} of values from 0 to 1", f"page: {page}"]
     return Answer(iter([Record(facts, "\n".join(lines))]))
 
@@ -100,7 +96,7 @@ def _rebuilt(
 
 
 def _traversals(
-    run: "ImageTask", model: "CodeModel", figures: "CodeFigures", generator: "torch.Generator"
+    run: "ImageTask", model: "CodeModel", use: "LatentUse", generator: "torch.Generator"
 ) -> "list[Traversal]":
     import torch
 
@@ -108,10 +104,10 @@ def _traversals(
     from chainrule.diagnostics.report.code_page import Traversal
     from chainrule.tasks.image.code_pictures import shown
 
-    strips, centre = [], figures.means.mean(0)
-    for place in figures.active[:_DIMENSIONS]:
-        if figures.kl is None:
-            values = figures.means[:, place].quantile(torch.linspace(0.02, 0.98, _STEPS))
+    strips, centre = [], use.codes.mean(0)
+    for place in use.ranked[:_DIMENSIONS]:
+        if use.kl is None:
+            values = use.codes[:, place].quantile(torch.linspace(0.02, 0.98, _STEPS, dtype=use.codes.dtype))
         else:
             values = torch.linspace(-_REACH, _REACH, _STEPS)
         codes = centre.repeat(_STEPS, 1)
@@ -122,16 +118,14 @@ def _traversals(
     return strips
 
 
-def _traversal_words(figures: "CodeFigures") -> str:
-    if not figures.active:
+def _traversal_words(use: "LatentUse") -> str:
+    if not use.ranked:
         return "No dimension is active: there is nothing to see along any of them."
-    few = len(figures.active) > _DIMENSIONS
-    which = (
-        f"The {_DIMENSIONS} with most of {len(figures.active)} active dimensions" if few else "All active dimensions"
-    )
+    few = len(use.ranked) > _DIMENSIONS
+    which = f"The {_DIMENSIONS} with most of {len(use.ranked)} active dimensions" if few else "All active dimensions"
     ends = (
         "from its 2% to its 98% quantile over held-out pictures"
-        if figures.kl is None
+        if use.kl is None
         else f"from −{_REACH} to {_REACH} standard deviations of the prior"
     )
     return f"{which}: each row changes one of them, {ends}, and leaves the others at their means."

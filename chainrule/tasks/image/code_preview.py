@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
 _PICTURES, _PAIRS = 16, 8
 _MEASURED = 256  # held-out pictures whose codes are looked at
-WEAKENING = {"pixel-vae": "fewer --decoder-layers, a smaller --kernel-size"}  # see `chainrule.tasks.codes`
 
 
 class CodePreview:
@@ -26,7 +25,7 @@ class CodePreview:
     """
 
     def __init__(self, run: "ImageTask", width: int):
-        self._run, self._width, self._watch = run, width, CodeWatch(run.config, WEAKENING)
+        self._run, self._width, self._watch = run, width, CodeWatch()
 
     def __call__(self, trained: Any, step: int, seconds: float) -> str:
         from chainrule.data.atomic import write_bytes

@@ -74,24 +74,17 @@ def embed_rows(run: "TableTask", file: str, *, device: str) -> Iterator[Code]:
 
 def inspect_codes(run: "TableTask", file: str | None, options: TableInspection) -> Answer:
     """How much of the code is in use, on held-out rows or those of a file."""
-    from chainrule.diagnostics.collapse import code_verdict
-    from chainrule.tasks.codes import code_figures, code_training
+    from chainrule.diagnostics.active_units import active_units
 
     if options.rows < 2:
         raise ValueError(f"--rows: expected a whole number >= 2, got {options.rows}")
     x = rows_of(run, file, options.rows)
-    figures = code_figures(_code_model(run, "cpu", "inspect"), x)
-    assert figures.kl is not None
-    verdict, remedy = code_verdict(figures, code_training(run.config, {}))
-    values: dict[str, Any] = {"run": str(run.path), "rows": len(x), "collapsed": figures.collapsed}
-    values |= {"remedy": remedy or None, "active": figures.active, "kl": figures.kl.tolist()}
-    values["variance"] = figures.variance.tolist()
-    lines = [
-        f"{len(x):,} rows: {verdict}",
-        *([remedy] if remedy else []),
-        f"{'dimension':>9} {'KL, nats':>9}  variance",
-    ]
-    lines += [f"{place:>9} {figures.kl[place]:>9.3f}  {figures.variance[place]:.4f}" for place in figures.active]
+    use = active_units(_code_model(run, "cpu", "inspect"), x)
+    assert use.kl is not None
+    values = {"run": str(run.path), "rows": len(x), "collapsed": use.collapsed, "remedies": list(use.remedies)}
+    values |= {"active": use.ranked, "kl": use.kl.tolist(), "variance": use.variances.tolist()}
+    lines = [f"{len(x):,} rows: {use}", *use.remedies, f"{'dimension':>9} {'KL, nats':>9}  variance of the mean"]
+    lines += [f"{place:>9} {use.kl[place]:>9.3f}  {use.variances[place]:.4f}" for place in use.ranked]
     return Answer(iter([Record(values, "\n".join(lines))]))
 
 

@@ -201,7 +201,7 @@ class TableTask(Task["TableMADE"], Scores, Samples, Inspects, Checks, Embeds):
         yield from ("  " + line for line in _columns_table(table))
 
     def on_validation(self) -> "OnValidation":
-        watch = CodeWatch(self.config, {}) if self.has_code else None
+        watch = CodeWatch() if self.has_code else None
 
         def preview(trained: Any, step: int, seconds: float) -> str:
             import torch
