@@ -43,7 +43,9 @@ class RowBounds:
     kl: "Tensor"
 
 
-def row_bounds(model: "LatentModel", x: "Tensor", samples: int, generator: "torch.Generator") -> RowBounds:
+def row_bounds(
+    model: "LatentModel", x: "Tensor", samples: int, generator: "torch.Generator", *, lengths: "Tensor | None" = None
+) -> RowBounds:
     """Bounds of x (B, ...), computed from 2 K + 1 draws a row.
 
     Args:
@@ -51,13 +53,15 @@ def row_bounds(model: "LatentModel", x: "Tensor", samples: int, generator: "torc
         x: on its device.
         samples: K.
         generator: of the draws.
+        lengths: (B,) real elements of each row, where rows may be shorter.
     """
     import torch
 
     with torch.no_grad():
-        first = -model.importance_bound(x, samples, generator).double()
-        second = -model.importance_bound(x, samples, generator).double()
-        elbo, kl = -model.elbo(x, 1, generator).double(), model.kl(x, generator).double()
+        first = -model.importance_bound(x, samples, generator, lengths=lengths).double()
+        second = -model.importance_bound(x, samples, generator, lengths=lengths).double()
+        elbo = -model.elbo(x, 1, generator, lengths=lengths).double()
+        kl = model.kl(x, generator, lengths=lengths).double()
     return RowBounds((first + second) / 2, (first - second) / 2, elbo, kl)
 
 

@@ -67,3 +67,27 @@ def test_features_at_an_element_are_of_those_before_it(model):
     before, after = model.features(x), model.features(changed)
     torch.testing.assert_close(before[:, :4], after[:, :4])
     assert not torch.allclose(before[:, 4:], after[:, 4:])
+
+
+def test_lines_go_through_a_code(command, refused, runs, text_file, tmp_path):
+    out = tmp_path / "coded"
+    sizes = ("--latent-size", 3, "--hidden-size", 12, "--embedding-size", 8, "--max-length", 40)
+    more = ("--steps", 4, "--batch-size", 8, "--validate-every", 2, "--validation-fraction", 0.2)
+    assert "--reading" in refused("train", text_file, "--model", "sentence-vae", "--reading", "stream", "--out", out)
+    outcome = command("train", text_file, "--model", "sentence-vae", "--out", out, *sizes, *more)
+    assert outcome.status == 0, outcome.err
+    assert "at most" in outcome.out
+    scored = command("score", out, text_file, "--samples", 3)
+    assert "60 lines, at most" in scored.out
+    assert "measured: bound, K = 3; nats per symbol" in scored.out
+    rows = [json.loads(line) for line in command("score", out, text_file, "--per", "line", "--json").out.splitlines()]
+    assert len(rows) == 60
+    assert rows[0]["measured"]["samples"] == 100
+    assert command("sample", out, "-n", 2, "--seed", 1).out == command("sample", out, "-n", 2, "--seed", 1).out
+    assert "--prompt" in refused("sample", out, "--prompt", "line")
+    assert len(command("embed", out, text_file).out.splitlines()) == 61
+    assert len(json.loads(command("inspect", out, "--json").out)["kl"]) == 3
+    checked = command("check", out)
+    assert checked.status == 0, checked.out
+    assert "--per" in refused("score", out, text_file, "--per", "element")
+    assert "exact" in refused("score", runs / "lines", text_file, "--samples", 3)

@@ -26,7 +26,8 @@ class TextScoring:
 
     A model trained on a stream scores every symbol given everything before it in the file; a model trained on lines
     scores each line on its own, its end included. Either way the lines add up to the file. A piece of a word that
-    spans line ends counts for the line in which it begins, and a line in which none begins has no row.
+    spans line ends counts for the line in which it begins, and a line in which none begins has no row. Of a model with
+    a code the nats of a line are a bound, at most so many, with the standard error of the draws, and the ELBO beside it.
 
     Args:
         data: The text, - for standard input.
@@ -39,10 +40,18 @@ class TextScoring:
     by: Literal["bits", "nats"] = "bits"
     """Sort by bits, the surprise of the average element, or by nats, that of the whole row: then long lines come first
     however ordinary they are."""
+    samples: int | None = None
+    """K, codes drawn for the bound of a sentence-vae, twice; 100 if not given. More bring it nearer."""
 
 
 def score_text(run: "TextTask", file: str, options: TextScoring, *, ranked: bool, device: str) -> Answer:
     """Score a file."""
+    if run.has_code:
+        from chainrule.tasks.text.codes import score_by_bounds
+
+        return score_by_bounds(run, file, options, ranked=ranked, device=device)
+    if options.samples is not None:
+        raise ValueError(f"--samples: the likelihood of a {run.config.model} is exact, nothing is drawn: leave it out")
     from chainrule.tasks.text.figures import describe_figures
     from chainrule.tasks.text.scoring import read_pieces, read_stream, score_lines, score_stream
 
@@ -56,7 +65,7 @@ def score_text(run: "TextTask", file: str, options: TextScoring, *, ranked: bool
     else:
         scored = score_stream(model, vocabulary, read_stream(file, strict=strict))
     total = Row(None, None)
-    width = max(20, shutil.get_terminal_size((120, 24)).columns - 42) if sys.stdout.isatty() else 1 << 20
+    width = max(20, shutil.get_terminalsize_of_text((120, 24)).columns - 42) if sys.stdout.isatty() else 1 << 20
 
     def records() -> Iterator[Record]:
         for row in total.adding(_rows(scored, vocabulary, per)):
@@ -142,7 +151,7 @@ class Row:
 def _rows(scored: "Iterable[Scored]", vocabulary: "Vocabulary", per: Per) -> Iterator[Row]:
     if per == "element":
         for piece in scored:
-            size = _size(piece.text)  # counted with the first element of its piece
+            size = size_of_text(piece.text)  # counted with the first element of its piece
             for symbol, nats in zip(piece.ids.tolist(), piece.nats.tolist(), strict=True):
                 yield Row(piece.line, vocabulary.token(symbol), nats, 1, int(symbol == vocabulary.unknown), *size)
                 size = 0, 0
@@ -151,14 +160,14 @@ def _rows(scored: "Iterable[Scored]", vocabulary: "Vocabulary", per: Per) -> Ite
         row = Row(line, "")
         for piece in pieces:
             unknown = 0 if vocabulary.unknown is None else int((piece.ids == vocabulary.unknown).sum())
-            row.add(float(piece.nats.sum()), len(piece.ids), unknown, _size(piece.text))
+            row.add(float(piece.nats.sum()), len(piece.ids), unknown, size_of_text(piece.text))
             if per == "line":
                 row.text = f"{row.text}{piece.text}".removesuffix("\n")
         if row.elements:
             yield row
 
 
-def _size(text: str) -> tuple[int, int]:
+def size_of_text(text: str) -> tuple[int, int]:
     """Characters and bytes of a text; what is no UTF-8 counts as the bytes that it was."""
     if text.isascii():
         return len(text), len(text)

@@ -43,6 +43,7 @@ _ELEMENT = {"char": "character", "byte": "byte", "word": "word", "bpe": "token"}
 _SAMPLE_LENGTH = {"char": 200, "byte": 200, "word": 40, "bpe": 60}
 _CHECKED_ROWS, _CHECKED_ELEMENTS = 4, 32
 _LEARNING_RATE, _WEIGHT_DECAY = 2e-3, 0.1  # of models whose size the plan does not choose
+_CODED = "sentence-vae"  # the model with a code
 _OF_SOFTMAX = ("num_kv_heads", "position", "window", "context_length")  # no effect on other mixers
 _PLANNED_SIZES = (
     "hidden_size",
@@ -86,6 +87,7 @@ class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks, E
         "transformer": _transformer("softmax", context_length=64),
         "linear-transformer": _transformer("gated-linear", *_OF_SOFTMAX),
         "min-gru": _transformer("min-gru", *_OF_SOFTMAX, "num_heads"),
+        "sentence-vae": Model("chainrule.models.sentence_vae:SentenceVAE", hidden=("eos",)),
     }
     LADDERS: ClassVar[dict[str, Ladder]] = dict.fromkeys(
         ("transformer", "linear-transformer", "min-gru"),
@@ -144,9 +146,16 @@ class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks, E
         data = "python-help" if source is None else Path(source).stem
         return f"{data}-{asked.data.level}-{asked.model}"
 
+    @property
+    def has_code(self) -> bool:
+        """Whether the model of the run has a code: then it is a `chainrule.models.SentenceVAE`."""
+        return self.config.model == _CODED
+
     @classmethod
     def check_asked(cls, asked: RunConfig, given: frozenset[str]) -> None:
         training = asked.training
+        if asked.model == _CODED and "--reading" in given and asked.data.reading != "lines":
+            raise ValueError(f"--reading {asked.data.reading}: a {_CODED} encodes whole lines: leave it out")
         if "--watch-every" in given and not training.watch_gradients:
             raise ValueError(
                 "--watch-every: says how often --watch-gradients looks, which was not asked for: give both"
@@ -174,6 +183,8 @@ class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks, E
     def settle(cls, asked: RunConfig) -> RunConfig:
         from chainrule.tasks.text.preparing import usual_fraction
 
+        if asked.model == _CODED:
+            asked = replace(asked, data=replace(asked.data, reading="lines"))
         if asked.data.validation_fraction is not None:
             return asked
         fraction = usual_fraction(asked.sources["source"])
@@ -230,7 +241,9 @@ class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks, E
         return f"{speed}; {format_duration(duration.budget)} is about {passes}: {size}"
 
     def build(self) -> "AutoregressiveModel":
-        model = self.MODELS[self.config.model].build(self.config.options, vocab_size=len(self.vocabulary))
+        model = self.MODELS[self.config.model].build(
+            self.config.options, vocab_size=len(self.vocabulary), eos=self.vocabulary.eos
+        )
         return cast("AutoregressiveModel", model)
 
     def _unfilled(self) -> "AutoregressiveModel":
@@ -260,8 +273,11 @@ class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks, E
         )
 
     def on_validation(self) -> "OnValidation":
+        from chainrule.tasks.text.codes import sentence_preview
         from chainrule.tasks.text.sampler import Sampler
 
+        if self.has_code:
+            return sentence_preview(self)
         vocabulary = self.vocabulary
         ends = vocabulary.eos if self.data.reading == "lines" else None
 
@@ -286,7 +302,7 @@ class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks, E
         part = "" if best.elements >= held_out else f"first {best.elements:,} of {held_out:,} symbols of the "
         return (
             {"bits_per_element": best.bits_per_element, "perplexity": best.perplexity} | figures,
-            f"{best.bits_per_element:.4f} bits ({best.nats_per_element:.4f} nats) per {_ELEMENT[self.data.level]} "
+            f"{self._bound}{best.bits_per_element:.4f} bits ({best.nats_per_element:.4f} nats) per {_ELEMENT[self.data.level]} "
             f"on the {part}held-out text, perplexity {best.perplexity:.4g}; {describe_figures(figures)}",
         )
 
@@ -308,19 +324,24 @@ class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks, E
             figures = text_figures(best["nats_per_element"] * corpus["valid"]["elements"], corpus["valid"])
             best.update(figures)
             rows["best"] = (
-                f"{best['bits_per_element']:.4f} bits ({best['nats_per_element']:.4f} nats) per element, "
+                f"{self._bound}{best['bits_per_element']:.4f} bits ({best['nats_per_element']:.4f} nats) per element, "
                 f"{_perplexity(best)}, at step {best['step']:,}"
             )
             rows["per text"] = describe_figures(figures)
         return rows
 
     @property
+    def _bound(self) -> str:
+        return "at most " if self.has_code else ""
+
+    @property
     def basis(self) -> Basis:
         digest = sha256(dumps(self.vocabulary.to_json(), sort_keys=True).encode()).hexdigest()
         level = self.data.level
-        return Basis(
-            "symbol", tokens=f"{level} level, {len(self.vocabulary):,} symbols ({digest[:8]}), {self.data.reading}"
-        )
+        tokens = f"{level} level, {len(self.vocabulary):,} symbols ({digest[:8]}), {self.data.reading}"
+        if self.has_code:  # held-out lines are measured by the ELBO, of one draw
+            return Basis("symbol", tokens=tokens, kind="bound", samples=1)
+        return Basis("symbol", tokens=tokens)
 
     def held_out_sources(self) -> dict[str, Any]:
         found = super().held_out_sources()
