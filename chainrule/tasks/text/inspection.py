@@ -61,9 +61,7 @@ def inspect_text(run: "TextTask", file: str | None, options: TextInspection, *, 
         from chainrule.tasks.text.codes import inspect_sentences
 
         if out is not None:
-            raise ValueError(
-                f"--out {out}: the code of a {run.config.model} is told in lines, without a page: leave it out"
-            )
+            raise ValueError(f"--out {out}: no page is made of a model with a code: leave it out")
         return inspect_sentences(run, file, options)
     page = checked_page(out, run.path)
     if file is not None and page.exists() and Path(file).exists() and page.samefile(file):

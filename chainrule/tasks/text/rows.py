@@ -27,7 +27,7 @@ class TextScoring:
     A model trained on a stream scores every symbol given everything before it in the file; a model trained on lines
     scores each line on its own, its end included. Either way the lines add up to the file. A piece of a word that
     spans line ends counts for the line in which it begins, and a line in which none begins has no row. Of a model with
-    a code the nats of a line are a bound, at most so many, with the standard error of the draws, and the ELBO beside it.
+    a code the nats are a bound, at most so many, with the standard error of the draws, and the ELBO beside it.
 
     Args:
         data: The text, - for standard input.

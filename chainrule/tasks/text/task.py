@@ -300,10 +300,11 @@ class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks, E
         figures = text_figures(best.nats_per_element * held_out, counts)
         # A validation that would take too much of the run reads a part, the same each time.
         part = "" if best.elements >= held_out else f"first {best.elements:,} of {held_out:,} symbols of the "
+        element, bits = _ELEMENT[self.data.level], f"{self._bound}{best.bits_per_element:.4f} bits"
         return (
             {"bits_per_element": best.bits_per_element, "perplexity": best.perplexity} | figures,
-            f"{self._bound}{best.bits_per_element:.4f} bits ({best.nats_per_element:.4f} nats) per {_ELEMENT[self.data.level]} "
-            f"on the {part}held-out text, perplexity {best.perplexity:.4g}; {describe_figures(figures)}",
+            f"{bits} ({best.nats_per_element:.4f} nats) per {element} on the {part}held-out text, "
+            f"perplexity {best.perplexity:.4g}; {describe_figures(figures)}",
         )
 
     def next_steps(self) -> Sequence[str]:

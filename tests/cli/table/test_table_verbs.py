@@ -101,7 +101,7 @@ def test_scores_are_those_of_the_model_most_surprising_first(command, run, rows)
     ordered = [json.loads(line)["nats"] for line in command("score", run, rows, "--sort", "--json").out.splitlines()]
     assert ordered == sorted(ordered, reverse=True)
     table = command("score", run, rows, "--top", 3).out.splitlines()
-    assert len(table) == 5
+    assert len(table) == 6
     assert table[-1].startswith("200 rows, ")
 
 
