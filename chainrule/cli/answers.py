@@ -53,7 +53,7 @@ def show_answer(
                 heading = ""
             _print(record)
     if out is not None or not json:
-        for line in (*answer.closing(), *([] if basis is None else [f"measured: {basis}"])):
+        for line in (*([] if basis is None else [f"measured: {basis}"]), *answer.closing()):
             print(line, file=sys.stderr if out is not None else sys.stdout)
 
 

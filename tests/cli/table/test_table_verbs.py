@@ -329,7 +329,7 @@ def test_rows_go_through_a_code(command, refused, rows, run, tmp_path):
     assert outcome.status == 0, outcome.err
     assert "at most" in outcome.out
     scored = command("score", out, rows, "--samples", 4)
-    assert scored.out.splitlines()[-1].startswith("measured: bound, K = 4; nats per column, 4 columns")
+    assert scored.out.splitlines()[-2].startswith("measured: bound, K = 4; nats per column, 4 columns")
     assert "importance-weighted bound, K = 4" in scored.out
     drawn = list(csv.reader(command("sample", out, "-n", 5, "--seed", 1).out.splitlines()))
     assert drawn[0] == COLUMNS
