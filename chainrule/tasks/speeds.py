@@ -5,7 +5,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from chainrule.base import AutoregressiveModel
+    from chainrule.base import TrainableModel
     from chainrule.tasks.task import Task
     from chainrule.training.batch import Batch
 
@@ -29,7 +29,6 @@ class Speeds:
 
 def measure_speeds(run: "Task[Any]", device: str) -> Speeds:
     """Time scoring and sampling of a run's model, on its held-out data."""
-    from chainrule.base import AutoregressiveModel
     from chainrule.training.batch import count_elements
     from chainrule.training.evaluate import evaluate
 
@@ -41,20 +40,25 @@ def measure_speeds(run: "Task[Any]", device: str) -> Speeds:
         evaluate(model, [batch])
         read += count_elements(batch)
     score = read / (monotonic() - began)
-    return Speeds(score, _drawn(model, batch) if isinstance(model, AutoregressiveModel) else None)
+    return Speeds(score, _drawn(model, batch))
 
 
-def _drawn(model: "AutoregressiveModel", batch: "Batch") -> float:
+def _drawn(model: "TrainableModel", batch: "Batch") -> float | None:
     """Elements drawn a second, given the conditions of a batch where there are any."""
     import torch
 
+    from chainrule.base import AutoregressiveModel
     from chainrule.decoding.draw_for import draw_for
+    from chainrule.latent import LatentModel
     from chainrule.state import count_rows, map_state
 
     rows = _DRAWN if batch.context is None else min(_DRAWN, count_rows(batch.context))
-    context = map_state(lambda leaf: leaf[:rows], batch.context)
     generator = torch.Generator(next(model.parameters()).device).manual_seed(0)
-    stream = model.stream(rows, context, generator=generator)
-    began = monotonic()
-    drawn = draw_for(stream, model.sequence_length or _LONGEST, SECONDS)
-    return drawn.numel() / (monotonic() - began)
+    began, elements = monotonic(), 0
+    if isinstance(model, AutoregressiveModel):
+        stream = model.stream(rows, map_state(lambda leaf: leaf[:rows], batch.context), generator=generator)
+        elements = draw_for(stream, model.sequence_length or _LONGEST, SECONDS).numel()
+    elif isinstance(model, LatentModel):
+        while monotonic() - began < SECONDS:
+            elements += model.sample(rows, generator).numel()
+    return elements / (monotonic() - began) if elements else None

@@ -71,7 +71,7 @@ def reconstruct_pictures(
         with torch.no_grad():
             rebuilt = model.from_codes(model.codes(x), generator=generator).double()
         error += float(((rebuilt - x) ** 2).sum()) / (run.reduction.levels - 1) ** 2
-        pairs += np.stack([shown(run, x), shown(run, rebuilt)], 1)
+        pairs.extend(np.stack([shown(run, x), shown(run, rebuilt)], 1))
         if len(pairs) == options.count:
             break
     if not pairs:
