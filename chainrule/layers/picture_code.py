@@ -101,9 +101,9 @@ class PictureWriter(nn.Module):
         ]
         for number in range(num_layers - 2, -1, -1):
             after = channels << max(number - 1, 0)
-            small, large = grids[number + 1], grids[number]
+            (low_height, low_width), (height, width) = grids[number + 1], grids[number]
             # An even side is 2n, an odd one 2n - 1: the stride of the reader rounds up.
-            extra = tuple(1 - (2 * low - high) for low, high in zip(small, large, strict=True))
+            extra = (height - 2 * low_height + 1, width - 2 * low_width + 1)
             layers += [
                 nn.ConvTranspose2d(before, 2 * after, 3, stride=2, padding=1, output_padding=extra),
                 nn.GLU(1),
