@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from chainrule.cli.answers import show_answer
+from chainrule.cli.signature import joined_help
 from chainrule.tasks import open_run
 from chainrule.tasks.abilities import Answer, Record, Scores
 from chainrule.tasks.commands import Switch, Verb
@@ -20,6 +21,7 @@ _DATA = 12  # characters of a digest
 
 def compare_verb(task: type[Task[Any]]) -> Verb:
     """The verb, the same for every task: runs of several may be compared."""
+    compare.__doc__ = joined_help(compare.__doc__ or "", "")  # paragraphs in a line each, as in all verbs
     return compare
 
 
