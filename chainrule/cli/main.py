@@ -131,7 +131,7 @@ def _placeholder(name: str, task: type[Task[Any]]) -> Verb:
 SUMMARIES = {
     "train": "Train a model on data of any kind.",
     "sample": "Draw from a trained model.",
-    "score": "Score data: nats and bits, exact under the model.",
+    "score": "Score data: nats and bits, exact under the model, or a bound that says so.",
     "inspect": "Look inside a trained model.",
     "check": "Check that a trained model keeps the contract: causality, total probability, step = forward and more.",
     "info": "Show what a run is: model, size, data, best validation figure, how to continue.",

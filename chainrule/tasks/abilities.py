@@ -54,7 +54,7 @@ class Answer:
 
 
 class Scores(ABC):
-    """Has an exact likelihood: `chainrule score RUN DATA`."""
+    """Has a likelihood, or a bound of it: `chainrule score RUN DATA`."""
 
     Scoring: ClassVar[type]
 

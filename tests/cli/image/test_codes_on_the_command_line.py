@@ -148,7 +148,7 @@ def test_a_page_shows_the_code(command, runs, model, tmp_path):
 
 def test_a_collapsed_code_is_told_with_its_remedy(command, archive, tmp_path):
     sizes = ("--hidden-size", 8, "--latent-size", 2, "--channels", 4, "--decoder-channels", 4, "--num-layers", 2)
-    arguments = ("--model", "pixel-vae", "--bits", 1, "--steps", 30, "--validate-every", 10, "--learning-rate", 0.02)
+    arguments = ("--model", "pixel-vae", "--bits", 1, "--steps", 60, "--validate-every", 20, "--learning-rate", 0.02)
     outcome = command("train", archive, "--out", tmp_path / "run", "--beta", 100, *arguments, *sizes)
     assert outcome.status == 0, outcome.err
     assert "warning: the posterior collapsed: beta is 100" in outcome.err
