@@ -103,7 +103,7 @@ def check_bounds(subject: LatentSubject) -> str:
     Both agree with ln p(x | z), ln p(z) and ln q(z | x) of draws. The likelihood p(x) is estimated from draws of the
     prior, where enough of them come near x; the mean of e^bound is the same.
     """
-    model, repeats = subject.model, max(subject.draws // 20, 50)
+    model, repeats = subject.model, max(subject.draws // 10, 50)
     elbo = _repeated(subject, repeats, "elbo", 2)
     bounds = {count: _repeated(subject, repeats, "importance_bound", count) for count in (1, 4, 16)}
     drawn = model.draw(subject.x, repeats, subject.generator(2), **subject.given)

@@ -20,11 +20,12 @@ class LinearGaussian(LatentModel):
         super().__init__(latent_size, **objective)
         self.weight = nn.Parameter(torch.randn(size, latent_size))
         self.bias = nn.Parameter(torch.randn(size))
-        precision = torch.eye(latent_size) + self.weight.detach().T @ self.weight.detach() / self.NOISE**2
-        read = precision.inverse() @ self.weight.detach().T / self.NOISE**2
+        weight = self.weight.detach()
+        posterior = (torch.eye(latent_size) + weight.T @ weight / self.NOISE**2).inverse()
+        read = posterior @ weight.T / self.NOISE**2
         self.read = nn.Parameter(read + 0.05 * torch.randn(latent_size, size))
         self.shift = nn.Parameter(-read @ self.bias.detach())
-        self.log_scale = nn.Parameter(-0.5 * precision.diagonal().log())
+        self.log_scale = nn.Parameter(0.5 * posterior.diagonal().log())
 
     def encode(self, x, *, lengths=None):
         mean = x @ self.read.T + self.shift
