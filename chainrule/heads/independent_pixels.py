@@ -55,9 +55,8 @@ class IndependentPixels(Head):
 
     @property
     def support(self) -> constraints.Constraint:
-        pixels = self.pixels.support
-        own = pixels.base_constraint if self._channels_last else pixels
-        return constraints.independent(own, 3)
+        pixels: Any = self.pixels.support
+        return constraints.independent(pixels.base_constraint if self._channels_last else pixels, 3)
 
     def log_prob(self, value: Tensor) -> Tensor:
         """log p(x), (...), nats; value (..., C, H, W) broadcast against the batch shape."""

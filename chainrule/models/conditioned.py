@@ -32,8 +32,7 @@ class Conditioned(Head):
         """log p(x | c), (B,), nats; value (B, ...), a row for each context."""
         if self.eos is None:
             return self.model.log_prob(value, self.context)
-        before = (value == self.eos).cumsum(1) - (value == self.eos).long()  # ends before each element
-        return self.model.log_prob(value, self.context, (before == 0).sum(1))
+        return self.model.log_prob(value, self.context, lengths_to(value, self.eos))
 
     def sample(self, sample_shape: Any = (), *, generator: torch.Generator | None = None) -> Tensor:
         """Draw an x for each row of the context, sample_shape + (B,) + the shape of x."""
@@ -45,3 +44,13 @@ class Conditioned(Head):
 
     def __repr__(self) -> str:
         return f"Conditioned({type(self.model).__name__}, batch_shape={tuple(self._batch_shape)})"
+
+
+def lengths_to(x: Tensor, eos: int) -> Tensor:
+    """How many elements of each row (B, T) there are up to the first `eos`, itself included, (B,).
+
+    >>> lengths_to(torch.tensor([[1, 0, 0], [1, 2, 1]]), eos=0)
+    tensor([2, 3])
+    """
+    ends = (x == eos).long()
+    return (ends.cumsum(1) - ends == 0).sum(1)

@@ -10,7 +10,7 @@ from chainrule.heads.diagonal_normal import DiagonalNormal
 from chainrule.latent import LatentModel, Samples, Weight
 from chainrule.layers.bidirectional import Bidirectional
 from chainrule.layers.projection import symbols_of
-from chainrule.models.conditioned import Conditioned
+from chainrule.models.conditioned import Conditioned, lengths_to
 from chainrule.models.vector_to_sequence import VectorToSequence
 from chainrule.ranges import Probability, Range, Size
 
@@ -34,7 +34,8 @@ class SentenceVAE(LatentModel):
         dropout: probability of zeroing in the decoder, in training.
         word_dropout: probability of hiding a symbol from the decoder, in training: it reads the start symbol instead.
         max_length: symbols of a sample at most.
-        eos: the symbol that ends a sample; its row is filled with it. `None` draws `max_length` symbols.
+        eos: the symbol that ends a sentence; a sample is filled up with it, and rows without `lengths` are read up to
+            it. `None` draws `max_length` symbols.
         importance_samples: draws for each sentence in training; more than 1 trains the importance-weighted bound.
         beta: weight of the KL divergence in training.
         free_bits: nats of each number of the code that cost nothing in training.
@@ -89,6 +90,7 @@ class SentenceVAE(LatentModel):
         nn.init.normal_(self.embedding.weight, std=embedding_size**-0.5)
 
     def encode(self, x: Tensor, *, lengths: Tensor | None = None) -> DiagonalNormal:
+        lengths = self._lengths(x, lengths)
         if lengths is not None:
             x = x.masked_fill(~length_mask(lengths, x.shape[1]), 0)
         _, final_state = self.encoder(self.embedding(symbols_of(x)), lengths)
@@ -99,6 +101,7 @@ class SentenceVAE(LatentModel):
         return Conditioned(self.decoder, z, (self.max_length,), self.eos)
 
     def log_likelihood(self, x: Tensor, z: Tensor, *, lengths: Tensor | None = None) -> Tensor:
+        lengths = self._lengths(x, lengths)
         if not (self.training and self.word_dropout):
             return self.decoder.log_prob(x, z, lengths)
         x = symbols_of(x)
@@ -109,6 +112,10 @@ class SentenceVAE(LatentModel):
         read = model.inputs(x.masked_fill(hidden, self.vocab_size))
         h, _ = model.recurrent(read, self.decoder.initial_state(len(x), z), lengths)
         return model.conditional(h).log_prob(x).masked_fill(~real, 0).sum(1)
+
+    def _lengths(self, x: Tensor, lengths: Tensor | None) -> Tensor | None:
+        """Those that are given, or up to the end of each sentence."""
+        return lengths_to(x, self.eos) if lengths is None and self.eos is not None else lengths
 
     def from_codes(self, z: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
         """A draw from the decoder for each code, (B, max_length)."""

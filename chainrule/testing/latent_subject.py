@@ -14,7 +14,7 @@ from chainrule.testing.choices import Choices
 from chainrule.testing.contract_check import Check, check_lengths, make_check
 from chainrule.testing.subject import OPERATIONS, ROWS, Violation, device_of, independent_copy
 
-MOST, LEAST = 20_000, 200  # draws for each row, by the size of the model
+MOST, LEAST = 5_000, 200  # draws for each row, by the size of the model
 ERRORS = 5.5  # standard errors that chance is allowed: 4e-8 for one normal mean, with room for skewed ones
 
 
