@@ -152,6 +152,8 @@ def test_a_collapsed_code_is_told_with_its_remedy(command, archive, tmp_path):
     outcome = command("train", archive, "--out", tmp_path / "run", "--beta", 100, *arguments, *sizes)
     assert outcome.status == 0, outcome.err
     assert "warning: the posterior collapsed: beta is 100" in outcome.err
+    training = open_run(tmp_path / "run").config.training
+    assert (training.batch_size, training.learning_rate) == (128, 0.02)  # the usual one, and the one that was given
     told = command("inspect", tmp_path / "run").out
     assert "Collapsed" in told
     assert "lower it to 1" in told
