@@ -20,7 +20,7 @@ Weight = Annotated[float, Range(0.0, 1e4)]
 """Of a term in a training objective."""
 Share = Annotated[float, Range(0.0, 1.0)]
 """Part of a training run."""
-ROWS = 4096  # decoded at once where a bound is computed: 13 MB of pixels of MNIST
+ROWS = 512  # codes decoded at once where a bound is computed: 100 MB for 64 features of each pixel of MNIST
 
 
 class CodeModel(TrainableModel):

@@ -6,7 +6,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from chainrule.latent import LatentModel
+from chainrule.latent import ROWS, LatentModel
 from chainrule.testing.latent_subject import Average, LatentSubject, latent_check
 from chainrule.testing.report import Result
 from chainrule.testing.subject import Violation, independent_copy
@@ -158,8 +158,11 @@ def _repeated(subject: LatentSubject, repeats: int, name: str, draws: int) -> Te
 def _log_likelihoods(subject: LatentSubject, z: Tensor) -> Tensor:
     """ln p(x | z) of K codes (K, B, L) for each row, (K, B)."""
     rows = torch.arange(len(subject.x), device=subject.device).repeat(len(z))
-    lengths = None if subject.lengths is None else subject.lengths[rows]
-    return subject.model.log_likelihood(subject.x[rows], z.flatten(0, 1), lengths=lengths).view(len(z), -1)
+    terms = []
+    for part, codes in zip(rows.split(ROWS), z.flatten(0, 1).split(ROWS), strict=True):
+        lengths = None if subject.lengths is None else subject.lengths[part]
+        terms.append(subject.model.log_likelihood(subject.x[part], codes, lengths=lengths))
+    return torch.cat(terms).view(len(z), -1)
 
 
 def _evidence(subject: LatentSubject) -> Average | None:
