@@ -49,7 +49,7 @@ def main() -> None:
         return
     with TemporaryDirectory() as folder:
         table = prepare_table(train, folder, header=False, seed=options.seed)
-        rows = [row for _, _, row in table.schema.encoded(_same_classes(test, Path(folder)))]
+        rows = [row for _, _, row in table.schema.encoded(same_classes(test, Path(folder)))]
         held_out = torch.tensor(rows, dtype=torch.float64)
         figures = [measure(name, table, held_out, options.core_minutes, options.seed) for name in MODELS]
     nats = {row["model"]: row["test nats a row"] for row in figures}
@@ -114,7 +114,7 @@ def log_probs(model: TableMADE, rows: Tensor) -> Tensor:
     return torch.cat([model.eval().log_prob(part) for part in rows.split(1000)])
 
 
-def _same_classes(path: Path, folder: Path) -> Path:
+def same_classes(path: Path, folder: Path) -> Path:
     """The test file with its classes written as in training: in the original they end in a full stop."""
     text = gzip.decompress(path.read_bytes()).decode()
     lines = [line.rstrip().removesuffix(".") for line in text.splitlines() if line.count(",") == 14]

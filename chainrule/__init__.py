@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from chainrule import coding, data, decoding, diagnostics, heads, layers, metrics, models, tasks, testing, training
     from chainrule.base import AutoregressiveModel, LikelihoodModel
+    from chainrule.latent import LatentModel
     from chainrule.models.recurrent_lm import RecurrentLM
     from chainrule.tasks import open_run
     from chainrule.tasks.task import Task
 
 __all__ = [
     "AutoregressiveModel",
+    "LatentModel",
     "LikelihoodModel",
     "RecurrentLM",
     "Task",
@@ -36,6 +38,7 @@ __all__ = [
 
 _HOMES = {
     "AutoregressiveModel": "chainrule.base",
+    "LatentModel": "chainrule.latent",
     "LikelihoodModel": "chainrule.base",
     "RecurrentLM": "chainrule.models.recurrent_lm",
     "Task": "chainrule.tasks.task",

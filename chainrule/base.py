@@ -18,7 +18,23 @@ Step = Callable[[Tensor | None, State], tuple[Distribution, State]]
 Context: TypeAlias = State  # what a sequence is conditioned on: a tensor, or a tree of tensors, batch first
 
 
-class LikelihoodModel(nn.Module, ABC):
+class TrainableModel(nn.Module, ABC):
+    """Anything that training can fit: it maximises one number of each row, and judges held-out rows by another.
+
+    Both numbers are log-likelihoods, or bounds of them, in nats; see `LikelihoodModel` and
+    `chainrule.latent.LatentModel`.
+    """
+
+    @abstractmethod
+    def training_objective(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
+        """The number of each row that training maximises, (B,)."""
+
+    @abstractmethod
+    def held_out_objective(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
+        """The number of each held-out row that decides which weights are kept, (B,): the higher the better."""
+
+
+class LikelihoodModel(TrainableModel):
     r"""Anything with an exact likelihood p(x | c): what can be trained by maximising it, and compared by it.
 
     A model that labels is one, of the labels given the sequence. A model of sequences, element by element, is an
@@ -40,6 +56,10 @@ class LikelihoodModel(nn.Module, ABC):
 
         A model with label smoothing, say, overrides this; `log_prob` is the likelihood in either mode.
         """
+        return self.log_prob(x, context, lengths)
+
+    def held_out_objective(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
+        """`log_prob`, (B,), nats."""
         return self.log_prob(x, context, lengths)
 
 

@@ -8,8 +8,9 @@ import torch
 from chainrule import models
 from chainrule.base import AutoregressiveModel, LikelihoodModel
 from chainrule.heads import Column
+from chainrule.latent import LatentModel
 from chainrule.layers.image_encoder import ImageEncoder
-from chainrule.testing import check_codec, check_labeller, check_model
+from chainrule.testing import check_codec, check_labeller, check_latent_model, check_model
 
 
 def pixels(*shape, levels=2):
@@ -118,6 +119,27 @@ LABELLERS = {
     ),
 }
 
+# Models with a latent code, and rows for them.
+LATENT = {
+    "HierarchicalVAE": lambda: (
+        models.HierarchicalVAE((1, 3, 2), 2, 4, hidden_size=4, channels=4, num_layers=2),
+        (pixels(3, 1, 3, 2),),
+    ),
+    "PixelVAE": lambda: (
+        models.PixelVAE((1, 3, 3), 2, 2, hidden_size=4, num_layers=2, channels=4, decoder_channels=4, decoder_layers=1),
+        (pixels(3, 1, 3, 3),),
+    ),
+    "SentenceVAE": lambda: (
+        models.SentenceVAE(3, 2, embedding_size=4, hidden_size=4, max_length=4, eos=0),
+        (pixels(3, 4, levels=3), torch.tensor([4, 1, 2])),
+    ),
+    "TableVAE": lambda: (
+        models.TableVAE([Column("categorical", categories=3), Column("real", missing=True)], 2, 8),
+        (torch.tensor([[0.0, 1.5], [2.0, torch.nan], [1.0, -0.5]]),),
+    ),
+    "VAE": lambda: (models.VAE((3, 2, 2), 4, 2, hidden_size=8, components=2), (pixels(3, 3, 2, 2, levels=4),)),
+}
+
 
 def exported(kind):
     found = {name: getattr(models, name) for name in models.__all__}
@@ -132,7 +154,9 @@ def test_every_exported_model_has_a_factory():
     sequences = exported(AutoregressiveModel)
     assert sequences == SEQUENCES.keys()
     assert exported(LikelihoodModel) - sequences == LABELLERS.keys()
-    assert exported(torch.nn.Module) - exported(LikelihoodModel) == {"MADEEnsemble"}  # a mixture, tested below
+    assert exported(LatentModel) == LATENT.keys()
+    others = exported(torch.nn.Module) - exported(LikelihoodModel) - exported(LatentModel)
+    assert others == {"Autoencoder", "MADEEnsemble"}  # no density, tests/models/test_autoencoder.py; a mixture, below
 
 
 @pytest.mark.parametrize("name", SEQUENCES)
@@ -162,6 +186,15 @@ def test_every_exported_model_of_labels_keeps_the_contract(name):
     assert report.ok, report
     excused = {"total_probability"} | ({"padding_invariance"} if isinstance(model, models.ImageClassifier) else set())
     assert all(result.applies for result in report.results if result.name not in excused), report
+
+
+@pytest.mark.parametrize("name", LATENT)
+def test_every_exported_model_with_a_latent_code_keeps_the_contract(name):
+    torch.manual_seed(0)
+    model, arguments = LATENT[name]()
+    assert type(model) is getattr(models, name)
+    report = check_latent_model(model, *arguments)
+    assert report.ok, report
 
 
 def test_the_ensemble_adds_up_to_one():

@@ -3,14 +3,22 @@
 import heapq
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 from chainrule.tasks.abilities import Answer, Record
 from chainrule.tasks.display import dump_json
+from chainrule.tasks.ledger import Basis
 
 
 def show_answer(
-    answer: Answer, *, json: bool, ranked: bool = False, top: int | None = None, out: Path | None = None
+    answer: Answer,
+    *,
+    json: bool,
+    ranked: bool = False,
+    top: int | None = None,
+    out: Path | None = None,
+    basis: Basis | None = None,
 ) -> None:
     """Print an answer, or write its lines to a file, whole or not at all.
 
@@ -20,20 +28,23 @@ def show_answer(
         ranked: sort by surprise, the greatest first.
         top: only so many of them.
         out: a file for the lines in place of standard output.
+        basis: of the likelihoods in the records, said with them, where the answer names no other.
     """
+    basis = answer.basis or basis
+    measured = {} if basis is None else {"measured": asdict(basis)}
     records = _without_notices(_ranked(answer.records, top) if ranked else answer.records, json=json)
     if out is not None:
         from chainrule.data.atomic import write_text
 
         lines = (
-            dump_json(record.values) if json else _whole(record)
+            dump_json(record.values | measured) if json else _whole(record)
             for record in records
             if json or record.line is not None
         )
         write_text(out, "".join(f"{line}\n" for line in lines))
     elif json:
         for record in records:
-            print(dump_json(record.values))
+            print(dump_json(record.values | measured))
     else:
         heading = answer.heading
         for record in records:
@@ -42,7 +53,7 @@ def show_answer(
                 heading = ""
             _print(record)
     if out is not None or not json:
-        for line in answer.closing():
+        for line in (*([] if basis is None else [f"measured: {basis}"]), *answer.closing()):
             print(line, file=sys.stderr if out is not None else sys.stdout)
 
 

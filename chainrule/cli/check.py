@@ -18,8 +18,9 @@ def check_verb(task: type[Task[Any]]) -> Verb | None:
     def check(run: Path, /, *, seed: int = 0, json: Annotated[bool, Parameter(negative=())] = False) -> int:
         """Check that a trained model keeps the contract: causality, total probability, step = forward and more.
 
-        Of a model of labels: total probability, rows that depend neither on each other nor on padding, and more. Runs
-        on a piece of the run's own data. Exit status 0 if every check holds, 1 if one fails.
+        Of a model of labels: total probability, rows that depend neither on each other nor on padding, and more. Of a
+        model with a latent code: that its bounds are bounds, and more. Runs on a piece of the run's own data. Exit
+        status 0 if every check holds, 1 if one fails.
 
         Args:
             run: The run directory.
@@ -28,18 +29,24 @@ def check_verb(task: type[Task[Any]]) -> Verb | None:
         """
         import torch
 
-        from chainrule.base import AutoregressiveModel
-        from chainrule.testing import check_labeller, check_model
+        from chainrule.base import AutoregressiveModel, LikelihoodModel
+        from chainrule.latent import LatentModel
+        from chainrule.testing import check_labeller, check_latent_model, check_model
 
         opened = task.open(run)
         assert isinstance(opened, Checks)
         rows = opened.checked_rows()
+        if not isinstance(rows.model, LikelihoodModel | LatentModel):
+            raise ValueError(f"check: a run of {opened.config.model} has no likelihood, and no bound of one, to check")
         if rows.told and not json:
             print(rows.told)
         with torch.random.fork_rng(devices=[]):
             if isinstance(rows.model, AutoregressiveModel):
                 report = check_model(rows.model, rows.x, rows.context, rows.lengths, seed=seed)
+            elif isinstance(rows.model, LatentModel):
+                report = check_latent_model(rows.model, rows.x, rows.lengths, seed=seed)
             else:
+                assert isinstance(rows.model, LikelihoodModel)
                 report = check_labeller(rows.model, rows.x, rows.context, rows.lengths, seed=seed)
         if not json:
             print(report)

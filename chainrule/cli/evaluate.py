@@ -36,6 +36,6 @@ def evaluate_verb(task: type[Task[Any]]) -> Verb | None:
         """
         opened = task.open(run)
         assert isinstance(opened, Evaluates)
-        show_answer(opened.evaluate(data, options, device=device), json=json)
+        show_answer(opened.evaluate(data, options, device=device), json=json, basis=opened.basis)
 
     return with_options(evaluate, task.Evaluation)

@@ -9,14 +9,14 @@ from chainrule.tasks.config import ChosenComputation
 from chainrule.tasks.task import Task
 
 if TYPE_CHECKING:
-    from chainrule.base import LikelihoodModel
+    from chainrule.base import TrainableModel
     from chainrule.training import TrainingBatches
     from chainrule.training.computation import Computation
     from chainrule.training.parallel import Processes
 
 
 def settle_computation(
-    run: Task[Any], network: "LikelihoodModel", batches: "TrainingBatches", process_group: "Processes"
+    run: Task[Any], network: "TrainableModel", batches: "TrainingBatches", process_group: "Processes"
 ) -> "Computation":
     """The computation that the config names; else the fastest of those that the options leave open, written there.
 

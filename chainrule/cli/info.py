@@ -39,6 +39,7 @@ def gather(run: Task[Any]) -> dict[str, Any]:
     metrics = run.metrics()
     validations = [record for record in metrics if record.get("event") == "validation"]
     kept = [record for record in validations if record.get("best")]
+    held_out = run.held_out()
     return {
         "run": str(run.path),
         "chainrule": config["chainrule"],
@@ -52,6 +53,8 @@ def gather(run: Task[Any]) -> dict[str, Any]:
         "chosen": chosen_flags(run.config),
         "step": max((record["step"] for record in metrics if record.get("event") == "step"), default=0),
         "best": _Validation(kept[-1]) if kept else None,
+        "likelihood": None if held_out is None else held_out.values(),
+        "measured": None if held_out is None else str(held_out),
         "continue": resume_command(run.path),
     }
 
@@ -82,6 +85,7 @@ def show(facts: dict[str, Any], rows: dict[str, str]) -> None:
         "training": f"{facts['step']:,} steps; asked for {_asked(facts['training'])}",
         **({"chosen": facts["chosen"]} if facts["chosen"] else {}),
         "best": "no validation yet",
+        **({"measured": facts["measured"]} if facts["measured"] else {}),
         "continue": facts["continue"],
     }
     lines = rows.get("", "")

@@ -128,12 +128,16 @@ def _placeholder(name: str, task: type[Task[Any]]) -> Verb:
 SUMMARIES = {
     "train": "Train a model on data of any kind.",
     "sample": "Draw from a trained model.",
-    "score": "Score data: nats and bits, exact under the model.",
+    "score": "Score data: nats and bits, exact under the model, or a bound that says so.",
     "inspect": "Look inside a trained model.",
     "check": "Check that a trained model keeps the contract: causality, total probability, step = forward and more.",
     "info": "Show what a run is: model, size, data, best validation figure, how to continue.",
     "compress": "Write a file without loss, in the bits that its likelihood says.",
     "decompress": "Read a file that compress wrote.",
+    "compare": "Compare runs: size, time, likelihood and how it was measured; rank them where that is allowed.",
+    "embed": "Make numbers of inputs: codes of pictures and rows, the state after reading a text.",
+    "reconstruct": "Show pictures beside what their codes hold of them.",
+    "interpolate": "Go from one picture to another through the codes between theirs.",
     "evaluate": "Compare a run's answers with the right ones, by its task's own metrics.",
 }
 

@@ -43,6 +43,7 @@ def score_verb(task: type[Task[Any]]) -> Verb | None:
         ranked = sort or top is not None
         opened = task.open(run)
         assert isinstance(opened, Scores)
-        show_answer(opened.score(data, options, ranked=ranked, device=device), ranked=ranked, top=top, json=json)
+        answer = opened.score(data, options, ranked=ranked, device=device)
+        show_answer(answer, ranked=ranked, top=top, json=json, basis=opened.basis)
 
     return with_options(score, task.Scoring)

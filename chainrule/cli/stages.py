@@ -15,18 +15,22 @@ from typing import Annotated, Any, cast, get_args
 from cyclopts import App, CycloptsError, Parameter
 
 from chainrule.cli.check import check_verb
+from chainrule.cli.compare import compare_verb
 from chainrule.cli.compress import compress_verb
 from chainrule.cli.decompress import decompress_verb
+from chainrule.cli.embed import embed_verb
 from chainrule.cli.evaluate import evaluate_verb
 from chainrule.cli.info import info_verb
 from chainrule.cli.inspect import inspect_verb
+from chainrule.cli.interpolate import interpolate_verb
 from chainrule.cli.predict import predict_verb
+from chainrule.cli.reconstruct import reconstruct_verb
 from chainrule.cli.sample import sample_verb
 from chainrule.cli.score import score_verb
 from chainrule.cli.signature import with_options
 from chainrule.cli.train import train_verb
 from chainrule.tasks import TASKS, task_class
-from chainrule.tasks.abilities import Evaluates, Predicts
+from chainrule.tasks.abilities import Evaluates, Interpolates, Predicts, Reconstructs
 from chainrule.tasks.display import Verb
 from chainrule.tasks.run_directory import CONFIG, read_config, task_of
 from chainrule.tasks.task import Task
@@ -38,11 +42,17 @@ VERBS: dict[str, Callable[[type[Task[Any]]], Verb | None]] = {
     "inspect": inspect_verb,
     "check": check_verb,
     "info": info_verb,
+    "compare": compare_verb,
+    "embed": embed_verb,
+    "reconstruct": reconstruct_verb,
+    "interpolate": interpolate_verb,
     "evaluate": evaluate_verb,
     "compress": compress_verb,
     "decompress": decompress_verb,
 }
 
+# Of verbs that the first task lacks: the ability that they need.
+_NEEDED: dict[str, type] = {"evaluate": Evaluates, "reconstruct": Reconstructs, "interpolate": Interpolates}
 RUN_BY_FLAG = ("compress", "decompress")  # verbs that also work without a run: --run names it
 
 
@@ -68,7 +78,7 @@ def all_verbs() -> dict[str, type[Task[Any]]]:
     shown: dict[str, type[Task[Any]]] = {}
     for task in map(task_class, TASKS):
         for name in VERBS:
-            if name not in shown and (name != "evaluate" or issubclass(task, Evaluates)):
+            if name not in shown and issubclass(task, _NEEDED.get(name, Task)):
                 shown[name] = task
     for task in map(task_class, TASKS):
         if issubclass(task, Predicts):

@@ -1,5 +1,6 @@
 """Look inside models: gradients through time, memory, units that follow a property, receptive fields."""
 
+from chainrule.diagnostics.active_units import LatentUse, active_units
 from chainrule.diagnostics.backpropagation import Backpropagation, backpropagate
 from chainrule.diagnostics.gradient_flow import GradientFlow, gradient_flow
 from chainrule.diagnostics.gradient_profile import gradient_profile
@@ -10,8 +11,10 @@ __all__ = [
     "Backpropagation",
     "GradientFlow",
     "Inspection",
+    "LatentUse",
     "LayerInspection",
     "ReceptiveField",
+    "active_units",
     "backpropagate",
     "gradient_flow",
     "gradient_profile",

@@ -5,9 +5,11 @@ from chainrule.heads.adaptive_categorical import AdaptiveCategorical
 from chainrule.heads.bernoulli import Bernoulli
 from chainrule.heads.categorical import Categorical
 from chainrule.heads.column import Column
+from chainrule.heads.diagonal_normal import DiagonalNormal
 from chainrule.heads.discretized_logistic_mixture import DiscretizedLogisticMixture
 from chainrule.heads.gaussian_mixture import GaussianMixture
 from chainrule.heads.head import Choose, Head, NotDiscreteError, TensorHead
+from chainrule.heads.independent_pixels import IndependentPixels
 from chainrule.heads.independent_tags import IndependentTags
 from chainrule.heads.integer_logistic_mixture import IntegerLogisticMixture
 from chainrule.heads.linear_chain_crf import LinearChainCRF
@@ -23,9 +25,11 @@ __all__ = [
     "Categorical",
     "Choose",
     "Column",
+    "DiagonalNormal",
     "DiscretizedLogisticMixture",
     "GaussianMixture",
     "Head",
+    "IndependentPixels",
     "IndependentTags",
     "IntegerLogisticMixture",
     "LinearChainCRF",

@@ -148,10 +148,14 @@ class RecurrentLM(AutoregressiveModel):
     def forward(
         self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None
     ) -> distributions.Categorical:
+        return self.conditional(self.features(x, context, lengths))
+
+    def features(self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None) -> Tensor:
+        """h_t of the top layer, which each element is predicted from: (B, T) elements to (B, T, M)."""
         x = symbols_of(x)
         recurrent, recent = self.parts(self.initial_state(x.shape[0], context))
         h, _ = self.recurrent(self.inputs(x, None, recent), recurrent, lengths)
-        return self.conditional(h)
+        return h
 
     def unroll(self, x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[distributions.Categorical, State]:
         recurrent, recent = self.parts(state)

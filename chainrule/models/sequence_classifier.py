@@ -161,6 +161,17 @@ class SequenceClassifier(LikelihoodModel):
         Returns:
             A distribution of batch shape (B,) over the labels.
         """
+        z, lengths = self._pooled(context)
+        logits = self.output(nn.functional.dropout(z, self.dropout, self.training))
+        if lengths is not None:
+            logits = torch.where((lengths == 0).unsqueeze(1), self.log_prior.to(logits), logits)
+        return Categorical(logits)
+
+    def features(self, context: Context) -> Tensor:
+        """z of each row, (B, N): the pooled features that the label is predicted from."""
+        return self._pooled(context)[0]
+
+    def _pooled(self, context: Context) -> tuple[Tensor, Tensor | None]:
         outputs, last, lengths = self._encoded(context)
         parts = []
         for pooling in self.poolings:
@@ -174,11 +185,7 @@ class SequenceClassifier(LikelihoodModel):
                 case "attention":
                     assert self.attention is not None
                     parts.append(self.attention(outputs, lengths)[0])
-        z = nn.functional.dropout(torch.cat([part.to(outputs) for part in parts], 1), self.dropout, self.training)
-        logits = self.output(z)
-        if lengths is not None:
-            logits = torch.where((lengths == 0).unsqueeze(1), self.log_prior.to(logits), logits)
-        return Categorical(logits)
+        return torch.cat([part.to(outputs) for part in parts], 1), lengths
 
     def log_prob(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
         """log p(y | x) of each label, (B,), nats.

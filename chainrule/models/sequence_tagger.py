@@ -113,8 +113,13 @@ class SequenceTagger(LikelihoodModel):
         Raises:
             ValueError: the context has no characters where the model reads them, or shapes do not agree.
         """
-        h, _ = self.encoder(self._features(context), lengths)
+        h = self.features(context, lengths)
         return TagSequences(self.head, self.output(self._dropped(h)), lengths)
+
+    def features(self, context: Context, lengths: Tensor | None = None) -> Tensor:
+        """h of each word, (B, T, N), which its tag is predicted from."""
+        h, _ = self.encoder(self._features(context), lengths)
+        return h
 
     def log_prob(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
         """Exact log p(y | x) of each row, (B,), nats; -inf for what the constraints forbid.

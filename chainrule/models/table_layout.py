@@ -83,6 +83,23 @@ class TableLayout:
                 if column.missing:
                     bias[self.outputs[place]][column.symbols - 2].fill_(-3.0)
 
+    @torch.no_grad()
+    def exclude(self, bias: Tensor, symbols: Sequence[int | None]) -> None:
+        """Give one symbol of each column probability 0 (e^-1e30) by a bias (N,) of outputs; `None` keeps them all.
+
+        Args:
+            bias: written into.
+            symbols: of the D columns; see `Column`.
+
+        Raises:
+            ValueError: there are more or fewer than D.
+        """
+        if len(symbols) != len(self.columns):
+            raise ValueError(f"symbols: expected {len(self.columns)}, one for each column, got {len(symbols)}")
+        for place, symbol in enumerate(symbols):
+            if symbol is not None:
+                bias[self.outputs[place]][symbol] = -1e30
+
     def _count(self, places: list[int]) -> int:
         return self.columns[places[0]].outputs(self.components)
 

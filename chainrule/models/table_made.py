@@ -114,22 +114,10 @@ class TableMADE(AutoregressiveModel):
         with torch.no_grad():
             return self._steps().step
 
-    @torch.no_grad()
     def exclude(self, symbols: Sequence[int | None]) -> None:
-        """Give one symbol of each column probability 0 (e^-1e30) from now on, whatever is known; None keeps them all.
-
-        Args:
-            symbols: of the D columns; see `Column`.
-
-        Raises:
-            ValueError: there are more or fewer than D.
-        """
-        if len(symbols) != len(self.columns):
-            raise ValueError(f"symbols: expected {len(self.columns)}, one for each column, got {len(symbols)}")
+        """Give one symbol of each column probability 0 from now on, whatever is known; see `TableLayout.exclude`."""
         assert self.output.bias is not None
-        for place, symbol in enumerate(symbols):
-            if symbol is not None:
-                self.output.bias[self.layout.outputs[place]][symbol] = -1e30
+        self.layout.exclude(self.output.bias, symbols)
 
     def to_sequence(self, x: Tensor) -> Tensor:
         return self._wide(x, "x").index_select(1, torch.tensor(self.order, device=x.device))

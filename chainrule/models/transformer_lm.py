@@ -138,12 +138,16 @@ class TransformerLM(AutoregressiveModel):
         return everything if self.reach is None else everything.triu(-self.reach)
 
     def forward(self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None) -> Categorical:
+        return self._conditional(self.features(x, context, lengths))
+
+    def features(self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None) -> Tensor:
+        """norm(h_t) of the last block, which each element is predicted from: (B, T) elements to (B, T, D)."""
         self._no_context(context)
         x = symbols_of(x)
         if lengths is not None:  # what stands past a row's end is read by nothing that counts, but must be a symbol
             x = x.masked_fill(~length_mask(lengths, x.shape[1]), 0)
-        features, _ = self._features(self._before(x, None), None)
-        return self._conditional(self.stack(features)[0])
+        inputs, _ = self._features(self._before(x, None), None)
+        return self.stack(inputs)[0]
 
     def initial_state(self, batch_size: int, context: Tensor | None = None) -> State:
         self._no_context(context)

@@ -128,10 +128,22 @@ class WaveNet(AutoregressiveModel):
         return self.stack.initial_state(batch_size, self._label_bias(context, batch_size))
 
     def unroll(self, x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[Distribution, State]:
-        x_prev = self._start(len(x)) if x_prev is None else x_prev
-        symbols = torch.cat([x_prev.unsqueeze(1).long(), x[:, :-1].long()], 1)  # before each element
+        symbols = self._before(x, x_prev)
         gated, state = self.stack(self.embedded(symbols), state)
         return self._conditional(gated, symbols), state
+
+    def features(self, x: Tensor, context: Tensor | None = None) -> Tensor:
+        """Units of the last hidden layer, which each element is predicted from: (B, T) elements to (B, T, N)."""
+        gated, _ = self.stack(self.embedded(self._before(x, None)), self.initial_state(len(x), context))
+        return self._hidden(gated)
+
+    def _before(self, x: Tensor, x_prev: Tensor | None) -> Tensor:
+        """The symbols before each element, (B, T)."""
+        x_prev = self._start(len(x)) if x_prev is None else x_prev
+        return torch.cat([x_prev.unsqueeze(1).long(), x[:, :-1].long()], 1)
+
+    def _hidden(self, gated: Tensor) -> Tensor:
+        return self.hidden(self.skip(gated).relu()).relu()
 
     def step(self, x_prev: Tensor | None, state: State) -> tuple[Distribution, State]:
         symbols = self._start(len(state["end"])) if x_prev is None else x_prev.long()
@@ -163,7 +175,7 @@ class WaveNet(AutoregressiveModel):
 
     def _conditional(self, gated: Tensor, symbols: Tensor) -> Distribution:
         """p(x_t | ...) from the outputs of all layers, (.., L·N), and the element before, (..)."""
-        return self._head(self.output(self.hidden(self.skip(gated).relu()).relu()), symbols)
+        return self._head(self.output(self._hidden(gated)), symbols)
 
     def _head(self, scores: Tensor, symbols: Tensor) -> Distribution:
         if self.components is None:

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from chainrule.base import Context, LikelihoodModel
+    from chainrule.base import Context, TrainableModel
     from chainrule.coding.batches import Laid
     from chainrule.tasks.bundle import Bundle
+    from chainrule.tasks.ledger import Basis, LedgerEntry
 
 
 @dataclass(frozen=True)
@@ -43,15 +44,19 @@ class Answer:
         records: made while they are read; they may raise.
         heading: a line above the first record, for people.
         closing: called after the last record: lines below, for people.
+        entry: called after the last record: the likelihood of all of them, its data left to the caller.
+        basis: of the likelihoods in the records, where it is not that of the run.
     """
 
     records: Iterator[Record]
     heading: str = ""
     closing: Callable[[], Iterable[str]] = field(default=tuple)
+    entry: "Callable[[], LedgerEntry] | None" = None
+    basis: "Basis | None" = None
 
 
 class Scores(ABC):
-    """Has an exact likelihood: `chainrule score RUN DATA`."""
+    """Has a likelihood, or a bound of it: `chainrule score RUN DATA`."""
 
     Scoring: ClassVar[type]
 
@@ -110,6 +115,40 @@ class Predicts(ABC):
             out: where the verb writes the lines, for checks before any work.
             device: auto, cpu or cuda.
             json: whether records are printed as JSON.
+        """
+
+
+@dataclass(frozen=True)
+class Code:
+    """An input as numbers.
+
+    Args:
+        name: of the input: a picture, a file, a line.
+        numbers: as many for every input.
+        label: of the input, where it is known.
+    """
+
+    name: str
+    numbers: list[float]
+    label: str | None = None
+
+
+class Embeds(ABC):
+    """Makes numbers of inputs: `chainrule embed RUN DATA`."""
+
+    Embedding: ClassVar[type]
+
+    @abstractmethod
+    def embed(self, data: str, options: Any, *, device: str) -> Iterator[Code]:
+        """The code of each input, in order.
+
+        Args:
+            data: a path; "-" is standard input where the task reads one.
+            options: an `Embedding`.
+            device: auto, cpu or cuda.
+
+        Raises:
+            ValueError: the model of the run has no code, or the data cannot be read.
         """
 
 
@@ -205,7 +244,7 @@ class CheckedRows:
         told: a line that says what is looked at.
     """
 
-    model: "LikelihoodModel"
+    model: "TrainableModel"
     x: "Tensor"
     context: "Context" = None
     lengths: "Tensor | None" = None
@@ -240,4 +279,46 @@ class Inspects(ABC):
             options: an `Inspection`.
             out: the page.
             seed: of random choices.
+        """
+
+
+class Reconstructs(ABC):
+    """Encodes data and decodes the codes: `chainrule reconstruct RUN DATA`."""
+
+    Reconstruction: ClassVar[type]
+
+    @abstractmethod
+    def reconstruct(self, data: str, options: Any, *, out: Path | None, seed: int, device: str) -> Answer:
+        """Write data beside their reconstructions.
+
+        Args:
+            data: a path.
+            options: a `Reconstruction`.
+            out: the file to write; one named after the run if None.
+            seed: of a decoder that draws.
+            device: auto, cpu or cuda.
+
+        Raises:
+            ValueError: the model of the run has no code, or the data are not like those of training.
+        """
+
+
+class Interpolates(ABC):
+    """Decodes the codes between those of two inputs: `chainrule interpolate RUN A B`."""
+
+    Interpolation: ClassVar[type]
+
+    @abstractmethod
+    def interpolate(self, ends: tuple[str, str], options: Any, *, out: Path | None, seed: int, device: str) -> Answer:
+        """Write what lies between two inputs.
+
+        Args:
+            ends: their paths.
+            options: an `Interpolation`.
+            out: the file to write; one named after the run if None.
+            seed: of a decoder that draws.
+            device: auto, cpu or cuda.
+
+        Raises:
+            ValueError: as `Reconstructs.reconstruct`.
         """

@@ -13,7 +13,7 @@ from chainrule.tasks.config import RunConfig
 from chainrule.tasks.display import flag, flags_of, format_duration
 
 if TYPE_CHECKING:
-    from chainrule.base import LikelihoodModel
+    from chainrule.base import TrainableModel
     from chainrule.tasks.config import OptimisationOptions
     from chainrule.tasks.task import Task
     from chainrule.training import TrainingBatches
@@ -30,7 +30,7 @@ def seconds_to_measure(budget: float) -> float:
     return min(MOST_SECONDS, SHARE * budget)
 
 
-def step_rate(model: "LikelihoodModel", batch: "Batch", training: "OptimisationOptions", seconds: float) -> float:
+def step_rate(model: "TrainableModel", batch: "Batch", training: "OptimisationOptions", seconds: float) -> float:
     """Training steps a second of a model here.
 
     In float32; where there is time for it, and the processor has it, in bfloat16 too, and the faster counts.

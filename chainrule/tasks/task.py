@@ -3,11 +3,14 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
+from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 from chainrule.tasks.config import OptimisationOptions, RunConfig
 from chainrule.tasks.ladder import Ladder, choose_size, is_open, tell_size
+from chainrule.tasks.ledger import Basis, LedgerEntry
 from chainrule.tasks.model import Model
 from chainrule.tasks.run_directory import (
     CONFIG,
@@ -22,12 +25,12 @@ from chainrule.tasks.run_directory import (
 if TYPE_CHECKING:
     import torch
 
-    from chainrule.base import LikelihoodModel
+    from chainrule.base import TrainableModel
     from chainrule.training import GradientProbe, TrainingBatches, ValidationBatches, ValidationMetric
     from chainrule.training.loop import TrainingResult
     from chainrule.training.validation import OnValidation
 
-M = TypeVar("M", bound="LikelihoodModel")
+M = TypeVar("M", bound="TrainableModel")
 Shard = tuple[int, int]
 
 
@@ -205,6 +208,39 @@ class Task(ABC, Generic[M]):
         Args:
             facts: what every run has: model, data, facts, training, and `best`, the best validation or None.
         """
+
+    # Its likelihood.
+
+    @property
+    def basis(self) -> Basis:
+        """The unit of the likelihood, and how it is measured."""
+        return Basis("element")
+
+    def held_out_sources(self) -> dict[str, Any]:
+        """All that decides which data are held out: equal for runs that are validated on the same."""
+        named = {name: self.config.facts.get(name) for name in self.SOURCES}
+        digests = {name: found["sha256"] for name, found in named.items() if isinstance(found, dict)}
+        if apart := {name: digest for name, digest in digests.items() if name.startswith("validation")}:
+            return apart
+        share = getattr(self.config.data, "validation_fraction", None)
+        return digests | {"share": share, "seed": self.config.training.seed}
+
+    def held_out(self) -> LedgerEntry | None:
+        """The likelihood of held-out data at the best validation; None before the first."""
+        kept = [record for record in self.metrics() if record.get("event") == "validation" and record.get("best")]
+        if not kept:
+            return None
+        nats, elements = kept[-1]["nats_per_element"], kept[-1].get("elements", 0)
+        if elements < 1:
+            raise ValueError(f"{self.path / METRICS}: the best validation has no elements: the file is damaged")
+        data = sha256(dumps(self.held_out_sources(), sort_keys=True).encode()).hexdigest()
+        return LedgerEntry(self.basis, nats * elements, elements, data)
+
+    def seconds_trained(self) -> float | None:
+        """Wall-clock seconds of training up to the last validation; None where no clock was written down."""
+        from chainrule.training.metrics import TIMINGS, read_elapsed
+
+        return read_elapsed(self.path / TIMINGS)
 
     # The run directory.
 

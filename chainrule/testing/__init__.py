@@ -9,6 +9,7 @@ from chainrule.testing.conditions import check_conditions
 from chainrule.testing.full_context import check_full_context
 from chainrule.testing.gradients import check_gradients_reach_parameters
 from chainrule.testing.labeller import check_labeller
+from chainrule.testing.latent import check_latent_model
 from chainrule.testing.padding_invariance import check_padding_invariance
 from chainrule.testing.report import Report, Result
 from chainrule.testing.reproducible import check_reproducible
@@ -28,6 +29,7 @@ __all__ = [
     "check_full_context",
     "check_gradients_reach_parameters",
     "check_labeller",
+    "check_latent_model",
     "check_model",
     "check_padding_invariance",
     "check_reproducible",

@@ -6,15 +6,15 @@ from typing import Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from chainrule.base import AutoregressiveModel, Context, LikelihoodModel
+from chainrule.base import AutoregressiveModel, Context, TrainableModel
 from chainrule.state import leaves
 from chainrule.testing.isolation import isolated
 from chainrule.testing.report import Result
 from chainrule.testing.subject import DoesNotApply, Subject, Violation, device_of
 
 S = TypeVar("S")
-M = TypeVar("M", bound=LikelihoodModel)
-M_contra = TypeVar("M_contra", bound=LikelihoodModel, contravariant=True)
+M = TypeVar("M", bound=TrainableModel)
+M_contra = TypeVar("M_contra", bound=TrainableModel, contravariant=True)
 
 
 class Check(Protocol[M_contra]):

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import torch
 
-from chainrule.base import LikelihoodModel
+from chainrule.base import TrainableModel
 from chainrule.layers.recurrent import Backend
 from chainrule.training.computation import Computation, computing, multiply_dtype, recurrent_layers, usable_threads
 from chainrule.training.evaluate import Batch, Objective, count_elements, score
@@ -66,7 +66,7 @@ class Candidates:
 
 
 def make_candidates(
-    model: LikelihoodModel,
+    model: TrainableModel,
     device: torch.device,
     *,
     threads: int | None = None,
@@ -96,7 +96,7 @@ def make_candidates(
 
 
 def choose_computation(
-    model: LikelihoodModel, batch: Batch, candidates: Candidates, seconds: float, device: torch.device
+    model: TrainableModel, batch: Batch, candidates: Candidates, seconds: float, device: torch.device
 ) -> Choice:
     """Time the candidates, one part of the computation after the other, each with the best of those before.
 
@@ -126,7 +126,7 @@ def choose_computation(
 
 
 def steps_per_second(
-    model: LikelihoodModel, batch: Batch, ways: Sequence[Computation], seconds: float, device: torch.device
+    model: TrainableModel, batch: Batch, ways: Sequence[Computation], seconds: float, device: torch.device
 ) -> list[float]:
     """Training steps per second of a model in each of some ways to compute them; 0 where there was no time to try one.
 
@@ -145,7 +145,7 @@ def steps_per_second(
 
 
 def seconds_to_choose(
-    model: LikelihoodModel, batch: Batch, way: Computation, device: torch.device, *, budget: float | None, steps: int
+    model: TrainableModel, batch: Batch, way: Computation, device: torch.device, *, budget: float | None, steps: int
 ) -> float:
     """The seconds that timing candidates may take: 2% of a run, and 2 at most.
 
@@ -166,7 +166,7 @@ def seconds_to_choose(
 
 
 def _step_seconds(
-    model: LikelihoodModel,
+    model: TrainableModel,
     batch: Batch,
     ways: Sequence[Computation],
     seconds: float,
@@ -195,7 +195,7 @@ def _step_seconds(
 
 
 def _take_step(
-    model: LikelihoodModel, optimiser: torch.optim.Optimizer, batch: Batch, way: Computation, device: torch.device
+    model: TrainableModel, optimiser: torch.optim.Optimizer, batch: Batch, way: Computation, device: torch.device
 ) -> float:
     began = perf_counter()
     nats, _ = score(Objective(model, way.dtype), batch, None, device)

@@ -7,10 +7,14 @@ from typing import Protocol, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from chainrule.base import AutoregressiveModel, Context, LikelihoodModel
+from chainrule.base import AutoregressiveModel, Context, TrainableModel
+from chainrule.latent import LatentModel
 from chainrule.state import State, detach, map_state
 from chainrule.training import units
 from chainrule.training.computation import autocast
+from chainrule.training.parallel import own_randomness
+
+_SEED = 0  # of what a model draws for a bound
 
 
 class Batch(Protocol):
@@ -62,7 +66,7 @@ class Objective(nn.Module):
     r"""Negative log-likelihood of a batch, :math:`-\sum_{b,t} \log p(x_{bt} \mid x_{b,<t})`, in nats.
 
     For a model with a `training_objective` of its own, as label smoothing, minus that of whole sequences in training
-    mode; in evaluation mode it is always the likelihood.
+    mode; in evaluation mode it is always the likelihood, or the evidence lower bound of a model that has only that.
 
     Chunks of endless rows continue from the state that the last chunk ended in: its value crosses the boundary,
     gradients do not (truncated backpropagation through time, Williams and Peng 1990). Rows with lengths or a context,
@@ -75,7 +79,7 @@ class Objective(nn.Module):
         dtype: number format of matrix products, see `multiply_dtype`.
     """
 
-    def __init__(self, model: LikelihoodModel, dtype: torch.dtype = torch.float32):
+    def __init__(self, model: TrainableModel, dtype: torch.dtype = torch.float32):
         super().__init__()
         self.model = model
         self.dtype = dtype
@@ -89,6 +93,7 @@ class Objective(nn.Module):
         context: Context = None,
         *,
         whole: bool = False,
+        progress: float = 1.0,
     ) -> tuple[Tensor, State]:
         """The nats of a batch, (), and the detached state after it.
 
@@ -99,20 +104,27 @@ class Objective(nn.Module):
             state: the state after `previous`; unused where the rows begin here.
             context: what each row is conditioned on.
             whole: rows are whole sequences without lengths.
+            progress: how much of the run is done, from 0 to 1, for objectives that change in its course.
 
         Raises:
             TypeError: chunks of endless rows for a model that cannot go on with them.
         """
         with autocast(self.dtype, x.device):
             if whole or lengths is not None or context is not None:
-                maximised = self.model.training_objective if self.model.training else self.model.log_prob
-                return -maximised(x, context, lengths).float().sum(), None
+                return -self._maximised(x, context, lengths, progress).float().sum(), None
             if not isinstance(self.model, AutoregressiveModel):
                 raise TypeError(f"expected batches of whole rows for a {type(self.model).__name__}, got chunks")
             if previous is None:
                 state = self.model.initial_state(x.shape[0])
             conditionals, state = self.model.unroll(x, state, previous)
             return -conditionals.log_prob(x).float().sum(), detach(state)
+
+    def _maximised(self, x: Tensor, context: Context, lengths: Tensor | None, progress: float) -> Tensor:
+        if not self.model.training:
+            return self.model.held_out_objective(x, context, lengths)
+        if isinstance(self.model, LatentModel):
+            return self.model.training_objective(x, context, lengths, progress=progress)
+        return self.model.training_objective(x, context, lengths)
 
 
 @dataclass(frozen=True)
@@ -140,7 +152,7 @@ class Evaluation:
         return units.perplexity(self.nats, self.elements)
 
 
-def evaluate(model: LikelihoodModel, batches: Iterable[Batch]) -> Evaluation:
+def evaluate(model: TrainableModel, batches: Iterable[Batch]) -> Evaluation:
     """Score batches in order, in float32, carrying the state from chunk to chunk; the model's mode is put back after.
 
     Raises:
@@ -150,8 +162,11 @@ def evaluate(model: LikelihoodModel, batches: Iterable[Batch]) -> Evaluation:
 
 
 @torch.no_grad()
-def evaluations(model: LikelihoodModel, batches: Iterable[Batch]) -> list[Evaluation]:
-    """`evaluate` of the first batch, of the first two, and so on to all of them."""
+def evaluations(model: TrainableModel, batches: Iterable[Batch]) -> list[Evaluation]:
+    """`evaluate` of the first batch, of the first two, and so on to all of them.
+
+    A model that draws, for a bound, has the same draws every time, so that validations differ by the model alone.
+    """
     device = next(model.parameters(), torch.empty(0)).device
     objective = Objective(model)
     training = model.training
@@ -159,11 +174,13 @@ def evaluations(model: LikelihoodModel, batches: Iterable[Batch]) -> list[Evalua
     read: list[Evaluation] = []
     try:
         total, elements, state = 0.0, 0, None  # a float32 sum of many chunks would lose digits
-        for batch in batches:
-            nats, state = score(objective, batch, state, device)
-            total += nats.item()
-            elements += count_elements(batch)
-            read.append(Evaluation(total, elements))
+        with own_randomness(device):
+            torch.manual_seed(_SEED)
+            for batch in batches:
+                nats, state = score(objective, batch, state, device)
+                total += nats.item()
+                elements += count_elements(batch)
+                read.append(Evaluation(total, elements))
     finally:
         model.train(training)
     if not read or read[-1].elements == 0:
@@ -171,11 +188,15 @@ def evaluations(model: LikelihoodModel, batches: Iterable[Batch]) -> list[Evalua
     return read
 
 
-def score(objective: torch.nn.Module, batch: Batch, state: State, device: torch.device) -> tuple[torch.Tensor, State]:
-    """The nats of one batch on `device`, and the state after it."""
+def score(
+    objective: torch.nn.Module, batch: Batch, state: State, device: torch.device, progress: float = 1.0
+) -> tuple[torch.Tensor, State]:
+    """The nats of one batch on `device`, and the state after it; `progress` is how much of the run is done."""
     x = batch.x.to(device, non_blocking=True)
     lengths = None if batch.lengths is None else batch.lengths.to(device, non_blocking=True)
     previous = None if batch.previous is None else batch.previous.to(device, non_blocking=True)
     context = map_state(lambda leaf: leaf.to(device, non_blocking=True), batch.context)
-    result: tuple[torch.Tensor, State] = objective(x, lengths, previous, state, context, whole=batch.whole)
+    result: tuple[torch.Tensor, State] = objective(
+        x, lengths, previous, state, context, whole=batch.whole, progress=progress
+    )
     return result

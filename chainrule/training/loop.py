@@ -6,7 +6,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Literal
 
-from chainrule.base import LikelihoodModel
+from chainrule.base import TrainableModel
 from chainrule.training.checkpoint import CHECKPOINT, WEIGHTS, load_weights
 from chainrule.training.evaluate import Evaluation, TrainingBatches, ValidationBatches
 from chainrule.training.gradient_monitor import GradientProbe
@@ -51,7 +51,7 @@ class TrainingResult:
 
 
 def train(
-    model: LikelihoodModel,
+    model: TrainableModel,
     train_batches: TrainingBatches,
     valid_batches: ValidationBatches,
     options: TrainingOptions,

@@ -146,6 +146,18 @@ def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
                 yield record
 
 
+def read_elapsed(path: Path) -> float | None:
+    """Seconds of training that the last whole line of a `timings.jsonl` tells; None where there is none."""
+    for line in reversed(path.read_bytes().splitlines(keepends=True) if path.is_file() else []):
+        try:
+            elapsed = json.loads(line)["elapsed"]
+        except (ValueError, RecursionError, KeyError, TypeError):
+            continue
+        if _is_figure(elapsed):
+            return float(elapsed)
+    return None
+
+
 def check_tensorboard() -> None:
     """Raise ValueError where TensorBoard is not installed."""
     if find_spec("tensorboard") is None:

@@ -6,7 +6,7 @@ from time import monotonic
 
 import torch
 
-from chainrule.base import AutoregressiveModel, LikelihoodModel
+from chainrule.base import AutoregressiveModel, TrainableModel
 from chainrule.state import State
 from chainrule.training.checkpoint import CHECKPOINT, WEIGHTS, restore_checkpoint, save_checkpoint, save_weights
 from chainrule.training.computation import emulation_note, multiply_dtype
@@ -43,7 +43,7 @@ class TrainingLoop:
 
     def __init__(
         self,
-        model: LikelihoodModel,
+        model: TrainableModel,
         train_batches: TrainingBatches,
         valid_batches: ValidationBatches,
         options: TrainingOptions,
@@ -144,7 +144,7 @@ class TrainingLoop:
         self._rate = learning_rate(progress, options.learning_rate, options.warmup)
         for group in self._optimiser.param_groups:
             group["lr"] = self._rate
-        nats, state = score(self._objective, batch, self._state, self._process_group.device)
+        nats, state = score(self._objective, batch, self._state, self._process_group.device, progress)
         elements = int(self._process_group.sum(torch.tensor(count_elements(batch))))
         (nats * (self._process_group.world / elements)).backward()  # processes average their gradients: this sums them
         norm = clip_gradient(self._model, options.clip_norm)

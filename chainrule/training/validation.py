@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from chainrule.base import LikelihoodModel
+from chainrule.base import TrainableModel
 from chainrule.training.duration import Duration
 from chainrule.training.evaluate import Batch, ValidationBatches, evaluations
 from chainrule.training.guard import Interrupts
 from chainrule.training.position import Position
 from chainrule.training.validation_metric import Likelihood, ValidationMetric, Verdict
 
-OnValidation = Callable[[LikelihoodModel, int, float], str | None]
+OnValidation = Callable[[TrainableModel, int, float], str | None]
 FEW_ROWS = 8  # answered first, to learn how long a row takes
 LIKELIHOOD_SHARE = 0.4  # of a validation's time, where there is a metric
 BOTH_SHARE = 0.75  # of a validation's time for the likelihood and the metric; the rest is for the sample
@@ -36,7 +36,7 @@ class Validation:
 
     def __init__(
         self,
-        model: LikelihoodModel,
+        model: TrainableModel,
         batches: ValidationBatches,
         metric: ValidationMetric | None,
         on_validation: OnValidation | None,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.base import LikelihoodModel
+from chainrule.base import TrainableModel
 from chainrule.training.evaluate import Evaluation
 
 Rows = npt.NDArray[np.int64]
@@ -43,7 +43,7 @@ class ValidationMetric:
     """
 
     rows: int
-    answer: Callable[[LikelihoodModel, Rows], Sequence[Any]]
+    answer: Callable[[TrainableModel, Rows], Sequence[Any]]
     compare: Callable[[Rows, Sequence[Any], int], MetricValue]
 
 

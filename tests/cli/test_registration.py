@@ -182,7 +182,8 @@ def test_a_task_is_one_class_and_one_line(flips, command, refused, tmp_path):
     outcome = command("train", data, "--task", "flips", "--start", 0.5, "--steps", 2, "--out", run)
     assert outcome.status == 0, outcome.err
     assert json.loads(command("info", run, "--json").out)["task"] == "flips"
-    lines = command("score", run, data, "--sort").out.splitlines()
+    *lines, measured = command("score", run, data, "--sort").out.splitlines()
+    assert measured == "measured: exact; nats per element"
     assert [float(line) for line in lines] == sorted(map(float, lines), reverse=True)
     assert len(lines) == 4
     drawn = command("sample", run, "-n", 3, "--seed", 1).out.split()

@@ -154,7 +154,7 @@ def test_scores_are_those_of_the_model_most_surprising_first(command, made, clip
     ]
     assert bits == sorted((record["bits_per_sample"] for record in records), reverse=True)
     shown = command("score", run.path, clips, "--top", 2).out.splitlines()
-    assert len(shown) == 4
+    assert len(shown) == 5
     assert shown[-1].startswith("20 files, ")
 
 

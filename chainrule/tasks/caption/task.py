@@ -24,6 +24,7 @@ from chainrule.tasks.config import (
 )
 from chainrule.tasks.display import measured_part, quoted, size_of
 from chainrule.tasks.ladder import Ladder
+from chainrule.tasks.ledger import Basis
 from chainrule.tasks.model import Model
 from chainrule.tasks.run_directory import DATA
 from chainrule.tasks.task import Shard, Source, Task
@@ -258,6 +259,10 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
         from chainrule.tasks.caption.prediction import caption
 
         return caption(self, data, options, device=device)
+
+    @property
+    def basis(self) -> Basis:
+        return Basis("symbol", tokens=f"word level, {self.config.facts['words']:,} symbols", given="the picture")
 
     def evaluate(self, data: str | None, options: CaptionEvaluation, *, device: str) -> Answer:
         from chainrule.tasks.caption.evaluation import evaluate_captioner

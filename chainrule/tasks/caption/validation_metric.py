@@ -8,7 +8,7 @@ from chainrule.tasks.caption.searching import search, words_of
 from chainrule.training.validation_metric import MetricValue, Rows, ValidationMetric
 
 if TYPE_CHECKING:
-    from chainrule.base import LikelihoodModel
+    from chainrule.base import TrainableModel
     from chainrule.models.captioner import Captioner
     from chainrule.tasks.caption.task import CaptionTask
 
@@ -21,7 +21,7 @@ def caption_metric(run: "CaptionTask") -> ValidationMetric:
     vocabulary, valid = run.prepared.vocabulary, run.prepared.valid
     references = [run.held_out_captions(picture) for picture in range(min(_JUDGED, len(valid)))]
 
-    def answer(model: "LikelihoodModel", rows: Rows) -> Sequence[str]:
+    def answer(model: "TrainableModel", rows: Rows) -> Sequence[str]:
         pictures = (valid.pictures[row] for row in rows)
         found = search(cast("Captioner", model), pictures, vocabulary, beam=1, max_length=run.data.max_length)
         return [words_of(each, vocabulary)[0] for each in found]

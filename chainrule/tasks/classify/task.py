@@ -11,13 +11,14 @@ data/valid.json                       the held-out texts, to show
 data/labelled.json                    counts and fingerprints
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
-from chainrule.tasks.abilities import Answer, CheckedRows, Checks, Evaluates, Inspects, Predicts
+from chainrule.tasks.abilities import Answer, CheckedRows, Checks, Code, Embeds, Evaluates, Inspects, Predicts
+from chainrule.tasks.classify.embedding import LabelledEmbedding
 from chainrule.tasks.classify.evaluation import LabelEvaluation
 from chainrule.tasks.classify.inspection import ClassifierInspection
 from chainrule.tasks.classify.labelling import Labelling
@@ -32,6 +33,7 @@ from chainrule.tasks.config import (
     within,
 )
 from chainrule.tasks.display import measured_part, quoted
+from chainrule.tasks.ledger import Basis
 from chainrule.tasks.model import Model
 from chainrule.tasks.run_directory import DATA, WEIGHTS
 from chainrule.tasks.task import Shard, Source, Task
@@ -91,7 +93,7 @@ def _classifier(cell: str | None = None, **defaults: Any) -> Model:
     return Model(home, fixed=fixed, hidden=("vocab_size", "feature_size", *hidden), **defaults)
 
 
-class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Inspects):
+class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Inspects, Embeds):
     """A run on labelled texts."""
 
     name = "classify"
@@ -111,6 +113,7 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
     Prediction = Labelling
     Evaluation = LabelEvaluation
     Inspection = ClassifierInspection
+    Embedding = LabelledEmbedding
 
     @property
     def data(self) -> LabelledData:
@@ -292,6 +295,10 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
 
         return label_texts(self, data[0], options, device=device)
 
+    @property
+    def basis(self) -> Basis:
+        return Basis("label", f"{len(self.labels)} labels", given="the text")
+
     def evaluate(self, data: str | None, options: LabelEvaluation, *, device: str) -> Answer:
         from chainrule.tasks.classify.evaluation import evaluate_labels
 
@@ -306,6 +313,11 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
         context = part.texts.context(rows, _CHECKED_ELEMENTS)
         told = f"{len(rows)} held-out texts, the first {_CHECKED_ELEMENTS} {_ELEMENT[self.data.level]} of each"
         return CheckedRows(self.model(), torch.from_numpy(np.array(part.labels[rows], np.int64)), context, told=told)
+
+    def embed(self, data: str, options: LabelledEmbedding, *, device: str) -> Iterator[Code]:
+        from chainrule.tasks.classify.embedding import embed_texts
+
+        return embed_texts(self, data, options, device=device)
 
     def inspect(self, data: str | None, options: ClassifierInspection, *, out: Path | None, seed: int) -> Answer:
         from chainrule.tasks.classify.inspection import inspect_classifier

@@ -10,7 +10,7 @@ from chainrule.state import map_state
 from chainrule.training.validation_metric import MetricValue, Rows, ValidationMetric
 
 if TYPE_CHECKING:
-    from chainrule.base import LikelihoodModel
+    from chainrule.base import TrainableModel
     from chainrule.data.batches import Batch
     from chainrule.models import SequenceClassifier
 
@@ -42,7 +42,7 @@ def label_metric(
         told: position and content of a row, in words.
     """
 
-    def answer(model: "LikelihoodModel", rows: Rows) -> Sequence[Tensor]:
+    def answer(model: "TrainableModel", rows: Rows) -> Sequence[Tensor]:
         return list(label_log_probs(cast("SequenceClassifier", model), batches(rows)))
 
     def compare(rows: Rows, answers: Sequence[Tensor], step: int) -> MetricValue:

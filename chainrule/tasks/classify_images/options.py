@@ -86,3 +86,15 @@ class ImageClassifierInspection:
     """Held-out images that are labelled."""
     examples: int = 12
     """So many wrong answers on the page, and so many right ones."""
+
+
+@dataclass(frozen=True)
+class ImageClassifierEmbedding:
+    """Embed images: for each its name, and the features that its label is predicted from.
+
+    Args:
+        data: A picture file, a folder, an npz, npy or idx file.
+    """
+
+    skip_bad: Switch = False
+    """Leave out picture files that cannot be read."""

@@ -10,8 +10,9 @@ from math import exp
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from chainrule.tasks.abilities import Answer, CheckedRows, Checks, Evaluates, Inspects, Predicts, Record
+from chainrule.tasks.abilities import Answer, CheckedRows, Checks, Code, Embeds, Evaluates, Inspects, Predicts, Record
 from chainrule.tasks.classify_images.options import (
+    ImageClassifierEmbedding,
     ImageClassifierInspection,
     ImageClassifierTraining,
     ImageLabelEvaluation,
@@ -19,8 +20,10 @@ from chainrule.tasks.classify_images.options import (
 )
 from chainrule.tasks.config import RunConfig
 from chainrule.tasks.display import measured_part, quoted
-from chainrule.tasks.image.task import ImageReading, ImageTask
+from chainrule.tasks.image.options import ImageReading
+from chainrule.tasks.image.task import ImageTask
 from chainrule.tasks.ladder import Ladder
+from chainrule.tasks.ledger import Basis
 from chainrule.tasks.model import Model
 from chainrule.tasks.run_directory import DATA
 from chainrule.tasks.task import Shard, Source, Task
@@ -39,7 +42,7 @@ _ROWS = 128  # of a batch that is only read
 _CHECKED_ROWS = 3
 
 
-class ClassifyImagesTask(Task["ImageClassifier"], Predicts, Evaluates, Checks, Inspects):
+class ClassifyImagesTask(Task["ImageClassifier"], Predicts, Evaluates, Checks, Inspects, Embeds):
     """A run on labelled images."""
 
     name = "classify-images"
@@ -77,6 +80,7 @@ class ClassifyImagesTask(Task["ImageClassifier"], Predicts, Evaluates, Checks, I
     Prediction = ImageLabelling
     Evaluation = ImageLabelEvaluation
     Inspection = ImageClassifierInspection
+    Embedding = ImageClassifierEmbedding
 
     @classmethod
     def check_asked(cls, asked: RunConfig, given: frozenset[str]) -> None:
@@ -220,6 +224,10 @@ class ClassifyImagesTask(Task["ImageClassifier"], Predicts, Evaluates, Checks, I
 
         return Answer(records())
 
+    @property
+    def basis(self) -> Basis:
+        return Basis("label", f"{len(self.classes)} labels", given="the picture")
+
     def evaluate(self, data: str | None, options: ImageLabelEvaluation, *, device: str) -> Answer:
         import torch
 
@@ -256,6 +264,18 @@ class ClassifyImagesTask(Task["ImageClassifier"], Predicts, Evaluates, Checks, I
         labels = torch.from_numpy(np.array(images.valid_labels[:_CHECKED_ROWS], np.int64))
         context = torch.from_numpy(np.array(images.valid[:_CHECKED_ROWS]))
         return CheckedRows(self.model(), labels, context, told=f"{len(labels)} held-out pictures")
+
+    def embed(self, data: str, options: ImageClassifierEmbedding, *, device: str) -> Iterator[Code]:
+        import torch
+
+        model = self.model(device)
+        place = next(model.parameters()).device
+        for block, names in self._blocks(data, skip_bad=options.skip_bad):
+            for start in range(0, len(block), _ROWS):
+                x = torch.from_numpy(block[start : start + _ROWS].copy()).to(place)
+                with torch.no_grad():
+                    features = model.features(model.scaled(x)).float().cpu().tolist()
+                yield from map(Code, names[start : start + _ROWS], features)
 
     def inspect(self, data: str | None, options: ImageClassifierInspection, *, out: Path | None, seed: int) -> Answer:
         from chainrule.tasks.classify_images.inspection import inspect_classifier

@@ -18,6 +18,7 @@ from chainrule.tasks.display import quoted, size_of
 from chainrule.tasks.forecast.evaluation import ForecastEvaluation
 from chainrule.tasks.forecast.inspection import ForecastInspection
 from chainrule.tasks.forecast.prediction import ForecastPrediction
+from chainrule.tasks.ledger import Basis
 from chainrule.tasks.model import Model
 from chainrule.tasks.run_directory import DATA
 from chainrule.tasks.task import Shard, Source, Task
@@ -247,6 +248,10 @@ class ForecastTask(Task["Forecaster"], Predicts, Evaluates, Inspects, Checks):
         from chainrule.tasks.forecast.prediction import predict_series
 
         return predict_series(self, data[0], options, out=out, device=device, json=json)
+
+    @property
+    def basis(self) -> Basis:
+        return Basis("value", "density in the unit of the series", given="the past")
 
     def evaluate(self, data: str | None, options: ForecastEvaluation, *, device: str) -> Answer:
         from chainrule.tasks.forecast.evaluation import evaluate_series

@@ -1,4 +1,4 @@
-"""A picture file as the levels that a run's model knows."""
+"""Picture files: one read as the levels that a run's model knows, and the name of one to write."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,9 +27,23 @@ def read_image(run: "ImageTask", path: Path) -> "Pixels":
     if pixels.shape != run.shape:
         channels, height, width = pixels.shape
         raise ValueError(
-            f"--complete {path}: expected a picture of {said_shape(run.shape)}, as those trained on, got "
+            f"{path}: expected a picture of {said_shape(run.shape)}, as those trained on, got "
             f"{said_shape((channels, height, width))}: convert it"
         )
     if reduction.found < 256:
         pixels = (pixels.astype(np.float64) * ((reduction.found - 1) / 255)).round().astype(np.uint8)
     return reduction.apply(pixels, np.random.default_rng([run.config.training.seed, 3]))
+
+
+def checked_png(out: Path | None, run: "ImageTask", what: str) -> Path:
+    """The PNG file to write: `out`, or one here that is named after the run.
+
+    Raises:
+        ValueError: the name does not end in .png, or its directory is not there.
+    """
+    place = out or Path(f"{run.path.resolve().name}-{what}.png")
+    if place.suffix.lower() != ".png":
+        raise ValueError(f"--out {place}: expected a name that ends in .png")
+    if place.is_dir() or not place.parent.is_dir():
+        raise ValueError(f"--out {place}: expected a file in a directory that is there")
+    return place

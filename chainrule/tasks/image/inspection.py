@@ -26,6 +26,9 @@ class ImageInspection:
     The pixels that one depends on are found by derivatives of the trained model on held-out images, and compared with
     those that the masks allow. Prints the findings, and writes a page (HTML, one file, needs no network) and beside it
     a PNG of the receptive field.
+
+    Of a model with a code: how much of the code is in use, and if it collapsed what helps; reconstructions and where
+    they are wrong; pictures along each active dimension; a map of the codes, coloured by label.
     """
 
     pixel: str | None = None

@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from chainrule.tasks.abilities import Answer, Record
+from chainrule.tasks.display import Switch
+from chainrule.tasks.image.image_file import checked_png
 from chainrule.tasks.parallel_draws import ParallelDraws
 
 if TYPE_CHECKING:
@@ -40,6 +42,8 @@ class ImageSampling:
     method: Literal["sequential", "parallel"] = "sequential"
     """Value by value; or the same pictures in fewer passes, rows of values guessed and verified in each (of pixelcnn++,
     others of the same distribution)."""
+    mean: Switch = False
+    """Of a model with a code: draw the code alone, and show the picture that it leads to expect."""
 
 
 def sample_images(
@@ -51,10 +55,16 @@ def sample_images(
 
     if n > _MOST:
         raise ValueError(f"-n: expected a whole number from 1 to {_MOST}, got {n}")
+    if run.has_code:
+        return _sample_codes(run, n, options, out=out, seed=seed, device=device)
+    if options.mean:
+        raise ValueError(
+            f"--mean: a {run.config.model} has no code whose expected picture could be shown: leave it out"
+        )
     if options.keep_rows is not None and options.complete is None:
         raise ValueError("--keep-rows: of which picture? Name it with --complete")
     check_filters(options.temperature, None, None)
-    place = _checked_place(out or Path(f"{run.path.resolve().name}-samples.png"))
+    place = checked_png(out, run, "samples")
     known = None if options.complete is None else _first_rows(run, options.complete, options.keep_rows)
     model = run.model(device)
     draws = ParallelDraws(model, rejection=False) if options.method == "parallel" else None
@@ -72,12 +82,24 @@ def sample_images(
     return Answer(iter([Record(values, line, notice=True)]))
 
 
-def _checked_place(out: Path) -> Path:
-    if out.suffix.lower() != ".png":
-        raise ValueError(f"--out {out}: expected a name that ends in .png")
-    if out.is_dir() or not out.parent.is_dir():
-        raise ValueError(f"--out {out}: expected a file in a directory that is there")
-    return out
+def _sample_codes(
+    run: "ImageTask", n: int, options: ImageSampling, *, out: Path | None, seed: int, device: str
+) -> Answer:
+    """Draw codes, and pictures from them."""
+    import torch
+
+    from chainrule.tasks.image.code_pictures import code_model, draw_codes
+
+    others = {"--label": options.label, "--complete": options.complete, "--keep-rows": options.keep_rows}
+    given = [name for name, value in others.items() if value is not None]
+    if given or options.temperature != 1:
+        name = given[0] if given else "--temperature"
+        raise ValueError(f"{name}: a {run.config.model} draws a code, and the whole picture from it: leave it out")
+    place, model = checked_png(out, run, "samples"), code_model(run, device, "sample")
+    generator = torch.Generator(next(model.parameters()).device).manual_seed(seed)
+    _write(place, run, draw_codes(run, model, n, generator, mean=options.mean), None)
+    values = {"out": str(place), "pictures": n, "labels": None, "seed": seed}
+    return Answer(iter([Record(values, f"{place}: {_said(n, run, None, None)} (seed {seed})", notice=True)]))
 
 
 def _first_rows(run: "ImageTask", path: Path, keep_rows: int | None) -> "Tensor":
@@ -113,4 +135,4 @@ def _write(out: Path, run: "ImageTask", pictures: "Pixels", known: "Tensor | Non
 
 def _said(n: int, run: "ImageTask", label: str | None, completed: str | None) -> str:
     drawn = f"{n} picture{'s' * (n > 1)}" if completed is None else f"{completed}, and {n} completion{'s' * (n > 1)}"
-    return drawn + (f", label {label}" if label is not None else ", labels in turn" if run.classes else "")
+    return drawn + (f", label {label}" if label is not None else ", labels in turn" if run.conditions else "")

@@ -6,94 +6,71 @@ data/images.json                           counts, levels, names of labels, fing
 samples.png                                drawn at the last validation
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from math import prod
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from chainrule.tasks.abilities import Answer, CheckedRows, Checks, Compresses, FileCodec, Inspects, Samples, Scores
-from chainrule.tasks.config import FINGERPRINT, CheckedOptions, OptimisationOptions, RunConfig, check_entries, within
-from chainrule.tasks.display import quoted, size_of
+from chainrule.tasks.abilities import (
+    Answer,
+    CheckedRows,
+    Checks,
+    Code,
+    Compresses,
+    Embeds,
+    FileCodec,
+    Inspects,
+    Interpolates,
+    Reconstructs,
+    Samples,
+    Scores,
+)
+from chainrule.tasks.config import FINGERPRINT, RunConfig, check_entries
+from chainrule.tasks.display import flag, quoted, size_of
+from chainrule.tasks.image.code_options import CODE_TRAINING, ImageEmbedding, ImageInterpolation, ImageReconstruction
 from chainrule.tasks.image.inspection import ImageInspection
+from chainrule.tasks.image.options import LARGEST, ImageData, ImageTraining
 from chainrule.tasks.image.sampling import ImageSampling
 from chainrule.tasks.image.scoring import ImageScoring
+from chainrule.tasks.image.words import best_figures, best_words, introduction, said_labels
 from chainrule.tasks.ladder import Ladder
+from chainrule.tasks.ledger import Basis, LedgerEntry
 from chainrule.tasks.model import Model
 from chainrule.tasks.run_directory import DATA
 from chainrule.tasks.task import Shard, Source, Task
 
 if TYPE_CHECKING:
-    from chainrule.data.images import PreparedImages, Reading, Reduction
+    from chainrule.data.images import PreparedImages, Reduction
     from chainrule.models import ImageModel
     from chainrule.training import TrainingBatches, ValidationBatches
     from chainrule.training.loop import TrainingResult
     from chainrule.training.validation import OnValidation
 
 SAMPLES = "samples.png"
-_LARGEST = 1 << 14  # pixels of a side
 _ELEMENTS = 1 << 16  # of the images that are validated on together
 _PREVIEWED = 16
 _LINE = 90  # characters in which the preview on the terminal has to fit
 _CHECKED_ROWS, _CHECKED_SIDE = 4, 5
 
 
+_CODED = ("vae", "pixel-vae", "hierarchical-vae", "autoencoder")  # models with a code, which know no labels
+
+
 def _model(name: str, **fixed: Any) -> Model:
     return Model(f"chainrule.models.{name}", fixed=fixed, hidden=("levels", "num_classes"))
 
 
-@dataclass(frozen=True)
-class ImageReading(CheckedOptions):
-    """How picture files are read, and how many pictures are held out."""
-
-    size: str = ""
-    """Cut and scale picture files to this size: 32, or HEIGHTxWIDTH."""
-    colour: Literal["as-is", "grey", "rgb"] = "as-is"
-    """Convert picture files."""
-    skip_bad: bool = False
-    """Leave out picture files that cannot be read."""
-    validation_fraction: float = within(0.1, 1e-4, 0.5)
-    """Share of the pictures that is held out."""
-
-    @property
-    def reading(self) -> "Reading":
-        """How picture files become pixels.
-
-        Raises:
-            ValueError: `size` is invalid.
-        """
-        from chainrule.data.images import Reading
-
-        return Reading(parse_size(self.size), None if self.colour == "as-is" else self.colour)
+def _coded(name: str) -> Model:
+    return Model(f"chainrule.models.{name}", hidden=("levels",))
 
 
-@dataclass(frozen=True)
-class ImageData(ImageReading):
-    """How pictures are read and reduced, and which of them are held out."""
-
-    bits: int | None = within(None, 1, 8)
-    """Bits that are kept of each channel of a pixel; all that there are if not given."""
-    binarise: Literal["no", "threshold", "fixed", "per-epoch"] = "no"
-    """Make pixels black or white: at half of the brightest, or by a draw, once or anew in each epoch."""
-    labels: bool | None = None
-    """Condition the model on labels: sub-folders, an array, labels-idx1; if not given, where there are any."""
-
-
-@dataclass(frozen=True)
-class ImageTraining(OptimisationOptions):
-    """How a model of pictures is trained: each of them is hundreds of elements."""
-
-    batch_size: int = within(16, 1, 1 << 24)
-    """Pictures of a batch."""
-    learning_rate: float = within(4e-3, 0.0, 1e3)
-    """Peak learning rate of AdamW."""
-
-
-class ImageTask(Task["ImageModel"], Scores, Samples, Inspects, Checks, Compresses):
-    """A run on images."""
+class ImageTask(Task["ImageModel"], Scores, Samples, Inspects, Checks, Compresses, Embeds, Reconstructs, Interpolates):
+    """A run on images, of an `ImageModel` or, where `has_code`, a `chainrule.latent.CodeModel`."""
 
     name = "image"
-    help = "Train an autoregressive model of images: exact likelihoods, samples, completions."
+    help = "Train a model of images: exact likelihoods, samples, completions; or one with a code, and bounds."
     SOURCES: ClassVar[dict[str, Source]] = {
         "source": Source(
             "A folder of image files, labelled by its sub-folders if there are any; x.npz, or x.npz:ARRAY; x.npy; or "
@@ -114,16 +91,27 @@ class ImageTask(Task["ImageModel"], Scores, Samples, Inspects, Checks, Compresse
         "row-lstm": _model("pixel_rnn:PixelRNN", kind="row"),
         "diagonal-bilstm": _model("pixel_rnn:PixelRNN", kind="diagonal"),
         "image-transformer": _model("image_transformer:ImageTransformer"),
+        "vae": _coded("vae:VAE"),
+        "pixel-vae": _coded("pixel_vae:PixelVAE"),
+        "hierarchical-vae": _coded("hierarchical_vae:HierarchicalVAE"),
+        "autoencoder": _coded("autoencoder:Autoencoder"),
     }
     BUDGET = "10m"
     LADDERS: ClassVar[dict[str, Ladder]] = {
         "gated-pixelcnn": Ladder("pixels", ({"channels": 16, "layers": 5}, {"channels": 8, "layers": 3}), steps=1000),
-    }
+        "pixel-vae": Ladder("pixels", ({"decoder_channels": 32}, {"decoder_channels": 16}), steps=1000),
+    } | dict.fromkeys(
+        ("vae", "hierarchical-vae", "autoencoder"),
+        Ladder("pixels", ({"hidden_size": 150}, {"hidden_size": 75}), steps=1000),
+    )
     PREPARED = f"{DATA}/images.json"
     Scoring = ImageScoring
     Sampling = ImageSampling
     USUAL_NUMBER = 16
     Inspection = ImageInspection
+    Embedding = ImageEmbedding
+    Reconstruction = ImageReconstruction
+    Interpolation = ImageInterpolation
 
     @classmethod
     def recognises(cls, path: Path) -> bool:
@@ -152,8 +140,8 @@ class ImageTask(Task["ImageModel"], Scores, Samples, Inspects, Checks, Compresse
         shape, classes = facts["shape"], facts["classes"]
         if not isinstance(shape, list) or len(shape) != 3 or not all(type(side) is int for side in shape):
             raise ValueError(f"facts.shape: expected three whole numbers, got {shape!r:.80}")
-        if shape[0] not in (1, 3) or not all(1 <= side <= _LARGEST for side in shape):
-            raise ValueError(f"facts.shape: expected 1 or 3 channels of at most {_LARGEST} pixels a side, got {shape}")
+        if shape[0] not in (1, 3) or not all(1 <= side <= LARGEST for side in shape):
+            raise ValueError(f"facts.shape: expected 1 or 3 channels of at most {LARGEST} pixels a side, got {shape}")
         if classes is not None and not (isinstance(classes, list) and all(isinstance(name, str) for name in classes)):
             raise ValueError(f"facts.classes: expected names of labels or null, got {classes!r:.80}")
         if type(facts["found_levels"]) is not int or not 2 <= facts["found_levels"] <= 256:
@@ -181,6 +169,33 @@ class ImageTask(Task["ImageModel"], Scores, Samples, Inspects, Checks, Compresse
         classes = self.config.facts["classes"]
         return None if classes is None else tuple(classes)
 
+    @property
+    def has_code(self) -> bool:
+        """Whether the model of the run has a code: then it is a `chainrule.latent.CodeModel`."""
+        return self.config.model in _CODED
+
+    @classmethod
+    def coded_models(cls) -> tuple[str, ...]:
+        """The models that have a code."""
+        return _CODED
+
+    @property
+    def conditions(self) -> tuple[str, ...] | None:
+        """Names of the labels that the model is conditioned on; `None` where it knows none."""
+        return None if self.has_code else self.classes
+
+    @property
+    def dimensions(self) -> int:
+        """The numbers of a picture."""
+        return prod(self.shape)
+
+    def plan(self, given: frozenset[str]) -> RunConfig:
+        if not self.has_code:
+            return super().plan(given)
+        usual = {name: value for name, value in CODE_TRAINING.items() if flag(name) not in given}
+        training = replace(self.config.training, **usual)
+        return Task.plan(ImageTask(self.path, replace(self.config, training=training)), given)
+
     def images(self) -> "PreparedImages":
         """The prepared pictures."""
         from chainrule.data.images import open_images
@@ -192,14 +207,14 @@ class ImageTask(Task["ImageModel"], Scores, Samples, Inspects, Checks, Compresse
 
     def model_of(self, shape: tuple[int, int, int]) -> "ImageModel":
         """The run's model for images of another size; weights are the same, as they are shared by all pixels."""
-        classes = None if self.classes is None else len(self.classes)
+        classes = None if self.conditions is None else len(self.conditions)
         model = self.MODELS[self.config.model].build(
             self.config.options, image_shape=shape, levels=self.reduction.levels, num_classes=classes
         )
         return cast("ImageModel", model)
 
     def fewest_weights(self) -> int:
-        if self.config.model == "image-transformer":
+        if self.config.model == "image-transformer" or self.has_code:
             return super().fewest_weights()
         return int(self.config.options.channels) ** 2 // 4
 
@@ -233,34 +248,24 @@ class ImageTask(Task["ImageModel"], Scores, Samples, Inspects, Checks, Compresse
         from chainrule.data.images import ImageBatches, image_evaluation
 
         images, training = self.images(), self.config.training
+        known = (None, None) if self.has_code else (images.train_labels, images.valid_labels)
         drawn = images.reduction if images.reduction.binarise == "per-epoch" else None
-        batches = ImageBatches(images.train, images.train_labels, training.batch_size, training.seed, shard, drawn)
+        batches = ImageBatches(images.train, known[0], training.batch_size, training.seed, shard, drawn)
         rows = max(1, _ELEMENTS // images.valid[0].size)
-        return batches, lambda: image_evaluation(images.valid, images.valid_labels, rows)
+        return batches, lambda: image_evaluation(images.valid, known[1], rows)
 
     def introduce(self) -> Iterable[str]:
-        from chainrule.data.images import said_shape
-
-        facts = self.config.facts
-        counts = facts["pictures"]
-        yield f"{facts['name']}: pictures of {said_shape(self.shape)}; {self.reduction}; {said_labels(self.classes)}"
-        held_out = facts["validation"]["name"] if facts["validation"] else f"drawn, seed {self.config.training.seed}"
-        yield f"{counts['train']:,} pictures to train on, {counts['valid']:,} held out ({held_out})"
-        for count, what in (
-            (facts["scaled_to_8_bits"], "of 16 bits, scaled to 8"),
-            (facts["put_on_white"], "transparent, put on white"),
-        ):
-            if count:
-                yield f"{count:,} pictures are {what}"
-        left_out = facts["left_out"]
-        if left_out["count"]:
-            names = ", ".join(left_out["names"][:5]) + (", ..." if left_out["count"] > 5 else "")
-            yield f"{left_out['count']} picture files cannot be read and are left out: {names}"
+        return introduction(self)
 
     def on_validation(self) -> "OnValidation":
         from chainrule.data.atomic import write_bytes
         from chainrule.data.images import block_image, grid, png
         from chainrule.tasks.image.sampler import Sampler
+
+        if self.has_code:
+            from chainrule.tasks.image.code_preview import CodePreview
+
+            return CodePreview(self, _LINE)
 
         def preview(trained: Any, step: int, seconds: float) -> str:
             sampler = Sampler(self, trained)
@@ -272,18 +277,17 @@ class ImageTask(Task["ImageModel"], Scores, Samples, Inspects, Checks, Compresse
         return preview
 
     def summary(self, result: "TrainingResult") -> tuple[dict[str, Any], str]:
-        best, size, count = result.best, int(self.images().valid[0].size), self.config.facts["pictures"]["valid"]
-        part = "" if best.elements >= size * count else f"first {best.elements // size:,} of the "
-        nats = best.nats_per_element * size
-        given = ", given their labels" if self.classes else ""
-        return (
-            {"nats_per_picture": nats, "bits_per_dimension": best.bits_per_element, "values": str(self.reduction)},
-            f"{nats:.2f} nats per picture, {best.bits_per_element:.4f} bits/dim on the {part}held-out pictures{given} "
-            f"({self.reduction})",
-        )
+        best, count = result.best, self.config.facts["pictures"]["valid"]
+        part = "" if best.elements >= self.dimensions * count else f"first {best.elements // self.dimensions:,} of the "
+        values = {"values": str(self.reduction)}
+        return best_figures(self, best.nats_per_element) | values, best_words(self, best.nats_per_element, part)
 
     def next_steps(self) -> Sequence[str]:
         path = quoted(self.path)
+        if self.has_code:
+            source = quote(str(self.config.sources["source"]))
+            scored = f"chainrule score {path} {source} --top 10"
+            return [f"chainrule reconstruct {path} {source}", scored, f"chainrule inspect {path}"]
         return [
             f"chainrule sample {path} -n 16 --out grid.png",
             f"chainrule score {path} {quote(str(self.config.sources['source']))} --top 10",
@@ -294,9 +298,6 @@ class ImageTask(Task["ImageModel"], Scores, Samples, Inspects, Checks, Compresse
         from chainrule.data.images import said_shape
 
         images, data, best = facts["facts"], facts["data"], facts["best"]
-        channels, height, width = self.shape
-        if best is not None:
-            best["nats_per_picture"] = best["nats_per_element"] * channels * height * width
         held_out = images["validation"]["name"] if images["validation"] else f"{data['validation_fraction']:.0%}, drawn"
         counts = images["pictures"]
         rows = {
@@ -307,16 +308,30 @@ class ImageTask(Task["ImageModel"], Scores, Samples, Inspects, Checks, Compresse
             "sample": f"chainrule sample {quoted(self.path)} -n 16",
         }
         if best is not None:
-            rows["best"] = (
-                f"{best['nats_per_picture']:.2f} nats per picture, {best['bits_per_element']:.4f} bits/dim of the "
-                f"held-out pictures ({self.reduction}), at step {best['step']:,}"
-            )
+            nats = best["nats_per_element"]
+            best.update(best_figures(self, nats))
+            rows["best"] = f"{best_words(self, nats)}, at step {best['step']:,}"
         return rows
 
     def codec(self) -> FileCodec:
         from chainrule.tasks.image.compression import ImageCodec
 
         return ImageCodec(self.shape, self.reduction, labelled=self.classes is not None)
+
+    @property
+    def basis(self) -> Basis:
+        draw = f"binarised by one fixed draw, seed {self.config.training.seed}"
+        base_measure = draw if self.reduction.draws else str(self.reduction)
+        if self.config.model == "autoencoder":
+            return Basis("dimension", base_measure, quantity="squared error")
+        if self.has_code:  # held-out pictures are measured by the ELBO, of one draw
+            return Basis("dimension", base_measure, kind="bound", samples=1)
+        return Basis("dimension", base_measure, given="" if self.classes is None else "the label")
+
+    def held_out(self) -> LedgerEntry | None:
+        entry = super().held_out()
+        # An autoencoder maximises minus half the squared error.
+        return entry if entry is None or entry.basis.quantity == "nats" else replace(entry, nats=2 * entry.nats)
 
     def score(self, data: str, options: ImageScoring, *, ranked: bool, device: str) -> Answer:
         from chainrule.tasks.image.scoring import score_images
@@ -328,10 +343,32 @@ class ImageTask(Task["ImageModel"], Scores, Samples, Inspects, Checks, Compresse
 
         return sample_images(self, n, options, out=out, seed=seed, device=device)
 
+    def embed(self, data: str, options: ImageEmbedding, *, device: str) -> Iterator[Code]:
+        from chainrule.tasks.image.code_pictures import embed_pictures
+
+        return embed_pictures(self, data, options, device=device)
+
+    def reconstruct(
+        self, data: str, options: ImageReconstruction, *, out: Path | None, seed: int, device: str
+    ) -> Answer:
+        from chainrule.tasks.image.code_pictures import reconstruct_pictures
+
+        return reconstruct_pictures(self, data, options, out=out, seed=seed, device=device)
+
+    def interpolate(
+        self, ends: tuple[str, str], options: ImageInterpolation, *, out: Path | None, seed: int, device: str
+    ) -> Answer:
+        from chainrule.tasks.image.code_pictures import interpolate_pictures
+
+        return interpolate_pictures(self, ends, options, out=out, seed=seed, device=device)
+
     def checked_rows(self) -> CheckedRows:
         """The middle of held-out images, and the trained weights in the same model for images of that size."""
         from chainrule.data.images import image_batch
 
+        if self.has_code:
+            pictures = image_batch(self.images().valid[:_CHECKED_ROWS], None).x
+            return CheckedRows(self.model(), pictures, told=f"on {len(pictures)} held-out pictures")
         channels, height, width = self.shape
         small = self.model_of((channels, min(height, _CHECKED_SIDE), min(width, _CHECKED_SIDE)))
         trained, needed = self.model().state_dict(), small.state_dict()
@@ -351,33 +388,8 @@ class ImageTask(Task["ImageModel"], Scores, Samples, Inspects, Checks, Compresse
 
         if data is not None:
             raise ValueError(f"inspect: reads the held-out pictures of the run, got {data}: leave it out")
+        if self.has_code:
+            from chainrule.tasks.image.code_inspection import inspect_codes
+
+            return inspect_codes(self, options, out=out, seed=seed)
         return inspect_images(self, options, out=out)
-
-
-def said_labels(classes: tuple[str, ...] | None) -> str:
-    """
-    >>> said_labels(("cat", "dog")), said_labels(None)
-    ('2 labels: cat, dog', 'no labels')
-    """
-    if classes is None:
-        return "no labels"
-    return f"{len(classes)} labels: {', '.join(classes[:10])}" + (", ..." if len(classes) > 10 else "")
-
-
-def parse_size(text: str) -> tuple[int, int] | None:
-    """The height and width that a user named; `None` for nothing.
-
-    >>> parse_size("32"), parse_size("20x30"), parse_size("")
-    ((32, 32), (20, 30), None)
-
-    Raises:
-        ValueError: it is no size.
-    """
-    if not text:
-        return None
-    sides = text.lower().replace("×", "x").split("x")
-    if len(sides) > 2 or not all(side.isdecimal() and 1 <= int(side) <= _LARGEST for side in sides):
-        raise ValueError(
-            f"--size: expected a number of pixels such as 32, or HEIGHTxWIDTH such as 24x32, got {text!r:.40}"
-        )
-    return int(sides[0]), int(sides[-1])

@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING
 
 from chainrule.tasks.abilities import Answer, Record
 from chainrule.tasks.display import Switch, one_line
+from chainrule.tasks.ledger import LedgerEntry
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from chainrule.data.sounds import SoundFile
     from chainrule.models.wavenet import WaveNet
     from chainrule.tasks.sound.task import SoundTask
@@ -84,7 +87,26 @@ def score_sounds(run: "SoundTask", data: str, options: SoundScoring, *, device: 
     def closing() -> Iterable[str]:
         yield f"{count:,} files, {samples:,} samples, {nats / samples / math.log(2):.4f} bits per sample"
 
-    return Answer(records(), _HEADING, closing)
+    return Answer(records(), _HEADING, closing, lambda: LedgerEntry(run.basis, nats, samples, ""))
+
+
+def label_of(run: "SoundTask", file: "SoundFile", label: str | None) -> "tuple[str | None, Tensor | None]":
+    """The label of a file, by name and as the model takes it, (1,); read off the name of the file if not given.
+
+    Raises:
+        ValueError: there is none that the run knows.
+    """
+    import torch
+
+    from chainrule.data.sounds.labels import label_number
+
+    name = label if label is not None or not run.labels else run.labelling(file.name)
+    if name is None:
+        return None, None
+    try:
+        return name, torch.tensor([label_number(run.labels, name)])
+    except ValueError as error:
+        raise ValueError(f"{file.label}: {error}; --label says it for all") from None
 
 
 def _score(run: "SoundTask", model: "WaveNet", file: "SoundFile", label: str | None) -> _ScoredSound:
@@ -103,14 +125,10 @@ def _score(run: "SoundTask", model: "WaveNet", file: "SoundFile", label: str | N
     import torch
 
     from chainrule.data.sounds import read_sound
-    from chainrule.data.sounds.labels import label_number
 
     device = next(model.parameters()).device
-    name = label if label is not None or not run.labels else run.labelling(file.name)
-    try:
-        context = None if name is None else torch.tensor([label_number(run.labels, name)], device=device)
-    except ValueError as error:
-        raise ValueError(f"{file.label}: {error}; --label says it for all") from None
+    name, context = label_of(run, file, label)
+    context = None if context is None else context.to(device)
     state, x_prev, surprise = model.initial_state(1, context), None, []
     with torch.no_grad():
         for block in read_sound(file, run.rate):

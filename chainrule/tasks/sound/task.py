@@ -6,18 +6,20 @@ data/train.clips, .labels, valid. ...     where clips begin, and what they are
 preview.wav                               drawn at the last validation
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
-from chainrule.tasks.abilities import Answer, CheckedRows, Checks, Inspects, Samples, Scores
+from chainrule.tasks.abilities import Answer, CheckedRows, Checks, Code, Embeds, Inspects, Samples, Scores
 from chainrule.tasks.config import FINGERPRINT, CheckedOptions, OptimisationOptions, RunConfig, check_entries, within
 from chainrule.tasks.display import quoted
 from chainrule.tasks.ladder import Ladder
+from chainrule.tasks.ledger import Basis
 from chainrule.tasks.model import Model
 from chainrule.tasks.run_directory import DATA
+from chainrule.tasks.sound.embedding import SoundEmbedding
 from chainrule.tasks.sound.inspection import SoundInspection
 from chainrule.tasks.sound.sampling import SoundSampling
 from chainrule.tasks.sound.scoring import SoundScoring
@@ -72,7 +74,7 @@ class SoundTraining(OptimisationOptions):
     """Samples of a row: of a piece of a longer clip, or of a stream."""
 
 
-class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks):
+class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds):
     """A run on sounds."""
 
     name = "sound"
@@ -96,6 +98,7 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks):
     Scoring = SoundScoring
     Sampling = SoundSampling
     Inspection = SoundInspection
+    Embedding = SoundEmbedding
     writes_page = False
 
     @classmethod
@@ -289,6 +292,12 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks):
             )
         return rows
 
+    @property
+    def basis(self) -> Basis:
+        facts = self.config.facts
+        given = "the label" if self.labels else ""
+        return Basis("sample", f"{facts['levels']:,} {facts['law']} levels at {self.rate:,} Hz", given=given)
+
     def score(self, data: str, options: SoundScoring, *, ranked: bool, device: str) -> Answer:
         from chainrule.tasks.sound.scoring import score_sounds
 
@@ -311,6 +320,11 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks):
             padded[: len(row)] = row
         context = None if sounds.valid_labels is None else torch.from_numpy(sounds.valid_labels[: len(x)])
         return CheckedRows(self.model(), torch.from_numpy(x), context, torch.from_numpy(lengths))
+
+    def embed(self, data: str, options: SoundEmbedding, *, device: str) -> Iterator[Code]:
+        from chainrule.tasks.sound.embedding import embed_sounds
+
+        return embed_sounds(self, data, options, device=device)
 
     def inspect(self, data: str | None, options: SoundInspection, *, out: Path | None, seed: int) -> Answer:
         from chainrule.tasks.sound.inspection import inspect_sounds

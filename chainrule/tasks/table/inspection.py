@@ -24,6 +24,8 @@ class TableInspection:
     and breaks its ties: the nats that a value costs then in addition are what the column tells of it. Reads held-out
     rows, or those of DATA.
 
+    Of a model with a code: how much of the code is in use, and if it collapsed what helps.
+
     Args:
         data: A table to read in place of the held-out rows.
         seed: Of the shuffling.
@@ -41,7 +43,7 @@ def inspect_table(run: "TableTask", file: str | None, options: TableInspection, 
 
     if options.rows < 2:
         raise ValueError(f"--rows: expected a whole number >= 2, got {options.rows}")
-    x, model = _rows(run, file, options.rows), run.model()
+    x, model = rows_of(run, file, options.rows), run.model()
     generator = torch.Generator().manual_seed(seed)
     usual, names = nats_of(model, x).mean(0), [column.name for column in run.schema.kept]
     told: list[dict[str, float]] = [{} for _ in names]
@@ -59,7 +61,8 @@ def inspect_table(run: "TableTask", file: str | None, options: TableInspection, 
     return Answer(iter([Record({"run": str(run.path), "rows": len(x), "columns": columns}, "\n".join(lines))]))
 
 
-def _rows(run: "TableTask", file: str | None, count: int) -> "Tensor":
+def rows_of(run: "TableTask", file: str | None, count: int) -> "Tensor":
+    """(N, D) of the held-out rows, or of a file."""
     import torch
 
     if file is None:

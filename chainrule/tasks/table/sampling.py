@@ -40,6 +40,8 @@ def sample_rows(
     run: "TableTask", n: int, options: TableSampling, *, out: Path | None, seed: int, device: str
 ) -> Answer:
     """Draw n rows, or n completions of each row of a file; into the file `out` where it is given."""
+    if run.has_code and options.complete is not None:
+        raise ValueError("--complete: a vae draws whole rows from a code: train a made to fill in what is missing")
     columns, header = run.schema.kept, run.schema.header
     names = [column.name for column in columns]
     rows = (

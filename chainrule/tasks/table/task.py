@@ -7,16 +7,29 @@ data/table.json                counts and fingerprints
 
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
-from chainrule.tasks.abilities import Answer, CheckedRows, Checks, Compresses, FileCodec, Inspects, Samples, Scores
+from chainrule.tasks.abilities import (
+    Answer,
+    CheckedRows,
+    Checks,
+    Code,
+    Compresses,
+    Embeds,
+    FileCodec,
+    Inspects,
+    Samples,
+    Scores,
+)
+from chainrule.tasks.codes import CodeWatch
 from chainrule.tasks.config import (
     FINGERPRINT,
     CheckedOptions,
@@ -27,8 +40,10 @@ from chainrule.tasks.config import (
     within,
 )
 from chainrule.tasks.display import format_duration, quoted, size_of
+from chainrule.tasks.ledger import Basis
 from chainrule.tasks.model import Model
 from chainrule.tasks.run_directory import DATA
+from chainrule.tasks.table.codes import TableEmbedding
 from chainrule.tasks.table.inspection import TableInspection
 from chainrule.tasks.table.sampling import TableSampling
 from chainrule.tasks.table.scoring import TableScoring
@@ -45,6 +60,7 @@ _ROWS = 1024  # of a validation batch
 _CHECKED_ROWS, _SHOWN_ROWS = 4, 3
 _MOST_PASSES, _PASSES_BETWEEN = 100.0, 4  # where a budget has time for twice as many; validations between them
 _FEW_ROWS, _DROPOUT_OF_FEW = 20, 0.5  # rows a feature; dna of MADE's paper: 84.1 nats by 0.5, 86.8 by 0.1
+_LOOKED_AT = 1024  # held-out rows whose codes are
 _LARGE = 50 << 20  # bytes of a file that takes a minute to read without polars
 
 
@@ -72,11 +88,11 @@ class TableTraining(OptimisationOptions):
     """Peak learning rate of AdamW."""
 
 
-class TableTask(Task["TableMADE"], Scores, Samples, Inspects, Checks, Compresses):
-    """A run on a table."""
+class TableTask(Task["TableMADE"], Scores, Samples, Inspects, Checks, Compresses, Embeds):
+    """A run on a table, of a `TableMADE` or, where `has_code`, a `TableVAE`."""
 
     name = "table"
-    help = "Train a MADE on the rows of a table of mixed columns."
+    help = "Train a model of the rows of a table of mixed columns: a MADE, or a variational autoencoder."
     SOURCES: ClassVar[dict[str, Source]] = {
         "source": Source(
             "A table: .csv, .csv.gz, .tsv or .parquet. It is read as a text where --level or --reading is given."
@@ -85,12 +101,16 @@ class TableTask(Task["TableMADE"], Scores, Samples, Inspects, Checks, Compresses
     }
     Data = TableData
     Training = TableTraining
-    MODELS: ClassVar[dict[str, Model]] = {"made": Model("chainrule.models.table_made:TableMADE")}
+    MODELS: ClassVar[dict[str, Model]] = {
+        "made": Model("chainrule.models.table_made:TableMADE"),
+        "vae": Model("chainrule.models.table_vae:TableVAE"),
+    }
     BUDGET = "1m"
     PREPARED = f"{DATA}/table.json"
     Scoring = TableScoring
     Sampling = TableSampling
     Inspection = TableInspection
+    Embedding = TableEmbedding
     writes_page = False
 
     @classmethod
@@ -128,6 +148,11 @@ class TableTask(Task["TableMADE"], Scores, Samples, Inspects, Checks, Compresses
         from chainrule.data.tables import open_table
 
         return open_table(self.path / DATA)
+
+    @property
+    def has_code(self) -> bool:
+        """Whether the model of the run has a code: then it is a `chainrule.latent.LatentModel`."""
+        return self.config.model == "vae"
 
     def prepare(self) -> dict[str, Any]:
         from chainrule.data.tables import prepare_table, reads_quickly
@@ -199,7 +224,7 @@ class TableTask(Task["TableMADE"], Scores, Samples, Inspects, Checks, Compresses
         )
 
     def build(self) -> "TableMADE":
-        return cast("TableMADE", self.MODELS["made"].build(self.config.options, columns=self.schema.heads()))
+        return cast("TableMADE", self.MODELS[self.config.model].build(self.config.options, columns=self.schema.heads()))
 
     def fewest_weights(self) -> int:
         return self._count_weights(self.schema)
@@ -208,6 +233,8 @@ class TableTask(Task["TableMADE"], Scores, Samples, Inspects, Checks, Compresses
         """Weights of the model of a schema, biases left out."""
         options, heads, features = self.config.options, schema.heads(), self._features(schema)
         outputs = sum(column.outputs(options.components) for column in heads)
+        if self.has_code:
+            return int(options.hidden_size * (2 * features + outputs))
         widths = [features, *[options.hidden_size] * options.num_layers, outputs]
         past_hidden = features * outputs if options.direct and options.num_layers else 0
         return sum(a * b for a, b in pairwise(widths)) + past_hidden
@@ -233,6 +260,8 @@ class TableTask(Task["TableMADE"], Scores, Samples, Inspects, Checks, Compresses
         yield from ("  " + line for line in _columns_table(table))
 
     def on_validation(self) -> "OnValidation":
+        watch = CodeWatch() if self.has_code else None
+
         def preview(trained: Any, step: int, seconds: float) -> str:
             import torch
 
@@ -240,7 +269,10 @@ class TableTask(Task["TableMADE"], Scores, Samples, Inspects, Checks, Compresses
             sampler = deepcopy(trained)
             sampler.exclude(self.schema.unseen())
             drawn = sampler.sample(_SHOWN_ROWS, generator=torch.Generator(device).manual_seed(step))
-            return "\n".join(", ".join(map(_short, row)) for row in self.schema.decode(drawn.cpu().numpy()))
+            rows = "\n".join(", ".join(map(_short, row)) for row in self.schema.decode(drawn.cpu().numpy()))
+            if watch is None:
+                return rows
+            return f"{rows}\n{watch.look(trained, torch.from_numpy(self.table().valid[:_LOOKED_AT].copy()))}"
 
         return preview
 
@@ -248,7 +280,8 @@ class TableTask(Task["TableMADE"], Scores, Samples, Inspects, Checks, Compresses
         best, width, rows = result.best, len(self.schema.kept), self.config.facts["rows"]["valid"]
         part = "" if best.elements >= width * rows else f"first {best.elements // width:,} of the "
         nats = best.nats_per_element * width
-        return {"nats_per_row": nats}, f"{nats:.4f} nats per row on the {part}held-out rows ({width} columns)"
+        bound = "at most " if self.has_code else ""
+        return {"nats_per_row": nats}, f"{bound}{nats:.4f} nats per row on the {part}held-out rows ({width} columns)"
 
     def next_steps(self) -> Sequence[str]:
         path = quoted(self.path)
@@ -268,7 +301,10 @@ class TableTask(Task["TableMADE"], Scores, Samples, Inspects, Checks, Compresses
         }
         if best is not None:
             best["nats_per_row"] = best["nats_per_element"] * len(self.schema.kept)
-            rows["best"] = f"{best['nats_per_row']:.4f} nats per row of the held-out rows, at step {best['step']:,}"
+            bound = "at most " if self.has_code else ""
+            rows["best"] = (
+                f"{bound}{best['nats_per_row']:.4f} nats per row of the held-out rows, at step {best['step']:,}"
+            )
         return rows
 
     def codec(self) -> FileCodec:
@@ -276,10 +312,18 @@ class TableTask(Task["TableMADE"], Scores, Samples, Inspects, Checks, Compresses
 
         return TableCodec(self.schema)
 
+    @property
+    def basis(self) -> Basis:
+        schema = sha256((self.path / DATA / "schema.json").read_bytes()).hexdigest()
+        base_measure = f"{len(self.schema.kept)} columns ({schema[:8]}), real ones by density"
+        if self.has_code:  # held-out rows are measured by the ELBO, of one draw
+            return Basis("column", base_measure, kind="bound", samples=1)
+        return Basis("column", base_measure)
+
     def score(self, data: str, options: TableScoring, *, ranked: bool, device: str) -> Answer:
         from chainrule.tasks.table.scoring import score_table
 
-        return score_table(self, data, device=device)
+        return score_table(self, data, options, device=device)
 
     def sample(self, n: int, options: TableSampling, *, out: Path | None, seed: int, device: str, json: bool) -> Answer:
         from chainrule.tasks.table.sampling import sample_rows
@@ -291,9 +335,17 @@ class TableTask(Task["TableMADE"], Scores, Samples, Inspects, Checks, Compresses
 
         return CheckedRows(self.model(), torch.from_numpy(self.table().valid[:_CHECKED_ROWS].copy()))
 
+    def embed(self, data: str, options: TableEmbedding, *, device: str) -> Iterator[Code]:
+        from chainrule.tasks.table.codes import embed_rows
+
+        return embed_rows(self, data, device=device)
+
     def inspect(self, data: str | None, options: TableInspection, *, out: Path | None, seed: int) -> Answer:
+        from chainrule.tasks.table.codes import inspect_codes
         from chainrule.tasks.table.inspection import inspect_table
 
+        if self.has_code:
+            return inspect_codes(self, data, options)
         return inspect_table(self, data, options, seed=seed)
 
 

@@ -6,17 +6,19 @@ data/valid.json                       the words of the held-out sentences, to sh
 data/corpus.json                      counts and fingerprints
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
-from chainrule.tasks.abilities import Answer, CheckedRows, Checks, Evaluates, Inspects, Predicts
+from chainrule.tasks.abilities import Answer, CheckedRows, Checks, Code, Embeds, Evaluates, Inspects, Predicts
 from chainrule.tasks.config import FINGERPRINT, CheckedOptions, OptimisationOptions, RunConfig, check_entries, within
 from chainrule.tasks.display import measured_part, quoted
+from chainrule.tasks.ledger import Basis
 from chainrule.tasks.model import Model
 from chainrule.tasks.run_directory import DATA
+from chainrule.tasks.tag.embedding import TagEmbedding
 from chainrule.tasks.tag.evaluation import TagEvaluation
 from chainrule.tasks.tag.inspection import TagInspection
 from chainrule.tasks.tag.tagging import Tagging
@@ -67,7 +69,7 @@ def _tagger(cell: str | None = None, **defaults: Any) -> Model:
     return Model(home, fixed=fixed, hidden=("num_characters", *hidden), **defaults)
 
 
-class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects):
+class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Embeds):
     """A run on tagged sentences."""
 
     name = "tag"
@@ -90,6 +92,7 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects):
     Prediction = Tagging
     Evaluation = TagEvaluation
     Inspection = TagInspection
+    Embedding = TagEmbedding
 
     @property
     def data(self) -> TagData:
@@ -235,6 +238,10 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects):
 
         return tag_file(self, data[0], options, out=out, device=device, json=json)
 
+    @property
+    def basis(self) -> Basis:
+        return Basis("tag", f"{len(self.vocabulary.tags)} tags", given="the words")
+
     def evaluate(self, data: str | None, options: TagEvaluation, *, device: str) -> Answer:
         from chainrule.tasks.tag.evaluation import evaluate_tags
 
@@ -251,6 +258,11 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects):
         context = {name: part[:, :_CHECKED_WORDS] for name, part in batch.context.items()}
         told = f"{len(x)} held-out sentences of up to {x.shape[1]} words"
         return CheckedRows(self.model(), x, context, batch.lengths.clamp(max=_CHECKED_WORDS), told)
+
+    def embed(self, data: str, options: TagEmbedding, *, device: str) -> Iterator[Code]:
+        from chainrule.tasks.tag.embedding import embed_sentences
+
+        return embed_sentences(self, data, options, device=device)
 
     def inspect(self, data: str | None, options: TagInspection, *, out: Path | None, seed: int) -> Answer:
         from chainrule.tasks.tag.inspection import inspect_tagger

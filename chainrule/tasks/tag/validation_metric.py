@@ -9,7 +9,7 @@ import torch
 from chainrule.training.validation_metric import MetricValue, Rows, ValidationMetric
 
 if TYPE_CHECKING:
-    from chainrule.base import LikelihoodModel
+    from chainrule.base import TrainableModel
     from chainrule.data.batches import Batch
     from chainrule.data.tagged import TaggedCorpus, TaggedVocabulary
     from chainrule.models import SequenceTagger
@@ -56,7 +56,7 @@ def tag_metric(corpus: "TaggedCorpus") -> ValidationMetric:
     marks_spans = vocabulary.scheme is not None
     interesting = {place for place, row in enumerate(gold) if len(row) > 1 and (not marks_spans or set(row) != {"O"})}
 
-    def answer(model: "LikelihoodModel", rows: Rows) -> Sequence[list[str]]:
+    def answer(model: "TrainableModel", rows: Rows) -> Sequence[list[str]]:
         batches = tagged_evaluation(corpus.valid, rows=rows)
         return list(predicted_tags(cast("SequenceTagger", model), batches, vocabulary))
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from chainrule.tasks.abilities import Answer, Record
 from chainrule.tasks.display import Switch, one_line
+from chainrule.tasks.ledger import LedgerEntry
 
 if TYPE_CHECKING:
     from chainrule.data.vocabulary import Vocabulary
@@ -61,7 +62,8 @@ class TextScoring:
 
     A model trained on a stream scores every symbol given everything before it in the file; a model trained on lines
     scores each line on its own, its end included. Either way the lines add up to the file. A piece of a word that
-    spans line ends counts for the line in which it begins, and a line in which none begins has no row.
+    spans line ends counts for the line in which it begins, and a line in which none begins has no row. Of a model with
+    a code the nats are a bound, at most so many, with the standard error of the draws, and the ELBO beside it.
 
     Args:
         data: The text, - for standard input.
@@ -79,10 +81,18 @@ class TextScoring:
     stays as it is."""
     adapt_rate: float | None = None
     """Step of each weight after each part, in units of its usual gradient; with --adapt."""
+    samples: int | None = None
+    """K, codes drawn for the bound of a sentence-vae, twice; 100 if not given. More bring it nearer."""
 
 
 def score_text(run: "TextTask", file: str, options: TextScoring, *, ranked: bool, device: str) -> Answer:
     """Score a file."""
+    if run.has_code:
+        from chainrule.tasks.text.codes import score_by_bounds
+
+        return score_by_bounds(run, file, options, ranked=ranked, device=device)
+    if options.samples is not None:
+        raise ValueError(f"--samples: the likelihood of a {run.config.model} is exact, nothing is drawn: leave it out")
     from chainrule.tasks.text.scoring import adapt_to_lines, read_pieces, read_stream, score_lines, score_stream
     from chainrule.training.dynamic_evaluation import RATE, DynamicEvaluator
 
@@ -122,7 +132,10 @@ def score_text(run: "TextTask", file: str, options: TextScoring, *, ranked: bool
         )
         yield describe_figures(total.text_figures())
 
-    return Answer(records(), "" if per == "file" else _HEADING, closing)
+    def entry() -> LedgerEntry:
+        return LedgerEntry(run.basis, total.nats, total.elements, "", bytes=total.bytes)
+
+    return Answer(records(), "" if per == "file" else _HEADING, closing, entry)
 
 
 @dataclass
@@ -183,7 +196,7 @@ class Row:
 def _rows(scored: "Iterable[Scored]", vocabulary: "Vocabulary", per: Per) -> Iterator[Row]:
     if per == "element":
         for piece in scored:
-            size = _size(piece.text)  # counted with the first element of its piece
+            size = size_of_text(piece.text)  # counted with the first element of its piece
             for symbol, nats in zip(piece.ids.tolist(), piece.nats.tolist(), strict=True):
                 yield Row(piece.line, vocabulary.token(symbol), nats, 1, int(symbol == vocabulary.unknown), *size)
                 size = 0, 0
@@ -192,14 +205,14 @@ def _rows(scored: "Iterable[Scored]", vocabulary: "Vocabulary", per: Per) -> Ite
         row = Row(line, "")
         for piece in pieces:
             unknown = 0 if vocabulary.unknown is None else int((piece.ids == vocabulary.unknown).sum())
-            row.add(float(piece.nats.sum()), len(piece.ids), unknown, _size(piece.text))
+            row.add(float(piece.nats.sum()), len(piece.ids), unknown, size_of_text(piece.text))
             if per == "line":
                 row.text = f"{row.text}{piece.text}".removesuffix("\n")
         if row.elements:
             yield row
 
 
-def _size(text: str) -> tuple[int, int]:
+def size_of_text(text: str) -> tuple[int, int]:
     """Characters and bytes of a text; what is no UTF-8 counts as the bytes that it was."""
     if text.isascii():
         return len(text), len(text)

@@ -58,6 +58,10 @@ def sample_text(run: "TextTask", n: int, options: TextSampling, *, seed: int, de
         raise ValueError(f"--length: expected a whole number >= 1, got {options.length}")
     check_filters(options.temperature, options.top_k, options.top_p)
     vocabulary = run.vocabulary
+    if run.has_code:
+        from chainrule.tasks.text.codes import sample_sentences
+
+        return sample_sentences(run, n, options, seed=seed, device=device)
     model, ids = run.model(device), encode_prompt(vocabulary, options.prompt)
     ids, notice = fitting_prompt(model, ids, options.length)
     draws = _parallel_draws(run, model, options, device)

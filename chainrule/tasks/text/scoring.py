@@ -95,7 +95,7 @@ def score_lines(
     model: AutoregressiveModel, vocabulary: Vocabulary, pieces: Iterable[tuple[int, str]]
 ) -> Iterator[Scored]:
     """Score each line on its own; lines of similar length go through the model together."""
-    lines = ((line, text, vocabulary.encode(text)) for line, text in _whole_lines(pieces) if text)
+    lines = ((line, text, vocabulary.encode(text)) for line, text in whole_lines(pieces) if text)
     for pool in _pools(lines, _POOL_SYMBOLS):
         order = sorted(range(len(pool)), key=lambda index: len(pool[index][2]))
         nats: dict[int, npt.NDArray[np.float64]] = {}
@@ -115,7 +115,7 @@ def adapt_to_lines(
     evaluator: DynamicEvaluator, vocabulary: Vocabulary, pieces: Iterable[tuple[int, str]]
 ) -> Iterator[Scored]:
     """Score each line on its own, some short ones or a long one at a time, and learn them before the next."""
-    lines = ((line, text, vocabulary.encode(text)) for line, text in _whole_lines(pieces) if text)
+    lines = ((line, text, vocabulary.encode(text)) for line, text in whole_lines(pieces) if text)
     for pool in _pools(lines, evaluator.chunk_length):
         lengths = torch.tensor([len(ids) for _, _, ids in pool])
         rows = [torch.from_numpy(ids) for _, _, ids in pool]
@@ -167,7 +167,7 @@ def _line_parts(vocabulary: Vocabulary, chunks: Iterable[str]) -> Iterator[tuple
         first += text.count("\n")
 
 
-def _whole_lines(pieces: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+def whole_lines(pieces: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
     """Put the pieces of a line together and give the last line the end it may lack: every line is a whole sequence."""
     held: list[str] = []
     line = 0

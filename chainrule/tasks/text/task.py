@@ -1,27 +1,40 @@
 """Texts: a file becomes symbols, a recurrent language model reads them one at a time."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, replace
 from functools import cached_property
+from hashlib import sha256
+from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from chainrule.tasks.abilities import Answer, CheckedRows, Checks, Compresses, FileCodec, Inspects, Samples, Scores
+from chainrule.tasks.abilities import (
+    Answer,
+    CheckedRows,
+    Checks,
+    Code,
+    Compresses,
+    Embeds,
+    FileCodec,
+    Inspects,
+    Samples,
+    Scores,
+)
 from chainrule.tasks.config import (
     FINGERPRINT,
-    CheckedOptions,
-    OptimisationOptions,
     RunConfig,
     check_entries,
     check_keys,
-    within,
 )
 from chainrule.tasks.display import format_duration, quoted, size_of
 from chainrule.tasks.ladder import Ladder
+from chainrule.tasks.ledger import Basis, LedgerEntry
 from chainrule.tasks.model import Model
 from chainrule.tasks.run_directory import CONFIG, DATA, VOCABULARY
 from chainrule.tasks.task import Shard, Source, Task
+from chainrule.tasks.text.embedding import TextEmbedding
 from chainrule.tasks.text.inspection import TextInspection
+from chainrule.tasks.text.options import TextData, TextTraining
 from chainrule.tasks.text.rows import TextScoring, describe_figures, text_figures
 from chainrule.tasks.text.sampling import TextSampling
 
@@ -39,6 +52,7 @@ _ELEMENT = {"char": "character", "byte": "byte", "word": "word", "bpe": "token"}
 _SAMPLE_LENGTH = {"char": 200, "byte": 200, "word": 40, "bpe": 60}
 _CHECKED_ROWS, _CHECKED_ELEMENTS = 4, 32
 _LEARNING_RATE, _WEIGHT_DECAY = 2e-3, 0.1  # of models whose size the plan does not choose
+_CODED = "sentence-vae"  # the model with a code
 _OF_SOFTMAX = ("num_kv_heads", "position", "window", "context_length")  # no effect on other mixers
 _PLANNED_SIZES = (
     "hidden_size",
@@ -64,52 +78,7 @@ def _transformer(mixer: str, *hidden: str, **defaults: Any) -> Model:
     return Model(home, fixed={"attention": mixer}, hidden=hidden, **defaults)
 
 
-@dataclass(frozen=True)
-class TextData(CheckedOptions):
-    """How a text becomes symbols, and which part of it is held out."""
-
-    level: Literal["char", "byte", "word", "bpe", "subword"] = "char"
-    """What one symbol is; subword is another name of bpe."""
-    reading: Literal["stream", "lines"] = "stream"
-    """One continuous stream, or one example per line."""
-    validation_fraction: float | None = within(None, 0.0, 0.9)
-    """Tail of the text that is held out; 0.01 of a megabyte or more where not given, up to 0.05 of a shorter text."""
-    vocabulary_size: int | None = within(None, 3, 1 << 24)
-    """Keep this many symbols at most (word, bpe)."""
-    min_count: int = within(1, 1, 1 << 40)
-    """Rarer symbols become unknown."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.level == "subword":
-            object.__setattr__(self, "level", "bpe")
-
-
-@dataclass(frozen=True)
-class TextTraining(OptimisationOptions):
-    """How a model of a text is trained; `chainrule.tasks.text.plan` settles what is None.
-
-    `watch_gradients` decides on what `chainrule.training.train` is given to look with; the others are options of
-    `chainrule.training.TrainingOptions`, with the same defaults.
-    """
-
-    batch_size: int | None = within(None, 1, 1 << 24)  # type: ignore[assignment]  # an int in every run that trains
-    """Rows of a batch; 32 where not given, fewer of a short text."""
-    learning_rate: float | None = within(None, 0.0, 1e3)  # type: ignore[assignment]  # a float in every run that trains
-    """Peak learning rate of AdamW."""
-    weight_decay: float | None = within(None, 0.0, 1e3)  # type: ignore[assignment]  # a float in every run that trains
-    """Decoupled weight decay of matrices."""
-    chunk_length: int = within(64, 1, 1 << 24)
-    """Symbols that gradients flow through."""
-    line_length: int = within(1024, 1, 1 << 24)
-    """Longer lines are cut in training (--reading lines)."""
-    watch_gradients: bool = False
-    """Log how gradients flow back through time."""
-    watch_every: int | None = within(None, 1, 1 << 53)
-    """Steps between looks at the gradients; 20 where not given, 100 on a GPU."""
-
-
-class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks, Compresses):
+class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks, Compresses, Embeds):
     """A run on a text."""
 
     name = "text"
@@ -127,6 +96,7 @@ class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks, C
         "transformer": _transformer("softmax", context_length=64),
         "linear-transformer": _transformer("gated-linear", *_OF_SOFTMAX),
         "min-gru": _transformer("min-gru", *_OF_SOFTMAX, "num_heads"),
+        "sentence-vae": Model("chainrule.models.sentence_vae:SentenceVAE", hidden=("eos",)),
     }
     LADDERS: ClassVar[dict[str, Ladder]] = dict.fromkeys(
         ("transformer", "linear-transformer", "min-gru"),
@@ -143,6 +113,7 @@ class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks, C
     Scoring = TextScoring
     Sampling = TextSampling
     Inspection = TextInspection
+    Embedding = TextEmbedding
 
     @property
     def data(self) -> TextData:
@@ -184,9 +155,16 @@ class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks, C
         data = "python-help" if source is None else Path(source).stem
         return f"{data}-{asked.data.level}-{asked.model}"
 
+    @property
+    def has_code(self) -> bool:
+        """Whether the model of the run has a code: then it is a `chainrule.models.SentenceVAE`."""
+        return self.config.model == _CODED
+
     @classmethod
     def check_asked(cls, asked: RunConfig, given: frozenset[str]) -> None:
         training = asked.training
+        if asked.model == _CODED and "--reading" in given and asked.data.reading != "lines":
+            raise ValueError(f"--reading {asked.data.reading}: a {_CODED} encodes whole lines: leave it out")
         if "--watch-every" in given and not training.watch_gradients:
             raise ValueError(
                 "--watch-every: says how often --watch-gradients looks, which was not asked for: give both"
@@ -222,6 +200,8 @@ class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks, C
     def settle(cls, asked: RunConfig) -> RunConfig:
         from chainrule.tasks.text.preparing import usual_fraction
 
+        if asked.model == _CODED:
+            asked = replace(asked, data=replace(asked.data, reading="lines"))
         if asked.data.validation_fraction is not None:
             return asked
         fraction = usual_fraction(asked.sources["source"])
@@ -277,7 +257,9 @@ class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks, C
         return f"{speed}; {format_duration(duration.budget)} is about {passes}: {size}"
 
     def build(self) -> "AutoregressiveModel":
-        model = self.MODELS[self.config.model].build(self.config.options, vocab_size=len(self.vocabulary))
+        model = self.MODELS[self.config.model].build(
+            self.config.options, vocab_size=len(self.vocabulary), eos=self.vocabulary.eos
+        )
         return cast("AutoregressiveModel", model)
 
     def _unfilled(self) -> "AutoregressiveModel":
@@ -307,8 +289,11 @@ class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks, C
         )
 
     def on_validation(self) -> "OnValidation":
+        from chainrule.tasks.text.codes import sentence_preview
         from chainrule.tasks.text.sampling import Sampler
 
+        if self.has_code:
+            return sentence_preview(self)
         vocabulary = self.vocabulary
         ends = vocabulary.eos if self.data.reading == "lines" else None
 
@@ -331,10 +316,11 @@ class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks, C
         figures = text_figures(best.nats_per_element * held_out, counts)
         # A validation that would take too much of the run reads a part, the same each time.
         part = "" if best.elements >= held_out else f"first {best.elements:,} of {held_out:,} symbols of the "
+        element, bits = _ELEMENT[self.data.level], f"{self._bound}{best.bits_per_element:.4f} bits"
         return (
             {"bits_per_element": best.bits_per_element, "perplexity": best.perplexity} | figures,
-            f"{best.bits_per_element:.4f} bits ({best.nats_per_element:.4f} nats) per {_ELEMENT[self.data.level]} "
-            f"on the {part}held-out text, perplexity {best.perplexity:.4g}; {describe_figures(figures)}",
+            f"{bits} ({best.nats_per_element:.4f} nats) per {element} on the {part}held-out text, "
+            f"perplexity {best.perplexity:.4g}; {describe_figures(figures)}",
         )
 
     def next_steps(self) -> Sequence[str]:
@@ -355,11 +341,35 @@ class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks, C
             figures = text_figures(best["nats_per_element"] * corpus["valid"]["elements"], corpus["valid"])
             best.update(figures)
             rows["best"] = (
-                f"{best['bits_per_element']:.4f} bits ({best['nats_per_element']:.4f} nats) per element, "
+                f"{self._bound}{best['bits_per_element']:.4f} bits ({best['nats_per_element']:.4f} nats) per element, "
                 f"{_perplexity(best)}, at step {best['step']:,}"
             )
             rows["per text"] = describe_figures(figures)
         return rows
+
+    @property
+    def _bound(self) -> str:
+        return "at most " if self.has_code else ""
+
+    @property
+    def basis(self) -> Basis:
+        digest = sha256(dumps(self.vocabulary.to_json(), sort_keys=True).encode()).hexdigest()
+        level = self.data.level
+        tokens = f"{level} level, {len(self.vocabulary):,} symbols ({digest[:8]}), {self.data.reading}"
+        if self.has_code:  # held-out lines are measured by the ELBO, of one draw
+            return Basis("symbol", tokens=tokens, kind="bound", samples=1)
+        return Basis("symbol", tokens=tokens)
+
+    def held_out_sources(self) -> dict[str, Any]:
+        found = super().held_out_sources()
+        found.pop("seed", None)  # the tail is held out
+        return found
+
+    def held_out(self) -> LedgerEntry | None:
+        entry, counts = super().held_out(), self.config.facts["valid"]
+        if entry is None:
+            return None
+        return replace(entry, bytes=round(counts["bytes"] * entry.elements / counts["elements"]))
 
     def score(self, data: str, options: TextScoring, *, ranked: bool, device: str) -> Answer:
         from chainrule.tasks.text.rows import score_text
@@ -381,6 +391,11 @@ class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks, C
         from chainrule.tasks.text.compression import TextCodec
 
         return TextCodec(self.vocabulary, self.data.reading, _ELEMENT[self.data.level])
+
+    def embed(self, data: str, options: TextEmbedding, *, device: str) -> Iterator[Code]:
+        from chainrule.tasks.text.embedding import embed_lines
+
+        return embed_lines(self, data, device=device)
 
     def inspect(self, data: str | None, options: TextInspection, *, out: Path | None, seed: int) -> Answer:
         from chainrule.tasks.text.inspection import inspect_text

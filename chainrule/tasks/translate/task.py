@@ -24,6 +24,7 @@ from chainrule.tasks.config import (
 )
 from chainrule.tasks.display import measured_part, quoted
 from chainrule.tasks.ladder import Ladder
+from chainrule.tasks.ledger import Basis
 from chainrule.tasks.model import Model
 from chainrule.tasks.run_directory import DATA
 from chainrule.tasks.task import Shard, Source, Task
@@ -280,6 +281,14 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
         from chainrule.tasks.translate.prediction import translate
 
         return translate(self, data[0], options, out=out, device=device)
+
+    @property
+    def basis(self) -> Basis:
+        return Basis(
+            "symbol",
+            tokens=f"{self.data.level} level, {self.config.facts['symbols']['target']:,} symbols",
+            given="the source",
+        )
 
     def evaluate(self, data: str | None, options: TranslationEvaluation, *, device: str) -> Answer:
         from chainrule.tasks.translate.evaluation import evaluate_translator

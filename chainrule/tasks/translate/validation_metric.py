@@ -12,7 +12,7 @@ from chainrule.tasks.translate.searching import TranslationModel, Translator
 from chainrule.training.validation_metric import MetricValue, Rows, ValidationMetric
 
 if TYPE_CHECKING:
-    from chainrule.base import LikelihoodModel
+    from chainrule.base import TrainableModel
     from chainrule.tasks.translate.task import TranslateTask
 
 _JUDGED = 2000  # of the held-out pairs, the first: as many as tell one epoch from the next
@@ -23,7 +23,7 @@ def translation_metric(run: "TranslateTask") -> ValidationMetric:
     sources, references = (texts[:_JUDGED] for texts in held_out_texts(run.path / DATA))
     pairs, tokenize, longest = run.pairs, run.tokenize, run.longest
 
-    def answer(model: "LikelihoodModel", rows: Rows) -> Sequence[str]:
+    def answer(model: "TrainableModel", rows: Rows) -> Sequence[str]:
         translator = Translator(
             cast(TranslationModel, model), pairs.source_vocabulary, pairs.target_vocabulary, longest
         )

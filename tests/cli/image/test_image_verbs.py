@@ -168,7 +168,7 @@ def test_scores_are_those_of_the_model_most_surprising_first(command, run, archi
     ordered = [json.loads(line)["nats"] for line in command("score", run, archive, "--sort", "--json").out.splitlines()]
     assert ordered == sorted((record["nats"] for record in records), reverse=True)
     table = command("score", run, archive, "--top", 3).out.splitlines()
-    assert len(table) == 5
+    assert len(table) == 6
     assert table[-1].startswith("40 pictures, ")
     assert "2 of 8 bits (4 levels)" in table[-1]
 

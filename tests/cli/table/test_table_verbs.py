@@ -101,7 +101,7 @@ def test_scores_are_those_of_the_model_most_surprising_first(command, run, rows)
     ordered = [json.loads(line)["nats"] for line in command("score", run, rows, "--sort", "--json").out.splitlines()]
     assert ordered == sorted(ordered, reverse=True)
     table = command("score", run, rows, "--top", 3).out.splitlines()
-    assert len(table) == 5
+    assert len(table) == 6
     assert table[-1].startswith("200 rows, ")
 
 
@@ -332,3 +332,31 @@ def test_a_few_rows_are_not_learnt_by_heart(command, rows, tmp_path):
     assert config.training.validate_every == 8  # four passes of two batches
     outcome = command("train", rows, "--out", tmp_path / "named", *small, "--budget", "2s", "--dropout", 0.2)
     assert TableTask.open(tmp_path / "named").config.options.dropout == 0.2
+
+
+def test_rows_go_through_a_code(command, refused, rows, run, tmp_path):
+    out = tmp_path / "coded"
+    sizes = ("--model", "vae", "--latent-size", 3, "--hidden-size", 16)
+    outcome = command("train", rows, "--out", out, *sizes, "--steps", 60, "--learning-rate", 0.02)
+    assert outcome.status == 0, outcome.err
+    assert "at most" in outcome.out
+    scored = command("score", out, rows, "--samples", 4)
+    assert scored.out.splitlines()[-2].startswith("measured: bound, K = 4; nats per column, 4 columns")
+    assert "importance-weighted bound, K = 4" in scored.out
+    drawn = list(csv.reader(command("sample", out, "-n", 5, "--seed", 1).out.splitlines()))
+    assert drawn[0] == COLUMNS
+    assert {row[0] for row in drawn[1:]} <= {"red", "blue", "green"}
+    codes = command("embed", out, rows).out.splitlines()
+    assert codes[0] == "input,z0,z1,z2"
+    assert len(codes) == 201
+    assert len(json.loads(command("inspect", out, "--json").out)["kl"]) == 3
+    assert "has no code" in refused("embed", run, rows)
+    assert "exact" in refused("score", run, rows, "--samples", 4)
+    assert "--samples" in refused("score", out, rows, "--samples", 0)
+    assert "--complete" in refused("sample", out, "--complete", rows)
+    missing = tmp_path / "missing.csv"
+    missing.write_text("colour,count,height,class\nred,?,1.5,yes\n")
+    assert "line 2" in refused("score", out, missing)  # no count was missing in training
+    table = [json.loads(line) for line in command("compare", run, out, "--data", rows, "--json").out.splitlines()]
+    assert {record["likelihood"]["kind"] for record in table} == {"exact", "bound"}
+    assert [record["rank"] for record in table] == [1, 2]

@@ -108,10 +108,11 @@ def test_standard_input_is_read_for_a_dash(command, runs, text_file, monkeypatch
 def test_the_table_is_for_people(command, runs, tmp_path):
     (tmp_path / "a.txt").write_text("line\x1b[31m 1\nline 2\n")
     outcome = command("score", runs / "stream", tmp_path / "a.txt", "--per", "line")
-    header, first, second, total, per_text = outcome.out.splitlines()
+    header, first, second, measured, total, per_text = outcome.out.splitlines()
     assert header.split() == ["line", "nats", "bits/elem", "unknown", "text"]
     assert first.endswith("line\\x1b[31m 1")  # no command reaches the terminal
     assert second.split()[0] == "2"
+    assert measured.startswith("measured: exact; nats per symbol")
     assert total.startswith("19 elements, ")
     assert "bits per element" in total
     assert "bits per character" in per_text

@@ -1,0 +1,109 @@
+"""Variational autoencoder of pictures."""
+
+from typing import Annotated, final
+
+import torch
+from torch import Tensor, nn
+
+from chainrule.heads.diagonal_normal import DiagonalNormal
+from chainrule.heads.independent_pixels import IndependentPixels, PixelKind
+from chainrule.latent import LatentModel, Samples, Share, Weight
+from chainrule.layers.picture_code import PictureNetwork, PictureReader, PictureWriter
+from chainrule.models.picture_input import PictureInput
+from chainrule.ranges import Range, Size
+
+
+@final
+class VAE(LatentModel):
+    r"""A normal code, and pixels that are independent given it (Kingma and Welling 2014; Rezende et al. 2014).
+
+    .. math:: p(z) = N(0, I), \qquad p(x \mid z) = \prod_{ij} p(x_{ij} \mid g(z)), \qquad
+        q(z \mid x) = N(\mu(x), \mathrm{diag}\,\sigma^2(x))
+
+    Its bounds are those of `LatentModel`.
+
+    Args:
+        image_shape: (C, H, W).
+        levels: V; pixels are integers in [0, V).
+        latent_size: L, numbers of a code.
+        network: dense or convolutional layers of gated units.
+        head: distribution of a pixel: two values, a score for each of V values, or a mixture of logistics that couples
+            the channels; by default the first for 2 levels, the last for more.
+        components: of the mixture.
+        hidden_size: units of a dense layer.
+        num_layers: gated layers, each way; a convolutional network halves the sides in all but one of them.
+        channels: of the first convolution; each further one has twice as many.
+        importance_samples: draws for each picture in training; more than 1 trains the importance-weighted bound.
+        beta: weight of the KL divergence in training.
+        free_bits: nats of each number of the code that cost nothing in training.
+        kl_warmup: part of the run in which the weight of the KL divergence grows from 0.
+        doubly_reparameterised: train the encoder by the gradient of Tucker et al. (2019).
+
+    Raises:
+        ValueError: an argument is out of range, or two of them exclude each other.
+
+    >>> model = VAE((1, 6, 5), levels=2, latent_size=3, hidden_size=8)
+    >>> x = model.sample(4, torch.Generator().manual_seed(0))
+    >>> x.shape, model.elbo(x).shape, model.importance_bound(x, samples=10).shape
+    (torch.Size([4, 1, 6, 5]), torch.Size([4]), torch.Size([4]))
+    """
+
+    def __init__(
+        self,
+        image_shape: tuple[int, int, int],
+        levels: int = 256,
+        latent_size: Size = 40,
+        *,
+        network: PictureNetwork = "dense",
+        head: PixelKind | None = None,
+        components: Annotated[int, Range(1, 1 << 10)] = 5,
+        hidden_size: Size = 300,
+        num_layers: Annotated[int, Range(1, 16)] = 2,
+        channels: Size = 32,
+        importance_samples: Samples = 1,
+        beta: Weight = 1.0,
+        free_bits: Weight = 0.0,
+        kl_warmup: Share = 0.0,
+        doubly_reparameterised: bool = False,
+    ):
+        super().__init__(
+            latent_size,
+            importance_samples=importance_samples,
+            beta=beta,
+            free_bits=free_bits,
+            kl_warmup=kl_warmup,
+            doubly_reparameterised=doubly_reparameterised,
+        )
+        self.pictures = PictureInput(image_shape, levels)
+        self.head = pixel_kind(head, levels)
+        sizes = {"hidden_size": hidden_size, "num_layers": num_layers, "channels": channels, "components": components}
+        for name, size in sizes.items():
+            if size < 1:
+                raise ValueError(f"{name}: expected an integer >= 1, got {size}")
+        outputs = IndependentPixels.num_parameters(self.head, image_shape[0], levels, components)
+        self.encoder = PictureReader(image_shape, network, hidden_size, num_layers, channels)
+        self.posterior = nn.Linear(hidden_size, 2 * latent_size)
+        self.decoder = PictureWriter(latent_size, image_shape, outputs, network, hidden_size, num_layers, channels)
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        return self.pictures.image_shape
+
+    def encode(self, x: Tensor, *, lengths: Tensor | None = None) -> DiagonalNormal:
+        scaled = self.pictures.scaled(x, self.posterior.weight)
+        return DiagonalNormal(*self.posterior(self.encoder(scaled)).chunk(2, 1))
+
+    def decode(self, z: Tensor) -> IndependentPixels:
+        return IndependentPixels.from_parameters(self.head, self.decoder(z), self.image_shape[0], self.pictures.levels)
+
+    def from_codes(self, z: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
+        return self.decode(z).mean
+
+
+def pixel_kind(head: PixelKind | None, levels: int) -> PixelKind:
+    """The distribution of a pixel, chosen by the number of levels where none is given."""
+    if head is None:
+        return "bernoulli" if levels == 2 else "mixture"
+    if head == "bernoulli" and levels != 2:
+        raise ValueError(f"head: bernoulli needs levels=2, got {levels}: take categorical or mixture")
+    return head

@@ -1,0 +1,145 @@
+"""Inside the code of a trained model of images: what is in use, what each dimension does, where pictures lie."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from chainrule.tasks.abilities import Answer, Record
+from chainrule.tasks.display import quoted
+from chainrule.tasks.page import checked_page, write_page
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from chainrule.data.images.source import Pixels
+    from chainrule.diagnostics.active_units import LatentUse
+    from chainrule.diagnostics.report.code_page import Traversal
+    from chainrule.latent import CodeModel
+    from chainrule.tasks.image.inspection import ImageInspection
+    from chainrule.tasks.image.task import ImageTask
+
+_MOST = 1024  # held-out pictures
+_PAIRS, _REBUILT = 16, 64  # that are shown, and whose error is
+_DIMENSIONS, _STEPS = 12, 7  # of the traversals
+_REACH = 2.5  # standard deviations of the prior
+
+
+def inspect_codes(run: "ImageTask", options: "ImageInspection", *, out: Path | None, seed: int) -> Answer:
+    """Inspect the code of a run on its held-out images."""
+    import torch
+
+    from chainrule.diagnostics.active_units import active_units
+    from chainrule.diagnostics.report.code_page import CodeReport, code_page
+    from chainrule.tasks.image.code_pictures import code_model
+    from chainrule.tasks.image.code_preview import held_out
+
+    if options.pixel is not None:
+        raise ValueError("--pixel: the receptive field is of models without a code: leave it out")
+    page, model = checked_page(out, run.path), code_model(run, "cpu", "inspect")
+    x = held_out(run, _MOST)
+    use = active_units(model, x)
+    generator = torch.Generator().manual_seed(seed)
+    pairs, error, mean = _rebuilt(run, model, x, generator)
+    parameters = sum(weight.numel() for weight in model.parameters())
+    count = f"{len(x):,} held-out picture{'s' * (len(x) > 1)}"
+    report = CodeReport(
+        str(run.path),
+        f"{run.config.model} with {parameters:,} parameters, {model.latent_size} dimensions; "
+        f"{run.config.facts['name']}, {run.reduction}; {count}",
+        use,
+        pairs,
+        _bright(error),
+        f"The mean over {min(len(x), _REBUILT)} held-out pictures, black for 0 and white for {float(error.max()):.3g}, "
+        f"of values from 0 to 1; {mean:.6f} on average.",
+        _traversals(run, model, use, generator),
+        _traversal_words(use),
+        _labels(run, len(x)),
+        f"chainrule inspect {quoted(run.path)} --seed {seed}",
+    )
+    write_page(page, code_page(report))
+    facts: dict[str, Any] = {
+        "run": str(run.path),
+        "model": run.config.model,
+        "page": str(page),
+        "pictures": len(x),
+        "collapsed": use.collapsed,
+        "remedies": list(use.remedies),
+        "active": use.ranked,
+        "kl": None if use.kl is None else use.kl.tolist(),
+        "variance": use.variances.tolist(),
+        "mean_squared_error": mean,
+    }
+    lines = [f"{run.path}: {report.model}", str(use), *use.remedies]
+    for place in use.ranked[:_DIMENSIONS]:
+        told = "" if use.kl is None else f"{float(use.kl[place]):.3f} nats, "
+        lines.append(f"dimension {place}: {told}variance of its mean {float(use.variances[place]):.4f}")
+    lines += [f"mean squared error of reconstructions: {mean:.6f} of values from 0 to 1", f"page: {page}"]
+    return Answer(iter([Record(facts, "\n".join(lines))]))
+
+
+def _rebuilt(
+    run: "ImageTask", model: "CodeModel", x: "Tensor", generator: "torch.Generator"
+) -> "tuple[Pixels, Tensor, float]":
+    """Pairs in a grid, the squared error of each pixel (H, W) of values from 0 to 1, and its mean."""
+    import numpy as np
+    import torch
+
+    from chainrule.data.images import grid
+    from chainrule.tasks.image.code_pictures import shown
+
+    x = x[:_REBUILT]
+    with torch.no_grad():
+        rebuilt = model.from_codes(model.codes(x), generator=generator)
+    error = ((rebuilt - x).double() / (run.reduction.levels - 1)) ** 2
+    pairs = np.stack([shown(run, x[:_PAIRS]), shown(run, rebuilt[:_PAIRS])], 1)
+    return grid(np.concatenate(list(pairs)), 8), error.mean((0, 1)), float(error.mean())
+
+
+def _traversals(
+    run: "ImageTask", model: "CodeModel", use: "LatentUse", generator: "torch.Generator"
+) -> "list[Traversal]":
+    import torch
+
+    from chainrule.data.images import grid
+    from chainrule.diagnostics.report.code_page import Traversal
+    from chainrule.tasks.image.code_pictures import shown
+
+    strips, centre = [], use.codes.mean(0)
+    for place in use.ranked[:_DIMENSIONS]:
+        if use.kl is None:
+            values = use.codes[:, place].quantile(torch.linspace(0.02, 0.98, _STEPS, dtype=use.codes.dtype))
+        else:
+            values = torch.linspace(-_REACH, _REACH, _STEPS)
+        codes = centre.repeat(_STEPS, 1)
+        codes[:, place] = values
+        with torch.no_grad():
+            drawn = model.from_codes(codes.to(next(model.parameters())), generator=generator)
+        strips.append(Traversal(place, grid(shown(run, drawn), _STEPS)))
+    return strips
+
+
+def _traversal_words(use: "LatentUse") -> str:
+    if not use.ranked:
+        return "No dimension is active: there is nothing to see along any of them."
+    few = len(use.ranked) > _DIMENSIONS
+    which = f"The {_DIMENSIONS} with most of {len(use.ranked)} active dimensions" if few else "All active dimensions"
+    ends = (
+        "from its 2% to its 98% quantile over held-out pictures"
+        if use.kl is None
+        else f"from −{_REACH} to {_REACH} standard deviations of the prior"
+    )
+    return f"{which}: each row changes one of them, {ends}, and leaves the others at their means."
+
+
+def _labels(run: "ImageTask", count: int) -> list[str] | None:
+    numbers, classes = run.images().valid_labels, run.classes
+    return None if numbers is None or classes is None else [classes[number] for number in numbers[:count].tolist()]
+
+
+def _bright(error: "Tensor") -> "Pixels":
+    """Numbers (H, W) as brightness, enlarged; white is the greatest."""
+    import numpy as np
+
+    scale = max(1, -(-280 // error.shape[1]))
+    drawn = (np.asarray(error / error.max().clamp_min(1e-12)) * 255).round().clip(0, 255).astype(np.uint8)
+    return drawn.repeat(scale, 0).repeat(scale, 1)

@@ -1,0 +1,87 @@
+"""Pictures that a user names, reduced to the levels of a run's model, in batches with their names."""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from chainrule.data.images import ImageSource
+    from chainrule.tasks.image.task import ImageTask
+
+_ELEMENTS = 1 << 16  # of the pictures of a batch
+
+
+@dataclass(frozen=True)
+class NamedPictures:
+    """Pictures of a batch.
+
+    Args:
+        x: (B, C, H, W) levels.
+        context: (B,) labels of a model that is conditioned on them; `None` for another.
+        names: of the pictures.
+        labels: of the pictures, where the source has any that the run knows.
+    """
+
+    x: "Tensor"
+    context: "Tensor | None"
+    names: list[str]
+    labels: list[str | None]
+
+
+def source_of(run: "ImageTask", data: str, *, skip_bad: bool) -> "ImageSource":
+    """Open pictures that are like those that a run was trained on.
+
+    Raises:
+        FileNotFoundError: there are none.
+        ValueError: they are of another size or kind, or have labels that the run does not know.
+    """
+    from chainrule.data.images import check_alike, is_images, open_source
+
+    reading = run.data.reading if Path(data).is_dir() else None
+    if not Path(data).exists() and not is_images(data):
+        raise FileNotFoundError(f"{data}: no such file or folder: expected pictures")
+    source = open_source(data, labelled=_labelled(run), reading=reading, skip_bad=skip_bad)
+    check_alike(source, run.shape, run.reduction.found)
+    if run.conditions is not None:
+        assert source.labels is not None
+        source.labels.among(run.conditions, source.label)
+    if source.skipped:
+        print(f"{len(source.skipped)} picture files cannot be read: {', '.join(source.skipped[:5])}", file=sys.stderr)
+    return source
+
+
+def _labelled(run: "ImageTask") -> bool | None:
+    """Whether labels are needed; None takes them where there are any."""
+    if run.conditions is not None:
+        return True
+    return None if run.classes is not None else False
+
+
+def as_they_are(run: "ImageTask", source: "ImageSource") -> bool:
+    """Whether a model of binarised pictures is given pictures that are binary already."""
+    return run.reduction.binarise is not None and source.levels == 2
+
+
+def named_pictures(run: "ImageTask", source: "ImageSource") -> Iterator[NamedPictures]:
+    """The pictures of a source in order; the draws of a binarisation are those of held-out pictures."""
+    import numpy as np
+
+    from chainrule.data.images import image_evaluation
+
+    numbers, classes = None, run.classes
+    if classes is not None and source.labels is not None and set(source.labels.names) <= set(classes):
+        numbers = source.labels.among(classes, source.label)
+    random = np.random.default_rng([run.config.training.seed, 2])
+    start = 0
+    for block in source.blocks():
+        pixels = block if as_they_are(run, source) else run.reduction.apply(block, random)
+        given = None if numbers is None or run.conditions is None else numbers[start : start + len(block)]
+        for batch in image_evaluation(pixels, given, max(1, _ELEMENTS // pixels[0].size)):
+            places = range(start, start + len(batch.x))
+            labels = [None if numbers is None or classes is None else classes[numbers[place]] for place in places]
+            yield NamedPictures(batch.x, batch.context, [source.called(place) for place in places], labels)
+            start += len(batch.x)

@@ -1,0 +1,132 @@
+"""A ledger of likelihoods: a figure, its unit, how it was measured and of which data, so that only like meets like."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+_DIGEST = 12  # characters of a digest that people see
+
+
+@dataclass(frozen=True)
+class Basis:
+    """The unit of a likelihood, and how it is measured.
+
+    Args:
+        unit: one element: symbol, dimension, column, sample, label.
+        base_measure: which values are told apart: levels of a pixel and how they were binarised, kinds of columns.
+        tokens: the symbols of a text: level, number and digest of the vocabulary; empty for other data.
+        given: the condition, where the likelihood is a conditional one; empty where it is none.
+        kind: exact; a bound, below which the negative log-likelihood lies; or an estimate.
+        samples: K, of an importance-weighted bound or of an estimate.
+        quantity: nats, or the error of a model without a likelihood.
+    """
+
+    unit: str
+    base_measure: str = ""
+    tokens: str = ""
+    given: str = ""
+    kind: Literal["exact", "bound", "estimate"] = "exact"
+    samples: int | None = None
+    quantity: str = "nats"
+
+    def __str__(self) -> str:
+        """
+        >>> str(Basis("dimension", "256 levels", kind="bound", samples=50))
+        'bound, K = 50; nats per dimension, 256 levels'
+        """
+        return f"{self.how}; {self.quantity} per {self.subject}"
+
+    @property
+    def how(self) -> str:
+        """The kind of measurement, with K."""
+        return self.kind if self.samples is None else f"{self.kind}, K = {self.samples:,}"
+
+    @property
+    def subject(self) -> str:
+        """The unit with its condition, base measure and tokens."""
+        given = f" given {self.given}" if self.given else ""
+        return ", ".join(part for part in (self.unit + given, self.base_measure, self.tokens) if part)
+
+
+@dataclass(frozen=True)
+class LedgerEntry:
+    """A measured likelihood.
+
+    Args:
+        basis: unit and measurement.
+        nats: negative log-likelihood of all data together.
+        elements: how many there are.
+        data: digest of the data.
+        standard_error: of `nats`, where it was estimated by drawing.
+        bytes: of the original text; None for other data.
+    """
+
+    basis: Basis
+    nats: float
+    elements: int
+    data: str
+    standard_error: float | None = None
+    bytes: int | None = None
+
+    @property
+    def nats_per_element(self) -> float:
+        """Nats of the average element."""
+        from chainrule.training import units
+
+        return units.per_element(self.nats, self.elements)
+
+    @property
+    def bits_per_element(self) -> float:
+        """Bits of the average element: bits/dim of a picture."""
+        from chainrule.training import units
+
+        return units.bits(self.nats_per_element)
+
+    @property
+    def bits_per_byte(self) -> float | None:
+        """Bits of a byte of the original text, which its tokens do not change; None for other data."""
+        from chainrule.training import units
+
+        return units.bits(self.nats) / self.bytes if self.bytes else None
+
+    def values(self) -> dict[str, Any]:
+        """The entry, ready for JSON."""
+        return asdict(self.basis) | {
+            "nats": self.nats,
+            "elements": self.elements,
+            "nats_per_element": self.nats_per_element,
+            "bits_per_element": self.bits_per_element,
+            "bits_per_byte": self.bits_per_byte,
+            "standard_error": self.standard_error,
+            "bytes": self.bytes,
+            "data": self.data,
+        }
+
+    def __str__(self) -> str:
+        size = f"{self.elements:,} elements" + (f", {self.bytes:,} bytes" if self.bytes else "")
+        return f"{self.basis}; {size}, data {self.data[:_DIGEST]}"
+
+
+_COMPARED: dict[str, Callable[[LedgerEntry], Any]] = {
+    "quantities": lambda entry: entry.basis.quantity,
+    "units": lambda entry: entry.basis.unit,
+    "conditions": lambda entry: entry.basis.given or "nothing given",
+    "tokens": lambda entry: entry.basis.tokens,
+    "base measures": lambda entry: entry.basis.base_measure,
+    "data": lambda entry: entry.data[:_DIGEST],
+    "numbers of elements": lambda entry: f"{entry.elements:,}",
+}
+
+
+def why_not_ranked(entries: Sequence[LedgerEntry]) -> str:
+    """The reason why likelihoods must not be ranked, in a line; empty where they may be.
+
+    >>> basis = Basis("dimension", "256 levels")
+    >>> why_not_ranked([LedgerEntry(basis, 2.0, 4, "ab"), LedgerEntry(basis, 2.0, 4, "cd")])
+    'data differ: ab, cd'
+    """
+    for name, part in _COMPARED.items():
+        found = dict.fromkeys(part(entry) for entry in entries)
+        if len(found) > 1:
+            return f"{name} differ: {', '.join(found)}"
+    return ""

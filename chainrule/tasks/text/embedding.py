@@ -1,0 +1,87 @@
+"""Lines of a text as numbers: the state of a language model after reading each, or the mean of its code."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from chainrule.tasks.abilities import Code
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from chainrule.data.vocabulary import Ids
+    from chainrule.tasks.text.task import TextTask
+
+    Line = tuple[int, str, Ids]
+
+_LONGEST = 1 << 16  # symbols of a line, and of the lines that are read together
+
+
+@dataclass(frozen=True)
+class TextEmbedding:
+    """Embed the lines of a text: for each its number, and the features from which the symbol after it is predicted.
+
+    Of a recurrent model these are the state of its top layer after reading the line, of a Transformer the features of
+    its last block, of a model with a code the mean of its posterior. Every line is read from its beginning.
+
+    Args:
+        data: The text, - for standard input.
+    """
+
+
+def embed_lines(run: "TextTask", file: str, *, device: str) -> Iterator[Code]:
+    """The code of each line of a file."""
+    import torch
+
+    if run.has_code:
+        from chainrule.tasks.text.codes import embed_sentences
+
+        yield from embed_sentences(run, file, device=device)
+        return
+    model = run.model(device)
+    features: Any = getattr(model, "features", None)
+    if features is None:
+        raise ValueError(f"embed: a {run.config.model} has no features of what it has read, and no code")
+    place = next(model.parameters()).device
+    for rows, x, lengths in batched_lines(run, file, ends=False):
+        # The features at an element are of those before it: at one past the end, of the whole line.
+        with torch.no_grad():
+            h = features(torch.nn.functional.pad(x, (0, 1)).to(place))
+        found = h[torch.arange(len(rows)), lengths.to(place)].float().cpu().tolist()
+        for (line, _, _), numbers in zip(rows, found, strict=True):
+            yield Code(str(line), numbers)
+
+
+def batched_lines(run: "TextTask", file: str, *, ends: bool) -> "Iterator[tuple[list[Line], Tensor, Tensor]]":
+    """Lines of a file with numbers and symbols, as batches: (B, T) padded, and their lengths (B,).
+
+    Args:
+        run: whose symbols they are.
+        file: a path, or - for standard input.
+        ends: whether the symbols of a line have its end.
+
+    Raises:
+        ValueError: a line is too long to be held in memory as a whole.
+    """
+    import torch
+
+    from chainrule.data.batches import padded
+    from chainrule.tasks.text.scoring import read_pieces, whole_lines
+
+    def batch(rows: "list[Line]") -> "tuple[list[Line], Tensor, Tensor]":
+        lengths = torch.tensor([len(ids) for _, _, ids in rows])
+        return rows, padded([ids for _, _, ids in rows], int(lengths.max())), lengths
+
+    rows: list[Line] = []
+    longest = 0
+    for line, text in whole_lines(read_pieces(file, strict=run.data.level != "byte")):
+        ids = run.vocabulary.encode(text if ends else text.removesuffix("\n"))
+        if len(ids) > _LONGEST:
+            raise ValueError(f"line {line}: expected at most {_LONGEST:,} symbols, got {len(ids):,}: divide the line")
+        if rows and (len(rows) + 1) * max(longest, len(ids)) > _LONGEST:
+            yield batch(rows)
+            rows, longest = [], 0
+        rows.append((line, text, ids))
+        longest = max(longest, len(ids))
+    if rows:
+        yield batch(rows)

@@ -1,0 +1,51 @@
+"""How a text is read, and how a model of it is trained."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from chainrule.tasks.config import CheckedOptions, OptimisationOptions, within
+
+
+@dataclass(frozen=True)
+class TextData(CheckedOptions):
+    """How a text becomes symbols, and which part of it is held out."""
+
+    level: Literal["char", "byte", "word", "bpe", "subword"] = "char"
+    """What one symbol is; subword is another name of bpe."""
+    reading: Literal["stream", "lines"] = "stream"
+    """One continuous stream, or one example per line."""
+    validation_fraction: float | None = within(None, 0.0, 0.9)
+    """Tail of the text that is held out; 0.01 of a megabyte or more where not given, up to 0.05 of a shorter text."""
+    vocabulary_size: int | None = within(None, 3, 1 << 24)
+    """Keep this many symbols at most (word, bpe)."""
+    min_count: int = within(1, 1, 1 << 40)
+    """Rarer symbols become unknown."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.level == "subword":
+            object.__setattr__(self, "level", "bpe")
+
+
+@dataclass(frozen=True)
+class TextTraining(OptimisationOptions):
+    """How a model of a text is trained; `chainrule.tasks.text.plan` settles what is None.
+
+    `watch_gradients` decides on what `chainrule.training.train` is given to look with; the others are options of
+    `chainrule.training.TrainingOptions`, with the same defaults.
+    """
+
+    batch_size: int | None = within(None, 1, 1 << 24)  # type: ignore[assignment]  # an int in every run that trains
+    """Rows of a batch; 32 where not given, fewer of a short text."""
+    learning_rate: float | None = within(None, 0.0, 1e3)  # type: ignore[assignment]  # a float in every run that trains
+    """Peak learning rate of AdamW."""
+    weight_decay: float | None = within(None, 0.0, 1e3)  # type: ignore[assignment]  # a float in every run that trains
+    """Decoupled weight decay of matrices."""
+    chunk_length: int = within(64, 1, 1 << 24)
+    """Symbols that gradients flow through."""
+    line_length: int = within(1024, 1, 1 << 24)
+    """Longer lines are cut in training (--reading lines)."""
+    watch_gradients: bool = False
+    """Log how gradients flow back through time."""
+    watch_every: int | None = within(None, 1, 1 << 53)
+    """Steps between looks at the gradients; 20 where not given, 100 on a GPU."""

@@ -1,0 +1,175 @@
+"""All checks of a model with a latent code at once."""
+
+import torch
+from torch import Tensor
+
+from chainrule.latent import LatentModel
+from chainrule.testing.isolation import reseed
+from chainrule.testing.latent_bounds import check_bounds, check_exact, check_kl_divergence, check_posterior
+from chainrule.testing.latent_decoder import check_decoder
+from chainrule.testing.latent_subject import LatentSubject, latent_check
+from chainrule.testing.leaves import changed, snapshot
+from chainrule.testing.report import Report
+from chainrule.testing.saving import save_and_load
+from chainrule.testing.subject import DoesNotApply, Violation
+from chainrule.testing.weights import jittered, refilled
+
+ROUNDING = 1e-9  # relative; the same sums in batches of another size
+
+
+def check_latent_model(
+    model: LatentModel, x: Tensor, lengths: Tensor | None = None, *, exact: Tensor | None = None, seed: int = 0
+) -> Report:
+    """Test that a model with a latent code keeps the contract of `LatentModel`, on the given rows.
+
+    The KL divergence is one, both bounds are bounds and agree with the densities they are made of, the decoder is
+    normalised and its samples follow it, rows do not depend on each other nor on padding, gradients reach every
+    parameter, a saved model is the same model, and a seed fixes every draw.
+
+    Every check works on a copy of its own in float64 and evaluation mode; the model and the global random state are
+    left as they are. The answer is fixed by the arguments. Of more than 4 rows the first 4 are used. A small model
+    (a code of a few numbers, a few elements of x) is tested harder: its likelihood can be estimated from the prior.
+
+    Args:
+        model: any `LatentModel`.
+        x: (B, ...) rows that the model is meant for.
+        lengths: (B,) real elements of each row.
+        exact: (B,) ln p(x) in nats, where it is known: the bound with 5,000 draws must be within 0.02 of it.
+        seed: of every random choice of the checks.
+
+    Returns:
+        A report with `.ok` and `.results`, as that of `check_model`.
+
+    Raises:
+        ValueError: the arguments do not fit together.
+
+    >>> from chainrule.models import VAE
+    >>> model = VAE((1, 2, 2), levels=2, latent_size=2, hidden_size=4)
+    >>> check_latent_model(model, torch.randint(2, (3, 1, 2, 2))).ok
+    True
+    """
+    results = [check(model, x, None, lengths, seed=seed) for check in LATENT_CHECKS]
+    if exact is not None:
+        results.append(check_exact(model, x, exact, seed=seed))
+    return Report(results)
+
+
+@latent_check
+@torch.no_grad()
+def check_batch_independence(subject: LatentSubject) -> str:
+    """Posterior, codes and log-likelihood of a row are the same alone and among other rows, in any order."""
+    together = _answers(subject, subject.model, torch.arange(len(subject.x)))
+    for name, numbers in together.items():
+        for row in range(len(subject.x)):
+            alone = _answers(subject, subject.model, torch.tensor([row]))[name]
+            _require_same(numbers[row], alone[0], f"{name} of row {row} differs when it is alone")
+    backwards = torch.arange(len(subject.x)).flip(0)
+    for name, numbers in _answers(subject, subject.model, backwards).items():
+        _require_same(numbers.flip(0), together[name], f"{name} differs when the rows are reversed")
+    return f"{len(subject.x)} rows alone, together and reversed"
+
+
+@latent_check
+@torch.no_grad()
+def check_padding_invariance(subject: LatentSubject) -> str:
+    """Elements after `lengths` change nothing."""
+    if subject.lengths is None:
+        raise DoesNotApply("no lengths were given")
+    padding = torch.arange(subject.x.shape[1], device=subject.device) >= subject.lengths.unsqueeze(1)
+    expected = _answers(subject, subject.model, torch.arange(len(subject.x)))
+    kept = subject.x
+    subject.x = torch.where(padding.view(padding.shape + (1,) * (kept.dim() - 2)), kept.roll(1, 0), kept)
+    for name, numbers in _answers(subject, subject.model, torch.arange(len(subject.x))).items():
+        _require_same(numbers, expected[name], f"{name} depends on what stands after lengths")
+    return "other elements after lengths"
+
+
+@latent_check
+def check_gradients_reach_parameters(subject: LatentSubject) -> str:
+    """`training_objective` gives every parameter a gradient that is not all zero, and finite."""
+    model = subject.model.train()
+    wanted = {name for name, weight in model.named_parameters() if weight.requires_grad}
+    missing = set(wanted)
+    for draw in (None, jittered):
+        model = model if draw is None else refilled(model, subject, draw).train()
+        weights = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
+        value = model.training_objective(subject.x, None, subject.lengths)
+        subject.rows(value, "training_objective")
+        gradients = torch.autograd.grad(value.sum(), list(weights.values()), allow_unused=True)
+        for name, gradient in zip(weights, gradients, strict=True):
+            if gradient is not None and not gradient.isfinite().all():
+                raise Violation(f"the gradient of training_objective with respect to {name} is not finite")
+            if gradient is not None and gradient.any():
+                missing.discard(name)
+    if missing:
+        names = ", ".join(sorted(missing)[:3])
+        raise Violation(f"training_objective gives no gradient to {len(missing)} of {len(wanted)} parameters: {names}")
+    return f"all {len(wanted)} parameters"
+
+
+@latent_check
+@torch.no_grad()
+def check_save_load(subject: LatentSubject) -> str:
+    """The `state_dict`, through a file's bytes into a model with other weights, gives the same answers exactly."""
+    rows = torch.arange(len(subject.x))
+    return save_and_load(subject, subject.model, lambda model: _answers(subject, model, rows))
+
+
+@latent_check
+@torch.no_grad()
+def check_reproducible(subject: LatentSubject) -> str:
+    """A generator fixes samples and bounds whatever the global random state, and no answer changes the module."""
+    model, given, before = subject.model, subject.given, snapshot(subject.model)
+    found: list[dict[str, Tensor]] = []
+    for attempt, seed in enumerate((1, 1, 2)):
+        reseed(1000 + attempt)
+        state = torch.get_rng_state()
+        found.append(
+            {
+                "sample": model.sample(8, subject.generator(seed)).double(),
+                "elbo": model.elbo(subject.x, 3, subject.generator(seed), **given),
+                "importance_bound": model.importance_bound(subject.x, 3, subject.generator(seed), **given),
+            }
+        )
+        if not torch.equal(state, torch.get_rng_state()):
+            raise Violation("an answer moves the global random state though it was given a generator")
+    for name, first in found[0].items():
+        if not torch.equal(first.nan_to_num(), found[1][name].nan_to_num()):
+            raise Violation(f"{name} gives two answers for one seed of its generator")
+    if all(torch.equal(first.nan_to_num(), found[2][name].nan_to_num()) for name, first in found[0].items()):
+        raise Violation("two seeds give the same sample and the same bounds: nothing is drawn from the generator")
+    if paths := changed(before, snapshot(model)):
+        raise Violation(f"an answer changed the module: {', '.join(paths[:3])}")
+    return "sample, elbo and importance_bound with 2 seeds, under different global random states"
+
+
+def _answers(subject: LatentSubject, model: LatentModel, rows: Tensor) -> dict[str, Tensor]:
+    """What is fixed of some rows, (rows, numbers)."""
+    rows = rows.to(subject.device)
+    x, lengths = subject.x[rows], None if subject.lengths is None else subject.lengths[rows]
+    posterior = model.encode(x, lengths=lengths)
+    z = torch.linspace(-1, 1, len(subject.x) * model.latent_size, dtype=torch.float64, device=subject.device)
+    z = z.view(len(subject.x), -1)[rows]
+    return {
+        "encode": torch.cat([posterior.mean, posterior.variance], 1),
+        "codes": model.codes(x, lengths=lengths),
+        "log_likelihood": model.log_likelihood(x, z, lengths=lengths).unsqueeze(1),
+    }
+
+
+def _require_same(left: Tensor, right: Tensor, message: str) -> None:
+    if left.shape != right.shape or not torch.allclose(left, right, rtol=ROUNDING, atol=ROUNDING, equal_nan=True):
+        raise Violation(message)
+
+
+LATENT_CHECKS = (
+    check_posterior,
+    check_kl_divergence,
+    check_bounds,
+    check_decoder,
+    check_batch_independence,
+    check_padding_invariance,
+    check_gradients_reach_parameters,
+    check_save_load,
+    check_reproducible,
+)

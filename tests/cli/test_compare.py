@@ -1,0 +1,103 @@
+"""`chainrule compare`: runs side by side, ranked only where their figures are of the same thing."""
+
+import json
+import shutil
+
+import pytest
+
+from chainrule.tasks.ledger import Basis, LedgerEntry, why_not_ranked
+
+
+def validated(run, nats, elements=100):
+    """Say that the run was validated."""
+    record = {"event": "validation", "step": 4, "elements": elements, "nats_per_element": nats}
+    record |= {"bits_per_element": nats / 0.6931471805599453, "perplexity": None, "best": True}
+    (run / "metrics.jsonl").write_text(json.dumps(record) + "\n")
+    (run / "timings.jsonl").write_text('{"step": 4, "elapsed": 75.0}\n')
+    return run
+
+
+@pytest.fixture
+def two(runs, tmp_path):
+    for name, nats in (("worse", 2.5), ("better", 1.5)):
+        shutil.copytree(runs / "stream", tmp_path / name)
+        validated(tmp_path / name, nats)
+    return tmp_path / "worse", tmp_path / "better"
+
+
+def test_runs_on_the_same_data_are_ranked_best_first(command, two):
+    outcome = command("compare", *two)
+    assert outcome.status == 0, outcome.err
+    heading, first, second = outcome.out.splitlines()
+    assert heading.split()[:4] == ["#", "run", "task", "model"]
+    assert first.split()[:2] == ["1", str(two[1])]
+    assert second.split()[:2] == ["2", str(two[0])]
+    assert "1m15s" in first
+    assert " exact " in first
+    records = [json.loads(line) for line in command("compare", *two, "--json").out.splitlines()]
+    assert [record["rank"] for record in records] == [1, 2]
+    assert records[0]["likelihood"]["nats"] == pytest.approx(150)
+    assert records[0]["likelihood"]["bits_per_byte"] > 0
+    assert records[0]["seconds"] == 75
+
+
+def test_runs_with_other_tokens_are_shown_but_not_ranked(command, two, runs, tmp_path):
+    shutil.copytree(runs / "bytes", tmp_path / "bytes")
+    outcome = command("compare", *two, validated(tmp_path / "bytes", 1.0))
+    assert outcome.status == 0, outcome.err
+    lines = outcome.out.splitlines()
+    assert len(lines) == 5
+    assert lines[0].split()[0] == "run"  # no rank
+    assert lines[-1].startswith("not ranked: tokens differ: char level")
+    record = json.loads(command("compare", *two, tmp_path / "bytes", "--json").out.splitlines()[0])
+    assert record["rank"] is None
+    assert record["not_ranked"].startswith("tokens differ")
+
+
+def test_a_file_is_scored_by_every_run(command, two, text_file):
+    records = [json.loads(line) for line in command("compare", *two, "--data", text_file, "--json").out.splitlines()]
+    scored = json.loads(command("score", two[0], text_file, "--json").out)
+    for record in records:  # the same untrained weights
+        assert record["likelihood"]["nats"] == pytest.approx(scored["nats"])
+        assert record["likelihood"]["bits_per_byte"] == pytest.approx(scored["bits_per_byte"])
+    assert [record["rank"] for record in records] == [1, 2]
+
+
+def test_speed_is_measured_when_asked(command, two, monkeypatch):
+    monkeypatch.setattr("chainrule.tasks.speeds.SECONDS", 0.02)
+    record = json.loads(command("compare", two[0], "--speed", "--json").out)
+    assert record["scored_per_second"] > 0
+    assert record["drawn_per_second"] > 0
+    assert "scored_per_second" not in json.loads(command("compare", two[0], "--json").out)
+
+
+def test_bad_input_is_one_line(refused, two, tmp_path, text_file):
+    assert "expected at least one run" in refused("compare")
+    assert "no such run" in refused("compare", two[0], tmp_path / "nothing")
+    (two[0] / "model.safetensors").unlink()
+    assert "no weights yet" in refused("compare", *two)
+
+
+def test_a_run_says_how_its_likelihood_was_measured(command, two, text_file):
+    assert "measured     exact; nats per symbol, char level" in command("info", two[0]).out
+    info = json.loads(command("info", two[0], "--json").out)
+    assert info["likelihood"]["unit"] == "symbol"
+    assert command("score", two[0], text_file).out.startswith("measured: exact; nats per symbol")
+    assert json.loads(command("score", two[0], text_file, "--json").out)["measured"]["kind"] == "exact"
+
+
+@pytest.mark.parametrize(
+    ("other", "reason"),
+    [
+        (LedgerEntry(Basis("symbol", "256 levels"), 1.0, 4, "ab"), "units differ: dimension, symbol"),
+        (LedgerEntry(Basis("dimension", "2 levels"), 1.0, 4, "ab"), "base measures differ: 256 levels, 2 levels"),
+        (LedgerEntry(Basis("dimension", "256 levels"), 1.0, 4, "cd"), "data differ: ab, cd"),
+        (LedgerEntry(Basis("dimension", "256 levels"), 1.0, 5, "ab"), "numbers of elements differ: 4, 5"),
+        (LedgerEntry(Basis("dimension", "256 levels", given="the label"), 1.0, 4, "ab"), "conditions differ"),
+        (LedgerEntry(Basis("dimension", "256 levels", kind="bound", samples=9), 1.0, 4, "ab", 0.1), ""),
+    ],
+)
+def test_only_like_is_ranked_with_like(other, reason):
+    found = why_not_ranked([LedgerEntry(Basis("dimension", "256 levels"), 2.0, 4, "ab"), other])
+    assert found.startswith(reason)
+    assert bool(found) == bool(reason)

@@ -1,0 +1,93 @@
+"""`chainrule embed`: a row of numbers for each input."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from chainrule.models import RecurrentLM, TransformerLM, WaveNet
+from chainrule.tasks.text import TextTask
+
+
+def test_a_line_becomes_the_state_that_the_next_symbol_is_predicted_from(command, runs, tmp_path):
+    lines = ["all is well", "", "line 3 of the café log, all is odd"]
+    data, out = tmp_path / "data.txt", tmp_path / "codes.csv"
+    data.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    outcome = command("embed", runs / "stream", data, "--out", out)
+    assert outcome.status == 0, outcome.err
+    heading, *rows = csv.reader(out.read_text().splitlines())
+    assert heading == ["input", *(f"z{number}" for number in range(8))]
+    assert [row[0] for row in rows] == ["1", "2", "3"]
+    run = TextTask.open(runs / "stream")
+    model = run.model()
+    for line, row in zip(lines, rows, strict=True):
+        state, x_prev = model.initial_state(1), None
+        for symbol in run.vocabulary.encode(line).tolist():
+            _, state = model.step(x_prev, state)
+            x_prev = torch.tensor([symbol])
+        following, _ = model.step(x_prev, state)
+        predicted = model.conditional(torch.tensor([[float(number) for number in row[1:]]]))
+        torch.testing.assert_close(predicted.logits, following.logits, rtol=1e-4, atol=1e-5)
+
+
+def test_codes_are_an_array_or_json_where_asked(command, runs, text_file, tmp_path):
+    assert command("embed", runs / "words", text_file, "--out", tmp_path / "codes.npy").status == 0
+    codes = np.load(tmp_path / "codes.npy")
+    assert codes.shape == (60, 8)
+    records = [json.loads(line) for line in command("embed", runs / "words", text_file, "--json").out.splitlines()]
+    assert [record["input"] for record in records] == [str(line) for line in range(1, 61)]
+    np.testing.assert_allclose(np.array([record["code"] for record in records]), codes, rtol=1e-6)
+
+
+def test_bad_input_is_one_line(refused, runs, text_file, tmp_path):
+    assert "no such file" in refused("embed", runs / "stream", tmp_path / "nothing.txt").lower()
+    assert "--json" in refused("embed", runs / "stream", text_file, "--json", "--out", tmp_path / "codes.npy")
+    assert "make it first" in refused("embed", runs / "stream", text_file, "--out", tmp_path / "none" / "codes.csv")
+    (tmp_path / "empty.txt").write_text("")
+    assert "at least one input" in refused("embed", runs / "stream", tmp_path / "empty.txt")
+    assert not list(tmp_path.glob("*.csv"))
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        RecurrentLM(7, "lstm", 4, 6, ngram_order=2),
+        TransformerLM(7, model_size=8, num_heads=2, num_layers=1),
+        WaveNet(7, channels=4, skip_channels=6, blocks=1, layers_per_block=2),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_features_at_an_element_are_of_those_before_it(model):
+    x = torch.arange(12).view(2, 6) % 7
+    model.eval()
+    changed = x.clone()
+    changed[:, 3:] = 0
+    before, after = model.features(x), model.features(changed)
+    torch.testing.assert_close(before[:, :4], after[:, :4])
+    assert not torch.allclose(before[:, 4:], after[:, 4:])
+
+
+def test_lines_go_through_a_code(command, refused, runs, text_file, tmp_path):
+    out = tmp_path / "coded"
+    sizes = ("--latent-size", 3, "--hidden-size", 12, "--embedding-size", 8, "--max-length", 40)
+    more = ("--steps", 4, "--batch-size", 8, "--validate-every", 2, "--validation-fraction", 0.2)
+    assert "--reading" in refused("train", text_file, "--model", "sentence-vae", "--reading", "stream", "--out", out)
+    outcome = command("train", text_file, "--model", "sentence-vae", "--out", out, *sizes, *more)
+    assert outcome.status == 0, outcome.err
+    assert "at most" in outcome.out
+    scored = command("score", out, text_file, "--samples", 3)
+    assert "60 lines, at most" in scored.out
+    assert "measured: bound, K = 3; nats per symbol" in scored.out
+    rows = [json.loads(line) for line in command("score", out, text_file, "--per", "line", "--json").out.splitlines()]
+    assert len(rows) == 60
+    assert rows[0]["measured"]["samples"] == 100
+    assert command("sample", out, "-n", 2, "--seed", 1).out == command("sample", out, "-n", 2, "--seed", 1).out
+    assert "--prompt" in refused("sample", out, "--prompt", "line")
+    assert len(command("embed", out, text_file).out.splitlines()) == 61
+    assert len(json.loads(command("inspect", out, "--json").out)["kl"]) == 3
+    checked = command("check", out)
+    assert checked.status == 0, checked.out
+    assert "--per" in refused("score", out, text_file, "--per", "element")
+    assert "exact" in refused("score", runs / "lines", text_file, "--samples", 3)

@@ -1,0 +1,75 @@
+import pytest
+import torch
+
+from chainrule.models import VAE, HierarchicalVAE, PixelVAE, SentenceVAE
+from chainrule.testing import (
+    check_causality,
+    check_chunk_invariance,
+    check_full_context,
+    check_latent_model,
+    check_step_equals_forward,
+)
+
+
+@pytest.mark.parametrize(("head", "network"), [("bernoulli", "dense"), ("categorical", "convolutional")])
+def test_networks_and_heads_of_a_vae_keep_the_contract(head, network):
+    model = VAE((1, 3, 2), 2, 2, network=network, head=head, hidden_size=6, channels=3)
+    report = check_latent_model(model, torch.randint(2, (3, 1, 3, 2)))
+    assert report.ok, report
+
+
+def test_the_decoder_of_a_pixel_vae_keeps_the_contract_of_sequences():
+    decoder = PixelVAE((2, 3, 3), 2, 2, hidden_size=4, channels=3, decoder_channels=6, decoder_layers=1).decoder
+    arguments = torch.randint(2, (2, 2, 3, 3)), torch.randn(2, 2)
+    for check in (check_step_equals_forward, check_causality, check_chunk_invariance, check_full_context):
+        result = check(decoder, *arguments)
+        assert result.ok, result
+    with pytest.raises(ValueError, match=r"context: expected vectors \(2, 2\), got None"):
+        decoder(arguments[0])
+
+
+def test_hidden_words_are_of_training_alone_and_padding_is_not_read():
+    model = SentenceVAE(5, 2, embedding_size=4, hidden_size=6, word_dropout=0.9)
+    x, z, lengths = torch.randint(5, (3, 6)), torch.randn(3, 2), torch.tensor([6, 2, 0])
+    in_training = [model.log_likelihood(x, z, lengths=lengths) for _ in range(2)]
+    assert not torch.equal(*in_training)
+    assert all(terms[2].item() == 0 for terms in in_training)
+    model.eval()
+    expected = model.decoder.log_prob(x, z, lengths)
+    torch.testing.assert_close(model.log_likelihood(x, z, lengths=lengths), expected)
+    model.train().word_dropout = 1e-9
+    torch.testing.assert_close(model.log_likelihood(x, z, lengths=lengths), expected)
+
+
+def test_a_sentence_ends_where_its_end_is():
+    model = SentenceVAE(3, 2, embedding_size=4, hidden_size=4, max_length=5, eos=0).eval()
+    z = torch.randn(2, 2)
+    x = torch.tensor([[1, 0, 0, 0, 0], [2, 1, 2, 1, 1]])
+    expected = model.decoder.log_prob(x, z, torch.tensor([2, 5]))
+    torch.testing.assert_close(model.decode(z).log_prob(x), expected)
+
+
+def test_layers_of_a_hierarchy_below_a_mute_one_are_the_prior():
+    model = HierarchicalVAE((1, 3, 3), 2, 4, 2, hidden_size=4, channels=3)
+    torch.nn.init.zeros_(model.posteriors[1][-1].weight)
+    torch.nn.init.zeros_(model.posteriors[1][-1].bias)
+    terms = model.kl_terms(torch.randint(2, (3, 1, 3, 3)))
+    assert bool((terms[:, 2:] == 0).all())
+    assert bool((terms[:, :2] > 0).all())
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: VAE((1, 2, 2), 4, head="bernoulli"), "head: bernoulli needs levels=2, got 4"),
+        (lambda: VAE((2, 2), 2), r"image_shape: expected \(C, H, W\)"),
+        (lambda: VAE((1, 2, 2), 1), "levels: expected at least 2"),
+        (lambda: VAE((1, 2, 2), 2, hidden_size=0), "hidden_size: expected an integer >= 1, got 0"),
+        (lambda: HierarchicalVAE((1, 2, 2), 2, 5, 2), "latent_layers: expected a divisor of latent_size"),
+        (lambda: PixelVAE((1, 2, 2), 2, decoder_channels=5), "channels: expected an even number"),
+        (lambda: SentenceVAE(3, word_dropout=1.0), "word_dropout: expected a number in"),
+    ],
+)
+def test_arguments_out_of_range_are_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
