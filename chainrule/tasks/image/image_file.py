@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 if TYPE_CHECKING:
     from chainrule.data.images.source import Pixels
     from chainrule.tasks.image.task import ImageTask
@@ -19,6 +17,8 @@ def read_image(run: "ImageTask", path: Path) -> "Pixels":
         FileNotFoundError: there is no such file.
         ValueError: it is no picture, or of another size or kind.
     """
+    import numpy as np
+
     from chainrule.data.images import said_shape
     from chainrule.data.text import check_file
 

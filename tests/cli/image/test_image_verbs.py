@@ -290,7 +290,7 @@ def test_what_cannot_be_is_refused_in_one_line_and_leaves_nothing(refused, run, 
             "row-lstm",
             "--kernel-size",
             5,
-        ): "an option of gated-pixelcnn, pixelcnn, not",
+        ): "an option of gated-pixelcnn, pixelcnn, pixel-vae, not",
         ("train", archive, "--validation", "large.npz"): "expected pictures of 6×7 pixels",
         ("train", "bare.npz", "--labels"): "found none",
     }.items():
