@@ -25,7 +25,7 @@ from chainrule.training.evaluate import Batch, count_elements
 
 if TYPE_CHECKING:
     from chainrule.data.corpus import Corpus
-    from chainrule.tasks.text.task import TextTraining
+    from chainrule.tasks.text.options import TextTraining
 
 SIZES = (64, 96, 128, 192, 256, 320, 384, 512, 640, 768, 1024, 1536)
 PROBES = (128, 384)  # units of the models that are timed
