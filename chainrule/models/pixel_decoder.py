@@ -89,7 +89,7 @@ class PixelDecoder(MaskedImageModel):
         return self.conditionals(x, self._above(len(x), context), None)[0]
 
     def initial_state(self, batch_size: int, context: Tensor | None = None) -> State:
-        return {"label": None, "above": self._above(batch_size, context), "row": None}
+        return {"label": None, "above": self._above(batch_size, context), "row": None, "unread": None}
 
     def _above(self, batch_size: int, context: Tensor | None) -> State:
         if context is None or context.dim() != 2 or context.shape != (batch_size, self.context_size):

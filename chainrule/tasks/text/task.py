@@ -27,13 +27,12 @@ from chainrule.tasks.config import (
     check_keys,
 )
 from chainrule.tasks.display import format_duration, quoted, size_of
-from chainrule.tasks.ladder import Ladder
 from chainrule.tasks.ledger import Basis, LedgerEntry
-from chainrule.tasks.model import Model
 from chainrule.tasks.run_directory import CONFIG, DATA, VOCABULARY
 from chainrule.tasks.task import Shard, Source, Task
 from chainrule.tasks.text.embedding import TextEmbedding
 from chainrule.tasks.text.inspection import TextInspection
+from chainrule.tasks.text.models import CODED, LADDERS, MODELS
 from chainrule.tasks.text.options import TextData, TextTraining
 from chainrule.tasks.text.rows import TextScoring, describe_figures, text_figures
 from chainrule.tasks.text.sampling import TextSampling
@@ -52,30 +51,6 @@ _ELEMENT = {"char": "character", "byte": "byte", "word": "word", "bpe": "token"}
 _SAMPLE_LENGTH = {"char": 200, "byte": 200, "word": 40, "bpe": 60}
 _CHECKED_ROWS, _CHECKED_ELEMENTS = 4, 32
 _LEARNING_RATE, _WEIGHT_DECAY = 2e-3, 0.1  # of models whose size the plan does not choose
-_CODED = "sentence-vae"  # the model with a code
-_OF_SOFTMAX = ("num_kv_heads", "position", "window", "context_length")  # no effect on other mixers
-_PLANNED_SIZES = (
-    "hidden_size",
-    "num_layers",
-    "embedding_size",
-    "ngram_order",
-    "ngram_dropout",
-    "dropout",
-    "embedding_dropout",
-    "tie_weights",
-    "adaptive_softmax",
-)
-
-
-def _recurrent(cell: str, *hidden: str) -> Model:
-    home = "chainrule.models.recurrent_lm:RecurrentLM"
-    return Model(home, fixed={"cell": cell}, planned=_PLANNED_SIZES, hidden=hidden)
-
-
-def _transformer(mixer: str, *hidden: str, **defaults: Any) -> Model:
-    home = "chainrule.models.transformer_lm:TransformerLM"
-    defaults = {"model_size": 256, "num_layers": 6, "ngram_order": 4, **defaults}
-    return Model(home, fixed={"attention": mixer}, hidden=hidden, **defaults)
 
 
 class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks, Compresses, Embeds):
@@ -89,25 +64,8 @@ class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks, C
     }
     Data = TextData
     Training = TextTraining
-    MODELS: ClassVar[dict[str, Model]] = {
-        "lstm": _recurrent("lstm", "reset_after", "nonlinearity"),
-        "gru": _recurrent("gru", "nonlinearity"),
-        "rnn": _recurrent("rnn", "reset_after"),
-        "transformer": _transformer("softmax", context_length=64),
-        "linear-transformer": _transformer("gated-linear", *_OF_SOFTMAX),
-        "min-gru": _transformer("min-gru", *_OF_SOFTMAX, "num_heads"),
-        "sentence-vae": Model("chainrule.models.sentence_vae:SentenceVAE", hidden=("eos",)),
-    }
-    LADDERS: ClassVar[dict[str, Ladder]] = dict.fromkeys(
-        ("transformer", "linear-transformer", "min-gru"),
-        Ladder(
-            "symbols",
-            tuple(
-                {"model_size": size, "num_layers": layers} for size, layers in ((192, 5), (128, 4), (96, 3), (64, 2))
-            ),
-            steps=800,
-        ),
-    )
+    MODELS = MODELS
+    LADDERS = LADDERS
     FREE: ClassVar[frozenset[str]] = Task.FREE | {"watch_gradients", "watch_every"}
     PREPARED = f"{DATA}/corpus.json"
     Scoring = TextScoring
@@ -158,13 +116,13 @@ class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks, C
     @property
     def has_code(self) -> bool:
         """Whether the model of the run has a code: then it is a `chainrule.models.SentenceVAE`."""
-        return self.config.model == _CODED
+        return self.config.model == CODED
 
     @classmethod
     def check_asked(cls, asked: RunConfig, given: frozenset[str]) -> None:
         training = asked.training
-        if asked.model == _CODED and "--reading" in given and asked.data.reading != "lines":
-            raise ValueError(f"--reading {asked.data.reading}: a {_CODED} encodes whole lines: leave it out")
+        if asked.model == CODED and "--reading" in given and asked.data.reading != "lines":
+            raise ValueError(f"--reading {asked.data.reading}: a {CODED} encodes whole lines: leave it out")
         if "--watch-every" in given and not training.watch_gradients:
             raise ValueError(
                 "--watch-every: says how often --watch-gradients looks, which was not asked for: give both"
@@ -200,7 +158,7 @@ class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks, C
     def settle(cls, asked: RunConfig) -> RunConfig:
         from chainrule.tasks.text.preparing import usual_fraction
 
-        if asked.model == _CODED:
+        if asked.model == CODED:
             asked = replace(asked, data=replace(asked.data, reading="lines"))
         if asked.data.validation_fraction is not None:
             return asked
