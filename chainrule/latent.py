@@ -276,7 +276,7 @@ def doubly_reparameterised_bound(log_weights: Tensor, z: Tensor) -> Tensor:
 
     .. math:: \nabla_\theta = \sum_k \tilde w_k \, \partial_\theta \ln w_k, \qquad
         \nabla_\phi = \sum_k \tilde w_k^2 \, \frac{\partial \ln w_k}{\partial z_k} \frac{\partial z_k}{\partial \phi},
-        \qquad \tilde w = w / \textstyle\sum_k w_k
+        \qquad \tilde w = w / \sum_k w_k
 
     Args:
         log_weights: (K, B) ln w, made with q's parameters detached: they reach the encoder through z alone.

@@ -15,7 +15,7 @@ from chainrule.coding.range_coder import Coder, Reader, Rows, Writer
 
 
 @dataclass(frozen=True)
-class Batch:
+class CodedBatch:
     """Rows that are coded side by side.
 
     Args:
@@ -43,7 +43,7 @@ class Laid:
 
     rows: int
     length: int
-    batches: Sequence[Batch]
+    batches: Sequence[CodedBatch]
     coders: int = 1
     eos: int | None = None
 
@@ -69,7 +69,7 @@ def lay_rows(count: int, length: int, x: Tensor | None = None, *, most: int, sha
         part = None if x is None else x[start : start + there]
         if part is not None and there < rows:
             part = torch.cat([part, part[:1].expand(rows - there, *part.shape[1:])])
-        batches.append(Batch(part, np.where(np.arange(rows) < there, length, 0)))
+        batches.append(CodedBatch(part, np.where(np.arange(rows) < there, length, 0)))
     return Laid(rows, length, batches, coders=min(max(count * length // share, 1), rows))
 
 
@@ -83,7 +83,7 @@ def write_batches(model: AutoregressiveModel, laid: Laid, progress: Progress = n
 def read_batches(
     model: AutoregressiveModel, laid: Laid, parts: Sequence[bytes | None], progress: Progress = nothing
 ) -> list[Tensor]:
-    """The elements of each batch, laid out as `Batch.x`, from the parts; symbol 0 in the rows of a part that is `None`.
+    """The elements of each batch, laid out as its `x`, from the parts; symbol 0 in the rows of a part that is `None`.
 
     Raises:
         DamagedError: a part is not what was written.

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from chainrule.coding.batches import Batch, Laid
+from chainrule.coding.batches import CodedBatch, Laid
 from chainrule.data.vocabulary import REPLACEMENT
 from chainrule.tasks.abilities import Expressed, FileCodec
 
@@ -71,7 +71,7 @@ class TextCodec(FileCodec):
             left = length * (count - start) if self.eos is not None else symbols
             lengths = np.clip(left - length * np.arange(size), 0, length)
             x = None if rows is None else torch.from_numpy(_padded(rows[start : start + size], size))
-            batches.append(Batch(x, lengths))
+            batches.append(CodedBatch(x, lengths))
         coders = min(max(symbols // SYMBOLS_OF_A_PART, 1), size)
         return Laid(size, length, batches, coders, self.eos)
 

@@ -119,7 +119,8 @@ def test_an_evaluation_begins_where_it_is_told(command, run, series):
         assert (told["origins"], told["first_row"]) == (3, 219)
     table = command("evaluate", run, series).out
     assert "heat    seasonal-naive with its errors" in table
-    assert len(table.splitlines()) == 7
+    assert table.splitlines()[-1].startswith("measured: exact")
+    assert len(table.splitlines()) == 8
 
 
 def test_several_series_without_dates(command, tmp_path, capsys):
