@@ -44,7 +44,7 @@ test: setup ## all tests and doctests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2
 
 test-avx2: setup ## tests of layers, training and the command line as on a processor that has AVX2 and nothing newer
-	$(AVX2) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 tests/layers tests/training tests/cli
+	$(AVX2) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m "not slow" tests/layers tests/training tests/cli
 
 check: setup ## format, lint, types
 	$(BIN)/ruff format --check .

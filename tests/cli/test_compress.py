@@ -98,6 +98,7 @@ ADVERSARIAL = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", [None, "stream", "lines", "words"])
 def test_any_file_comes_back_and_grows_little(level, decided, command, tmp_path, monkeypatch):
     monkeypatch.undo()  # lzma has its say

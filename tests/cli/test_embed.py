@@ -69,6 +69,7 @@ def test_features_at_an_element_are_of_those_before_it(model):
     assert not torch.allclose(before[:, 4:], after[:, 4:])
 
 
+@pytest.mark.slow
 def test_lines_go_through_a_code(command, refused, runs, text_file, tmp_path):
     out = tmp_path / "coded"
     sizes = ("--latent-size", 3, "--hidden-size", 12, "--embedding-size", 8, "--max-length", 40)

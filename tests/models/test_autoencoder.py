@@ -43,7 +43,7 @@ def test_noise_and_sparsity_are_of_training_alone():
 def test_codes_become_pictures_in_levels(network):
     model = Autoencoder((3, 5, 6), 4, levels=16, network=network, hidden_size=8, channels=4)
     x = torch.randint(16, (2, 3, 5, 6))
-    picture = model.from_codes(100 * model.codes(x))
+    picture = model.from_codes(100 * model.codes(x)).detach()
     assert picture.shape == x.shape
     assert 0 <= float(picture.min()) <= float(picture.max()) <= 15
 

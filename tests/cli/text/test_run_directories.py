@@ -49,6 +49,7 @@ def test_two_trainings_do_not_share_a_directory(refused, trained):
     assert tree(trained) == before
 
 
+@pytest.mark.slow
 def test_two_trainings_begun_at_once_leave_one_whole_run(here):
     command = [sys.executable, "-m", "chainrule", "train", "log.txt", *map(str, TINY), "--steps", "40", "--out", "run"]
     both = [subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) for _ in range(2)]
@@ -128,6 +129,7 @@ def test_subwords_go_by_both_names(command, here):
     assert command("train", "--resume", "--out", "run", "--level", "bpe").status == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["new", "overwrite"])
 def test_a_kill_at_any_moment_of_preparing_leaves_the_old_run_the_new_one_or_a_free_directory(here, how):
     script = Path(__file__).with_name("killed_preparations.py")

@@ -302,6 +302,7 @@ def test_starting_up_counts_as_part_of_the_budget(command, here, monkeypatch):
     assert before <= begins[0] < before + 1  # the command's own beginning, not that of training
 
 
+@pytest.mark.slow
 def test_several_processes_train_one_run(here):
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     verb = ["-m", "chainrule", "train", "log.txt", *map(str, TINY), "--steps", "3", "--out", "run", "--device", "cpu"]
