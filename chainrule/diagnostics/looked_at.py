@@ -69,7 +69,7 @@ def rollout(attention: list[Tensor], pooling: Tensor) -> Tensor:
     >>> rollout([torch.eye(2).expand(1, 3, 2, 2)], torch.tensor([[0.25, 0.75]])).tolist()
     [[0.25, 0.75]]
     """
-    read = pooling.unsqueeze(1)
+    read = pooling.to(attention[0].dtype).unsqueeze(1)
     for weights in reversed(attention):
         read = (read + read @ weights.mean(1)) / 2
     return read.squeeze(1)

@@ -71,6 +71,9 @@ def test_all_pages_have_the_same_base():
         "image.html",
         "attention.html",
         "attention_report.html",
+        "classifier.html",
+        "code.html",
+        "heads.html",
         "recurrence.html",
     }
     for path in pages:
