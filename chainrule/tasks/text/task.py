@@ -232,7 +232,9 @@ class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks, C
         if not self.MODELS[self.config.model].planned:
             return super().fewest_weights()
         size, layers = options.hidden_size or 1, options.num_layers or 1
-        return int((options.embedding_size or size) * len(self.vocabulary) + layers * size**2)
+        # Adaptive softmax gives rare words narrow rows, of its tied embedding too.
+        width = 1 if options.adaptive_softmax else options.embedding_size or size
+        return int(width * len(self.vocabulary) + layers * size**2)
 
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
         from chainrule.tasks.text.preparing import batches_of, corpus_of
