@@ -67,7 +67,7 @@ class NgramDraft(AutoregressiveModel):
 
     >>> draft = NgramDraft(torch.tensor([0, 1, 0, 1, 0, 2]), vocab_size=3, order=2)
     >>> draft(torch.tensor([[0, 0]])).probs[0, 1]  # after 0, which 1 followed twice and 2 once
-    tensor([0.2444, 0.4889, 0.2667])
+    tensor([0.1778, 0.5333, 0.2889])
     """
 
     _frame: Tensor
