@@ -13,16 +13,16 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 # README.md has the first figure of each of these, reached or missed.
 HEADLINES = (
-    "peers_text_3m",
     "peers_text_0.5m_avx2",
-    "quality_ptb",
+    "peers_text_3m",
+    "peers_transformer_3m",
+    "peers_tag_3m",
+    "peers_table_3m",
+    "quality_wide_avx2",
     "quality_images_mnist",
-    "quality_tables_mnist",
-    "quality_tagging_words",
     "quality_translation",
+    "compression",
     "sampling",
-    "speed_beam_search",
-    "speed_streaming",
 )
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 
