@@ -71,14 +71,18 @@ def claim_row(result: dict[str, Any], claim: dict[str, Any]) -> list[str]:
     met = "reached" if claim["met"] else "**missed**"
     return [
         claim["what"], claim["measured"], claim["target"], met,
-        f"`{result['command']}`", result["machine"]["cpu"], result["date"],
+        f"`{result['command']}`", f"{result['machine']['cpu']}, {threads(result)}", result["date"],
     ]  # fmt: skip
+
+
+def threads(result: dict[str, Any]) -> str:
+    count = result["machine"]["threads"]
+    return f"{count} thread{'s' if count > 1 else ''}"
 
 
 def machine(result: dict[str, Any]) -> str:
     facts = result["machine"]
-    threads = f"{facts['threads']} thread{'s' if facts['threads'] > 1 else ''}"
-    return f"{facts['cpu']}, {facts['cores']} cores, {threads}, torch {facts['torch']}, Python {facts['python']}"
+    return f"{facts['cpu']}, {facts['cores']} cores, {threads(result)}, torch {facts['torch']}, Python {facts['python']}"
 
 
 def table(columns: list[str], rows: list[list[str]]) -> str:
