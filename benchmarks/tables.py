@@ -82,7 +82,9 @@ def threads(result: dict[str, Any]) -> str:
 
 def machine(result: dict[str, Any]) -> str:
     facts = result["machine"]
-    return f"{facts['cpu']}, {facts['cores']} cores, {threads(result)}, torch {facts['torch']}, Python {facts['python']}"
+    return (
+        f"{facts['cpu']}, {facts['cores']} cores, {threads(result)}, torch {facts['torch']}, Python {facts['python']}"
+    )
 
 
 def table(columns: list[str], rows: list[list[str]]) -> str:
