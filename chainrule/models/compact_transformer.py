@@ -100,6 +100,6 @@ class CompactTransformer(ImageClassifier):
         return self.norm(z)
 
     def _places(self, x: Tensor) -> Tensor:
-        for layer in self.tokens:  # channels last: without a conversion around each convolution
-            x = layer(x).contiguous(memory_format=torch.channels_last)
+        for layer in self.tokens:
+            x = layer(x)
         return x.flatten(2).transpose(1, 2) + self.positions

@@ -81,9 +81,7 @@ class ConvNet(ImageClassifier):
 
     def feature_map(self, x: Tensor) -> Tensor:
         """The last stage's places, (B, D, rows, columns), of numbers (B, C, H, W)."""
-        # Channels last: oneDNN's layout, without a conversion around each convolution.
-        h = self.first(x).contiguous(memory_format=torch.channels_last)
-        return self.norm(self.blocks(h)).relu()
+        return self.norm(self.blocks(self.first(x))).relu()
 
 
 class _Block(nn.Module):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from chainrule.base import TrainableModel
     from chainrule.tasks.config import OptimisationOptions
     from chainrule.tasks.task import Task
-    from chainrule.training import TrainingBatches, evaluate
+    from chainrule.training import Batch, TrainingBatches
 
 ENOUGH_SECONDS = 0.5  # to time two ways
 TRAINING_SHARE = 0.9  # of a budget goes into training steps
@@ -29,9 +29,7 @@ def seconds_to_measure(budget: float) -> float:
     return min(MOST_SECONDS, SHARE * budget)
 
 
-def step_rate(
-    model: "TrainableModel", batch: "evaluate.Batch", training: "OptimisationOptions", seconds: float
-) -> float:
+def step_rate(model: "TrainableModel", batch: "Batch", training: "OptimisationOptions", seconds: float) -> float:
     """Training steps a second of a model here.
 
     In float32; where there is time for it, and the processor has it, in bfloat16 too, and the faster counts.
