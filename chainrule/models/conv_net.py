@@ -2,7 +2,6 @@
 
 from typing import Annotated
 
-import torch
 from torch import Tensor, nn
 
 from chainrule.models.image_classifier import ImageClassifier
