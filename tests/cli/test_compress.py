@@ -16,6 +16,8 @@ from chainrule.tasks import open_run, task_class
 from chainrule.tasks.run_directory import WEIGHTS
 from chainrule.training.checkpoint import save_weights
 
+pytestmark = pytest.mark.slow
+
 LEVELS = ["stream", "lines", "words", "bytes"]
 
 
@@ -98,7 +100,6 @@ ADVERSARIAL = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("level", [None, "stream", "lines", "words"])
 def test_any_file_comes_back_and_grows_little(level, decided, command, tmp_path, monkeypatch):
     monkeypatch.undo()  # lzma has its say

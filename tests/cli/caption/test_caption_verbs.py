@@ -130,6 +130,7 @@ def test_inspection_shows_the_parts_and_where_it_looked(command, run, data, tmp_
     assert f"page: {page}" in told
 
 
+@pytest.mark.slow
 def test_it_keeps_the_contract(command, run):
     outcome = command("check", run)
     assert outcome.status == 0, outcome.out

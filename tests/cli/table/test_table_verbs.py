@@ -202,6 +202,7 @@ def test_types_are_read():
     assert parse_types("a=b=real,") == {"a=b": "real"}
 
 
+@pytest.mark.slow
 def test_inspection_names_the_column_that_another_is_known_from(command, refused, rows, tmp_path):
     out = tmp_path / "run"
     assert command("train", rows, "--out", out, "--steps", 300, "--hidden-size", 32).status == 0
@@ -223,6 +224,7 @@ def test_a_table_is_needed(refused):
     assert "DATA: expected a table to train on, got none" in refused("train", "--task", "table")
 
 
+@pytest.mark.slow
 def test_missing_cells_are_filled_in_and_known_ones_kept(command, rows, tmp_path):
     out = tmp_path / "run"
     assert command("train", rows, "--out", out, "--steps", 300, "--hidden-size", 32).status == 0
@@ -322,6 +324,7 @@ def test_a_large_file_says_that_polars_would_be_faster(command, rows, tmp_path, 
     assert "read without polars, which would take a tenth of the time: pip install 'chainrule[tables]'" in outcome.err
 
 
+@pytest.mark.slow
 def test_a_few_rows_are_not_learnt_by_heart(command, rows, tmp_path):
     small = ("--hidden-size", 8, "--components", 1, "--batch-size", 90)
     outcome = command("train", rows, "--out", tmp_path / "run", *small, "--budget", "300s")

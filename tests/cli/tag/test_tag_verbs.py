@@ -163,6 +163,7 @@ def test_info_says_what_there_is(command, run):
     assert json.loads(command("info", run, "--json").out)["tags"] == ["ADJ", "NOUN", "PUNCT", "VERB"]
 
 
+@pytest.mark.slow
 def test_a_tagger_keeps_the_rules_of_a_model_of_labels(command, names_run):
     outcome = command("check", names_run, "--json")
     assert outcome.status == 0, outcome.out
