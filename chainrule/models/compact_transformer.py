@@ -36,6 +36,7 @@ class CompactTransformer(ImageClassifier):
     Raises:
         ValueError: a size is out of range.
 
+    >>> import torch
     >>> model = CompactTransformer((1, 8, 8), num_classes=3, levels=2, model_size=8, num_layers=1, num_heads=2)
     >>> model(torch.randint(2, (2, 1, 8, 8))).probs.shape
     torch.Size([2, 3])

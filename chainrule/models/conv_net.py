@@ -30,6 +30,7 @@ class ConvNet(ImageClassifier):
     Raises:
         ValueError: a size is out of range.
 
+    >>> import torch
     >>> model = ConvNet((1, 8, 8), num_classes=3, levels=2, channels=4)
     >>> images = torch.randint(2, (2, 1, 8, 8))
     >>> model(images).probs.shape, model.eval().log_prob(torch.tensor([0, 2]), images).shape
