@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import Any
 
+from chainrule.base import AutoregressiveModel
 from chainrule.coding.batches import read_batches, write_batches
 from chainrule.coding.container import Container, write_container
 from chainrule.coding.fingerprint import arithmetic_digest, machine, model_digest, reproducible
@@ -146,6 +147,11 @@ class _InexpressibleError(Exception):
 def _with_run(data: bytes, header: dict[str, Any], run: Task[Any], progress: ProgressOf, *, verify: bool) -> Compressed:
     needed_package()
     model = run.model()  # on the processor: a GPU's sums are not the same each time
+    if not isinstance(model, AutoregressiveModel):
+        raise ValueError(
+            f"--run {run.path}: its model has no exact likelihood to write with, only a code: leave --run out, or name "
+            "the run of a model without a code"
+        )
     try:
         expressed = _codec(run).express(cut(data, header["files"]))
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""A folder or archive of picture files, labelled by its sub-folders."""
+"""A folder or archive of picture files, labelled by its sub-folders, or one file."""
 
 import io
 import warnings
@@ -121,7 +121,7 @@ class ImageFolder(ImageSource):
     All of them are looked at before anything else is done, one at a time.
 
     Args:
-        path: the folder, or a .zip or .tar file; a folder that holds all of an archive is passed over.
+        path: the folder, a .zip or .tar file, or a picture file; a folder that holds all of an archive is passed over.
         labelled: whether the sub-folders are labels; None looks: they are, where there are two or more and no picture
             stands outside of them.
         reading: how files become pixels.

@@ -32,7 +32,7 @@ _HELD_OUT = ("valid", "validation", "val")
 
 
 def is_images(path: str | Path) -> bool:
-    """Whether there are pictures: in a folder, or a .zip or .tar file that has some; an array; or an idx file.
+    """Whether there are pictures: in a folder, or a .zip or .tar file that has some; one; an array; or an idx file.
 
     >>> is_images("train-images-idx3-ubyte.gz"), is_images("x.npz:train"), is_images("rows.csv")
     (True, True, False)
@@ -43,7 +43,7 @@ def is_images(path: str | Path) -> bool:
     name = path.name.lower()
     if name.endswith(ARCHIVES) and path.is_file():
         return _holds_pictures(path)
-    return name.endswith((".npz", ".npy")) or "-idx" in name
+    return name.endswith((".npz", ".npy", *SUFFIXES)) or "-idx" in name
 
 
 def open_source(
@@ -87,8 +87,8 @@ def source_fingerprint(path: str | Path) -> dict[str, Any]:
 
 
 def is_collection(path: Path) -> bool:
-    """Whether it is a folder or an archive, whose picture files are read."""
-    return path.is_dir() or path.name.lower().endswith(ARCHIVES)
+    """Whether it is a folder or an archive, whose picture files are read, or one picture file."""
+    return path.is_dir() or path.name.lower().endswith((*ARCHIVES, *SUFFIXES))
 
 
 def _holds_pictures(archive: Path) -> bool:

@@ -90,10 +90,14 @@ def _sample_codes(
 
     from chainrule.tasks.image.code_pictures import code_model, draw_codes
 
-    others = {"--label": options.label, "--complete": options.complete, "--keep-rows": options.keep_rows}
-    given = [name for name, value in others.items() if value is not None]
-    if given or options.temperature != 1:
-        name = given[0] if given else "--temperature"
+    others = {
+        "--label": options.label is not None,
+        "--complete": options.complete is not None,
+        "--keep-rows": options.keep_rows is not None,
+        "--temperature": options.temperature != 1,
+        "--method": options.method != "sequential",
+    }
+    for name in (name for name, given in others.items() if given):
         raise ValueError(f"{name}: a {run.config.model} draws a code, and the whole picture from it: leave it out")
     place, model = checked_png(out, run, "samples"), code_model(run, device, "sample")
     generator = torch.Generator(next(model.parameters()).device).manual_seed(seed)

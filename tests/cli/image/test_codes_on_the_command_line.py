@@ -171,10 +171,14 @@ def test_bad_input_is_one_line(command, refused, runs, archive, tmp_path):
     Image.fromarray(np.zeros((9, 9), np.uint8)).save(tmp_path / "large.png")
     picture = tmp_path / "large.png"
     assert "6×7" in refused("interpolate", runs / "vae", picture, picture)
+    assert "6×7" in refused("reconstruct", runs / "vae", picture)  # one file is a collection of one
     assert "no such" in refused("interpolate", runs / "vae", tmp_path / "none.png", picture).lower()
     assert ".png" in refused("reconstruct", runs / "vae", archive, "--out", tmp_path / "x.txt")
     assert "--count" in refused("reconstruct", runs / "vae", archive, "--count", 0)
     assert "--label" in refused("sample", runs / "vae", "--label", "1")
+    assert "--method" in refused("sample", runs / "vae", "--method", "parallel")
+    for model in SMALL:
+        assert "no exact likelihood" in refused("compress", picture, "--run", runs / model)
     exact = tmp_path / "exact"
     small = ("--bits", 1, "--steps", 1, "--channels", 4, "--layers", 1)
     assert command("train", archive, "--out", exact, *small).status == 0
