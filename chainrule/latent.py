@@ -206,7 +206,8 @@ class LatentModel(CodeModel):
         if chunk < 1:
             raise ValueError(f"chunk: expected at least 1 code at once, got {chunk}")
         bounds = []
-        for rows in torch.arange(len(x), device=x.device).split(chunk):
+        # Few rows with many draws each: rows are encoded again for each part of their draws.
+        for rows in torch.arange(len(x), device=x.device).split(max(1, chunk // samples)):
             part, own = x[rows], None if lengths is None else lengths[rows]
             most, total = max(1, chunk // len(rows)), None
             for count in _parts(samples, most):
