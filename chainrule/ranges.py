@@ -20,15 +20,15 @@ Probability = Annotated[float, Range(0.0, 0.99)]
 """Of leaving something out in training."""
 
 
-def check_sizes(**sizes: int) -> None:
-    """Raise ValueError for the first argument that is below 1.
+def check_sizes(**sizes: int | None) -> None:
+    """Raise ValueError for the first argument that is below 1; one that is None is left out.
 
     >>> check_sizes(hidden_size=8, num_layers=0)
     Traceback (most recent call last):
     ValueError: num_layers: expected an integer >= 1, got 0
     """
     for name, size in sizes.items():
-        if size < 1:
+        if size is not None and size < 1:
             raise ValueError(f"{name}: expected an integer >= 1, got {size}")
 
 

@@ -9,7 +9,7 @@ from chainrule.base import Context
 from chainrule.latent import CodeModel, Weight
 from chainrule.layers.picture_code import PictureReader, PictureWriter
 from chainrule.models.picture_input import PictureInput
-from chainrule.ranges import Probability, Range, Size
+from chainrule.ranges import Probability, Range, Size, check_sizes
 
 
 @final
@@ -59,9 +59,7 @@ class Autoencoder(CodeModel):
         sparsity: Weight = 0.0,
     ):
         super().__init__()
-        for name, size in (("latent_size", latent_size), ("hidden_size", hidden_size), ("num_layers", num_layers)):
-            if size < 1:
-                raise ValueError(f"{name}: expected an integer >= 1, got {size}")
+        check_sizes(latent_size=latent_size, hidden_size=hidden_size, num_layers=num_layers)
         if not 0 <= noise < 1:
             raise ValueError(f"noise: expected a share in [0, 1), got {noise}")
         if sparsity < 0:

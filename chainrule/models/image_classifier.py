@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from chainrule.base import Context, LikelihoodModel
 from chainrule.heads import Categorical
+from chainrule.ranges import check_shares
 
 
 class ImageClassifier(LikelihoodModel):
@@ -44,8 +45,7 @@ class ImageClassifier(LikelihoodModel):
             raise ValueError(f"levels: expected at least 2 values of a channel, got {levels}")
         if num_classes < 1:
             raise ValueError(f"num_classes: expected at least 1, got {num_classes}")
-        if not 0 <= label_smoothing < 1:
-            raise ValueError(f"label_smoothing: expected a number in [0, 1), got {label_smoothing}")
+        check_shares(label_smoothing=label_smoothing)
         if not 0 <= mixup < float("inf"):
             raise ValueError(f"mixup: expected a finite number >= 0, got {mixup}")
         channels, height, width = image_shape

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from chainrule.base import AutoregressiveModel
+from chainrule.ranges import check_shares
 
 
 class ImageModel(AutoregressiveModel):
@@ -75,8 +76,7 @@ class ImageModel(AutoregressiveModel):
         for name, size in kernel_sizes.items():
             if size < 3 or size % 2 == 0:
                 raise ValueError(f"{name}: expected an odd number of pixels, at least 3, got {size}")
-        if not 0 <= dropout < 1:
-            raise ValueError(f"dropout: expected a number in [0, 1), got {dropout}")
+        check_shares(dropout=dropout)
 
     def _checked(self, x: Tensor) -> None:
         """Raise ValueError unless x is a batch of this model's images."""
