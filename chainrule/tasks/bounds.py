@@ -26,6 +26,12 @@ def checked_samples(samples: int | None) -> int:
     return chosen
 
 
+def refuse_samples(samples: int | None, model: str) -> None:
+    """Raise ValueError for draws that a model whose likelihood is exact does not need."""
+    if samples is not None:
+        raise ValueError(f"--samples: the likelihood of a {model} is exact, nothing is drawn: leave it out")
+
+
 @dataclass(frozen=True)
 class RowBounds:
     """Bounds of rows, (B,) each, nats of the negative log-likelihood: each lies above it in expectation.
