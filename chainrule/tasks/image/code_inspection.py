@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chainrule.tasks.abilities import Answer, Record
+from chainrule.tasks.codes import use_figures
 from chainrule.tasks.display import quoted
 from chainrule.tasks.page import checked_page, write_page
 
@@ -62,11 +63,7 @@ def inspect_codes(run: "ImageTask", options: "ImageInspection", *, out: Path | N
         "model": run.config.model,
         "page": str(page),
         "pictures": len(x),
-        "collapsed": use.collapsed,
-        "remedies": list(use.remedies),
-        "active": use.ranked,
-        "kl": None if use.kl is None else use.kl.tolist(),
-        "variance": use.variances.tolist(),
+        **use_figures(use),
         "mean_squared_error": mean,
     }
     lines = [f"{run.path}: {report.model}", str(use), *use.remedies]
