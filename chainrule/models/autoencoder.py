@@ -65,6 +65,7 @@ class Autoencoder(CodeModel):
         if sparsity < 0:
             raise ValueError(f"sparsity: expected a number >= 0, got {sparsity}")
         self.pictures = PictureInput(image_shape, levels)
+        self.image_shape = self.pictures.image_shape
         self.latent_size, self.noise, self.sparsity = latent_size, noise, sparsity
         if network == "linear":
             pixels = torch.Size(image_shape).numel()
@@ -76,10 +77,6 @@ class Autoencoder(CodeModel):
             self.decoder = PictureWriter(
                 latent_size, image_shape, image_shape[0], network, hidden_size, num_layers, channels
             )
-
-    @property
-    def image_shape(self) -> tuple[int, int, int]:
-        return self.pictures.image_shape
 
     def codes(self, x: Tensor, *, lengths: Tensor | None = None) -> Tensor:
         return self._codes(self._scaled(x))

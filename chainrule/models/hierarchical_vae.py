@@ -71,6 +71,7 @@ class HierarchicalVAE(LatentModel):
                 f"got {latent_layers} layers of {latent_size} numbers"
             )
         self.pictures = PictureInput(image_shape, levels)
+        self.image_shape = self.pictures.image_shape
         self.head, self.latent_layers = pixel_kind(head, levels), latent_layers
         outputs = IndependentPixels.num_parameters(self.head, image_shape[0], levels, components)
         each = latent_size // latent_layers
@@ -84,10 +85,6 @@ class HierarchicalVAE(LatentModel):
             for number in range(latent_layers)
         )
         self.decoder = PictureWriter(latent_size, image_shape, outputs, network, hidden_size, num_layers, channels)
-
-    @property
-    def image_shape(self) -> tuple[int, int, int]:
-        return self.pictures.image_shape
 
     def encode(self, x: Tensor, *, lengths: Tensor | None = None) -> DiagonalNormal:
         features = self._features(x)

@@ -67,6 +67,7 @@ class PixelVAE(LatentModel):
     ):
         super().__init__(latent_size, **objective)
         self.pictures = PictureInput(image_shape, levels)
+        self.image_shape = self.pictures.image_shape
         self.encoder = PictureReader(image_shape, network, hidden_size, num_layers, channels)
         self.posterior = nn.Linear(hidden_size, 2 * latent_size)
         self.decoder = PixelDecoder(
@@ -83,10 +84,6 @@ class PixelVAE(LatentModel):
             num_layers=num_layers,
             writer_channels=channels,
         )
-
-    @property
-    def image_shape(self) -> tuple[int, int, int]:
-        return self.pictures.image_shape
 
     def encode(self, x: Tensor, *, lengths: Tensor | None = None) -> DiagonalNormal:
         scaled = self.pictures.scaled(x, self.posterior.weight)

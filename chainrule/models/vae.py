@@ -60,16 +60,13 @@ class VAE(LatentModel):
     ):
         super().__init__(latent_size, **objective)
         self.pictures = PictureInput(image_shape, levels)
+        self.image_shape = self.pictures.image_shape
         self.head = pixel_kind(head, levels)
         check_sizes(hidden_size=hidden_size, num_layers=num_layers, channels=channels, components=components)
         outputs = IndependentPixels.num_parameters(self.head, image_shape[0], levels, components)
         self.encoder = PictureReader(image_shape, network, hidden_size, num_layers, channels)
         self.posterior = nn.Linear(hidden_size, 2 * latent_size)
         self.decoder = PictureWriter(latent_size, image_shape, outputs, network, hidden_size, num_layers, channels)
-
-    @property
-    def image_shape(self) -> tuple[int, int, int]:
-        return self.pictures.image_shape
 
     def encode(self, x: Tensor, *, lengths: Tensor | None = None) -> DiagonalNormal:
         scaled = self.pictures.scaled(x, self.posterior.weight)
