@@ -40,6 +40,7 @@ from chainrule.tasks.config import (
     within,
 )
 from chainrule.tasks.display import format_duration, quoted, size_of
+from chainrule.tasks.ladder import TRAINING_SHARE, said_passes, seconds_to_measure, step_rate
 from chainrule.tasks.ledger import Basis
 from chainrule.tasks.model import Model
 from chainrule.tasks.run_directory import DATA
@@ -191,7 +192,6 @@ class TableTask(Task["TableMADE"], Scores, Samples, Inspects, Checks, Compresses
     def plan(self, given: frozenset[str]) -> RunConfig:
         """Few rows are soon learnt by heart: for them more dropout, and no more than `_MOST_PASSES` over the rows."""
         from chainrule.data.tables.batches import TableBatches
-        from chainrule.tasks.ladder import TRAINING_SHARE, seconds_to_measure, step_rate
 
         config, table = self.config, self.table()
         options, budget = config.options, config.duration.budget
@@ -218,7 +218,7 @@ class TableTask(Task["TableMADE"], Scores, Samples, Inspects, Checks, Compresses
             return (
                 told + f"{duration.epochs:g} passes over the rows are enough: dropout {self.config.options.dropout:g}"
             )
-        passes = f"{chosen['passes']:.2g} pass{'es' * (chosen['passes'] != 1)} over the rows"
+        passes = said_passes(chosen["passes"], "rows")
         return (
             told + f"{format_duration(duration.budget or 0)} is about {passes}: dropout {self.config.options.dropout:g}"
         )
