@@ -85,7 +85,7 @@ class PixelDecoder(MaskedImageModel):
         return cast(list[MaskedResidualBlock], list(self.layers))
 
     def forward(self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None) -> Categorical:
-        self._checked(x)
+        self.pictures.checked(x)
         return self.conditionals(x, self._above(len(x), context), None)[0]
 
     def initial_state(self, batch_size: int, context: Tensor | None = None) -> State:
