@@ -40,27 +40,27 @@ class Offered:
         """
         if not issubclass(task, self.ability):
             return None
-        own = signature(self.body)
-
-        def verb(*words: Any, **flags: Any) -> int | None:
-            given = own.bind(*words, **flags)
-            if given.arguments.get("run") is not None:
-                given.arguments["run"] = task.open(given.arguments["run"])
-            return self.body(*given.args, **given.kwargs)
-
-        made: Any = verb  # a function may have a signature, but its type knows none
-        made.__doc__ = self.body.__doc__
-        arguments = dict(own.parameters)
+        arguments, doc = dict(signature(self.body).parameters), self.body.__doc__
         run = arguments["run"]
         annotations["run"] = _RUN if run.default is run.empty else Path | None
         if self.options:
             options = getattr(task, self.options)
-            made.__doc__ = joined_help(options.__doc__ or "", self.body.__doc__ or "")
+            doc = joined_help(options.__doc__ or "", doc or "")
             annotations["options"] = as_flags(options)
             arguments["options"] = arguments["options"].replace(default=options())
         for name, annotation in annotations.items():
             arguments[name] = arguments[name].replace(annotation=annotation)
-        made.__signature__, made.__annotations__ = Signature(list(arguments.values())), {}
+        shape = Signature(list(arguments.values()))
+
+        def verb(*words: Any, **flags: Any) -> int | None:
+            given = shape.bind(*words, **flags)
+            given.apply_defaults()
+            if given.arguments["run"] is not None:
+                given.arguments["run"] = task.open(given.arguments["run"])
+            return self.body(*given.args, **given.kwargs)
+
+        made: Any = verb  # a function may have a signature, but its type knows none
+        made.__signature__, made.__annotations__, made.__doc__ = shape, {}, doc
         return verb
 
 
