@@ -51,7 +51,8 @@ class ClassifyImagesTask(PictureTask["ImageClassifier"], Predicts, Evaluates, Ch
     SOURCES: ClassVar[dict[str, Source]] = {
         "source": Source(
             "A folder, .zip or .tar file with a sub-folder of picture files for each label; x.npz with images and "
-            "labels; or an idx file such as train-images-idx3-ubyte.gz, labels beside it."
+            "labels; or an idx file such as train-images-idx3-ubyte.gz, labels beside it.",
+            needed="labelled images",
         ),
         "validation": Source("Images to hold out in place of some of DATA.", "--validation"),
     }
@@ -83,8 +84,7 @@ class ClassifyImagesTask(PictureTask["ImageClassifier"], Predicts, Evaluates, Ch
 
     @classmethod
     def check_asked(cls, asked: RunConfig, given: frozenset[str]) -> None:
-        if asked.sources["source"] is None:
-            raise ValueError("DATA: expected labelled images to train on, got none")
+        super().check_asked(asked, given)
         _ = asked.data.reading  # an invalid size is rejected before anything is read
 
     @classmethod

@@ -77,7 +77,8 @@ class ImageTask(
     SOURCES: ClassVar[dict[str, Source]] = {
         "source": Source(
             "A folder of image files, labelled by its sub-folders if there are any; x.npz, or x.npz:ARRAY; x.npy; or "
-            "an idx file such as train-images-idx3-ubyte.gz, labels beside it."
+            "an idx file such as train-images-idx3-ubyte.gz, labels beside it.",
+            needed="images",
         ),
         "validation": Source(
             "Images to hold out in place of some of DATA; of an npz file with arrays train and valid, the latter is "
@@ -123,8 +124,7 @@ class ImageTask(
 
     @classmethod
     def check_asked(cls, asked: RunConfig, given: frozenset[str]) -> None:
-        if asked.sources["source"] is None:
-            raise ValueError("DATA: expected images to train on, got none")
+        super().check_asked(asked, given)
         _ = asked.data.reading  # an invalid size is rejected before anything is read
 
     @property

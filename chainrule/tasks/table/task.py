@@ -96,7 +96,8 @@ class TableTask(Task["TableMADE"], Scores, Samples, Inspects, Checks, Compresses
     help = "Train a model of the rows of a table of mixed columns: a MADE, or a variational autoencoder."
     SOURCES: ClassVar[dict[str, Source]] = {
         "source": Source(
-            "A table: .csv, .csv.gz, .tsv or .parquet. It is read as a text where --level or --reading is given."
+            "A table: .csv, .csv.gz, .tsv or .parquet. It is read as a text where --level or --reading is given.",
+            needed="a table",
         ),
         "validation": Source("A table to hold out in place of some rows of DATA.", "--validation"),
     }
@@ -122,8 +123,7 @@ class TableTask(Task["TableMADE"], Scores, Samples, Inspects, Checks, Compresses
 
     @classmethod
     def check_asked(cls, asked: RunConfig, given: frozenset[str]) -> None:
-        if asked.sources["source"] is None:
-            raise ValueError("DATA: expected a table to train on, got none")
+        super().check_asked(asked, given)
         parse_types(asked.data.types)
 
     @classmethod
