@@ -3,7 +3,7 @@
 import math
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, TypedDict, Unpack
 
 import torch
 from torch import Tensor
@@ -12,14 +12,10 @@ from torch.distributions import Distribution
 from chainrule.base import Context, TrainableModel
 from chainrule.heads.adapter import head_of
 from chainrule.heads.diagonal_normal import DiagonalNormal
-from chainrule.ranges import Range
+from chainrule.ranges import Range, check_sizes
 
-Samples = Annotated[int, Range(1, 1 << 16)]
-"""A number of draws from a posterior."""
 Weight = Annotated[float, Range(0.0, 1e4)]
 """Of a term in a training objective."""
-Share = Annotated[float, Range(0.0, 1.0)]
-"""Part of a training run."""
 ROWS = 512  # codes decoded at once where a bound is computed: 100 MB for 64 features of each pixel of MNIST
 
 
@@ -60,6 +56,21 @@ class Draw:
     kl_terms: Tensor
 
 
+class LatentObjective(TypedDict, total=False):
+    """Arguments that every `LatentModel` takes; their defaults are attributes of its class."""
+
+    importance_samples: Annotated[int, Range(1, 1 << 16)]
+    beta: Weight
+    free_bits: Weight
+    kl_warmup: Annotated[float, Range(0.0, 1.0)]
+
+
+class OneLayerObjective(LatentObjective, total=False):
+    """Arguments that a `LatentModel` with one layer of codes takes."""
+
+    doubly_reparameterised: bool
+
+
 class LatentModel(CodeModel):
     r"""A model of x by a latent code z: a prior, a decoder and an encoder that approximates the posterior.
 
@@ -80,48 +91,46 @@ class LatentModel(CodeModel):
     .. math:: \ln p(x \mid z) - w \sum_j \max(\lambda, \mathrm{KL}_j), \qquad
         w = \beta \min(1, \text{progress} / \text{warmup})
 
-    where the KL divergence of the j-th number of the code is averaged over the batch before it is compared with λ.
+    where the KL divergence of the j-th number of the code is averaged over the batch before it is compared with λ, the
+    `free_bits` of Kingma et al. (2016); β is that of Higgins et al. (2017), and w is warmed up as by Bowman et al.
+    (2016) and Sønderby et al. (2016). The variance of the doubly reparameterised gradient does not grow with K.
 
     Args:
         latent_size: L, numbers of a code.
-        importance_samples: K, draws for each row in training.
-        beta: weight β of the KL divergence in training (Higgins et al. 2017); 1 is the bound.
-        free_bits: λ, nats of each number of the code that cost nothing in training (Kingma et al. 2016).
-        kl_warmup: part of the run in which the weight grows from 0 (Bowman et al. 2016; Sønderby et al. 2016).
-        doubly_reparameterised: train the encoder by the gradient of Tucker et al. (2019), whose variance does not grow
-            with K; of models with one layer of codes.
+        importance_samples: draws for each input in training; more than 1 trains the importance-weighted bound.
+        beta: weight of the KL divergence in training.
+        free_bits: nats of each number of the code that cost nothing in training.
+        kl_warmup: part of the run in which the weight of the KL divergence grows from 0.
+        doubly_reparameterised: train the encoder by the gradient of Tucker et al. (2019).
 
     Raises:
         ValueError: an argument is out of range, or two of them exclude each other.
     """
 
-    def __init__(
-        self,
-        latent_size: int,
-        *,
-        importance_samples: int = 1,
-        beta: float = 1.0,
-        free_bits: float = 0.0,
-        kl_warmup: float = 0.0,
-        doubly_reparameterised: bool = False,
-    ):
+    importance_samples: int = 1
+    beta: float = 1.0
+    free_bits: float = 0.0
+    kl_warmup: float = 0.0
+    doubly_reparameterised: bool = False
+
+    def __init__(self, latent_size: int, **objective: Unpack[OneLayerObjective]):
         super().__init__()
-        for name, size in (("latent_size", latent_size), ("importance_samples", importance_samples)):
-            if size < 1:
-                raise ValueError(f"{name}: expected an integer >= 1, got {size}")
-        for name, value in (("beta", beta), ("free_bits", free_bits)):
-            if not 0 <= value < math.inf:
-                raise ValueError(f"{name}: expected a finite number >= 0, got {value}")
-        if not 0 <= kl_warmup <= 1:
-            raise ValueError(f"kl_warmup: expected a part of the run in [0, 1], got {kl_warmup}")
-        if free_bits and (importance_samples > 1 or doubly_reparameterised):
+        if unknown := objective.keys() - OneLayerObjective.__annotations__.keys():
+            raise TypeError(f"{type(self).__name__} has no argument {min(unknown)}")
+        for argument, value in objective.items():
+            setattr(self, argument, value)
+        self.latent_size = latent_size
+        check_sizes(latent_size=latent_size, importance_samples=self.importance_samples)
+        for name, weight in (("beta", self.beta), ("free_bits", self.free_bits)):
+            if not 0 <= weight < math.inf:
+                raise ValueError(f"{name}: expected a finite number >= 0, got {weight}")
+        if not 0 <= self.kl_warmup <= 1:
+            raise ValueError(f"kl_warmup: expected a part of the run in [0, 1], got {self.kl_warmup}")
+        if self.free_bits and (self.importance_samples > 1 or self.doubly_reparameterised):
             raise ValueError(
                 "free_bits: needs the KL divergence of each number, which the importance-weighted objective has not: "
-                f"leave it 0, or importance_samples 1 and doubly_reparameterised off, got {free_bits}"
+                f"leave it 0, or importance_samples 1 and doubly_reparameterised off, got {self.free_bits}"
             )
-        self.latent_size, self.importance_samples = latent_size, importance_samples
-        self.beta, self.free_bits, self.kl_warmup = beta, free_bits, kl_warmup
-        self.doubly_reparameterised = doubly_reparameterised
 
     @abstractmethod
     def encode(self, x: Tensor, *, lengths: Tensor | None = None) -> DiagonalNormal:

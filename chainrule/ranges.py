@@ -1,4 +1,4 @@
-"""Ranges of constructor arguments, written in their annotations: read by people and by the command line."""
+"""Ranges of constructor arguments, written in their annotations for people and the command line, and their checks."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -18,3 +18,22 @@ Layers = Annotated[int, Range(1, 256)]
 """A number of layers, heads or repetitions."""
 Probability = Annotated[float, Range(0.0, 0.99)]
 """Of leaving something out in training."""
+
+
+def check_sizes(**sizes: int | None) -> None:
+    """Raise ValueError for the first argument that is below 1; one that is None is left out.
+
+    >>> check_sizes(hidden_size=8, num_layers=0)
+    Traceback (most recent call last):
+    ValueError: num_layers: expected an integer >= 1, got 0
+    """
+    for name, size in sizes.items():
+        if size is not None and size < 1:
+            raise ValueError(f"{name}: expected an integer >= 1, got {size}")
+
+
+def check_shares(**shares: float) -> None:
+    """Raise ValueError for the first argument that is not in [0, 1), such as a probability of dropping."""
+    for name, share in shares.items():
+        if not 0 <= share < 1:
+            raise ValueError(f"{name}: expected a number in [0, 1), got {share}")

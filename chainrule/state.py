@@ -185,5 +185,6 @@ def load_state(path: str | Path, device: str | torch.device = "cpu") -> State:
     from safetensors import safe_open
 
     with safe_open(path, framework="pt", device=str(device)) as file:
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - safe_open is no mapping
+        names = file.keys()
+        tensors = {name: file.get_tensor(name) for name in names}
         return unflatten(tensors, json.loads(file.metadata()["skeleton"]))

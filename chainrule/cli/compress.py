@@ -2,77 +2,69 @@
 
 from pathlib import Path
 from time import monotonic
-from typing import Annotated, Any
+from typing import Any
 
-from cyclopts import Parameter
-
+from chainrule.cli.offered import offered
 from chainrule.cli.working import progress_bars
 from chainrule.tasks.abilities import Compresses
-from chainrule.tasks.display import Verb, dump_json, one_line, size_of
+from chainrule.tasks.display import Switch, dump_json, one_line, size_of
 from chainrule.tasks.task import Task
 
 
-def compress_verb(task: type[Task[Any]]) -> Verb | None:
-    """The verb for a task; None where its model has no probability of whole files."""
-    if not issubclass(task, Compresses):
-        return None
+@offered(Compresses)
+def compress(
+    file: Path,
+    /,
+    *,
+    run: Task[Any] | None = None,
+    out: Path | None = None,
+    verify: bool = True,
+    json: Switch = False,
+) -> None:
+    """Write a file or a folder without loss, in the bits that its likelihood under a model says.
 
-    def compress(
-        file: Path,
-        /,
-        *,
-        run: Path | None = None,
-        out: Path | None = None,
-        verify: bool = True,
-        json: Annotated[bool, Parameter(negative=())] = False,
-    ) -> None:
-        """Write a file or a folder without loss, in the bits that its likelihood under a model says.
+    With a run, its model writes the file, and reading needs the same run on a processor that computes alike.
+    Without one, a model learns as it reads, and reading needs nothing else. What is smaller without either is
+    compressed by lzma or stored. The result is read back and compared before anything is written.
 
-        With a run, its model writes the file, and reading needs the same run on a processor that computes alike.
-        Without one, a model learns as it reads, and reading needs nothing else. What is smaller without either is
-        compressed by lzma or stored. The result is read back and compared before anything is written.
+    Args:
+        file: A file of any kind, or a folder.
+        run: A run directory, of a model for such files.
+        out: The file to write; FILE.chain if not given.
+        verify: Read everything back and compare.
+        json: Print one JSON object.
+    """
+    from chainrule.data.atomic import write_bytes
+    from chainrule.tasks.bundle import read_bundle, refuse_taken
+    from chainrule.tasks.compression import compress_data
 
-        Args:
-            file: A file of any kind, or a folder.
-            run: A run directory, of a model for such files.
-            out: The file to write; FILE.chain if not given.
-            verify: Read everything back and compare.
-            json: Print one JSON object.
-        """
-        from chainrule.data.atomic import write_bytes
-        from chainrule.tasks.bundle import read_bundle, refuse_taken
-        from chainrule.tasks.compression import compress_data
-
-        opened = None if run is None else task.open(run)
-        place = out or file.with_name(f"{file.resolve().name}.chain")
-        refuse_taken(place)
-        bundle, began = read_bundle(file), monotonic()
-        with progress_bars() as progress:
-            made = compress_data(bundle.data, bundle.described, opened, progress=progress, verify=verify)
-        write_bytes(place, made.data)
-        seconds, size, written = monotonic() - began, len(bundle.data), len(made.data)
-        values = {
-            "file": str(file),
-            "out": str(place),
-            "method": made.method,
-            "bytes": size,
-            "compressed_bytes": written,
-            "elements": made.elements,
-            "unit": made.unit,
-            "bits_per_element": 8 * written / made.elements if made.elements else None,
-            "bits_per_byte": 8 * written / size if size else None,
-            "seconds": seconds,
-            "verified": verify,
-        }
-        if json:
-            print(dump_json(values))
-            return
-        rate = f", {8 * written / made.elements:.4f} bits a {made.unit}" if made.elements else ""
-        if made.unit != "byte" and size:
-            rate += f", {8 * written / size:.4f} bits a byte"
-        checked = "read back and compared" if verify else "not read back"
-        print(f"{one_line(str(place))}: {size_of(size)} in {size_of(written)}{rate}; {checked}; {seconds:.1f} s")
-        if made.note:
-            print(made.note)
-
-    return compress
+    place = out or file.with_name(f"{file.resolve().name}.chain")
+    refuse_taken(place)
+    bundle, began = read_bundle(file), monotonic()
+    with progress_bars() as progress:
+        made = compress_data(bundle.data, bundle.described, run, progress=progress, verify=verify)
+    write_bytes(place, made.data)
+    seconds, size, written = monotonic() - began, len(bundle.data), len(made.data)
+    values = {
+        "file": str(file),
+        "out": str(place),
+        "method": made.method,
+        "bytes": size,
+        "compressed_bytes": written,
+        "elements": made.elements,
+        "unit": made.unit,
+        "bits_per_element": 8 * written / made.elements if made.elements else None,
+        "bits_per_byte": 8 * written / size if size else None,
+        "seconds": seconds,
+        "verified": verify,
+    }
+    if json:
+        print(dump_json(values))
+        return
+    rate = f", {8 * written / made.elements:.4f} bits a {made.unit}" if made.elements else ""
+    if made.unit != "byte" and size:
+        rate += f", {8 * written / size:.4f} bits a byte"
+    checked = "read back and compared" if verify else "not read back"
+    print(f"{one_line(str(place))}: {size_of(size)} in {size_of(written)}{rate}; {checked}; {seconds:.1f} s")
+    if made.note:
+        print(made.note)

@@ -3,57 +3,44 @@
 import io
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
-
-from cyclopts import Parameter
+from typing import Any
 
 from chainrule.cli.answers import show_answer
-from chainrule.cli.signature import Input, with_options
+from chainrule.cli.offered import Device, offered
+from chainrule.cli.signature import Input
 from chainrule.tasks.abilities import Answer, Code, Embeds, Record
-from chainrule.tasks.display import Verb, csv_line
-from chainrule.tasks.task import Task
+from chainrule.tasks.display import Switch, csv_line
 
 
-def embed_verb(task: type[Task[Any]]) -> Verb | None:
-    """The verb for a task; None where the task makes no numbers of its inputs."""
-    if not issubclass(task, Embeds):
-        return None
+@offered(Embeds, "Embedding")
+def embed(
+    run: Embeds,
+    data: Input,
+    /,
+    *,
+    options: Any,
+    out: Path | None = None,
+    json: Switch = False,
+    device: Device = "auto",
+) -> None:
+    """Make numbers of inputs.
 
-    def embed(
-        run: Path,
-        data: Input,
-        /,
-        *,
-        options: Any,
-        out: Path | None = None,
-        json: Annotated[bool, Parameter(negative=())] = False,
-        device: str = "auto",
-    ) -> None:
-        """Embed.
-
-        Args:
-            run: The run directory.
-            data: The data.
-            out: A file to write: CSV, or an array (N, D) of NumPy by a name that ends in .npy; CSV on standard output
-                if not given.
-            json: Print one JSON object for each input.
-            device: Where to compute: auto, cpu or cuda.
-        """
-        array = out is not None and out.suffix.lower() == ".npy"
-        if out is not None and not out.resolve().parent.is_dir():
-            raise FileNotFoundError(f"--out {out}: there is no directory {out.parent}: make it first")
-        if array and json:
-            raise ValueError(f"--json: {out} is an array, which holds no JSON: leave one of them out")
-        opened = task.open(run)
-        assert isinstance(opened, Embeds)
-        codes = _checked(opened.embed(data, options, device=device), data)
-        if array:
-            assert out is not None
-            _write_array(out, codes)
-        else:
-            show_answer(Answer(_records(codes, json=json)), json=json, out=out)
-
-    return with_options(embed, task.Embedding)
+    Args:
+        data: The data.
+        out: A file to write: CSV, or an array (N, D) of NumPy by a name that ends in .npy; CSV on standard output if
+            not given.
+        json: Print one JSON object for each input.
+    """
+    if out is not None and not out.resolve().parent.is_dir():
+        raise FileNotFoundError(f"--out {out}: there is no directory {out.parent}: make it first")
+    array = out if out is not None and out.suffix.lower() == ".npy" else None
+    if array is not None and json:
+        raise ValueError(f"--json: {out} is an array, which holds no JSON: leave one of them out")
+    codes = _checked(run.embed(data, options, device=device), data)
+    if array is not None:
+        _write_array(array, codes)
+    else:
+        show_answer(Answer(_records(codes, json=json)), json=json, out=out)
 
 
 def _checked(codes: Iterator[Code], data: str) -> Iterator[Code]:

@@ -1,35 +1,27 @@
 """`chainrule info RUN`: what a run is."""
 
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from cyclopts import Parameter
-
-from chainrule.tasks.display import Verb, dump_json, format_duration, one_line, resume_command, size_of
+from chainrule.cli.offered import offered
+from chainrule.tasks.display import Switch, dump_json, format_duration, one_line, resume_command, size_of
 from chainrule.tasks.ladder import chosen_flags
 from chainrule.tasks.run_directory import METRICS, WEIGHTS, bytes_on_disk
 from chainrule.tasks.task import Task
 
 
-def info_verb(task: type[Task[Any]]) -> Verb:
-    """The verb for a task."""
+@offered(Task)
+def info(run: Task[Any], /, *, json: Switch = False) -> None:
+    """Show what a run is: model, size, data, best validation figure, how to continue.
 
-    def info(run: Path, /, *, json: Annotated[bool, Parameter(negative=())] = False) -> None:
-        """Show what a run is: model, size, data, best validation figure, how to continue.
-
-        Args:
-            run: The run directory.
-            json: Print it as one JSON object.
-        """
-        opened = task.open(run)
-        facts = gather(opened)
-        rows = opened.describe(facts)
-        if json:
-            print(dump_json(facts))
-        else:
-            show(facts, rows)
-
-    return info
+    Args:
+        json: Print it as one JSON object.
+    """
+    facts = gather(run)
+    rows = run.describe(facts)
+    if json:
+        print(dump_json(facts))
+    else:
+        show(facts, rows)
 
 
 def gather(run: Task[Any]) -> dict[str, Any]:

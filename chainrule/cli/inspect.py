@@ -6,42 +6,39 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from chainrule.cli.answers import show_answer
-from chainrule.cli.signature import Input, with_options
+from chainrule.cli.offered import offered
+from chainrule.cli.signature import Input
 from chainrule.tasks.abilities import Inspects
-from chainrule.tasks.display import Verb
+from chainrule.tasks.display import Switch, Verb
 from chainrule.tasks.task import Task
 
 
 def inspect_verb(task: type[Task[Any]]) -> Verb | None:
     """The verb for a task; None where the task has nothing to look into."""
-    if not issubclass(task, Inspects):
-        return None
+    if issubclass(task, Inspects) and not task.writes_page:
+        return inspect(task, out=Annotated[Path | None, Parameter(parse=False)])
+    return inspect(task)
 
-    def inspect(
-        run: Path,
-        data: Input | None = None,
-        /,
-        *,
-        out: Path | None = None,
-        options: Any,
-        seed: int = 0,
-        json: Annotated[bool, Parameter(negative=())] = False,
-    ) -> None:
-        """Inspect.
 
-        Args:
-            run: The run directory.
-            data: To read in place of held-out data.
-            out: The page, a name that ends in .html; report.html in the run directory if not given.
-            seed: Of random choices.
-            json: Print all findings as one JSON object, and nothing else, on standard output.
-        """
-        if not 0 <= seed < 1 << 63:
-            raise ValueError(f"--seed: expected a whole number from 0 to {(1 << 63) - 1}, got {seed}")
-        opened = task.open(run)
-        assert isinstance(opened, Inspects)
-        show_answer(opened.inspect(data, options, out=out, seed=seed), json=json)
+@offered(Inspects, "Inspection")
+def inspect(
+    run: Inspects,
+    data: Input | None = None,
+    /,
+    *,
+    out: Path | None = None,
+    options: Any,
+    seed: int = 0,
+    json: Switch = False,
+) -> None:
+    """Inspect.
 
-    if not task.writes_page:
-        inspect.__annotations__["out"] = Annotated[Path | None, Parameter(parse=False)]
-    return with_options(inspect, task.Inspection)
+    Args:
+        data: To read in place of held-out data.
+        out: The page, a name that ends in .html; report.html in the run directory if not given.
+        seed: Of random choices.
+        json: Print all findings as one JSON object, and nothing else, on standard output.
+    """
+    if not 0 <= seed < 1 << 63:
+        raise ValueError(f"--seed: expected a whole number from 0 to {(1 << 63) - 1}, got {seed}")
+    show_answer(run.inspect(data, options, out=out, seed=seed), json=json)

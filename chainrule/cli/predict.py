@@ -4,66 +4,52 @@ The verb is called after the task.
 """
 
 from pathlib import Path
-from typing import Annotated, Any
-
-from cyclopts import Parameter
+from typing import Any
 
 from chainrule.cli.answers import show_answer
-from chainrule.cli.signature import Input, with_options
+from chainrule.cli.offered import Device, offered
+from chainrule.cli.signature import Input
 from chainrule.tasks.abilities import Predicts
-from chainrule.tasks.display import Verb
+from chainrule.tasks.display import Switch, Verb
 from chainrule.tasks.task import Task
 
 
 def predict_verb(task: type[Task[Any]]) -> Verb | None:
     """The verb for a task; None where the task predicts nothing."""
-    if not issubclass(task, Predicts):
-        return None
+    several = issubclass(task, Predicts) and task.several
+    return (predict_several if several else predict)(task)
 
-    def run_verb(run: Path, data: list[str], options: Any, out: Path | None, json: bool, device: str) -> None:
-        opened = task.open(run)
-        assert isinstance(opened, Predicts)
-        show_answer(opened.predict(data, options, out=out, device=device, json=json), json=json, out=out)
 
-    def predict(
-        run: Path,
-        file: Input,
-        /,
-        *,
-        options: Any,
-        out: Path | None = None,
-        json: Annotated[bool, Parameter(negative=())] = False,
-        device: str = "auto",
-    ) -> None:
-        """Predict.
+@offered(Predicts, "Prediction")
+def predict_several(
+    run: Predicts, /, *files: str, options: Any, out: Path | None = None, json: Switch = False, device: Device = "auto"
+) -> None:
+    """Predict.
 
-        Args:
-            run: The run directory.
-            file: The data; - is standard input.
-            out: A file to write to; standard output if not given.
-            json: Print one JSON object for each.
-            device: Where to compute: auto, cpu or cuda.
-        """
-        run_verb(run, [file], options, out, json, device)
+    Args:
+        files: The data.
+        out: A file to write to; standard output if not given.
+        json: Print one JSON object for each.
+    """
+    show_answer(run.predict(list(files), options, out=out, device=device, json=json), json=json, out=out)
 
-    def predict_several(
-        run: Path,
-        /,
-        *files: str,
-        options: Any,
-        out: Path | None = None,
-        json: Annotated[bool, Parameter(negative=())] = False,
-        device: str = "auto",
-    ) -> None:
-        """Predict.
 
-        Args:
-            run: The run directory.
-            files: The data.
-            out: A file to write to; standard output if not given.
-            json: Print one JSON object for each.
-            device: Where to compute: auto, cpu or cuda.
-        """
-        run_verb(run, list(files), options, out, json, device)
+@offered(Predicts, "Prediction")
+def predict(
+    run: Predicts,
+    file: Input,
+    /,
+    *,
+    options: Any,
+    out: Path | None = None,
+    json: Switch = False,
+    device: Device = "auto",
+) -> None:
+    """Predict.
 
-    return with_options(predict_several if task.several else predict, task.Prediction)
+    Args:
+        file: The data; - is standard input.
+        out: A file to write to; standard output if not given.
+        json: Print one JSON object for each.
+    """
+    show_answer(run.predict([file], options, out=out, device=device, json=json), json=json, out=out)

@@ -1,4 +1,4 @@
-"""A verb's signature for one task: the options that every task has, and the task's own."""
+"""The parts of a verb's signature: what every task has, and dataclasses as flags."""
 
 from dataclasses import dataclass, field, fields
 from inspect import cleandoc
@@ -8,7 +8,7 @@ from typing import Annotated, Any, get_type_hints
 from cyclopts import Group, Parameter
 
 from chainrule.tasks.config import Duration, options_class
-from chainrule.tasks.display import Switch, Verb, parse_duration
+from chainrule.tasks.display import Switch, parse_duration
 from chainrule.tasks.model import argument_help
 
 
@@ -19,25 +19,6 @@ def _refuse_flag(_: Any, value: str | None) -> None:
 
 Input = Annotated[str, Parameter(allow_leading_hyphen=True, validator=_refuse_flag)]
 """A path, or - for standard input; another word with a hyphen before it is a flag that the verb lacks."""
-
-
-def with_options(verb: Any, options: type, **more: type) -> Verb:
-    """The verb with dataclasses of options in place of its parameters `options` and `more`.
-
-    Its help is the docstring of `options`; the arguments that are in that docstring's Args are described by it.
-
-    Args:
-        verb: a function with keyword parameters of these names; its own docstring has an Args section.
-        options: the class of its parameter `options`.
-        more: the classes of others.
-    """
-    classes = {"options": options} | more
-    verb.__annotations__ = dict(verb.__annotations__) | {
-        name: Annotated[described(made), Parameter(name="*")] for name, made in classes.items()
-    }
-    verb.__kwdefaults__ = (verb.__kwdefaults__ or {}) | {name: made() for name, made in classes.items()}
-    verb.__doc__ = joined_help(options.__doc__ or "", verb.__doc__ or "")
-    return verb
 
 
 def joined_help(own: str, common: str) -> str:
@@ -72,9 +53,9 @@ def described(options: type) -> type:
     return options_class(options.__name__, made, options)
 
 
-def grouped(options: type, group: Group) -> Any:
-    """The annotation of a parameter whose fields are flags of a group."""
-    return Annotated[described(options), Parameter(name="*", group=group)]
+def as_flags(options: type, group: Group | None = None) -> Any:
+    """The annotation of a parameter that has a flag for each field of its class."""
+    return Annotated[described(options), Parameter(name="*") if group is None else Parameter(name="*", group=group)]
 
 
 def _copied(item: Any) -> Any:

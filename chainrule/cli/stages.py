@@ -14,45 +14,43 @@ from typing import Annotated, Any, cast, get_args
 
 from cyclopts import App, CycloptsError, Parameter
 
-from chainrule.cli.check import check_verb
+from chainrule.cli.check import check
 from chainrule.cli.compare import compare_verb
-from chainrule.cli.compress import compress_verb
-from chainrule.cli.decompress import decompress_verb
-from chainrule.cli.embed import embed_verb
-from chainrule.cli.evaluate import evaluate_verb
-from chainrule.cli.info import info_verb
+from chainrule.cli.compress import compress
+from chainrule.cli.decompress import decompress
+from chainrule.cli.embed import embed
+from chainrule.cli.evaluate import evaluate
+from chainrule.cli.info import info
 from chainrule.cli.inspect import inspect_verb
-from chainrule.cli.interpolate import interpolate_verb
+from chainrule.cli.interpolate import interpolate
+from chainrule.cli.offered import Offered
 from chainrule.cli.predict import predict_verb
-from chainrule.cli.reconstruct import reconstruct_verb
-from chainrule.cli.sample import sample_verb
-from chainrule.cli.score import score_verb
-from chainrule.cli.signature import with_options
+from chainrule.cli.reconstruct import reconstruct
+from chainrule.cli.sample import sample
+from chainrule.cli.score import score
+from chainrule.cli.signature import as_flags
 from chainrule.cli.train import train_verb
 from chainrule.tasks import TASKS, task_class
-from chainrule.tasks.abilities import Evaluates, Interpolates, Predicts, Reconstructs
+from chainrule.tasks.abilities import Predicts
 from chainrule.tasks.display import Verb
 from chainrule.tasks.run_directory import CONFIG, read_config, task_of
 from chainrule.tasks.task import Task
 
 VERBS: dict[str, Callable[[type[Task[Any]]], Verb | None]] = {
     "train": train_verb,
-    "sample": sample_verb,
-    "score": score_verb,
+    "sample": sample,
+    "score": score,
     "inspect": inspect_verb,
-    "check": check_verb,
-    "info": info_verb,
+    "check": check,
+    "info": info,
     "compare": compare_verb,
-    "embed": embed_verb,
-    "reconstruct": reconstruct_verb,
-    "interpolate": interpolate_verb,
-    "evaluate": evaluate_verb,
-    "compress": compress_verb,
-    "decompress": decompress_verb,
+    "embed": embed,
+    "reconstruct": reconstruct,
+    "interpolate": interpolate,
+    "evaluate": evaluate,
+    "compress": compress,
+    "decompress": decompress,
 }
-
-# Of verbs that the first task lacks: the ability that they need.
-_NEEDED: dict[str, type] = {"evaluate": Evaluates, "reconstruct": Reconstructs, "interpolate": Interpolates}
 RUN_BY_FLAG = ("compress", "decompress")  # verbs that also work without a run: --run names it
 
 
@@ -77,9 +75,9 @@ def all_verbs() -> dict[str, type[Task[Any]]]:
     """Every verb, and the task whose options its help shows where no run is named: the first that has it."""
     shown: dict[str, type[Task[Any]]] = {}
     for task in map(task_class, TASKS):
-        for name in VERBS:
-            if name not in shown and issubclass(task, _NEEDED.get(name, Task)):
-                shown[name] = task
+        for name, verb in VERBS.items():
+            if not isinstance(verb, Offered) or issubclass(task, verb.ability):
+                shown.setdefault(name, task)
     for task in map(task_class, TASKS):
         if issubclass(task, Predicts):
             shown.setdefault(predicting(task), task)
@@ -112,7 +110,8 @@ def first_reading(verb: str, arguments: Sequence[str]) -> FirstReading:
     def read(*words: str, **flags: Any) -> FirstReading:
         return FirstReading(words, {names[name]: value for name, value in flags.items() if value not in (None, False)})
 
-    read.__signature__ = Signature(  # type: ignore[attr-defined]  # a function may have one of its own
+    made: Any = read  # a function may have a signature, but its type knows none
+    made.__signature__ = Signature(
         [
             Argument("words", Argument.VAR_POSITIONAL, annotation=Annotated[str, Parameter(allow_leading_hyphen=True)]),
             *(
@@ -121,7 +120,7 @@ def first_reading(verb: str, arguments: Sequence[str]) -> FirstReading:
             ),
         ]
     )
-    read.__annotations__ = {}
+    made.__annotations__ = {}
     app = App(help_flags=[], version_flags=[], default_command=read, result_action="return_value")
     try:
         found = app(list(arguments), exit_on_error=False, print_error=False)
@@ -233,7 +232,8 @@ def _options_alone(options: type) -> Verb:
 
     def verb(*, options: Any) -> None: ...
 
-    return with_options(verb, options)
+    verb.__annotations__["options"], verb.__kwdefaults__ = as_flags(options), {"options": options()}
+    return verb
 
 
 def _untyped(flag: str, switch: bool) -> Any:

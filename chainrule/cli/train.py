@@ -12,7 +12,7 @@ from cyclopts import Parameter
 from chainrule.cli.fastest import settle_computation
 from chainrule.cli.process import take_start
 from chainrule.cli.resuming import resumed_config
-from chainrule.cli.signature import DATA, MODEL, RUN, TRAINING, RunFlags, grouped, joined_help
+from chainrule.cli.signature import DATA, MODEL, RUN, TRAINING, RunFlags, as_flags, joined_help
 from chainrule.tasks.config import Duration, RunConfig, options_class
 from chainrule.tasks.display import Verb, dump_json, flag, format_duration, printable, resume_command
 from chainrule.tasks.ladder import chosen_flags
@@ -65,7 +65,7 @@ def train_verb(task: type[Task[Any]], model: str = "") -> Verb:
 
     groups = {"run": (RunFlags, RUN), "sources": (flagged, DATA), "reading": (task.Data, DATA)}
     groups |= {"options": (task.MODELS[name].options, MODEL), "training": (task.Training, TRAINING)}
-    train.__annotations__ |= {part: grouped(made, group) for part, (made, group) in groups.items()}
+    train.__annotations__ |= {part: as_flags(made, group) for part, (made, group) in groups.items()}
     if not fields(flagged):  # the parser shows a group of no flags
         train.__annotations__["sources"] = Annotated[Any, Parameter(parse=False)]
     train.__annotations__["model"] = Annotated[Literal[tuple(task.MODELS)], Parameter(group=MODEL)]

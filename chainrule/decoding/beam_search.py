@@ -12,6 +12,7 @@ from chainrule.decoding.beam import Beam, Extensions
 from chainrule.decoding.best_symbols import best_symbols
 from chainrule.decoding.decoded import Decoded, Ended, Hypothesis
 from chainrule.decoding.repeated_ngrams import repeats_ngram
+from chainrule.ranges import check_sizes
 from chainrule.state import State, count_rows, expand, map_state, select
 
 
@@ -206,9 +207,7 @@ def _check_numbers(
     min_length: int,
     no_repeat_ngram: int | None,
 ) -> None:
-    for name, value in (("beam_size", beam_size), ("max_length", max_length), ("no_repeat_ngram", no_repeat_ngram)):
-        if value is not None and value < 1:
-            raise ValueError(f"{name}: expected an integer >= 1, got {value}")
+    check_sizes(beam_size=beam_size, max_length=max_length, no_repeat_ngram=no_repeat_ngram)
     if eos is not None and eos < 0:
         raise ValueError(f"eos: expected a symbol >= 0, or None where sequences have no end symbol, got {eos}")
     if not 0 <= length_penalty < math.inf:

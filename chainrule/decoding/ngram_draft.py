@@ -9,6 +9,7 @@ from torch import Tensor
 
 from chainrule.base import AutoregressiveModel
 from chainrule.heads import Categorical, Head
+from chainrule.ranges import check_sizes
 from chainrule.state import State
 
 USUAL_ORDER = 6
@@ -74,8 +75,7 @@ class NgramDraft(AutoregressiveModel):
 
     def __init__(self, symbols: Tensor | npt.NDArray[np.integer], vocab_size: int, order: int | None = None):
         super().__init__()
-        if vocab_size < 1:
-            raise ValueError(f"vocab_size: expected an integer >= 1, got {vocab_size}")
+        check_sizes(vocab_size=vocab_size)
         most = next(n for n in range(USUAL_ORDER, 0, -1) if vocab_size**n < _CODES)
         self.order = most if order is None else order
         if self.order < 1 or vocab_size**self.order >= _CODES:

@@ -12,6 +12,7 @@ from chainrule.decoding.position_noise import PositionNoise
 from chainrule.decoding.verification import verify_by_noise, verify_by_rejection
 from chainrule.heads import Categorical, Head, head_of
 from chainrule.heads.categorical import check_filters
+from chainrule.ranges import check_sizes
 from chainrule.state import expand, map_state
 
 WINDOW = 8  # elements of a pass, where a model reads any number of them at once
@@ -108,9 +109,7 @@ def sample_parallel(
     True
     """
     check_filters(temperature, top_k, top_p)
-    for name, value in (("n", n), ("window", 1 if window is None else window)):
-        if value < 1:
-            raise ValueError(f"{name}: expected an integer >= 1, got {value}")
+    check_sizes(n=n, window=1 if window is None else window)
     if rejection and draft is None:
         raise ValueError("rejection: accepts guesses of a draft by chance: give a draft")
     length, prefix = model.checked_request(n, length, prefix)

@@ -5,6 +5,7 @@ from torch import Tensor
 
 from chainrule.base import AutoregressiveModel, Context
 from chainrule.heads import head_of
+from chainrule.ranges import check_sizes
 from chainrule.state import count_rows, expand, map_state, select
 
 
@@ -39,9 +40,7 @@ def sample_paths(
     >>> sample_paths(model, torch.tensor([0, 2]), paths=5, length=7).shape
     torch.Size([2, 5, 7])
     """
-    for name, value in (("paths", paths), ("length", length)):
-        if value < 1:
-            raise ValueError(f"{name}: expected an integer >= 1, got {value}")
+    check_sizes(paths=paths, length=length)
     device = next(model.parameters(), torch.empty(0)).device
     rows = count_rows(context)
     known = expand(map_state(lambda leaf: leaf.to(device), context), rows)

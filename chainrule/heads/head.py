@@ -135,16 +135,12 @@ class WrappedHead(Head):
     """A head made of another distribution, with the same values of an element in another batch."""
 
     def __init__(self, inner: Distribution, batch_shape: torch.Size):
-        self.inner = inner
+        self.inner, self.has_enumerate_support = inner, inner.has_enumerate_support
         super().__init__(batch_shape, inner.event_shape, validate_args=False)
 
     @property
     def support(self) -> Any:
         return self.inner.support
-
-    @property
-    def has_enumerate_support(self) -> bool:  # type: ignore[override]  # a class attribute in torch, a fact about `inner` here
-        return self.inner.has_enumerate_support
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
         """Every value of one element, (K, 1, ..., event shape), or (K, batch shape, event shape) expanded."""

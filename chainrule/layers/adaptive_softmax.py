@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding
 
 from chainrule.heads.adaptive_categorical import AdaptiveCategorical
+from chainrule.ranges import check_sizes
 
 
 @final
@@ -45,10 +46,7 @@ class AdaptiveSoftmax(nn.Module):
         self, hidden_size: int, vocab_size: int, cutoffs: Sequence[int], *, reduction: float = 4.0, input_only: int = 0
     ):
         super().__init__()
-        if hidden_size < 1:
-            raise ValueError(f"hidden_size: expected an integer >= 1, got {hidden_size}")
-        if vocab_size < 1:
-            raise ValueError(f"vocab_size: expected an integer >= 1, got {vocab_size}")
+        check_sizes(hidden_size=hidden_size, vocab_size=vocab_size)
         ends = [0, *cutoffs, vocab_size]
         if any(first >= second for first, second in pairwise(ends)):
             raise ValueError(

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from chainrule.layers.ngram_embedding import hashed_rows
+from chainrule.ranges import check_sizes
 
 _INITIAL_STD = 0.1
 
@@ -36,10 +37,7 @@ class AffixEmbedding(nn.Module):
 
     def __init__(self, num_characters: int, output_size: int = 64, longest: int = 4, buckets: int = 2**15):
         super().__init__()
-        sizes = {"num_characters": num_characters, "output_size": output_size, "longest": longest, "buckets": buckets}
-        for name, value in sizes.items():
-            if value < 1:
-                raise ValueError(f"{name}: expected an integer >= 1, got {value}")
+        check_sizes(num_characters=num_characters, output_size=output_size, longest=longest, buckets=buckets)
         self.num_characters, self.output_size, self.longest = num_characters, output_size, longest
         self.table = nn.Embedding(buckets, output_size)
         nn.init.normal_(self.table.weight, std=_INITIAL_STD)

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from chainrule.base import length_mask
 from chainrule.lengths import check_lengths
+from chainrule.ranges import check_sizes
 from chainrule.state import Shared, State, leaves
 
 
@@ -29,10 +30,7 @@ class Attention(nn.Module, ABC):
 
     def __init__(self, memory_size: int, query_size: int, key_size: int, value_size: int | None):
         super().__init__()
-        sizes = {"memory_size": memory_size, "query_size": query_size, "key_size": key_size, "value_size": value_size}
-        for name, size in sizes.items():
-            if size is not None and size < 1:
-                raise ValueError(f"{name}: expected an integer >= 1, got {size}")
+        check_sizes(memory_size=memory_size, query_size=query_size, key_size=key_size, value_size=value_size)
         self.memory_size, self.query_size, self.key_size = memory_size, query_size, key_size
         self.output_size = memory_size if value_size is None else value_size
         self.weight_value = None if value_size is None else nn.Parameter(torch.empty(value_size, memory_size))

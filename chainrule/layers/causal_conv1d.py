@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from chainrule.layers.row_ends import last_before_ends, zero_past_ends
 from chainrule.layers.sequence_layer import LayerStep, SequenceLayer
+from chainrule.ranges import check_sizes
 from chainrule.state import State
 
 
@@ -39,15 +40,7 @@ class CausalConv1d(SequenceLayer):
         self, in_channels: int, out_channels: int, kernel_size: int = 2, dilation: int = 1, *, bias: bool = True
     ):
         super().__init__()
-        sizes = {
-            "in_channels": in_channels,
-            "out_channels": out_channels,
-            "kernel_size": kernel_size,
-            "dilation": dilation,
-        }
-        for name, size in sizes.items():
-            if size < 1:
-                raise ValueError(f"{name}: expected an integer >= 1, got {size}")
+        check_sizes(in_channels=in_channels, out_channels=out_channels, kernel_size=kernel_size, dilation=dilation)
         self.dilation = dilation
         self.weight = nn.Parameter(torch.empty(out_channels, in_channels, kernel_size))
         self.bias = nn.Parameter(torch.empty(out_channels)) if bias else None

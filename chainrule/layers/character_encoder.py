@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from chainrule.layers.bidirectional import Bidirectional
+from chainrule.ranges import check_shares, check_sizes
 
 CHARACTER_ENCODERS = ("lstm", "cnn")
 _WIDTH = 3  # characters that a filter of the CNN sees
@@ -47,14 +48,10 @@ class CharacterEncoder(nn.Module):
         dropout: float = 0.0,
     ):
         super().__init__()
-        sizes = (("num_characters", num_characters), ("embedding_size", embedding_size), ("output_size", output_size))
-        for name, value in sizes:
-            if value < 1:
-                raise ValueError(f"{name}: expected an integer >= 1, got {value}")
+        check_sizes(num_characters=num_characters, embedding_size=embedding_size, output_size=output_size)
         if kind not in CHARACTER_ENCODERS:
             raise ValueError(f"kind: expected one of {', '.join(CHARACTER_ENCODERS)}, got {kind!r}")
-        if not 0 <= dropout < 1:
-            raise ValueError(f"dropout: expected a number in [0, 1), got {dropout}")
+        check_shares(dropout=dropout)
         if kind == "lstm" and output_size % 2:
             raise ValueError(f"output_size: expected an even number, half for each direction, got {output_size}")
         self.num_characters, self.output_size, self.dropout = num_characters, output_size, dropout

@@ -4,6 +4,8 @@ import math
 from collections.abc import Sequence
 from itertools import accumulate
 
+from chainrule.ranges import check_sizes
+
 SMALLEST = 8192  # symbols from which clusters pay
 SHORTLIST, MIDDLE = 0.75, 0.9  # shares of the text
 
@@ -32,8 +34,7 @@ def default_cutoffs(vocab_size: int, frequencies: Sequence[float] | None = None)
     >>> default_cutoffs(33_278), default_cutoffs(4096)
     ((2133, 11089), None)
     """
-    if vocab_size < 1:
-        raise ValueError(f"vocab_size: expected an integer >= 1, got {vocab_size}")
+    check_sizes(vocab_size=vocab_size)
     if frequencies is not None and (
         len(frequencies) != vocab_size or min(frequencies) < 0 or not 0 < sum(frequencies) < math.inf
     ):

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from chainrule.layers.bptt.steps import wide_dtype
 from chainrule.layers.real_steps import real_steps
 from chainrule.layers.sequence_layer import LayerStep, SequenceLayer
+from chainrule.ranges import check_sizes
 from chainrule.state import State
 
 Decay = Literal["none", "fixed", "gated"]
@@ -35,9 +36,7 @@ class FastWeights(SequenceLayer, ABC):
 
     def __init__(self, model_size: int, num_heads: int, *, decay: Decay, chunk_size: int):
         super().__init__()
-        for name, size in {"model_size": model_size, "num_heads": num_heads, "chunk_size": chunk_size}.items():
-            if size < 1:
-                raise ValueError(f"{name}: expected an integer >= 1, got {size}")
+        check_sizes(model_size=model_size, num_heads=num_heads, chunk_size=chunk_size)
         if model_size % num_heads:
             raise ValueError(
                 f"num_heads: expected a divisor of model_size {model_size}, got {num_heads}: "

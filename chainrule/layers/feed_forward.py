@@ -5,6 +5,7 @@ from collections.abc import Callable
 from torch import Tensor, nn
 
 from chainrule.layers.prepared_linear import prepared_linear
+from chainrule.ranges import check_sizes
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"gelu": nn.functional.gelu, "relu": nn.functional.relu}
 GATED = "swiglu"
@@ -39,9 +40,7 @@ class FeedForward(nn.Module):
             raise ValueError(f"activation: expected one of {', '.join((*ACTIVATIONS, GATED))}, got {activation!r}")
         if hidden_size is None:
             hidden_size = 4 * model_size if activation != GATED else max(8 * model_size // 3, 1)
-        for name, value in (("model_size", model_size), ("hidden_size", hidden_size)):
-            if value < 1:
-                raise ValueError(f"{name}: expected an integer >= 1, got {value}")
+        check_sizes(model_size=model_size, hidden_size=hidden_size)
         self.activation = activation
         self.linear1 = nn.Linear(model_size, hidden_size * (2 if activation == GATED else 1), bias=bias)
         self.linear2 = nn.Linear(hidden_size, model_size, bias=bias)

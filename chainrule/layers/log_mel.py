@@ -6,6 +6,8 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
+from chainrule.ranges import check_sizes
+
 
 @final
 class LogMel(nn.Module):
@@ -55,8 +57,7 @@ class LogMel(nn.Module):
         for name, size in (("window_seconds", self.window_size), ("hop_seconds", self.hop_size)):
             if size < 1:
                 raise ValueError(f"{name}: expected at least one sample at {sample_rate} a second, got {size}")
-        if num_bands < 1:
-            raise ValueError(f"num_bands: expected an integer >= 1, got {num_bands}")
+        check_sizes(num_bands=num_bands)
         if not 0 <= lowest < highest <= sample_rate / 2:
             raise ValueError(
                 f"lowest, highest: expected 0 <= lowest < highest <= {sample_rate / 2} Hz, got {lowest} and {highest}"

@@ -74,6 +74,17 @@ class MaskedResidualBlock(RasterLayer):
         return like.new_zeros(len(like), self.middle.weight.shape[1], self.middle.rows_above, like.shape[3])
 
 
+def through_blocks(
+    blocks: Sequence[MaskedResidualBlock], h: Tensor, above: Tensor, label: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Features (B, M, rows, W) after all blocks, and what the rows below need: `above` of the blocks, side by side."""
+    after = []
+    for block, rows in zip(blocks, above.chunk(len(blocks), 1), strict=True):
+        h, rows = block(h, rows, label)
+        after.append(rows)
+    return h, torch.cat(after, 1)
+
+
 class RasterResidualBlocks(RasterBody):
     """`MaskedResidualBlock` layers prepared for single elements."""
 

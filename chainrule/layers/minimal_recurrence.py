@@ -10,6 +10,7 @@ from chainrule.layers.bptt.steps import wide_dtype
 from chainrule.layers.real_steps import real_steps
 from chainrule.layers.scan import linear_scan
 from chainrule.layers.sequence_layer import LayerStep, SequenceLayer
+from chainrule.ranges import check_sizes
 from chainrule.state import State
 
 
@@ -29,9 +30,7 @@ class MinimalRecurrence(SequenceLayer, ABC):
 
     def __init__(self, input_size: int, hidden_size: int):
         super().__init__()
-        for name, size in {"input_size": input_size, "hidden_size": hidden_size}.items():
-            if size < 1:
-                raise ValueError(f"{name}: expected an integer >= 1, got {size}")
+        check_sizes(input_size=input_size, hidden_size=hidden_size)
         self.input_size = input_size
         self.hidden_size = hidden_size
         self.candidate = nn.Linear(input_size, hidden_size)

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from chainrule.base import length_mask
 from chainrule.layers.positions import rotate, rotations
 from chainrule.lengths import check_lengths
+from chainrule.ranges import check_sizes
 
 HEAD_POSITIONS = ("rotary", "alibi")
 
@@ -49,9 +50,7 @@ class MultiHeadAttention(nn.Module, ABC):
     ):
         super().__init__()
         num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
-        for name, value in (("model_size", model_size), ("num_heads", num_heads), ("num_kv_heads", num_kv_heads)):
-            if value < 1:
-                raise ValueError(f"{name}: expected an integer >= 1, got {value}")
+        check_sizes(model_size=model_size, num_heads=num_heads, num_kv_heads=num_kv_heads)
         if model_size % num_heads:
             raise ValueError(
                 f"model_size: expected a multiple of num_heads, got {model_size} with {num_heads} heads: "

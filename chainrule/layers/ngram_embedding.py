@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from chainrule.layers.dropout import dropout
 from chainrule.layers.row_ends import last_before_ends, zero_past_ends
 from chainrule.layers.sequence_layer import SequenceLayer
+from chainrule.ranges import check_shares, check_sizes
 from chainrule.state import State
 
 _MULTIPLIER, _MIXER = 1_000_003, 0x9E37_79B1  # a prime; 2³² over the golden ratio (Knuth's multiplicative hashing)
@@ -55,12 +56,10 @@ class NgramEmbedding(SequenceLayer):
         dropout: float = 0.0,
     ):
         super().__init__()
-        if not 0 <= dropout < 1:
-            raise ValueError(f"dropout: expected a number in [0, 1), got {dropout}")
+        check_shares(dropout=dropout)
         if order < 2:
             raise ValueError(f"order: expected at least 2, got {order}: an embedding of single symbols is nn.Embedding")
-        if buckets < 1:
-            raise ValueError(f"buckets: expected an integer >= 1, got {buckets}")
+        check_sizes(buckets=buckets)
         self.num_symbols, self.order, self.buckets = num_symbols, order, buckets
         self.padding, self.dropout = padding, dropout
         self.tables = nn.ModuleList(

@@ -5,6 +5,8 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
+from chainrule.ranges import check_sizes
+
 POOLINGS = ("last", "mean", "max", "attention")
 
 
@@ -71,9 +73,7 @@ class AttentionPooling(nn.Module):
 
     def __init__(self, input_size: int, attention_size: int = 64):
         super().__init__()
-        for name, value in (("input_size", input_size), ("attention_size", attention_size)):
-            if value < 1:
-                raise ValueError(f"{name}: expected an integer >= 1, got {value}")
+        check_sizes(input_size=input_size, attention_size=attention_size)
         self.hidden = nn.Linear(input_size, attention_size)
         self.energy = nn.Linear(attention_size, 1, bias=False)  # a bias would fall out of the softmax
 

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from chainrule.base import length_mask
 from chainrule.layers.positions import sinusoids
 from chainrule.layers.sequence_layer import SequenceLayer
+from chainrule.ranges import check_sizes
 from chainrule.state import State
 
 
@@ -87,9 +88,7 @@ class LearnedPositions(PositionEmbedding):
 
     def __init__(self, positions: int, model_size: int, *, std: float = 0.02):
         super().__init__()
-        for name, value in (("positions", positions), ("model_size", model_size)):
-            if value < 1:
-                raise ValueError(f"{name}: expected an integer >= 1, got {value}")
+        check_sizes(positions=positions, model_size=model_size)
         self.weight = nn.Parameter(torch.empty(positions, model_size))
         self.std = std
         self.reset_parameters()

@@ -6,6 +6,7 @@ from chainrule.layers.gru import GRU
 from chainrule.layers.lstm import LSTM
 from chainrule.layers.recurrent import Recurrent
 from chainrule.layers.rnn import RNN
+from chainrule.ranges import check_shares, check_sizes
 
 CELLS = ("lstm", "gru", "rnn")
 
@@ -40,11 +41,8 @@ def recurrent_stack(
     >>> layers, layers.bias_ih_l0.tolist()
     (LSTM(3, 2, batch_first=True), [0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0])
     """
-    for name, value in (("input_size", input_size), ("hidden_size", hidden_size), ("num_layers", num_layers)):
-        if value < 1:
-            raise ValueError(f"{name}: expected an integer >= 1, got {value}")
-    if not 0 <= dropout < 1:
-        raise ValueError(f"dropout: expected a number in [0, 1), got {dropout}")
+    check_sizes(input_size=input_size, hidden_size=hidden_size, num_layers=num_layers)
+    check_shares(dropout=dropout)
     layers: Recurrent
     match cell:
         case "lstm":

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from chainrule.layers.dropout import dropout
 from chainrule.layers.feed_forward import FeedForward
 from chainrule.layers.norms import norm_layer
+from chainrule.ranges import check_shares
 
 
 class ResidualBlock(nn.Module):
@@ -47,8 +48,7 @@ class ResidualBlock(nn.Module):
         bias: bool = True,
     ):
         super().__init__()
-        if not 0 <= dropout < 1:
-            raise ValueError(f"dropout: expected a number in [0, 1), got {dropout}")
+        check_shares(dropout=dropout)
         self.mixer: Any = mixer  # of one class in each kind of block
         self.norm1, self.norm2 = norm_layer(norm, model_size), norm_layer(norm, model_size)
         self.feed_forward = FeedForward(model_size, feed_forward_size, activation=activation, bias=bias)

@@ -9,6 +9,7 @@ from chainrule.layers.multi_head_attention import HEAD_POSITIONS
 from chainrule.layers.norms import norm_layer
 from chainrule.layers.position_embedding import SinusoidalPositions
 from chainrule.layers.residual_block import shrink_residuals
+from chainrule.ranges import check_sizes
 
 
 class TransformerEncoder(nn.Module):
@@ -52,9 +53,7 @@ class TransformerEncoder(nn.Module):
         dropout: float = 0.0,
     ):
         super().__init__()
-        for name, value in (("input_size", input_size), ("num_layers", num_layers)):
-            if value < 1:
-                raise ValueError(f"{name}: expected an integer >= 1, got {value}")
+        check_sizes(input_size=input_size, num_layers=num_layers)
         if position is not None and position not in (*HEAD_POSITIONS, "sinusoidal"):
             raise ValueError(
                 f"position: expected one of {', '.join(HEAD_POSITIONS)}, sinusoidal, or None, got {position!r}"

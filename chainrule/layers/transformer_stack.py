@@ -11,6 +11,7 @@ from chainrule.layers.position_embedding import LearnedPositions, PositionEmbedd
 from chainrule.layers.residual_block import shrink_residuals
 from chainrule.layers.sequence_layer import LayerStep, SequenceLayer
 from chainrule.layers.transformer_block import TransformerBlock
+from chainrule.ranges import check_sizes
 from chainrule.state import State
 
 POSITIONS = (*HEAD_POSITIONS, "sinusoidal", "learned")
@@ -65,9 +66,7 @@ class TransformerStack(SequenceLayer):
         dropout: float = 0.0,
     ):
         super().__init__()
-        for name, value in (("num_layers", num_layers), ("context_length", context_length)):
-            if value < 1:
-                raise ValueError(f"{name}: expected an integer >= 1, got {value}")
+        check_sizes(num_layers=num_layers, context_length=context_length)
         if position is not None and position not in POSITIONS:
             raise ValueError(f"position: expected one of {', '.join(POSITIONS)}, or None, got {position!r}")
         if window is not None and not 1 <= window <= context_length:

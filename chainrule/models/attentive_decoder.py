@@ -11,6 +11,7 @@ from chainrule.heads import Categorical
 from chainrule.layers.attention import AdditiveAttention, Attention, MultiplicativeAttention
 from chainrule.layers.recurrent_stack import recurrent_stack
 from chainrule.layers.stacked_cells import StackedCells, multiplied
+from chainrule.ranges import check_shares, check_sizes
 from chainrule.state import State, count_rows, share
 
 ATTENTIONS = ("additive", "multiplicative")
@@ -83,10 +84,8 @@ class AttentiveDecoder(AutoregressiveModel, ABC):
         label_smoothing: float,
     ):
         super().__init__()
-        if embedding_size < 1:
-            raise ValueError(f"embedding_size: expected an integer >= 1, got {embedding_size}")
-        if not 0 <= label_smoothing < 1:
-            raise ValueError(f"label_smoothing: expected a number in [0, 1), got {label_smoothing}")
+        check_sizes(embedding_size=embedding_size)
+        check_shares(label_smoothing=label_smoothing)
         self.vocab_size = vocab_size
         self.dropout, self.label_smoothing, self.input_feeding = dropout, label_smoothing, input_feeding
         self.embedding = nn.Embedding(vocab_size + 1, embedding_size)  # the start symbol is the last

@@ -9,7 +9,7 @@ from chainrule.base import Context
 from chainrule.latent import CodeModel, Weight
 from chainrule.layers.picture_code import PictureReader, PictureWriter
 from chainrule.models.picture_input import PictureInput
-from chainrule.ranges import Probability, Range, Size
+from chainrule.ranges import Probability, Range, Size, check_sizes
 
 
 @final
@@ -59,14 +59,13 @@ class Autoencoder(CodeModel):
         sparsity: Weight = 0.0,
     ):
         super().__init__()
-        for name, size in (("latent_size", latent_size), ("hidden_size", hidden_size), ("num_layers", num_layers)):
-            if size < 1:
-                raise ValueError(f"{name}: expected an integer >= 1, got {size}")
+        check_sizes(latent_size=latent_size, hidden_size=hidden_size, num_layers=num_layers)
         if not 0 <= noise < 1:
             raise ValueError(f"noise: expected a share in [0, 1), got {noise}")
         if sparsity < 0:
             raise ValueError(f"sparsity: expected a number >= 0, got {sparsity}")
         self.pictures = PictureInput(image_shape, levels)
+        self.image_shape = self.pictures.image_shape
         self.latent_size, self.noise, self.sparsity = latent_size, noise, sparsity
         if network == "linear":
             pixels = torch.Size(image_shape).numel()
@@ -78,10 +77,6 @@ class Autoencoder(CodeModel):
             self.decoder = PictureWriter(
                 latent_size, image_shape, image_shape[0], network, hidden_size, num_layers, channels
             )
-
-    @property
-    def image_shape(self) -> tuple[int, int, int]:
-        return self.pictures.image_shape
 
     def codes(self, x: Tensor, *, lengths: Tensor | None = None) -> Tensor:
         return self._codes(self._scaled(x))

@@ -100,6 +100,5 @@ class CompactTransformer(ImageClassifier):
         return self.norm(z)
 
     def _places(self, x: Tensor) -> Tensor:
-        for layer in self.tokens:
-            x = layer(x)
-        return x.flatten(2).transpose(1, 2) + self.positions
+        z: Tensor = self.tokens(x)
+        return z.flatten(2).transpose(1, 2) + self.positions

@@ -5,7 +5,7 @@ from typing import Annotated
 from torch import Tensor, nn
 
 from chainrule.models.image_classifier import ImageClassifier
-from chainrule.ranges import Layers, Probability, Range, Size
+from chainrule.ranges import Layers, Probability, Range, Size, check_shares, check_sizes
 
 
 class ConvNet(ImageClassifier):
@@ -51,11 +51,8 @@ class ConvNet(ImageClassifier):
         mixup: Annotated[float, Range(0.0, 100.0)] = 0.0,
     ):
         super().__init__(image_shape, num_classes, levels, label_smoothing, mixup)
-        for name, value in (("channels", channels), ("stages", stages), ("blocks", blocks)):
-            if value < 1:
-                raise ValueError(f"{name}: expected an integer >= 1, got {value}")
-        if not 0 <= dropout < 1:
-            raise ValueError(f"dropout: expected a number in [0, 1), got {dropout}")
+        check_sizes(channels=channels, stages=stages, blocks=blocks)
+        check_shares(dropout=dropout)
         if min(image_shape[1:]) < 1 << (stages - 1):
             raise ValueError(
                 f"stages: {stages} halve an image of {image_shape[1]}×{image_shape[2]} pixels to nothing: take fewer"

@@ -13,7 +13,7 @@ from chainrule.heads.student_t_mixture import StudentTMixture
 from chainrule.layers.recurrent_stack import recurrent_stack
 from chainrule.models.series_context import SeriesContext, read_context
 from chainrule.models.series_scaling import SeriesScaling
-from chainrule.ranges import Layers, Probability, Range
+from chainrule.ranges import Layers, Probability, Range, check_sizes
 from chainrule.state import State
 
 _HEADS: dict[str, type[GaussianMixture] | type[StudentTMixture]] = {
@@ -102,8 +102,7 @@ class Forecaster(AutoregressiveModel):
         if anchor < 0 or num_covariates < 0:
             name, value = ("anchor", anchor) if anchor < 0 else ("num_covariates", num_covariates)
             raise ValueError(f"{name}: expected an integer >= 0, got {value}")
-        if components < 1:
-            raise ValueError(f"components: expected an integer >= 1, got {components}")
+        check_sizes(components=components)
         if list(lags) == [anchor]:
             raise ValueError(f"lags: expected one that is not the anchor, {anchor}, got nothing else: add a lag")
         if head not in _HEADS:

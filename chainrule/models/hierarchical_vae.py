@@ -1,13 +1,13 @@
 """A variational autoencoder with several layers of codes."""
 
-from typing import Annotated, final
+from typing import Annotated, Unpack, final
 
 import torch
 from torch import Tensor, nn
 
 from chainrule.heads.diagonal_normal import DiagonalNormal
 from chainrule.heads.independent_pixels import IndependentPixels, PixelKind
-from chainrule.latent import Draw, LatentModel, Samples, Share, Weight
+from chainrule.latent import Draw, LatentModel, LatentObjective
 from chainrule.layers.picture_code import PictureNetwork, PictureReader, PictureWriter, gated_layers
 from chainrule.models.picture_input import PictureInput
 from chainrule.models.vae import pixel_kind
@@ -38,10 +38,7 @@ class HierarchicalVAE(LatentModel):
         hidden_size: units of a dense layer.
         num_layers: gated layers, each way; a convolutional network halves the sides in all but one of them.
         channels: of the first convolution; each further one has twice as many.
-        importance_samples: draws for each picture in training; more than 1 trains the importance-weighted bound.
-        beta: weight of the KL divergence in training.
-        free_bits: nats of each number of the code that cost nothing in training.
-        kl_warmup: part of the run in which the weight of the KL divergence grows from 0.
+        objective: of training; see `LatentModel`.
 
     Raises:
         ValueError: an argument is out of range, or two of them exclude each other.
@@ -65,20 +62,16 @@ class HierarchicalVAE(LatentModel):
         hidden_size: Size = 256,
         num_layers: Annotated[int, Range(1, 16)] = 3,
         channels: Size = 32,
-        importance_samples: Samples = 1,
-        beta: Weight = 1.0,
-        free_bits: Weight = 0.0,
-        kl_warmup: Share = 0.0,
+        **objective: Unpack[LatentObjective],
     ):
-        super().__init__(
-            latent_size, importance_samples=importance_samples, beta=beta, free_bits=free_bits, kl_warmup=kl_warmup
-        )
+        super().__init__(latent_size, doubly_reparameterised=False, **objective)
         if latent_layers < 1 or latent_size % latent_layers:
             raise ValueError(
                 f"latent_layers: expected a divisor of latent_size, so that layers are of one size, "
                 f"got {latent_layers} layers of {latent_size} numbers"
             )
         self.pictures = PictureInput(image_shape, levels)
+        self.image_shape = self.pictures.image_shape
         self.head, self.latent_layers = pixel_kind(head, levels), latent_layers
         outputs = IndependentPixels.num_parameters(self.head, image_shape[0], levels, components)
         each = latent_size // latent_layers
@@ -92,10 +85,6 @@ class HierarchicalVAE(LatentModel):
             for number in range(latent_layers)
         )
         self.decoder = PictureWriter(latent_size, image_shape, outputs, network, hidden_size, num_layers, channels)
-
-    @property
-    def image_shape(self) -> tuple[int, int, int]:
-        return self.pictures.image_shape
 
     def encode(self, x: Tensor, *, lengths: Tensor | None = None) -> DiagonalNormal:
         features = self._features(x)

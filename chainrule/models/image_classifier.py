@@ -7,6 +7,8 @@ from torch import Tensor, nn
 
 from chainrule.base import Context, LikelihoodModel
 from chainrule.heads import Categorical
+from chainrule.models.picture_input import PictureInput
+from chainrule.ranges import check_shares
 
 
 class ImageClassifier(LikelihoodModel):
@@ -38,18 +40,12 @@ class ImageClassifier(LikelihoodModel):
         mixup: float = 0.0,
     ):
         super().__init__()
-        if len(image_shape) != 3 or min(image_shape) < 1:
-            raise ValueError(f"image_shape: expected (C, H, W), each at least 1, got {tuple(image_shape)}")
-        if levels < 2:
-            raise ValueError(f"levels: expected at least 2 values of a channel, got {levels}")
+        self.image_shape = PictureInput(image_shape, levels).image_shape
         if num_classes < 1:
             raise ValueError(f"num_classes: expected at least 1, got {num_classes}")
-        if not 0 <= label_smoothing < 1:
-            raise ValueError(f"label_smoothing: expected a number in [0, 1), got {label_smoothing}")
+        check_shares(label_smoothing=label_smoothing)
         if not 0 <= mixup < float("inf"):
             raise ValueError(f"mixup: expected a finite number >= 0, got {mixup}")
-        channels, height, width = image_shape
-        self.image_shape = (channels, height, width)
         self.num_classes, self.levels = num_classes, levels
         self.label_smoothing, self.mixup = label_smoothing, mixup
 

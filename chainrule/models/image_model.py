@@ -1,10 +1,13 @@
 """Base of models of images: the layout of x, its values, and labels."""
 
 from collections.abc import Mapping
+from math import prod
 
 from torch import Tensor
 
 from chainrule.base import AutoregressiveModel
+from chainrule.models.picture_input import PictureInput
+from chainrule.ranges import check_shares
 
 
 class ImageModel(AutoregressiveModel):
@@ -34,17 +37,11 @@ class ImageModel(AutoregressiveModel):
 
     def __init__(self, image_shape: tuple[int, int, int], levels: int, num_classes: int | None):
         super().__init__()
-        if len(image_shape) != 3 or min(image_shape) < 1:
-            raise ValueError(f"image_shape: expected (C, H, W), each at least 1, got {tuple(image_shape)}")
-        if levels < 2:
-            raise ValueError(f"levels: expected at least 2 values of a channel, got {levels}")
+        self.pictures = PictureInput(image_shape, levels)
         if num_classes is not None and num_classes < 1:
             raise ValueError(f"num_classes: expected at least 1, or None for no labels, got {num_classes}")
-        channels, height, width = image_shape
-        self.image_shape = (channels, height, width)
-        self.levels = levels
-        self.num_classes = num_classes
-        self.sequence_length = height * width * channels
+        self.image_shape, self.levels, self.num_classes = self.pictures.image_shape, levels, num_classes
+        self.sequence_length = prod(image_shape)
 
     def to_sequence(self, x: Tensor) -> Tensor:
         """Rows of images (B, C, rows, W) as elements in visiting order, (B, rows·W·C)."""
@@ -75,16 +72,7 @@ class ImageModel(AutoregressiveModel):
         for name, size in kernel_sizes.items():
             if size < 3 or size % 2 == 0:
                 raise ValueError(f"{name}: expected an odd number of pixels, at least 3, got {size}")
-        if not 0 <= dropout < 1:
-            raise ValueError(f"dropout: expected a number in [0, 1), got {dropout}")
-
-    def _checked(self, x: Tensor) -> None:
-        """Raise ValueError unless x is a batch of this model's images."""
-        if x.dim() != 4 or x.shape[1:] != self.image_shape:
-            expected = ", ".join(str(size) for size in self.image_shape)
-            raise ValueError(f"x: expected images of shape (B, {expected}), got {tuple(x.shape)}")
-        if x.is_floating_point():
-            raise ValueError(f"x: expected integers in [0, {self.levels}), got {x.dtype}: quantise the images first")
+        check_shares(dropout=dropout)
 
     def _scaled(self, x: Tensor, like: Tensor) -> Tensor:
         """Integers in [0, levels) as numbers from -1 to 1, in the type of `like`."""

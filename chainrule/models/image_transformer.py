@@ -126,7 +126,7 @@ class ImageTransformer(ImageModel):
 
     def forward(self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None) -> Categorical:
         """All conditionals, batch shape (B, C, H, W); `lengths` changes none, as none sees what comes after it."""
-        self._checked(x)
+        self.pictures.checked(x)
         label = checked_labels(context, len(x), self.num_classes)
         place = torch.zeros(len(x), dtype=torch.long, device=self.output.weight.device)
         features, _ = self._features(self._before(self.to_sequence(x).long(), None), label, place, None)

@@ -14,6 +14,7 @@ from chainrule.layers.masked_linear import MaskedLinear
 from chainrule.layers.masks import made_degrees, made_masks
 from chainrule.layers.projection import project
 from chainrule.models.made_columns import Columns, DegreeLayer
+from chainrule.ranges import check_shares, check_sizes
 from chainrule.state import State
 
 
@@ -61,16 +62,14 @@ class MADE(AutoregressiveModel):
         dropout: float = 0.0,
     ):
         super().__init__()
-        if num_features < 1:
-            raise ValueError(f"num_features: expected an integer >= 1, got {num_features}")
+        check_sizes(num_features=num_features)
         if any(size < 1 for size in hidden_sizes):
             raise ValueError(f"hidden_sizes: expected integers >= 1, got {list(hidden_sizes)}")
         if context_size is not None and context_size < 1:
             raise ValueError(f"context_size: expected an integer >= 1, or None for no condition, got {context_size}")
         if direct and not hidden_sizes:
             raise ValueError("direct: without a hidden layer all connections are direct, leave it False; got True")
-        if not 0 <= dropout < 1:
-            raise ValueError(f"dropout: expected a number in [0, 1), got {dropout}")
+        check_shares(dropout=dropout)
         self.dropout = dropout
         self.num_features = self.sequence_length = num_features
         self.hidden_sizes = tuple(hidden_sizes)

@@ -33,12 +33,8 @@ class MADEConditional(Head):
     support = constraints.independent(constraints.boolean, 1)
 
     def __init__(self, made: MADE, h: Tensor):
-        self.made, self.h = made, h
+        self.made, self.h, self.has_enumerate_support = made, h, made.num_features <= LISTED
         super().__init__(h.shape[:-1], torch.Size((made.num_features,)), validate_args=False)
-
-    @property
-    def has_enumerate_support(self) -> bool:  # type: ignore[override]  # a class attribute in torch, a matter of D here
-        return self.made.num_features <= LISTED
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
         """Every vector, (2^D, 1, ..., D), or (2^D, ..., D) of the batch shape, expanded.

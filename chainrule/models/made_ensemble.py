@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from chainrule.models.made import MADE
+from chainrule.ranges import check_sizes
 
 
 @final
@@ -49,8 +50,7 @@ class MADEEnsemble(nn.Module):
         orders: Sequence[Sequence[int] | Tensor] | Tensor | None = None,
     ):
         super().__init__()
-        if num_masks < 1:
-            raise ValueError(f"num_masks: expected an integer >= 1, got {num_masks}")
+        check_sizes(num_masks=num_masks)
         if orders is not None and len(orders) == 0:
             raise ValueError("orders: expected at least one, or None to draw them, got none")
         self.made = made

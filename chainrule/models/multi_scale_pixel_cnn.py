@@ -143,7 +143,7 @@ class MultiScalePixelCNN(ImageModel):
 
     def _pixels(self, x: Tensor, context: Tensor | None) -> tuple[PixelLogisticMixture, Tensor]:
         """The joint distribution of each pixel in visiting order, batch shape (B, H·W), and its values (B, H·W, C)."""
-        self._checked(x)
+        self.pictures.checked(x)
         label, dropout = checked_labels(context, len(x), self.num_classes), self.dropout if self.training else 0.0
         image = self._with_ones(x)
         outputs = [self._corner(len(x), label)]

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from chainrule.layers.masked_conv2d import MaskedConv2d
-from chainrule.layers.masked_residual_block import MaskedResidualBlock, RasterResidualBlocks
+from chainrule.layers.masked_residual_block import MaskedResidualBlock, RasterResidualBlocks, through_blocks
 from chainrule.layers.pixel_logits import PixelLogits
 from chainrule.layers.raster_body import PIXELS, RasterBody
 from chainrule.layers.raster_convolutions import RasterConvolutions
@@ -87,13 +87,10 @@ class PixelCNN(MaskedImageModel):
     def rows(self, pixels: Tensor, above: State, label: Tensor | None) -> tuple[Tensor, State]:
         image = torch.cat([above[PIXELS], pixels], 2)
         h = self.first.below(image)
-        middle = []
-        for block, rows in zip(self.blocks, above["middle"].chunk(len(self.layers), 1), strict=True):
-            h, rows = block(h, rows, label)
-            middle.append(rows)
+        h, middle = through_blocks(self.blocks, h, above["middle"], label)
         return self.head(h), {
             PIXELS: image[:, :, image.shape[2] - self.first.rows_above :],
-            "middle": torch.cat(middle, 1),
+            "middle": middle,
         }
 
     def narrow(self) -> "PixelCNN":

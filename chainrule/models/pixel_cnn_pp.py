@@ -112,7 +112,7 @@ class PixelCNNPP(RasterModel):
 
     def _pixels(self, x: Tensor, context: Tensor | None) -> PixelLogisticMixture:
         """The joint distribution of each pixel, batch shape (B, H, W)."""
-        self._checked(x)
+        self.pictures.checked(x)
         label, dropout = checked_labels(context, len(x), self.num_classes), self.dropout if self.training else 0.0
         outputs, _ = self.rows(self._with_ones(x), self.blank_rows(len(x)), label, dropout=dropout)
         return self._mixture(outputs.movedim(1, 3))

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from chainrule.heads import Categorical
 from chainrule.layers.masked_conv2d import MaskedConv2d
-from chainrule.layers.masked_residual_block import MaskedResidualBlock, RasterResidualBlocks
+from chainrule.layers.masked_residual_block import MaskedResidualBlock, RasterResidualBlocks, through_blocks
 from chainrule.layers.picture_code import PictureNetwork, PictureWriter
 from chainrule.layers.pixel_logits import PixelLogits
 from chainrule.layers.raster_body import PIXELS, RasterBody
@@ -85,7 +85,7 @@ class PixelDecoder(MaskedImageModel):
         return cast(list[MaskedResidualBlock], list(self.layers))
 
     def forward(self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None) -> Categorical:
-        self._checked(x)
+        self.pictures.checked(x)
         return self.conditionals(x, self._above(len(x), context), None)[0]
 
     def initial_state(self, batch_size: int, context: Tensor | None = None) -> State:
@@ -112,13 +112,10 @@ class PixelDecoder(MaskedImageModel):
         count = pixels.shape[2]
         image = torch.cat([above[PIXELS], pixels], 2)
         h = self.first.below(image) + above[WRITTEN][:, :, :count]
-        middle = []
-        for block, rows in zip(self.blocks, above["middle"].chunk(len(self.layers), 1), strict=True):
-            h, rows = block(h, rows, label)
-            middle.append(rows)
+        h, middle = through_blocks(self.blocks, h, above["middle"], label)
         return self.head(h), {
             PIXELS: image[:, :, image.shape[2] - self.first.rows_above :],
-            "middle": torch.cat(middle, 1),
+            "middle": middle,
             WRITTEN: above[WRITTEN][:, :, count:],
         }
 

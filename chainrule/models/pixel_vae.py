@@ -1,12 +1,12 @@
 """PixelVAE: a code for the whole of a picture, and a PixelCNN for its details."""
 
-from typing import Annotated, final
+from typing import Annotated, Unpack, final
 
 import torch
 from torch import Tensor, nn
 
 from chainrule.heads.diagonal_normal import DiagonalNormal
-from chainrule.latent import LatentModel, Samples, Share, Weight
+from chainrule.latent import LatentModel, OneLayerObjective
 from chainrule.layers.picture_code import PictureNetwork, PictureReader
 from chainrule.models.conditioned import Conditioned
 from chainrule.models.picture_input import PictureInput
@@ -37,11 +37,7 @@ class PixelVAE(LatentModel):
         kernel_size: pixels to a side that a block's convolution spans, odd.
         first_kernel_size: the same of the convolution that reads the picture, at least 3.
         dropout: probability of zeroing in training, inside the blocks.
-        importance_samples: draws for each picture in training; more than 1 trains the importance-weighted bound.
-        beta: weight of the KL divergence in training.
-        free_bits: nats of each number of the code that cost nothing in training.
-        kl_warmup: part of the run in which the weight of the KL divergence grows from 0.
-        doubly_reparameterised: train the encoder by the gradient of Tucker et al. (2019).
+        objective: of training; see `LatentModel`.
 
     Raises:
         ValueError: an argument is out of range, or two of them exclude each other.
@@ -67,21 +63,11 @@ class PixelVAE(LatentModel):
         kernel_size: Annotated[int, Range(1, 63)] = 5,
         first_kernel_size: Annotated[int, Range(1, 63)] = 5,
         dropout: Probability = 0.0,
-        importance_samples: Samples = 1,
-        beta: Weight = 1.0,
-        free_bits: Weight = 0.0,
-        kl_warmup: Share = 0.0,
-        doubly_reparameterised: bool = False,
+        **objective: Unpack[OneLayerObjective],
     ):
-        super().__init__(
-            latent_size,
-            importance_samples=importance_samples,
-            beta=beta,
-            free_bits=free_bits,
-            kl_warmup=kl_warmup,
-            doubly_reparameterised=doubly_reparameterised,
-        )
+        super().__init__(latent_size, **objective)
         self.pictures = PictureInput(image_shape, levels)
+        self.image_shape = self.pictures.image_shape
         self.encoder = PictureReader(image_shape, network, hidden_size, num_layers, channels)
         self.posterior = nn.Linear(hidden_size, 2 * latent_size)
         self.decoder = PixelDecoder(
@@ -98,10 +84,6 @@ class PixelVAE(LatentModel):
             num_layers=num_layers,
             writer_channels=channels,
         )
-
-    @property
-    def image_shape(self) -> tuple[int, int, int]:
-        return self.pictures.image_shape
 
     def encode(self, x: Tensor, *, lengths: Tensor | None = None) -> DiagonalNormal:
         scaled = self.pictures.scaled(x, self.posterior.weight)

@@ -12,7 +12,7 @@ from chainrule.layers import AdaptiveSoftmax, NgramEmbedding, default_cutoffs
 from chainrule.layers.dropout import dropout
 from chainrule.layers.projection import symbols_of
 from chainrule.layers.recurrent_stack import recurrent_stack
-from chainrule.ranges import Layers, Probability, Range, Size
+from chainrule.ranges import Layers, Probability, Range, Size, check_shares, check_sizes
 from chainrule.state import State, count_rows
 
 LOOK_UP_LIMIT = 2**25  # elements of a table W_ih E + b that a stepper may hold: 128 MiB in float32
@@ -76,24 +76,19 @@ class RecurrentLM(AutoregressiveModel):
         cutoffs: Sequence[int] | None = None,
     ):
         super().__init__()
-        if vocab_size < 1:
-            raise ValueError(f"vocab_size: expected an integer >= 1, got {vocab_size}")
+        check_sizes(vocab_size=vocab_size)
         if embedding_size is not None and embedding_size < 1:
             raise ValueError(
                 f"embedding_size: expected an integer >= 1, or None for one-hot input, got {embedding_size}"
             )
-        shares = {"dropout": dropout, "embedding_dropout": embedding_dropout, "ngram_dropout": ngram_dropout}
-        for name, share in shares.items():
-            if not 0 <= share < 1:
-                raise ValueError(f"{name}: expected a number in [0, 1), got {share}")
+        check_shares(dropout=dropout, embedding_dropout=embedding_dropout, ngram_dropout=ngram_dropout)
         if tie_weights:
             embedding_size = embedding_size or hidden_size
             if embedding_size != hidden_size:
                 raise ValueError(
                     f"tie_weights: needs embedding_size = hidden_size, got {embedding_size} and {hidden_size}"
                 )
-        if ngram_order < 1:
-            raise ValueError(f"ngram_order: expected an integer >= 1, got {ngram_order}")
+        check_sizes(ngram_order=ngram_order)
         if ngram_order > 1 and embedding_size is None:
             raise ValueError(f"ngram_order: {ngram_order} needs an embedding, got embedding_size=None: give a size")
         self.vocab_size = vocab_size

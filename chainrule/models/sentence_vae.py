@@ -1,18 +1,18 @@
 """Variational autoencoder of sentences."""
 
-from typing import Annotated, Literal, final
+from typing import Literal, Unpack, final
 
 import torch
 from torch import Tensor, nn
 
 from chainrule.base import length_mask
 from chainrule.heads.diagonal_normal import DiagonalNormal
-from chainrule.latent import LatentModel, Samples, Weight
+from chainrule.latent import LatentModel, OneLayerObjective
 from chainrule.layers.bidirectional import Bidirectional
 from chainrule.layers.projection import symbols_of
 from chainrule.models.conditioned import Conditioned, lengths_to
 from chainrule.models.vector_to_sequence import VectorToSequence
-from chainrule.ranges import Probability, Range, Size
+from chainrule.ranges import Probability, Size, check_shares, check_sizes
 
 
 @final
@@ -36,11 +36,7 @@ class SentenceVAE(LatentModel):
         max_length: symbols of a sample at most.
         eos: the symbol that ends a sentence; a sample is filled up with it, and rows without `lengths` are read up to
             it. `None` draws `max_length` symbols.
-        importance_samples: draws for each sentence in training; more than 1 trains the importance-weighted bound.
-        beta: weight of the KL divergence in training.
-        free_bits: nats of each number of the code that cost nothing in training.
-        kl_warmup: part of the run in which the weight of the KL divergence grows from 0.
-        doubly_reparameterised: train the encoder by the gradient of Tucker et al. (2019).
+        objective: of training; see `LatentModel`. `kl_warmup` is 0.3 by default.
 
     Raises:
         ValueError: an argument is out of range, or two of them exclude each other.
@@ -50,6 +46,8 @@ class SentenceVAE(LatentModel):
     >>> x.shape, model.elbo(x, lengths=torch.tensor([6, 2])).shape
     (torch.Size([2, 6]), torch.Size([2]))
     """
+
+    kl_warmup = 0.3
 
     def __init__(
         self,
@@ -63,25 +61,11 @@ class SentenceVAE(LatentModel):
         word_dropout: Probability = 0.25,
         max_length: Size = 60,
         eos: int | None = None,
-        importance_samples: Samples = 1,
-        beta: Weight = 1.0,
-        free_bits: Weight = 0.0,
-        kl_warmup: Annotated[float, Range(0.0, 1.0)] = 0.3,
-        doubly_reparameterised: bool = False,
+        **objective: Unpack[OneLayerObjective],
     ):
-        super().__init__(
-            latent_size,
-            importance_samples=importance_samples,
-            beta=beta,
-            free_bits=free_bits,
-            kl_warmup=kl_warmup,
-            doubly_reparameterised=doubly_reparameterised,
-        )
-        for name, size in (("embedding_size", embedding_size), ("max_length", max_length)):
-            if size < 1:
-                raise ValueError(f"{name}: expected an integer >= 1, got {size}")
-        if not 0 <= word_dropout < 1:
-            raise ValueError(f"word_dropout: expected a number in [0, 1), got {word_dropout}")
+        super().__init__(latent_size, **objective)
+        check_sizes(embedding_size=embedding_size, max_length=max_length)
+        check_shares(word_dropout=word_dropout)
         self.vocab_size, self.word_dropout, self.max_length, self.eos = vocab_size, word_dropout, max_length, eos
         self.embedding = nn.Embedding(vocab_size, embedding_size)
         self.encoder = Bidirectional(cell, embedding_size, hidden_size)

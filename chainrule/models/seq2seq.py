@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from chainrule.base import Context, length_mask
 from chainrule.layers.bidirectional import Bidirectional
 from chainrule.models.attentive_decoder import AttentiveDecoder, Encoded
-from chainrule.ranges import Layers, Probability, Size
+from chainrule.ranges import Layers, Probability, Size, check_sizes
 
 
 @final
@@ -64,9 +64,7 @@ class Seq2Seq(AttentiveDecoder):
         tie_weights: bool = True,
         label_smoothing: Probability = 0.1,
     ):
-        for name, value in (("source_vocab_size", source_vocab_size), ("target_vocab_size", target_vocab_size)):
-            if value < 1:
-                raise ValueError(f"{name}: expected an integer >= 1, got {value}")
+        check_sizes(source_vocab_size=source_vocab_size, target_vocab_size=target_vocab_size)
         super().__init__(
             target_vocab_size,
             2 * hidden_size,

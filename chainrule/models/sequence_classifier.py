@@ -14,7 +14,7 @@ from chainrule.layers.recurrent import Recurrent
 from chainrule.layers.recurrent_stack import recurrent_stack
 from chainrule.layers.row_encoder import TRANSFORMER, row_encoder
 from chainrule.layers.transformer_encoder import TransformerEncoder
-from chainrule.ranges import Layers, Probability, Size
+from chainrule.ranges import Layers, Probability, Size, check_shares, check_sizes
 
 NOTHING = -1  # no symbol: what fills up a bag
 
@@ -84,14 +84,9 @@ class SequenceClassifier(LikelihoodModel):
                 "vocab_size, feature_size: expected one of them, of symbols or of frames, "
                 f"got {'neither' if vocab_size is None else 'both'}"
             )
-        sizes = {"num_classes": num_classes, "embedding_size": embedding_size, "hidden_size": hidden_size,
-                 "num_layers": num_layers, "vocab_size": vocab_size, "feature_size": feature_size}  # fmt: skip
-        for name, value in sizes.items():
-            if value is not None and value < 1:
-                raise ValueError(f"{name}: expected an integer >= 1, got {value}")
-        for name, share in (("dropout", dropout), ("symbol_dropout", symbol_dropout)):
-            if not 0 <= share < 1:
-                raise ValueError(f"{name}: expected a number in [0, 1), got {share}")
+        check_sizes(num_classes=num_classes, vocab_size=vocab_size, feature_size=feature_size)
+        check_sizes(embedding_size=embedding_size, hidden_size=hidden_size, num_layers=num_layers)
+        check_shares(dropout=dropout, symbol_dropout=symbol_dropout)
         if cell == TRANSFORMER and not bidirectional:
             raise ValueError("bidirectional: a Transformer reads whole rows, got False: use a recurrent cell")
         self.poolings = _poolings(pooling)

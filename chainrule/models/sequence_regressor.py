@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from chainrule.base import Context, LikelihoodModel
 from chainrule.heads.gaussian_mixture import GaussianMixture
 from chainrule.layers.recurrent_stack import recurrent_stack
+from chainrule.ranges import check_sizes
 
 
 @final
@@ -48,8 +49,7 @@ class SequenceRegressor(LikelihoodModel):
         dropout: float = 0.0,
     ):
         super().__init__()
-        if num_outputs < 1:
-            raise ValueError(f"num_outputs: expected an integer >= 1, got {num_outputs}")
+        check_sizes(num_outputs=num_outputs)
         self.feature_size, self.dropout = feature_size, dropout
         self.recurrent = recurrent_stack(cell, feature_size, hidden_size, num_layers, dropout)
         self.output = nn.Linear(hidden_size, num_outputs)

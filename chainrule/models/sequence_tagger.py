@@ -9,7 +9,7 @@ from chainrule.base import Context, LikelihoodModel
 from chainrule.heads import IndependentTags, LinearChainCRF, TagConstraints, TagSequences
 from chainrule.layers import AffixEmbedding, CharacterEncoder
 from chainrule.layers.row_encoder import row_encoder
-from chainrule.ranges import Layers, Probability, Range, Size
+from chainrule.ranges import Layers, Probability, Range, Size, check_sizes
 
 TAG_HEADS = ("crf", "softmax")
 
@@ -76,9 +76,7 @@ class SequenceTagger(LikelihoodModel):
         num_heads: Layers = 4,
     ):
         super().__init__()
-        for name, value in (("vocab_size", vocab_size), ("embedding_size", embedding_size)):
-            if value < 1:
-                raise ValueError(f"{name}: expected an integer >= 1, got {value}")
+        check_sizes(vocab_size=vocab_size, embedding_size=embedding_size)
         if head not in TAG_HEADS:
             raise ValueError(f"head: expected one of {', '.join(TAG_HEADS)}, got {head!r}")
         if head == "softmax" and constraints is not None:

@@ -10,7 +10,7 @@ from chainrule.layers.residual_block import ResidualBlock, shrink_residuals
 from chainrule.layers.window_attention import WindowAttention
 from chainrule.models.image_classifier import ImageClassifier
 from chainrule.models.vision_transformer import check_patches
-from chainrule.ranges import Layers, Probability, Range, Size
+from chainrule.ranges import Layers, Probability, Range, Size, check_sizes
 
 
 class SwinTransformer(ImageClassifier):
@@ -61,9 +61,7 @@ class SwinTransformer(ImageClassifier):
     ):
         super().__init__(image_shape, num_classes, levels, label_smoothing, mixup)
         check_patches(image_shape, patch_size)
-        for name, value in (("window", window), ("blocks", blocks), ("stages", stages)):
-            if value < 1:
-                raise ValueError(f"{name}: expected an integer >= 1, got {value}")
+        check_sizes(window=window, blocks=blocks, stages=stages)
         channels, height, width = image_shape
         height, width = height // patch_size, width // patch_size
         self.patches = nn.Conv2d(channels, model_size, patch_size, patch_size)

@@ -14,7 +14,7 @@ from chainrule.layers.masked_linear import MaskedLinear
 from chainrule.layers.masks import made_degrees
 from chainrule.models.table_layout import TableLayout
 from chainrule.models.table_steps import TableSteps
-from chainrule.ranges import Probability, Range, Size
+from chainrule.ranges import Probability, Range, Size, check_shares, check_sizes
 from chainrule.state import State
 
 
@@ -69,10 +69,8 @@ class TableMADE(AutoregressiveModel):
         for name, size, least in (("hidden_size", hidden_size, 1), ("num_layers", num_layers, 0)):
             if size < least:
                 raise ValueError(f"{name}: expected an integer >= {least}, got {size}")
-        if components < 1:
-            raise ValueError(f"components: expected an integer >= 1, got {components}")
-        if not 0 <= dropout < 1:
-            raise ValueError(f"dropout: expected a number in [0, 1), got {dropout}")
+        check_sizes(components=components)
+        check_shares(dropout=dropout)
         self.columns, self.hidden_sizes, self.dropout = tuple(columns), (hidden_size,) * num_layers, dropout
         self.sequence_length = len(columns)
         self.order = tuple(range(len(columns)) if order is None else map(int, order))

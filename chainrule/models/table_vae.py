@@ -1,7 +1,7 @@
 """Variational autoencoder of the rows of a table of mixed columns."""
 
 from collections.abc import Sequence
-from typing import Annotated, final
+from typing import Annotated, Unpack, final
 
 import torch
 from torch import Tensor, nn
@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from chainrule.heads.column import Column
 from chainrule.heads.diagonal_normal import DiagonalNormal
 from chainrule.heads.joint import Joint
-from chainrule.latent import LatentModel, Samples, Share, Weight
+from chainrule.latent import LatentModel, OneLayerObjective
 from chainrule.layers.picture_code import gated_layers
 from chainrule.models.table_layout import TableLayout
-from chainrule.ranges import Probability, Range, Size
+from chainrule.ranges import Probability, Range, Size, check_shares, check_sizes
 
 
 @final
@@ -32,11 +32,7 @@ class TableVAE(LatentModel):
         num_layers: gated layers, each way.
         components: of the mixture of a numeric column.
         dropout: share of the encoder's last features dropped in training.
-        importance_samples: draws for each row in training; more than 1 trains the importance-weighted bound.
-        beta: weight of the KL divergence in training.
-        free_bits: nats of each number of the code that cost nothing in training.
-        kl_warmup: part of the run in which the weight of the KL divergence grows from 0.
-        doubly_reparameterised: train the encoder by the gradient of Tucker et al. (2019).
+        objective: of training; see `LatentModel`.
 
     Raises:
         ValueError: there is no column, an argument is out of range, or two of them exclude each other.
@@ -57,27 +53,13 @@ class TableVAE(LatentModel):
         *,
         components: Annotated[int, Range(1, 1 << 10)] = 8,
         dropout: Probability = 0.0,
-        importance_samples: Samples = 1,
-        beta: Weight = 1.0,
-        free_bits: Weight = 0.0,
-        kl_warmup: Share = 0.0,
-        doubly_reparameterised: bool = False,
+        **objective: Unpack[OneLayerObjective],
     ):
-        super().__init__(
-            latent_size,
-            importance_samples=importance_samples,
-            beta=beta,
-            free_bits=free_bits,
-            kl_warmup=kl_warmup,
-            doubly_reparameterised=doubly_reparameterised,
-        )
+        super().__init__(latent_size, **objective)
         if not columns:
             raise ValueError("columns: expected at least one, got none")
-        for name, size in (("hidden_size", hidden_size), ("num_layers", num_layers), ("components", components)):
-            if size < 1:
-                raise ValueError(f"{name}: expected an integer >= 1, got {size}")
-        if not 0 <= dropout < 1:
-            raise ValueError(f"dropout: expected a number in [0, 1), got {dropout}")
+        check_sizes(hidden_size=hidden_size, num_layers=num_layers, components=components)
+        check_shares(dropout=dropout)
         self.columns = tuple(columns)
         self.layout = TableLayout(columns, components)
         features, outputs = len(self.layout.feature_columns), len(self.layout.output_columns)

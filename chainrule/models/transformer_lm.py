@@ -15,7 +15,7 @@ from chainrule.layers.prepared_linear import prepared_linear
 from chainrule.layers.projection import symbols_of
 from chainrule.layers.sequence_layer import LayerStep
 from chainrule.layers.transformer_stack import TransformerStack
-from chainrule.ranges import Layers, Probability, Range, Size
+from chainrule.ranges import Layers, Probability, Range, Size, check_sizes
 from chainrule.state import State, count_rows
 
 
@@ -90,9 +90,7 @@ class TransformerLM(AutoregressiveModel):
         ngram_dropout: Probability = 0.0,
     ):
         super().__init__()
-        for name, value in (("vocab_size", vocab_size), ("ngram_order", ngram_order)):
-            if value < 1:
-                raise ValueError(f"{name}: expected an integer >= 1, got {value}")
+        check_sizes(vocab_size=vocab_size, ngram_order=ngram_order)
         self.vocab_size, self.dropout = vocab_size, dropout
         self.stack = TransformerStack(
             model_size,

@@ -13,7 +13,7 @@ from chainrule.layers.norms import norm_layer
 from chainrule.layers.prepared_linear import prepared_linear
 from chainrule.layers.residual_block import shrink_residuals
 from chainrule.layers.transformer_encoder import TransformerEncoder
-from chainrule.ranges import Layers, Probability, Size
+from chainrule.ranges import Layers, Probability, Size, check_shares, check_sizes
 from chainrule.state import Shared, State, count_rows, share
 
 
@@ -78,12 +78,9 @@ class TransformerSeq2Seq(AutoregressiveModel):
         label_smoothing: Probability = 0.1,
     ):
         super().__init__()
-        sizes = {"source_vocab_size": source_vocab_size, "target_vocab_size": target_vocab_size}
-        for name, value in {**sizes, "context_length": context_length}.items():
-            if value < 1:
-                raise ValueError(f"{name}: expected an integer >= 1, got {value}")
-        if not 0 <= label_smoothing < 1:
-            raise ValueError(f"label_smoothing: expected a number in [0, 1), got {label_smoothing}")
+        check_sizes(source_vocab_size=source_vocab_size, target_vocab_size=target_vocab_size)
+        check_sizes(context_length=context_length)
+        check_shares(label_smoothing=label_smoothing)
         self.source_vocab_size, self.vocab_size = source_vocab_size, target_vocab_size
         self.dropout, self.label_smoothing = dropout, label_smoothing
         self.encoder = TransformerEncoder(

@@ -1,16 +1,16 @@
 """Variational autoencoder of pictures."""
 
-from typing import Annotated, final
+from typing import Annotated, Unpack, final
 
 import torch
 from torch import Tensor, nn
 
 from chainrule.heads.diagonal_normal import DiagonalNormal
 from chainrule.heads.independent_pixels import IndependentPixels, PixelKind
-from chainrule.latent import LatentModel, Samples, Share, Weight
+from chainrule.latent import LatentModel, OneLayerObjective
 from chainrule.layers.picture_code import PictureNetwork, PictureReader, PictureWriter
 from chainrule.models.picture_input import PictureInput
-from chainrule.ranges import Range, Size
+from chainrule.ranges import Range, Size, check_sizes
 
 
 @final
@@ -33,11 +33,7 @@ class VAE(LatentModel):
         hidden_size: units of a dense layer.
         num_layers: gated layers, each way; a convolutional network halves the sides in all but one of them.
         channels: of the first convolution; each further one has twice as many.
-        importance_samples: draws for each picture in training; more than 1 trains the importance-weighted bound.
-        beta: weight of the KL divergence in training.
-        free_bits: nats of each number of the code that cost nothing in training.
-        kl_warmup: part of the run in which the weight of the KL divergence grows from 0.
-        doubly_reparameterised: train the encoder by the gradient of Tucker et al. (2019).
+        objective: of training; see `LatentModel`.
 
     Raises:
         ValueError: an argument is out of range, or two of them exclude each other.
@@ -60,34 +56,17 @@ class VAE(LatentModel):
         hidden_size: Size = 300,
         num_layers: Annotated[int, Range(1, 16)] = 2,
         channels: Size = 32,
-        importance_samples: Samples = 1,
-        beta: Weight = 1.0,
-        free_bits: Weight = 0.0,
-        kl_warmup: Share = 0.0,
-        doubly_reparameterised: bool = False,
+        **objective: Unpack[OneLayerObjective],
     ):
-        super().__init__(
-            latent_size,
-            importance_samples=importance_samples,
-            beta=beta,
-            free_bits=free_bits,
-            kl_warmup=kl_warmup,
-            doubly_reparameterised=doubly_reparameterised,
-        )
+        super().__init__(latent_size, **objective)
         self.pictures = PictureInput(image_shape, levels)
+        self.image_shape = self.pictures.image_shape
         self.head = pixel_kind(head, levels)
-        sizes = {"hidden_size": hidden_size, "num_layers": num_layers, "channels": channels, "components": components}
-        for name, size in sizes.items():
-            if size < 1:
-                raise ValueError(f"{name}: expected an integer >= 1, got {size}")
+        check_sizes(hidden_size=hidden_size, num_layers=num_layers, channels=channels, components=components)
         outputs = IndependentPixels.num_parameters(self.head, image_shape[0], levels, components)
         self.encoder = PictureReader(image_shape, network, hidden_size, num_layers, channels)
         self.posterior = nn.Linear(hidden_size, 2 * latent_size)
         self.decoder = PictureWriter(latent_size, image_shape, outputs, network, hidden_size, num_layers, channels)
-
-    @property
-    def image_shape(self) -> tuple[int, int, int]:
-        return self.pictures.image_shape
 
     def encode(self, x: Tensor, *, lengths: Tensor | None = None) -> DiagonalNormal:
         scaled = self.pictures.scaled(x, self.posterior.weight)

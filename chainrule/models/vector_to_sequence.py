@@ -6,6 +6,7 @@ from torch import Tensor, distributions, nn
 
 from chainrule.base import AutoregressiveModel, Context, Step
 from chainrule.models.recurrent_lm import RecurrentLM
+from chainrule.ranges import check_sizes
 from chainrule.state import State
 
 
@@ -49,8 +50,7 @@ class VectorToSequence(AutoregressiveModel):
         dropout: float = 0.0,
     ):
         super().__init__()
-        if vector_size < 1:
-            raise ValueError(f"vector_size: expected an integer >= 1, got {vector_size}")
+        check_sizes(vector_size=vector_size)
         self.vector_size = vector_size
         self.language_model = RecurrentLM(vocab_size, cell, embedding_size, hidden_size, num_layers, dropout)
         self.begin = nn.Linear(vector_size, num_layers * hidden_size)

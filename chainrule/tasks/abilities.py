@@ -55,7 +55,16 @@ class Answer:
     basis: "Basis | None" = None
 
 
-class Scores(ABC):
+class Measured(ABC):
+    """Has figures, and says how they are measured."""
+
+    @property
+    @abstractmethod
+    def basis(self) -> "Basis":
+        """Unit and measurement of its figures."""
+
+
+class Scores(Measured):
     """Has a likelihood, or a bound of it: `chainrule score RUN DATA`."""
 
     Scoring: ClassVar[type]
@@ -152,7 +161,7 @@ class Embeds(ABC):
         """
 
 
-class Evaluates(ABC):
+class Evaluates(Measured):
     """Compares its predictions with the right ones: `chainrule evaluate RUN DATA`."""
 
     Evaluation: ClassVar[type]

@@ -1,10 +1,11 @@
-"""How much of a model's code is in use, told at each validation, for any task that has models with a code."""
+"""How much of a model's code is in use, for any task that has models with a code."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from chainrule.diagnostics.active_units import LatentUse
     from chainrule.latent import CodeModel
 
 
@@ -26,3 +27,22 @@ class CodeWatch:
         use = active_units(model, x, lengths=lengths)
         self._collapsed = self._collapsed + 1 if use.collapsed else 0
         return f"{use}\nwarning: the posterior collapsed: {use.remedies[0]}" if self._collapsed > 1 else str(use)
+
+
+def use_figures(use: "LatentUse") -> dict[str, Any]:
+    """The use of a code, ready for JSON."""
+    return {
+        "collapsed": use.collapsed,
+        "remedies": list(use.remedies),
+        "active": use.ranked,
+        "kl": None if use.kl is None else use.kl.tolist(),
+        "variance": use.variances.tolist(),
+    }
+
+
+def use_table(use: "LatentUse", rows: str) -> str:
+    """The use of the code of a variational model as a table, below a line about the rows that it was measured on."""
+    assert use.kl is not None
+    lines = [f"{rows}: {use}", *use.remedies, f"{'dimension':>9} {'KL, nats':>9}  variance of the mean"]
+    lines += [f"{place:>9} {use.kl[place]:>9.3f}  {use.variances[place]:.4f}" for place in use.ranked]
+    return "\n".join(lines)

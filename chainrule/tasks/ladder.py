@@ -155,8 +155,17 @@ def tell_size(config: RunConfig, ladder: Ladder, usual: Any) -> str:
         if options[name] != usually[name]
     )
     speed = f"{chosen['elements_per_second']:,.0f} {ladder.elements}/s here"
-    passes = f"{chosen['passes']:.2g} pass{'es' * (chosen['passes'] != 1)} over the data"
+    passes = said_passes(chosen["passes"], "data")
     return f"{speed}; {format_duration(config.duration.budget)} is about {passes}: {smaller or 'the usual size'}"
+
+
+def said_passes(passes: float, data: str) -> str:
+    """Passes over data in words.
+
+    >>> said_passes(1.0, "text"), said_passes(12.345, "rows")
+    ('1 pass over the text', '12 passes over the rows')
+    """
+    return f"{passes:.2g} pass{'es' * (passes != 1)} over the {data}"
 
 
 def chosen_flags(config: RunConfig) -> str:

@@ -2,14 +2,13 @@
 
 import os
 import re
-from dataclasses import asdict, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from importlib import import_module
-from inspect import Parameter as Argument
-from inspect import cleandoc, signature
+from inspect import Parameter, cleandoc, signature
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, Unpack, get_args, get_origin, get_type_hints
 
 from chainrule.ranges import Range
 from chainrule.tasks.config import CheckedOptions, options_class
@@ -53,25 +52,19 @@ class Model:
     @cached_property
     def options(self) -> type[CheckedOptions]:
         """A dataclass of the options; making one checks every value."""
-        hints = get_type_hints(self.model_class.__init__, include_extras=True)
-        helps = argument_help(self.model_class.__doc__ or "")
-        arguments = {
-            name: argument
-            for name, argument in signature(self.model_class).parameters.items()
-            if argument.default is not Argument.empty and name not in (*self.fixed, *self.hidden)
-        }
+        arguments = constructor_arguments(self.model_class)
         named = {*self.planned, *self.hidden, *self.defaults, *self.fixed}
-        if unknown := named - set(signature(self.model_class).parameters):
+        if unknown := named - arguments.keys():
             raise TypeError(f"{self.home} has no argument {min(unknown)}")
         made = []
         for name, argument in arguments.items():
-            hint, bounds = _without_range(hints[name])
-            if not _is_simple(hint):
+            hint, bounds = _without_range(argument.hint)
+            if name in (*self.fixed, *self.hidden) or argument.default is Parameter.empty or not _is_simple(hint):
                 continue
             default = self.defaults.get(name, argument.default)
             if name in self.planned:
                 hint, default = hint | None, None
-            metadata = {"help": helps.get(name, ""), "range": bounds}
+            metadata = {"help": argument.help, "range": bounds}
             made.append((name, hint, field(default=default, metadata=metadata)))
         return options_class(f"{self.model_class.__name__}Options", made, CheckedOptions)
 
@@ -87,6 +80,45 @@ class Model:
         return self.model_class(
             **{name: value for name, value in given.items() if name in known}, **self.fixed, **chosen
         )
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An argument of a constructor.
+
+    Args:
+        hint: its annotation.
+        default: `inspect.Parameter.empty` if there is none.
+        help: of the docstring of its class, or of the nearest base class that has any.
+    """
+
+    hint: Any
+    default: Any
+    help: str
+
+
+def constructor_arguments(model_class: Any) -> dict[str, Argument]:
+    """The arguments of a constructor by name, in order.
+
+    The keys of `**arguments: Unpack[Keys]` are among them; the default of a key is the attribute of its name.
+
+    >>> from chainrule.models import SentenceVAE
+    >>> constructor_arguments(SentenceVAE)["kl_warmup"].default
+    0.3
+    """
+    helps: dict[str, str] = {}
+    for base in model_class.__mro__:
+        helps = argument_help(base.__doc__ or "") | helps
+    hints = get_type_hints(model_class.__init__, include_extras=True)
+    found = {}
+    for name, parameter in signature(model_class).parameters.items():
+        if get_origin(hints[name]) is Unpack:
+            (keys,) = get_args(hints[name])
+            for key, hint in get_type_hints(keys, include_extras=True).items():
+                found[key] = Argument(hint, getattr(model_class, key), helps.get(key, ""))
+        else:
+            found[name] = Argument(hints[name], parameter.default, helps.get(name, ""))
+    return found
 
 
 def argument_help(docstring: str) -> dict[str, str]:

@@ -43,12 +43,14 @@ class Source:
         flag: that names it; "DATA" is the positional argument.
         alias: a flag that may name it in place of DATA, if there is one.
         alias_help: of that flag.
+        needed: the data in it, for the error where it is missing; empty where it may be left out.
     """
 
     help: str
     flag: str = "DATA"
     alias: str = ""
     alias_help: str = ""
+    needed: str = ""
 
     def is_given(self, given: frozenset[str]) -> bool:
         """Whether the user named it; `given` flags are typed."""
@@ -113,6 +115,9 @@ class Task(ABC, Generic[M]):
     @classmethod
     def check_asked(cls, asked: RunConfig, given: frozenset[str]) -> None:
         """Raise ValueError for a command line that cannot begin a run; `given` flags are typed."""
+        for name, source in cls.SOURCES.items():
+            if source.needed and asked.sources[name] is None:
+                raise ValueError(f"{source.flag}: expected {source.needed} to train on, got none")
 
     @classmethod
     def check_facts(cls, facts: dict[str, Any]) -> None:

@@ -191,10 +191,10 @@ def read_sealed(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     remedy = "restore it from a copy, or train again"
     try:
         with safe_open(path, framework="pt", device="cpu") as file:
-            metadata = file.metadata() or {}
+            metadata, names = file.metadata() or {}, file.keys()
             # Cloned, because a tensor inside the file's bytes is not aligned as one from torch's allocator is, and some
             # kernels then add in another order: a resumed run would differ in its last bits.
-            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 - no mapping
+            tensors = {name: file.get_tensor(name).clone() for name in names}
     except (SafetensorError, OSError, ValueError) as error:
         raise ValueError(f"{damaged} ({error}): {remedy}") from error
     if "chainrule" not in metadata:

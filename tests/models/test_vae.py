@@ -73,3 +73,9 @@ def test_layers_of_a_hierarchy_below_a_mute_one_are_the_prior():
 def test_arguments_out_of_range_are_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@pytest.mark.parametrize(("model_class", "argument"), [(HierarchicalVAE, "doubly_reparameterised"), (VAE, "kl_warm")])
+def test_arguments_of_another_objective_are_refused(model_class, argument):
+    with pytest.raises(TypeError, match=argument):
+        model_class((1, 3, 2), **{argument: True})

@@ -133,13 +133,8 @@ def predict(contexts: Contexts, inputs: np.ndarray, node: int, partial: int, pla
         partial: the bits known of the byte behind a one.
         place: how many they are.
     """
-    nodes, learnt, runs, buckets, run_of = (
-        contexts.nodes,
-        contexts.learnt,
-        contexts.runs,
-        contexts.buckets,
-        contexts.run_of,
-    )
+    nodes, learnt, runs = contexts.nodes, contexts.learnt, contexts.runs
+    buckets, run_of = contexts.buckets, contexts.run_of
     known = 0
     for which in range(CONTEXTS):
         packed = nodes[buckets[which] + node]
@@ -166,13 +161,8 @@ def predict(contexts: Contexts, inputs: np.ndarray, node: int, partial: int, pla
 @compiled
 def update(contexts: Contexts, node: int, partial: int, place: int, bit: int) -> None:
     """Learn a bit in every context."""
-    nodes, learnt, runs, buckets, run_of = (
-        contexts.nodes,
-        contexts.learnt,
-        contexts.runs,
-        contexts.buckets,
-        contexts.run_of,
-    )
+    nodes, learnt, runs = contexts.nodes, contexts.learnt, contexts.runs
+    buckets, run_of = contexts.buckets, contexts.run_of
     for which in range(CONTEXTS):
         at = buckets[which] + node
         history = nodes[at] & 1023

@@ -57,35 +57,8 @@ class Reading:
             BadImageError: it is no picture, cut or damaged.
             ValueError: it is of a kind that has no pixels of 8 bits.
         """
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                warnings.simplefilter("error", Image.DecompressionBombWarning)
-                with Image.open(io.BytesIO(content)) as file:
-                    file.load()
-                    frames = getattr(file, "n_frames", 1)
-                    image: Image.Image = ImageOps.exif_transpose(file)
-        except Exception as error:  # what a damaged file makes a decoder raise is anyone's guess
-            reason = "no picture file that is known" if type(error).__name__ == "UnidentifiedImageError" else error
-            raise BadImageError(f"{label}: cannot be read ({reason})") from None
-        if frames > 1:
-            raise ValueError(f"{label}: holds {frames} pictures, a film: expected one: take it apart")
-        mode = image.mode
-        if mode in _DEEP:
-            image, mode = _eight_bits(image, label), _SIXTEEN
-        if mode in ("1", "L", "RGB") and "transparency" in image.info:
-            mode = "RGBA" if mode == "RGB" else "LA"
-            image = image.convert(mode)
-        elif mode == "P" and "transparency" not in image.info:
-            image, mode = image.convert("RGB"), "RGB"
-        if self.colour is not None and mode in _TRANSPARENT:
-            image = image.convert("RGBA")
-            white = Image.new("RGBA", image.size, "white")
-            image = Image.alpha_composite(white, image).convert("L" if self.colour == "grey" else "RGB")
-        elif self.colour is not None and mode != "F":
-            image = image.convert("L" if self.colour == "grey" else "RGB")
-        elif mode == "1":
-            image = image.convert("L")
+        image, mode = _in_known_mode(_opened(content, label), label)
+        image = self._in_colour(image, mode)
         if image.mode not in ("L", "RGB"):
             raise ValueError(
                 f"{label}: {_SAID.get(mode, mode)}: expected grey or RGB of 8 bits: convert it, or say --colour rgb"
@@ -95,6 +68,45 @@ class Reading:
             image = _FITS[self.fit](image, (width, height), Image.Resampling.LANCZOS)
         pixels = np.asarray(image, np.uint8)
         return (pixels[None] if pixels.ndim == 2 else np.ascontiguousarray(pixels.transpose(2, 0, 1))), mode
+
+    def _in_colour(self, image: Image.Image, mode: str) -> Image.Image:
+        wanted = "L" if self.colour == "grey" else "RGB"
+        if self.colour is not None and mode in _TRANSPARENT:
+            image = image.convert("RGBA")
+            return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert(wanted)
+        if self.colour is not None and mode != "F":
+            return image.convert(wanted)
+        return image.convert("L") if mode == "1" else image
+
+
+def _opened(content: bytes, label: str) -> Image.Image:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(io.BytesIO(content)) as file:
+                file.load()
+                frames = getattr(file, "n_frames", 1)
+                image: Image.Image = ImageOps.exif_transpose(file)
+    except Exception as error:  # what a damaged file makes a decoder raise is anyone's guess
+        reason = "no picture file that is known" if type(error).__name__ == "UnidentifiedImageError" else error
+        raise BadImageError(f"{label}: cannot be read ({reason})") from None
+    if frames > 1:
+        raise ValueError(f"{label}: holds {frames} pictures, a film: expected one: take it apart")
+    return image
+
+
+def _in_known_mode(image: Image.Image, label: str) -> tuple[Image.Image, str]:
+    """A picture with transparency in a mode of its own, a palette without as colours, 16 bits as 8; and the mode."""
+    mode = image.mode
+    if mode in _DEEP:
+        return _eight_bits(image, label), _SIXTEEN
+    if mode in ("1", "L", "RGB") and "transparency" in image.info:
+        mode = "RGBA" if mode == "RGB" else "LA"
+        return image.convert(mode), mode
+    if mode == "P" and "transparency" not in image.info:
+        return image.convert("RGB"), "RGB"
+    return image, mode
 
 
 def _eight_bits(image: Image.Image, label: str) -> Image.Image:

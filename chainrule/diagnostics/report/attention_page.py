@@ -68,4 +68,4 @@ class AttentionReport:
 
 def attention_page(report: AttentionReport) -> str:
     """The whole page; the same arguments give the same page."""
-    return render("attention_report.html", report=report, total=max(sum(report.parts.values()), 1))
+    return render("attention_report.html", report=report)

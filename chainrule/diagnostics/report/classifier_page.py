@@ -80,4 +80,4 @@ class ClassifierReport:
 
 def classifier_page(report: ClassifierReport) -> str:
     """The whole page; the same arguments give the same page."""
-    return render("classifier.html", report=report, total=max(sum(report.parts.values()), 1))
+    return render("classifier.html", report=report)

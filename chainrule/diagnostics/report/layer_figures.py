@@ -25,6 +25,16 @@ class LayerFigure:
     value: Callable[[LayerInspection], str]
 
 
+def _of_gate(gate: str) -> LayerFigure:
+    def value(layer: LayerInspection) -> str:
+        if gate not in layer.gate_means:
+            return ""
+        return f"{layer.gate_means[gate]:.2f}, {layer.saturation[gate]:.0%} flat"
+
+    meaning = "its mean over elements and units, and how much of it is flat: slope under a tenth of the largest"
+    return LayerFigure(f"{gate} gate", meaning, value)
+
+
 LAYER_FIGURES = [
     LayerFigure("cell", "the kind of layer and its units", lambda layer: f"{layer.description}, {layer.hidden_size}"),
     LayerFigure(
@@ -74,16 +84,7 @@ LAYER_FIGURES = [
         "the largest |eigenvalue| of W_hh; where there are gates, of the candidate's part",
         lambda layer: f"{layer.spectral_radius:.3g}",
     ),
-    *(
-        LayerFigure(
-            f"{gate} gate",
-            "its mean over elements and units, and how much of it is flat: slope under a tenth of the largest",
-            lambda layer, gate=gate: (  # type: ignore[misc]  # mypy cannot type the default of a lambda
-                f"{layer.gate_means[gate]:.2f}, {layer.saturation[gate]:.0%} flat" if gate in layer.gate_means else ""
-            ),
-        )
-        for gate in ("input", "forget", "output", "reset", "update")
-    ),
+    *map(_of_gate, ("input", "forget", "output", "reset", "update")),
     LayerFigure(
         "nonlinearity flat",
         "the share of all values of the candidate's tanh, or of a plain RNN's f, at which the slope is under a tenth "

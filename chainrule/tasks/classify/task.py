@@ -26,7 +26,6 @@ from chainrule.tasks.config import (
     FINGERPRINT,
     CheckedOptions,
     OptimisationOptions,
-    RunConfig,
     check_entries,
     check_keys,
     read_object,
@@ -99,7 +98,10 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
     name = "classify"
     help = "Train a classifier on texts with labels; the accuracy on held-out texts decides which weights are kept."
     SOURCES: ClassVar[dict[str, Source]] = {
-        "source": Source("Texts and labels: a line each with a tab between them, or .csv."),
+        "source": Source(
+            "Texts and labels: a line each with a tab between them, or .csv.",
+            needed="a file of texts and labels",
+        ),
         "validation": Source("Texts to hold out, in place of some of DATA.", "--validation"),
     }
     Data = LabelledData
@@ -119,11 +121,6 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
     def data(self) -> LabelledData:
         """How the files are read."""
         return cast(LabelledData, self.config.data)
-
-    @classmethod
-    def check_asked(cls, asked: RunConfig, given: frozenset[str]) -> None:
-        if asked.sources["source"] is None:
-            raise ValueError("DATA: expected a file of texts and labels to train on, got none")
 
     @classmethod
     def check_facts(cls, facts: dict[str, Any]) -> None:

@@ -1,5 +1,6 @@
 """Inside a trained classifier of images: where it looked, and how far attention reaches."""
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from chainrule.diagnostics.report.classifier_page import LabelledPicture
+    from chainrule.models import ImageClassifier
     from chainrule.tasks.classify_images.task import ClassifyImagesTask
 
 MOST_ROWS = 4096
@@ -24,7 +26,7 @@ def inspect_classifier(run: "ClassifyImagesTask", options: ImageClassifierInspec
     import torch
 
     from chainrule.diagnostics.attention_distance import attention_distance
-    from chainrule.diagnostics.looked_at import half_share, looked_at, looking_method
+    from chainrule.diagnostics.looked_at import looking_method
     from chainrule.diagnostics.parts import parts_of, parts_table
     from chainrule.diagnostics.report.classifier_page import ClassifierReport, classifier_page
     from chainrule.tasks.classify.validation_metric import surest_mistakes
@@ -37,41 +39,27 @@ def inspect_classifier(run: "ClassifyImagesTask", options: ImageClassifierInspec
     pixels = torch.from_numpy(np.array(images.valid[: options.rows]))
     true = torch.from_numpy(np.array(images.valid_labels[: options.rows], np.int64))
     log_probs = run.label_log_probs(model, pixels)
-    given = log_probs.argmax(1)
+    is_right = log_probs.argmax(1) == true
     wrong = [row for row, _, _ in surest_mistakes(log_probs, true, options.examples)]
-    right = (given == true).nonzero()[: options.examples, 0].tolist()
-
-    def shown(rows: list[int]) -> "tuple[list[LabelledPicture], Tensor]":
-        if not rows:
-            return [], torch.empty(0)
-        maps = looked_at(model, pixels[rows], given[rows])
-        return [
-            _labelled(run, row, pixels, looked, log_probs, true) for row, looked in zip(rows, maps, strict=True)
-        ], maps
-
-    (mistakes, wrong_maps), (answers, right_maps) = shown(wrong), shown(right)
+    right = is_right.nonzero()[: options.examples, 0].tolist()
+    mistakes, answers = (_pictures(run, model, pixels, log_probs, true, rows) for rows in (wrong, right))
     with torch.no_grad():
         distances = attention_distance(model, pixels[:_DISTANCE_ROWS])
-    findings = [
-        f"Half of a map lies on {half_share(maps).mean():.0%} of its places, the mean over the {kind} answers below."
-        for kind, maps in (("wrong", wrong_maps), ("right", right_maps))
-        if len(maps)
-    ]
-    parts, count = parts_of(model), int((given == true).sum())
+    parts, count = parts_of(model), int(is_right.sum())
     described = f"{run.config.model} with {sum(parts.values()):,} parameters"
     accuracy = f"{count:,} of the first {len(true):,} held-out pictures have the right label, {count / len(true):.1%}."
     asked = f" --rows {options.rows} --examples {options.examples}"
     report = ClassifierReport(
-        str(run.path),
-        f"{described}; {run.config.facts['name']}",
-        parts,
-        accuracy,
-        looking_method(model),
-        findings,
-        distances,
-        mistakes,
-        answers,
-        f"chainrule inspect {quoted(run.path)}{asked}",
+        title=str(run.path),
+        model=f"{described}; {run.config.facts['name']}",
+        parts=parts,
+        accuracy=accuracy,
+        method=looking_method(model),
+        findings=[_sharpness(kind, shown) for kind, shown in (("wrong", mistakes), ("right", answers)) if shown],
+        distances=distances,
+        wrong=mistakes,
+        right=answers,
+        command=f"chainrule inspect {quoted(run.path)}{asked}",
     )
     write_page(page, classifier_page(report))
     figures = {
@@ -79,25 +67,55 @@ def inspect_classifier(run: "ClassifyImagesTask", options: ImageClassifierInspec
         "accuracy": count / len(true), "pictures": len(true), "method": report.method, "attention": distances,
         "wrong": [_values(picture) for picture in mistakes], "right": [_values(picture) for picture in answers],
     }  # fmt: skip
-    lines = [f"{run.path}: {described}", *parts_table(parts), accuracy, f"maps: {report.method}", *findings]
-    if not distances:
-        lines.append("attention: none; every place reads its neighbours, wider with each stage")
-    for number, heads in enumerate(distances, 1):
-        each = ", ".join(f"{distance:.1f}" for distance in heads)
-        lines.append(f"attention of block {number}: {each} pixels away on average, a number for each head")
-    return Answer(iter([Record(figures, "\n".join([*lines, f"page: {page}"]))]))
+    lines = [f"{run.path}: {described}", *parts_table(parts), accuracy, f"maps: {report.method}", *report.findings]
+    return Answer(iter([Record(figures, "\n".join([*lines, *_attention_lines(distances), f"page: {page}"]))]))
 
 
-def _labelled(
-    run: "ClassifyImagesTask", row: int, pixels: "Tensor", looked: "Tensor", log_probs: "Tensor", true: "Tensor"
-) -> "LabelledPicture":
-    """A held-out image for the page, its values brought to 8 bits."""
+def _pictures(
+    run: "ClassifyImagesTask",
+    model: "ImageClassifier",
+    pixels: "Tensor",
+    log_probs: "Tensor",
+    true: "Tensor",
+    rows: list[int],
+) -> "list[LabelledPicture]":
+    """Some of the held-out images for the page, their values brought to 8 bits, each with where the model looked."""
+    from chainrule.diagnostics.looked_at import looked_at
     from chainrule.diagnostics.report.classifier_page import LabelledPicture
 
-    given, brightest = int(log_probs[row].argmax()), run.config.facts["found_levels"] - 1
-    picture = (pixels[row].double() * (255 / brightest)).round().byte().numpy()
-    probability, right = float(log_probs[row, given].exp()), run.classes[int(true[row])]
-    return LabelledPicture(f"held-out picture {row}", picture, looked, run.classes[given], probability, right)
+    if not rows:
+        return []
+    given = log_probs.argmax(1)
+    levels = (pixels[rows].double() * (255 / (run.config.facts["found_levels"] - 1))).round().byte().numpy()
+    return [
+        LabelledPicture(
+            name=f"held-out picture {row}",
+            picture=picture,
+            looked=looked,
+            given=run.classes[int(given[row])],
+            probability=float(log_probs[row, given[row]].exp()),
+            right=run.classes[int(true[row])],
+        )
+        for row, picture, looked in zip(rows, levels, looked_at(model, pixels[rows], given[rows]), strict=True)
+    ]
+
+
+def _sharpness(kind: str, pictures: "Sequence[LabelledPicture]") -> str:
+    """How small a part of the places has half of a map, in words."""
+    import torch
+
+    from chainrule.diagnostics.looked_at import half_share
+
+    share = half_share(torch.stack([picture.looked for picture in pictures])).mean()
+    return f"Half of a map lies on {share:.0%} of its places, the mean over the {kind} answers below."
+
+
+def _attention_lines(distances: Sequence[Sequence[float]]) -> Iterator[str]:
+    if not distances:
+        yield "attention: none; every place reads its neighbours, wider with each stage"
+    for number, heads in enumerate(distances, 1):
+        each = ", ".join(f"{distance:.1f}" for distance in heads)
+        yield f"attention of block {number}: {each} pixels away on average, a number for each head"
 
 
 def _values(picture: "LabelledPicture") -> dict[str, object]:

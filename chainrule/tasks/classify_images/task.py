@@ -21,12 +21,12 @@ from chainrule.tasks.classify_images.options import (
 from chainrule.tasks.config import RunConfig
 from chainrule.tasks.display import measured_part, quoted
 from chainrule.tasks.image.options import ImageReading
-from chainrule.tasks.image.task import ImageTask
+from chainrule.tasks.image.picture_task import PictureTask
 from chainrule.tasks.ladder import Ladder
 from chainrule.tasks.ledger import Basis
 from chainrule.tasks.model import Model
 from chainrule.tasks.run_directory import DATA
-from chainrule.tasks.task import Shard, Source, Task
+from chainrule.tasks.task import Shard, Source
 
 if TYPE_CHECKING:
     import numpy as np
@@ -42,7 +42,7 @@ _ROWS = 128  # of a batch that is only read
 _CHECKED_ROWS = 3
 
 
-class ClassifyImagesTask(Task["ImageClassifier"], Predicts, Evaluates, Checks, Inspects, Embeds):
+class ClassifyImagesTask(PictureTask["ImageClassifier"], Predicts, Evaluates, Checks, Inspects, Embeds):
     """A run on labelled images."""
 
     name = "classify-images"
@@ -51,7 +51,8 @@ class ClassifyImagesTask(Task["ImageClassifier"], Predicts, Evaluates, Checks, I
     SOURCES: ClassVar[dict[str, Source]] = {
         "source": Source(
             "A folder, .zip or .tar file with a sub-folder of picture files for each label; x.npz with images and "
-            "labels; or an idx file such as train-images-idx3-ubyte.gz, labels beside it."
+            "labels; or an idx file such as train-images-idx3-ubyte.gz, labels beside it.",
+            needed="labelled images",
         ),
         "validation": Source("Images to hold out in place of some of DATA.", "--validation"),
     }
@@ -76,7 +77,6 @@ class ClassifyImagesTask(Task["ImageClassifier"], Predicts, Evaluates, Checks, I
             "swin": {"model_size": 32, "num_heads": 2},
         }.items()
     }
-    PREPARED = f"{DATA}/images.json"
     Prediction = ImageLabelling
     Evaluation = ImageLabelEvaluation
     Inspection = ImageClassifierInspection
@@ -84,36 +84,19 @@ class ClassifyImagesTask(Task["ImageClassifier"], Predicts, Evaluates, Checks, I
 
     @classmethod
     def check_asked(cls, asked: RunConfig, given: frozenset[str]) -> None:
-        if asked.sources["source"] is None:
-            raise ValueError("DATA: expected labelled images to train on, got none")
+        super().check_asked(asked, given)
         _ = asked.data.reading  # an invalid size is rejected before anything is read
 
     @classmethod
     def check_facts(cls, facts: dict[str, Any]) -> None:
-        ImageTask.check_facts(facts)
+        super().check_facts(facts)
         if facts["classes"] is None:
             raise ValueError("facts.classes: expected names of labels, got null")
-
-    @classmethod
-    def fingerprint(cls, path: str | None) -> dict[str, Any]:
-        return ImageTask.fingerprint(path)
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """(C, H, W)."""
-        channels, height, width = self.config.facts["shape"]
-        return channels, height, width
 
     @property
     def classes(self) -> tuple[str, ...]:
         """Names of the labels."""
         return tuple(self.config.facts["classes"])
-
-    def images(self) -> "PreparedImages":
-        """The prepared images."""
-        from chainrule.data.images import open_images
-
-        return open_images(self.path / DATA)
 
     def prepare(self) -> dict[str, Any]:
         from chainrule.data.images import prepare_images

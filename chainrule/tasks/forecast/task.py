@@ -77,7 +77,10 @@ class ForecastTask(Task["Forecaster"], Predicts, Evaluates, Inspects, Checks):
     name = "forecast"
     help = "Train a forecaster on the series of a file: a row for each moment, a column for each series."
     SOURCES: ClassVar[dict[str, Source]] = {
-        "source": Source("A file of comma-separated values, with a header or without, compressed by gzip or not.")
+        "source": Source(
+            "A file of comma-separated values, with a header or without, compressed by gzip or not.",
+            needed="a file of series",
+        )
     }
     Data = ForecastData
     Training = ForecastTraining
@@ -92,11 +95,6 @@ class ForecastTask(Task["Forecaster"], Predicts, Evaluates, Inspects, Checks):
     @classmethod
     def run_name(cls, asked: RunConfig) -> str:
         return f"{Path(asked.sources['source'] or 'series').name.partition('.')[0]}-forecast"
-
-    @classmethod
-    def check_asked(cls, asked: RunConfig, given: frozenset[str]) -> None:
-        if asked.sources["source"] is None:
-            raise ValueError("DATA: expected a file of series to train on, got none")
 
     @classmethod
     def check_facts(cls, facts: dict[str, Any]) -> None:

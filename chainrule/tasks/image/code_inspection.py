@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chainrule.tasks.abilities import Answer, Record
+from chainrule.tasks.codes import use_figures
 from chainrule.tasks.display import quoted
 from chainrule.tasks.page import checked_page, write_page
 
@@ -43,18 +44,18 @@ def inspect_codes(run: "ImageTask", options: "ImageInspection", *, out: Path | N
     parameters = sum(weight.numel() for weight in model.parameters())
     count = f"{len(x):,} held-out picture{'s' * (len(x) > 1)}"
     report = CodeReport(
-        str(run.path),
-        f"{run.config.model} with {parameters:,} parameters, {model.latent_size} dimensions; "
+        title=str(run.path),
+        model=f"{run.config.model} with {parameters:,} parameters, {model.latent_size} dimensions; "
         f"{run.config.facts['name']}, {run.reduction}; {count}",
-        use,
-        pairs,
-        _bright(error),
-        f"The mean over {min(len(x), _REBUILT)} held-out pictures, black for 0 and white for {float(error.max()):.3g}, "
-        f"of values from 0 to 1; {mean:.6f} on average.",
-        _traversals(run, model, use, generator),
-        _traversal_words(use),
-        _labels(run, len(x)),
-        f"chainrule inspect {quoted(run.path)} --seed {seed}",
+        use=use,
+        pairs=pairs,
+        error=_bright(error),
+        error_words=f"The mean over {min(len(x), _REBUILT)} held-out pictures, black for 0 and white for "
+        f"{float(error.max()):.3g}, of values from 0 to 1; {mean:.6f} on average.",
+        traversals=_traversals(run, model, use, generator),
+        traversal_words=_traversal_words(use),
+        labels=_labels(run, len(x)),
+        command=f"chainrule inspect {quoted(run.path)} --seed {seed}",
     )
     write_page(page, code_page(report))
     facts: dict[str, Any] = {
@@ -62,11 +63,7 @@ def inspect_codes(run: "ImageTask", options: "ImageInspection", *, out: Path | N
         "model": run.config.model,
         "page": str(page),
         "pictures": len(x),
-        "collapsed": use.collapsed,
-        "remedies": list(use.remedies),
-        "active": use.ranked,
-        "kl": None if use.kl is None else use.kl.tolist(),
-        "variance": use.variances.tolist(),
+        **use_figures(use),
         "mean_squared_error": mean,
     }
     lines = [f"{run.path}: {report.model}", str(use), *use.remedies]

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from chainrule.models import Autoencoder
     from chainrule.tasks.image.task import ImageTask
 
-_SEED = 4  # of the draws: the same data have the same bound
-
 
 def score_by_codes(run: "ImageTask", data: str, options: ImageScoring, *, device: str) -> Answer:
     """Score images, a record each."""
@@ -37,22 +35,16 @@ def score_by_codes(run: "ImageTask", data: str, options: ImageScoring, *, device
 
 
 def _score_by_bounds(run: "ImageTask", model: "LatentModel", source: "ImageSource", samples: int) -> Answer:
-    import torch
-
-    from chainrule.tasks.bounds import BoundTotal, row_bounds
+    from chainrule.tasks.bounds import BoundMeter
     from chainrule.training import units
 
-    total, place = BoundTotal(), next(model.parameters()).device
-    generator = torch.Generator(place).manual_seed(_SEED)
+    total = BoundMeter(model, samples)
     basis = replace(basis_of(run, source), samples=samples)
     size = run.dimensions
 
     def records() -> Iterator[Record]:
         for pictures in named_pictures(run, source):
-            bounds = row_bounds(model, pictures.x.to(place), samples, generator)
-            total.add(bounds)
-            rows = zip(_named(pictures), bounds.nats.tolist(), bounds.elbo.tolist(), bounds.kl.tolist(), strict=True)
-            for (name, label), nats, elbo, kl in rows:
+            for (name, label), (nats, elbo, kl) in zip(_named(pictures), total.measure(pictures.x), strict=True):
                 bits = units.bits(nats) / size
                 values = {"picture": name, "nats_at_most": nats, "bits_per_dimension": bits}
                 values |= {"negative_elbo": elbo, "kl": kl, "label": label}
@@ -62,7 +54,7 @@ def _score_by_bounds(run: "ImageTask", model: "LatentModel", source: "ImageSourc
 
     def closing() -> Iterable[str]:
         bits = units.bits(total.nats) / size / total.rows
-        yield f"{total.rows:,} pictures, {total.said('picture', samples)}"
+        yield f"{total.rows:,} pictures, {total.said('picture')}"
         yield f"{bits:.4f} bits/dim at most ({protocol(run, source)})"
 
     def entry() -> LedgerEntry:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from chainrule.tasks.abilities import Answer, Record
+from chainrule.tasks.bounds import refuse_samples
 from chainrule.tasks.display import Switch
 from chainrule.tasks.image.reading import as_they_are, named_pictures, source_of
 from chainrule.tasks.ledger import Basis, LedgerEntry
@@ -42,8 +43,7 @@ def score_images(run: "ImageTask", data: str, options: ImageScoring, *, device: 
         from chainrule.tasks.image.code_scoring import score_by_codes
 
         return score_by_codes(run, data, options, device=device)
-    if options.samples is not None:
-        raise ValueError(f"--samples: the likelihood of a {run.config.model} is exact, nothing is drawn: leave it out")
+    refuse_samples(options.samples, run.config.model)
     source = source_of(run, data, skip_bad=options.skip_bad)
     size = run.shape[0] * run.shape[1] * run.shape[2]
     count, total = 0, 0.0

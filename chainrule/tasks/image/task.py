@@ -27,11 +27,12 @@ from chainrule.tasks.abilities import (
     Samples,
     Scores,
 )
-from chainrule.tasks.config import FINGERPRINT, RunConfig, check_entries
+from chainrule.tasks.config import RunConfig
 from chainrule.tasks.display import flag, quoted, size_of
 from chainrule.tasks.image.code_options import CODE_TRAINING, ImageEmbedding, ImageInterpolation, ImageReconstruction
 from chainrule.tasks.image.inspection import ImageInspection
-from chainrule.tasks.image.options import LARGEST, ImageData, ImageTraining
+from chainrule.tasks.image.options import ImageData, ImageTraining
+from chainrule.tasks.image.picture_task import PictureTask
 from chainrule.tasks.image.sampling import ImageSampling
 from chainrule.tasks.image.scoring import ImageScoring
 from chainrule.tasks.image.words import best_figures, best_words, introduction, said_labels
@@ -42,7 +43,7 @@ from chainrule.tasks.run_directory import DATA
 from chainrule.tasks.task import Shard, Source, Task
 
 if TYPE_CHECKING:
-    from chainrule.data.images import PreparedImages, Reduction
+    from chainrule.data.images import Reduction
     from chainrule.models import ImageModel
     from chainrule.training import TrainingBatches, ValidationBatches
     from chainrule.training.loop import TrainingResult
@@ -66,7 +67,9 @@ def _coded(name: str) -> Model:
     return Model(f"chainrule.models.{name}", hidden=("levels",))
 
 
-class ImageTask(Task["ImageModel"], Scores, Samples, Inspects, Checks, Compresses, Embeds, Reconstructs, Interpolates):
+class ImageTask(
+    PictureTask["ImageModel"], Scores, Samples, Inspects, Checks, Compresses, Embeds, Reconstructs, Interpolates
+):
     """A run on images, of an `ImageModel` or, where `has_code`, a `chainrule.latent.CodeModel`."""
 
     name = "image"
@@ -74,7 +77,8 @@ class ImageTask(Task["ImageModel"], Scores, Samples, Inspects, Checks, Compresse
     SOURCES: ClassVar[dict[str, Source]] = {
         "source": Source(
             "A folder of image files, labelled by its sub-folders if there are any; x.npz, or x.npz:ARRAY; x.npy; or "
-            "an idx file such as train-images-idx3-ubyte.gz, labels beside it."
+            "an idx file such as train-images-idx3-ubyte.gz, labels beside it.",
+            needed="images",
         ),
         "validation": Source(
             "Images to hold out in place of some of DATA; of an npz file with arrays train and valid, the latter is "
@@ -104,7 +108,6 @@ class ImageTask(Task["ImageModel"], Scores, Samples, Inspects, Checks, Compresse
         ("vae", "hierarchical-vae", "autoencoder"),
         Ladder("pixels", ({"hidden_size": 150}, {"hidden_size": 75}), steps=1000),
     )
-    PREPARED = f"{DATA}/images.json"
     Scoring = ImageScoring
     Sampling = ImageSampling
     USUAL_NUMBER = 16
@@ -121,39 +124,13 @@ class ImageTask(Task["ImageModel"], Scores, Samples, Inspects, Checks, Compresse
 
     @classmethod
     def check_asked(cls, asked: RunConfig, given: frozenset[str]) -> None:
-        if asked.sources["source"] is None:
-            raise ValueError("DATA: expected images to train on, got none")
+        super().check_asked(asked, given)
         _ = asked.data.reading  # an invalid size is rejected before anything is read
 
     @property
     def data(self) -> ImageData:
         """How the pictures are read."""
         return cast(ImageData, self.config.data)
-
-    @classmethod
-    def check_facts(cls, facts: dict[str, Any]) -> None:
-        if not {"source", "validation", "shape", "pictures", "found_levels", "bits", "binarise", "classes"} <= set(
-            facts
-        ):
-            raise ValueError("facts: expected what preparing pictures leaves: source, shape, pictures, levels, classes")
-        check_entries("facts", facts, "source", FINGERPRINT)
-        shape, classes = facts["shape"], facts["classes"]
-        if not isinstance(shape, list) or len(shape) != 3 or not all(type(side) is int for side in shape):
-            raise ValueError(f"facts.shape: expected three whole numbers, got {shape!r:.80}")
-        if shape[0] not in (1, 3) or not all(1 <= side <= LARGEST for side in shape):
-            raise ValueError(f"facts.shape: expected 1 or 3 channels of at most {LARGEST} pixels a side, got {shape}")
-        if classes is not None and not (isinstance(classes, list) and all(isinstance(name, str) for name in classes)):
-            raise ValueError(f"facts.classes: expected names of labels or null, got {classes!r:.80}")
-        if type(facts["found_levels"]) is not int or not 2 <= facts["found_levels"] <= 256:
-            raise ValueError(
-                f"facts.found_levels: expected a whole number from 2 to 256, got {facts['found_levels']!r:.80}"
-            )
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """(C, H, W)."""
-        channels, height, width = self.config.facts["shape"]
-        return channels, height, width
 
     @property
     def reduction(self) -> "Reduction":
@@ -196,12 +173,6 @@ class ImageTask(Task["ImageModel"], Scores, Samples, Inspects, Checks, Compresse
         training = replace(self.config.training, **usual)
         return Task.plan(ImageTask(self.path, replace(self.config, training=training)), given)
 
-    def images(self) -> "PreparedImages":
-        """The prepared pictures."""
-        from chainrule.data.images import open_images
-
-        return open_images(self.path / DATA)
-
     def build(self) -> "ImageModel":
         return self.model_of(self.shape)
 
@@ -236,13 +207,6 @@ class ImageTask(Task["ImageModel"], Scores, Samples, Inspects, Checks, Compresse
             seed=self.config.training.seed,
         )
         return images.manifest
-
-    @classmethod
-    def fingerprint(cls, path: str | None) -> dict[str, Any]:
-        from chainrule.data.images import source_fingerprint
-
-        assert path is not None
-        return source_fingerprint(path)
 
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
         from chainrule.data.images import ImageBatches, image_evaluation

@@ -80,7 +80,10 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds):
     name = "sound"
     help = "Train a WaveNet on sounds. Needs the extra sound: pip install 'chainrule[sound]'."
     SOURCES: ClassVar[dict[str, Source]] = {
-        "source": Source("A folder of sounds (wav, flac, ogg, mp3, aif), a tar or zip archive of them, or one file."),
+        "source": Source(
+            "A folder of sounds (wav, flac, ogg, mp3, aif), a tar or zip archive of them, or one file.",
+            needed="sounds",
+        ),
         "validation": Source("Sounds to hold out in place of some of DATA.", "--validation"),
     }
     Data = SoundData
@@ -106,11 +109,6 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds):
         from chainrule.data.sounds.sound_file import is_sounds
 
         return is_sounds(path)
-
-    @classmethod
-    def check_asked(cls, asked: RunConfig, given: frozenset[str]) -> None:
-        if asked.sources["source"] is None:
-            raise ValueError("DATA: expected sounds to train on, got none")
 
     @classmethod
     def check_facts(cls, facts: dict[str, Any]) -> None:

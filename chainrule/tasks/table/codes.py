@@ -6,6 +6,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from chainrule.tasks.abilities import Answer, Code, Record
+from chainrule.tasks.codes import use_figures, use_table
 from chainrule.tasks.ledger import LedgerEntry
 from chainrule.tasks.table.inspection import TableInspection, rows_of
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from chainrule.tasks.table.task import TableTask
 
 _BLOCK = 1024  # rows read together
-_SEED = 4  # of the draws: the same rows have the same bound
 
 
 @dataclass(frozen=True)
@@ -31,28 +31,21 @@ class TableEmbedding:
 
 def score_by_bounds(run: "TableTask", file: str, options: "TableScoring", *, device: str) -> Answer:
     """Score the rows of a file by bounds."""
-    import torch
+    from chainrule.tasks.bounds import BoundMeter, checked_samples
 
-    from chainrule.tasks.bounds import BoundTotal, checked_samples, row_bounds
-
-    samples, model = checked_samples(options.samples), _code_model(run, device, "score")
-    total, place = BoundTotal(), next(model.parameters()).device
-    generator = torch.Generator(place).manual_seed(_SEED)
-    basis = replace(run.basis, samples=samples)
+    samples = checked_samples(options.samples)
+    total, basis = BoundMeter(_code_model(run, device, "score"), samples), replace(run.basis, samples=samples)
 
     def records() -> Iterator[Record]:
         for lines, x in _blocks(run, file):
-            bounds = row_bounds(model, x.to(place), samples, generator)
-            total.add(bounds)
-            rows = zip(lines, bounds.nats.tolist(), bounds.elbo.tolist(), bounds.kl.tolist(), strict=True)
-            for line, nats, elbo, kl in rows:
+            for line, (nats, elbo, kl) in zip(lines, total.measure(x), strict=True):
                 values = {"line": line, "nats_at_most": nats, "negative_elbo": elbo, "kl": kl}
                 yield Record(values, f"{line:>8} {nats:>10.3f} {elbo:>10.3f} {kl:>8.3f}", nats)
         if not total.rows:
             raise ValueError(f"{file}: expected at least one row to score, got none")
 
     def closing() -> Iterable[str]:
-        yield f"{total.rows:,} rows, {total.said('row', samples)}"
+        yield f"{total.rows:,} rows, {total.said('row')}"
 
     def entry() -> LedgerEntry:
         return LedgerEntry(basis, total.nats, total.rows * len(run.schema.kept), "", total.standard_error)
@@ -80,12 +73,8 @@ def inspect_codes(run: "TableTask", file: str | None, options: TableInspection) 
         raise ValueError(f"--rows: expected a whole number >= 2, got {options.rows}")
     x = rows_of(run, file, options.rows)
     use = active_units(_code_model(run, "cpu", "inspect"), x)
-    assert use.kl is not None
-    values = {"run": str(run.path), "rows": len(x), "collapsed": use.collapsed, "remedies": list(use.remedies)}
-    values |= {"active": use.ranked, "kl": use.kl.tolist(), "variance": use.variances.tolist()}
-    lines = [f"{len(x):,} rows: {use}", *use.remedies, f"{'dimension':>9} {'KL, nats':>9}  variance of the mean"]
-    lines += [f"{place:>9} {use.kl[place]:>9.3f}  {use.variances[place]:.4f}" for place in use.ranked]
-    return Answer(iter([Record(values, "\n".join(lines))]))
+    values = {"run": str(run.path), "rows": len(x)} | use_figures(use)
+    return Answer(iter([Record(values, use_table(use, f"{len(x):,} rows"))]))
 
 
 def _code_model(run: "TableTask", device: str, verb: str) -> "LatentModel":

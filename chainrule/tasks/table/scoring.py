@@ -6,6 +6,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from chainrule.tasks.abilities import Answer, Record
+from chainrule.tasks.bounds import refuse_samples
 from chainrule.tasks.display import one_line
 from chainrule.tasks.ledger import LedgerEntry
 
@@ -43,8 +44,7 @@ def score_table(run: "TableTask", file: str, options: TableScoring, *, device: s
         from chainrule.tasks.table.codes import score_by_bounds
 
         return score_by_bounds(run, file, options, device=device)
-    if options.samples is not None:
-        raise ValueError(f"--samples: the likelihood of a {run.config.model} is exact, nothing is drawn: leave it out")
+    refuse_samples(options.samples, run.config.model)
     count, total = 0, 0.0
 
     def records() -> Iterator[Record]:

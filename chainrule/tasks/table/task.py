@@ -40,6 +40,7 @@ from chainrule.tasks.config import (
     within,
 )
 from chainrule.tasks.display import format_duration, quoted, size_of
+from chainrule.tasks.ladder import TRAINING_SHARE, said_passes, seconds_to_measure, step_rate
 from chainrule.tasks.ledger import Basis
 from chainrule.tasks.model import Model
 from chainrule.tasks.run_directory import DATA
@@ -95,7 +96,8 @@ class TableTask(Task["TableMADE"], Scores, Samples, Inspects, Checks, Compresses
     help = "Train a model of the rows of a table of mixed columns: a MADE, or a variational autoencoder."
     SOURCES: ClassVar[dict[str, Source]] = {
         "source": Source(
-            "A table: .csv, .csv.gz, .tsv or .parquet. It is read as a text where --level or --reading is given."
+            "A table: .csv, .csv.gz, .tsv or .parquet. It is read as a text where --level or --reading is given.",
+            needed="a table",
         ),
         "validation": Source("A table to hold out in place of some rows of DATA.", "--validation"),
     }
@@ -121,8 +123,7 @@ class TableTask(Task["TableMADE"], Scores, Samples, Inspects, Checks, Compresses
 
     @classmethod
     def check_asked(cls, asked: RunConfig, given: frozenset[str]) -> None:
-        if asked.sources["source"] is None:
-            raise ValueError("DATA: expected a table to train on, got none")
+        super().check_asked(asked, given)
         parse_types(asked.data.types)
 
     @classmethod
@@ -191,7 +192,6 @@ class TableTask(Task["TableMADE"], Scores, Samples, Inspects, Checks, Compresses
     def plan(self, given: frozenset[str]) -> RunConfig:
         """Few rows are soon learnt by heart: for them more dropout, and no more than `_MOST_PASSES` over the rows."""
         from chainrule.data.tables.batches import TableBatches
-        from chainrule.tasks.ladder import TRAINING_SHARE, seconds_to_measure, step_rate
 
         config, table = self.config, self.table()
         options, budget = config.options, config.duration.budget
@@ -218,7 +218,7 @@ class TableTask(Task["TableMADE"], Scores, Samples, Inspects, Checks, Compresses
             return (
                 told + f"{duration.epochs:g} passes over the rows are enough: dropout {self.config.options.dropout:g}"
             )
-        passes = f"{chosen['passes']:.2g} pass{'es' * (chosen['passes'] != 1)} over the rows"
+        passes = said_passes(chosen["passes"], "rows")
         return (
             told + f"{format_duration(duration.budget or 0)} is about {passes}: dropout {self.config.options.dropout:g}"
         )

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from chainrule.tasks.abilities import Answer, CheckedRows, Checks, Code, Embeds, Evaluates, Inspects, Predicts
-from chainrule.tasks.config import FINGERPRINT, CheckedOptions, OptimisationOptions, RunConfig, check_entries, within
+from chainrule.tasks.config import FINGERPRINT, CheckedOptions, OptimisationOptions, check_entries, within
 from chainrule.tasks.display import measured_part, quoted
 from chainrule.tasks.ledger import Basis
 from chainrule.tasks.model import Model
@@ -76,7 +76,8 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
     help = "Train a tagger on sentences with a tag for every word."
     SOURCES: ClassVar[dict[str, Source]] = {
         "source": Source(
-            "Sentences in columns, a word a line, blank lines between them: CoNLL-U, or words and tags; .gz too."
+            "Sentences in columns, a word a line, blank lines between them: CoNLL-U, or words and tags; .gz too.",
+            needed="a file of tagged sentences",
         ),
         "validation": Source(
             "Sentences to hold out, in place of some of DATA: they choose the weights that are kept.", "--validation"
@@ -102,11 +103,6 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
     @classmethod
     def recognises(cls, path: Path) -> bool:
         return path.name.lower().removesuffix(".gz").endswith((".conllu", ".conll"))
-
-    @classmethod
-    def check_asked(cls, asked: RunConfig, given: frozenset[str]) -> None:
-        if asked.sources["source"] is None:
-            raise ValueError("DATA: expected a file of tagged sentences to train on, got none")
 
     @classmethod
     def check_facts(cls, facts: dict[str, Any]) -> None:

@@ -5,7 +5,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from chainrule.tasks.abilities import Answer, Code, Record
-from chainrule.tasks.display import one_line
+from chainrule.tasks.codes import CodeWatch, use_figures, use_table
+from chainrule.tasks.display import flag, one_line
 from chainrule.tasks.ledger import LedgerEntry
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from chainrule.tasks.text.task import TextTask
     from chainrule.training.validation import OnValidation
 
-_SEED = 4  # of the draws: the same lines have the same bound
 _LOOKED_AT = 512  # held-out lines whose codes are
 _SHOWN = 3
 _UNFIT = {"prompt": "", "temperature": 1.0, "top_k": None, "top_p": None}  # options of other models, as not given
@@ -26,26 +26,20 @@ _UNFIT = {"prompt": "", "temperature": 1.0, "top_k": None, "top_p": None}  # opt
 
 def score_by_bounds(run: "TextTask", file: str, options: "TextScoring", *, ranked: bool, device: str) -> Answer:
     """Score the lines of a file by bounds."""
-    import torch
-
-    from chainrule.tasks.bounds import BoundTotal, checked_samples, row_bounds
+    from chainrule.tasks.bounds import BoundMeter, checked_samples
     from chainrule.tasks.text.embedding import batched_lines
     from chainrule.tasks.text.rows import Row, describe_figures, size_of_text
 
     per = options.per or ("line" if ranked else "file")
     if per == "element":
         raise ValueError("--per element: the bound is of a whole line, which is encoded at once: use --per line")
-    samples, model = checked_samples(options.samples), _code_model(run, device)
-    total, bounds_total, place = Row(None, None), BoundTotal(), next(model.parameters()).device
-    generator = torch.Generator(place).manual_seed(_SEED)
+    samples = checked_samples(options.samples)
+    total, bounds = Row(None, None), BoundMeter(_code_model(run, device), samples)
     basis, unknown = replace(run.basis, samples=samples), run.vocabulary.unknown
 
     def records() -> Iterator[Record]:
         for rows, x, lengths in batched_lines(run, file, ends=True):
-            bounds = row_bounds(model, x.to(place), samples, generator, lengths=lengths.to(place))
-            bounds_total.add(bounds)
-            figures = zip(rows, bounds.nats.tolist(), bounds.elbo.tolist(), bounds.kl.tolist(), strict=True)
-            for (line, text, ids), nats, elbo, kl in figures:
+            for (line, text, ids), (nats, elbo, kl) in zip(rows, bounds.measure(x, lengths), strict=True):
                 unseen = 0 if unknown is None else int((ids == unknown).sum())
                 total.add(nats, len(ids), unseen, size_of_text(text))
                 values = {"line": line, "nats_at_most": nats, "elements": len(ids), "negative_elbo": elbo, "kl": kl}
@@ -57,16 +51,16 @@ def score_by_bounds(run: "TextTask", file: str, options: "TextScoring", *, ranke
         if not total.elements:
             raise ValueError("the text to score is empty: expected at least one line")
         if per == "file":
-            figures_of = {"nats_at_most": total.nats, "standard_error": bounds_total.standard_error}
-            figures_of |= {"negative_elbo": bounds_total.elbo, "kl": bounds_total.kl, "elements": total.elements}
-            yield Record(figures_of | total.text_figures())
+            figures = {"nats_at_most": total.nats, "standard_error": bounds.standard_error}
+            figures |= {"negative_elbo": bounds.elbo, "kl": bounds.kl, "elements": total.elements}
+            yield Record(figures | total.text_figures())
 
     def closing() -> Iterable[str]:
-        yield f"{bounds_total.rows:,} lines, {bounds_total.said('line', samples)}"
+        yield f"{bounds.rows:,} lines, {bounds.said('line')}"
         yield f"at most {describe_figures(total.text_figures())}"
 
     def entry() -> LedgerEntry:
-        return LedgerEntry(basis, total.nats, total.elements, "", bounds_total.standard_error, total.bytes)
+        return LedgerEntry(basis, total.nats, total.elements, "", bounds.standard_error, total.bytes)
 
     heading = "" if per == "file" else f"{'line':>8} {'nats ≤':>10} {'-ELBO':>10} {'KL':>8}  text"
     return Answer(records(), heading, closing, entry, basis)
@@ -93,8 +87,9 @@ def sample_sentences(run: "TextTask", n: int, options: "TextSampling", *, seed: 
 
     for name, usual in _UNFIT.items():
         if getattr(options, name) != usual:
-            flag = f"--{name.replace('_', '-')}"
-            raise ValueError(f"{flag}: a {run.config.model} draws a code, and the whole line from it: leave it out")
+            raise ValueError(
+                f"{flag(name)}: a {run.config.model} draws a code, and the whole line from it: leave it out"
+            )
     model = _code_model(run, device)
     generator = torch.Generator(next(model.parameters()).device).manual_seed(seed)
 
@@ -117,20 +112,12 @@ def inspect_sentences(run: "TextTask", data: str | None, options: "TextInspectio
     x, lengths = _held_out(run, _LOOKED_AT)
     model = _code_model(run, "cpu")
     use = active_units(model, x, lengths=lengths)
-    assert use.kl is not None
-    values: dict[str, Any] = {"run": str(run.path), "rows": len(x), "collapsed": use.collapsed}
-    values |= {"remedies": list(use.remedies), "active": use.ranked, "kl": use.kl.tolist()}
-    values["variance"] = use.variances.tolist()
-    lines = [f"{len(x):,} held-out lines: {use}", *use.remedies]
-    lines.append(f"{'dimension':>9} {'KL, nats':>9}  variance of the mean")
-    lines += [f"{place:>9} {use.kl[place]:>9.3f}  {use.variances[place]:.4f}" for place in use.ranked]
-    return Answer(iter([Record(values, "\n".join(lines))]))
+    values = {"run": str(run.path), "rows": len(x)} | use_figures(use)
+    return Answer(iter([Record(values, use_table(use, f"{len(x):,} held-out lines"))]))
 
 
 def sentence_preview(run: "TextTask") -> "OnValidation":
     """A function that draws a few lines at each validation, and tells how much of the code is in use."""
-    from chainrule.tasks.codes import CodeWatch
-
     watch = CodeWatch()
 
     def preview(trained: Any, step: int, seconds: float) -> str:

@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal
 
 from chainrule.tasks.abilities import Answer, Record
+from chainrule.tasks.bounds import refuse_samples
 from chainrule.tasks.display import Switch, one_line
 from chainrule.tasks.ledger import LedgerEntry
 
@@ -91,8 +92,7 @@ def score_text(run: "TextTask", file: str, options: TextScoring, *, ranked: bool
         from chainrule.tasks.text.codes import score_by_bounds
 
         return score_by_bounds(run, file, options, ranked=ranked, device=device)
-    if options.samples is not None:
-        raise ValueError(f"--samples: the likelihood of a {run.config.model} is exact, nothing is drawn: leave it out")
+    refuse_samples(options.samples, run.config.model)
     from chainrule.tasks.text.scoring import adapt_to_lines, read_pieces, read_stream, score_lines, score_stream
     from chainrule.training.dynamic_evaluation import RATE, DynamicEvaluator
 

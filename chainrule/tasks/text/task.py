@@ -27,6 +27,7 @@ from chainrule.tasks.config import (
     check_keys,
 )
 from chainrule.tasks.display import format_duration, quoted, size_of
+from chainrule.tasks.ladder import said_passes
 from chainrule.tasks.ledger import Basis, LedgerEntry
 from chainrule.tasks.run_directory import CONFIG, DATA, VOCABULARY
 from chainrule.tasks.task import Shard, Source, Task
@@ -208,7 +209,7 @@ class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks, C
             return super().choice()
         chosen, options, duration = self.config.facts["chosen"], self.config.options, self.config.duration
         size = f"{options.num_layers} × {options.hidden_size} units, dropout {options.dropout:g}"
-        passes = f"{chosen['passes']:.2g} pass{'es' * (chosen['passes'] != 1)} over the text"
+        passes = said_passes(chosen["passes"], "text")
         if chosen["elements_per_second"] is None or duration.budget is None:
             return f"{passes}: {size}"
         speed = f"{chosen['elements_per_second']:,.0f} {_ELEMENT[self.data.level]}s/s here"
