@@ -77,7 +77,7 @@ def test_a_browser_shows_it_without_a_complaint(page, width, tmp_path):
 def test_pictures_of_a_classifier_are_large_enough_on_a_phone(tmp_path):
     figures = measured(classifier_page(classifier_report()), 360, tmp_path)
     assert figures["pictures"] == 2 * (3 + 2)
-    assert figures["smallest"] >= 100
+    assert figures["smallest"] >= 120
 
 
 @pytest.mark.parametrize("width", [360, 1280])
