@@ -111,7 +111,6 @@ class TableTask(Task["TableMADE"], Scores, Samples, Inspects, Checks, Compresses
     Sampling = TableSampling
     Inspection = TableInspection
     Embedding = TableEmbedding
-    writes_page = False
 
     @classmethod
     def recognises(cls, path: Path) -> bool:
@@ -341,11 +340,13 @@ class TableTask(Task["TableMADE"], Scores, Samples, Inspects, Checks, Compresses
         return embed_rows(self, data, device=device)
 
     def inspect(self, data: str | None, options: TableInspection, *, out: Path | None, seed: int) -> Answer:
-        from chainrule.tasks.table.codes import inspect_codes
+        from chainrule.tasks.table.code_inspection import inspect_codes
         from chainrule.tasks.table.inspection import inspect_table
 
         if self.has_code:
-            return inspect_codes(self, data, options)
+            return inspect_codes(self, data, options, out=out, seed=seed)
+        if out is not None:
+            raise ValueError(f"--out {out}: a {self.config.model} of a table writes no page: leave it out")
         return inspect_table(self, data, options, seed=seed)
 
 
