@@ -6,23 +6,24 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from chainrule.latent import CodeModel
+    from chainrule.training.validation_metric import Findings
 
 
-class CodeWatch:
-    """Tells at each validation how much of the code is in use.
+def code_findings(model: "CodeModel", x: "Tensor", lengths: "Tensor | None" = None) -> "Findings":
+    """Active units, and the KL divergence in nats a row, of held-out rows (N, ...); nothing of fewer than two.
 
-    It warns where the posterior was collapsed twice in a row: at the very beginning it always is.
+    Args:
+        model: to look at.
+        x: the rows.
+        lengths: (N,) real elements of each row.
     """
+    from chainrule.diagnostics.active_units import active_units
+    from chainrule.training.validation_metric import Findings
 
-    def __init__(self) -> None:
-        self._collapsed = 0
-
-    def look(self, model: "CodeModel", x: "Tensor", lengths: "Tensor | None" = None) -> str:
-        """What is seen of held-out rows (N, ...), in a line or two; nothing of fewer than two."""
-        from chainrule.diagnostics.active_units import active_units
-
-        if len(x) < 2:
-            return ""
-        use = active_units(model, x, lengths=lengths)
-        self._collapsed = self._collapsed + 1 if use.collapsed else 0
-        return f"{use}\nwarning: the posterior collapsed: {use.remedies[0]}" if self._collapsed > 1 else str(use)
+    if len(x) < 2:
+        return Findings({})
+    use = active_units(model, x, lengths=lengths)
+    figures: dict[str, float] = {"active_units": use.count}
+    if use.kl is not None:
+        figures["kl"] = float(use.kl.sum())
+    return Findings(figures, str(use), f"the posterior collapsed: {use.remedies[0]}" if use.collapsed else "")

@@ -107,18 +107,13 @@ def sample_sentences(run: "TextTask", n: int, options: "TextSampling", *, seed: 
 
 
 def sentence_preview(run: "TextTask") -> "OnValidation":
-    """A function that draws a few lines at each validation, and tells how much of the code is in use."""
-    from chainrule.tasks.codes import CodeWatch
-
-    watch = CodeWatch()
+    """A function that draws a few lines at each validation."""
 
     def preview(trained: Any, step: int, seconds: float) -> str:
         import torch
 
         generator = torch.Generator(next(trained.parameters()).device).manual_seed(step)
-        drawn = [text_of(run, ids)[0] for ids in trained.sample(_SHOWN, generator).tolist()]
-        x, lengths = held_out(run)
-        return "\n".join([*drawn, watch.look(trained, x, lengths)])
+        return "\n".join(text_of(run, ids)[0] for ids in trained.sample(_SHOWN, generator).tolist())
 
     return preview
 
