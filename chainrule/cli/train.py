@@ -156,7 +156,7 @@ def _train(task: type[Task[Any]], asked: RunConfig, out: Path, flags: RunFlags, 
             result = train(
                 network, batches, held_out, options, run.path, resume=flags.resume, began=began,
                 on_start=run.write_config, on_validation=run.on_validation(), metric=run.validation_metric(),
-                watch=run.watch(),
+                observe=run.observe(), watch=run.watch(),
             )  # fmt: skip
     if process_group.first:
         _conclude(run, result, json=flags.json)

@@ -1,6 +1,7 @@
 """A text file becomes symbols on disk: a training part and a held-out part, and the vocabulary of the first."""
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -118,17 +119,16 @@ def prepare_corpus(
             for _ in whole.text(strict=strict):
                 pass  # raises where it is no text at all, which tells the user more than that it has no lines
             raise
-    vocabulary = LEVELS[level].fit(
-        train.text(strict=strict, stage="vocabulary", progress=progress),
-        eos=reading == "lines",
-        vocabulary_size=vocabulary_size,
-        min_count=min_count,
-    )
+    with closing(train.text(strict=strict, stage="vocabulary", progress=progress)) as chunks:
+        vocabulary = LEVELS[level].fit(
+            chunks, eos=reading == "lines", vocabulary_size=vocabulary_size, min_count=min_count
+        )
     with StoreWriter(directory, MANIFEST) as writer:
         counts = {}
         for name, part in (("train", train), ("valid", valid)):
-            read = _Counted(part.text(strict=strict, stage=f"{name} symbols", progress=progress))
-            written = _write_tokens(vocabulary.encode_chunks(read), writer, name, vocabulary, reading)
+            with closing(part.text(strict=strict, stage=f"{name} symbols", progress=progress)) as chunks:
+                read = _Counted(chunks)
+                written = _write_tokens(vocabulary.encode_chunks(read), writer, name, vocabulary, reading)
             counts[name] = written | {"characters": read.characters, "bytes": part.stop - part.start}
         vocabulary.save(writer.path("vocabulary.json"))
         writer.finish(asked | counts)

@@ -5,8 +5,8 @@ import gzip
 import io
 import sys
 import zlib
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Generator, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -23,6 +23,9 @@ class DelimitedFile:
     r"""A file of lines, or of rows of cells, which can be read again and again.
 
     A byte order mark at the beginning is passed over. Lines end in ``\n`` or ``\r\n``.
+
+    Its generators hold the file open until they end or are closed: a reader that may raise, or stop before the end,
+    closes them (`contextlib.closing`).
 
     Args:
         path: the file; "-" is standard input, which can be read once.
@@ -48,17 +51,17 @@ class DelimitedFile:
         self._path = None if str(path) == STDIN else check_file(path)
         self.name = "standard input" if self._path is None else str(path)
 
-    def lines(self) -> Iterator[tuple[int, str]]:
+    def lines(self) -> Generator[tuple[int, str], None, None]:
         """The lines without their ends, with their numbers from 1, as soon as they are there."""
         with self.open() as file:
             for number, text in self._decoded(file, 0):
                 yield number, text.removesuffix("\n").removesuffix("\r")
 
-    def plain_rows(self, delimiter: str = "\t") -> Iterator[Row]:
+    def plain_rows(self, delimiter: str = "\t") -> Generator[Row, None, None]:
         """The cells of each line that is not empty, where a quote is a character like any other."""
         return ((line, text.split(delimiter)) for line, text in self.lines() if text)
 
-    def quoted_rows(self, delimiter: str, file: BinaryIO | None = None, before: int = 0) -> Iterator[Row]:
+    def quoted_rows(self, delimiter: str, file: BinaryIO | None = None, before: int = 0) -> Generator[Row, None, None]:
         """The cells of each row, where double quotes may enclose a cell, with the number of the row's last line.
 
         Cells lose the white space around them; empty lines are passed over.
@@ -84,7 +87,8 @@ class DelimitedFile:
 
     def find_delimiter(self) -> str:
         """The most frequent delimiter of the first line that is not empty."""
-        first = next((text for _, text in self.lines() if text.strip()), "")
+        with closing(self.lines()) as lines:
+            first = next((text for _, text in lines if text.strip()), "")
         return max(DELIMITERS, key=first.count)
 
     def open(self) -> AbstractContextManager[BinaryIO]:

@@ -1,7 +1,7 @@
 """Choose what to train on and what to hold out: the end of a text, rows drawn from a seed, or one row in every n."""
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence, Set
+from collections.abc import Generator, Hashable, Iterator, Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -85,7 +85,9 @@ class Part:
     start: int
     stop: int
 
-    def text(self, *, strict: bool = True, stage: str = "", progress: Progress = no_progress) -> Iterator[str]:
+    def text(
+        self, *, strict: bool = True, stage: str = "", progress: Progress = no_progress
+    ) -> Generator[str, None, None]:
         """The text of this part in chunks; errors tell the place in the whole source."""
         yield from decode_chunks(
             self._bytes(stage, progress),

@@ -2,7 +2,7 @@
 
 import codecs
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from itertools import chain
 from pathlib import Path
@@ -12,7 +12,7 @@ CHUNK_BYTES = 1 << 20
 _REMEDY = "models trained with --level byte read any file"
 
 
-def read_text(path: str | Path, *, strict: bool = True) -> Iterator[str]:
+def read_text(path: str | Path, *, strict: bool = True) -> Generator[str, None, None]:
     """The text of a file in chunks; `-` is standard input.
 
     Args:
@@ -28,7 +28,7 @@ def read_text(path: str | Path, *, strict: bool = True) -> Iterator[str]:
         yield from decode_chunks(read_chunks(file), name=_name(path), strict=strict)
 
 
-def read_lines(path: str | Path, *, strict: bool = True) -> Iterator[tuple[int, str]]:
+def read_lines(path: str | Path, *, strict: bool = True) -> Generator[tuple[int, str], None, None]:
     r"""The lines of a file with their numbers from 1, without their ``\n``; `-` is standard input.
 
     Only ``\n`` ends a line; a ``\r`` before it stays. Lines come as soon as they are there, so a growing log can be

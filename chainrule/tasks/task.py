@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from chainrule.base import TrainableModel
     from chainrule.training import GradientProbe, TrainingBatches, ValidationBatches, ValidationMetric
     from chainrule.training.loop import TrainingResult
-    from chainrule.training.validation import OnValidation
+    from chainrule.training.validation import Observe, OnValidation
 
 M = TypeVar("M", bound="TrainableModel")
 Shard = tuple[int, int]
@@ -200,6 +200,10 @@ class Task(ABC, Generic[M]):
 
     def validation_metric(self) -> "ValidationMetric | None":
         """The metric that decides which weights are kept, where it is not the likelihood."""
+        return None
+
+    def observe(self) -> "Observe | None":
+        """A function that finds further figures of the model at each validation."""
         return None
 
     def watch(self) -> "GradientProbe | None":

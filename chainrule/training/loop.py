@@ -15,7 +15,7 @@ from chainrule.training.options import TrainingOptions
 from chainrule.training.parallel import own_randomness, processes
 from chainrule.training.progress import make_display
 from chainrule.training.training_loop import TrainingLoop
-from chainrule.training.validation import OnValidation
+from chainrule.training.validation import Observe, OnValidation
 from chainrule.training.validation_metric import ValidationMetric
 
 
@@ -60,6 +60,7 @@ def train(
     resume: bool = False,
     on_validation: OnValidation | None = None,
     metric: ValidationMetric | None = None,
+    observe: Observe | None = None,
     watch: GradientProbe | None = None,
     on_start: Callable[[], None] | None = None,
     progress: bool = True,
@@ -85,6 +86,8 @@ def train(
         metric: of the task, computed at each validation; the weights with the highest
             value are kept (of equals, those with the higher likelihood), and patience waits for one. Where not given,
             those with the highest likelihood.
+        observe: called with the model (in evaluation mode) at each validation; the figures that it finds go into
+            `metrics.jsonl`, and so does a warning, but for the first validation's.
         watch: looks at the gradients of the first step and every `watch_every` after it, for `metrics.jsonl` and
             warnings: `chainrule.diagnostics.gradient_profile` does, for recurrent models. It changes no weight.
         on_start: called by the first process when nothing was refused and the first step is about to be taken.
@@ -118,7 +121,7 @@ def train(
         display = make_display(shown=progress and process_group.first)
         loop = TrainingLoop(
             model, train_batches, valid_batches, options, directory, process_group, interrupts, on_validation, metric,
-            watch, display, began=began, resume=resume,
+            observe, watch, display, began=began, resume=resume,
         )  # fmt: skip
         if on_start is not None and process_group.first:
             on_start()

@@ -12,11 +12,12 @@ from typing import Any
 from chainrule.data.atomic import replacing
 from chainrule.training.evaluate import Evaluation
 from chainrule.training.position import Position
-from chainrule.training.validation_metric import Verdict
+from chainrule.training.validation_metric import Findings, Verdict
 
 METRICS = "metrics.jsonl"
 TIMINGS = "timings.jsonl"
 _EVENTS = ("step", "validation", "watch", "warning")
+_NO_FIGURES = ("event", "best", "perplexity", "warning")  # of a validation
 
 
 class Metrics:
@@ -57,15 +58,28 @@ class Metrics:
         self._metrics.write({"event": "step", "step": step, "elements": elements} | figures)
         self._events("training", figures, step)
 
-    def validation(self, step: int, evaluation: Evaluation, verdict: Verdict | None = None, *, best: bool) -> None:
-        """A validation's figures; `elements` counts what it read. The metric of `rows` is under its own name."""
+    def validation(
+        self,
+        step: int,
+        evaluation: Evaluation,
+        verdict: Verdict | None = None,
+        findings: Findings | None = None,
+        *,
+        best: bool,
+    ) -> None:
+        """A validation's figures; `elements` counts what it read. The metric of `rows` is under its own name, and so
+        are further figures; a warning that they gave is under `warning`."""
+        findings = findings or Findings({})
         figures = {
             "nats_per_element": evaluation.nats_per_element,
             "bits_per_element": evaluation.bits_per_element,
             "perplexity": evaluation.perplexity if math.isfinite(evaluation.perplexity) else None,
-        } | ({} if verdict is None else {verdict.metric.name: verdict.metric.value})
+            **({} if verdict is None else {verdict.metric.name: verdict.metric.value}),
+            **findings.figures,
+        }
         read = {"elements": evaluation.elements} | ({} if verdict is None else {"rows": verdict.rows})
-        self._metrics.write({"event": "validation", "step": step} | read | figures | {"best": best})
+        warned = {"warning": findings.warning} if findings.warning else {}
+        self._metrics.write({"event": "validation", "step": step} | read | figures | warned | {"best": best})
         self._events("validation", figures, step)
 
     def watch(self, step: int, look: dict[str, Any]) -> None:
@@ -196,7 +210,7 @@ def _has_figures(record: dict[str, Any]) -> bool:
         case "step":
             return _is_figure(record.get("gradient_norm"))
         case "validation":
-            figures = {name: value for name, value in record.items() if name not in ("event", "best", "perplexity")}
+            figures = {name: value for name, value in record.items() if name not in _NO_FIGURES}
             named = {"nats_per_element", "bits_per_element"} <= figures.keys()
             perplexity = record.get("perplexity")
             return named and all(map(_is_figure, figures.values())) and (perplexity is None or _is_figure(perplexity))

@@ -13,7 +13,7 @@ from chainrule.training.guard import Guard
 from chainrule.training.metrics import Metrics
 from chainrule.training.position import Position
 from chainrule.training.progress import Display
-from chainrule.training.validation_metric import Verdict
+from chainrule.training.validation_metric import Findings, Verdict
 
 
 @dataclass(frozen=True)
@@ -94,14 +94,17 @@ class Report:
         position: Position,
         evaluation: Evaluation,
         verdict: Verdict | None,
+        findings: Findings | None,
         *,
         best: bool,
         sample: str | None,
     ) -> None:
         """Pass on the result of a validation."""
         if self._metrics is not None:
-            self._metrics.validation(position.step, evaluation, verdict, best=best)
+            self._metrics.validation(position.step, evaluation, verdict, findings, best=best)
         self._display.validation(position.step, evaluation, verdict, best=best, sample=sample)
+        if findings is not None and findings.warning:
+            self._display.note(f"step {position.step:,}  warning: {findings.warning}")
 
     def timing(self, position: Position, *, start_up_seconds: float, validating_seconds: float) -> None:
         """Write down where the time went until the end of a validation.

@@ -29,8 +29,8 @@ from chainrule.training.parallel import Processes, seed_step
 from chainrule.training.position import Position
 from chainrule.training.progress import Display
 from chainrule.training.report import Report, StepFigures
-from chainrule.training.validation import OnValidation, Validation
-from chainrule.training.validation_metric import Likelihood, MetricValue, ValidationMetric, Verdict
+from chainrule.training.validation import Observe, OnValidation, Validation
+from chainrule.training.validation_metric import Findings, Likelihood, MetricValue, ValidationMetric, Verdict
 
 SAVE_SECONDS = 60.0  # a killed run loses no more than this
 
@@ -52,6 +52,7 @@ class TrainingLoop:
         interrupts: Interrupts,
         on_validation: OnValidation | None,
         metric: ValidationMetric | None,
+        observe: Observe | None,
         watch: GradientProbe | None,
         display: Display,
         *,
@@ -64,7 +65,7 @@ class TrainingLoop:
         self._interrupts = interrupts
         self._optimiser = make_optimiser(model, options.learning_rate, options.weight_decay)
         self._duration = make_extent(options, train_batches.steps_per_epoch, valid_batches)
-        self._validation = Validation(model, valid_batches, metric, on_validation, self._duration, interrupts)
+        self._validation = Validation(model, valid_batches, metric, observe, on_validation, self._duration, interrupts)
         self._state: State = None
         self.position = Position()
         self.steps = 0
@@ -188,6 +189,7 @@ class TrainingLoop:
         evaluation = likelihood.evaluation
         self._guard.validation(position.step, evaluation.nats, self._rate)
         verdict = self._verdict(until - monotonic())
+        first = position.last is None
         best = position.record(likelihood, verdict)
         if last and not self.out_of_patience:
             self._duration.end(position)
@@ -197,9 +199,11 @@ class TrainingLoop:
                 about = {"step": position.step, "nats": evaluation.nats, "elements": evaluation.elements}
                 save_weights(self._directory / WEIGHTS, self._model, about)
             measured = "" if verdict is None else verdict.metric.text
-            texts = (self._validation.sample(position, until - monotonic()), measured)
+            findings = self._findings(first=first)
+            told = "" if findings is None else findings.text
+            texts = (self._validation.sample(position, until - monotonic()), measured, told)
             sample = "\n".join(text for text in texts if text) or None
-            self._report.validation(position, evaluation, verdict, best=best, sample=sample)
+            self._report.validation(position, evaluation, verdict, findings, best=best, sample=sample)
         validating = monotonic() - began
         self._save()
         self._read_clock()
@@ -230,6 +234,11 @@ class TrainingLoop:
         numbers = [verdict.metric.value, verdict.common, verdict.rows, verdict.whole]
         value, common, rows, whole = self._process_group.agree(numbers)
         return Verdict(replace(verdict.metric, value=value), common, int(rows), bool(whole))
+
+    def _findings(self, *, first: bool) -> Findings | None:
+        """Further figures. Hardly anything is learnt at the first validation: it warns of nothing."""
+        findings = self._validation.findings()
+        return replace(findings, warning="") if first and findings is not None else findings
 
     def _say_start_up(self) -> None:
         over = self.start_up - self.position.elapsed

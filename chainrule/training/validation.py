@@ -14,9 +14,10 @@ from chainrule.training.duration import Duration
 from chainrule.training.evaluate import Batch, ValidationBatches, evaluations
 from chainrule.training.guard import Interrupts
 from chainrule.training.position import Position
-from chainrule.training.validation_metric import Likelihood, ValidationMetric, Verdict
+from chainrule.training.validation_metric import Findings, Likelihood, ValidationMetric, Verdict
 
 OnValidation = Callable[[TrainableModel, int, float], str | None]
+Observe = Callable[[TrainableModel], Findings]
 FEW_ROWS = 8  # answered first, to learn how long a row takes
 LIKELIHOOD_SHARE = 0.4  # of a validation's time, where there is a metric
 BOTH_SHARE = 0.75  # of a validation's time for the likelihood and the metric; the rest is for the sample
@@ -29,6 +30,7 @@ class Validation:
         model: that is trained.
         batches: the held-out data.
         metric: of the task; None where the likelihood is that.
+        observe: finds further figures.
         on_validation: makes the text that is shown.
         duration: how much of the data a validation reads.
         interrupts: break it off.
@@ -39,12 +41,13 @@ class Validation:
         model: TrainableModel,
         batches: ValidationBatches,
         metric: ValidationMetric | None,
+        observe: Observe | None,
         on_validation: OnValidation | None,
         duration: Duration,
         interrupts: Interrupts,
     ):
-        self._model, self._batches, self._metric, self._on_validation = model, batches, metric, on_validation
-        self._duration, self._interrupts = duration, interrupts
+        self._model, self._batches, self._metric, self._observe = model, batches, metric, observe
+        self._on_validation, self._duration, self._interrupts = on_validation, duration, interrupts
 
     @property
     def has_metric(self) -> bool:
@@ -90,6 +93,13 @@ class Validation:
             if best < len(answers):
                 common = self._metric.compare(order[:best], answers[:best], position.step)
         return Verdict(measured, common.value, len(answers), len(answers) == len(order))
+
+    def findings(self) -> Findings | None:
+        """Further figures of the model; None where there are none. The same at each repetition, whatever the time."""
+        if self._observe is None:
+            return None
+        with self._evaluating():
+            return self._observe(self._model)
 
     def sample(self, position: Position, seconds: float) -> str | None:
         """The text to show, where drawing the last one took no more time than there is now."""

@@ -48,6 +48,21 @@ class ValidationMetric:
 
 
 @dataclass(frozen=True)
+class Findings:
+    """Figures of a model at a validation, besides its likelihood and metric.
+
+    Args:
+        figures: by name, recorded with the validation.
+        text: shown with it.
+        warning: a fault that the figures show, with its remedy; empty where they show none.
+    """
+
+    figures: dict[str, float]
+    text: str = ""
+    warning: str = ""
+
+
+@dataclass(frozen=True)
 class Likelihood:
     """The likelihood of held-out data, and of as much of it as the best validation so far had read.
 

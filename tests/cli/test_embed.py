@@ -87,7 +87,16 @@ def test_lines_go_through_a_code(command, refused, runs, text_file, tmp_path):
     assert command("sample", out, "-n", 2, "--seed", 1).out == command("sample", out, "-n", 2, "--seed", 1).out
     assert "--prompt" in refused("sample", out, "--prompt", "line")
     assert len(command("embed", out, text_file).out.splitlines()) == 61
-    assert len(json.loads(command("inspect", out, "--json").out)["kl"]) == 3
+    found = json.loads(command("inspect", out, "--json").out)
+    assert len(found["kl"]) == 3
+    validations = [record for record in TextTask.open(out).metrics() if record["event"] == "validation"]
+    assert [record["step"] for record in validations] == [2, 4]
+    assert all(0 <= record["active_units"] <= 3 and record["kl"] >= 0 for record in validations)
+    page = (out / "report.html").read_text(encoding="utf-8")
+    nats = found["position_nats"]["own_code"]
+    assert page.count('<div class="strip-row">') == len(found["active"])
+    assert all(f"<td>{nats_there:.3f}</td>" in page for nats_there in nats)
+    assert "<td>line 60" in page or "<td>line 59" in page  # held-out lines
     checked = command("check", out)
     assert checked.status == 0, checked.out
     assert "--per" in refused("score", out, text_file, "--per", "element")

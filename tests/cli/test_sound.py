@@ -153,9 +153,10 @@ def test_scores_are_those_of_the_model_most_surprising_first(command, made, clip
         for line in command("score", run.path, clips, "--sort", "--json").out.splitlines()
     ]
     assert bits == sorted((record["bits_per_sample"] for record in records), reverse=True)
-    shown = command("score", run.path, clips, "--top", 2).out.splitlines()
-    assert len(shown) == 5
-    assert shown[-1].startswith("20 files, ")
+    _, *shown, measured, total = command("score", run.path, clips, "--top", 2).out.splitlines()
+    assert [float(row.split()[1]) for row in shown] == pytest.approx(bits[:2], abs=5e-5)  # four decimals
+    assert measured.startswith("measured: exact")
+    assert total.startswith("20 files, ")
 
 
 def test_the_place_of_most_surprise_is_told(command, made, tmp_path):

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path, PurePosixPath
@@ -44,10 +45,10 @@ def read_captions(path: str | Path) -> Iterator[Caption]:
     [('a.jpg', 'a dog runs'), ('a.jpg', 'a brown dog')]
     """
     file = DelimitedFile(path)
-    _, first = next(file.lines(), (1, ""))
+    with closing(file.lines()) as lines:
+        _, first = next(lines, (1, ""))
     commas = first.strip().lower() in _HEADERS
-    rows = islice(file.quoted_rows(","), 1, None) if commas else file.plain_rows("\t")
-    for line, cells in rows:
+    for line, cells in islice(file.quoted_rows(","), 1, None) if commas else file.plain_rows("\t"):
         columns = [cell.strip() for cell in cells]
         if not any(columns):
             continue

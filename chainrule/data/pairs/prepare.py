@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from chainrule.data.blocks import in_blocks
 from chainrule.data.characters import WordVocabulary
 from chainrule.data.levels import load_vocabulary
 from chainrule.data.pairs.sentences import Pair, PairedSentences, Sentences, read_pairs
@@ -216,6 +216,6 @@ class _Written:
 
 def _shared_out(pairs: Iterable[Pair], every: int | None, seed: int) -> Iterator[tuple[Pair, bool]]:
     """Each pair, and whether it is held out; the same ones at each call."""
-    pairs, draw = iter(pairs), OneInEvery(every, seed)
-    while block := list(islice(pairs, _BLOCK)):
+    draw = OneInEvery(every, seed)
+    for block in in_blocks(pairs, _BLOCK):
         yield from zip(block, draw.take(len(block)).tolist(), strict=True)

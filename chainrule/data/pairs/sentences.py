@@ -1,6 +1,6 @@
 """Sentences as numbers, and pairs of a sentence and its translation, from two files or one."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -60,7 +60,7 @@ def read_pairs(source: str | Path, target: str | Path | None = None) -> Iterator
         )
 
 
-def read_sentences(path: str | Path) -> Iterator[tuple[int, str]]:
+def read_sentences(path: str | Path) -> Generator[tuple[int, str], None, None]:
     """The lines of a file with their numbers from 1; see `DelimitedFile`."""
     return DelimitedFile(path).lines()
 

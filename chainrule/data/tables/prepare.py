@@ -1,7 +1,8 @@
 """Prepare a table on disk: a schema from the rows to train on, then all rows as numbers, in bounded memory."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -146,10 +147,13 @@ def _shared_out(blocks: Iterable[Block], every: int | None, seed: int) -> Iterat
     return ((block, draw.take(len(block))) for block in blocks)
 
 
-def _ahead(blocks: Iterator[Block]) -> Iterator[Block]:
+def _ahead(blocks: Generator[Block, None, None]) -> Iterator[Block]:
     """The same blocks, the next one being read while one is worked on."""
-    with ThreadPoolExecutor(1) as reader:
+    with closing(blocks), ThreadPoolExecutor(1) as reader:
         following = reader.submit(next, blocks, None)
-        while (block := following.result()) is not None:
-            following = reader.submit(next, blocks, None)
-            yield block
+        try:
+            while (block := following.result()) is not None:
+                following = reader.submit(next, blocks, None)
+                yield block
+        finally:
+            del following  # its exception refers to this frame: together they would wait for the garbage collector

@@ -1,6 +1,6 @@
 """The schema of a table: its columns, from training rows alone."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
@@ -117,7 +117,7 @@ class TableSchema:
             raise ValueError(f"{path}: expected {len(names)} columns without a header, got {len(file.names)}")
         return file, [file.names.index(column.name) for column in self.kept]
 
-    def encoded(self, path: str | Path) -> Iterator[tuple[int, list[str], list[float]]]:
+    def encoded(self, path: str | Path) -> Generator[tuple[int, list[str], list[float]], None, None]:
         """Line, cells and numbers of the rows of a file; errors name the line."""
         file, places = self.open(path)
         for line, row in file.rows():
@@ -159,7 +159,7 @@ class TableSchema:
             raise AssertionError("a column refused a cell among others and took it alone")
         return rows
 
-    def partial(self, path: str | Path) -> Iterator[tuple[int, list[float], list[bool]]]:
+    def partial(self, path: str | Path) -> Generator[tuple[int, list[float], list[bool]], None, None]:
         """Line, numbers and which of them are known, of rows to be completed; errors name the line.
 
         A cell is unknown where it is empty or spells a missing value, or where its column is not in the file.

@@ -3,7 +3,8 @@
 import csv
 import gzip
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import islice
@@ -11,6 +12,7 @@ from operator import eq
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from chainrule.data.blocks import in_blocks
 from chainrule.data.delimited import DelimitedFile, Row
 from chainrule.data.tables.cell_column import MISSING, Block, as_number
 from chainrule.data.text import check_file
@@ -59,14 +61,16 @@ class TableFile:
             return
         self._file = DelimitedFile(path)
         self._delimiter = self._file.find_delimiter()
-        first = next(self._lines(), None)
+        with closing(self._lines()) as lines:
+            first = next(lines, None)
         if first is None:
             raise ValueError(f"{self.path}: expected rows, got nothing but empty lines")
         cells = first[1]
         named = cells[1:] if cells[0] == "" else cells  # pandas leaves the name of its index out
         looks = bool(named) and not any(cell in MISSING or as_number(cell) is not None for cell in named)
         if looks and len(set(cells)) < len(cells):  # a name given twice is refused below, data are not
-            looks = not any(any(map(eq, cells, row)) for _, row in islice(self._lines(), 1, _LOOKED_AT))
+            with closing(self._lines()) as lines:
+                looks = not any(any(map(eq, cells, row)) for _, row in islice(lines, 1, _LOOKED_AT))
         self.header = looks if header is None else header
         self._lines_of_header = first[0] if self.header else 0
         numbered = [f"column{number}" for number in range(1, len(cells) + 1)]
@@ -75,17 +79,16 @@ class TableFile:
             twice = next(name for name in self.names if self.names.count(name) > 1)
             raise ValueError(f"{self.path}: the header has {twice!r} twice: rename one, or say --header no")
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Generator[Row, None, None]:
         """The rows with the number of the line where each ends (for Parquet of the row), cells as text.
 
         Raises:
             ValueError: a row has more or fewer cells than there are columns, or the file is no UTF-8.
         """
-        yield from self._checked(
-            self._parquet_rows() if self._parquet else islice(self._lines(), int(self.header), None)
-        )
+        with closing(self._parquet_rows() if self._parquet else self._lines()) as rows:
+            yield from self._checked(rows if self._parquet else islice(rows, int(self.header), None))
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Generator[Block, None, None]:
         """The same rows in blocks, of any size; where polars is installed, CSV is read by it.
 
         Raises:
@@ -97,7 +100,8 @@ class TableFile:
         from chainrule.data.tables.quick_csv import quick_blocks
 
         def exact(file: BinaryIO, before: int) -> Iterator[Block]:
-            yield from self._listed(self._checked(self._lines(file, before)))
+            with closing(self._lines(file, before)) as rows:
+                yield from self._listed(self._checked(rows))
 
         with self._file.open() as file:
             header = [file.readline() for _ in range(self._lines_of_header)]
@@ -116,10 +120,10 @@ class TableFile:
             yield line, cells
 
     def _listed(self, rows: Iterator[Row]) -> Iterator[Block]:
-        while block := list(islice(rows, max(_CELLS // len(self.names), 1))):
+        for block in in_blocks(rows, max(_CELLS // len(self.names), 1)):
             yield Block.of_rows(block)
 
-    def _lines(self, file: BinaryIO | None = None, before: int = 0) -> Iterator[Row]:
+    def _lines(self, file: BinaryIO | None = None, before: int = 0) -> Generator[Row, None, None]:
         """The rows of the file, or of a stretch of it behind the first `before` lines."""
         return self._file.quoted_rows(self._delimiter, file, before)
 
@@ -131,7 +135,7 @@ class TableFile:
             first = str(error).partition("\n")[0]
             raise ValueError(f"{self.path}: expected a Parquet file ({first}): restore it from a copy") from None
 
-    def _parquet_rows(self) -> Iterator[Row]:
+    def _parquet_rows(self) -> Generator[Row, None, None]:
         number = 0
         for frame in self._read_parquet("read_parquet").iter_slices(_PARQUET_ROWS):
             for values in frame.iter_rows():

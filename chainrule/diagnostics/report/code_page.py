@@ -1,4 +1,4 @@
-"""The report of `chainrule inspect` on a model of images with a code."""
+"""The report of `chainrule inspect` on a model with a code, of images, of rows of a table or of sentences."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,16 +30,34 @@ _MARGIN = 12.0
 
 
 @dataclass(frozen=True)
+class Cells:
+    """A table to show: rows of text under headings.
+
+    Args:
+        headings: of the columns.
+        rows: cells.
+        shares: of each row, the length of a bar before its last cell, from 0 to 1; `None` draws none.
+    """
+
+    headings: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    shares: Sequence[float] | None = None
+
+
+Exhibit = Pixels | Cells
+
+
+@dataclass(frozen=True)
 class Traversal:
     """One dimension of the code, from one end of its range to the other.
 
     Args:
         dimension: its number.
-        strip: the pictures, side by side.
+        strip: images side by side, or a row of text for each step.
     """
 
     dimension: int
-    strip: Pixels
+    strip: Exhibit
 
 
 @dataclass(frozen=True)
@@ -49,25 +67,31 @@ class CodeReport:
     Args:
         title: the name of the run.
         model: a line about it.
+        noun: name of one input: image, row, sentence.
         use: that the model makes of its code.
-        pairs: pictures and their reconstructions, drawn.
-        error: the mean squared error of each pixel, drawn.
-        error_words: a sentence about it.
+        pairs: inputs and their reconstructions.
+        pairs_words: sentences about them.
+        error: of the reconstructions: of each pixel, drawn, or by column or position.
+        error_words: sentences about it.
         traversals: of the active dimensions.
         traversal_words: sentences about them.
         labels: the label of each input; `None` where none is known.
+        labelled_by: name of the labels.
         command: makes the page again.
     """
 
     title: str
     model: str
+    noun: str
     use: LatentUse
-    pairs: Pixels
-    error: Pixels
+    pairs: Exhibit
+    pairs_words: str
+    error: Exhibit
     error_words: str
     traversals: Sequence[Traversal]
     traversal_words: str
     labels: Sequence[str] | None
+    labelled_by: str
     command: str
 
 
@@ -121,7 +145,7 @@ def _points(plane: Tensor) -> tuple[list[tuple[float, float]], float]:
     scale = (_SIDE - 2 * _MARGIN) / float(spans.max())
     width, height = (float(span) * scale for span in spans)
     left = (_SIDE - width) / 2
-    height = max(height, _SIDE / 4 - 2 * _MARGIN)  # codes in a line are to be seen too
-    placed = (plane - low) * scale
-    points = [(round(left + x, 1), round(height + _MARGIN - y, 1)) for x, y in placed.tolist()]
-    return points, height + 2 * _MARGIN
+    above = max(0.0, _SIDE / 8 - _MARGIN - height / 2)  # codes in a line are to be seen too
+    bottom = above + height + _MARGIN
+    points = [(round(left + x, 1), round(bottom - y, 1)) for x, y in ((plane - low) * scale).tolist()]
+    return points, bottom + above + _MARGIN

@@ -1,11 +1,11 @@
 """Captions of many pictures, a batch at a time."""
 
 from collections.abc import Iterable, Iterator
-from itertools import islice
 
 import numpy as np
 import torch
 
+from chainrule.data.blocks import in_blocks
 from chainrule.data.characters import WordVocabulary
 from chainrule.decoding import Decoded, beam_search
 from chainrule.models.captioner import Captioner
@@ -24,8 +24,7 @@ def search(
 ) -> Iterator[Decoded]:
     """The most probable captions of each picture (3, S, S), in their order."""
     device = next(model.parameters()).device
-    pictures = iter(pictures)
-    while block := list(islice(pictures, batch_size)):
+    for block in in_blocks(pictures, batch_size):
         yield from beam_search(
             model,
             torch.from_numpy(np.stack(block)).to(device),

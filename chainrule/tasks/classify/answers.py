@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
 from typing import TYPE_CHECKING
 
 import torch
 
+from chainrule.data.blocks import in_blocks
 from chainrule.data.labelled import EncodedTexts, LabelledText
 from chainrule.state import map_state
 
@@ -48,8 +48,7 @@ def answers(run: "ClassifyTask", model: "SequenceClassifier", rows: Iterable[Lab
 
     limit, symbols = run.data.max_length, run.symbols
     device = next(model.parameters()).device
-    rows = iter(rows)
-    while block := list(islice(rows, _BLOCK)):
+    for block in in_blocks(rows, _BLOCK):
         texts = EncodedTexts.of((row.text for row in block), symbols)
         context = texts.context(np.arange(len(block)), limit)
         context = map_state(lambda leaf: leaf.to(device), context)

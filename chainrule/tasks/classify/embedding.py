@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 from typing import TYPE_CHECKING
 
+from chainrule.data.blocks import in_blocks
 from chainrule.tasks.abilities import Code
 
 if TYPE_CHECKING:
@@ -35,8 +35,7 @@ def embed_texts(run: "ClassifyTask", file: str, options: LabelledEmbedding, *, d
 
     model = run.model(device)
     place = next(model.parameters()).device
-    rows = iter(run.file(file, text_column=options.text_column, labelled=False))
-    while block := list(islice(rows, _BLOCK)):
+    for block in in_blocks(run.file(file, text_column=options.text_column, labelled=False), _BLOCK):
         texts = EncodedTexts.of((row.text for row in block), run.symbols)
         context = map_state(lambda leaf: leaf.to(place), texts.context(np.arange(len(block)), run.data.max_length))
         with torch.no_grad():

@@ -58,10 +58,11 @@ def inspect_classifier(
     if data is None:
         texts = run.texts()
         lines, source = texts.valid.lines.tolist(), "held-out texts"
-        rows = iter([LabelledText(line, text, "") for line, text in zip(lines, texts.valid_texts, strict=True)])
+        held_out = zip(lines, texts.valid_texts, strict=True)
+        rows = [LabelledText(line, text, "") for line, text in islice(held_out, options.rows)]
     else:
-        rows, source = iter(run.file(data, labelled=False)), f"texts of {data}"
-    read = list(answers(run, model, islice(rows, options.rows)))
+        rows, source = list(islice(run.file(data, labelled=False), options.rows)), f"texts of {data}"
+    read = list(answers(run, model, rows))
     if not read:
         raise ValueError(f"{data}: expected at least one text, got none")
     names = run.labels.names

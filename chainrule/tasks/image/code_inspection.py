@@ -1,12 +1,12 @@
-"""Inside the code of a trained model of images: what is in use, what each dimension does, where pictures lie."""
+"""Inside the code of a trained model of images: what is in use, what each dimension does, where images lie."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from chainrule.tasks.abilities import Answer, Record
-from chainrule.tasks.codes import use_figures
+from chainrule.tasks.abilities import Answer
+from chainrule.tasks.code_page import STEPS, code_answer, traversal_words, traversed
 from chainrule.tasks.display import quoted
-from chainrule.tasks.page import checked_page, write_page
+from chainrule.tasks.page import checked_page
 
 if TYPE_CHECKING:
     import torch
@@ -19,10 +19,8 @@ if TYPE_CHECKING:
     from chainrule.tasks.image.inspection import ImageInspection
     from chainrule.tasks.image.task import ImageTask
 
-_MOST = 1024  # held-out pictures
+_MOST = 1024  # held-out images
 _PAIRS, _REBUILT = 16, 64  # that are shown, and whose error is
-_DIMENSIONS, _STEPS = 12, 7  # of the traversals
-_REACH = 2.5  # standard deviations of the prior
 
 
 def inspect_codes(run: "ImageTask", options: "ImageInspection", *, out: Path | None, seed: int) -> Answer:
@@ -30,7 +28,7 @@ def inspect_codes(run: "ImageTask", options: "ImageInspection", *, out: Path | N
     import torch
 
     from chainrule.diagnostics.active_units import active_units
-    from chainrule.diagnostics.report.code_page import CodeReport, code_page
+    from chainrule.diagnostics.report.code_page import CodeReport
     from chainrule.tasks.image.code_pictures import code_model
     from chainrule.tasks.image.code_preview import held_out
 
@@ -42,36 +40,28 @@ def inspect_codes(run: "ImageTask", options: "ImageInspection", *, out: Path | N
     generator = torch.Generator().manual_seed(seed)
     pairs, error, mean = _rebuilt(run, model, x, generator)
     parameters = sum(weight.numel() for weight in model.parameters())
-    count = f"{len(x):,} held-out picture{'s' * (len(x) > 1)}"
+    count = f"{len(x):,} held-out image{'s' * (len(x) > 1)}"
     report = CodeReport(
         title=str(run.path),
         model=f"{run.config.model} with {parameters:,} parameters, {model.latent_size} dimensions; "
         f"{run.config.facts['name']}, {run.reduction}; {count}",
-        use=use,
-        pairs=pairs,
-        error=_bright(error),
-        error_words=f"The mean over {min(len(x), _REBUILT)} held-out pictures, black for 0 and white for "
-        f"{float(error.max()):.3g}, of values from 0 to 1; {mean:.6f} on average.",
-        traversals=_traversals(run, model, use, generator),
-        traversal_words=_traversal_words(use),
-        labels=_labels(run, len(x)),
-        command=f"chainrule inspect {quoted(run.path)} --seed {seed}",
+        "image",
+        use,
+        pairs,
+        "Held-out images, each with what the decoder makes of its code to the right.",
+        _bright(error),
+        f"The mean over {min(len(x), _REBUILT)} held-out images, black for 0 and white for {float(error.max()):.3g}, "
+        f"of values from 0 to 1; {mean:.6f} on average.",
+        _traversals(run, model, use, generator),
+        traversal_words(use, "image"),
+        _labels(run, len(x)),
+        "labels",
+        f"chainrule inspect {quoted(run.path)} --seed {seed}",
     )
-    write_page(page, code_page(report))
-    facts: dict[str, Any] = {
-        "run": str(run.path),
-        "model": run.config.model,
-        "page": str(page),
-        "pictures": len(x),
-        **use_figures(use),
-        "mean_squared_error": mean,
-    }
-    lines = [f"{run.path}: {report.model}", str(use), *use.remedies]
-    for place in use.ranked[:_DIMENSIONS]:
-        told = "" if use.kl is None else f"{float(use.kl[place]):.3f} nats, "
-        lines.append(f"dimension {place}: {told}variance of its mean {float(use.variances[place]):.4f}")
-    lines += [f"mean squared error of reconstructions: {mean:.6f} of values from 0 to 1", f"page: {page}"]
-    return Answer(iter([Record(facts, "\n".join(lines))]))
+    facts = {"model": run.config.model, "pictures": len(x), "mean_squared_error": mean}
+    return code_answer(
+        report, page, facts, [f"mean squared error of reconstructions: {mean:.6f} of values from 0 to 1"]
+    )
 
 
 def _rebuilt(
@@ -101,31 +91,12 @@ def _traversals(
     from chainrule.diagnostics.report.code_page import Traversal
     from chainrule.tasks.image.code_pictures import shown
 
-    strips, centre = [], use.codes.mean(0)
-    for place in use.ranked[:_DIMENSIONS]:
-        if use.kl is None:
-            values = use.codes[:, place].quantile(torch.linspace(0.02, 0.98, _STEPS, dtype=use.codes.dtype))
-        else:
-            values = torch.linspace(-_REACH, _REACH, _STEPS)
-        codes = centre.repeat(_STEPS, 1)
-        codes[:, place] = values
+    strips, weight = [], next(model.parameters())
+    for place, _, codes in traversed(use):
         with torch.no_grad():
-            drawn = model.from_codes(codes.to(next(model.parameters())), generator=generator)
-        strips.append(Traversal(place, grid(shown(run, drawn), _STEPS)))
+            drawn = model.from_codes(codes.to(weight), generator=generator)
+        strips.append(Traversal(place, grid(shown(run, drawn), STEPS)))
     return strips
-
-
-def _traversal_words(use: "LatentUse") -> str:
-    if not use.ranked:
-        return "No dimension is active: there is nothing to see along any of them."
-    few = len(use.ranked) > _DIMENSIONS
-    which = f"The {_DIMENSIONS} with most of {len(use.ranked)} active dimensions" if few else "All active dimensions"
-    ends = (
-        "from its 2% to its 98% quantile over held-out pictures"
-        if use.kl is None
-        else f"from −{_REACH} to {_REACH} standard deviations of the prior"
-    )
-    return f"{which}: each row changes one of them, {ends}, and leaves the others at their means."
 
 
 def _labels(run: "ImageTask", count: int) -> list[str] | None:

@@ -1,23 +1,20 @@
-"""A look at a model with a code during training: pictures, and how much of the code is in use."""
+"""A look at a model with a code during training."""
 
-from typing import TYPE_CHECKING, Any
-
-from chainrule.tasks.codes import CodeWatch
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from chainrule.latent import CodeModel
     from chainrule.tasks.image.task import ImageTask
+    from chainrule.training.validation import Observe
 
 _PICTURES, _PAIRS = 16, 8
-_MEASURED = 256  # held-out pictures whose codes are looked at
+_MEASURED = 256  # held-out images whose codes are looked at
 
 
 class CodePreview:
     """Called at each validation: writes samples.png, draws of a variational model or reconstructions of another.
-
-    Its text is that of a `chainrule.tasks.codes.CodeWatch`.
 
     Args:
         run: that is trained.
@@ -25,7 +22,7 @@ class CodePreview:
     """
 
     def __init__(self, run: "ImageTask", width: int):
-        self._run, self._width, self._watch = run, width, CodeWatch()
+        self._run, self._width = run, width
 
     def __call__(self, trained: Any, step: int, seconds: float) -> str:
         from chainrule.data.atomic import write_bytes
@@ -36,8 +33,7 @@ class CodePreview:
         pictures = self._pictures(trained, step)
         write_bytes(run.path / SAMPLES, png(grid(pictures)))
         shown = max(1, self._width // (min(run.shape[2], 32) + 2))
-        use = self._watch.look(trained, held_out(run, _MEASURED))
-        return f"{block_image(pictures[:shown])}\n{use}"
+        return block_image(pictures[:shown])
 
     def _pictures(self, model: "CodeModel", step: int) -> Any:
         import numpy as np
@@ -53,6 +49,13 @@ class CodePreview:
         x = held_out(self._run, _PAIRS).to(device)
         pairs = np.stack([shown(self._run, x), shown(self._run, model.from_codes(model.codes(x)))], 1)
         return np.concatenate(list(pairs))
+
+
+def observer(run: "ImageTask") -> "Observe":
+    """A function that finds how much of the code is in use."""
+    from chainrule.tasks.codes import code_findings
+
+    return lambda model: code_findings(cast("CodeModel", model), held_out(run, _MEASURED))
 
 
 def held_out(run: "ImageTask", count: int) -> "Tensor":

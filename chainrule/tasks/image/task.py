@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from chainrule.models import ImageModel
     from chainrule.training import TrainingBatches, ValidationBatches
     from chainrule.training.loop import TrainingResult
-    from chainrule.training.validation import OnValidation
+    from chainrule.training.validation import Observe, OnValidation
 
 SAMPLES = "samples.png"
 _ELEMENTS = 1 << 16  # of the images that are validated on together
@@ -239,6 +239,11 @@ class ImageTask(
             return block_image(pictures[:shown])
 
         return preview
+
+    def observe(self) -> "Observe | None":
+        from chainrule.tasks.image.code_preview import observer
+
+        return observer(self) if self.has_code else None
 
     def summary(self, result: "TrainingResult") -> tuple[dict[str, Any], str]:
         best, count = result.best, self.config.facts["pictures"]["valid"]

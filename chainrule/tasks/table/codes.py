@@ -1,19 +1,17 @@
-"""Rows of a table through a code: bounds of their likelihood, codes, and how much of the code is in use."""
+"""Rows of a table through a code: bounds of their likelihood, and codes."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from chainrule.data.blocks import in_blocks
 from chainrule.tasks.abilities import Answer, Code, Record
-from chainrule.tasks.codes import use_figures, use_table
 from chainrule.tasks.ledger import LedgerEntry
-from chainrule.tasks.table.inspection import TableInspection, rows_of
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from chainrule.latent import LatentModel
+    from chainrule.models import TableVAE
     from chainrule.tasks.table.scoring import TableScoring
     from chainrule.tasks.table.task import TableTask
 
@@ -34,7 +32,7 @@ def score_by_bounds(run: "TableTask", file: str, options: "TableScoring", *, dev
     from chainrule.tasks.bounds import BoundMeter, checked_samples
 
     samples = checked_samples(options.samples)
-    total, basis = BoundMeter(_code_model(run, device, "score"), samples), replace(run.basis, samples=samples)
+    total, basis = BoundMeter(code_model(run, device, "score"), samples), replace(run.basis, samples=samples)
 
     def records() -> Iterator[Record]:
         for lines, x in _blocks(run, file):
@@ -57,7 +55,7 @@ def embed_rows(run: "TableTask", file: str, *, device: str) -> Iterator[Code]:
     """The code of each row."""
     import torch
 
-    model = _code_model(run, device, "embed")
+    model = code_model(run, device, "embed")
     place = next(model.parameters()).device
     for lines, x in _blocks(run, file):
         with torch.no_grad():
@@ -65,25 +63,18 @@ def embed_rows(run: "TableTask", file: str, *, device: str) -> Iterator[Code]:
         yield from map(Code, map(str, lines), codes)
 
 
-def inspect_codes(run: "TableTask", file: str | None, options: TableInspection) -> Answer:
-    """How much of the code is in use, on held-out rows or those of a file."""
-    from chainrule.diagnostics.active_units import active_units
+def code_model(run: "TableTask", device: str, verb: str) -> "TableVAE":
+    """The trained model of a run that has a code.
 
-    if options.rows < 2:
-        raise ValueError(f"--rows: expected a whole number >= 2, got {options.rows}")
-    x = rows_of(run, file, options.rows)
-    use = active_units(_code_model(run, "cpu", "inspect"), x)
-    values = {"run": str(run.path), "rows": len(x)} | use_figures(use)
-    return Answer(iter([Record(values, use_table(use, f"{len(x):,} rows"))]))
-
-
-def _code_model(run: "TableTask", device: str, verb: str) -> "LatentModel":
-    from chainrule.latent import LatentModel
+    Raises:
+        ValueError: the model has none.
+    """
+    from chainrule.models import TableVAE
 
     if not run.has_code:
         raise ValueError(f"{verb}: a run of {run.config.model} has no code: expected one of vae")
     model: Any = run.model(device)
-    assert isinstance(model, LatentModel)
+    assert isinstance(model, TableVAE)
     return model
 
 
@@ -91,8 +82,7 @@ def _blocks(run: "TableTask", file: str) -> "Iterator[tuple[list[int], Tensor]]"
     """Lines and rows (B, D) of a file."""
     import torch
 
-    encoded = run.schema.encoded(file)
-    while block := list(islice(encoded, _BLOCK)):
+    for block in in_blocks(run.schema.encoded(file), _BLOCK):
         yield (
             [line for line, _, _ in block],
             torch.tensor([numbers for _, _, numbers in block], dtype=torch.float64),

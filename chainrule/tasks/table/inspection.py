@@ -24,7 +24,9 @@ class TableInspection:
     and breaks its ties: the nats that a value costs then in addition are what the column tells of it. Reads held-out
     rows, or those of DATA.
 
-    Of a model with a code: how much of the code is in use, and if it collapsed what helps.
+    Of a model with a code, a page (HTML, one file, needs no network): how much of the code is in use, and if it
+    collapsed what helps; rows and their reconstructions; nats by column; rows along each active dimension; a map of the
+    codes, coloured by the last column of few categories.
 
     Args:
         data: A table to read in place of the held-out rows.

@@ -4,10 +4,10 @@ import sys
 from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from chainrule.data.blocks import in_blocks
 from chainrule.tasks.abilities import Answer, Record
 from chainrule.tasks.display import csv_line
 
@@ -84,9 +84,9 @@ def _completed(run: "TableTask", file: Path, n: int, particles: int, seed: int, 
         raise ValueError(f"--particles: expected a whole number >= 1, got {particles}")
     model = run.model(device)
     generator = torch.Generator(next(model.parameters()).device).manual_seed(seed)
-    partial, unseen, trained = run.schema.partial(file), run.schema.unseen(), model
+    unseen, trained = run.schema.unseen(), model
     uncertain = 0
-    while block := list(islice(partial, max(1, _TOGETHER // particles))):
+    for block in in_blocks(run.schema.partial(file), max(1, _TOGETHER // particles)):
         rows = torch.tensor([numbers for _, numbers, _ in block], dtype=torch.float64).repeat_interleave(n, 0)
         known = torch.tensor([known for _, _, known in block]).repeat_interleave(n, 0)
         # What training had none of is not drawn, but may be known of a row.

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from chainrule.data.blocks import in_blocks
 from chainrule.tasks.abilities import Answer, Record
 from chainrule.tasks.bounds import refuse_samples
 from chainrule.tasks.display import one_line
@@ -83,8 +83,8 @@ def _scored(run: "TableTask", file: str, device: str) -> Iterator[Record]:
 
     model, columns = run.model(device), run.schema.kept
     names = [column.name for column in columns]
-    usual, encoded = usual_nats(run, model), run.schema.encoded(file)
-    while block := list(islice(encoded, BLOCK)):
+    usual = usual_nats(run, model)
+    for block in in_blocks(run.schema.encoded(file), BLOCK):
         nats = nats_of(model, torch.tensor([numbers for _, _, numbers in block], dtype=torch.float64))
         most = (nats - usual).argmax(1).tolist()
         for (line, cells, _), row, place in zip(block, nats.tolist(), most, strict=True):

@@ -29,7 +29,7 @@ from chainrule.tasks.abilities import (
     Samples,
     Scores,
 )
-from chainrule.tasks.codes import CodeWatch
+from chainrule.tasks.codes import code_findings
 from chainrule.tasks.config import (
     FINGERPRINT,
     CheckedOptions,
@@ -55,7 +55,8 @@ if TYPE_CHECKING:
     from chainrule.models.table_made import TableMADE
     from chainrule.training import TrainingBatches, ValidationBatches
     from chainrule.training.loop import TrainingResult
-    from chainrule.training.validation import OnValidation
+    from chainrule.training.validation import Observe, OnValidation
+    from chainrule.training.validation_metric import Findings
 
 _ROWS = 1024  # of a validation batch
 _CHECKED_ROWS, _SHOWN_ROWS = 4, 3
@@ -113,7 +114,6 @@ class TableTask(Task["TableMADE"], Scores, Samples, Inspects, Checks, Compresses
     Sampling = TableSampling
     Inspection = TableInspection
     Embedding = TableEmbedding
-    writes_page = False
 
     @classmethod
     def recognises(cls, path: Path) -> bool:
@@ -260,8 +260,6 @@ class TableTask(Task["TableMADE"], Scores, Samples, Inspects, Checks, Compresses
         yield from ("  " + line for line in _columns_table(table))
 
     def on_validation(self) -> "OnValidation":
-        watch = CodeWatch() if self.has_code else None
-
         def preview(trained: Any, step: int, seconds: float) -> str:
             import torch
 
@@ -269,12 +267,20 @@ class TableTask(Task["TableMADE"], Scores, Samples, Inspects, Checks, Compresses
             sampler = deepcopy(trained)
             sampler.exclude(self.schema.unseen())
             drawn = sampler.sample(_SHOWN_ROWS, generator=torch.Generator(device).manual_seed(step))
-            rows = "\n".join(", ".join(map(_short, row)) for row in self.schema.decode(drawn.cpu().numpy()))
-            if watch is None:
-                return rows
-            return f"{rows}\n{watch.look(trained, torch.from_numpy(self.table().valid[:_LOOKED_AT].copy()))}"
+            return "\n".join(", ".join(map(_short, row)) for row in self.schema.decode(drawn.cpu().numpy()))
 
         return preview
+
+    def observe(self) -> "Observe | None":
+        if not self.has_code:
+            return None
+
+        def findings(trained: Any) -> "Findings":
+            import torch
+
+            return code_findings(trained, torch.from_numpy(self.table().valid[:_LOOKED_AT].copy()))
+
+        return findings
 
     def summary(self, result: "TrainingResult") -> tuple[dict[str, Any], str]:
         best, width, rows = result.best, len(self.schema.kept), self.config.facts["rows"]["valid"]
@@ -341,11 +347,13 @@ class TableTask(Task["TableMADE"], Scores, Samples, Inspects, Checks, Compresses
         return embed_rows(self, data, device=device)
 
     def inspect(self, data: str | None, options: TableInspection, *, out: Path | None, seed: int) -> Answer:
-        from chainrule.tasks.table.codes import inspect_codes
+        from chainrule.tasks.table.code_inspection import inspect_codes
         from chainrule.tasks.table.inspection import inspect_table
 
         if self.has_code:
-            return inspect_codes(self, data, options)
+            return inspect_codes(self, data, options, out=out, seed=seed)
+        if out is not None:
+            raise ValueError(f"--out {out}: a {self.config.model} of a table writes no page: leave it out")
         return inspect_table(self, data, options, seed=seed)
 
 

@@ -1,11 +1,10 @@
-"""Lines of a text through a code: bounds of their likelihood, draws, and how much of the code is in use."""
+"""Lines of a text through a code: bounds of their likelihood, codes, and draws."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from chainrule.tasks.abilities import Answer, Code, Record
-from chainrule.tasks.codes import CodeWatch, use_figures, use_table
 from chainrule.tasks.display import flag, one_line
 from chainrule.tasks.ledger import LedgerEntry
 
@@ -13,7 +12,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from chainrule.models import SentenceVAE
-    from chainrule.tasks.text.inspection import TextInspection
     from chainrule.tasks.text.rows import TextScoring
     from chainrule.tasks.text.sampling import TextSampling
     from chainrule.tasks.text.task import TextTask
@@ -34,7 +32,7 @@ def score_by_bounds(run: "TextTask", file: str, options: "TextScoring", *, ranke
     if per == "element":
         raise ValueError("--per element: the bound is of a whole line, which is encoded at once: use --per line")
     samples = checked_samples(options.samples)
-    total, bounds = Row(None, None), BoundMeter(_code_model(run, device), samples)
+    total, bounds = Row(None, None), BoundMeter(code_model(run, device), samples)
     basis, unknown = replace(run.basis, samples=samples), run.vocabulary.unknown
 
     def records() -> Iterator[Record]:
@@ -72,7 +70,7 @@ def embed_sentences(run: "TextTask", file: str, *, device: str) -> Iterator[Code
 
     from chainrule.tasks.text.embedding import batched_lines
 
-    model = _code_model(run, device)
+    model = code_model(run, device)
     place = next(model.parameters()).device
     for rows, x, lengths in batched_lines(run, file, ends=True):
         with torch.no_grad():
@@ -90,64 +88,48 @@ def sample_sentences(run: "TextTask", n: int, options: "TextSampling", *, seed: 
             raise ValueError(
                 f"{flag(name)}: a {run.config.model} draws a code, and the whole line from it: leave it out"
             )
-    model = _code_model(run, device)
+    model = code_model(run, device)
     generator = torch.Generator(next(model.parameters()).device).manual_seed(seed)
 
     def records() -> Iterator[Record]:
         for ids in model.sample(n, generator).tolist():
-            text, elements = _text(run, ids[: options.length])
+            text, elements = text_of(run, ids[: options.length])
             values = {"prompt": "", "text": text, "elements": elements, "seed": seed}
             yield Record(values, text)
 
     return Answer(records())
 
 
-def inspect_sentences(run: "TextTask", data: str | None, options: "TextInspection") -> Answer:
-    """How much of the code is in use, on held-out lines."""
-    from chainrule.diagnostics.active_units import active_units
-
-    if data is not None or options.property is not None:
-        what = data if data is not None else f"--property {options.property}"
-        raise ValueError(f"inspect: reads the codes of held-out lines of the run, got {what}: leave it out")
-    x, lengths = _held_out(run, _LOOKED_AT)
-    model = _code_model(run, "cpu")
-    use = active_units(model, x, lengths=lengths)
-    values = {"run": str(run.path), "rows": len(x)} | use_figures(use)
-    return Answer(iter([Record(values, use_table(use, f"{len(x):,} held-out lines"))]))
-
-
 def sentence_preview(run: "TextTask") -> "OnValidation":
-    """A function that draws a few lines at each validation, and tells how much of the code is in use."""
-    watch = CodeWatch()
+    """A function that draws a few lines at each validation."""
 
     def preview(trained: Any, step: int, seconds: float) -> str:
         import torch
 
         generator = torch.Generator(next(trained.parameters()).device).manual_seed(step)
-        drawn = [_text(run, ids)[0] for ids in trained.sample(_SHOWN, generator).tolist()]
-        x, lengths = _held_out(run, _LOOKED_AT)
-        return "\n".join([*drawn, watch.look(trained, x, lengths)])
+        return "\n".join(text_of(run, ids)[0] for ids in trained.sample(_SHOWN, generator).tolist())
 
     return preview
 
 
-def _held_out(run: "TextTask", count: int) -> "tuple[Tensor, Tensor]":
+def held_out(run: "TextTask") -> "tuple[Tensor, Tensor]":
     """(N, T) symbols of held-out lines, cut as in training, and their lengths."""
     from chainrule.tasks.text.preparing import own_window
 
-    x, lengths, _ = own_window(run, count, run.training.line_length)
+    x, lengths, _ = own_window(run, _LOOKED_AT, run.training.line_length)
     assert lengths is not None
     return x, lengths
 
 
-def _text(run: "TextTask", ids: list[int]) -> tuple[str, int]:
+def text_of(run: "TextTask", ids: list[int]) -> tuple[str, int]:
     """The text of symbols up to the end of the line, and how many they are, the end counted."""
     ends = run.vocabulary.eos
     read = ids[: ids.index(ends)] if ends in ids else ids
     return run.vocabulary.decode(read), min(len(read) + 1, len(ids))
 
 
-def _code_model(run: "TextTask", device: str) -> "SentenceVAE":
+def code_model(run: "TextTask", device: str) -> "SentenceVAE":
+    """The trained model of a run that has a code."""
     from chainrule.models import SentenceVAE
 
     model: Any = run.model(device)

@@ -40,7 +40,8 @@ class TextInspection:
     held-out text or of DATA, cut into rows that each start from the initial state; of a run trained on lines, each row
     is a line. Of recurrences it needs the extra plots: pip install 'chainrule[plots]'.
 
-    Of a model with a code, which needs no extra: how much of the code is in use, and if it collapsed what helps.
+    Of a model with a code, which needs no extra: how much of the code is in use, and if it collapsed what helps; lines
+    and their reconstructions; nats by position; lines along each active dimension; a map of the codes.
 
     Args:
         data: The text to read in place of the held-out one; - reads standard input.
@@ -62,11 +63,9 @@ def inspect_text(run: "TextTask", file: str | None, options: TextInspection, *, 
     rows, steps = options.rows, options.steps
     _check_numbers(rows, steps)
     if run.has_code:
-        from chainrule.tasks.text.codes import inspect_sentences
+        from chainrule.tasks.text.code_inspection import inspect_codes
 
-        if out is not None:
-            raise ValueError(f"--out {out}: no page is made of a model with a code: leave it out")
-        return inspect_sentences(run, file, options)
+        return inspect_codes(run, file, options, out=out, seed=seed)
     page = checked_page(out, run.path)
     if file is not None and page.exists() and Path(file).exists() and page.samefile(file):
         raise ValueError(f"--out {page}: this is the text to read; name another file")

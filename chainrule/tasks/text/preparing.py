@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -145,9 +146,10 @@ def file_window(vocabulary: "Vocabulary", reading: str, file: str, rows: int, st
     strict = not vocabulary.reads_any_bytes
     name = "standard input" if file == "-" else file
     if reading == "lines":
-        lines = (vocabulary.encode(line + "\n") for _, line in read_lines(file, strict=strict))
-        return _lines_window(lines, rows, steps, name)
-    ids = _beginning(vocabulary.encode_chunks(read_text(file, strict=strict)), rows * steps)
+        with closing(read_lines(file, strict=strict)) as lines:
+            return _lines_window((vocabulary.encode(line + "\n") for _, line in lines), rows, steps, name)
+    with closing(read_text(file, strict=strict)) as chunks:
+        ids = _beginning(vocabulary.encode_chunks(chunks), rows * steps)
     return _stream_window(ids, rows, steps, name)
 
 

@@ -106,18 +106,25 @@ def score_text(run: "TextTask", file: str, options: TextScoring, *, ranked: bool
     strict = run.data.level != "byte"
     evaluator = DynamicEvaluator(model, rate=RATE if rate is None else rate) if options.adapt else None
     if run.data.reading == "stream":
-        scored = score_stream(model, vocabulary, read_stream(file, strict=strict), evaluator)
-    elif evaluator is not None:
-        scored = adapt_to_lines(evaluator, vocabulary, read_pieces(file, strict=strict))
+        chunks = read_stream(file, strict=strict)
+        scored, close = score_stream(model, vocabulary, chunks, evaluator), chunks.close
     else:
-        scored = score_lines(model, vocabulary, read_pieces(file, strict=strict))
+        pieces = read_pieces(file, strict=strict)
+        close = pieces.close
+        if evaluator is None:
+            scored = score_lines(model, vocabulary, pieces)
+        else:
+            scored = adapt_to_lines(evaluator, vocabulary, pieces)
     total = Row(None, None)
     width = max(20, shutil.get_terminal_size((120, 24)).columns - 42) if sys.stdout.isatty() else 1 << 20
 
     def records() -> Iterator[Record]:
-        for row in total.adding(_rows(scored, vocabulary, per)):
-            if per != "file":
-                yield row.record(per, options.by, width)
+        try:
+            for row in total.adding(_rows(scored, vocabulary, per)):
+                if per != "file":
+                    yield row.record(per, options.by, width)
+        finally:
+            close()
         if not total.elements:
             raise ValueError("the text to score is empty: expected at least one symbol")
         if per == "file":

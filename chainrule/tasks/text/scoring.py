@@ -9,7 +9,7 @@ With a `DynamicEvaluator` its copy of the model learns what it has scored; lines
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -47,13 +47,13 @@ class Scored:
     nats: npt.NDArray[np.float64]
 
 
-def read_stream(path: str, *, strict: bool) -> Iterator[str]:
+def read_stream(path: str, *, strict: bool) -> Generator[str, None, None]:
     """A file (`-`: standard input) as pieces of text, cut anywhere."""
     with open_bytes(path) as file:
         yield from decode_chunks(read_chunks(file, size=_PIECE_BYTES), name=_name(path), strict=strict)
 
 
-def read_pieces(path: str, *, strict: bool) -> Iterator[tuple[int, str]]:
+def read_pieces(path: str, *, strict: bool) -> Generator[tuple[int, str], None, None]:
     """The lines of a file (`-`: standard input) with their numbers and line ends; very long ones in several pieces."""
     line = 1
     with open_bytes(path) as file:

@@ -41,10 +41,11 @@ from chainrule.tasks.text.sampling import TextSampling
 if TYPE_CHECKING:
     from chainrule.base import AutoregressiveModel
     from chainrule.data.vocabulary import Vocabulary
+    from chainrule.latent import CodeModel
     from chainrule.tasks.text.plan import Shape, Speed
     from chainrule.training import GradientProbe, TrainingBatches, ValidationBatches
     from chainrule.training.loop import TrainingResult
-    from chainrule.training.validation import OnValidation
+    from chainrule.training.validation import Observe, OnValidation
 
 PLANNED = ("batch_size", "learning_rate", "weight_decay")  # options of training that are settled when a run is made
 _COUNTS = {"elements": int, "lines": int, "unknown": int, "characters": int, "bytes": int}
@@ -263,6 +264,12 @@ class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks, C
             return sampler.texts(1, vocabulary.encode(""), _SAMPLE_LENGTH[self.data.level], step)[0][0]
 
         return sample
+
+    def observe(self) -> "Observe | None":
+        from chainrule.tasks.codes import code_findings
+        from chainrule.tasks.text.codes import held_out
+
+        return (lambda model: code_findings(cast("CodeModel", model), *held_out(self))) if self.has_code else None
 
     def watch(self) -> "GradientProbe | None":
         if not self.training.watch_gradients:

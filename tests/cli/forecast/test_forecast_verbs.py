@@ -117,10 +117,20 @@ def test_an_evaluation_begins_where_it_is_told(command, run, series):
     for start in ("2024-08-06", "219"):
         told = json.loads(command("evaluate", run, series, "--start", start, "--json").out)
         assert (told["origins"], told["first_row"]) == (3, 219)
-    table = command("evaluate", run, series).out
-    assert "heat    seasonal-naive with its errors" in table
-    assert table.splitlines()[-1].startswith("measured: exact")
-    assert len(table.splitlines()) == 8
+
+
+def test_an_evaluation_compares_with_naive_forecasts(command, run, series):
+    scores = json.loads(command("evaluate", run, series, "--json").out)["scores"]
+    naive = ["persistence", "persistence with its errors", "seasonal-naive", "seasonal-naive with its errors"]
+    assert [row["forecast"] for row in scores] == ["model", *naive]
+    lines = command("evaluate", run, series).out.splitlines()
+    assert lines[-1].startswith("measured: exact")
+    shown = [line.split() for line in lines if line.startswith("heat ")]
+    assert len(shown) == len(scores)
+    for cells, row in zip(shown, scores, strict=True):
+        name = row["forecast"].split()
+        assert cells[1 : 1 + len(name)] == name
+        assert cells[1 + len(name) :][:3] == [f"{row[score]:.4g}" for score in ("crps", "rmse", "mae")]
 
 
 def test_several_series_without_dates(command, tmp_path, capsys):

@@ -53,16 +53,17 @@ def opened(path):
 def test_scores_are_bounds_that_say_so(command, runs, archive, model):
     outcome = command("score", runs / model, archive, "--samples", 3)
     assert outcome.status == 0, outcome.err
-    lines = outcome.out.splitlines()
-    assert lines[0].split()[:2] == ["nats", "≤"]
-    assert len(lines) == 1 + 60 + 3
-    assert lines[-3].startswith("measured: bound, K = 3; nats per dimension")
+    heading, *rows, measured, total, bits = outcome.out.splitlines()
+    assert heading.split()[:2] == ["nats", "≤"]
+    assert measured.startswith("measured: bound, K = 3; nats per dimension")
     for part in ("60 pictures, at most", " ± ", "importance-weighted bound, K = 3", "ELBO"):
-        assert part in lines[-2]
-    assert "bits/dim at most" in lines[-1]
+        assert part in total
+    assert "bits/dim at most" in bits
     records = [
         json.loads(line) for line in command("score", runs / model, archive, "--samples", 3, "--json").out.splitlines()
     ]
+    assert len(records) == 60
+    assert [float(row.split()[0]) for row in rows] == pytest.approx([r["nats_at_most"] for r in records], abs=0.005)
     assert {record["measured"]["kind"] for record in records} == {"bound"}
     assert all(record["kl"] >= 0 for record in records)
     assert "nats" not in records[0]  # there is no exact figure
@@ -154,6 +155,12 @@ def test_a_collapsed_code_is_told_with_its_remedy(command, archive, tmp_path):
     outcome = command("train", archive, "--out", tmp_path / "run", "--beta", 100, *arguments, *sizes)
     assert outcome.status == 0, outcome.err
     assert "warning: the posterior collapsed: beta is 100" in outcome.err
+    validations = [record for record in open_run(tmp_path / "run").metrics() if record["event"] == "validation"]
+    assert [record["active_units"] for record in validations][1:] == [0, 0]
+    assert all(0 <= record["kl"] < 1 for record in validations[1:])
+    first, *later = [record.get("warning", "") for record in validations]
+    assert not first  # hardly anything is learnt yet
+    assert all(warning.startswith("the posterior collapsed: beta is 100") for warning in later)
     training = open_run(tmp_path / "run").config.training
     assert (training.batch_size, training.learning_rate) == (128, 0.02)  # the usual one, and the one that was given
     told = command("inspect", tmp_path / "run").out

@@ -167,10 +167,11 @@ def test_scores_are_those_of_the_model_most_surprising_first(command, run, archi
     assert records[7]["bits_per_dimension"] == pytest.approx(records[7]["nats"] / np.log(2) / SIZE)
     ordered = [json.loads(line)["nats"] for line in command("score", run, archive, "--sort", "--json").out.splitlines()]
     assert ordered == sorted((record["nats"] for record in records), reverse=True)
-    table = command("score", run, archive, "--top", 3).out.splitlines()
-    assert len(table) == 6
-    assert table[-1].startswith("40 pictures, ")
-    assert "2 of 8 bits (4 levels)" in table[-1]
+    _, *rows, measured, total = command("score", run, archive, "--top", 3).out.splitlines()
+    assert [float(row.split()[0]) for row in rows] == pytest.approx(ordered[:3], abs=0.005)  # two decimals
+    assert measured.startswith("measured: exact")
+    assert total.startswith("40 pictures, ")
+    assert "2 of 8 bits (4 levels)" in total
 
 
 def test_the_inside_is_shown_and_written(command, run, tmp_path):

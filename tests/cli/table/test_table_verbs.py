@@ -99,10 +99,11 @@ def test_scores_are_those_of_the_model_most_surprising_first(command, run, rows)
     assert [record["nats"] for record in records] == pytest.approx((-model.log_prob(x)).tolist(), rel=1e-6)
     assert all(sum(record["columns"].values()) == pytest.approx(record["nats"]) for record in records)
     ordered = [json.loads(line)["nats"] for line in command("score", run, rows, "--sort", "--json").out.splitlines()]
-    assert ordered == sorted(ordered, reverse=True)
-    table = command("score", run, rows, "--top", 3).out.splitlines()
-    assert len(table) == 6
-    assert table[-1].startswith("200 rows, ")
+    assert ordered == sorted((record["nats"] for record in records), reverse=True)
+    _, *shown, measured, total = command("score", run, rows, "--top", 3).out.splitlines()
+    assert [float(row.split()[1]) for row in shown] == pytest.approx(ordered[:3], abs=0.0005)  # three decimals
+    assert measured.startswith("measured: exact")
+    assert total.startswith("200 rows, ")
 
 
 def test_the_column_that_surprised_most_is_named(command, run, tmp_path):
@@ -339,8 +340,10 @@ def test_a_few_rows_are_not_learnt_by_heart(command, rows, tmp_path):
 
 def test_rows_go_through_a_code(command, refused, rows, run, tmp_path):
     out = tmp_path / "coded"
-    sizes = ("--model", "vae", "--latent-size", 3, "--hidden-size", 16)
-    outcome = command("train", rows, "--out", out, *sizes, "--steps", 60, "--learning-rate", 0.02)
+    sizes = ("--model", "vae", "--latent-size", 3, "--hidden-size", 16, "--beta", 0.05)  # the code is cheap, and used
+    outcome = command(
+        "train", rows, "--out", out, *sizes, "--steps", 60, "--validate-every", 60, "--learning-rate", 0.02
+    )
     assert outcome.status == 0, outcome.err
     assert "at most" in outcome.out
     scored = command("score", out, rows, "--samples", 4)
@@ -352,7 +355,20 @@ def test_rows_go_through_a_code(command, refused, rows, run, tmp_path):
     codes = command("embed", out, rows).out.splitlines()
     assert codes[0] == "input,z0,z1,z2"
     assert len(codes) == 201
-    assert len(json.loads(command("inspect", out, "--json").out)["kl"]) == 3
+    found = json.loads(command("inspect", out, "--out", tmp_path / "page.html", "--json").out)
+    assert len(found["kl"]) == 3
+    own, other = (found["column_nats"][code] for code in ("own_code", "another"))
+    assert list(own) == COLUMNS
+    assert sum(own.values()) < sum(other.values()) - 0.1
+    page = (tmp_path / "page.html").read_text()
+    assert page.count('<div class="strip-row">') == len(found["active"]) > 0
+    assert page.count("<circle") == found["rows"] == 20
+    assert page.count("<td>rebuilt</td>") == 8
+    assert "The colours are those of the column" in page
+    assert all(f"<tr><td>{name}</td><td>{nats:.3f}</td>" in page for name, nats in own.items())
+    figures = [record for record in TableTask.open(out).metrics() if record["event"] == "validation"][-1]
+    assert figures["active_units"] == len(found["active"])
+    assert figures["kl"] == pytest.approx(sum(found["kl"]), rel=1e-5)
     assert "has no code" in refused("embed", run, rows)
     assert "exact" in refused("score", run, rows, "--samples", 4)
     assert "--samples" in refused("score", out, rows, "--samples", 0)

@@ -68,5 +68,8 @@ def test_an_augmentation_applies_them_all_and_keeps_the_shape():
     assert changed.shape == images.shape
     assert 0 <= changed.min() <= changed.max() <= 255
     assert change(images, random()).equal(changed)
+    alone = Augmentation(random_operations=2, magnitude=0.5)(images, random())
+    moved = (alone - images.float()).abs().flatten(1).amax(1) > 0.01
+    assert moved.double().mean() > 0.7  # of two operations both may be "nothing", or take each other back
     still = Augmentation(random_operations=4, magnitude=0.0)(images, random())
     torch.testing.assert_close(still, images.float(), rtol=0, atol=0.01)  # bilinear, in float32

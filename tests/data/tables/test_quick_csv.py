@@ -12,11 +12,6 @@ from chainrule.data.tables.cell_column import MISSING, ListedCells
 
 pytest.importorskip("polars")
 
-# A reader that a refusal leaves suspended is sometimes closed by the garbage collector, in whichever test it comes.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:Exception ignored in. <_io.FileIO:pytest.PytestUnraisableExceptionWarning"
-)
-
 NUMBERS = ["0", "-0", "+5", "007", "1.", ".5", "1e3", "1E-400", "1e999", "inf", "-Infinity", "9007199254740993", "-12"]
 WORDS = ["red", "a b", "é", "1_000", "٣", "0x10", "nan", "\xa0x", "Inf.", "--", *sorted(MISSING)]
 

@@ -20,9 +20,10 @@ def test_a_smaller_model_learns_at_a_higher_rate_and_more_passes_drop_more():
     sizes = [256, *(size["model_size"] for size in LADDER.smaller)]
     rates = [planned(20, model_size=size).training.learning_rate for size in sizes]
     assert rates == sorted(rates)
+    assert rates[0] < rates[-1]
     dropouts = [planned(passes).options.dropout for passes in (0.5, 2, 8, 40)]
     assert dropouts == sorted(dropouts)
-    assert dropouts[-1] == 0.3
+    assert dropouts[0] < dropouts[-1] == 0.3
 
 
 def test_a_slow_machine_takes_smaller_batches_and_a_longer_warm_up():

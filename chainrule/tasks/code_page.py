@@ -1,0 +1,98 @@
+"""Parts of the page about a code that are the same for images, rows of tables and sentences."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from chainrule.tasks.abilities import Answer, Record
+from chainrule.tasks.page import write_page
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from chainrule.diagnostics.active_units import LatentUse
+    from chainrule.diagnostics.report.code_page import Cells, CodeReport
+
+DIMENSIONS, STEPS = 12, 7  # of the traversals
+REACH = 2.5  # standard deviations of the prior
+
+
+def code_answer(report: "CodeReport", page: Path, facts: dict[str, Any], lines: Iterable[str] = ()) -> Answer:
+    """Write the page; answer with the figures and lines that every model with a code has.
+
+    Args:
+        report: shown on the page.
+        page: the file.
+        facts: further figures, which come first.
+        lines: further lines.
+    """
+    from chainrule.diagnostics.report.code_page import code_page
+
+    use = report.use
+    write_page(page, code_page(report))
+    figures: dict[str, Any] = {
+        "run": report.title,
+        **facts,
+        "page": str(page),
+        "collapsed": use.collapsed,
+        "remedies": list(use.remedies),
+        "active": use.ranked,
+        "kl": None if use.kl is None else use.kl.tolist(),
+        "variance": use.variances.tolist(),
+    }
+    told = [f"{report.title}: {report.model}", str(use), *use.remedies]
+    for place in use.ranked[:DIMENSIONS]:
+        nats = "" if use.kl is None else f"{float(use.kl[place]):.3f} nats, "
+        told.append(f"dimension {place}: {nats}variance of its mean {float(use.variances[place]):.4f}")
+    return Answer(iter([Record(figures, "\n".join([*told, *lines, f"page: {page}"]))]))
+
+
+def traversed(use: "LatentUse") -> "Iterator[tuple[int, list[str], Tensor]]":
+    """Each active dimension, the STEPS values that it takes, and codes with them, (STEPS, L), the rest at means."""
+    import torch
+
+    centre = use.codes.mean(0)
+    for place in use.ranked[:DIMENSIONS]:
+        if use.kl is None:
+            values = use.codes[:, place].quantile(torch.linspace(0.02, 0.98, STEPS, dtype=use.codes.dtype))
+        else:
+            values = torch.linspace(-REACH, REACH, STEPS, dtype=use.codes.dtype)
+        codes = centre.repeat(STEPS, 1)
+        codes[:, place] = values
+        yield place, [f"{round(value, 2) + 0.0:+.2f}" for value in values.tolist()], codes  # no -0.00
+
+
+def traversal_words(use: "LatentUse", noun: str, how: str = "") -> str:
+    """Sentences about traversals; `how` says in which way an input is made of a code."""
+    if not use.ranked:
+        return "No dimension is active: there is nothing to see along any of them."
+    few = len(use.ranked) > DIMENSIONS
+    which = f"The {DIMENSIONS} with most of {len(use.ranked)} active dimensions" if few else "All active dimensions"
+    ends = (
+        f"from its 2% to its 98% quantile over the {noun}s"
+        if use.kl is None
+        else f"from −{REACH} to {REACH} standard deviations of the prior"
+    )
+    return f"{which}: each strip changes one of them, {ends}, and leaves the others at their means.{how}"
+
+
+def error_words(parts: str, noun: str) -> str:
+    """Sentences about the figures of `errors`."""
+    return (
+        f"Mean nats, −ln p(x | z), of {parts} at the mean code z of its own {noun}, and at that of another {noun}: the "
+        "difference is what the code tells of it."
+    )
+
+
+def errors(heading: str, names: Sequence[str], own: "Tensor", other: "Tensor") -> "Cells":
+    """Nats of parts of x, (P,), decoded from their own code and from another's, as a table."""
+    from chainrule.diagnostics.report.code_page import Cells
+
+    told = (other - own).tolist()
+    most = max(*told, 1e-12)
+    rows = [
+        [name, f"{nats:.3f}", f"{others:.3f}", f"{round(difference, 3) + 0.0:.3f}"]
+        for name, nats, others, difference in zip(names, own.tolist(), other.tolist(), told, strict=True)
+    ]
+    headings = [heading, "nats", "other code", "told"]
+    return Cells(headings, rows, [max(difference / most, 0.0) for difference in told])
