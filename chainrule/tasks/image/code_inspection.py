@@ -45,18 +45,18 @@ def inspect_codes(run: "ImageTask", options: "ImageInspection", *, out: Path | N
         title=str(run.path),
         model=f"{run.config.model} with {parameters:,} parameters, {model.latent_size} dimensions; "
         f"{run.config.facts['name']}, {run.reduction}; {count}",
-        "image",
-        use,
-        pairs,
-        "Held-out images, each with what the decoder makes of its code to the right.",
-        _bright(error),
-        f"The mean over {min(len(x), _REBUILT)} held-out images, black for 0 and white for {float(error.max()):.3g}, "
-        f"of values from 0 to 1; {mean:.6f} on average.",
-        _traversals(run, model, use, generator),
-        traversal_words(use, "image"),
-        _labels(run, len(x)),
-        "labels",
-        f"chainrule inspect {quoted(run.path)} --seed {seed}",
+        noun="image",
+        use=use,
+        pairs=pairs,
+        pairs_words="Held-out images, each with what the decoder makes of its code to the right.",
+        error=_bright(error),
+        error_words=f"The mean over {min(len(x), _REBUILT)} held-out images, black for 0 and white for "
+        f"{float(error.max()):.3g}, of values from 0 to 1; {mean:.6f} on average.",
+        traversals=_traversals(run, model, use, generator),
+        traversal_words=traversal_words(use, "image"),
+        labels=_labels(run, len(x)),
+        labelled_by="labels",
+        command=f"chainrule inspect {quoted(run.path)} --seed {seed}",
     )
     facts = {"model": run.config.model, "pictures": len(x), "mean_squared_error": mean}
     return code_answer(

@@ -48,21 +48,22 @@ def inspect_codes(
     read = f"{len(x):,} held-out rows" if file is None else f"{len(x):,} rows of {file}"
     coloured = _coloured_by(run, x)
     report = CodeReport(
-        str(run.path),
-        f"{run.config.model} with {parameters:,} parameters, {model.latent_size} dimensions; "
+        title=str(run.path),
+        model=f"{run.config.model} with {parameters:,} parameters, {model.latent_size} dimensions; "
         f"{run.config.facts['source']['name']}; {read}",
-        "row",
-        use,
-        _pairs(run, model, x[:_PAIRS], generator),
-        f"The first rows, and under each a typical row of its code: of {_DRAWS} draws from the decoder the commonest "
-        "category and the median number of each column.",
-        errors("column", names, own, other),
-        f"{error_words('each column', 'row')} Of real numbers they are those of a density, and may be below 0.",
-        _traversals(run, model, use, generator),
-        traversal_words(use, "row", " Columns that do not change are left out."),
-        None if coloured is None else coloured[1],
-        "" if coloured is None else f"column {coloured[0]}",
-        f"chainrule inspect {quoted(run.path)}{'' if file is None else f' {quoted(Path(file))}'} "
+        noun="row",
+        use=use,
+        pairs=_pairs(run, model, x[:_PAIRS], generator),
+        pairs_words=f"The first rows, and under each a typical row of its code: of {_DRAWS} draws from the decoder the "
+        "commonest category and the median number of each column.",
+        error=errors("column", names, own, other),
+        error_words=f"{error_words('each column', 'row')} Of real numbers they are those of a density, and may be "
+        "below 0.",
+        traversals=_traversals(run, model, use, generator),
+        traversal_words=traversal_words(use, "row", " Columns that do not change are left out."),
+        labels=None if coloured is None else coloured[1],
+        labelled_by="" if coloured is None else f"column {coloured[0]}",
+        command=f"chainrule inspect {quoted(run.path)}{'' if file is None else f' {quoted(Path(file))}'} "
         f"--rows {options.rows} --seed {seed}",
     )
     nats = {

@@ -45,20 +45,20 @@ def inspect_codes(
     parameters = sum(weight.numel() for weight in model.parameters())
     how = "the decoder's most probable symbol at each step"
     report = CodeReport(
-        str(run.path),
-        f"{run.config.model} with {parameters:,} parameters, {model.latent_size} dimensions; "
+        title=str(run.path),
+        model=f"{run.config.model} with {parameters:,} parameters, {model.latent_size} dimensions; "
         f"{run.config.facts['source']['name']}, {len(x):,} held-out lines",
-        "line",
-        use,
-        Cells(["line", "rebuilt"], list(zip(texts, _texts(run, model, codes), strict=True))),
-        f"Held-out lines, each with {how} from its code.",
-        errors("position", ranges, own, other),
-        f"{error_words('a symbol at each position, those before it given,', 'line')}",
-        strips,
-        traversal_words(use, "line", f" A line is {how}."),
-        None,
-        "",
-        f"chainrule inspect {quoted(run.path)} --seed {seed}",
+        noun="line",
+        use=use,
+        pairs=Cells(["line", "rebuilt"], list(zip(texts, _texts(run, model, codes), strict=True))),
+        pairs_words=f"Held-out lines, each with {how} from its code.",
+        error=errors("position", ranges, own, other),
+        error_words=f"{error_words('a symbol at each position, those before it given,', 'line')}",
+        traversals=strips,
+        traversal_words=traversal_words(use, "line", f" A line is {how}."),
+        labels=None,
+        labelled_by="",
+        command=f"chainrule inspect {quoted(run.path)} --seed {seed}",
     )
     nats = {"positions": ranges, "own_code": own.tolist(), "another": other.tolist()}
     return code_answer(report, page, {"model": run.config.model, "rows": len(x), "position_nats": nats})
