@@ -53,7 +53,7 @@ BOUNDS: dict[str, Row] = {
     },
     "pixelvae": {
         "model": lambda: PixelVAE(PICTURE, 2, 32, kl_warmup=0.3, free_bits=0.1),
-        "minutes": 75.0, "batch": 32, "half": True, "few": 10, "score_rows": 100, "target": 81.4,
+        "minutes": 75.0, "batch": 32, "half": True, "few": 2, "score_rows": 30, "target": 81.4,
     },
 }  # fmt: skip
 SINGLE = 0.4  # of the training with many draws is done with one: an epoch costs a tenth, and the place is near
