@@ -24,6 +24,7 @@ def compress_verb(task: type[Task[Any]]) -> Verb | None:
         run: Path | None = None,
         out: Path | None = None,
         verify: bool = True,
+        portable: Annotated[bool, Parameter(negative=())] = False,
         json: Annotated[bool, Parameter(negative=())] = False,
     ) -> None:
         """Write a file or a folder without loss, in the bits that its likelihood under a model says.
@@ -37,6 +38,8 @@ def compress_verb(task: type[Task[Any]]) -> Verb | None:
             run: A run directory, of a model for such files.
             out: The file to write; FILE.chain if not given.
             verify: Read everything back and compare.
+            portable: Let the run's model compute what every processor computes, bit for bit; several times slower.
+                Without a run it always does.
             json: Print one JSON object.
         """
         from chainrule.data.atomic import write_bytes
@@ -48,7 +51,9 @@ def compress_verb(task: type[Task[Any]]) -> Verb | None:
         refuse_taken(place)
         bundle, began = read_bundle(file), monotonic()
         with progress_bars() as progress:
-            made = compress_data(bundle.data, bundle.described, opened, progress=progress, verify=verify)
+            made = compress_data(
+                bundle.data, bundle.described, opened, progress=progress, verify=verify, portable=portable
+            )
         write_bytes(place, made.data)
         seconds, size, written = monotonic() - began, len(bundle.data), len(made.data)
         values = {
