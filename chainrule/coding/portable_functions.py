@@ -12,6 +12,7 @@ _LN2_HIGH, _LN2_LOW = 0.693147180369123816490, 1.90821492927058770002e-10  # the
 _LARGEST, _SMALLEST = 709.0, -700.0  # beyond them exp is infinite or 0
 _EXP = [1 / math.factorial(n) for n in range(11, -1, -1)]
 _EXPM1_NEAR = 0.35
+_LARGE = 1e18  # of which the square root of one more is itself
 _ATANH = [2 / n for n in range(17, 0, -2)]
 _ERFC = [0.17087277, -0.82215223, 1.48851587, -1.13520398, 0.27886807, -0.18628806, 0.09678418, 0.37409196,
          1.00002368, -1.26551223]  # fmt: skip
@@ -72,8 +73,9 @@ def tanh(x: Tensor) -> Tensor:
 def asinh(x: Tensor) -> Tensor:
     """log(x + √(x² + 1)), odd in x and without loss of digits near 0."""
     size = x.abs()
-    square = size * size
-    made = log1p(size + square / ((square + 1).sqrt() + 1))
+    square = (size * size).clamp(max=_LARGE)
+    near = log1p(size + square / ((square + 1).sqrt() + 1))
+    made = torch.where(size * size > _LARGE, log(size) + math.log(2), near)
     return torch.where(x < 0, -made, made)
 
 

@@ -128,8 +128,9 @@ class TableCodec(FileCodec):
             row = [column.encode(cell) for column, cell in zip(self.schema.kept, own, strict=True)]
         except ValueError:
             return None
-        again = [_text(*each) for each in zip(self.schema.kept, row, digits, strict=True)]
-        return row if again == own else None
+        every = list(zip(self.schema.kept, row, digits, strict=True))
+        back = [_text(*each) for each in every] == own and all(_fits(value, digits) for _, value, digits in every)
+        return row if back else None
 
     def _with(self, row: list[str], more: list[str]) -> list[str]:
         """The cells of a line, those of columns that the model leaves out among them."""
@@ -143,13 +144,18 @@ def _digits(cells: Counter[str]) -> Digits:
     places = {cell: after for cell in numbers if (after := decimals(cell)) is not None and after <= MOST_DECIMALS}
     best, least = (0, 0), math.inf
     for most in sorted(set(places.values())):
-        fitting = [cell for cell, after in places.items() if after <= most and abs(float(cell)) * 10**most < LARGEST]
+        fitting = [cell for cell, after in places.items() if after <= most and _fits(float(cell), (0, most))]
         for fewest in sorted({0, min(1, most), most}):
             back = sum(numbers[cell] for cell in fitting if _number(float(cell), (fewest, most)) == cell)
             cost = back * most * math.log2(10) + (sum(numbers.values()) - back) * _LINE
             if cost < least:
                 best, least = (fewest, most), cost
     return best
+
+
+def _fits(value: float, digits: Digits) -> bool:
+    """Whether a number times a power of ten is rounded to the whole number that it spells."""
+    return digits is None or math.isnan(value) or abs(value) * 10.0 ** digits[1] < LARGEST / 4
 
 
 def _text(column: "ColumnSchema", value: float, digits: Digits) -> str:
