@@ -46,7 +46,7 @@ def main() -> None:
     if options.only != "roundtrip":
         data = builtin_text().encode() if options.file is None else options.file.read_bytes()
         name = "the text built into Python" if options.file is None else options.file.name
-        publish("compression", *sizes(data, name, run))
+        publish("compression" if run is None else "compression_with_run", *sizes(data, name, run))
 
 
 def round_trips(count: int, seed: int, run: Any) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -17,12 +17,13 @@ _EXACT = """
 _local_scalar_dense _reshape_alias _to_copy _unsafe_view abs alias all amax amin any argmax argmin argsort
 as_strided cat ceil clamp clamp_max clamp_min clone constant_pad_nd copy detach diagonal div embedding
 empty_like eq expand fill flip floor full_like gather ge gt index index_put index_select isfinite isinf isnan
-le lift_fresh linspace logical_and logical_not logical_or lt masked_fill max maximum min minimum mul
+le lift_fresh logical_and logical_not logical_or lt masked_fill max maximum min minimum mul
 nan_to_num ne neg new_empty new_full new_ones new_zeros ones_like permute reciprocal relu repeat roll round
 scatter select sign slice sort split split_with_sizes sqrt squeeze stack t topk transpose tril triu unbind
 unfold unsqueeze view view_as_complex view_as_real where zero zeros_like
 """
 _ARITHMETIC = {"abs", "div", "mul", "reciprocal", "sqrt"}  # of complex numbers: several roundings, in some order
+_MAKERS = {"linspace", "logspace"}  # of numbers that are rounded, in some order
 _OWN = ("asinh", "cos", "exp", "expm1", "log", "log1p", "sigmoid", "sin", "softplus", "tanh")
 
 
@@ -59,6 +60,8 @@ class PortableArithmetic(TorchDispatchMode):
         kwargs = dict(kwargs or {})
         name = func.overloadpacket.__name__
         plain = name if name.startswith("_") else name.removesuffix("_")
+        if name in _MAKERS or (name == "arange" and any(isinstance(arg, float) for arg in args)):
+            raise ValueError(f"the model has no portable form: the last bits of {func} depend on the processor")
         kinds = set(_kinds((*args, *kwargs.values())))
         if not kinds or (plain in self._exact and (kinds == {"real"} or plain not in _ARITHMETIC)):
             return func(*args, **kwargs)

@@ -6,7 +6,9 @@ from decoded_models import Table, TinyDecoder
 
 from chainrule.base import AutoregressiveModel
 from chainrule.decoding import NgramDraft, parallel, sample_parallel
+from chainrule.decoding.packed_products import PackedProducts
 from chainrule.heads import Categorical
+from chainrule.layers.bptt.product import packs
 from chainrule.models import (
     MADE,
     RNNMADE,
@@ -217,3 +219,19 @@ def test_arguments_out_of_range_are_named(options, message):
 def test_a_model_of_frames_is_refused():
     with pytest.raises(ValueError, match="model: expected one over symbols"):
         sample_parallel(RNNMADE(3, hidden_size=4, made_hidden=[4]), 1, length=2)
+
+
+def test_packed_products_are_those_of_the_layers():
+    torch.manual_seed(0)
+    model = TransformerLM(V, model_size=64, num_layers=1, num_heads=2, tie_weights=True).eval()
+    x, products = torch.randint(V, (1, 6)), PackedProducts(model)
+    with torch.no_grad():
+        expected = model.unroll(x, model.initial_state(1))[0].logits
+        with products:
+            found = model.unroll(x, model.initial_state(1))[0].logits
+        with products:
+            again = model.unroll(x, model.initial_state(1))[0].logits
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+    assert torch.equal(found, again)
+    if packs(torch.float32):
+        assert len(products._packed) == 5  # of attention two, of the feed-forward layer two, and the output's
