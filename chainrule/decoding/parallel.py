@@ -8,7 +8,6 @@ from torch import Tensor
 from chainrule.base import AutoregressiveModel, Context
 from chainrule.decoding.drafter import Drafter
 from chainrule.decoding.guessed_rows import GuessedRows
-from chainrule.decoding.packed_products import PackedProducts
 from chainrule.decoding.position_noise import PositionNoise
 from chainrule.decoding.verification import verify_by_noise, verify_by_rejection
 from chainrule.heads import Categorical, Head, head_of
@@ -138,15 +137,14 @@ def sample_parallel(
         return table.filtered(temperature, top_k, top_p)
 
     drafter = None if draft is None else Drafter(draft, n, context, filtered, table.param_shape[-1])
-    noise, products = PositionNoise(table, start, generator), PackedProducts(model)
+    noise, read = PositionNoise(table, start, generator), model.window_reader()
     passes = 0
     while (begin := rows.known_in_all) < length:
         end = min(length, position + size)
         draws = noise.between(begin, end)
         drafts = drafter.guess(rows.x, rows.known, begin, draws[:, :-1]) if drafter else []
         chunk = rows.x[:, position:end]
-        with products:
-            conditionals, after = model.unroll(chunk, state, x_prev)
+        conditionals, after = read(chunk, state, x_prev)
         (scores,) = _table(head_of(conditionals)).parameters
         tables, guesses = filtered(Categorical(scores[:, begin - position :])), rows.x[:, begin:end]
         if rejection:

@@ -6,9 +6,7 @@ from decoded_models import Table, TinyDecoder
 
 from chainrule.base import AutoregressiveModel
 from chainrule.decoding import NgramDraft, parallel, sample_parallel
-from chainrule.decoding.packed_products import PackedProducts
 from chainrule.heads import Categorical
-from chainrule.layers.bptt.product import packs
 from chainrule.models import (
     MADE,
     RNNMADE,
@@ -19,6 +17,7 @@ from chainrule.models import (
     RecurrentLM,
     TransformerLM,
 )
+from chainrule.state import map_state
 
 V = 5
 MODELS = {
@@ -221,17 +220,24 @@ def test_a_model_of_frames_is_refused():
         sample_parallel(RNNMADE(3, hidden_size=4, made_hidden=[4]), 1, length=2)
 
 
-def test_packed_products_are_those_of_the_layers():
+@pytest.mark.parametrize("options", [{}, {"position": None}, {"window": 6}, {"norm": "rms", "activation": "swiglu"}])
+def test_a_window_is_read_as_in_a_pass(options):
     torch.manual_seed(0)
-    model = TransformerLM(V, model_size=64, num_layers=1, num_heads=2, tie_weights=True).eval()
-    x, products = torch.randint(V, (1, 6)), PackedProducts(model)
-    with torch.no_grad():
-        expected = model.unroll(x, model.initial_state(1))[0].logits
-        with products:
-            found = model.unroll(x, model.initial_state(1))[0].logits
-        with products:
-            again = model.unroll(x, model.initial_state(1))[0].logits
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
-    assert torch.equal(found, again)
-    if packs(torch.float32):
-        assert len(products._packed) == 5  # of attention two, of the feed-forward layer two, and the output's
+    model = TransformerLM(V, model_size=8, num_layers=2, num_heads=2, ngram_order=3, **options).double().eval()
+    state = expected = model.initial_state(1)
+    read, x_prev = model.window_reader(), None
+    for size in (1, 5, 2, 7):
+        x = torch.randint(V, (1, size))
+        with torch.no_grad():
+            conditionals, state = read(x, state, x_prev)
+            wanted, expected = model.unroll(x, expected, x_prev)
+        torch.testing.assert_close(conditionals.logits, wanted.logits)
+        torch.testing.assert_close(flat(state), flat(expected))
+        x_prev = x[:, -1]
+    assert read is not model.unroll
+
+
+def flat(state):
+    parts = []
+    map_state(parts.append, state)
+    return parts
