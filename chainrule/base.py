@@ -15,6 +15,7 @@ from chainrule.lengths import check_lengths
 from chainrule.state import State, expand, map_state
 
 Step = Callable[[Tensor | None, State], tuple[Distribution, State]]
+Unroll = Callable[[Tensor, State, Tensor | None], tuple[Distribution, State]]
 Context: TypeAlias = State  # what a sequence is conditioned on: a tensor, or a tree of tensors, batch first
 
 
@@ -183,6 +184,13 @@ class AutoregressiveModel(LikelihoodModel):
         Long generation calls it in place of `step`; this version is `step` itself.
         """
         return self.step
+
+    def window_reader(self) -> Unroll:
+        """A function equal to `unroll`, for few elements at a time and without gradients, while the weights stay.
+
+        `sample_parallel` calls it in place of `unroll`; this version is `unroll` itself.
+        """
+        return self.unroll
 
     def shared(self, state: State) -> State:
         """The same state, with large parts that forks of a row have in common held once (`chainrule.state.share`).

@@ -7,9 +7,11 @@ import torch
 
 from chainrule import models
 from chainrule.base import AutoregressiveModel, LikelihoodModel
+from chainrule.coding import decode, encode
 from chainrule.heads import Column
 from chainrule.latent import LatentModel
 from chainrule.layers.image_encoder import ImageEncoder
+from chainrule.state import map_state
 from chainrule.testing import check_codec, check_labeller, check_latent_model, check_model
 
 
@@ -180,6 +182,10 @@ def test_every_exported_model_of_discrete_sequences_encodes_and_decodes_them(nam
     result = check_codec(model, x, *others)
     assert result.ok, result
     assert result.applies == (name != "Forecaster"), result  # whose values are real numbers
+    if result.applies:
+        context = map_state(lambda leaf: leaf[:1], others[0] if others else None)
+        data = encode(model, x[:1], context, portable=True)
+        assert torch.equal(decode(model, data, context), x[:1])
 
 
 @pytest.mark.parametrize("name", LABELLERS)

@@ -19,6 +19,7 @@ def compress(
     run: Task[Any] | None = None,
     out: Path | None = None,
     verify: bool = True,
+    portable: Switch = False,
     json: Switch = False,
 ) -> None:
     """Write a file or a folder without loss, in the bits that its likelihood under a model says.
@@ -32,6 +33,8 @@ def compress(
         run: A run directory, of a model for such files.
         out: The file to write; FILE.chain if not given.
         verify: Read everything back and compare.
+        portable: Let the run's model compute what every processor computes, bit for bit; several times slower.
+            Without a run it always does.
         json: Print one JSON object.
     """
     from chainrule.data.atomic import write_bytes
@@ -42,7 +45,7 @@ def compress(
     refuse_taken(place)
     bundle, began = read_bundle(file), monotonic()
     with progress_bars() as progress:
-        made = compress_data(bundle.data, bundle.described, run, progress=progress, verify=verify)
+        made = compress_data(bundle.data, bundle.described, run, progress=progress, verify=verify, portable=portable)
     write_bytes(place, made.data)
     seconds, size, written = monotonic() - began, len(bundle.data), len(made.data)
     values = {

@@ -12,6 +12,7 @@ from chainrule.coding.range_coder import DamagedError
 MAGIC = b"\x89chain\r\n"  # a byte above 127 and both line ends: programs that take it for a text change it visibly
 VERSION = 1
 _START = struct.Struct("<8sBII")  # magic, version, bytes of the header and their CRC
+_LONGEST_HEADER = 1 << 28  # bytes: a few packed ones must not fill the memory
 _CHECKSUM = struct.Struct("<I")
 # Words that headers have in common: the compressor of the header refers to them.
 _DICTIONARY = (
@@ -76,7 +77,9 @@ def read_container(data: bytes, name: str = "data") -> Container:
     packed = data[_START.size : start]
     if len(packed) < size or zlib.crc32(packed) != checksum:
         raise DamagedError(f"{name}: the header is damaged: nothing can be saved")
-    header = json.loads(zlib.decompressobj(-15, _DICTIONARY).decompress(packed).decode("utf-8", "surrogatepass"))
+    header = _unpacked(packed)
+    if header is None:
+        raise DamagedError(f"{name}: the header is none that chainrule writes: nothing can be saved")
     parts: list[bytes | None] = []
     for length in header.pop("parts"):
         found = data[start : start + _CHECKSUM.size]
@@ -85,3 +88,15 @@ def read_container(data: bytes, name: str = "data") -> Container:
         parts.append(part if whole else None)
         start += _CHECKSUM.size + length
     return Container(header, parts)
+
+
+def _unpacked(packed: bytes) -> dict[str, Any] | None:
+    """The header, with the lengths of the parts; `None` where there is none."""
+    try:
+        unpacked = zlib.decompressobj(-15, _DICTIONARY).decompress(packed, _LONGEST_HEADER)
+        header = json.loads(unpacked.decode("utf-8", "surrogatepass"))
+    except (zlib.error, ValueError, RecursionError):
+        return None
+    lengths = header.get("parts") if isinstance(header, dict) else None
+    whole = isinstance(lengths, list) and all(type(length) is int and length >= 0 for length in lengths)
+    return header if whole else None

@@ -5,6 +5,7 @@ import os
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,9 +13,11 @@ from torch import nn
 
 from chainrule.base import AutoregressiveModel, Context
 from chainrule.coding.lockstep import code_rows
+from chainrule.coding.portable import PortableArithmetic, portable_copy
 from chainrule.coding.range_coder import Coder, Numbers, Rows
 
 PROBED = 6  # elements of each row
+PORTABLE = "any"  # the machine of files that are written in portable arithmetic
 
 
 def model_digest(model: nn.Module) -> str:
@@ -33,6 +36,14 @@ def machine(model: nn.Module) -> str:
     limit = os.environ.get("ONEDNN_MAX_CPU_ISA") or os.environ.get("DNNL_MAX_CPU_ISA")
     words = [f"torch {torch.__version__}", isa, platform.machine(), str(weight.dtype).removeprefix("torch.")]
     return ", ".join([*words, f"oneDNN at most {limit}"] if limit else words)
+
+
+@contextmanager
+def portable_form(model: nn.Module) -> Iterator[Any]:
+    """Give the model in a form whose probabilities are the same bits on every machine, and compute so in the block."""
+    made = portable_copy(model)
+    with torch.no_grad(), PortableArithmetic():
+        yield made
 
 
 @contextmanager

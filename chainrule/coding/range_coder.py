@@ -114,6 +114,39 @@ class Reader(Coder):
         return made
 
 
+def write_even(symbols: Rows, counts: Rows) -> bytes:
+    """Write symbols of which symbol s_i is one of n_i equally probable ones, in the sum of log₂ n_i bits.
+
+    >>> counts = np.array([1, 10, 1000])
+    >>> read_even(write_even(np.array([0, 7, 123]), counts), counts)
+    array([  0,   7, 123])
+    """
+    encoder, open_ones = _queue().RangeEncoder(), counts > 1
+    if open_ones.any():
+        encoder.encode(symbols[open_ones].astype(np.int32), _even(), counts[open_ones].astype(np.int32))
+    return bytes(encoder.get_compressed().astype("<u4").tobytes())
+
+
+def read_even(data: bytes, counts: Rows) -> Rows:
+    """The symbols that `write_even` wrote.
+
+    Raises:
+        DamagedError: the data are no whole number of words.
+    """
+    if len(data) % 4:
+        raise DamagedError("coded data: expected a whole number of 4-byte words: they were cut or changed")
+    symbols, open_ones = np.zeros(len(counts), dtype=np.int64), counts > 1
+    if open_ones.any():
+        decoder = _queue().RangeDecoder(np.frombuffer(data, dtype="<u4").astype(np.uint32))
+        symbols[open_ones] = decoder.decode(_even(), counts[open_ones].astype(np.int32))
+    return symbols
+
+
+@cache
+def _even() -> Any:
+    return needed_package().stream.model.Uniform()
+
+
 @cache
 def _family() -> Any:
     return needed_package().stream.model.Categorical(perfect=False)

@@ -1,6 +1,9 @@
 """Sequences to bytes and back, with any model of discrete elements."""
 
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 from zlib import crc32
 
 import numpy as np
@@ -8,32 +11,37 @@ import torch
 from torch import Tensor
 
 from chainrule.base import AutoregressiveModel, Context
-from chainrule.coding.fingerprint import arithmetic_digest, machine, model_digest, reproducible
+from chainrule.coding.fingerprint import arithmetic_digest, machine, model_digest, portable_form, reproducible
 from chainrule.coding.lockstep import code_rows
 from chainrule.coding.range_coder import DamagedError, Reader, Writer
 from chainrule.state import expand, map_state
 
 _HEAD = struct.Struct("<I8s4sHII")  # CRC of all that follows, model, arithmetic, threads, B, T
+_PORTABLE = 0  # threads
 
 
-def encode(model: AutoregressiveModel, x: Tensor, context: Context = None) -> bytes:
+def encode(model: AutoregressiveModel, x: Tensor, context: Context = None, *, portable: bool = False) -> bytes:
     r"""Write x in :math:`-\log_2 p(x \mid c)` bits, and some 30 bytes.
 
     The rows of x are coded side by side by a range coder (Martin 1979), with the probabilities of the model's `step`.
     `decode` must compute the same probabilities, bit for bit: it needs the same weights, the same version of torch and
-    a processor with the same instructions, and refuses others. The number of threads is written and set.
+    a processor with the same instructions, and refuses others. The number of threads is written and set. In portable
+    form any processor reads it: all is computed by `chainrule.coding.portable.PortableArithmetic`, which is several
+    times slower.
 
     Args:
         model: a model of discrete elements.
         x: (B, T, ...), or laid out as the model's `forward` reads it.
         context: what the rows are conditioned on, batch first; it is not written, and `decode` needs it.
+        portable: whether other processors, versions of torch and numbers of threads are to read it.
 
     Returns:
         The coded rows, with a checksum.
 
     Raises:
         NotDiscreteError: the elements are real numbers, which have a density and no probability.
-        ValueError: x has no elements, or one outside the model's support; or constriction is not installed.
+        ValueError: x has no elements, or one outside the model's support; the model has no portable form; or
+            constriction is not installed.
 
     Source: G. N. N. Martin, Range encoding: an algorithm for removing redundancy from a digitised message, 1979.
 
@@ -50,11 +58,11 @@ def encode(model: AutoregressiveModel, x: Tensor, context: Context = None) -> by
         raise ValueError(f"x: expected (B, T, ...) with B, T >= 1, got {tuple(x.shape)}")
     rows, length = sequence.shape[:2]
     context = _rows_of(context, rows, device)
-    threads = torch.get_num_threads()
-    with reproducible(model, threads):
+    threads = _PORTABLE if portable else torch.get_num_threads()
+    with _computing(model, context, threads) as (own, conditions):
         writer = Writer([np.arange(rows)])
-        code_rows(model, writer, rows, length, sequence, context)
-        marks = _marks(model, rows, length, context)
+        code_rows(own, writer, rows, length, sequence, conditions)
+        marks = _marks(model, own, rows, length, conditions)
     body = _HEAD.pack(0, *marks, threads, rows, length)[4:] + writer.finish()[0]
     return struct.pack("<I", crc32(body)) + body
 
@@ -68,7 +76,7 @@ def decode(model: AutoregressiveModel, data: bytes, context: Context = None) -> 
         context: what the rows are conditioned on, as `encode` had it.
 
     Returns:
-        x, in the type in which the model's `sample` draws.
+        x, in the type in which the model's `sample` draws; real numbers in portable form are float64.
 
     Raises:
         DamagedError: the bytes were changed or cut.
@@ -78,8 +86,8 @@ def decode(model: AutoregressiveModel, data: bytes, context: Context = None) -> 
         raise DamagedError("data: the checksum does not match: the coded bytes were changed or cut")
     _, own, arithmetic, threads, rows, length = _HEAD.unpack_from(data)
     context = _rows_of(context, rows, next(model.parameters(), torch.empty(0)).device)
-    with reproducible(model, threads):
-        found = _marks(model, rows, length, context)
+    with _computing(model, context, threads) as (ready, conditions):
+        found = _marks(model, ready, rows, length, conditions)
         if found[0] != own:
             raise ValueError("data: written with another model or other weights: decode with the model that encoded")
         if found[1] != arithmetic:
@@ -88,11 +96,24 @@ def decode(model: AutoregressiveModel, data: bytes, context: Context = None) -> 
                 f"here: {machine(model)}"
             )
         reader = Reader([np.arange(rows)], [data[_HEAD.size :]])
-        return model.from_sequence(code_rows(model, reader, rows, length, context=context))
+        return model.from_sequence(code_rows(ready, reader, rows, length, context=conditions))
 
 
-def _marks(model: AutoregressiveModel, rows: int, length: int, context: Context) -> tuple[bytes, bytes]:
-    probed = arithmetic_digest(model, rows, length, context)
+@contextmanager
+def _computing(model: AutoregressiveModel, context: Context, threads: int) -> Iterator[tuple[Any, Context]]:
+    """The model and the context in the form in which they are computed with in the block."""
+    if threads != _PORTABLE:
+        with reproducible(model, threads):
+            yield model, context
+    else:
+        with portable_form(model) as made:
+            yield made, map_state(lambda leaf: leaf.double() if leaf.is_floating_point() else leaf, context)
+
+
+def _marks(
+    model: AutoregressiveModel, ready: AutoregressiveModel, rows: int, length: int, context: Context
+) -> tuple[bytes, bytes]:
+    probed = arithmetic_digest(ready, rows, length, context)
     return bytes.fromhex(model_digest(model)), bytes.fromhex(probed)
 
 

@@ -136,14 +136,14 @@ def sample_parallel(
         return table.filtered(temperature, top_k, top_p)
 
     drafter = None if draft is None else Drafter(draft, n, context, filtered, table.param_shape[-1])
-    noise = PositionNoise(table, start, generator)
+    noise, read = PositionNoise(table, start, generator), model.window_reader()
     passes = 0
     while (begin := rows.known_in_all) < length:
         end = min(length, position + size)
         draws = noise.between(begin, end)
         drafts = drafter.guess(rows.x, rows.known, begin, draws[:, :-1]) if drafter else []
         chunk = rows.x[:, position:end]
-        conditionals, after = model.unroll(chunk, state, x_prev)
+        conditionals, after = read(chunk, state, x_prev)
         (scores,) = _table(head_of(conditionals)).parameters
         tables, guesses = filtered(Categorical(scores[:, begin - position :])), rows.x[:, begin:end]
         if rejection:

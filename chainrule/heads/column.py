@@ -30,6 +30,8 @@ class Column:
         scale: of a numeric column, in its unit; networks read and write (x − centre) / scale.
         low: the smallest integer of an integer column; `None` for no bound.
         finest: added to the scale of a component of a real column, in units of `scale`: it bounds the density.
+        decimals: digits after the point with which values of a real column are coded, for lossless compression;
+            `None` where they are not.
 
     Raises:
         ValueError: the kind is unknown, or a number is out of range.
@@ -46,6 +48,7 @@ class Column:
     scale: float = 1.0
     low: int | None = None
     finest: float = 1e-3
+    decimals: int | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:

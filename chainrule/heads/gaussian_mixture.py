@@ -58,6 +58,16 @@ class GaussianMixture(LocationScaleMixture):
         """P(X <= value); value (...), broadcast against the batch shape."""
         return (self.log_weights.exp() * torch.special.ndtr(self._standard(value))).sum(-1)
 
+    def log_mass(self, low: Tensor, high: Tensor) -> Tensor:
+        """log P(low < X <= high), nats; both (...), broadcast against the batch shape, −inf and inf among them."""
+        a, b = self._standard(low), self._standard(high)
+        # In the upper half the two tails beyond are subtracted, not two numbers near 1.
+        upper = a > 0
+        a, b = torch.where(upper, -b, a), torch.where(upper, -a, b)
+        below, all_below = torch.special.log_ndtr(a), torch.special.log_ndtr(b)
+        terms = all_below + torch.log(-torch.expm1((below - all_below).clamp(max=0)))
+        return (self.log_weights + terms).logsumexp(-1)
+
     @torch.no_grad()
     def icdf(self, value: Tensor) -> Tensor:
         """The quantile x at which `cdf` reaches a probability, by bisection; no gradient.

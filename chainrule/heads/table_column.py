@@ -1,13 +1,13 @@
 """Distributions of a value of a table, which may be missing, and of all values of a row."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from chainrule.heads.bisection import code_integer
+from chainrule.heads.bisection import HALF_RANGE, code_integer
 from chainrule.heads.categorical import Categorical
 from chainrule.heads.column import ColumnGroup
 from chainrule.heads.gaussian_mixture import GaussianMixture
@@ -110,31 +110,53 @@ class TableColumn(TensorHead):
         return torch.where(value.isnan(), own, numbers) if group.missing else numbers
 
     def code(self, choose: Choose, value: Tensor | None = None) -> Tensor:
-        """Write or read a code, or whether a value is missing and then an integer in [−2^53, 2^53); float64."""
+        """Write or read a value, float64: a code, or whether it is missing and then a number.
+
+        Numbers are integers in [−2^53, 2^53), or such multiples of 10^−decimals, with the probability of the interval
+        that is rounded to each: π_other times the mass of the mixture there, and that of the atom if it is one.
+
+        Raises:
+            NotDiscreteError: a real column has no `decimals`.
+        """
         group = self.group
-        if group.kind == "real":
-            raise NotDiscreteError(
-                "lossless coding needs discrete values, got a column of real numbers, which have a density: "
-                "leave the column out"
-            )
         if group.kind == "categorical":
             symbol = None if value is None else group.symbol(value)
             return Categorical(self.logits).code(choose, symbol).double()
-        logs, mixture = self.logits.log_softmax(-1), self.mixture
-        assert isinstance(mixture, IntegerLogisticMixture)
-        atoms = group.constant("atoms", logs.device)
+        decimals = 0 if group.kind == "integer" else group.columns[0].decimals
+        if decimals is None:
+            raise NotDiscreteError(
+                "lossless coding needs discrete values, got a column of real numbers, which have a density: "
+                "give it decimals, or leave the column out"
+            )
+        logs, per_unit = self.logits.log_softmax(-1), 10.0**decimals
+        mass_between = self._log_mass_between(per_unit)
+        atoms = (group.constant("atoms", logs.device) * per_unit).round()
 
         def log_mass(first: Tensor, last: Tensor) -> Tensor:
             inside = (atoms >= first.unsqueeze(-1)) & (atoms <= last.unsqueeze(-1))
             own = logs[..., : atoms.shape[-1]].masked_fill(~inside, -torch.inf).logsumexp(-1)
-            return torch.logaddexp(own, logs[..., -1] + mixture.log_mass(first, last))
+            return torch.logaddexp(own, logs[..., -1] + mass_between(first, last))
 
-        if not group.missing:
-            return code_integer(log_mass, self._batch_shape, logs, choose, value)
-        missing = logs[..., -2].exp()
-        absent = choose(torch.stack([1 - missing, missing], -1), None if value is None else value.isnan().long()) == 1
-        number = code_integer(log_mass, self._batch_shape, logs, choose, value, skipped=absent)
-        return number.masked_fill(absent, torch.nan)
+        count, absent = None if value is None else (value * per_unit).round(), None
+        if group.missing:
+            gone = logs[..., -2].exp()
+            absent = choose(torch.stack([1 - gone, gone], -1), None if value is None else value.isnan().long()) == 1
+        number = code_integer(log_mass, self._batch_shape, logs, choose, count, skipped=absent) / per_unit
+        return number if absent is None else number.masked_fill(absent, torch.nan)
+
+    def _log_mass_between(self, per_unit: float) -> Callable[[Tensor, Tensor], Tensor]:
+        """log of the mass of the mixture in the intervals that are rounded to first, ..., last, in steps of a unit."""
+        mixture = self.mixture
+        if isinstance(mixture, IntegerLogisticMixture):
+            return mixture.log_mass
+        assert isinstance(mixture, GaussianMixture)
+
+        def log_mass(first: Tensor, last: Tensor) -> Tensor:
+            low, high = (first - 0.5) / per_unit, (last + 0.5) / per_unit
+            low = low.masked_fill(first <= -HALF_RANGE, -torch.inf)
+            return mixture.log_mass(low, high.masked_fill(last >= HALF_RANGE - 1, torch.inf))
+
+        return log_mass
 
     def sample(self, sample_shape: Any = (), *, generator: torch.Generator | None = None) -> Tensor:
         """Draw values, float64, of shape sample_shape + batch shape, always inside the support of `log_prob`."""

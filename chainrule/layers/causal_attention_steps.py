@@ -7,11 +7,10 @@ import torch
 from torch import Tensor
 
 from chainrule.layers.positions import distance_slopes, rotate, rotations
-from chainrule.layers.prepared_linear import prepared_linear
+from chainrule.layers.prepared_linear import numpy_may_compute, prepared_linear
 from chainrule.state import State
 
 ROOM = 128  # elements, at least, until the cache moves to a new buffer
-_BY_NUMPY = (torch.float32, torch.float64)
 
 
 class CausalAttentionSteps:
@@ -131,7 +130,7 @@ class CausalAttentionSteps:
         penalties = self.slopes * torch.arange(length, device=keys.device).flip(0)
         empty = None if alike else (places[:-1] < 0).t()[:, None, None]
         arrays = None
-        if rows == 1 and keys.device.type == "cpu" and copies[0].dtype in _BY_NUMPY and self.position != "alibi":
+        if rows == 1 and numpy_may_compute(copies[0]) and self.position != "alibi":
             turned = None if turns is None else turns[:, 0].numpy()
             arrays = _Arrays(copies[0][0].numpy(), copies[1][0].numpy(), turned)
         self._buffer = _Buffer(copies[0], copies[1], places, turns, penalties, empty, arrays)

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from chainrule.layers.prepared_linear import prepared_linear
 from chainrule.ranges import check_sizes
 
+PrepareLinear = Callable[[Tensor, Tensor | None], Callable[[Tensor], Tensor]]
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"gelu": nn.functional.gelu, "relu": nn.functional.relu}
 GATED = "swiglu"
 
@@ -58,10 +59,14 @@ class FeedForward(nn.Module):
         """(..., D) -> (..., D)."""
         return self.linear2(self._activated(self.linear1(x)))
 
-    def prepare(self) -> Callable[[Tensor], Tensor]:
-        """A function equal to `forward` for few rows, (B, D), while the weights stay as they are."""
-        first = prepared_linear(self.linear1.weight, self.linear1.bias)
-        second = prepared_linear(self.linear2.weight, self.linear2.bias)
+    def prepare(self, linear: PrepareLinear = prepared_linear) -> Callable[[Tensor], Tensor]:
+        """A function equal to `forward` for few rows, (B, D), while the weights stay as they are.
+
+        Args:
+            linear: prepares a weight and its bias: `packed_linear` for more than one row.
+        """
+        first = linear(self.linear1.weight, self.linear1.bias)
+        second = linear(self.linear2.weight, self.linear2.bias)
         return lambda x: second(self._activated(first(x)))
 
     def _activated(self, hidden: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from chainrule.layers.prepared_linear import numpy_may_compute
 from chainrule.state import State
 
 if TYPE_CHECKING:
@@ -44,8 +45,7 @@ class PreparedDilatedStack:
         in_numpy: bool | None = None,
     ):
         layers, self.stack, self.like = stack.convolutions, stack, stack.residual.detach()
-        known = self.like.device.type == "cpu" and self.like.dtype in (torch.float32, torch.float64)
-        self.in_numpy = known if in_numpy is None else in_numpy
+        self.in_numpy = numpy_may_compute(self.like) if in_numpy is None else in_numpy
         self.functions: Any = np if self.in_numpy else torch  # functions of one name in both
         self.channels = channels = self.like.shape[-1]
         taps = torch.stack([layer.weight.permute(2, 1, 0) for layer in layers])  # (L, k, N, 2N)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 
 def prepared_linear(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
@@ -21,7 +22,7 @@ def prepared_linear(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], T
     tensor([[11.]])
     """
     weight, bias = weight.detach(), None if bias is None else bias.detach()
-    if weight.device.type != "cpu" or weight.dtype not in (torch.float32, torch.float64):
+    if not numpy_may_compute(weight):
         return lambda x: nn.functional.linear(x, weight, bias)
     wide = weight.shape[0] >= weight.shape[1]
     matrix = (weight.t().contiguous() if wide else weight.contiguous()).numpy()
@@ -34,3 +35,9 @@ def prepared_linear(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], T
         return product if bias is None else product.add_(bias)
 
     return multiply
+
+
+def numpy_may_compute(tensor: Tensor) -> bool:
+    """Whether NumPy can take a tensor's operations from torch, and no dispatch mode is to see them."""
+    known = tensor.device.type == "cpu" and tensor.dtype in (torch.float32, torch.float64)
+    return known and _get_current_dispatch_mode() is None

@@ -1,6 +1,7 @@
 """Places of the columns of a table among the features that a network reads and the numbers that it gives."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -71,6 +72,11 @@ class TableLayout:
     def column(self, place: int, outputs: Tensor) -> TableColumn:
         """(B, n) outputs for a column as the distribution of its values."""
         return TableColumn(self.singles[place], outputs)
+
+    def coded_with(self, decimals: Sequence[int | None]) -> "TableLayout":
+        """The same layout, with which columns of real numbers can be coded in so many digits after the point."""
+        columns = [replace(column, decimals=digits) for column, digits in zip(self.columns, decimals, strict=True)]
+        return TableLayout(columns, self.components)
 
     def spread_components(self, bias: Tensor) -> None:
         """Write places and widths of components, those of a standard column, into a bias (N,); missing is rare."""

@@ -6,15 +6,17 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor, nn
 
-from chainrule.base import AutoregressiveModel, Step, length_mask
+from chainrule.base import AutoregressiveModel, Step, Unroll, length_mask
 from chainrule.heads import Categorical
 from chainrule.layers.dropout import dropout
 from chainrule.layers.mixers import Mixer
 from chainrule.layers.ngram_embedding import NgramEmbedding
+from chainrule.layers.packed_linear import packed_linear
 from chainrule.layers.prepared_linear import prepared_linear
 from chainrule.layers.projection import symbols_of
 from chainrule.layers.sequence_layer import LayerStep
 from chainrule.layers.transformer_stack import TransformerStack
+from chainrule.layers.transformer_windows import TransformerWindows
 from chainrule.ranges import Layers, Probability, Range, Size, check_sizes
 from chainrule.state import State, count_rows
 
@@ -156,6 +158,23 @@ class TransformerLM(AutoregressiveModel):
         features, recent = self._features(self._before(symbols_of(x), x_prev), state["recent"])
         h, after = self.stack(features, state["stack"])
         return self._conditional(h), {"stack": after, "recent": recent}
+
+    def window_reader(self) -> Unroll:
+        parts = ("unroll", "_features", "_conditional")
+        own = any(getattr(type(self), part) is not getattr(TransformerLM, part) for part in parts)
+        if own or self.training or not TransformerWindows.fits(self.stack):
+            return self.unroll  # or a subclass changed what a pass is
+        with torch.no_grad():
+            advance, predict = TransformerWindows(self.stack), packed_linear(self._output_weight(), self.bias_ho)
+
+        def read(x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[Categorical, State]:
+            if len(x) > 1:
+                return self.unroll(x, state, x_prev)
+            features, recent = self._features(self._before(symbols_of(x), x_prev), state["recent"])
+            h, after = advance(features, state["stack"])
+            return Categorical(predict(h)), {"stack": after, "recent": recent}
+
+        return read
 
     def rewind(self, before: State, after: State, x: Tensor, x_prev: Tensor | None, kept: int) -> State:
         stack = self.stack.rewind(before["stack"], after["stack"], x.shape[1], kept)

@@ -5,7 +5,7 @@ An answer is an iterator of records: the verb sorts, counts and prints them.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -188,7 +188,7 @@ class Expressed:
         elements: how many they are.
         unit: the name of one, such as "character".
         instead: what `FileCodec.restore` gives, where it is not the bytes of the files.
-        told: a line about that.
+        told: a line about that, or about bits that the model knows nothing of.
     """
 
     layout: dict[str, Any]
@@ -204,12 +204,16 @@ class FileCodec(ABC):
     """Files in the elements of a run's model, and back."""
 
     @abstractmethod
-    def express(self, files: "Sequence[bytes]") -> Expressed:
-        """Files as elements of the model.
+    def express(self, files: "Mapping[str, bytes]") -> Expressed:
+        """Files as elements of the model, by name and in order.
 
         Raises:
             ValueError: the model cannot express them; the message is the reason.
         """
+
+    def ready(self, model: Any, layout: dict[str, Any]) -> Any:
+        """The model in the form in which it codes such files: as it is, unless a codec says otherwise."""
+        return model
 
     @abstractmethod
     def lay_out(self, layout: dict[str, Any]) -> "Laid":

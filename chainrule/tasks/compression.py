@@ -4,7 +4,8 @@ import hashlib
 import lzma
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import Any
@@ -12,7 +13,14 @@ from typing import Any
 from chainrule.base import AutoregressiveModel
 from chainrule.coding.batches import read_batches, write_batches
 from chainrule.coding.container import Container, write_container
-from chainrule.coding.fingerprint import arithmetic_digest, machine, model_digest, reproducible
+from chainrule.coding.fingerprint import (
+    PORTABLE,
+    arithmetic_digest,
+    machine,
+    model_digest,
+    portable_form,
+    reproducible,
+)
 from chainrule.coding.lockstep import nothing
 from chainrule.coding.range_coder import DamagedError, needed_package
 from chainrule.tasks.abilities import Compresses, FileCodec
@@ -23,6 +31,21 @@ from chainrule.training.computation import usable_threads
 _FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME}]
 _REPETITIVE = 100  # lzma makes such data this many times smaller: no model is worth its time there
 _SHARED = 1 << 28  # weights times rows from which a step is long enough for threads that wait for each other
+_HEADER = {"sha256": str, "files": list, "method": str}
+_RUN_HEADER = {"kind": str, "model": str, "machine": str, "threads": int, "arithmetic": str, "layout": dict}
+_MOST_THREADS = 1 << 12
+_LONGEST = 1 << 20  # elements of a row, where the files are shorter than that, as compressed pictures may be
+# What a header of other data leads to, where its checksum was made to fit.
+_UNFIT = (
+    ValueError,
+    LookupError,
+    TypeError,
+    ArithmeticError,
+    RuntimeError,
+    AttributeError,
+    MemoryError,
+    lzma.LZMAError,
+)
 ProgressOf = Callable[[int, str], Callable[[int], None]]
 
 
@@ -57,6 +80,7 @@ def compress_data(
     *,
     progress: ProgressOf = no_progress,
     verify: bool = True,
+    portable: bool = False,
 ) -> Compressed:
     """Write data in the fewest bytes of the methods that can.
 
@@ -66,6 +90,7 @@ def compress_data(
         run: whose model writes them; `None` for a model that learns as it reads.
         progress: makes, of a number of elements and a word, a function that is told of elements done.
         verify: read everything back, and compare.
+        portable: let the run's model compute what any processor computes; slower. Without a run it always does.
 
     Raises:
         ValueError: what was read back is not what was written.
@@ -82,7 +107,7 @@ def compress_data(
         made = _adaptive(data, header, progress, verify=verify) if data else plain
     else:
         try:
-            made = _with_run(data, header, run, progress, verify=verify)
+            made = _with_run(data, header, run, progress, verify=verify, portable=portable)
         except _InexpressibleError as error:
             why = f"the run cannot express it ({error}): "
             made = _adaptive(data, header, progress, verify=verify) if data and find_spec("numba") is not None else best
@@ -108,6 +133,7 @@ def decompress_data(
         ValueError: another run, or another machine; or no run is given where one is needed.
     """
     header, parts = container.header, container.parts
+    check_header(header, len(parts), name)
     if container.damaged and not salvage:
         raise DamagedError(f"{name}: {tell_damage(container)}: --salvage saves the rest, or restore it from a copy")
     method = header["method"]
@@ -119,12 +145,39 @@ def decompress_data(
         part = parts[0]
         if part is None:
             raise DamagedError(f"{name}: its one part is damaged: nothing can be saved")
-        data = _READ[method](part, sum(size for _, size in header["files"]), progress)
+        try:
+            data = _READ[method](part, sum(size for _, size in header["files"]), progress)
+        except (ValueError, MemoryError, OverflowError, lzma.LZMAError) as error:
+            raise DamagedError(f"{name}: its part does not fit its header ({error}): nothing can be saved") from None
     if not container.damaged and hashlib.sha256(data).hexdigest() != header["sha256"]:
         raise DamagedError(f"{name}: what was read is not what was written, by its SHA-256: nothing is written")
     described: dict[str, Any] = {key: header[key] for key in ("folder", "files") if key in header}
     bundle = Bundle(data, described)
     return bundle if run is None or method != "run" else _codec(run).finish(header["layout"], bundle)
+
+
+def check_header(header: dict[str, Any], parts: int, name: str) -> None:
+    """Reject a header that `compress_data` does not write.
+
+    Raises:
+        DamagedError: an entry is missing, or of another type.
+    """
+    expected = _HEADER | (_RUN_HEADER if header.get("method") == "run" else {})
+    wrong = [key for key, kind in expected.items() if type(header.get(key)) is not kind]
+    if "folder" in header and type(header["folder"]) is not str:
+        wrong.append("folder")
+    if "files" not in wrong and not (header["files"] and all(map(_names_file, header["files"]))):
+        wrong.append("files")
+    if "method" not in wrong and header["method"] not in (*_READ, "run"):
+        wrong.append("method")
+    if "threads" in expected and "threads" not in wrong and not 1 <= header["threads"] <= _MOST_THREADS:
+        wrong.append("threads")
+    if wrong or not parts:
+        raise DamagedError(f"{name}: no file that chainrule wrote: {', '.join(wrong) or 'parts'} not as expected")
+
+
+def _names_file(entry: Any) -> bool:
+    return isinstance(entry, list) and [type(part) for part in entry] == [str, int] and entry[1] >= 0
 
 
 def tell_damage(container: Container) -> str:
@@ -144,7 +197,9 @@ class _InexpressibleError(Exception):
     """The model cannot express the data; the message says why."""
 
 
-def _with_run(data: bytes, header: dict[str, Any], run: Task[Any], progress: ProgressOf, *, verify: bool) -> Compressed:
+def _with_run(
+    data: bytes, header: dict[str, Any], run: Task[Any], progress: ProgressOf, *, verify: bool, portable: bool
+) -> Compressed:
     needed_package()
     model = run.model()  # on the processor: a GPU's sums are not the same each time
     if not isinstance(model, AutoregressiveModel):
@@ -153,23 +208,24 @@ def _with_run(data: bytes, header: dict[str, Any], run: Task[Any], progress: Pro
             "the run of a model without a code"
         )
     try:
-        expressed = _codec(run).express(cut(data, header["files"]))
+        codec, names = _codec(run), [name for name, _ in header["files"]]
+        expressed = codec.express(dict(zip(names, cut(data, header["files"]), strict=True)))
     except ValueError as error:
         raise _InexpressibleError(error) from None
     laid = expressed.laid
     products = laid.rows * sum(weight.numel() for weight in model.parameters())
     threads = 1 if products < _SHARED else usable_threads()
-    with reproducible(model, threads):
-        arithmetic = arithmetic_digest(model, laid.rows, laid.length, laid.batches[0].context)
-        parts = [expressed.side, *write_batches(model, laid, progress(expressed.elements, "writing"))]
+    marks = {"machine": PORTABLE if portable else machine(model), "threads": threads}
+    with _computing(codec.ready(model, expressed.layout), marks) as ready:
+        arithmetic = arithmetic_digest(ready, laid.rows, laid.length, laid.batches[0].context)
+        parts = [expressed.side, *write_batches(ready, laid, progress(expressed.elements, "writing"))]
     expected = data if expressed.instead is None else expressed.instead
     header = header | {
         "sha256": hashlib.sha256(expected).hexdigest(),
         "method": "run",
         "kind": run.name,
         "model": model_digest(model),
-        "machine": machine(model),
-        "threads": threads,
+        **marks,
         "arithmetic": arithmetic,
         "layout": expressed.layout,
     }
@@ -193,20 +249,48 @@ def _read_with(
     model, codec = model or run.model(), _codec(run)
     if model_digest(model) != header["model"]:
         raise ValueError(f"--run {run.path}: another model than the one that wrote {name}, or trained on since")
-    if machine(model) != header["machine"]:
+    if header["machine"] not in (PORTABLE, machine(model)):
         raise ValueError(
             f"{name}: written by a machine whose last bits differ ({header['machine']}; here {machine(model)}): "
-            "decompress it there, or write it without --run"
+            "decompress it there, or write it with --portable"
         )
-    laid, layout = codec.lay_out(header["layout"]), header["layout"]
-    with reproducible(model, header["threads"]):
-        if arithmetic_digest(model, laid.rows, laid.length, laid.batches[0].context) != header["arithmetic"]:
-            raise ValueError(f"{name}: this processor rounds otherwise than the one that wrote it: decompress it there")
+    try:
+        return _restored(codec, model, header, parts, name, progress)
+    except _UNFIT as error:
+        if isinstance(error, DamagedError):
+            raise
+        raise DamagedError(f"{name}: its parts do not fit its header ({error!r:.80}): nothing can be saved") from None
+
+
+def _restored(
+    codec: FileCodec, model: Any, header: dict[str, Any], parts: Any, name: str, progress: ProgressOf
+) -> bytes:
+    layout = header["layout"]
+    laid = codec.lay_out(layout)
+    most = max(sum(size for _, size in header["files"]), _LONGEST)
+    if len(parts) != 1 + laid.coders or max(laid.rows, laid.length, len(laid.batches)) > most:
+        raise DamagedError(f"{name}: its layout is of other data than its files: nothing can be saved")
+    with _computing(codec.ready(model, layout), header) as ready:
+        if arithmetic_digest(ready, laid.rows, laid.length, laid.batches[0].context) != header["arithmetic"]:
+            raise DamagedError(
+                f"{name}: this processor rounds otherwise than the one that wrote it: decompress it there"
+            )
         size = math.prod((len(laid.batches), laid.rows, laid.length))
-        elements = read_batches(model, laid, parts[1:], progress(layout.get("symbols", size), "reading"))
+        elements = read_batches(ready, laid, parts[1:], progress(layout.get("symbols", size), "reading"))
     groups = zip(laid.groups(), parts[1:], strict=True)
     lost = {int(row) for rows, part in groups if part is None for row in rows}
     return codec.restore(layout, parts[0], elements, lost)
+
+
+@contextmanager
+def _computing(model: Any, marks: dict[str, Any]) -> Iterator[Any]:
+    """Give the model as a file's marks say that it computes, in the block."""
+    with reproducible(model, marks["threads"]):
+        if marks["machine"] != PORTABLE:
+            yield model
+        else:
+            with portable_form(model) as made:
+                yield made
 
 
 def _codec(run: Task[Any]) -> FileCodec:

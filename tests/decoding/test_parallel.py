@@ -17,6 +17,7 @@ from chainrule.models import (
     RecurrentLM,
     TransformerLM,
 )
+from chainrule.state import map_state
 
 V = 5
 MODELS = {
@@ -222,3 +223,26 @@ def test_arguments_out_of_range_are_named(options, message):
 def test_a_model_of_frames_is_refused():
     with pytest.raises(ValueError, match="model: expected one over symbols"):
         sample_parallel(RNNMADE(3, hidden_size=4, made_hidden=[4]), 1, length=2)
+
+
+@pytest.mark.parametrize("options", [{}, {"position": None}, {"window": 6}, {"norm": "rms", "activation": "swiglu"}])
+def test_a_window_is_read_as_in_a_pass(options):
+    torch.manual_seed(0)
+    model = TransformerLM(V, model_size=8, num_layers=2, num_heads=2, ngram_order=3, **options).double().eval()
+    state = expected = model.initial_state(1)
+    read, x_prev = model.window_reader(), None
+    for size in (1, 5, 2, 7):
+        x = torch.randint(V, (1, size))
+        with torch.no_grad():
+            conditionals, state = read(x, state, x_prev)
+            wanted, expected = model.unroll(x, expected, x_prev)
+        torch.testing.assert_close(conditionals.logits, wanted.logits)
+        torch.testing.assert_close(flat(state), flat(expected))
+        x_prev = x[:, -1]
+    assert read is not model.unroll
+
+
+def flat(state):
+    parts = []
+    map_state(parts.append, state)
+    return parts

@@ -96,9 +96,10 @@ def prepare(home: Path, worker: Worker, names: list[str]) -> None:
     (home / "data").mkdir()
     write_data(home / "data")
     for name in names:
-        answer = worker.run(_command(("train", *SUBJECTS[name].train, "--out", "{run}"), home / "data", home / name))
-        if answer["status"] != 0:
-            raise RuntimeError(f"{name}: training on whole data ended with {answer}")
+        for line in (("train", *SUBJECTS[name].train, "--out", "{run}"), *SUBJECTS[name].made):
+            answer = worker.run(_command(line, home / "data", home / name))
+            if answer["status"] != 0:
+                raise RuntimeError(f"{name}: {line[0]} of whole data ended with {answer}")
 
 
 def run_cases(home: Path, worker: Worker, numbers: range, seed: int, names: list[str]) -> Iterator[Case]:
@@ -155,7 +156,7 @@ def _damaged_data(random: Random, subject: Subject, home: Path, case: Path) -> t
     others = sorted(part for part in (home / "data").rglob("*") if part.is_file())
     damage = mutate(random, case / "data" / random.choice(subject.data), others)
     reading = [verb for verb in subject.verbs if any("{data}" in part for part in verb)]
-    if reading and random.random() < 0.5:
+    if reading and (subject.made or random.random() < 0.5):
         shutil.copytree(home / subject.name, case / "run")
         return damage, _command(random.choice(reading), case / "data", case / "run")
     return damage, _command(("train", *subject.train, "--out", "{run}"), case / "data", case / "run")

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from safetensors import safe_open
 
+from chainrule.coding.container import read_container, write_container
 from chainrule.training.checkpoint import read_sealed, write_sealed
 
 NASTY = (
@@ -40,6 +41,8 @@ def mutate(random: Random, path: Path, others: list[Path]) -> str:
         changes = [*changes[:3], change_json, change_json, change_json, nest]
     if path.suffix == ".safetensors":
         changes = [*changes[:2], reseal, reseal, reseal]
+    if path.suffix == ".chain":
+        changes = [*changes[:3], rewrite_chain, rewrite_chain]
     if random.random() < 0.12:
         changes = [replace_whole(random.choice(others)), empty, delete, make_folder]
     change = random.choice(changes)
@@ -173,6 +176,24 @@ def reseal(random: Random, path: Path) -> None:
         flip_bits(random, path)
     with safe_open(path, framework="pt") as file:
         assert file.metadata() is not None
+
+
+def rewrite_chain(random: Random, path: Path) -> None:
+    """Change the header or the parts of a compressed file, with checksums that fit."""
+    try:
+        found = read_container(path.read_bytes())
+    except ValueError:  # it was damaged before
+        flip_bits(random, path)
+        return
+    header, parts = found.header, [part or b"" for part in found.parts]
+    if random.random() < 0.7:
+        header = changed(random, header)
+        header = header if isinstance(header, dict) else {"header": header}
+    else:
+        place = random.randrange(len(parts))
+        part = random.choice((b"", parts[place][:-4], parts[place] + b"\0" * 4, random.randbytes(len(parts[place]))))
+        parts = random.choice(([*parts[:place], part, *parts[place + 1 :]], parts[:place], [*parts, part]))
+    path.write_bytes(write_container(header, parts))
 
 
 TENSOR_CHANGES: tuple[Callable[[torch.Tensor], torch.Tensor], ...] = (

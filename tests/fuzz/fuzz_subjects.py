@@ -28,19 +28,21 @@ class Subject:
         data: files and folders that training reads, in the folder of the data; the first one is mutated.
         train: arguments of `chainrule train`, `{data}` standing for the folder of the data.
         verbs: command lines on a run, `{run}` standing for it and `{data}` for the folder of the data.
+        made: command lines after training, which write more of the data; training does not read that.
     """
 
     name: str
     data: tuple[str, ...]
     train: tuple[str, ...]
     verbs: tuple[tuple[str, ...], ...] = field(default=())
+    made: tuple[tuple[str, ...], ...] = field(default=())
 
 
-def subject(name: str, data: str, train: str, *verbs: str) -> Subject:
+def subject(name: str, data: str, train: str, *verbs: str, made: tuple[str, ...] = ()) -> Subject:
     """A subject from command lines as a person writes them."""
     common = ("info {run}", "info {run} --json", "train --resume --out {run} --steps 3")
     lines = tuple(tuple(line.split()) for line in (*verbs, *common))
-    return Subject(name, tuple(data.split()), tuple(train.split()), lines)
+    return Subject(name, tuple(data.split()), tuple(train.split()), lines, tuple(tuple(line.split()) for line in made))
 
 
 TEXT = " ".join([*SMALL, "--chunk-length 8 --validation-fraction 0.2"])
@@ -56,6 +58,13 @@ SUBJECTS = {
     each.name: each
     for each in (
         subject("stream", "log.txt", f"{{data}}/log.txt {TEXT} --model gru", *SCORES, INSPECT),
+        subject(
+            "chain", "noise.chain plain.chain", f"{{data}}/noise.txt {TEXT} --model gru",
+            *(f"decompress {{data}}/{name}.chain --run {{run}} --out {{run}}/../back{more}"
+              for name in ("noise", "plain") for more in ("", " --salvage", " --json")),
+            made=("compress {data}/noise.txt --run {run} --out {data}/noise.chain",
+                  "compress {data}/log.txt --out {data}/plain.chain"),
+        ),
         subject("lines", "log.txt", f"{{data}}/log.txt {TEXT} --reading lines", *SCORES),
         subject("words", "log.txt", f"{{data}}/log.txt {TEXT} --level word --model rnn", *SCORES),
         subject("subwords", "log.txt", f"{{data}}/log.txt {TEXT} --level bpe --vocabulary-size 270", *SCORES),
@@ -112,6 +121,7 @@ def write_data(folder: Path) -> None:
     chooser = Random(0)
     lines = [f"line {n} of the café log, all is {'well' if n % 7 else 'odd'}" for n in range(60)]
     _write(folder / "log.txt", lines)
+    _write(folder / "noise.txt", ["".join(chooser.choices("abcdefghij", k=70)) for _ in range(80)])
     roll = np.array([[n % 3 == 0, n % 4 == 0] for n in range(200)])
     (folder / "roll.mid").write_bytes(midi_file(roll))
     rows = [f"{'red' if n % 3 else 'blue'},{n * n % 101},{'' if n % 11 == 3 else n % 37 / 7}" for n in range(60)]

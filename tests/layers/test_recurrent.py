@@ -320,8 +320,8 @@ def test_a_product_laid_out_once_is_the_plain_product(dtype, monkeypatch):
     weight, x = torch.randn(24, 40, dtype=dtype), torch.randn(6, 40, dtype=dtype)
     addend, results = torch.randn(6, 24, dtype=torch.float32), {}
     monkeypatch.setattr(product, "LEAST_FLOAT32", 0)
-    for packs in (product._packs(dtype), False):  # bfloat16 is laid out only where the processor has the instructions
-        monkeypatch.setattr(product, "_packs", lambda dtype, packs=packs: packs)
+    for packs in (product.packs(dtype), False):  # bfloat16 is laid out only where the processor has the instructions
+        monkeypatch.setattr(product, "packs", lambda dtype, packs=packs: packs)
         for rows in (6, 2):  # fewer rows than it was laid out for: shorter sequences have ended
             times = product.Product(weight, 6, 8, torch.float32)
             sums = times.add(addend[:rows], x[:rows], out=torch.empty(rows, 24, dtype=torch.float32))
@@ -343,10 +343,10 @@ def test_a_processor_whose_kernel_refuses_the_type_takes_plain_products(dtype, m
 
     monkeypatch.setattr(product, "LEAST_FLOAT32", 0)
     monkeypatch.setattr(torch.ops.mkldnn, "_reorder_linear_weight", refused)
-    product._packs.cache_clear()
+    product.packs.cache_clear()
     weight, x = torch.randn(24, 40, dtype=dtype), torch.randn(6, 40, dtype=dtype)
     result = product.Product(weight, 6, 8, torch.float32).into(x, out=torch.empty(6, 24, dtype=torch.float32))
-    product._packs.cache_clear()
+    product.packs.cache_clear()
     torch.testing.assert_close(result, (x @ weight.t()).float())
 
 

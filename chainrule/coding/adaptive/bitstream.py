@@ -9,6 +9,7 @@ from chainrule.coding.adaptive.machine_code import compiled, kept
 from chainrule.coding.adaptive.range_coder import Coder, begin_reading, end_writing, make_coder, read_bit, write_bit
 
 _SLACK = 64  # bytes: more than one byte of a text can cost
+_AHEAD = 4  # bytes: the reader knows so many past those that it needs
 _PIECE = 1 << 14  # bytes between two reports of progress, when Ctrl-C is heard too
 
 Progress = Callable[[int], None]
@@ -58,6 +59,8 @@ def _code(text: np.ndarray, code: np.ndarray, progress: Progress | None, *, read
         length = _run(predictor, coder, text, piece, reading, trace)
         if length < 0:
             break
+        if reading and coder.state[2] > len(code) + _AHEAD:
+            raise ValueError(f"data: expected the code of {len(text)} bytes, got one of fewer: it was cut or changed")
         if progress is not None:
             progress(min(len(text), piece + _PIECE))
     return length

@@ -54,12 +54,12 @@ def _can_pack(weight: Tensor) -> bool:
     if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available() or not torch.backends.mkldnn.enabled:
         return False
     if weight.dtype == torch.bfloat16:
-        return _packs(torch.bfloat16)
-    return weight.dtype == torch.float32 and weight.numel() >= LEAST_FLOAT32 and _packs(torch.float32)
+        return packs(torch.bfloat16)
+    return weight.dtype == torch.float32 and weight.numel() >= LEAST_FLOAT32 and packs(torch.float32)
 
 
 @cache
-def _packs(dtype: torch.dtype) -> bool:
+def packs(dtype: torch.dtype) -> bool:
     """Whether oneDNN lays out and multiplies weights of this type here, found by trying it: processors differ."""
     try:
         packed = torch.ops.mkldnn._reorder_linear_weight(torch.ones(16, 16, dtype=dtype), 2)

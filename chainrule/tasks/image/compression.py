@@ -1,6 +1,6 @@
 """Pictures as levels of a model, and back: arrays byte for byte, picture files pixel for pixel."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from io import BytesIO
 from typing import Any
 
@@ -36,14 +36,15 @@ class ImageCodec(FileCodec):
     def __init__(self, shape: tuple[int, int, int], reduction: Reduction, *, labelled: bool):
         self.shape, self.reduction, self.labelled = shape, reduction, labelled
 
-    def express(self, files: Sequence[bytes]) -> Expressed:
+    def express(self, files: Mapping[str, bytes]) -> Expressed:
         if self.labelled:
             raise ValueError("the model reads labels, which the file does not hold")
         if self.reduction.levels != self.reduction.found and self.reduction.binarise is None:
             raise ValueError(f"the model knows pictures reduced to {self.reduction.levels} levels")
-        if len(files) == 1 and not _is_picture(files[0]):
-            return self._of_array(files[0])
-        pixels = [_pixels(content) for content in files]
+        first, *others = contents = list(files.values())
+        if not others and not _is_picture(first):
+            return self._of_array(first)
+        pixels = [_pixels(content) for content in contents]
         x = np.stack([np.atleast_3d(part).transpose(2, 0, 1) for part in pixels if self._fits(part)])
         laid = self._laid({"count": len(x)}, torch.from_numpy(x.astype(np.int64)))
         layout = {"count": len(x), "last": False, "png": True}

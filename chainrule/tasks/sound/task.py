@@ -12,7 +12,18 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
-from chainrule.tasks.abilities import Answer, CheckedRows, Checks, Code, Embeds, Inspects, Samples, Scores
+from chainrule.tasks.abilities import (
+    Answer,
+    CheckedRows,
+    Checks,
+    Code,
+    Compresses,
+    Embeds,
+    FileCodec,
+    Inspects,
+    Samples,
+    Scores,
+)
 from chainrule.tasks.config import FINGERPRINT, CheckedOptions, OptimisationOptions, RunConfig, check_entries, within
 from chainrule.tasks.display import quoted
 from chainrule.tasks.ladder import Ladder
@@ -74,7 +85,7 @@ class SoundTraining(OptimisationOptions):
     """Samples of a row: of a piece of a longer clip, or of a stream."""
 
 
-class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds):
+class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Compresses):
     """A run on sounds."""
 
     name = "sound"
@@ -318,6 +329,11 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds):
             padded[: len(row)] = row
         context = None if sounds.valid_labels is None else torch.from_numpy(sounds.valid_labels[: len(x)])
         return CheckedRows(self.model(), torch.from_numpy(x), context, torch.from_numpy(lengths))
+
+    def codec(self) -> FileCodec:
+        from chainrule.tasks.sound.compression import SoundCodec
+
+        return SoundCodec(self.levels, self.rate, self.labels, self.labelling)
 
     def embed(self, data: str, options: SoundEmbedding, *, device: str) -> Iterator[Code]:
         from chainrule.tasks.sound.embedding import embed_sounds

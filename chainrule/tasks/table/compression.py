@@ -1,8 +1,11 @@
 """A CSV file as rows of a table and the few lines that they cannot express, and back, byte for byte."""
 
+import copy
 import json
 import lzma
-from collections.abc import Sequence
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,13 +13,18 @@ import torch
 from torch import Tensor
 
 from chainrule.coding.batches import Laid, lay_rows
+from chainrule.data.tables.cell_column import LARGEST, MISSING, MOST_DECIMALS, as_number, decimals, number_text
 from chainrule.tasks.abilities import Expressed, FileCodec
 
 if TYPE_CHECKING:
+    from chainrule.data.tables.column_schema import ColumnSchema
     from chainrule.data.tables.schema import TableSchema
+    from chainrule.models import TableMADE
 
 SEPARATORS = (", ", ",", ";", "\t", "|")
 ROWS = 1024  # coded side by side
+_LINE = 200.0  # bits of a line that is kept as it is, roughly
+Digits = tuple[int, int] | None  # the fewest and the most after the point
 
 
 class TableCodec(FileCodec):
@@ -24,6 +32,10 @@ class TableCodec(FileCodec):
 
     A line whose cells the columns take, and write again as they were, is a row; any other is kept as it is, the header
     among them. The cells of columns that the model leaves out are kept as text.
+
+    Cells of a real column are numbers with so many digits after the point, chosen for the file: multiples of a power of
+    ten, each with the probability of what is rounded to it. That is −log₂ of the density there and of the power of ten,
+    where the density is even over such a step.
 
     Args:
         schema: the columns of the run.
@@ -33,15 +45,14 @@ class TableCodec(FileCodec):
         self.schema = schema
         self.places = [place for place, column in enumerate(schema.columns) if column in schema.kept]
 
-    def express(self, files: Sequence[bytes]) -> Expressed:
-        if any(column.kind == "real" for column in self.schema.kept):
-            raise ValueError("a column of real numbers has a density: no probability of its cells")
-        lines = b"".join(files).decode("utf-8", "surrogateescape").split("\n")
+    def express(self, files: Mapping[str, bytes]) -> Expressed:
+        lines = b"".join(files.values()).decode("utf-8", "surrogateescape").split("\n")
         separator, end = self._separator(lines), "\r" if lines[0].endswith("\r") else ""
+        table = [line.removesuffix(end).split(separator) if line.endswith(end) else [] for line in lines]
+        digits = self._digits([cells for cells in table if len(cells) == len(self.schema.columns)])
         rows, left_out, beside = [], [], []
-        for number, line in enumerate(lines):
-            cells = line.removesuffix(end).split(separator)
-            row = self._row(cells) if line.endswith(end) else None
+        for number, (line, cells) in enumerate(zip(lines, table, strict=True)):
+            row = self._row(cells, digits)
             if row is None:
                 left_out.append((number, line))
             else:
@@ -50,10 +61,16 @@ class TableCodec(FileCodec):
         if len(rows) < len(lines) / 2:
             raise ValueError(f"{len(left_out):,} of its {len(lines):,} lines are no rows of the run's columns")
         kept = {"lines": left_out, "cells": beside if any(beside) else [], "separator": separator, "end": end}
-        layout = {"count": len(rows)}
+        layout = {"count": len(rows), "digits": digits}
         x = torch.from_numpy(np.array(rows, dtype=np.float64))
         side = lzma.compress(json.dumps(kept).encode(), lzma.FORMAT_ALONE, preset=9)
         return Expressed(layout, side, self._laid(layout, x), len(rows), "row")
+
+    def ready(self, model: "TableMADE", layout: dict[str, Any]) -> "TableMADE":
+        """The model, which codes real columns in the digits of the file."""
+        made = copy.copy(model)  # its weights are shared
+        made.layout = model.layout.coded_with([None if digits is None else digits[1] for digits in layout["digits"]])
+        return made
 
     def lay_out(self, layout: dict[str, Any]) -> Laid:
         return self._laid(layout, None)
@@ -66,7 +83,11 @@ class TableCodec(FileCodec):
         kept: dict[str, Any] = {"lines": [], "cells": [], "separator": ",", "end": ""}
         if side:
             kept = json.loads(lzma.decompress(side))
-        cells = self.schema.decode(torch.cat(list(elements))[: layout["count"]].numpy())
+        texts = list(zip(self.schema.kept, layout["digits"], strict=True))
+        cells = [
+            [_text(column, value, digits) for value, (column, digits) in zip(row, texts, strict=True)]
+            for row in torch.cat(list(elements))[: layout["count"]].tolist()
+        ]
         size = len(elements[0])
         rows = [None if number % size in lost else row for number, row in enumerate(cells)]
         if kept["cells"]:
@@ -91,7 +112,14 @@ class TableCodec(FileCodec):
             raise ValueError(f"its first line has not the {count} cells of the run's columns")
         return found[0]
 
-    def _row(self, cells: list[str]) -> list[float] | None:
+    def _digits(self, table: Sequence[Sequence[str]]) -> list[Digits]:
+        """The digits of each column that the model knows; `None` where it is not one of real numbers."""
+        return [
+            _digits(Counter(cells[place] for cells in table)) if column.kind == "real" else None
+            for place, column in zip(self.places, self.schema.kept, strict=True)
+        ]
+
+    def _row(self, cells: list[str], digits: Sequence[Digits]) -> list[float] | None:
         """The numbers of a line, where they bring its cells back."""
         if len(cells) != len(self.schema.columns):
             return None
@@ -100,10 +128,42 @@ class TableCodec(FileCodec):
             row = [column.encode(cell) for column, cell in zip(self.schema.kept, own, strict=True)]
         except ValueError:
             return None
-        again = [column.decode(value) for column, value in zip(self.schema.kept, row, strict=True)]
-        return row if again == own else None
+        every = list(zip(self.schema.kept, row, digits, strict=True))
+        back = [_text(*each) for each in every] == own and all(_fits(value, digits) for _, value, digits in every)
+        return row if back else None
 
     def _with(self, row: list[str], more: list[str]) -> list[str]:
         """The cells of a line, those of columns that the model leaves out among them."""
         own, others = iter(row), iter(more)
         return [next(own) if place in self.places else next(others) for place in range(len(self.schema.columns))]
+
+
+def _digits(cells: Counter[str]) -> Digits:
+    """The digits after the point with which cells of real numbers are written in the fewest bits."""
+    numbers = {cell: count for cell, count in cells.items() if cell not in MISSING and as_number(cell) is not None}
+    places = {cell: after for cell in numbers if (after := decimals(cell)) is not None and after <= MOST_DECIMALS}
+    best, least = (0, 0), math.inf
+    for most in sorted(set(places.values())):
+        fitting = [cell for cell, after in places.items() if after <= most and _fits(float(cell), (0, most))]
+        for fewest in sorted({0, min(1, most), most}):
+            back = sum(numbers[cell] for cell in fitting if _number(float(cell), (fewest, most)) == cell)
+            cost = back * most * math.log2(10) + (sum(numbers.values()) - back) * _LINE
+            if cost < least:
+                best, least = (fewest, most), cost
+    return best
+
+
+def _fits(value: float, digits: Digits) -> bool:
+    """Whether a number times a power of ten is rounded to the whole number that it spells."""
+    return digits is None or math.isnan(value) or abs(value) * 10.0 ** digits[1] < LARGEST / 4
+
+
+def _text(column: "ColumnSchema", value: float, digits: Digits) -> str:
+    """The cell of a number, also outside the range of the training rows."""
+    if column.numbers is None:
+        return column.decode(value)
+    return _number(value, digits)
+
+
+def _number(value: float, digits: Digits) -> str:
+    return number_text(value, whole=digits is None, decimals=digits)

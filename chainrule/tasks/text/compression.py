@@ -3,7 +3,7 @@
 import json
 import lzma
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
@@ -41,8 +41,8 @@ class TextCodec(FileCodec):
         self.vocabulary, self.unit = vocabulary, unit
         self.eos = vocabulary.eos if reading == "lines" else None
 
-    def express(self, files: Sequence[bytes]) -> Expressed:
-        ids, beside = _symbols(self.vocabulary, b"".join(files))
+    def express(self, files: Mapping[str, bytes]) -> Expressed:
+        ids, beside = _symbols(self.vocabulary, b"".join(files.values()))
         unknown = 0 if self.vocabulary.unknown is None else int((ids == self.vocabulary.unknown).sum())
         if not len(ids) or unknown > MOST_UNKNOWN * len(ids):
             raise ValueError(f"{unknown:,} of its {len(ids):,} symbols are not in the vocabulary")

@@ -1,0 +1,229 @@
+"""Arithmetic whose results are the same bits on every processor, with any number of threads."""
+
+import copy
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from chainrule.coding import portable_functions as functions
+from chainrule.coding.exact_sums import ExactSums
+
+# IEEE 754 fixes every bit of their results, or they copy, compare or count.
+_EXACT = """
+_local_scalar_dense _reshape_alias _to_copy _unsafe_view abs alias all amax amin any argmax argmin argsort
+as_strided cat ceil clamp clamp_max clamp_min clone constant_pad_nd copy detach diagonal div embedding
+empty_like eq expand fill flip floor full_like gather ge gt index index_put index_select isfinite isinf isnan
+le lift_fresh logical_and logical_not logical_or lt masked_fill max maximum min minimum mul
+nan_to_num ne neg new_empty new_full new_ones new_zeros ones_like permute reciprocal relu repeat roll round
+scatter select sign slice sort split split_with_sizes sqrt squeeze stack t topk transpose tril triu unbind
+unfold unsqueeze view view_as_complex view_as_real where zero zeros_like
+"""
+_ARITHMETIC = {"abs", "div", "mul", "reciprocal", "sqrt"}  # of complex numbers: several roundings, in some order
+_MAKERS = {"linspace", "logspace"}  # of numbers that are rounded, in some order
+_OWN = ("asinh", "cos", "exp", "expm1", "log", "log1p", "sigmoid", "sin", "softplus", "tanh")
+
+
+def portable_copy(model: torch.nn.Module) -> Any:
+    """The model in float64 and in evaluation mode, for `PortableArithmetic`."""
+    return copy.deepcopy(model).double().eval()
+
+
+class PortableArithmetic(TorchDispatchMode):
+    """In this block torch computes the same bits on every processor.
+
+    Sums, and products of matrices, are those of `ExactSums`, which no order of additions changes; exp, log and their
+    relatives are our own (`chainrule.coding.portable_functions`). Everything else must be fixed by IEEE 754.
+
+    For a model in float64, on a processor, without gradients: see `portable_copy`.
+
+    Raises:
+        ValueError: in the block, where a model uses an operation that has no such form.
+
+    >>> x = torch.rand(3, 1000, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    >>> with torch.no_grad(), PortableArithmetic():
+    ...     forwards, backwards = x @ x.t(), x.flip(1) @ x.flip(1).t()
+    >>> bool((forwards == backwards).all()), bool((forwards - x @ x.t()).abs().max() < 1e-3)
+    (True, True)
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._sums = ExactSums()
+        self._exact = frozenset(_EXACT.split())
+        self._own = {name: getattr(functions, name) for name in _OWN}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        name = func.overloadpacket.__name__
+        plain = name if name.startswith("_") else name.removesuffix("_")
+        if name in _MAKERS or (name == "arange" and any(isinstance(arg, float) for arg in args)):
+            raise ValueError(f"the model has no portable form: the last bits of {func} depend on the processor")
+        kinds = set(_kinds((*args, *kwargs.values())))
+        if not kinds or (plain in self._exact and (kinds == {"real"} or plain not in _ARITHMETIC)):
+            return func(*args, **kwargs)
+        replaced: Callable[..., Any] | None = self._own.get(plain) or getattr(self, f"_{plain.strip('_')}", None)
+        if replaced is None:
+            raise ValueError(f"the model has no portable form: the last bits of {func} depend on the processor")
+        out = kwargs.pop("out", args[0] if plain != name else None)
+        made = replaced(*args, **kwargs)
+        return made if out is None else out.copy_(made)
+
+    # The names below are those of torch's operations, with their arguments.
+
+    def _polar(self, size: Tensor, angle: Tensor) -> Tensor:
+        return torch.complex(size * functions.cos(angle), size * functions.sin(angle))
+
+    def _mul(self, x: Tensor, y: Tensor) -> Tensor:
+        """A product of complex numbers."""
+        real, imaginary = x.real * y.real - x.imag * y.imag, x.real * y.imag + x.imag * y.real
+        return torch.complex(real, imaginary)
+
+    def _add(self, x: Any, y: Any, *, alpha: float = 1) -> Tensor:
+        return torch.add(x, y if alpha == 1 else y * alpha)
+
+    def _sub(self, x: Any, y: Any, *, alpha: float = 1) -> Tensor:
+        return torch.sub(x, y if alpha == 1 else y * alpha)
+
+    def _rsub(self, x: Tensor, y: Any, alpha: float = 1) -> Tensor:
+        return self._sub(y, x, alpha=alpha)
+
+    def _exp2(self, x: Tensor) -> Tensor:
+        return functions.exp(x * math.log(2))
+
+    def _addcmul(self, x: Tensor, a: Tensor, b: Tensor, *, value: float = 1) -> Tensor:
+        return x + a * b * value
+
+    def _lerp(self, x: Tensor, y: Tensor, weight: Any) -> Tensor:
+        return x + (y - x) * weight
+
+    def _pow(self, x: Any, y: Any) -> Tensor:
+        if isinstance(y, int | float) and y == 2:
+            return torch.mul(x, x)
+        return functions.exp(torch.as_tensor(y, dtype=torch.float64) * functions.log(torch.as_tensor(x).double()))
+
+    def _rsqrt(self, x: Tensor) -> Tensor:
+        return 1 / x.sqrt()
+
+    def _silu(self, x: Tensor) -> Tensor:
+        return x * functions.sigmoid(x)
+
+    def _elu(self, x: Tensor, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Tensor:
+        return torch.where(x > 0, x, functions.expm1(x * input_scale) * alpha) * scale
+
+    def _glu(self, x: Tensor, dim: int = -1) -> Tensor:
+        value, opening = x.chunk(2, dim)
+        return value * functions.sigmoid(opening)
+
+    def _gelu(self, x: Tensor, *, approximate: str = "none") -> Tensor:
+        if approximate == "tanh":
+            return x * functions.sigmoid((x + x * x * x * 0.044715) * (2 * math.sqrt(2 / math.pi)))
+        return x * self._special_ndtr(x)
+
+    def _special_ndtr(self, x: Tensor) -> Tensor:
+        return functions.exp(self._special_log_ndtr(x))
+
+    def _special_log_ndtr(self, x: Tensor) -> Tensor:
+        return functions.log_erfc(x * -math.sqrt(0.5)) - math.log(2)
+
+    def _log_sigmoid_forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return -functions.softplus(-x), x.new_empty(0)
+
+    def _logaddexp(self, x: Tensor, y: Tensor) -> Tensor:
+        return self._logsumexp(torch.stack(torch.broadcast_tensors(x, y)), 0)
+
+    def _logsumexp(self, x: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
+        if 0 in x.shape:
+            return torch.logsumexp(x, dim, keepdim)  # −inf
+        most = x.amax(dim, keepdim=True)
+        most = most.masked_fill(most.isinf(), 0)
+        made = functions.log(self._sum(functions.exp(x - most), dim, True)) + most
+        return made if keepdim else made.sum(dim)  # over axes of length 1, which drops them
+
+    def _softmax(self, x: Tensor, dim: int, half_to_float: bool = False) -> Tensor:
+        powers = functions.exp(x - x.amax(dim, keepdim=True))
+        return powers / self._sum(powers, dim, True)
+
+    def _log_softmax(self, x: Tensor, dim: int, half_to_float: bool = False) -> Tensor:
+        return x - self._logsumexp(x, dim, keepdim=True)
+
+    def _sum(self, x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+        return self._sums.total(x, dim, keepdim=keepdim)
+
+    def _mean(self, x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+        made = self._sum(x, dim, keepdim)
+        return made * made.numel() / x.numel()
+
+    def _cumsum(self, x: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
+        return self._sums.running(x, dim)
+
+    def _linalg_vector_norm(
+        self, x: Tensor, order: float = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
+    ) -> Tensor:
+        assert order == 2
+        return self._sum(x * x, dim, keepdim).sqrt()
+
+    def _native_layer_norm(
+        self, x: Tensor, shape: Any, weight: Tensor | None, bias: Tensor | None, eps: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        made, mean, scale = self._standard(x, list(range(-len(shape), 0)), eps)
+        made = made if weight is None else made * weight
+        return made if bias is None else made + bias, mean, scale
+
+    def _native_group_norm(
+        self, x: Tensor, weight: Tensor | None, bias: Tensor | None, n: int, c: int, area: int, groups: int, eps: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        made, mean, scale = self._standard(x.reshape(n, groups, -1), [-1], eps)
+        made, each = made.view(x.shape), (1, c, *[1] * (x.dim() - 2))
+        made = made if weight is None else made * weight.view(each)
+        return made if bias is None else made + bias.view(each), mean, scale
+
+    def _standard(self, x: Tensor, axes: list[int], eps: float) -> tuple[Tensor, Tensor, Tensor]:
+        mean = self._mean(x, axes, True)
+        scale = 1 / (self._mean((x - mean) * (x - mean), axes, True) + eps).sqrt()
+        return (x - mean) * scale, mean, scale
+
+    def _fused_rms_norm(self, x: Tensor, shape: Any, weight: Tensor | None, eps: float | None) -> tuple[Tensor, Tensor]:
+        least = torch.finfo(x.dtype).eps if eps is None else eps
+        scale = 1 / (self._mean(x * x, list(range(-len(shape), 0)), True) + least).sqrt()
+        return x * scale if weight is None else x * scale * weight, scale
+
+    def _scaled_dot_product_flash_attention_for_cpu(
+        self, queries: Tensor, keys: Tensor, values: Tensor, dropout: float = 0.0, is_causal: bool = False, **more: Any
+    ) -> tuple[Tensor, None]:
+        mask, scale = more.get("attn_mask"), more.get("scale")
+        scores = self._mm(queries, keys.transpose(-2, -1)) * (queries.shape[-1] ** -0.5 if scale is None else scale)
+        if is_causal:
+            scores = scores.masked_fill(torch.ones_like(scores, dtype=torch.bool).triu(1), -torch.inf)
+        if mask is not None:
+            scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
+        return self._mm(self._softmax(scores, -1), values), None
+
+    def _mm(self, a: Tensor, b: Tensor) -> Tensor:
+        return self._sums.product(torch.matmul, a, b, a.shape[-1])
+
+    _bmm = _mv = _dot = _mm
+
+    def _addmm(self, x: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+        return x * beta + self._mm(a, b) * alpha
+
+    _baddbmm = _addmv = _addmm
+
+    def _convolution(self, x: Tensor, weight: Tensor, bias: Tensor | None, *settings: Any) -> Tensor:
+        def convolve(x: Tensor, weight: Tensor) -> Tensor:
+            return torch.ops.aten.convolution(x, weight, None, *settings)
+
+        made = self._sums.product(convolve, x, weight, weight.numel())
+        return made if bias is None else made + bias.view(-1, *[1] * (weight.dim() - 2))
+
+
+def _kinds(arguments: tuple[Any, ...]) -> Iterator[str]:
+    """The kinds of numbers among arguments, integers and booleans left out."""
+    for argument in arguments:
+        if isinstance(argument, list | tuple):
+            yield from _kinds(tuple(argument))
+        elif isinstance(argument, Tensor) and (argument.is_floating_point() or argument.is_complex()):
+            yield "complex" if argument.is_complex() else "real"

@@ -1,0 +1,102 @@
+"""Arithmetic that is the same everywhere: written by one process, read by another with other vector instructions."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from chainrule.coding import adaptive, decode, encode
+from chainrule.coding import portable_functions as functions
+from chainrule.coding.exact_sums import ExactSums
+from chainrule.coding.portable import PortableArithmetic
+from chainrule.heads import Column
+from chainrule.models import PixelCNNPP, RecurrentLM, TableMADE, TransformerLM, WaveNet
+
+OTHER = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
+MODELS = {
+    "lstm": lambda: RecurrentLM(50, "lstm", 24, 200, ngram_order=2),
+    "transformer": lambda: TransformerLM(50, model_size=64, num_layers=1, num_heads=2),
+    "pixels": lambda: PixelCNNPP((3, 2, 3), 256, channels=24, layers=1, components=3),
+    "table": lambda: TableMADE(
+        [Column("integer", scale=9.0, missing=True), Column("categorical", categories=3)], 64, 1
+    ),
+    "sound": lambda: WaveNet(levels=64, channels=24, skip_channels=48, layers_per_block=3, blocks=1),
+}
+DATA = {
+    "lstm": lambda: torch.randint(50, (3, 12)),
+    "transformer": lambda: torch.randint(50, (1, 12)),
+    "pixels": lambda: torch.randint(256, (2, 3, 2, 3)),
+    "table": lambda: torch.tensor([[7.0, 2.0], [torch.nan, 0.0], [-40.0, 1.0]]),
+    "sound": lambda: torch.randint(64, (1, 20)),
+}
+TEXT = b"the reader and the writer agree on every bit, whatever adds them up. " * 9
+
+
+def test_another_processor_reads_every_bit(tmp_path):
+    torch.manual_seed(0)
+    for name, make in MODELS.items():
+        torch.save({"weights": make().state_dict(), "x": DATA[name]()}, tmp_path / name)
+    for action, settings in (("write", {"OMP_NUM_THREADS": "1"}), ("read", OTHER | {"OMP_NUM_THREADS": "2"})):
+        command = [sys.executable, __file__, action, str(tmp_path)]
+        subprocess.run(command, env=os.environ | settings | {"PYTHONPATH": os.pathsep.join(sys.path)}, check=True)
+
+
+def write(folder, name):
+    model, x = saved(folder, name)
+    (folder / f"{name}.coded").write_bytes(encode(model, x, portable=True))
+
+
+def read(folder, name):
+    model, x = saved(folder, name)
+    assert torch.equal(decode(model, (folder / f"{name}.coded").read_bytes()).nan_to_num(-1e9), x.nan_to_num(-1e9)), (
+        name
+    )
+
+
+def saved(folder, name):
+    content, model = torch.load(folder / name), MODELS[name]()
+    model.load_state_dict(content["weights"])
+    return model, content["x"]
+
+
+def test_no_order_of_additions_changes_a_sum():
+    generator = torch.Generator().manual_seed(0)
+    a, b = (torch.randn(5, 3000, dtype=torch.float64, generator=generator) for _ in range(2))
+    order, sums = torch.randperm(3000, generator=generator), ExactSums()
+    made = sums.product(torch.matmul, a, b.t(), 3000)
+    assert torch.equal(made, sums.product(torch.matmul, a[:, order], b[:, order].t(), 3000))
+    assert torch.equal(sums.total(a, 1), sums.total(a[:, order], 1))
+    assert torch.equal(sums.running(a, 1)[:, -1], sums.running(a[:, order], 1)[:, -1])
+    # 20 digits are left to a factor, whose rounding errors are independent of each other.
+    assert torch.allclose(made, a @ b.t(), rtol=0, atol=3000**0.5 * 4 * 2.0**-19)
+    assert not torch.equal((a @ b.t()), a[:, order] @ b[:, order].t())
+
+
+@pytest.mark.parametrize("name", ["asinh", "cos", "exp", "expm1", "log", "log1p", "sigmoid", "sin", "softplus", "tanh"])
+def test_functions_are_those_of_the_library(name):
+    x = torch.cat([torch.linspace(-30, 30, 2001, dtype=torch.float64), torch.logspace(-12, 2, 99, dtype=torch.float64)])
+    if name in ("log", "log1p"):
+        x = torch.cat([x[x > 0], torch.tensor([0.0, torch.inf, torch.nan, -2.0], dtype=torch.float64)])
+    elif name not in ("sin", "cos"):
+        x = torch.cat([x, torch.tensor([torch.inf, -torch.inf, torch.nan, 800.0, -800.0], dtype=torch.float64)])
+    expected = getattr(torch.nn.functional if name == "softplus" else torch, name)(x)
+    # softplus of torch leaves out e^-x from 20 on.
+    assert torch.allclose(getattr(functions, name)(x), expected, rtol=2e-9, atol=1e-15, equal_nan=True)
+
+
+def test_an_operation_that_processors_compute_differently_is_refused():
+    with torch.no_grad(), PortableArithmetic(), pytest.raises(ValueError, match=r"no portable form.*lgamma"):
+        torch.lgamma(torch.ones(3, dtype=torch.float64))
+
+
+if __name__ == "__main__":
+    place, coded = Path(sys.argv[2]), Path(sys.argv[2]) / "text.coded"
+    for each in MODELS:
+        {"write": write, "read": read}[sys.argv[1]](place, each)
+    if sys.argv[1] == "write":
+        coded.write_bytes(adaptive.compress(TEXT))
+    else:
+        assert adaptive.decompress(coded.read_bytes(), len(TEXT)) == TEXT
