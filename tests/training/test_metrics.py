@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from training_toy import ToyModel, ToyStream, held_out, options
 
-from chainrule.training import Evaluation, train
-from chainrule.training.metrics import Metrics
+from chainrule.training import Evaluation, Findings, train
+from chainrule.training.metrics import Metrics, read_metrics
 from chainrule.training.position import Position
 
 
@@ -47,6 +47,19 @@ def test_tensorboard_events_hold_the_same_figures(tmp_path: Path) -> None:
     events = accumulation.EventAccumulator(str(tmp_path / "tensorboard")).Reload()
     assert [event.step for event in events.Scalars("training/gradient_norm")] == list(range(1, 17))
     assert [event.step for event in events.Scalars("validation/bits_per_element")] == [4, 8, 12, 16]
+
+
+def test_findings_are_recorded_at_each_validation_and_warn_from_the_second_on(tmp_path: Path) -> None:
+    def observe(model: ToyModel) -> Findings:
+        assert not model.training
+        return Findings({"size": model.output.weight.square().mean().item()}, "shown", "it collapsed")
+
+    train(ToyModel(), ToyStream(), held_out, options(steps=8), tmp_path, observe=observe, progress=False)
+    train(ToyModel(), ToyStream(), held_out, options(), tmp_path, observe=observe, progress=False, resume=True)
+    records = [record for record in read_metrics(tmp_path / "metrics.jsonl") if record["event"] == "validation"]
+    assert [record["step"] for record in records] == [4, 8, 12, 16]
+    assert len({record["size"] for record in records}) == 4
+    assert [record.get("warning") for record in records] == [None, *["it collapsed"] * 3]
 
 
 def test_tensorboard_missing_says_how_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
