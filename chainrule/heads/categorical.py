@@ -6,8 +6,7 @@ import torch
 from torch import Tensor, distributions
 from torch.distributions import constraints
 
-from chainrule.heads.head import TensorHead
-from chainrule.heads.precision import at_least_float32, representable
+from chainrule.heads.head import TensorHead, at_least_float32, representable
 from chainrule.heads.wide import picked_log_softmax
 from chainrule.transforms import needs_plain_form
 

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from chainrule.heads.categorical import Categorical
 from chainrule.heads.linear_chain_crf import LinearChainCRF
-from chainrule.heads.tag_arguments import check_tags, real_places
+from chainrule.heads.tag_constraints import check_tags, real_places
 
 
 class IndependentTags(nn.Module):

@@ -4,8 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from chainrule.heads.linear_chain import TagChain, best_paths, draw_tags, forward_messages, log_partition, tag_marginals
-from chainrule.heads.tag_arguments import check_tags, real_places
-from chainrule.heads.tag_constraints import TagConstraints
+from chainrule.heads.tag_constraints import TagConstraints, check_tags, real_places
 
 
 class LinearChainCRF(nn.Module):

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from chainrule.layers.feed_forward import prepared_linear
 from chainrule.layers.positions import distance_slopes, rotate, rotations
-from chainrule.layers.prepared_linear import prepared_linear
 from chainrule.state import State
 
 ROOM = 128  # elements, at least, until the cache moves to a new buffer

@@ -5,9 +5,9 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from chainrule.layers.concatenated_elu import concatenated_elu
+from chainrule.layers.activations import concatenated_elu
 from chainrule.layers.raster_layer import RasterLayer
-from chainrule.layers.shifted_conv2d import ShiftedConv2d
+from chainrule.layers.shifted_convolutions import ShiftedConv2d
 from chainrule.state import State
 
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from chainrule.base import Step
 from chainrule.heads import Categorical
 from chainrule.layers.dropout import dropout
-from chainrule.layers.prepared_linear import prepared_linear
+from chainrule.layers.feed_forward import prepared_linear
 from chainrule.layers.sequence_layer import LayerStep
 from chainrule.layers.transformer_stack import TransformerStack
 from chainrule.models.image_model import ImageModel

@@ -9,8 +9,8 @@ from chainrule.base import AutoregressiveModel, Context, Step, length_mask
 from chainrule.heads import Categorical
 from chainrule.layers.decoder_block import DecoderBlock, DecoderStep
 from chainrule.layers.dropout import dropout
+from chainrule.layers.feed_forward import prepared_linear
 from chainrule.layers.norms import norm_layer
-from chainrule.layers.prepared_linear import prepared_linear
 from chainrule.layers.residual_block import shrink_residuals
 from chainrule.layers.transformer_encoder import TransformerEncoder
 from chainrule.ranges import Layers, Probability, Size

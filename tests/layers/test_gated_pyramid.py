@@ -5,7 +5,7 @@ import torch
 from light import gradient_reach, positive_reach
 
 from chainrule.layers import GatedPyramid, GatedResidualBlock, ShiftedConv2d, concatenated_elu
-from chainrule.layers.pyramid_scan import PyramidScan
+from chainrule.layers.gated_pyramid import PyramidScan
 
 SIZES = [(1, 4, 4), (2, 4, 6), (2, 5, 3), (3, 8, 4), (3, 7, 5), (3, 5, 9)]  # resolutions, H, W
 
