@@ -149,7 +149,7 @@ class Task(ABC, Generic[M]):
     @classmethod
     def fingerprint(cls, path: str | None) -> dict[str, Any]:
         """Identify a source on resume: at least `name`, `bytes` and `sha256`."""
-        from chainrule.data.source import fingerprint
+        from chainrule.data.text import fingerprint
 
         return fingerprint(path)
 

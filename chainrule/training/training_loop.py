@@ -27,8 +27,7 @@ from chainrule.training.optimiser import clip_gradient, learning_rate, make_opti
 from chainrule.training.options import TrainingOptions
 from chainrule.training.parallel import Processes, seed_step
 from chainrule.training.position import Position
-from chainrule.training.progress import Display
-from chainrule.training.report import Report, StepFigures
+from chainrule.training.report import Display, Report, StepFigures
 from chainrule.training.validation import OnValidation, Validation
 from chainrule.training.validation_metric import Likelihood, MetricValue, ValidationMetric, Verdict
 

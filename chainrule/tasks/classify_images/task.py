@@ -58,23 +58,17 @@ class ClassifyImagesTask(Task["ImageClassifier"], Predicts, Evaluates, Checks, I
     Data = ImageReading
     Training = ImageClassifierTraining
     MODELS: ClassVar[dict[str, Model]] = {
-        name: Model(f"chainrule.models.{home}", hidden=("levels",))
-        for name, home in {
-            "cnn": "conv_net:ConvNet",
-            "vit": "vision_transformer:VisionTransformer",
-            "cct": "compact_transformer:CompactTransformer",
-            "swin": "swin_transformer:SwinTransformer",
-        }.items()
+        "cnn": Model("chainrule.models.conv_net:ConvNet", hidden=("levels",)),
+        "vit": Model("chainrule.models.vision_transformer:VisionTransformer", hidden=("levels",)),
+        "cct": Model("chainrule.models.compact_transformer:CompactTransformer", hidden=("levels",)),
+        "swin": Model("chainrule.models.swin_transformer:SwinTransformer", hidden=("levels",)),
     }
     BUDGET = "5m"
     LADDERS: ClassVar[dict[str, Ladder]] = {
-        name: Ladder("pictures", (smaller,), passes=10, steps=8000)
-        for name, smaller in {
-            "cnn": {"channels": 16},
-            "vit": {"model_size": 64, "num_layers": 4},
-            "cct": {"model_size": 64, "num_layers": 2},
-            "swin": {"model_size": 32, "num_heads": 2},
-        }.items()
+        "cnn": Ladder("pictures", ({"channels": 16},), passes=10, steps=8000),
+        "vit": Ladder("pictures", ({"model_size": 64, "num_layers": 4},), passes=10, steps=8000),
+        "cct": Ladder("pictures", ({"model_size": 64, "num_layers": 2},), passes=10, steps=8000),
+        "swin": Ladder("pictures", ({"model_size": 32, "num_heads": 2},), passes=10, steps=8000),
     }
     PREPARED = f"{DATA}/images.json"
     Prediction = ImageLabelling

@@ -30,10 +30,10 @@ from chainrule.tasks.abilities import (
 from chainrule.tasks.config import FINGERPRINT, RunConfig, check_entries
 from chainrule.tasks.display import flag, quoted, size_of
 from chainrule.tasks.image.code_options import CODE_TRAINING, ImageEmbedding, ImageInterpolation, ImageReconstruction
-from chainrule.tasks.image.inspection import ImageInspection
+from chainrule.tasks.image.inspection import ImageInspection, inspect_images
 from chainrule.tasks.image.options import LARGEST, ImageData, ImageTraining
-from chainrule.tasks.image.sampling import ImageSampling
-from chainrule.tasks.image.scoring import ImageScoring
+from chainrule.tasks.image.sampling import ImageSampling, sample_images
+from chainrule.tasks.image.scoring import ImageScoring, score_images
 from chainrule.tasks.image.words import best_figures, best_words, introduction, said_labels
 from chainrule.tasks.ladder import Ladder
 from chainrule.tasks.ledger import Basis, LedgerEntry
@@ -53,17 +53,8 @@ _ELEMENTS = 1 << 16  # of the images that are validated on together
 _PREVIEWED = 16
 _LINE = 90  # characters in which the preview on the terminal has to fit
 _CHECKED_ROWS, _CHECKED_SIDE = 4, 5
-
-
+_FROM_DATA = ("levels", "num_classes")  # arguments of the models
 _CODED = ("vae", "pixel-vae", "hierarchical-vae", "autoencoder")  # models with a code, which know no labels
-
-
-def _model(name: str, **fixed: Any) -> Model:
-    return Model(f"chainrule.models.{name}", fixed=fixed, hidden=("levels", "num_classes"))
-
-
-def _coded(name: str) -> Model:
-    return Model(f"chainrule.models.{name}", hidden=("levels",))
 
 
 class ImageTask(Task["ImageModel"], Scores, Samples, Inspects, Checks, Compresses, Embeds, Reconstructs, Interpolates):
@@ -85,16 +76,16 @@ class ImageTask(Task["ImageModel"], Scores, Samples, Inspects, Checks, Compresse
     Data = ImageData
     Training = ImageTraining
     MODELS: ClassVar[dict[str, Model]] = {
-        "gated-pixelcnn": _model("gated_pixel_cnn:GatedPixelCNN"),
-        "pixelcnn": _model("pixel_cnn:PixelCNN"),
-        "pixelcnn++": _model("pixel_cnn_pp:PixelCNNPP"),
-        "row-lstm": _model("pixel_rnn:PixelRNN", kind="row"),
-        "diagonal-bilstm": _model("pixel_rnn:PixelRNN", kind="diagonal"),
-        "image-transformer": _model("image_transformer:ImageTransformer"),
-        "vae": _coded("vae:VAE"),
-        "pixel-vae": _coded("pixel_vae:PixelVAE"),
-        "hierarchical-vae": _coded("hierarchical_vae:HierarchicalVAE"),
-        "autoencoder": _coded("autoencoder:Autoencoder"),
+        "gated-pixelcnn": Model("chainrule.models.gated_pixel_cnn:GatedPixelCNN", hidden=_FROM_DATA),
+        "pixelcnn": Model("chainrule.models.pixel_cnn:PixelCNN", hidden=_FROM_DATA),
+        "pixelcnn++": Model("chainrule.models.pixel_cnn_pp:PixelCNNPP", hidden=_FROM_DATA),
+        "row-lstm": Model("chainrule.models.pixel_rnn:PixelRNN", fixed={"kind": "row"}, hidden=_FROM_DATA),
+        "diagonal-bilstm": Model("chainrule.models.pixel_rnn:PixelRNN", fixed={"kind": "diagonal"}, hidden=_FROM_DATA),
+        "image-transformer": Model("chainrule.models.image_transformer:ImageTransformer", hidden=_FROM_DATA),
+        "vae": Model("chainrule.models.vae:VAE", hidden=("levels",)),
+        "pixel-vae": Model("chainrule.models.pixel_vae:PixelVAE", hidden=("levels",)),
+        "hierarchical-vae": Model("chainrule.models.hierarchical_vae:HierarchicalVAE", hidden=("levels",)),
+        "autoencoder": Model("chainrule.models.autoencoder:Autoencoder", hidden=("levels",)),
     }
     BUDGET = "10m"
     LADDERS: ClassVar[dict[str, Ladder]] = {
@@ -334,13 +325,9 @@ class ImageTask(Task["ImageModel"], Scores, Samples, Inspects, Checks, Compresse
         return entry if entry is None or entry.basis.quantity == "nats" else replace(entry, nats=2 * entry.nats)
 
     def score(self, data: str, options: ImageScoring, *, ranked: bool, device: str) -> Answer:
-        from chainrule.tasks.image.scoring import score_images
-
         return score_images(self, data, options, device=device)
 
     def sample(self, n: int, options: ImageSampling, *, out: Path | None, seed: int, device: str, json: bool) -> Answer:
-        from chainrule.tasks.image.sampling import sample_images
-
         return sample_images(self, n, options, out=out, seed=seed, device=device)
 
     def embed(self, data: str, options: ImageEmbedding, *, device: str) -> Iterator[Code]:
@@ -384,8 +371,6 @@ class ImageTask(Task["ImageModel"], Scores, Samples, Inspects, Checks, Compresse
         return CheckedRows(small.eval(), batch.x, batch.context, told=told)
 
     def inspect(self, data: str | None, options: ImageInspection, *, out: Path | None, seed: int) -> Answer:
-        from chainrule.tasks.image.inspection import inspect_images
-
         if data is not None:
             raise ValueError(f"inspect: reads the held-out pictures of the run, got {data}: leave it out")
         if self.has_code:

@@ -19,10 +19,10 @@ from chainrule.tasks.ladder import Ladder
 from chainrule.tasks.ledger import Basis
 from chainrule.tasks.model import Model
 from chainrule.tasks.run_directory import DATA
-from chainrule.tasks.sound.embedding import SoundEmbedding
-from chainrule.tasks.sound.inspection import SoundInspection
-from chainrule.tasks.sound.sampling import SoundSampling
-from chainrule.tasks.sound.scoring import SoundScoring
+from chainrule.tasks.sound.embedding import SoundEmbedding, embed_sounds
+from chainrule.tasks.sound.inspection import SoundInspection, inspect_sounds
+from chainrule.tasks.sound.sampling import SoundSampling, sample_sounds
+from chainrule.tasks.sound.scoring import SoundScoring, score_sounds
 from chainrule.tasks.task import Shard, Source, Task
 
 if TYPE_CHECKING:
@@ -299,13 +299,9 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds):
         return Basis("sample", f"{facts['levels']:,} {facts['law']} levels at {self.rate:,} Hz", given=given)
 
     def score(self, data: str, options: SoundScoring, *, ranked: bool, device: str) -> Answer:
-        from chainrule.tasks.sound.scoring import score_sounds
-
         return score_sounds(self, data, options, device=device)
 
     def sample(self, n: int, options: SoundSampling, *, out: Path | None, seed: int, device: str, json: bool) -> Answer:
-        from chainrule.tasks.sound.sampling import sample_sounds
-
         return sample_sounds(self, n, options, out=out or Path("sample.wav"), seed=seed, device=device)
 
     def checked_rows(self) -> CheckedRows:
@@ -322,13 +318,9 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds):
         return CheckedRows(self.model(), torch.from_numpy(x), context, torch.from_numpy(lengths))
 
     def embed(self, data: str, options: SoundEmbedding, *, device: str) -> Iterator[Code]:
-        from chainrule.tasks.sound.embedding import embed_sounds
-
         return embed_sounds(self, data, options, device=device)
 
     def inspect(self, data: str | None, options: SoundInspection, *, out: Path | None, seed: int) -> Answer:
-        from chainrule.tasks.sound.inspection import inspect_sounds
-
         return inspect_sounds(self, data, options, seed=seed)
 
 

@@ -41,12 +41,12 @@ from chainrule.tasks.config import (
 )
 from chainrule.tasks.display import format_duration, quoted, size_of
 from chainrule.tasks.ledger import Basis
-from chainrule.tasks.model import Model
+from chainrule.tasks.model import Model, check_memory
 from chainrule.tasks.run_directory import DATA
-from chainrule.tasks.table.codes import TableEmbedding
-from chainrule.tasks.table.inspection import TableInspection
-from chainrule.tasks.table.sampling import TableSampling
-from chainrule.tasks.table.scoring import TableScoring
+from chainrule.tasks.table.codes import TableEmbedding, embed_rows, inspect_codes
+from chainrule.tasks.table.inspection import TableInspection, inspect_table
+from chainrule.tasks.table.sampling import TableSampling, sample_rows
+from chainrule.tasks.table.scoring import TableScoring, score_table
 from chainrule.tasks.task import Shard, Source, Task
 
 if TYPE_CHECKING:
@@ -156,7 +156,6 @@ class TableTask(Task["TableMADE"], Scores, Samples, Inspects, Checks, Compresses
 
     def prepare(self) -> dict[str, Any]:
         from chainrule.data.tables import prepare_table, reads_quickly
-        from chainrule.tasks.model import check_memory
 
         data, source = self.data, self.config.sources["source"]
         assert source is not None
@@ -321,13 +320,9 @@ class TableTask(Task["TableMADE"], Scores, Samples, Inspects, Checks, Compresses
         return Basis("column", base_measure)
 
     def score(self, data: str, options: TableScoring, *, ranked: bool, device: str) -> Answer:
-        from chainrule.tasks.table.scoring import score_table
-
         return score_table(self, data, options, device=device)
 
     def sample(self, n: int, options: TableSampling, *, out: Path | None, seed: int, device: str, json: bool) -> Answer:
-        from chainrule.tasks.table.sampling import sample_rows
-
         return sample_rows(self, n, options, out=out, seed=seed, device=device)
 
     def checked_rows(self) -> CheckedRows:
@@ -336,14 +331,9 @@ class TableTask(Task["TableMADE"], Scores, Samples, Inspects, Checks, Compresses
         return CheckedRows(self.model(), torch.from_numpy(self.table().valid[:_CHECKED_ROWS].copy()))
 
     def embed(self, data: str, options: TableEmbedding, *, device: str) -> Iterator[Code]:
-        from chainrule.tasks.table.codes import embed_rows
-
         return embed_rows(self, data, device=device)
 
     def inspect(self, data: str | None, options: TableInspection, *, out: Path | None, seed: int) -> Answer:
-        from chainrule.tasks.table.codes import inspect_codes
-        from chainrule.tasks.table.inspection import inspect_table
-
         if self.has_code:
             return inspect_codes(self, data, options)
         return inspect_table(self, data, options, seed=seed)

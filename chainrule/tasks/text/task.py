@@ -30,12 +30,11 @@ from chainrule.tasks.display import format_duration, quoted, size_of
 from chainrule.tasks.ledger import Basis, LedgerEntry
 from chainrule.tasks.run_directory import CONFIG, DATA, VOCABULARY
 from chainrule.tasks.task import Shard, Source, Task
-from chainrule.tasks.text.embedding import TextEmbedding
-from chainrule.tasks.text.inspection import TextInspection
-from chainrule.tasks.text.models import CODED, LADDERS, MODELS
-from chainrule.tasks.text.options import TextData, TextTraining
-from chainrule.tasks.text.rows import TextScoring, describe_figures, text_figures
-from chainrule.tasks.text.sampling import TextSampling
+from chainrule.tasks.text.embedding import TextEmbedding, embed_lines
+from chainrule.tasks.text.inspection import TextInspection, inspect_text
+from chainrule.tasks.text.options import CODED, LADDERS, MODELS, TextData, TextTraining
+from chainrule.tasks.text.rows import TextScoring, describe_figures, score_text, text_figures
+from chainrule.tasks.text.sampling import Sampler, TextSampling, sample_text
 
 if TYPE_CHECKING:
     from chainrule.base import AutoregressiveModel
@@ -97,7 +96,7 @@ class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks, C
     @cached_property
     def vocabulary(self) -> "Vocabulary":
         """The symbols, read once."""
-        from chainrule.data.levels import load_vocabulary
+        from chainrule.data.corpus import load_vocabulary
 
         vocabulary = load_vocabulary(self.path / VOCABULARY)
         if vocabulary.level != self.data.level:
@@ -250,7 +249,6 @@ class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks, C
 
     def on_validation(self) -> "OnValidation":
         from chainrule.tasks.text.codes import sentence_preview
-        from chainrule.tasks.text.sampling import Sampler
 
         if self.has_code:
             return sentence_preview(self)
@@ -332,13 +330,9 @@ class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks, C
         return replace(entry, bytes=round(counts["bytes"] * entry.elements / counts["elements"]))
 
     def score(self, data: str, options: TextScoring, *, ranked: bool, device: str) -> Answer:
-        from chainrule.tasks.text.rows import score_text
-
         return score_text(self, data, options, ranked=ranked, device=device)
 
     def sample(self, n: int, options: TextSampling, *, out: Path | None, seed: int, device: str, json: bool) -> Answer:
-        from chainrule.tasks.text.sampling import sample_text
-
         return sample_text(self, n, options, seed=seed, device=device, whole=json or out is not None)
 
     def checked_rows(self) -> CheckedRows:
@@ -353,13 +347,9 @@ class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks, C
         return TextCodec(self.vocabulary, self.data.reading, _ELEMENT[self.data.level])
 
     def embed(self, data: str, options: TextEmbedding, *, device: str) -> Iterator[Code]:
-        from chainrule.tasks.text.embedding import embed_lines
-
         return embed_lines(self, data, device=device)
 
     def inspect(self, data: str | None, options: TextInspection, *, out: Path | None, seed: int) -> Answer:
-        from chainrule.tasks.text.inspection import inspect_text
-
         return inspect_text(self, data, options, out=out, seed=seed)
 
 

@@ -28,10 +28,10 @@ from chainrule.tasks.ledger import Basis
 from chainrule.tasks.model import Model
 from chainrule.tasks.run_directory import DATA
 from chainrule.tasks.task import Shard, Source, Task
-from chainrule.tasks.translate.evaluation import TranslationEvaluation
-from chainrule.tasks.translate.inspection import TranslatorInspection
+from chainrule.tasks.translate.evaluation import TranslationEvaluation, evaluate_translator
+from chainrule.tasks.translate.inspection import TranslatorInspection, inspect_translator
 from chainrule.tasks.translate.plan import LADDER, with_usual_training
-from chainrule.tasks.translate.prediction import TranslationOptions
+from chainrule.tasks.translate.prediction import TranslationOptions, translate
 
 if TYPE_CHECKING:
     from chainrule.data.pairs import Pairs
@@ -39,9 +39,8 @@ if TYPE_CHECKING:
     from chainrule.training import TrainingBatches, ValidationBatches, ValidationMetric
     from chainrule.training.loop import TrainingResult
 
-_COUNTS = {"pairs": int} | {
-    f"{side}_{of}": int for side in ("source", "target") for of in ("symbols", "unknown", "longest")
-}
+_COUNTS = {"pairs": int, "source_symbols": int, "source_unknown": int, "source_longest": int}
+_COUNTS |= {"target_symbols": int, "target_unknown": int, "target_longest": int}
 _CHECKED_ROWS, _CHECKED_ELEMENTS = 4, 12
 
 
@@ -278,8 +277,6 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
     def predict(
         self, data: list[str], options: TranslationOptions, *, out: Path | None, device: str, json: bool
     ) -> Answer:
-        from chainrule.tasks.translate.prediction import translate
-
         return translate(self, data[0], options, out=out, device=device)
 
     @property
@@ -291,8 +288,6 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
         )
 
     def evaluate(self, data: str | None, options: TranslationEvaluation, *, device: str) -> Answer:
-        from chainrule.tasks.translate.evaluation import evaluate_translator
-
         return evaluate_translator(self, data, options, device=device)
 
     def checked_rows(self) -> CheckedRows:
@@ -306,8 +301,6 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
         )
 
     def inspect(self, data: str | None, options: TranslatorInspection, *, out: Path | None, seed: int) -> Answer:
-        from chainrule.tasks.translate.inspection import inspect_translator
-
         return inspect_translator(self, data, options, out=out)
 
 
