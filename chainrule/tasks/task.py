@@ -96,6 +96,16 @@ class Task(ABC, Generic[M]):
         self.path = path
         self.config = config
 
+    @property
+    def data(self) -> Any:
+        """Options of reading, a `Data`."""
+        return self.config.data
+
+    @property
+    def training(self) -> Any:
+        """Options of training, a `Training`."""
+        return self.config.training
+
     # What the data are.
 
     @classmethod

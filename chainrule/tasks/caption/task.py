@@ -104,11 +104,6 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
     Evaluation = CaptionEvaluation
     Inspection = CaptionerInspection
 
-    @property
-    def data(self) -> CaptionData:
-        """How pictures and captions are read."""
-        return cast(CaptionData, self.config.data)
-
     @cached_property
     def prepared(self) -> "PreparedCaptions":
         """Pixels, words and captions, opened once."""
@@ -185,7 +180,7 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
             max_length=data.max_length,
             lower_case=data.lower_case,
             validation_fraction=data.validation_fraction,
-            seed=self.config.training.seed,
+            seed=self.training.seed,
         ).manifest
         weights = sources["backbone_weights"]
         if weights is not None:  # kept in the run, so that nothing else is needed to go on with it
@@ -211,7 +206,7 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
         from chainrule.data.captions import CaptionBatches, caption_evaluation
 
-        prepared, training = self.prepared, self.config.training
+        prepared, training = self.prepared, self.training
         batches = CaptionBatches(prepared.train, training.batch_size, training.seed, shard)
         return batches, lambda: caption_evaluation(prepared.valid)
 

@@ -115,11 +115,6 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
     Inspection = ClassifierInspection
     Embedding = LabelledEmbedding
 
-    @property
-    def data(self) -> LabelledData:
-        """How the files are read."""
-        return cast(LabelledData, self.config.data)
-
     @classmethod
     def check_asked(cls, asked: RunConfig, given: frozenset[str]) -> None:
         if asked.sources["source"] is None:
@@ -190,7 +185,7 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
             ngrams=data.ngrams,
             min_count=data.min_count,
             limit=data.max_length,
-            seed=self.config.training.seed,
+            seed=self.training.seed,
         ).manifest
         return {name: manifest[name] for name in _FACTS}
 
@@ -206,7 +201,7 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
                 options, num_classes=labels, vocab_size=symbols, prior=self.labels.prior
             ),
         )
-        wanted = self.config.training.naive_bayes and 2 * labels <= options.embedding_size
+        wanted = self.training.naive_bayes and 2 * labels <= options.embedding_size
         if wanted and not (self.path / WEIGHTS).is_file():
             model.start_from_counts(torch.from_numpy(load_counts(self.path / DATA, (symbols, labels))))
         return model
@@ -219,7 +214,7 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
         from chainrule.data.labelled import LabelledBatches, labelled_evaluation
         from chainrule.tasks.classify.validation_metric import ROWS
 
-        texts, training, limit = self.texts(), self.config.training, self.data.max_length
+        texts, training, limit = self.texts(), self.training, self.data.max_length
         batches = LabelledBatches(
             texts.train.texts, texts.train.labels, training.batch_size, limit, training.seed, shard
         )

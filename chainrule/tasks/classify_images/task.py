@@ -122,7 +122,7 @@ class ClassifyImagesTask(Task["ImageClassifier"], Predicts, Evaluates, Checks, I
             skip_bad=data.skip_bad,
             validation=sources["validation"],
             validation_fraction=data.validation_fraction,
-            seed=self.config.training.seed,
+            seed=self.training.seed,
         )
         _check_labels(images)
         return images.manifest
@@ -139,7 +139,7 @@ class ClassifyImagesTask(Task["ImageClassifier"], Predicts, Evaluates, Checks, I
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
         from chainrule.data.images.batches import LabelledImageBatches, labelled_image_evaluation
 
-        images, training = self.images(), self.config.training
+        images, training = self.images(), self.training
         labels, held_out = images.train_labels, images.valid_labels
         assert labels is not None
         assert held_out is not None
@@ -153,7 +153,7 @@ class ClassifyImagesTask(Task["ImageClassifier"], Predicts, Evaluates, Checks, I
         facts, names = self.config.facts, self.classes
         counts = facts["pictures"]
         yield f"{facts['name']}: pictures of {said_shape(self.shape)}, {len(names)} labels: {', '.join(names[:12])}"
-        held_out = facts["validation"]["name"] if facts["validation"] else f"drawn, seed {self.config.training.seed}"
+        held_out = facts["validation"]["name"] if facts["validation"] else f"drawn, seed {self.training.seed}"
         yield f"{counts['train']:,} pictures to train on, {counts['valid']:,} held out ({held_out})"
         if facts["left_out"]["count"]:
             yield f"{facts['left_out']['count']} picture files cannot be read and are left out"

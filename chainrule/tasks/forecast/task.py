@@ -105,11 +105,6 @@ class ForecastTask(Task["Forecaster"], Predicts, Evaluates, Inspects, Checks):
         check_entries("facts", facts, "source", FINGERPRINT)
         check_entries("facts", facts, "rows", {"train": int, "valid": int})
 
-    @property
-    def data(self) -> ForecastData:
-        """How the series are read."""
-        return cast(ForecastData, self.config.data)
-
     @cached_property
     def schema(self) -> "SeriesSchema":
         """The columns, read once."""
@@ -171,7 +166,7 @@ class ForecastTask(Task["Forecaster"], Predicts, Evaluates, Inspects, Checks):
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
         from chainrule.data.series import SeriesWindows, rolling_origins, window_evaluation
 
-        series, training, horizon = self.series(), self.config.training, self.data.horizon
+        series, training, horizon = self.series(), self.training, self.data.horizon
         rows, length = series.train_rows, self.history - self.longest_lag + horizon
         batches = SeriesWindows(
             series.values[:rows],

@@ -116,11 +116,6 @@ class ImageTask(Task["ImageModel"], Scores, Samples, Inspects, Checks, Compresse
             raise ValueError("DATA: expected images to train on, got none")
         _ = asked.data.reading  # an invalid size is rejected before anything is read
 
-    @property
-    def data(self) -> ImageData:
-        """How the pictures are read."""
-        return cast(ImageData, self.config.data)
-
     @classmethod
     def check_facts(cls, facts: dict[str, Any]) -> None:
         if not {"source", "validation", "shape", "pictures", "found_levels", "bits", "binarise", "classes"} <= set(
@@ -184,7 +179,7 @@ class ImageTask(Task["ImageModel"], Scores, Samples, Inspects, Checks, Compresse
         if not self.has_code:
             return super().plan(given)
         usual = {name: value for name, value in CODE_TRAINING.items() if flag(name) not in given}
-        training = replace(self.config.training, **usual)
+        training = replace(self.training, **usual)
         return Task.plan(ImageTask(self.path, replace(self.config, training=training)), given)
 
     def images(self) -> "PreparedImages":
@@ -224,7 +219,7 @@ class ImageTask(Task["ImageModel"], Scores, Samples, Inspects, Checks, Compresse
             skip_bad=data.skip_bad,
             validation=sources["validation"],
             validation_fraction=data.validation_fraction,
-            seed=self.config.training.seed,
+            seed=self.training.seed,
         )
         return images.manifest
 
@@ -238,7 +233,7 @@ class ImageTask(Task["ImageModel"], Scores, Samples, Inspects, Checks, Compresse
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
         from chainrule.data.images import ImageBatches, image_evaluation
 
-        images, training = self.images(), self.config.training
+        images, training = self.images(), self.training
         known = (None, None) if self.has_code else (images.train_labels, images.valid_labels)
         drawn = images.reduction if images.reduction.binarise == "per-epoch" else None
         batches = ImageBatches(images.train, known[0], training.batch_size, training.seed, shard, drawn)
@@ -311,7 +306,7 @@ class ImageTask(Task["ImageModel"], Scores, Samples, Inspects, Checks, Compresse
 
     @property
     def basis(self) -> Basis:
-        draw = f"binarised by one fixed draw, seed {self.config.training.seed}"
+        draw = f"binarised by one fixed draw, seed {self.training.seed}"
         base_measure = draw if self.reduction.draws else str(self.reduction)
         if self.config.model == "autoencoder":
             return Basis("dimension", base_measure, quantity="squared error")

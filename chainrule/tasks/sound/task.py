@@ -126,16 +126,6 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds):
             raise ValueError(f"facts.labels: expected a list of names, got {facts['labels']!r:.80}")
 
     @property
-    def data(self) -> SoundData:
-        """How the sounds are read."""
-        return cast(SoundData, self.config.data)
-
-    @property
-    def training(self) -> SoundTraining:
-        """How it is trained."""
-        return cast(SoundTraining, self.config.training)
-
-    @property
     def rate(self) -> int:
         """Samples a second."""
         return int(self.config.facts["rate"])

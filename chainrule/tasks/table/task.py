@@ -131,11 +131,6 @@ class TableTask(Task["TableMADE"], Scores, Samples, Inspects, Checks, Compresses
             raise ValueError("facts: expected what preparing a table leaves, with source, rows and columns")
         check_entries("facts", facts, "source", FINGERPRINT)
 
-    @property
-    def data(self) -> TableData:
-        """How the table is read."""
-        return cast(TableData, self.config.data)
-
     @cached_property
     def schema(self) -> "TableSchema":
         """The columns, read once."""
@@ -182,7 +177,7 @@ class TableTask(Task["TableMADE"], Scores, Samples, Inspects, Checks, Compresses
             validation=self.config.sources["validation"],
             validation_fraction=data.validation_fraction,
             min_count=data.min_count,
-            seed=self.config.training.seed,
+            seed=self.training.seed,
             check=fits,
         )
         return table.manifest
@@ -245,7 +240,7 @@ class TableTask(Task["TableMADE"], Scores, Samples, Inspects, Checks, Compresses
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
         from chainrule.data.tables import TableBatches, table_evaluation
 
-        table, training = self.table(), self.config.training
+        table, training = self.table(), self.training
         batches = TableBatches(table.train, training.batch_size, training.seed, shard)
         return batches, lambda: table_evaluation(table.valid, _ROWS)
 

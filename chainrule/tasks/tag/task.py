@@ -89,11 +89,6 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
     Inspection = TagInspection
     Embedding = TagEmbedding
 
-    @property
-    def data(self) -> TagData:
-        """How the files are read."""
-        return cast(TagData, self.config.data)
-
     @classmethod
     def recognises(cls, path: Path) -> bool:
         return path.name.lower().removesuffix(".gz").endswith((".conllu", ".conll"))
@@ -145,7 +140,7 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
             validation_fraction=data.validation_fraction,
             max_length=data.max_length,
             repair=data.repair,
-            seed=self.config.training.seed,
+            seed=self.training.seed,
         ).manifest
 
     def build(self) -> "SequenceTagger":
@@ -172,7 +167,7 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
         from chainrule.data.tagged import TaggedBatches, tagged_evaluation
 
-        corpus, training = self.corpus(), self.config.training
+        corpus, training = self.corpus(), self.training
         batches = TaggedBatches(
             corpus.train, corpus.vocabulary.counts, training.batch_size, training.word_dropout, training.seed, shard
         )

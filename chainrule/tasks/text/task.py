@@ -72,16 +72,6 @@ class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks, C
     Inspection = TextInspection
     Embedding = TextEmbedding
 
-    @property
-    def data(self) -> TextData:
-        """How the text is read."""
-        return cast(TextData, self.config.data)
-
-    @property
-    def training(self) -> TextTraining:
-        """How it is trained."""
-        return cast(TextTraining, self.config.training)
-
     @classmethod
     def check_facts(cls, facts: dict[str, Any]) -> None:
         check_keys("facts", facts, {"source", "validation", "train", "valid"} | ({"chosen"} & facts.keys()))

@@ -120,11 +120,6 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
     Inspection = TranslatorInspection
 
     @property
-    def data(self) -> PairsData:
-        """How the files are read."""
-        return cast(PairsData, self.config.data)
-
-    @property
     def tokenize(self) -> str:
         """How sacrebleu cuts words."""
         if self.data.tokenize != "auto":
@@ -183,7 +178,7 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
             vocabulary_size=data.vocabulary_size,
             max_length=data.max_length,
             validation_fraction=data.validation_fraction,
-            seed=self.config.training.seed,
+            seed=self.training.seed,
         ).manifest
         held_out = {"validation": found["dev_source"], "validation_target": found["dev_target"]}
         return {name: found[name] for name in ("source", "target", "counts", "symbols")} | held_out
@@ -219,7 +214,7 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
         from chainrule.data.pairs import PairBatches, pair_evaluation
 
-        pairs, training = self.pairs, self.config.training
+        pairs, training = self.pairs, self.training
         batches = PairBatches(
             pairs.train,
             training.batch_size,
