@@ -44,6 +44,8 @@ class GRU(Recurrent):
     torch.Size([2, 5, 4])
     """
 
+    kernel = "GRU"
+
     def __init__(
         self,
         input_size: int,
@@ -60,18 +62,9 @@ class GRU(Recurrent):
         dtype: torch.dtype | None = None,
     ):
         super().__init__(
-            "GRU",
-            input_size,
-            hidden_size,
-            num_layers,
-            bias,
-            batch_first,
-            dropout,
-            bidirectional,
-            backend,
-            device,
-            dtype,
-        )
+            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
+            backend=backend, device=device, dtype=dtype,
+        )  # fmt: skip
         self.reset_after = reset_after
 
     def extra_repr(self) -> str:
@@ -82,7 +75,7 @@ class GRU(Recurrent):
 
     def _early_bias(self, bias_ih: Tensor, bias_hh: Tensor) -> Tensor:
         if not self.reset_after:
-            return bias_ih + bias_hh
+            return super()._early_bias(bias_ih, bias_hh)
         gates = 2 * self.hidden_size  # b_hn is multiplied by the reset gate
         return torch.cat([bias_ih[:gates] + bias_hh[:gates], bias_ih[gates:]])
 

@@ -19,7 +19,7 @@ from chainrule.layers.bptt import (
     weight_gradient,
     wide_dtype,
 )
-from chainrule.layers.recurrent import Backend, Recurrent
+from chainrule.layers.recurrent import Recurrent
 from chainrule.transforms import needs_plain_form, records_or_transforms
 
 
@@ -41,41 +41,8 @@ class LSTM(Recurrent):
     (torch.Size([2, 5, 4]), torch.Size([2, 2, 4]))
     """
 
+    kernel = "LSTM"
     has_cell = True
-
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        num_layers: int = 1,
-        bias: bool = True,
-        batch_first: bool = True,
-        dropout: float = 0.0,
-        bidirectional: bool = False,
-        *,
-        backend: Backend = "auto",
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ):
-        super().__init__(
-            "LSTM",
-            input_size,
-            hidden_size,
-            num_layers,
-            bias,
-            batch_first,
-            dropout,
-            bidirectional,
-            backend,
-            device,
-            dtype,
-        )
-
-    def vendor_computes_this(self) -> bool:
-        return True
-
-    def _early_bias(self, bias_ih: Tensor, bias_hh: Tensor) -> Tensor:
-        return bias_ih + bias_hh
 
     def _run(
         self, projected: Tensor, weights: Sequence[Tensor], state: list[Tensor], sizes: list[int]

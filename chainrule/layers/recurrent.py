@@ -37,23 +37,24 @@ class Recurrent(nn.RNNBase, SequenceLayer):
     `torch.func` and derivatives of any order work: `chainrule.layers.bptt`.
     """
 
+    kernel: str  # torch.nn's name of the recurrence
     has_cell = False  # whether the state is (h, c)
     weight_ih_l0: nn.Parameter
     weight_hh_l0: nn.Parameter
 
     def __init__(
         self,
-        mode: str,
         input_size: int,
         hidden_size: int,
-        num_layers: int,
-        bias: bool,
-        batch_first: bool,
-        dropout: float,
-        bidirectional: bool,
-        backend: Backend,
-        device: torch.device | str | None,
-        dtype: torch.dtype | None,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = True,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        *,
+        backend: Backend = "auto",
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ):
         if not batch_first:
             raise ValueError("batch_first: expected True, got False: these layers read (B, T, N); transpose the input")
@@ -62,26 +63,18 @@ class Recurrent(nn.RNNBase, SequenceLayer):
         with warnings.catch_warnings():  # torch.nn warns of dropout on a single layer, which has no place for it
             warnings.simplefilter("ignore", UserWarning)
             super().__init__(
-                mode,
-                input_size,
-                hidden_size,
-                num_layers,
-                bias,
-                True,
-                dropout,
-                bidirectional,
-                device=device,
-                dtype=dtype,
-            )
+                self.kernel, input_size, hidden_size, num_layers, bias, True, dropout, bidirectional,
+                device=device, dtype=dtype,
+            )  # fmt: skip
         self.backend = backend
 
-    @abstractmethod
     def vendor_computes_this(self) -> bool:
         """Whether the vendor's kernel is the same function."""
+        return True
 
-    @abstractmethod
     def _early_bias(self, bias_ih: Tensor, bias_hh: Tensor) -> Tensor:
         """The part of the biases that is added before the recurrence, (G·M,)."""
+        return bias_ih + bias_hh
 
     @abstractmethod
     def _run(

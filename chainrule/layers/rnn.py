@@ -64,10 +64,11 @@ class RNN(Recurrent):
     ):
         if nonlinearity not in ACTIVATIONS:
             raise ValueError(f"nonlinearity: expected one of {', '.join(ACTIVATIONS)}, got {nonlinearity!r}")
-        mode = "RNN_RELU" if nonlinearity == "relu" else "RNN_TANH"  # the parameters are the same for any f
+        self.kernel = "RNN_RELU" if nonlinearity == "relu" else "RNN_TANH"  # the parameters are the same for any f
         super().__init__(
-            mode, input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, backend, device, dtype
-        )
+            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
+            backend=backend, device=device, dtype=dtype,
+        )  # fmt: skip
         self.nonlinearity = nonlinearity
 
     def extra_repr(self) -> str:
@@ -75,9 +76,6 @@ class RNN(Recurrent):
 
     def vendor_computes_this(self) -> bool:
         return self.nonlinearity in ("tanh", "relu")
-
-    def _early_bias(self, bias_ih: Tensor, bias_hh: Tensor) -> Tensor:
-        return bias_ih + bias_hh
 
     def _run(
         self, projected: Tensor, weights: Sequence[Tensor], state: list[Tensor], sizes: list[int]
