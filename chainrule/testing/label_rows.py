@@ -7,10 +7,9 @@ from torch import Tensor
 
 from chainrule.base import Context, LikelihoodModel, length_mask
 from chainrule.state import leaves, select
-from chainrule.testing.agreement import TOLERANCE, require_equal
 from chainrule.testing.label_subject import LabelSubject, label_check
 from chainrule.testing.subject import DoesNotApply, Violation, independent_copy
-from chainrule.testing.values import distance
+from chainrule.testing.values import TOLERANCE, distance, require_equal
 from chainrule.testing.weights import refilled, sharp
 
 _SHARP = 1e-6  # allowed of a model with large weights, which amplifies rounding

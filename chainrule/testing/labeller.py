@@ -8,7 +8,6 @@ from torch.distributions import Distribution
 
 from chainrule.base import Context, LikelihoodModel
 from chainrule.state import expand, map_state, select
-from chainrule.testing.agreement import require_equal
 from chainrule.testing.isolation import as_called, reseed
 from chainrule.testing.label_rows import check_batch_independence, check_padding_invariance, weighted_models
 from chainrule.testing.label_subject import LabelSubject, label_check
@@ -16,6 +15,7 @@ from chainrule.testing.leaves import changed, snapshot
 from chainrule.testing.report import Report
 from chainrule.testing.saving import save_and_load
 from chainrule.testing.subject import OPERATIONS, DoesNotApply, Violation, independent_copy, number_type
+from chainrule.testing.values import require_equal
 from chainrule.testing.weights import biased, fresh, jittered, refilled, remembering, uneven
 
 _SUM = 1e-6  # for sums over listed labels: rounding in float64 is far below

@@ -15,8 +15,7 @@ from chainrule.training.options import TrainingOptions
 from chainrule.training.parallel import own_randomness, processes
 from chainrule.training.report import make_display
 from chainrule.training.training_loop import TrainingLoop
-from chainrule.training.validation import OnValidation
-from chainrule.training.validation_metric import ValidationMetric
+from chainrule.training.validation import OnValidation, ValidationMetric
 
 
 @dataclass(frozen=True)

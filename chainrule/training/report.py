@@ -17,7 +17,7 @@ from chainrule.training.gradient_monitor import GradientAlarms, GradientWarning,
 from chainrule.training.guard import Guard
 from chainrule.training.metrics import Metrics
 from chainrule.training.position import Position
-from chainrule.training.validation_metric import Verdict
+from chainrule.training.validation import Verdict
 
 
 class Display(ABC):

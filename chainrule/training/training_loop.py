@@ -28,8 +28,7 @@ from chainrule.training.options import TrainingOptions
 from chainrule.training.parallel import Processes, seed_step
 from chainrule.training.position import Position
 from chainrule.training.report import Display, Report, StepFigures
-from chainrule.training.validation import OnValidation, Validation
-from chainrule.training.validation_metric import Likelihood, MetricValue, ValidationMetric, Verdict
+from chainrule.training.validation import Likelihood, MetricValue, OnValidation, Validation, ValidationMetric, Verdict
 
 SAVE_SECONDS = 60.0  # a killed run loses no more than this
 

@@ -192,7 +192,7 @@ class ForecastTask(Task["Forecaster"], Predicts, Evaluates, Inspects, Checks):
 
     def on_validation(self) -> "OnValidation":
         from chainrule.tasks.forecast.drawing import draw_paths
-        from chainrule.tasks.forecast.sparkline import sparkline
+        from chainrule.tasks.sparkline import sparkline
 
         series, horizon = self.series(), self.data.horizon
         origin = len(series.values) - horizon

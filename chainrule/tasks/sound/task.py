@@ -238,7 +238,7 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds):
 
             from chainrule.data.sounds import write_wav
             from chainrule.decoding.draw_for import draw_for
-            from chainrule.tasks.sound.sparkline import sparkline
+            from chainrule.tasks.sparkline import loudness_line
 
             device = next(trained.parameters()).device
             label = None if not self.labels else torch.tensor([step % len(self.labels)], device=device)
@@ -248,7 +248,7 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds):
             amplitudes = self.levels.decode(drawn[0].cpu().numpy())
             write_wav(self.path / _PREVIEW, amplitudes, self.rate)
             name = "" if label is None else f"{self.labels[int(label)]}: "
-            return f"{name}{sparkline(amplitudes)} {_PREVIEW}"
+            return f"{name}{loudness_line(amplitudes)} {_PREVIEW}"
 
         return preview
 

@@ -33,7 +33,7 @@ from chainrule.tasks.task import Shard, Source, Task
 from chainrule.tasks.text.embedding import TextEmbedding, embed_lines
 from chainrule.tasks.text.inspection import TextInspection, inspect_text
 from chainrule.tasks.text.options import CODED, LADDERS, MODELS, TextData, TextTraining
-from chainrule.tasks.text.rows import TextScoring, describe_figures, score_text, text_figures
+from chainrule.tasks.text.rows import TextScoring, score_text
 from chainrule.tasks.text.sampling import Sampler, TextSampling, sample_text
 
 if TYPE_CHECKING:
@@ -259,6 +259,8 @@ class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks, C
         return gradient_profile
 
     def summary(self, result: "TrainingResult") -> tuple[dict[str, Any], str]:
+        from chainrule.training.units import describe_figures, text_figures
+
         best, counts = result.best, self.config.facts["valid"]
         held_out = counts["elements"]
         figures = text_figures(best.nats_per_element * held_out, counts)
@@ -276,6 +278,8 @@ class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks, C
         return [f"chainrule sample {path}", f"chainrule score {path} FILE --per line --sort"]
 
     def describe(self, facts: dict[str, Any]) -> dict[str, str]:
+        from chainrule.training.units import describe_figures, text_figures
+
         facts["vocabulary_size"] = len(self.vocabulary)
         corpus, data, best = facts["facts"], facts["data"], facts["best"]
         held_out = corpus["validation"]["name"] if corpus["validation"] else f"last {data['validation_fraction']:.0%}"
