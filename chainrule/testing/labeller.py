@@ -1,5 +1,6 @@
 """All checks of a model of labels at once."""
 
+from collections.abc import Iterator
 from itertools import product
 
 import torch
@@ -8,6 +9,7 @@ from torch.distributions import Distribution
 
 from chainrule.base import Context, LikelihoodModel
 from chainrule.state import expand, map_state, select
+from chainrule.testing.gradients import Attempt, require_gradients
 from chainrule.testing.isolation import as_called, reseed
 from chainrule.testing.label_rows import check_batch_independence, check_padding_invariance, weighted_models
 from chainrule.testing.label_subject import LabelSubject, label_check
@@ -108,29 +110,15 @@ def check_total_probability(subject: LabelSubject) -> str:
 @label_check
 def check_gradients_reach_parameters(subject: LabelSubject) -> str:
     """`log_prob` gives each parameter a gradient that is not all zero, at some labels and weights, and finite."""
-    missing = {name for name, parameter in subject.model.named_parameters() if parameter.requires_grad}
-    count = len(missing)
-    if not missing:
-        raise DoesNotApply("no parameter requires a gradient")
-    draws = (None, fresh, biased, jittered, remembering, uneven)
-    for attempt, draw in enumerate(draws):
-        model = subject.model if draw is None else refilled(subject.model, subject, draw)
-        for y in subject.probes:
-            total = model.log_prob(y, subject.context, subject.lengths)
-            total = total[total.isfinite()].sum()  # labels that cannot be, as by the constraints of tags, are left out
-            if not total.requires_grad:
-                continue
-            wanted = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
-            gradients = torch.autograd.grad(total, list(wanted.values()), allow_unused=True)
-            for name, gradient in zip(wanted, gradients, strict=True):
-                if gradient is not None and attempt == 0 and not gradient.isfinite().all():
-                    raise Violation(f"the gradient of log_prob with respect to {name} is not finite")
-                if gradient is not None and gradient.any():
-                    missing.discard(name)
-        if not missing:
-            return f"all {count} parameters"
-    names = ", ".join(sorted(missing)[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
-    raise Violation(f"log_prob gives no gradient to {len(missing)} of {count} parameters: {names}")
+
+    def attempts() -> Iterator[Attempt]:
+        for draw in (None, fresh, biased, jittered, remembering, uneven):
+            model = subject.model if draw is None else refilled(subject.model, subject, draw)
+            found = [model.log_prob(y, subject.context, subject.lengths) for y in subject.probes]
+            # Labels that cannot be, as by the constraints of tags, are left out.
+            yield model, [("log_prob", total[total.isfinite()].sum()) for total in found], draw is None
+
+    return require_gradients(subject.model, attempts())
 
 
 @label_check
