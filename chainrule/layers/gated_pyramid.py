@@ -30,7 +30,7 @@ class GatedPyramid(nn.Module):
         layers: L blocks on the way down at each resolution.
         resolutions: how many there are.
         reads_right: as in `ShiftedConv2d`.
-        beside: whether each block reads what a block of another stream found.
+        neighbour: whether each block reads the features of a block of another stream.
         num_classes: of the labels; `None` where there are none.
 
     >>> pyramid = GatedPyramid(8, layers=1, resolutions=2, reads_right=False)
@@ -46,7 +46,7 @@ class GatedPyramid(nn.Module):
         resolutions: int,
         *,
         reads_right: bool,
-        beside: bool = False,
+        neighbour: bool = False,
         num_classes: int | None = None,
     ):
         super().__init__()
@@ -56,7 +56,7 @@ class GatedPyramid(nn.Module):
                 GatedResidualBlock(
                     channels,
                     reads_right=reads_right,
-                    beside=beside,
+                    neighbour=neighbour,
                     shortcut=shortcut,
                     num_classes=num_classes,
                 )
@@ -72,7 +72,7 @@ class GatedPyramid(nn.Module):
                 layers,
                 resolutions - 1,
                 reads_right=reads_right,
-                beside=beside,
+                neighbour=neighbour,
                 num_classes=num_classes,
             )
             self.grow = ShiftedUpsampling(channels, reads_right=reads_right)
@@ -109,7 +109,7 @@ class GatedPyramid(nn.Module):
         x: Tensor,
         above: State,
         label: Tensor | None = None,
-        beside: State = None,
+        neighbour: State = None,
         *,
         dropout: float = 0.0,
     ) -> tuple[Tensor, State, State]:
@@ -119,17 +119,17 @@ class GatedPyramid(nn.Module):
             x: (B, M, n, W).
             above: from `blank_rows`, or from the rows over these.
             label: (B,) integers.
-            beside: what the other stream found in these rows.
+            neighbour: features of the other stream in these rows.
             dropout: in the blocks, for training.
 
         Returns:
-            The features (B, M, n, W); what every block found, for a stream beside this one; `above` for what follows.
+            The features (B, M, n, W); the features of every block, for the other stream; `above` for what follows.
         """
         shortcuts = [x]
         found: dict[str, State] = {"down": [], "up": [], "coarser": None}
         after: dict[str, State] = {"down": [], "up": []}
         for index, block in enumerate(self.down_blocks):
-            near = None if beside is None else beside["down"][index]
+            near = None if neighbour is None else neighbour["down"][index]
             x, over = block(x, above["down"][index], label, near, dropout=dropout)
             shortcuts.append(x)
             found["down"].append(x)
@@ -137,11 +137,11 @@ class GatedPyramid(nn.Module):
         if self.coarser is None:
             x = shortcuts.pop()
         else:
-            far = None if beside is None else beside["coarser"]
+            far = None if neighbour is None else neighbour["coarser"]
             x, found["coarser"], coarse_after = self._through_coarser(self.coarser, x, above, label, far, dropout)
             after.update(coarse_after)
         for index, block in enumerate(self.up_blocks):
-            near = None if beside is None else beside["up"][index]
+            near = None if neighbour is None else neighbour["up"][index]
             x, over = block(x, above["up"][index], label, near, shortcuts.pop(), dropout=dropout)
             found["up"].append(x)
             after["up"].append(over)
@@ -152,7 +152,7 @@ class GatedPyramid(nn.Module):
         return PyramidScan(self)
 
     def _through_coarser(
-        self, coarser: "GatedPyramid", x: Tensor, above: State, label: Tensor | None, beside: State, dropout: float
+        self, coarser: "GatedPyramid", x: Tensor, above: State, label: Tensor | None, neighbour: State, dropout: float
     ) -> tuple[Tensor, State, dict[str, State]]:
         kept, count = above["kept"], x.shape[2]
         rows, start = torch.cat([above["shrink"], x], 2), kept.shape[2]
@@ -160,7 +160,7 @@ class GatedPyramid(nn.Module):
         found, coarse_above = None, above["coarser"]
         if new:
             coarse = self.shrink.below(rows[:, :, start : start + 2 * new])
-            coarse, found, coarse_above = coarser.rows(coarse, coarse_above, label, beside, dropout=dropout)
+            coarse, found, coarse_above = coarser.rows(coarse, coarse_above, label, neighbour, dropout=dropout)
             kept = torch.cat([kept, self.grow(coarse, x.shape[3])], 2)
         after = {"shrink": rows[:, :, -1:], "kept": kept[:, :, count:], "coarser": coarse_above}
         return kept[:, :, :count], found, after
@@ -184,7 +184,7 @@ class PyramidScan:
         blocks = [*pyramid.down_blocks, *pyramid.up_blocks]
         self._first = _ShiftedConvolutions([block.first for block in blocks])
         self._second = _ShiftedConvolutions([block.second for block in blocks])
-        self._beside = torch.cat([_weight(block.beside) for block in blocks])  # (n·M, 2M, 1, 1)
+        self._neighbour = torch.cat([_weight(block.neighbour) for block in blocks])  # (n·M, 2M, 1, 1)
         self._shortcuts = [_weight(block.shortcut).flatten(1).t().contiguous() for block in pyramid.up_blocks]
         self._label_biases = [block.label_bias for block in blocks if block.label_bias is not None]
         self.coarser: PyramidScan | None = None
@@ -207,12 +207,12 @@ class PyramidScan:
         over = [*above["down"], *above["up"]]
         near = concatenated_elu(torch.stack([*found["down"], *found["up"]], 1), 2).flatten(1, 2)  # (B, n·2M, 1, W)
         first = self._first.from_above(torch.cat([read for read, _ in over], 1))
-        beside = nn.functional.conv2d(near, self._beside, groups=len(over))
+        neighbour = nn.functional.conv2d(near, self._neighbour, groups=len(over))
         second = self._second.from_above(torch.cat([again for _, again in over], 1))
         if label is not None:
             second = second + torch.stack([bias(label) for bias in self._label_biases], 1).unsqueeze(2)
         row = {
-            "first": first + beside.view(len(first), len(over), -1, first.shape[2]).transpose(2, 3),
+            "first": first + neighbour.view(len(first), len(over), -1, first.shape[2]).transpose(2, 3),
             "second": second,
             "read": [self._first.blank(near)],
             "again": [self._second.blank(near)],

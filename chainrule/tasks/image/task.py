@@ -349,8 +349,8 @@ class ImageTask(Task["ImageModel"], Scores, Samples, Inspects, Checks, Compresse
         from chainrule.data.images import image_batch
 
         if self.has_code:
-            pictures = image_batch(self.images().valid[:_CHECKED_ROWS], None).x
-            return CheckedRows(self.model(), pictures, told=f"on {len(pictures)} held-out pictures")
+            rows = image_batch(self.images().valid[:_CHECKED_ROWS], None).x
+            return CheckedRows(self.model(), rows, told=f"on {len(rows)} held-out pictures")
         channels, height, width = self.shape
         small = self.model_of((channels, min(height, _CHECKED_SIDE), min(width, _CHECKED_SIDE)))
         trained, needed = self.model().state_dict(), small.state_dict()
