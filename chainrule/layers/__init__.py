@@ -9,8 +9,7 @@ from chainrule.layers.causal_attention import CausalAttention
 from chainrule.layers.causal_conv1d import CausalConv1d
 from chainrule.layers.character_encoder import CharacterEncoder
 from chainrule.layers.combinators import Map, Parallel, Residual, Serial
-from chainrule.layers.cross_attention import CrossAttention
-from chainrule.layers.decoder_block import DecoderBlock
+from chainrule.layers.decoder_block import CrossAttention, DecoderBlock
 from chainrule.layers.delta_net import DeltaNet
 from chainrule.layers.diagonal_lstm import DiagonalLSTM
 from chainrule.layers.dilated_stack import DilatedStack
