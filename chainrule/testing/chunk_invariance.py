@@ -5,10 +5,11 @@ from torch import Tensor
 
 from chainrule.base import AutoregressiveModel
 from chainrule.state import flatten, map_state, select
+from chainrule.testing.agreement import require_equal, rounding
 from chainrule.testing.contract_check import contract_check
 from chainrule.testing.leaves import changed
 from chainrule.testing.subject import DoesNotApply, Subject, Violation
-from chainrule.testing.values import distance, require_equal, rounding
+from chainrule.testing.values import distance
 
 
 @contract_check

@@ -9,6 +9,7 @@ from torch.distributions import Distribution
 
 from chainrule.base import Context, LikelihoodModel, length_mask
 from chainrule.state import expand, leaves, map_state, select
+from chainrule.testing.agreement import TOLERANCE, require_equal
 from chainrule.testing.gradients import Attempt, require_gradients
 from chainrule.testing.isolation import as_called, reseed
 from chainrule.testing.label_subject import LabelSubject, label_check
@@ -16,7 +17,7 @@ from chainrule.testing.leaves import changed, snapshot
 from chainrule.testing.report import Report
 from chainrule.testing.saving import save_and_load
 from chainrule.testing.subject import OPERATIONS, DoesNotApply, Violation, independent_copy, number_type
-from chainrule.testing.values import TOLERANCE, distance, require_equal
+from chainrule.testing.values import distance
 from chainrule.testing.weights import biased, fresh, jittered, refilled, remembering, sharp, uneven
 
 _SUM = 1e-6  # for sums over listed labels: rounding in float64 is far below

@@ -4,9 +4,9 @@ import torch
 from torch import Tensor
 
 from chainrule.base import AutoregressiveModel, length_mask
+from chainrule.testing.agreement import require_equal, rounding
 from chainrule.testing.contract_check import contract_check
 from chainrule.testing.subject import DoesNotApply, Subject, Violation
-from chainrule.testing.values import require_equal, rounding
 from chainrule.testing.weights import sharp, weighted
 
 LONGEST = 16

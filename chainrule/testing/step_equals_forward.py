@@ -5,10 +5,10 @@ from torch import Tensor
 
 from chainrule.base import AutoregressiveModel, Step
 from chainrule.state import State, flatten, map_state, select
+from chainrule.testing.agreement import TOLERANCE, require_equal, rounding
 from chainrule.testing.contract_check import contract_check
 from chainrule.testing.leaves import changed
 from chainrule.testing.subject import Subject, Violation
-from chainrule.testing.values import TOLERANCE, require_equal, rounding
 
 LONG = 48  # steps after which a cache that is as long as x, or a count that is kept, has shown itself
 
