@@ -1,4 +1,4 @@
-"""Which tags may follow which in the BIO and BIOES schemes of marking spans."""
+"""Which tags may follow which in the BIO and BIOES schemes of marking spans, and checks of tags and lengths."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple

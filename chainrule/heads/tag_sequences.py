@@ -1,4 +1,4 @@
-"""The distribution over the whole tag sequences of a batch of sentences, as a tagger gives it."""
+"""Distributions over the tag sequences of a batch of sentences: independent tags, or a chain of them."""
 
 from typing import Any
 

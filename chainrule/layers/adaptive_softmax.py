@@ -1,4 +1,4 @@
-"""Weights of a softmax over many symbols in clusters of frequency, and of the embedding that shares them."""
+"""Weights of a softmax over many symbols in clusters of frequency, their cutoffs, and an embedding that shares them."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""A published picture network, with weights that the user has, in the place of `ImageEncoder`."""
+"""A published picture network, a ResNet, with weights that the user has, in the place of `ImageEncoder`."""
 
 from pathlib import Path
 from typing import final

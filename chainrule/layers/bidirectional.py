@@ -1,4 +1,4 @@
-"""An encoder that reads each row in both directions."""
+"""Encoders in which every element knows its whole row: recurrent in both directions, or by name."""
 
 from typing import final
 

@@ -1,4 +1,4 @@
-"""A causal Transformer block that also reads a memory."""
+"""A causal Transformer block that also reads a memory, and its attention over it."""
 
 from collections.abc import Callable
 

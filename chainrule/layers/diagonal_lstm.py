@@ -1,4 +1,4 @@
-"""The Diagonal BiLSTM: two recurrences along the diagonals of an image, which together see all that is past."""
+"""The Diagonal BiLSTM: recurrences along the diagonals of an image, laid out as rows; together they see all past."""
 
 from collections.abc import Mapping, Sequence
 from typing import final

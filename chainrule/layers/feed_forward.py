@@ -1,4 +1,4 @@
-"""The position-wise network of a Transformer block."""
+"""The position-wise network of a Transformer block, and linear layers prepared for single steps."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""The gated recurrent unit layer, in both conventions."""
+"""The gated recurrent unit layer in both conventions, and their gradients."""
 
 from collections.abc import Sequence
 from typing import Any, final

@@ -1,4 +1,4 @@
-"""The long short-term memory layer."""
+"""The long short-term memory layer, and its gradient."""
 
 from collections.abc import Sequence
 from typing import Any, final

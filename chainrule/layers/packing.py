@@ -1,4 +1,4 @@
-"""Rows of unequal length as one flat list of real elements, time step by time step.
+"""Rows of unequal length: one flat list of their real elements, time step by time step, and masks of their ends.
 
 Rows are ordered longest first, so that the rows still running at step t are the first b_t ones: a recurrence reads
 contiguous slices, and its cost is the number of real elements Σ_t b_t, never B·T.

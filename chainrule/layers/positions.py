@@ -1,4 +1,4 @@
-"""Vectors of absolute positions, added to features."""
+"""Positions: vectors added to features, and rotations of queries and keys."""
 
 from abc import ABC, abstractmethod
 

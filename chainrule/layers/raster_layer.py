@@ -1,4 +1,4 @@
-"""The protocol of layers over images: a block of rows, and the state that continues below it."""
+"""The protocol of layers over images: blocks of rows, the memory between them, and stacks of such layers."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence

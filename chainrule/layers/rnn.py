@@ -1,4 +1,4 @@
-"""The simple recurrent layer."""
+"""The simple recurrent layer, and its gradient."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, final

@@ -1,4 +1,4 @@
-"""A Transformer that reads whole rows."""
+"""A Transformer that reads whole rows: attention in both directions, its block, and the stack."""
 
 import torch
 from torch import Tensor, nn

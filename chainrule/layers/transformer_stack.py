@@ -1,4 +1,4 @@
-"""A causal Transformer without its embedding and its head: positions, blocks, and the last norm."""
+"""A causal Transformer without its embedding and head: mixers by name, its block, positions and the last norm."""
 
 from collections.abc import Callable
 from typing import Literal
