@@ -23,7 +23,7 @@ from typing import Any
 from side_by_side import claim, publish
 
 from chainrule.coding.container import read_container
-from chainrule.data.source import builtin_text
+from chainrule.data.text import builtin_text
 from chainrule.tasks import open_run
 from chainrule.tasks.compression import compress_data, decompress_data
 

@@ -25,7 +25,7 @@ from chainrule.data.captions import CaptionBatches, CaptionedImages, ImageStore,
 from chainrule.data.captions.prepare import PreparedCaptions, captions_by_picture, prepare_captions
 from chainrule.data.characters import WordVocabulary
 from chainrule.layers.image_encoder import ImageEncoder
-from chainrule.metrics.captions import caption_bleu
+from chainrule.metrics.bleu import caption_bleu
 from chainrule.models.captioner import Captioner
 from chainrule.tasks.caption.searching import search, words_of
 from chainrule.training import MetricValue, TrainingOptions, ValidationMetric, evaluate, train

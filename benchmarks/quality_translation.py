@@ -34,7 +34,7 @@ from chainrule.data.pairs import (
     read_sentences,
 )
 from chainrule.data.vocabulary import Vocabulary
-from chainrule.metrics.translation import bleu, chrf
+from chainrule.metrics.bleu import bleu, chrf
 from chainrule.models import Seq2Seq, TransformerSeq2Seq
 from chainrule.tasks.translate.searching import TranslationModel, Translator
 from chainrule.training import evaluate, learning_rate

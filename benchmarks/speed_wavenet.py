@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from chainrule.heads import Categorical
-from chainrule.layers.prepared_dilated_stack import PreparedDilatedStack
+from chainrule.layers.dilated_stack import PreparedDilatedStack
 from chainrule.models import WaveNet
 
 SECOND = 16_000

@@ -57,7 +57,7 @@ def compare() -> None:
 def parts_of_text() -> tuple[str, str]:
     """The built-in text as the run divided it: what the model trained on, and what it did not."""
     from chainrule.data import open_corpus
-    from chainrule.data.source import builtin_text
+    from chainrule.data.text import builtin_text
 
     text, corpus = builtin_text(), open_corpus(RUN / "data")
     size = len(corpus.valid)

@@ -5,10 +5,16 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from chainrule.tasks.abilities import Answer, Record
-from chainrule.tasks.display import dump_json
+from chainrule.tasks.config import Duration
+from chainrule.tasks.display import dump_json, flag, format_duration, printable, resume_command
 from chainrule.tasks.ledger import Basis
+from chainrule.tasks.task import Task
+
+if TYPE_CHECKING:
+    from chainrule.training.loop import TrainingResult
 
 
 def show_answer(
@@ -86,3 +92,46 @@ def _print(record: Record) -> None:
 
 def _whole(record: Record) -> str:
     return record.line if isinstance(record.line, str) else "".join(record.line or ())
+
+
+def _longer(duration: Duration) -> str:
+    """The flag that makes a run of this duration longer."""
+    for name, value in asdict(duration).items():
+        if value is not None:
+            return f"{flag(name)} ...  (a larger total trains on)"
+    return "--budget ...  (a longer total trains on)"
+
+
+def show_result(run: Task[Any], result: "TrainingResult", *, json: bool) -> None:
+    """Print the summary of a training run, and what to do next."""
+    figures, told = run.summary(result)
+    if json:
+        summary = {
+            "run": str(run.path),
+            "steps": result.step,
+            "steps_now": result.steps_now,
+            "elements": result.elements,
+            "seconds": result.elapsed,
+            "ended_by": result.ended_by,
+            "best_step": result.best_step,
+            "nats_per_element": result.best.nats_per_element,
+            "validation_elements": result.best.elements,
+        }
+        print(dump_json(summary | figures))
+        return
+    again = f"{resume_command(run.path)} {_longer(run.config.duration)}"
+    if result.steps_now == 0:
+        print(
+            f"\nnothing to do: the run has had all that it was asked for, {result.step:,} steps\n"
+            f"best: {printable(told)}, at step {result.best_step:,}\n"
+            f"next: {again}"
+        )
+        return
+    early = " (stopped early: no more improvement)" if result.ended_by == "patience" else ""
+    commands = [*run.next_steps(), again]
+    print(
+        f"\n{result.step:,} steps in {format_duration(result.elapsed)}{early}\n"
+        f"best: {printable(told)}, at step {result.best_step:,}\n"
+        f"run:  {run.path}\n"
+        f"next: {commands[0]}\n" + "\n".join(f"      {command}" for command in commands[1:])
+    )

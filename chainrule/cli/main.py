@@ -6,14 +6,14 @@ Nothing heavy is imported here or at the top of a verb's file: `chainrule --help
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import MutableMapping, Sequence
 from contextlib import closing, redirect_stdout
 from typing import Any, TextIO, cast
 
 from cyclopts import App, CycloptsError, UnknownOptionError, UnusedCliTokensError
 
-from chainrule.cli.process import bound_spinning, note_start
 from chainrule.cli.stages import all_verbs, owners, verb_asked_for, verbs_of
+from chainrule.cli.train import note_start
 from chainrule.tasks.abilities import Predicts
 from chainrule.tasks.display import Harmless, Verb, flag, printable, shortened
 from chainrule.tasks.task import Task
@@ -176,6 +176,28 @@ def _one_line(error: Exception, known: set[str]) -> str:
 def _say(line: str, status: int) -> int:
     print(shortened(f"chainrule: {printable(line)}", LINE_LIMIT), file=sys.stderr)
     return status
+
+
+BOUNDED = {
+    "GOMP_SPINCOUNT": "3000",  # GNU, in torch's wheels for Linux: rounds of waiting, 300,000 if not set
+    "KMP_BLOCKTIME": "1",  # Intel and LLVM, in other builds of torch: milliseconds, 200 if not set
+}
+ASKED = ("OMP_WAIT_POLICY", *BOUNDED)
+
+
+def bound_spinning(environment: MutableMapping[str, str]) -> None:
+    """Let a waiting thread sleep soon, unless the user has said how it waits.
+
+    A training step makes its threads wait for one another some thousand times. By default each waits for milliseconds
+    in a loop, as long as the scheduler lets it. With another process on the machine, two threads may have to share a
+    core, and each wait then lasts until the waiting one is interrupted: a step takes seconds. A short loop keeps the
+    speed of an idle machine, where the others arrive within microseconds, and leaves the core to them on a busy one.
+
+    Args:
+        environment: the variables of this process, changed in place.
+    """
+    if not any(name in environment for name in ASKED):
+        environment.update(BOUNDED)
 
 
 def _version() -> str:

@@ -1,27 +1,44 @@
 """`chainrule train DATA`: prepare or reopen a run, train it, and say what came of it."""
 
+import math
 import sys
 from contextlib import nullcontext, suppress
 from dataclasses import asdict, fields, replace
 from importlib.util import find_spec
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from chainrule.cli.fastest import settle_computation
-from chainrule.cli.process import take_start
+from chainrule.cli.answers import show_result
 from chainrule.cli.resuming import resumed_config
 from chainrule.cli.signature import DATA, MODEL, RUN, TRAINING, RunFlags, as_flags, joined_help
-from chainrule.tasks.config import Duration, RunConfig, options_class
-from chainrule.tasks.display import Verb, dump_json, flag, format_duration, printable, resume_command
+from chainrule.tasks.config import ChosenComputation, RunConfig, options_class
+from chainrule.tasks.display import Verb, printable, resume_command
 from chainrule.tasks.ladder import chosen_flags
 from chainrule.tasks.run_directory import CONFIG, DRAFT, lock_run, refuse_taken, remove, remove_folder
 from chainrule.tasks.task import Task
 
 if TYPE_CHECKING:
-    from chainrule.training.loop import TrainingResult
+    from chainrule.base import TrainableModel
+    from chainrule.training import TrainingBatches
+    from chainrule.training.computation import Computation
     from chainrule.training.options import TrainingOptions
+    from chainrule.training.parallel import Processes
+
+
+_given: list[float] = []
+
+
+def note_start() -> None:
+    """Remember that a command begins now."""
+    _given[:] = [monotonic()]
+
+
+def take_start() -> float:
+    """When the present command began, once; now, where none was noted."""
+    return _given.pop() if _given else monotonic()
 
 
 def train_verb(task: type[Task[Any]], model: str = "") -> Verb:
@@ -159,7 +176,7 @@ def _train(task: type[Task[Any]], asked: RunConfig, out: Path, flags: RunFlags, 
                 observe=run.observe(), watch=run.watch(),
             )  # fmt: skip
     if process_group.first:
-        _conclude(run, result, json=flags.json)
+        show_result(run, result, json=flags.json)
     return 0
 
 
@@ -230,43 +247,42 @@ def create_run(
                 out.rmdir()
 
 
-def _longer(duration: Duration) -> str:
-    """The flag that makes a run of this duration longer."""
-    for name, value in asdict(duration).items():
-        if value is not None:
-            return f"{flag(name)} ...  (a larger total trains on)"
-    return "--budget ...  (a longer total trains on)"
+def settle_computation(
+    run: Task[Any], network: "TrainableModel", batches: "TrainingBatches", process_group: "Processes"
+) -> "Computation":
+    """The computation that the config names; else the fastest of those that the options leave open, written there.
 
+    Several processes, and GPUs, take the usual one without timing.
 
-def _conclude(run: Task[Any], result: "TrainingResult", *, json: bool) -> None:
-    figures, told = run.summary(result)
-    if json:
-        summary = {
-            "run": str(run.path),
-            "steps": result.step,
-            "steps_now": result.steps_now,
-            "elements": result.elements,
-            "seconds": result.elapsed,
-            "ended_by": result.ended_by,
-            "best_step": result.best_step,
-            "nats_per_element": result.best.nats_per_element,
-            "validation_elements": result.best.elements,
-        }
-        print(dump_json(summary | figures))
-        return
-    again = f"{resume_command(run.path)} {_longer(run.config.duration)}"
-    if result.steps_now == 0:
-        print(
-            f"\nnothing to do: the run has had all that it was asked for, {result.step:,} steps\n"
-            f"best: {printable(told)}, at step {result.best_step:,}\n"
-            f"next: {again}"
-        )
-        return
-    early = " (stopped early: no more improvement)" if result.ended_by == "patience" else ""
-    commands = [*run.next_steps(), again]
-    print(
-        f"\n{result.step:,} steps in {format_duration(result.elapsed)}{early}\n"
-        f"best: {printable(told)}, at step {result.best_step:,}\n"
-        f"run:  {run.path}\n"
-        f"next: {commands[0]}\n" + "\n".join(f"      {command}" for command in commands[1:])
+    Args:
+        run: its config is written where it named no computation.
+        network: its model before training.
+        batches: of this process.
+        process_group: the processes that train it.
+    """
+    from chainrule.training.candidates import Choice, choose_computation, make_candidates, seconds_to_choose
+    from chainrule.training.computation import Computation
+
+    known = run.config.computation
+    if known is not None:
+        return Computation(known.threads, known.precision, known.backend)
+    asked, duration = run.config.training, run.config.duration
+    candidates = make_candidates(
+        network, process_group.device, threads=asked.threads, precision=asked.precision, backend=asked.backend
     )
+    choice = Choice(candidates.default)
+    if process_group.world == 1 and candidates.parts:
+        first = batches.at(0)
+        steps = duration.steps or math.ceil((duration.epochs or 0.0) * batches.steps_per_epoch)
+        seconds = seconds_to_choose(
+            network, first, candidates.default, process_group.device, budget=duration.budget, steps=steps
+        )
+        choice = choose_computation(network, first, candidates, seconds, process_group.device)
+    if process_group.first:
+        print(choice, file=sys.stderr, flush=True)
+        run.config = replace(
+            run.config,
+            computation=ChosenComputation(**asdict(choice.computation), elements_per_second=choice.elements_per_second),
+        )
+        run.write_config()
+    return choice.computation

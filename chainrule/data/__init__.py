@@ -2,12 +2,10 @@
 
 from chainrule.data.batches import Batch
 from chainrule.data.characters import ByteVocabulary, CharVocabulary, WordVocabulary
-from chainrule.data.corpus import Corpus, open_corpus, prepare_corpus
+from chainrule.data.corpus import LEVELS, Corpus, load_vocabulary, open_corpus, prepare_corpus, vocabulary_from_json
 from chainrule.data.corpus_batches import LineBatches, StreamBatches, line_evaluation, stream_evaluation
-from chainrule.data.levels import LEVELS, load_vocabulary, vocabulary_from_json
-from chainrule.data.source import builtin_text, fingerprint
 from chainrule.data.subwords import BPEVocabulary
-from chainrule.data.text import read_lines, read_text
+from chainrule.data.text import builtin_text, fingerprint, read_lines, read_text
 from chainrule.data.tokens import FileTokens, MemoryTokens, Tokens
 from chainrule.data.vocabulary import Vocabulary
 

@@ -1,7 +1,8 @@
-"""Batch: the rows that every kind of data gives to training and evaluation."""
+"""Batches of rows, and the order in which training reads them: a pure function of (seed, step)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -9,6 +10,100 @@ import torch
 from torch import Tensor
 
 from chainrule.state import State
+
+Rows = npt.NDArray[np.int64]
+Order = Callable[[Rows], Rows]
+
+
+class Shuffled:
+    """The rows of each training step.
+
+    An epoch reads every row once in a random order, except for the last (number of rows mod B), other rows in each
+    epoch. Fewer rows than a batch are one batch. There is no state to save: to resume is to ask for the next step.
+
+    With `sort`, the shuffled rows are taken in pools of `pool` batches, each pool is sorted and cut into batches, and
+    these are shuffled: rows of similar length share a batch and need little padding.
+
+    Args:
+        count: number of rows N.
+        batch_size: rows of a batch, over all processes.
+        seed: at least 0.
+        shard: (rank, number of processes): this one gets the rows rank, rank + processes, ... of a batch.
+        name: of the rows, for errors.
+        sort: gives the order in which rows (n,) are sorted, as numpy's `argsort` does.
+        pool: batches of a pool.
+        within_pool: whether batches are shuffled within their pool only.
+        stream: numbers that set these draws apart from others of the same seed.
+
+    Attributes:
+        batch_size: rows of a batch, over all processes; at most N.
+        steps_per_epoch: batches of an epoch.
+
+    Raises:
+        ValueError: an argument is out of range, or there are fewer rows than processes.
+
+    >>> rows = Shuffled(10, batch_size=4, seed=0, shard=(0, 1))
+    >>> rows.steps_per_epoch, rows.at(0).tolist(), rows.at(1).tolist()
+    (2, [4, 6, 2, 7], [3, 5, 9, 0])
+    """
+
+    def __init__(
+        self,
+        count: int,
+        batch_size: int,
+        seed: int,
+        shard: tuple[int, int],
+        *,
+        name: str = "rows",
+        sort: Order | None = None,
+        pool: int = 1,
+        within_pool: bool = False,
+        stream: tuple[int, ...] = (),
+    ):
+        check_batch_size(batch_size, shard)
+        check_seed(seed)
+        self.rank, self.world = shard
+        self.batch_size = min(batch_size, count // self.world * self.world)
+        if self.batch_size < 1:
+            raise ValueError(f"{name}: expected at least {self.world}, one for each process, got {count}")
+        self.steps_per_epoch = count // self.batch_size
+        self._count, self._seed, self._stream = count, seed, stream
+        self._sort, self._pool, self._within_pool = sort, pool * self.batch_size, within_pool
+        self._epoch, self._order = -1, np.zeros((0, 0), dtype=np.int64)
+
+    def at(self, step: int) -> Rows:
+        """The rows of a step, (B,), of all processes; steps count from 0 over all epochs."""
+        epoch, place = divmod(step, self.steps_per_epoch)
+        if epoch != self._epoch:
+            self._epoch, self._order = epoch, self._batches(epoch)
+        return self._order[place]
+
+    def own(self, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Those of a step's rows, or of anything that has one entry for each, that this process reads."""
+        return rows[self.rank :: self.world]
+
+    def _batches(self, epoch: int) -> Rows:
+        """The rows of each step of an epoch, (steps, B)."""
+        random = np.random.default_rng([self._seed, *self._stream, epoch])
+        order = random.permutation(self._count)[: self.steps_per_epoch * self.batch_size]
+        if self._sort is None:
+            return order.reshape(-1, self.batch_size)
+        pools = [order[first : first + self._pool] for first in range(0, len(order), self._pool)]
+        sorted_pools = [rows[self._sort(rows)].reshape(-1, self.batch_size) for rows in pools]
+        if self._within_pool:
+            return np.concatenate([random.permutation(batches) for batches in sorted_pools])
+        return random.permutation(np.concatenate(sorted_pools))
+
+
+def by_length(lengths: npt.NDArray[np.integer]) -> Order:
+    """Sort rows by their lengths (N,), equal ones in the order given."""
+    return lambda rows: np.argsort(lengths[rows], kind="stable")
+
+
+def in_order(count: int, batch_size: int, rows: npt.NDArray[np.integer] | None = None) -> Iterator[Rows]:
+    """Evaluation: every row once, or those in `rows`, in order, at most `batch_size` at a time."""
+    chosen = np.arange(count) if rows is None else np.asarray(rows, dtype=np.int64)
+    return (chosen[start : start + batch_size] for start in range(0, len(chosen), batch_size))
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.data.levels import LEVELS, check_level, load_vocabulary
-from chainrule.data.source import Progress, no_progress, open_source
+from chainrule.data.atomic import read_json
+from chainrule.data.characters import ByteVocabulary, CharVocabulary, WordVocabulary
 from chainrule.data.split import Part, split_by_position
 from chainrule.data.store import FORMAT, Store, StoreWriter
+from chainrule.data.subwords import BPEVocabulary
+from chainrule.data.text import Progress, no_progress, open_source
 from chainrule.data.tokens import FileTokens, Tokens, token_dtype
 from chainrule.data.vocabulary import Ids, Vocabulary
 
@@ -233,3 +235,50 @@ def _last_line_end(vocabulary: Vocabulary, ended: Callable[[], bool]) -> Iterato
     """The `<eos>` of a last line that lacks its newline: every example ends in one."""
     if not ended():
         yield np.array([vocabulary.eos], dtype=np.int64)
+
+
+LEVELS: dict[str, type[Vocabulary]] = {
+    "char": CharVocabulary,
+    "byte": ByteVocabulary,
+    "word": WordVocabulary,
+    "bpe": BPEVocabulary,
+}
+
+
+def check_level(level: str) -> None:
+    """Raise a ValueError that lists the levels for any other `level`."""
+    if level not in LEVELS:
+        raise ValueError(f"level: expected one of {', '.join(LEVELS)}, got {level!r}")
+
+
+def vocabulary_from_json(content: dict[str, Any]) -> Vocabulary:
+    """Build the vocabulary that `Vocabulary.to_json` described. Nothing in it is executed.
+
+    Raises:
+        ValueError: the content is of a newer version, or no vocabulary.
+
+    Example:
+        >>> vocabulary_from_json({"format": 1, "level": "char", "characters": "ab", "eos": False}).encode("ba")
+        array([2, 1])
+    """
+    version = content.get("format")
+    if type(version) is not int or version < 1:
+        raise ValueError(f"vocabulary format: expected 1, got {version!r}; the file is damaged")
+    if version > 1:
+        raise ValueError(f"vocabulary format: expected 1, got {version}, which a newer chainrule wrote")
+    level = content.get("level")
+    if not isinstance(level, str) or level not in LEVELS:
+        raise ValueError(f"vocabulary level: expected one of {', '.join(LEVELS)}, got {level!r}")
+    return LEVELS[level].from_json(content)
+
+
+def load_vocabulary(path: str | Path) -> Vocabulary:
+    """Read a vocabulary written by `Vocabulary.save`; errors name the file."""
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file: expected a vocabulary")
+    content = read_json(path)
+    try:
+        return vocabulary_from_json(content)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None

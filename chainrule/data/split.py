@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.data.source import Progress, Source, no_progress
-from chainrule.data.text import CHUNK_BYTES, decode_chunks, read_chunks
+from chainrule.data.text import CHUNK_BYTES, Progress, Source, decode_chunks, no_progress, read_chunks
 
 Flags = npt.NDArray[np.bool_]
 

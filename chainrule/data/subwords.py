@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterable, Iterator
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -46,12 +47,12 @@ class BPEVocabulary(Vocabulary):
 
     def __init__(self, merges: Iterable[tuple[str, str]], *, eos: bool = False) -> None:
         self.merges = [(left, right) for left, right in merges]
-        ids = {character: byte for byte, character in enumerate(_BYTE_CHARACTERS)}
+        ids = {character: byte for byte, character in enumerate(_byte_characters())}
         for left, right in self.merges:
             if left not in ids or right not in ids:
                 raise ValueError(f"merges: expected pairs of earlier symbols, got {left!r} {right!r}")
             ids.setdefault(left + right, len(ids))
-        byte_of = dict(zip(_BYTE_CHARACTERS, range(256), strict=True))
+        byte_of = dict(zip(_byte_characters(), range(256), strict=True))
         self._bytes = [bytes(map(byte_of.__getitem__, piece)) for piece in ids]
         self._tokenizer = _tokenizer(ids, self.merges)
         self.eos = len(ids) if eos else None
@@ -79,10 +80,10 @@ class BPEVocabulary(Vocabulary):
         trainer = _tokenizers().trainers.BpeTrainer(
             vocab_size=size - 1 if eos else size,
             min_frequency=max(min_count, 2),
-            initial_alphabet=list(_BYTE_CHARACTERS),
+            initial_alphabet=list(_byte_characters()),
             show_progress=False,
         )
-        tokenizer = _tokenizer(dict(zip(_BYTE_CHARACTERS, range(256), strict=True)), [])
+        tokenizer = _tokenizer(dict(zip(_byte_characters(), range(256), strict=True)), [])
         texts = _beginning(cut_before_space(_slices(chunks)))
         tokenizer.train_from_iterator((text.split("\n") for text in texts) if eos else texts, trainer)
         merges = json.loads(tokenizer.to_str())["model"]["merges"]
@@ -153,15 +154,13 @@ def _tokenizer(pieces: dict[str, int], merges: list[tuple[str, str]]) -> "Tokeni
     return tokenizer
 
 
+@cache
 def _byte_characters() -> str:
     """The printable character of each byte: itself where it is printable Latin-1, else one from U+0100
     on."""
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = iter(range(0x100, 0x200))
     return "".join(chr(byte if byte in printable else next(others)) for byte in range(256))
-
-
-_BYTE_CHARACTERS = _byte_characters()
 
 
 def _beginning(chunks: Iterable[str]) -> Iterator[str]:

@@ -8,10 +8,9 @@ import torch
 from torch import Tensor
 
 from chainrule.base import AutoregressiveModel, Context
-from chainrule.decoding.beam import Beam, Extensions
+from chainrule.decoding.beam import Beam, Extensions, repeats_ngram
 from chainrule.decoding.best_symbols import best_symbols
 from chainrule.decoding.decoded import Decoded, Ended, Hypothesis
-from chainrule.decoding.repeated_ngrams import repeats_ngram
 from chainrule.ranges import check_sizes
 from chainrule.state import State, count_rows, expand, map_state, select
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from chainrule.diagnostics.derivatives import Passage
 from chainrule.diagnostics.distance import THRESHOLD, steps_above
 from chainrule.diagnostics.subject import Subject
-from chainrule.layers.projection import project
+from chainrule.layers.cells import project
 
 ROWS, STARTS = 8, 4
 

@@ -9,8 +9,14 @@ from torch import Tensor, nn
 from chainrule.diagnostics.backpropagation import Backpropagation, backpropagate
 from chainrule.diagnostics.distance import by_distance, reach
 from chainrule.diagnostics.gradient_flow import GradientFlow, gradient_flow
-from chainrule.diagnostics.saturation import SIGMOIDS, dead_units, histogram, saturation
-from chainrule.diagnostics.separation import SeparatingUnit, separating_units
+from chainrule.diagnostics.hidden_units import (
+    SIGMOIDS,
+    SeparatingUnit,
+    dead_units,
+    histogram,
+    saturation,
+    separating_units,
+)
 from chainrule.diagnostics.single_losses import SingleLosses, single_losses
 from chainrule.diagnostics.subject import evaluating, single_layers
 from chainrule.diagnostics.verdict import Evidence, Verdict, verdict

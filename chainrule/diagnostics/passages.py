@@ -7,7 +7,7 @@ from chainrule.diagnostics import derivatives
 from chainrule.diagnostics.derivatives import Passage
 from chainrule.diagnostics.subject import Subject
 from chainrule.layers import GRU, LSTM, RNN, Recurrent
-from chainrule.layers.projection import project
+from chainrule.layers.cells import project
 
 TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-8}  # of one step: nothing accumulates
 TF32_TOLERANCE = 2e-2  # a GPU may keep ten bits of a product's factors

@@ -10,14 +10,13 @@ from chainrule.heads.discretized_logistic_mixture import DiscretizedLogisticMixt
 from chainrule.heads.gaussian_mixture import GaussianMixture
 from chainrule.heads.head import Choose, Head, NotDiscreteError, TensorHead
 from chainrule.heads.independent_pixels import IndependentPixels
-from chainrule.heads.independent_tags import IndependentTags
 from chainrule.heads.integer_logistic_mixture import IntegerLogisticMixture
 from chainrule.heads.linear_chain_crf import LinearChainCRF
 from chainrule.heads.pixel_logistic_mixture import PixelLogisticMixture
 from chainrule.heads.student_t_mixture import StudentTMixture
 from chainrule.heads.table_column import TableColumn, TableRow
 from chainrule.heads.tag_constraints import TagConstraints, bio_constraints, bioes_constraints
-from chainrule.heads.tag_sequences import TagSequences
+from chainrule.heads.tag_sequences import IndependentTags, TagSequences
 
 __all__ = [
     "AdaptiveCategorical",

@@ -7,8 +7,7 @@ from torch import Tensor, distributions
 from torch.nn.functional import logsigmoid
 
 from chainrule.heads.categorical import Categorical
-from chainrule.heads.head import Choose, TensorHead
-from chainrule.heads.precision import at_least_float32
+from chainrule.heads.head import Choose, TensorHead, at_least_float32
 
 
 class Bernoulli(TensorHead, distributions.Bernoulli):

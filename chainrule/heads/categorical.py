@@ -6,10 +6,8 @@ import torch
 from torch import Tensor, distributions
 from torch.distributions import constraints
 
-from chainrule.heads.head import TensorHead
-from chainrule.heads.precision import at_least_float32, representable
-from chainrule.heads.wide import picked_log_softmax
-from chainrule.transforms import needs_plain_form
+from chainrule.heads.head import TensorHead, at_least_float32, representable
+from chainrule.transforms import needs_plain_form, records_or_transforms
 
 WIDE = 2**20  # numbers in a table of scores from which a processor's cache is too small for it
 
@@ -167,3 +165,58 @@ def check_symbols(symbols: Tensor, count: int) -> None:
             f"value: expected symbols in [0, {count}), got {int(symbols[wrong][0])}: "
             "mask padding before, or give the model its lengths"
         )
+
+
+CACHE = 2**19  # float32 numbers worked on at a time: 2 MiB
+
+
+def picked_log_softmax(scores: Tensor, value: Tensor) -> Tensor:
+    r""":math:`a_v - \log \sum_u e^{a_u}` of each row, (R,), in float32 at least.
+
+    Equal to minus `torch.nn.functional.cross_entropy`, a few rows at a time: scores, exponentials and the gradient
+    :math:`y - p` of a few rows stay in the processor's cache, where whole tables of R·V numbers would go through memory
+    half a dozen times.
+
+    Args:
+        scores: (R, V).
+        value: (R,) integers in [0, V).
+    """
+    picked: Tensor = _Picked.apply(scores, value)
+    return picked
+
+
+class _Picked(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, value: Tensor) -> Tensor:
+        column = value.unsqueeze(1)
+        normaliser = torch.empty(column.shape, dtype=_wide(scores.dtype), device=scores.device)
+        picked = torch.empty_like(normaliser)
+        for rows in _pieces(scores):
+            part = scores[rows].to(normaliser.dtype)
+            torch.logsumexp(part, 1, keepdim=True, out=normaliser[rows])
+            torch.gather(part, 1, column[rows], out=picked[rows])
+        ctx.save_for_backward(scores, column, normaliser)
+        return (picked - normaliser).squeeze(1)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        scores, column, normaliser = ctx.saved_tensors
+        gradient = gradient.unsqueeze(1)
+        if records_or_transforms(gradient):  # in one piece and in plain operations
+            probability = scores.to(normaliser.dtype).softmax(1)
+            return (-gradient * probability).scatter_add(1, column, gradient).to(scores.dtype), None
+        d_scores = torch.empty_like(scores)
+        for rows in _pieces(scores):
+            probability = torch.sub(scores[rows], normaliser[rows]).exp_()
+            probability.mul_(-gradient[rows]).scatter_add_(1, column[rows], gradient[rows])
+            d_scores[rows] = probability
+        return d_scores, None
+
+
+def _pieces(scores: Tensor) -> list[slice]:
+    size = max(CACHE // scores.shape[1], 1)
+    return [slice(start, start + size) for start in range(0, scores.shape[0], size)]
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    return torch.float32 if dtype in (torch.bfloat16, torch.float16) else dtype

@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from chainrule.heads.head import TensorHead
-from chainrule.heads.precision import at_least_float32
+from chainrule.heads.head import TensorHead, at_least_float32
 
 
 class DiagonalNormal(TensorHead):

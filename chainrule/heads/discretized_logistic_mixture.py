@@ -7,9 +7,9 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from chainrule.heads.categorical import Categorical
+from chainrule.heads.head import largest_exponent
 from chainrule.heads.location_scale_mixture import LocationScaleMixture
 from chainrule.heads.logistic_bins import log_bin_mass, logistic_noise, standard_edges
-from chainrule.heads.precision import largest_exponent
 
 
 class DiscretizedLogisticMixture(LocationScaleMixture):

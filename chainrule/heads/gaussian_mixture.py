@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
+from chainrule.heads.head import largest_exponent
 from chainrule.heads.location_scale_mixture import LocationScaleMixture
-from chainrule.heads.precision import largest_exponent
 
 HALVINGS = 64  # of a quantile's bracket: to the last digit of float64 and below
 

@@ -1,5 +1,6 @@
 """The base of all heads: the distribution of one element, as a network gives it."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
@@ -170,3 +171,19 @@ class Stacked(WrappedHead):
 
     def filtered(self, temperature: float = 1.0, top_k: int | None = None, top_p: float | None = None) -> Head:
         return Stacked([part.filtered(temperature, top_k, top_p) for part in self.parts])
+
+
+def at_least_float32(parameter: Tensor) -> Tensor:
+    """A parameter in the type it is worked on: half precision is too short for sums of exponentials."""
+    return parameter.float() if parameter.dtype in (torch.bfloat16, torch.float16) else parameter
+
+
+def largest_exponent(dtype: torch.dtype) -> float:
+    """λ at which e^λ nears the end of a type: 84 in float32, 674 in float64. Scales beyond, either way, stay there."""
+    return 0.95 * math.log(torch.finfo(dtype).max)
+
+
+def representable(temperature: float, dtype: torch.dtype) -> float:
+    """The nearest temperature that a type can divide by."""
+    limits = torch.finfo(dtype)
+    return min(max(temperature, limits.tiny), limits.max)

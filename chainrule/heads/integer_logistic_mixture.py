@@ -8,10 +8,9 @@ from torch.distributions import constraints
 from torch.nn.functional import logsigmoid
 
 from chainrule.heads.bisection import HALF_RANGE, code_integer
-from chainrule.heads.head import Choose
+from chainrule.heads.head import Choose, largest_exponent
 from chainrule.heads.location_scale_mixture import LocationScaleMixture
 from chainrule.heads.logistic_bins import log_one_minus_exp, logistic_noise
-from chainrule.heads.precision import largest_exponent
 
 LARGEST = HALF_RANGE  # 2^53: integers beyond it are not all numbers of float64
 

@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from chainrule.heads.categorical import Categorical
-from chainrule.heads.head import TensorHead
-from chainrule.heads.precision import at_least_float32, largest_exponent
+from chainrule.heads.head import TensorHead, at_least_float32, largest_exponent
 
 
 class LocationScaleMixture(TensorHead):

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from chainrule.heads.precision import largest_exponent
+from chainrule.heads.head import largest_exponent
 
 
 def bin_centres(value: Tensor, levels: int) -> Tensor:

@@ -7,9 +7,8 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from chainrule.heads.discretized_logistic_mixture import DiscretizedLogisticMixture, check_levels, outside
-from chainrule.heads.head import Choose, TensorHead
+from chainrule.heads.head import Choose, TensorHead, at_least_float32
 from chainrule.heads.logistic_bins import bin_centres, log_bin_mass
-from chainrule.heads.precision import at_least_float32
 
 
 class PixelLogisticMixture(TensorHead):

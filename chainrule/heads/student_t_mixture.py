@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
+from chainrule.heads.head import at_least_float32, largest_exponent
 from chainrule.heads.location_scale_mixture import LocationScaleMixture
-from chainrule.heads.precision import at_least_float32, largest_exponent
 
 
 class StudentTMixture(LocationScaleMixture):

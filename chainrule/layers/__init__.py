@@ -1,22 +1,18 @@
 """Building blocks without a loss."""
 
-from chainrule.layers.adaptive_softmax import AdaptiveSoftmax
+from chainrule.layers.activations import concatenated_elu
+from chainrule.layers.adaptive_softmax import AdaptiveSoftmax, default_cutoffs
 from chainrule.layers.affix_embedding import AffixEmbedding
 from chainrule.layers.attention import AdditiveAttention, Attention, MultiplicativeAttention
 from chainrule.layers.bidirectional import Bidirectional
-from chainrule.layers.bidirectional_attention import BidirectionalAttention
 from chainrule.layers.causal_attention import CausalAttention
 from chainrule.layers.causal_conv1d import CausalConv1d
 from chainrule.layers.character_encoder import CharacterEncoder
 from chainrule.layers.combinators import Map, Parallel, Residual, Serial
-from chainrule.layers.concatenated_elu import concatenated_elu
-from chainrule.layers.cross_attention import CrossAttention
-from chainrule.layers.cutoffs import default_cutoffs
-from chainrule.layers.decoder_block import DecoderBlock
+from chainrule.layers.decoder_block import CrossAttention, DecoderBlock
 from chainrule.layers.delta_net import DeltaNet
 from chainrule.layers.diagonal_lstm import DiagonalLSTM
 from chainrule.layers.dilated_stack import DilatedStack
-from chainrule.layers.encoder_block import EncoderBlock
 from chainrule.layers.feed_forward import FeedForward
 from chainrule.layers.gated_pyramid import GatedPyramid
 from chainrule.layers.gated_residual_block import GatedResidualBlock
@@ -29,24 +25,21 @@ from chainrule.layers.lstm import LSTM
 from chainrule.layers.masked_conv2d import MaskedConv2d
 from chainrule.layers.masked_linear import MaskedLinear
 from chainrule.layers.masked_residual_block import MaskedResidualBlock
-from chainrule.layers.min_gru import MinGRU
-from chainrule.layers.min_lstm import MinLSTM
+from chainrule.layers.minimal_recurrence import MinGRU, MinLSTM
 from chainrule.layers.multi_head_attention import MultiHeadAttention
 from chainrule.layers.ngram_embedding import NgramEmbedding
 from chainrule.layers.pixel_logits import PixelLogits
 from chainrule.layers.pooling import AttentionPooling, max_pooling, mean_pooling
-from chainrule.layers.position_embedding import LearnedPositions, PositionEmbedding, SinusoidalPositions
+from chainrule.layers.positions import LearnedPositions, PositionEmbedding, SinusoidalPositions
 from chainrule.layers.raster_layer import RasterLayer
 from chainrule.layers.recurrent import Recurrent
 from chainrule.layers.rnn import RNN
 from chainrule.layers.row_lstm import RowLSTM
 from chainrule.layers.scan import linear_scan
 from chainrule.layers.sequence_layer import LayerStep, SequenceLayer
-from chainrule.layers.shifted_conv2d import ShiftedConv2d
-from chainrule.layers.shifted_upsampling import ShiftedUpsampling
-from chainrule.layers.transformer_block import TransformerBlock
-from chainrule.layers.transformer_encoder import TransformerEncoder
-from chainrule.layers.transformer_stack import TransformerStack
+from chainrule.layers.shifted_convolutions import ShiftedConv2d, ShiftedUpsampling
+from chainrule.layers.transformer_encoder import BidirectionalAttention, EncoderBlock, TransformerEncoder
+from chainrule.layers.transformer_stack import TransformerBlock, TransformerStack
 
 __all__ = [
     "GRU",

@@ -1,4 +1,4 @@
-"""A published picture network, with weights that the user has, in the place of `ImageEncoder`."""
+"""A published picture network, a ResNet, with weights that the user has, in the place of `ImageEncoder`."""
 
 from pathlib import Path
 from typing import final
@@ -6,7 +6,6 @@ from typing import final
 from torch import Tensor, nn
 
 from chainrule.layers.image_encoder import standardised
-from chainrule.layers.resnet import ResNet
 
 
 @final
@@ -66,3 +65,112 @@ class Backbone(nn.Module):
         """Pictures (B, 3, H, W) of values from 0 to 255, to a grid (B, S, N)."""
         features: Tensor = self.network(standardised(pictures, self.network.conv1.weight))
         return features.flatten(2).transpose(1, 2)
+
+
+_BLOCKS = {"resnet18": (2, 2, 2, 2), "resnet34": (3, 4, 6, 3), "resnet50": (3, 4, 6, 3)}
+
+
+@final
+class ResNet(nn.Module):
+    """A residual network up to its last feature map: 18, 34 or 50 layers without pooling and classifier.
+
+    The parameters have the names and shapes under which weights trained on ImageNet are published (conv1, bn1,
+    layer1.0.conv1, ..., layer4.1.bn2). The 50 layers stride in the 3×3 convolution, as those weights expect.
+
+    Source: He, Zhang, Ren and Sun (2016), https://arxiv.org/abs/1512.03385
+
+    Args:
+        name: resnet18, resnet34 or resnet50.
+
+    Raises:
+        ValueError: the name is another.
+
+    >>> import torch
+    >>> ResNet("resnet18")(torch.zeros(1, 3, 64, 96)).shape
+    torch.Size([1, 512, 2, 3])
+    """
+
+    def __init__(self, name: str):
+        super().__init__()
+        if name not in _BLOCKS:
+            raise ValueError(f"name: expected {', '.join(_BLOCKS)}, got {name!r}: take one of them")
+        block = Bottleneck if name == "resnet50" else BasicBlock
+        self.output_size = 512 * block.EXPANSION
+        self.conv1 = nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False)
+        self.bn1 = nn.BatchNorm2d(64)
+        self.maxpool = nn.MaxPool2d(3, stride=2, padding=1)
+        layers, before = [], 64
+        for number, repeats in enumerate(_BLOCKS[name]):
+            inside, after = 64 << number, (64 << number) * block.EXPANSION
+            first = block(before, inside, stride=2 if number else 1)
+            layers.append(nn.Sequential(first, *(block(after, inside) for _ in range(repeats - 1))))
+            before = after
+        self.layer1, self.layer2, self.layer3, self.layer4 = layers
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (B, 3, H, W), standardised, to (B, N, H / 32, W / 32), rounded up."""
+        h = self.maxpool(self.bn1(self.conv1(x)).relu())
+        return self.layer4(self.layer3(self.layer2(self.layer1(h))))
+
+
+@final
+class BasicBlock(nn.Module):
+    """Two 3×3 convolutions with a shortcut.
+
+    .. math:: y = \\mathrm{relu}(S x + n_2(W_2 * \\mathrm{relu}(n_1(W_1 * x))))
+
+    Args:
+        before: channels of x.
+        channels: of y.
+        stride: of W_1.
+    """
+
+    EXPANSION = 1
+
+    def __init__(self, before: int, channels: int, stride: int = 1):
+        super().__init__()
+        self.conv1 = nn.Conv2d(before, channels, 3, stride, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(channels)
+        self.conv2 = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(channels)
+        self.downsample = _shortcut(before, channels, stride)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (B, N, H, W), to y (B, N', H / stride, W / stride)."""
+        h = self.bn1(self.conv1(x)).relu()
+        return (self.downsample(x) + self.bn2(self.conv2(h))).relu()
+
+
+@final
+class Bottleneck(nn.Module):
+    """A 3×3 convolution between two 1×1 ones, which reduce the channels and restore them, with a shortcut.
+
+    Args:
+        before: channels of x.
+        channels: of the 3×3 convolution; y has four times as many.
+        stride: of the 3×3 convolution.
+    """
+
+    EXPANSION = 4
+
+    def __init__(self, before: int, channels: int, stride: int = 1):
+        super().__init__()
+        self.conv1 = nn.Conv2d(before, channels, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(channels)
+        self.conv2 = nn.Conv2d(channels, channels, 3, stride, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(channels)
+        self.conv3 = nn.Conv2d(channels, 4 * channels, 1, bias=False)
+        self.bn3 = nn.BatchNorm2d(4 * channels)
+        self.downsample = _shortcut(before, 4 * channels, stride)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (B, N, H, W), to y (B, 4 channels, H / stride, W / stride)."""
+        h = self.bn1(self.conv1(x)).relu()
+        h = self.bn2(self.conv2(h)).relu()
+        return (self.downsample(x) + self.bn3(self.conv3(h))).relu()
+
+
+def _shortcut(before: int, after: int, stride: int) -> nn.Module:
+    if stride == 1 and before == after:
+        return nn.Identity()
+    return nn.Sequential(nn.Conv2d(before, after, 1, stride, bias=False), nn.BatchNorm2d(after))

@@ -5,7 +5,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from chainrule.layers.row_ends import last_before_ends, zero_past_ends
+from chainrule.layers.packing import last_before_ends, zero_past_ends
 from chainrule.layers.sequence_layer import LayerStep, SequenceLayer
 from chainrule.ranges import check_sizes
 from chainrule.state import State

@@ -5,7 +5,7 @@ from typing import cast, final
 import torch
 from torch import Tensor, nn
 
-from chainrule.layers.row_ends import zero_past_ends
+from chainrule.layers.packing import zero_past_ends
 from chainrule.layers.sequence_layer import LayerStep, SequenceLayer
 from chainrule.state import State
 

@@ -1,4 +1,4 @@
-"""The Diagonal BiLSTM: two recurrences along the diagonals of an image, which together see all that is past."""
+"""The Diagonal BiLSTM: recurrences along the diagonals of an image, laid out as rows; together they see all past."""
 
 from collections.abc import Mapping, Sequence
 from typing import final
@@ -6,13 +6,10 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from chainrule.layers.bptt.lattice_lstm import lattice_cell, lattice_lstm
+from chainrule.layers.lattice_lstm import lattice_cell, lattice_lstm
 from chainrule.layers.masked_conv2d import MaskedConv2d
-from chainrule.layers.raster_body import PIXELS, RasterBody
 from chainrule.layers.raster_convolutions import RasterConvolutions
-from chainrule.layers.raster_layer import RasterLayer
-from chainrule.layers.raster_memory import RasterMemory
-from chainrule.layers.skew import skew, unskew
+from chainrule.layers.raster_layer import PIXELS, RasterBody, RasterLayer, RasterMemory
 from chainrule.state import State
 
 
@@ -27,10 +24,10 @@ class DiagonalLSTM(RasterLayer):
         x'_{ij} = x_{ij} + W (h^{\rightarrow}_{ij} + h^{\leftarrow}_{i-1,j})
 
     The stream h^→ runs from the left, h^← with weights of its own from the right (j + 1 in the place of j - 1). A whole
-    diagonal of the image, or of its mirror image, is one step, as `chainrule.layers.skew` lays them out, and both
-    streams step together. What came from the right is shifted down by a row, so that it is past; it needs no mask over
-    channel groups, where h^→ has one of type B. Outside the image h and c are zero. A label adds a bias to the gates of
-    both streams; their order is i, f, o, g.
+    diagonal of the image, or of its mirror image, is one step, as `skew` lays them out, and both streams step together.
+    What came from the right is shifted down by a row, so that it is past; it needs no mask over channel groups, where
+    h^→ has one of type B. Outside the image h and c are zero. A label adds a bias to the gates of both streams; their
+    order is i, f, o, g.
 
     Features that a mask of type A made know nothing of their own pixel, so that from the last pixel of a row, which no
     other feature of the row has seen, nothing would come to the next row but what a kernel reaches. The layer above
@@ -250,3 +247,42 @@ def shifted_down(above: Tensor, rows: Tensor) -> Tensor:
 def _both(left: Tensor, right: Tensor) -> Tensor:
     """Two (B, F, n, W) as (2, n, W, B, F), what is meant for the stream from the right mirrored."""
     return torch.stack([left.permute(2, 3, 0, 1), right.flip(3).permute(2, 3, 0, 1)])
+
+
+def skew(x: Tensor) -> Tensor:
+    r"""Move every row one column to the right of the row above it (van den Oord et al. 2016, Pixel Recurrent Networks).
+
+    .. math:: y_{d, i} = x_{i, d - i} \quad\text{where}\ 0 \le d - i < W, \qquad 0\ \text{elsewhere}
+
+    A pixel and its neighbours above and to the left then stand in two successive diagonals: d and d - 1.
+
+    Args:
+        x: (N, H, W, ...).
+
+    Returns:
+        (N, H + W - 1, H, ...), diagonal by diagonal.
+
+    >>> skew(torch.tensor([[[1, 2, 3], [4, 5, 6]]]))[0]
+    tensor([[1, 0],
+            [2, 4],
+            [3, 5],
+            [0, 6]])
+    """
+    count, height, width = x.shape[:3]
+    # Rows that are H longer, cut again into rows that are only H - 1 longer: each begins one place later.
+    longer = torch.cat([x, x.new_zeros(count, height, height, *x.shape[3:])], 2).flatten(1, 2)
+    diagonals = height + width - 1
+    return longer[:, : height * diagonals].unflatten(1, (height, diagonals)).transpose(1, 2)
+
+
+def unskew(y: Tensor) -> Tensor:
+    """The inverse of `skew`: (N, H + W - 1, H, ...) to (N, H, W, ...). Places outside the image are dropped.
+
+    >>> x = torch.rand(2, 3, 4)
+    >>> torch.equal(unskew(skew(x)), x)
+    True
+    """
+    count, diagonals, height = y.shape[:3]
+    rows = y.transpose(1, 2).flatten(1, 2)
+    longer = torch.cat([rows, rows.new_zeros(count, height, *y.shape[3:])], 1)
+    return longer.unflatten(1, (height, diagonals + 1))[:, :, : diagonals + 1 - height]

@@ -7,8 +7,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from chainrule.layers.bptt.steps import wide_dtype
-from chainrule.layers.real_steps import real_steps
+from chainrule.layers.bptt import wide_dtype
+from chainrule.layers.packing import real_steps
 from chainrule.layers.sequence_layer import LayerStep, SequenceLayer
 from chainrule.ranges import check_sizes
 from chainrule.state import State

@@ -5,9 +5,9 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from chainrule.layers.concatenated_elu import concatenated_elu
+from chainrule.layers.activations import concatenated_elu
 from chainrule.layers.raster_layer import RasterLayer
-from chainrule.layers.shifted_conv2d import ShiftedConv2d
+from chainrule.layers.shifted_convolutions import ShiftedConv2d
 from chainrule.state import State
 
 
@@ -24,7 +24,7 @@ class GatedResidualBlock(RasterLayer):
     Args:
         channels: M features of x, s_b, s and x'.
         reads_right: as in `ShiftedConv2d`.
-        beside: whether there is another stream.
+        neighbour: whether there is another stream.
         shortcut: whether there is a shortcut.
         num_classes: of the labels; `None` where there are none.
 
@@ -38,14 +38,14 @@ class GatedResidualBlock(RasterLayer):
         channels: int,
         *,
         reads_right: bool,
-        beside: bool = False,
+        neighbour: bool = False,
         shortcut: bool = False,
         num_classes: int | None = None,
     ):
         super().__init__()
         self.first = ShiftedConv2d(2 * channels, channels, reads_right=reads_right)
         self.second = ShiftedConv2d(2 * channels, 2 * channels, reads_right=reads_right)
-        self.beside = nn.Conv2d(2 * channels, channels, 1, bias=False) if beside else None
+        self.neighbour = nn.Conv2d(2 * channels, channels, 1, bias=False) if neighbour else None
         self.shortcut = nn.Conv2d(2 * channels, channels, 1, bias=False) if shortcut else None
         self.label_bias = None if num_classes is None else nn.Embedding(num_classes, 2 * channels)
         self.reset_parameters()
@@ -54,7 +54,7 @@ class GatedResidualBlock(RasterLayer):
         """Draw the weights; at first a block adds a tenth of what it reads, and a label does little."""
         self.first.reset_parameters()
         self.second.reset_parameters(gain=0.1)
-        for convolution in (self.beside, self.shortcut):
+        for convolution in (self.neighbour, self.shortcut):
             if convolution is not None:
                 nn.init.normal_(convolution.weight, std=convolution.weight.shape[1] ** -0.5)
         if self.label_bias is not None:
@@ -70,7 +70,7 @@ class GatedResidualBlock(RasterLayer):
         x: Tensor,
         above: State = None,
         label: Tensor | None = None,
-        beside: Tensor | None = None,
+        neighbour: Tensor | None = None,
         shortcut: Tensor | None = None,
         *,
         dropout: float = 0.0,
@@ -81,14 +81,14 @@ class GatedResidualBlock(RasterLayer):
             x: (B, M, n, W).
             above: inputs of the two convolutions in the row above, (B, 2M, 1, W) each; `None` is zeros.
             label: (B,) integers in [0, num_classes).
-            beside: s_b, (B, M, n, W).
+            neighbour: s_b, (B, M, n, W).
             shortcut: s, (B, M, n, W).
             dropout: probability of zeroing an input of W_2, for training.
         """
         over_first, over_second = self.blank_rows(x) if above is None else above
         read = concatenated_elu(x)
         c = self.first.below(torch.cat([over_first, read], 2))
-        for convolution, features in ((self.beside, beside), (self.shortcut, shortcut)):
+        for convolution, features in ((self.neighbour, neighbour), (self.shortcut, shortcut)):
             if convolution is not None and features is not None:
                 c = c + convolution(concatenated_elu(features))
         again = nn.functional.dropout(concatenated_elu(c), dropout)

@@ -6,11 +6,11 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
+from chainrule.layers.activations import gate
 from chainrule.layers.convolution_masks import MaskType
-from chainrule.layers.gate import gate
 from chainrule.layers.masked_conv2d import MaskedConv2d
-from chainrule.layers.raster_body import PIXELS, RasterBody
 from chainrule.layers.raster_convolutions import RasterConvolutions
+from chainrule.layers.raster_layer import PIXELS, RasterBody
 from chainrule.state import State
 
 

@@ -7,9 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from chainrule.layers.masked_conv2d import MaskedConv2d
-from chainrule.layers.raster_body import RasterBody
 from chainrule.layers.raster_convolutions import RasterConvolutions
-from chainrule.layers.raster_layer import RasterLayer
+from chainrule.layers.raster_layer import RasterBody, RasterLayer
 from chainrule.state import State
 
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from chainrule.layers.bptt.steps import wide_dtype
-from chainrule.layers.real_steps import real_steps
+from chainrule.layers.bptt import wide_dtype
+from chainrule.layers.packing import real_steps
 from chainrule.layers.scan import linear_scan
 from chainrule.layers.sequence_layer import LayerStep, SequenceLayer
 from chainrule.ranges import check_sizes
@@ -133,3 +133,83 @@ class MinimalRecurrence(SequenceLayer, ABC):
             got = tuple(state.shape) if isinstance(state, Tensor) else type(state).__name__
             raise ValueError(f"state: expected a tensor of shape {shape}, got {got}: begin with initial_state")
         return state
+
+
+class MinGRU(MinimalRecurrence):
+    r"""The minGRU of Feng et al. (2024), "Were RNNs All We Needed?", https://arxiv.org/abs/2410.01201.
+
+    .. math::
+        z_t &= \sigma(W_z x_t + b_z) \\
+        c_t &= W_c x_t + b_c \\
+        h_t &= (1 - z_t) \odot h_{t-1} + z_t \odot c_t
+
+    Args:
+        input_size: N.
+        hidden_size: M.
+
+    Raises:
+        ValueError: a size is not positive.
+
+    >>> import torch
+    >>> layer = MinGRU(3, 5)
+    >>> y, state = layer(torch.zeros(2, 10, 3))
+    >>> y.shape, state.shape
+    (torch.Size([2, 10, 5]), torch.Size([2, 5]))
+    """
+
+    def __init__(self, input_size: int, hidden_size: int):
+        super().__init__(input_size, hidden_size)
+        self.update = nn.Linear(input_size, hidden_size)
+        self.reset_parameters()
+
+    def _gates(self) -> list[nn.Linear]:
+        return [self.update]
+
+    def _open_gates(self) -> None:
+        nn.init.constant_(self.update.bias, -1)
+
+    def _kept(self, gates: Sequence[Tensor]) -> Tensor:
+        (update,) = gates
+        return -update
+
+
+class MinLSTM(MinimalRecurrence):
+    r"""The minLSTM of Feng et al. (2024), "Were RNNs All We Needed?", https://arxiv.org/abs/2410.01201.
+
+    .. math::
+        f_t &= \sigma(W_f x_t + b_f), \qquad i_t = \sigma(W_i x_t + b_i) \\
+        c_t &= W_c x_t + b_c \\
+        h_t &= \frac{f_t}{f_t + i_t} \odot h_{t-1} + \frac{i_t}{f_t + i_t} \odot c_t
+
+    The shares are taken as :math:`\sigma(\pm(\log f_t - \log i_t))`: both gates may be closed to the last bit.
+
+    Args:
+        input_size: N.
+        hidden_size: M.
+
+    Raises:
+        ValueError: a size is not positive.
+
+    >>> import torch
+    >>> layer = MinLSTM(3, 5)
+    >>> y, state = layer(torch.zeros(2, 10, 3))
+    >>> y.shape, state.shape
+    (torch.Size([2, 10, 5]), torch.Size([2, 5]))
+    """
+
+    def __init__(self, input_size: int, hidden_size: int):
+        super().__init__(input_size, hidden_size)
+        self.forget = nn.Linear(input_size, hidden_size)
+        self.input = nn.Linear(input_size, hidden_size)
+        self.reset_parameters()
+
+    def _gates(self) -> list[nn.Linear]:
+        return [self.forget, self.input]
+
+    def _open_gates(self) -> None:
+        nn.init.constant_(self.forget.bias, 1)
+        nn.init.constant_(self.input.bias, -1)  # log σ(1) − log σ(−1) = 1
+
+    def _kept(self, gates: Sequence[Tensor]) -> Tensor:
+        forget, write = gates
+        return nn.functional.logsigmoid(forget) - nn.functional.logsigmoid(write)

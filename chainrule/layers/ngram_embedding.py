@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from chainrule.layers.dropout import dropout
-from chainrule.layers.row_ends import last_before_ends, zero_past_ends
+from chainrule.layers.packing import last_before_ends, zero_past_ends
 from chainrule.layers.sequence_layer import SequenceLayer
 from chainrule.ranges import check_shares, check_sizes
 from chainrule.state import State

@@ -1,4 +1,4 @@
-"""Rows of unequal length as one flat list of real elements, time step by time step.
+"""Rows of unequal length: one flat list of their real elements, time step by time step, and masks of their ends.
 
 Rows are ordered longest first, so that the rows still running at step t are the first b_t ones: a recurrence reads
 contiguous slices, and its cost is the number of real elements Σ_t b_t, never B·T.
@@ -82,3 +82,56 @@ class Packing:
     def leave(self, state: Tensor) -> Tensor:
         """Put the rows of a state back into the caller's order."""
         return state if self.rows is None else state.index_select(0, torch.argsort(self.rows))
+
+
+def zero_past_ends(x: Tensor, lengths: Tensor | None) -> Tensor:
+    """Zero the padding of x (B, T, ...), which may hold anything; `None` are full rows.
+
+    Raises:
+        ValueError: lengths are not B integers in [0, T].
+
+    >>> zero_past_ends(torch.ones(2, 3), torch.tensor([3, 1]))
+    tensor([[1., 1., 1.],
+            [1., 0., 0.]])
+    """
+    real = real_steps(x, lengths)
+    return x if real is None else x.masked_fill(~real.view(real.shape + (1,) * (x.dim() - 2)), 0)
+
+
+def last_before_ends(rows: Tensor, size: int, lengths: Tensor | None) -> Tensor:
+    """The `size` elements up to the end of each row, (B, size, ...).
+
+    Args:
+        rows: (B, size + T, ...), the elements before a chunk, then the chunk.
+        size: elements to take.
+        lengths: (B,) real elements of the chunk; `None` are all T.
+
+    >>> last_before_ends(torch.tensor([[1, 2, 3, 4], [5, 6, 7, 0]]), 2, torch.tensor([2, 1]))
+    tensor([[3, 4],
+            [6, 7]])
+    """
+    if lengths is None:
+        return rows[:, rows.shape[1] - size :]
+    places = lengths.to(rows.device).unsqueeze(1) + torch.arange(size, device=rows.device)
+    places = places.view(places.shape + (1,) * (rows.dim() - 2)).expand(-1, -1, *rows.shape[2:])
+    return rows.gather(1, places)
+
+
+def real_steps(x: Tensor, lengths: Tensor | None) -> Tensor | None:
+    """(B, T) booleans, true at real steps; `None` where every row is full.
+
+    Args:
+        x: (B, T, ...).
+        lengths: (B,) integers in [0, T], or `None`.
+
+    Raises:
+        ValueError: the lengths are no integers, are not one a row, or exceed T.
+
+    >>> real_steps(torch.zeros(2, 3, 1), torch.tensor([0, 2]))
+    tensor([[False, False, False],
+            [ True,  True, False]])
+    """
+    if lengths is None:
+        return None
+    check_lengths(lengths, (x.shape[0], x.shape[1]))
+    return torch.arange(x.shape[1], device=x.device) < lengths.to(x.device).unsqueeze(1)

@@ -1,10 +1,14 @@
-"""A linear layer for one element at a time."""
+"""Linear layers prepared for one row, or a few, while their weights stay as they are."""
 
 from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import _get_current_dispatch_mode
+
+from chainrule.layers.bptt import packs
+
+USUAL_ROWS = 8  # for which oneDNN lays out a weight
 
 
 def prepared_linear(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
@@ -41,3 +45,31 @@ def numpy_may_compute(tensor: Tensor) -> bool:
     """Whether NumPy can take a tensor's operations from torch, and no dispatch mode is to see them."""
     known = tensor.device.type == "cpu" and tensor.dtype in (torch.float32, torch.float64)
     return known and _get_current_dispatch_mode() is None
+
+
+def packed_linear(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
+    """A function equal to `torch.nn.functional.linear` without gradients, for fixed weights, to rounding.
+
+    A product with a few rows is bound by reading the weight, and a vendor's library lays it out anew at each call,
+    which takes longer than the product. Here oneDNN does so once: with 8 rows the weights of 6 blocks of 384 features
+    take 3.7 ms, against 6.7; with a single row (`prepared_linear`) 2.3.
+
+    Args:
+        weight: (M, N).
+        bias: (M,) or None.
+
+    >>> packed_linear(torch.tensor([[1.0, 2.0]]), None)(torch.tensor([[3.0, 4.0], [1.0, 1.0]]))
+    tensor([[11.],
+            [ 3.]])
+    """
+    weight, bias = weight.detach(), None if bias is None else bias.detach()
+    able = torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled and weight.device.type == "cpu"
+    if not able or weight.dtype != torch.float32 or not packs(torch.float32):
+        return lambda x: nn.functional.linear(x, weight, bias)
+    packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), USUAL_ROWS)
+
+    def multiply(x: Tensor) -> Tensor:
+        product: Tensor = torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], "")
+        return product
+
+    return multiply

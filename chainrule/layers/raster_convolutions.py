@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from chainrule.layers.masked_conv2d import MaskedConv2d
-from chainrule.layers.raster_memory import RasterMemory
+from chainrule.layers.raster_layer import RasterMemory
 
 
 class RasterConvolutions(RasterMemory):

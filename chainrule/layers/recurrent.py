@@ -2,21 +2,25 @@
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from chainrule.layers import vendor
+from chainrule.layers.cells import StackedCells, project, symbols_of
 from chainrule.layers.packing import Packing
-from chainrule.layers.projection import project, symbols_of
 from chainrule.layers.sequence_layer import LayerStep, SequenceLayer
-from chainrule.layers.stacked_cells import StackedCells
 from chainrule.state import State
 from chainrule.transforms import needs_plain_form
 
 Backend = Literal["auto", "vendor", "bptt"]
+KERNELS: dict[str, Callable[..., tuple[Tensor, ...]]] = {
+    "LSTM": torch.lstm,
+    "GRU": torch.gru,
+    "RNN_TANH": torch.rnn_tanh,
+    "RNN_RELU": torch.rnn_relu,
+}
 ONE_HOT_LIMIT = 2**24  # elements of one-hot vectors made for the vendor's kernel: 64 MiB
 
 
@@ -30,26 +34,27 @@ class Recurrent(nn.RNNBase, SequenceLayer):
     with `transpose(0, 1)`. torch.nn's own layout (L·D, B, M) raises ValueError, but where L·D = B, as nothing in the
     tensor then tells the two apart: turn a state that comes from torch.nn.
 
-    `torch.func` and derivatives of any order work: `chainrule.layers.bptt.second_order`.
+    `torch.func` and derivatives of any order work: `chainrule.layers.bptt`.
     """
 
+    kernel: str  # torch.nn's name of the recurrence
     has_cell = False  # whether the state is (h, c)
     weight_ih_l0: nn.Parameter
     weight_hh_l0: nn.Parameter
 
     def __init__(
         self,
-        mode: str,
         input_size: int,
         hidden_size: int,
-        num_layers: int,
-        bias: bool,
-        batch_first: bool,
-        dropout: float,
-        bidirectional: bool,
-        backend: Backend,
-        device: torch.device | str | None,
-        dtype: torch.dtype | None,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = True,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        *,
+        backend: Backend = "auto",
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ):
         if not batch_first:
             raise ValueError("batch_first: expected True, got False: these layers read (B, T, N); transpose the input")
@@ -58,26 +63,18 @@ class Recurrent(nn.RNNBase, SequenceLayer):
         with warnings.catch_warnings():  # torch.nn warns of dropout on a single layer, which has no place for it
             warnings.simplefilter("ignore", UserWarning)
             super().__init__(
-                mode,
-                input_size,
-                hidden_size,
-                num_layers,
-                bias,
-                True,
-                dropout,
-                bidirectional,
-                device=device,
-                dtype=dtype,
-            )
+                self.kernel, input_size, hidden_size, num_layers, bias, True, dropout, bidirectional,
+                device=device, dtype=dtype,
+            )  # fmt: skip
         self.backend = backend
 
-    @abstractmethod
     def vendor_computes_this(self) -> bool:
         """Whether the vendor's kernel is the same function."""
+        return True
 
-    @abstractmethod
     def _early_bias(self, bias_ih: Tensor, bias_hh: Tensor) -> Tensor:
         """The part of the biases that is added before the recurrence, (G·M,)."""
+        return bias_ih + bias_hh
 
     @abstractmethod
     def _run(
@@ -106,8 +103,8 @@ class Recurrent(nn.RNNBase, SequenceLayer):
         if not packing.sizes:
             width = self.hidden_size * (2 if self.bidirectional else 1)
             return parts[0].new_zeros(*x.shape[:2], width), self._state(parts)
-        run = vendor.run if self._use_vendor(x, packing) else Recurrent._run_bptt
-        output, parts = run(self, x, parts, packing)
+        run = self._run_vendor if self._use_vendor(x, packing) else self._run_bptt
+        output, parts = run(x, parts, packing)
         return output, self._state(parts)
 
     def initial_state(self, batch_size: int) -> State:
@@ -141,6 +138,23 @@ class Recurrent(nn.RNNBase, SequenceLayer):
             return cells.advance(projected, state)
 
         return step
+
+    def _run_vendor(self, x: Tensor, parts: list[Tensor], packing: Packing) -> tuple[Tensor, list[Tensor]]:
+        """All layers and directions in one call of the fused kernel (cuDNN, oneDNN), over full rows or packed ones."""
+        kernel = KERNELS[self.mode]
+        weights = [weight for group in self.all_weights for weight in group]
+        settings = (weights, self.bias, self.num_layers, self.dropout, self.training, self.bidirectional)
+        if not x.is_floating_point():
+            x = nn.functional.one_hot(x, self.input_size).to(parts[0].dtype)
+        parts = [packing.enter(part).transpose(0, 1).contiguous() for part in parts]
+        if packing.rows is None:
+            output, *last = kernel(x, self._state(parts), *settings, True)
+            return output, [part.transpose(0, 1) for part in last]
+        started = packing.sizes[0]  # rows of length 0 are the last and keep their state
+        state = self._state([part[:, :started].contiguous() for part in parts])
+        flat, *last = kernel(packing.pack(x), torch.tensor(packing.sizes), state, *settings)
+        finals = [torch.cat([new, old[:, started:]], 1) for new, old in zip(last, parts, strict=True)]
+        return packing.unpack(flat), [packing.leave(part.transpose(0, 1)) for part in finals]
 
     def _run_bptt(self, x: Tensor, parts: list[Tensor], packing: Packing) -> tuple[Tensor, list[Tensor]]:
         flat = packing.pack(x)

@@ -6,12 +6,10 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from chainrule.layers.bptt.lattice_lstm import lattice_cell, lattice_lstm
+from chainrule.layers.lattice_lstm import lattice_cell, lattice_lstm
 from chainrule.layers.masked_conv2d import MaskedConv2d
-from chainrule.layers.raster_body import RasterBody
 from chainrule.layers.raster_convolutions import RasterConvolutions
-from chainrule.layers.raster_layer import RasterLayer
-from chainrule.layers.raster_memory import RasterMemory
+from chainrule.layers.raster_layer import RasterBody, RasterLayer, RasterMemory
 from chainrule.state import State
 
 

@@ -1,14 +1,15 @@
-"""A Transformer that reads whole rows."""
+"""A Transformer that reads whole rows: attention in both directions, its block, and the stack."""
 
 import torch
 from torch import Tensor, nn
 
+from chainrule.base import length_mask
 from chainrule.layers.dropout import dropout
-from chainrule.layers.encoder_block import EncoderBlock
-from chainrule.layers.multi_head_attention import HEAD_POSITIONS
+from chainrule.layers.multi_head_attention import HEAD_POSITIONS, MultiHeadAttention
 from chainrule.layers.norms import norm_layer
-from chainrule.layers.position_embedding import SinusoidalPositions
-from chainrule.layers.residual_block import shrink_residuals
+from chainrule.layers.positions import SinusoidalPositions, distance_slopes
+from chainrule.layers.residual_block import ResidualBlock, shrink_residuals
+from chainrule.layers.scaled_dot_product import attention_weights, distances, scaled_dot_product
 from chainrule.ranges import check_sizes
 
 
@@ -109,3 +110,100 @@ class TransformerEncoder(nn.Module):
             return x, x.new_zeros(1, len(x), x.shape[2])
         last = x[torch.arange(len(x), device=x.device), (lengths - 1).clamp(min=0)]
         return x, last.unsqueeze(0)
+
+
+class EncoderBlock(ResidualBlock):
+    """Bidirectional attention and a feed-forward network, each with a norm and a residual.
+
+    Args:
+        model_size: D, a multiple of `num_heads`.
+        num_heads: H.
+        position: "rotary", "alibi" or None.
+        feed_forward_size: F; see `FeedForward`.
+        activation: "gelu", "relu" or "swiglu".
+        norm: "layer" or "rms".
+        norm_first: pre-norm, or post-norm; see `ResidualBlock`.
+        dropout: see `ResidualBlock`.
+        bias: whether the linear layers have biases.
+
+    >>> import torch
+    >>> EncoderBlock(8, num_heads=2)(torch.randn(2, 5, 8), torch.tensor([5, 3])).shape
+    torch.Size([2, 5, 8])
+    """
+
+    def __init__(
+        self,
+        model_size: int,
+        num_heads: int,
+        *,
+        position: str | None = "rotary",
+        feed_forward_size: int | None = None,
+        activation: str = "gelu",
+        norm: str = "layer",
+        norm_first: bool = True,
+        dropout: float = 0.0,
+        bias: bool = True,
+    ):
+        super().__init__(
+            BidirectionalAttention(model_size, num_heads, position=position, bias=bias),
+            model_size,
+            feed_forward_size=feed_forward_size,
+            activation=activation,
+            norm=norm,
+            norm_first=norm_first,
+            dropout=dropout,
+            bias=bias,
+        )
+
+    def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """(B, T, D) -> (B, T, D), zero past each row's end."""
+        y = self._after_mixer(x, self.mixer(self._mixer_input(x), lengths))
+        return y if lengths is None else y.masked_fill(~length_mask(lengths, x.shape[1]).unsqueeze(2), 0)
+
+    def last_products(self) -> list[nn.Linear]:
+        """The last product of each residual branch; see `shrink_residuals`."""
+        return [self.mixer.out_proj, self.feed_forward.linear2]
+
+
+class BidirectionalAttention(MultiHeadAttention):
+    r"""Multi-head attention in which each element reads every real element of its row.
+
+    As each y_t knows the whole row, this belongs into an encoder, never under a causal model. The arguments are those
+    of `MultiHeadAttention`; under "alibi" a score loses in proportion to the distance in either direction.
+
+    >>> layer = BidirectionalAttention(model_size=8, num_heads=2)
+    >>> layer(torch.randn(2, 5, 8), torch.tensor([5, 0]))[1].abs().sum().item()
+    0.0
+    """
+
+    def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """Read whole rows.
+
+        Args:
+            x: (B, T, D) features; padding may hold NaN.
+            lengths: (B,) real elements of each row, 0 allowed; None where all are.
+
+        Returns:
+            y, (B, T, D), zero past each row's end.
+        """
+        x, real = self._checked(x, lengths)
+        queries, keys, values = self._heads(x, torch.arange(x.shape[1], device=x.device))
+        y = self._joined(scaled_dot_product(queries, keys, values, self._mask(real, queries)))
+        return y if real is None else y * real.unsqueeze(2)
+
+    def attended(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """α, (B, H, T, T); 0 for keys past a row's end."""
+        x, real = self._checked(x, lengths)
+        queries, keys, _ = self._heads(x, torch.arange(x.shape[1], device=x.device))
+        return attention_weights(queries, keys, self._mask(real, queries))
+
+    def _mask(self, real: Tensor | None, queries: Tensor) -> Tensor | None:
+        time = queries.shape[2]
+        if real is not None:
+            # A row without elements reads its padding, all zeros, and is zeroed after: no softmax over nothing.
+            real = (real | ~real.any(1, keepdim=True))[:, None, None]
+        if self.position != "alibi":
+            return real
+        slopes = distance_slopes(self.num_heads).to(queries).view(-1, 1, 1)
+        penalties = (-slopes * distances(time, 0, queries.device).abs()).unsqueeze(0)
+        return penalties if real is None else penalties.masked_fill(~real, -torch.inf)

@@ -1,16 +1,21 @@
-"""A causal Transformer without its embedding and its head: positions, blocks, and the last norm."""
+"""A causal Transformer without its embedding and head: mixers by name, its block, positions and the last norm."""
+
+from collections.abc import Callable
+from typing import Literal
 
 from torch import Tensor, nn
 
+from chainrule.base import length_mask
 from chainrule.layers.causal_attention import CausalAttention
 from chainrule.layers.combinators import Serial
-from chainrule.layers.mixers import mixer_layer
+from chainrule.layers.delta_net import DeltaNet
+from chainrule.layers.linear_attention import LinearAttention
+from chainrule.layers.minimal_recurrence import MinGRU, MinLSTM
 from chainrule.layers.multi_head_attention import HEAD_POSITIONS
-from chainrule.layers.norms import norm_layer
-from chainrule.layers.position_embedding import LearnedPositions, PositionEmbedding, SinusoidalPositions
-from chainrule.layers.residual_block import shrink_residuals
+from chainrule.layers.norms import norm_layer, prepared_norm
+from chainrule.layers.positions import LearnedPositions, PositionEmbedding, SinusoidalPositions
+from chainrule.layers.residual_block import ResidualBlock, shrink_residuals
 from chainrule.layers.sequence_layer import LayerStep, SequenceLayer
-from chainrule.layers.transformer_block import TransformerBlock
 from chainrule.ranges import check_sizes
 from chainrule.state import State
 
@@ -28,7 +33,7 @@ class TransformerStack(SequenceLayer):
         num_layers: L, blocks.
         num_heads: H.
         num_kv_heads: G, of keys and values, a divisor of H; `None` is H.
-        attention: the mixer, a name in `chainrule.layers.mixers.MIXERS`.
+        attention: the mixer, a name in `chainrule.layers.transformer_stack.MIXERS`.
         position: "rotary", "alibi", "sinusoidal", "learned", or `None`.
         window: W, elements that a query may read, itself included; `None` is the context length.
         context_length: what W may be at most, and how many positions are learned, where they are.
@@ -102,7 +107,7 @@ class TransformerStack(SequenceLayer):
         shrink_residuals(linear for block in self.layers for linear in block.last_products())
 
     @property
-    def layers(self) -> list[TransformerBlock]:
+    def layers(self) -> "list[TransformerBlock]":
         """The blocks, from the input on."""
         return [layer for layer in self.blocks.parts if isinstance(layer, TransformerBlock)]
 
@@ -149,3 +154,109 @@ class TransformerStack(SequenceLayer):
             x_t, position = self.positions.step(x_t, position)
         y, states = step(x_t, state["blocks"])
         return self.norm(y), {"blocks": states, "position": position}
+
+
+class TransformerBlock(ResidualBlock, SequenceLayer):
+    """A causal mixer and a feed-forward network, each with a norm and a residual; the state is the mixer's.
+
+    The mixer is any `SequenceLayer` of width D: `CausalAttention`, or a recurrence in its place. The other arguments
+    are those of `ResidualBlock`.
+
+    >>> import torch
+    >>> from chainrule.layers import CausalAttention
+    >>> block = TransformerBlock(CausalAttention(8, num_heads=2, window=4), model_size=8)
+    >>> y, state = block(torch.randn(2, 6, 8))
+    >>> y.shape, state["count"]
+    (torch.Size([2, 6, 8]), tensor([6, 6]))
+    """
+
+    def forward(self, x: Tensor, state: State = None, lengths: Tensor | None = None) -> tuple[Tensor, State]:
+        read, state = self.mixer(self._mixer_input(x), state, lengths)
+        y = self._after_mixer(x, read)
+        if lengths is not None:
+            y = y.masked_fill(~length_mask(lengths, x.shape[1]).unsqueeze(2), 0)
+        return y, state
+
+    def initial_state(self, batch_size: int) -> State:
+        return self.mixer.initial_state(batch_size)
+
+    def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
+        read, state = self.mixer.step(self._mixer_input(x_t), state)
+        return self._after_mixer(x_t, read), state
+
+    def prepare(self) -> LayerStep:
+        mix, feed_forward = self.mixer.prepare(), self.feed_forward.prepare()
+        norm1, norm2 = prepared_norm(self.norm1), prepared_norm(self.norm2)
+
+        def before(x: Tensor, state: State) -> tuple[Tensor, State]:
+            read, state = mix(norm1(x), state)
+            x = x + read
+            return x + feed_forward(norm2(x)), state
+
+        def after(x: Tensor, state: State) -> tuple[Tensor, State]:
+            read, state = mix(x, state)
+            x = norm1(x + read)
+            return norm2(x + feed_forward(x)), state
+
+        return before if self.norm_first else after
+
+    def last_products(self) -> list[nn.Linear]:
+        """The last product of each residual branch, where it has one; see `shrink_residuals`."""
+        products = (getattr(self.mixer, name, None) for name in ("out_proj", "output"))
+        return [*(linear for linear in products if isinstance(linear, nn.Linear)), self.feed_forward.linear2]
+
+
+Mixer = Literal["softmax", "linear", "retention", "gated-linear", "delta", "min-gru", "min-lstm"]
+
+
+def _softmax(
+    model_size: int, num_heads: int, *, window: int, num_kv_heads: int | None, position: str | None
+) -> SequenceLayer:
+    return CausalAttention(model_size, num_heads, window, num_kv_heads=num_kv_heads, position=position, bias=False)
+
+
+# A mixer reads and writes (B, T, model_size). Keywords are of softmax attention alone; others leave them.
+MIXERS: dict[str, Callable[..., SequenceLayer]] = {
+    "softmax": _softmax,
+    "linear": lambda size, heads, **_: LinearAttention(size, heads),
+    "retention": lambda size, heads, **_: LinearAttention(size, heads, feature_map="identity", decay="fixed"),
+    "gated-linear": lambda size, heads, **_: LinearAttention(size, heads, decay="gated"),
+    "delta": lambda size, heads, **_: DeltaNet(size, heads),
+    "min-gru": lambda size, heads, **_: MinGRU(size, size),
+    "min-lstm": lambda size, heads, **_: MinLSTM(size, size),
+}
+
+
+def mixer_layer(
+    attention: str,
+    model_size: int,
+    num_heads: int,
+    *,
+    window: int,
+    num_kv_heads: int | None = None,
+    position: str | None = None,
+) -> SequenceLayer:
+    """A mixer of width D.
+
+    Args:
+        attention: a name in `MIXERS`.
+        model_size: D.
+        num_heads: H.
+        window: elements that a query of softmax attention may read.
+        num_kv_heads: of softmax attention; see `MultiHeadAttention`.
+        position: "rotary", "alibi" or None, of softmax attention.
+
+    Raises:
+        ValueError: there is no such mixer, it has no such option, or a size is out of range.
+
+    >>> mixer_layer("softmax", 8, 2, window=16)
+    CausalAttention(
+      8, num_heads=2, num_kv_heads=2
+      (out_proj): Linear(in_features=8, out_features=8, bias=False)
+    )
+    """
+    if attention not in MIXERS:
+        raise ValueError(f"attention: expected one of {', '.join(MIXERS)}, got {attention!r}")
+    if attention != "softmax" and num_kv_heads is not None:
+        raise ValueError(f"num_kv_heads: {attention} has no heads of keys to share, got {num_kv_heads}: leave it None")
+    return MIXERS[attention](model_size, num_heads, window=window, num_kv_heads=num_kv_heads, position=position)

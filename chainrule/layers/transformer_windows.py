@@ -9,13 +9,13 @@ from torch import Tensor
 
 from chainrule.layers.causal_attention import CausalAttention
 from chainrule.layers.norms import prepared_norm
-from chainrule.layers.packed_linear import packed_linear
 from chainrule.layers.positions import rotate, rotations
+from chainrule.layers.prepared_linear import packed_linear
 from chainrule.layers.scaled_dot_product import visible_keys
 from chainrule.state import State
 
 if TYPE_CHECKING:
-    from chainrule.layers.transformer_block import TransformerBlock
+    from chainrule.layers.transformer_stack import TransformerBlock
     from chainrule.layers.transformer_stack import TransformerStack
 
 Map = Callable[[Tensor], Tensor]

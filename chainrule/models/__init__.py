@@ -11,7 +11,6 @@ from chainrule.models.image_classifier import ImageClassifier
 from chainrule.models.image_model import ImageModel
 from chainrule.models.image_transformer import ImageTransformer
 from chainrule.models.made import MADE
-from chainrule.models.made_conditional import MADEConditional
 from chainrule.models.made_ensemble import MADEEnsemble
 from chainrule.models.multi_scale_pixel_cnn import MultiScalePixelCNN
 from chainrule.models.pixel_cnn import PixelCNN
@@ -19,7 +18,7 @@ from chainrule.models.pixel_cnn_pp import PixelCNNPP
 from chainrule.models.pixel_rnn import PixelRNN
 from chainrule.models.pixel_vae import PixelVAE
 from chainrule.models.recurrent_lm import RecurrentLM
-from chainrule.models.rnn_made import RNNMADE
+from chainrule.models.rnn_made import RNNMADE, MADEConditional
 from chainrule.models.sentence_vae import SentenceVAE
 from chainrule.models.seq2seq import Seq2Seq
 from chainrule.models.sequence_classifier import SequenceClassifier

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from chainrule.base import AutoregressiveModel, Context, Step, length_mask
 from chainrule.heads import Categorical
 from chainrule.layers.attention import AdditiveAttention, Attention, MultiplicativeAttention
+from chainrule.layers.cells import StackedCells, multiplied
 from chainrule.layers.recurrent_stack import recurrent_stack
-from chainrule.layers.stacked_cells import StackedCells, multiplied
 from chainrule.ranges import check_shares, check_sizes
 from chainrule.state import State, count_rows, share
 

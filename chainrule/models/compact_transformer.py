@@ -4,9 +4,9 @@ from typing import Annotated
 
 from torch import Tensor, nn
 
-from chainrule.layers.encoder_block import EncoderBlock
 from chainrule.layers.positions import grid_sinusoids
 from chainrule.layers.residual_block import shrink_residuals
+from chainrule.layers.transformer_encoder import EncoderBlock
 from chainrule.models.image_classifier import ImageClassifier
 from chainrule.models.vision_transformer import START, block_attention, encoder_blocks
 from chainrule.ranges import Layers, Probability, Range, Size

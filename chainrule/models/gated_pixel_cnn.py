@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 from chainrule.layers.gated_stacks import GatedStacks, RasterGatedStacks
 from chainrule.layers.pixel_logits import PixelLogits
-from chainrule.layers.raster_body import PIXELS, RasterBody
 from chainrule.layers.raster_convolutions import RasterConvolutions
+from chainrule.layers.raster_layer import PIXELS, RasterBody
 from chainrule.models.masked_image_model import MaskedImageModel
 from chainrule.ranges import Layers, Probability, Range, Size
 from chainrule.state import State

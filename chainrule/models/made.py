@@ -10,9 +10,9 @@ from torch.distributions import Distribution
 
 from chainrule.base import AutoregressiveModel, Step, length_mask
 from chainrule.heads import Bernoulli
+from chainrule.layers.cells import project
 from chainrule.layers.masked_linear import MaskedLinear
 from chainrule.layers.masks import made_degrees, made_masks
-from chainrule.layers.projection import project
 from chainrule.models.made_columns import Columns, DegreeLayer
 from chainrule.ranges import check_shares, check_sizes
 from chainrule.state import State

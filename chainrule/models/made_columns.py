@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from chainrule.heads import Bernoulli
-from chainrule.layers.projection import project
+from chainrule.layers.cells import project
 from chainrule.state import State
 
 BLOCK = 64  # columns between two large products

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from chainrule.heads import Categorical
 from chainrule.layers.pixel_logits import PixelLogits, RasterLogits
-from chainrule.layers.raster_body import PIXELS, RasterBody
 from chainrule.layers.raster_convolutions import RasterConvolutions
+from chainrule.layers.raster_layer import PIXELS, RasterBody
 from chainrule.models.dependencies import raster_dependencies
 from chainrule.models.labels import checked_labels
 from chainrule.models.raster_model import Conditional, RasterModel, RasterScan

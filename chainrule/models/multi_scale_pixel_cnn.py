@@ -9,8 +9,7 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 
 from chainrule.heads import DiscretizedLogisticMixture, PixelLogisticMixture
-from chainrule.layers.group_network import GroupNetwork
-from chainrule.layers.pixel_groups import OFFSETS, PixelGroup, coarse_to_fine
+from chainrule.layers.group_network import OFFSETS, GroupNetwork, PixelGroup, coarse_to_fine
 from chainrule.models.image_model import ImageModel
 from chainrule.models.labels import checked_labels
 from chainrule.state import State
@@ -23,7 +22,7 @@ class MultiScalePixelCNN(ImageModel):
     .. math:: p(x) = p(x_{00}) \prod_{g} \prod_{(i,j) \in g} p(x_{1ij}, \ldots, x_{Cij} \mid \text{groups before } g)
 
     First comes the pixel in the corner; then, halving the distance between known pixels again and again, those to the
-    right of known ones, those below, and those in the middle of four (`chainrule.layers.pixel_groups`). Given all
+    right of known ones, those below, and those in the middle of four (`chainrule.layers.group_network`). Given all
     groups before it, the pixels of a group are independent, so that it is drawn at once: 32×32 pixels in 16 steps in
     place of 1,024. That is an assumption about images, and costs some likelihood; the likelihood is exact all the same.
     The colours of a pixel are coupled, in one mixture of logistics (`chainrule.heads.PixelLogisticMixture`).

@@ -74,7 +74,7 @@ class PixelCNNPP(RasterModel):
         self.first = MaskedConv2d(colours + 1, channels, 3, "A")
         self.vertical = GatedPyramid(channels, layers, resolutions, reads_right=True, num_classes=num_classes)
         self.horizontal = GatedPyramid(
-            channels, layers, resolutions, reads_right=False, beside=True, num_classes=num_classes
+            channels, layers, resolutions, reads_right=False, neighbour=True, num_classes=num_classes
         )
         self.dropout = dropout
         self.head = nn.Conv2d(channels, PixelLogisticMixture.num_parameters(colours, components), 1)

@@ -11,8 +11,8 @@ from chainrule.layers.masked_conv2d import MaskedConv2d
 from chainrule.layers.masked_residual_block import MaskedResidualBlock, RasterResidualBlocks, through_blocks
 from chainrule.layers.picture_code import PictureNetwork, PictureWriter
 from chainrule.layers.pixel_logits import PixelLogits
-from chainrule.layers.raster_body import PIXELS, RasterBody
 from chainrule.layers.raster_convolutions import RasterConvolutions
+from chainrule.layers.raster_layer import PIXELS, RasterBody
 from chainrule.models.masked_image_model import MaskedImageModel
 from chainrule.models.pixel_cnn import PixelCNN
 from chainrule.state import State

@@ -9,8 +9,8 @@ from torch import Tensor, distributions, nn
 from chainrule.base import AutoregressiveModel, Step
 from chainrule.heads import Categorical
 from chainrule.layers import AdaptiveSoftmax, NgramEmbedding, default_cutoffs
+from chainrule.layers.cells import symbols_of
 from chainrule.layers.dropout import dropout
-from chainrule.layers.projection import symbols_of
 from chainrule.layers.recurrent_stack import recurrent_stack
 from chainrule.ranges import Layers, Probability, Range, Size, check_shares, check_sizes
 from chainrule.state import State, count_rows

@@ -9,7 +9,7 @@ from chainrule.base import length_mask
 from chainrule.heads.diagonal_normal import DiagonalNormal
 from chainrule.latent import LatentModel, OneLayerObjective
 from chainrule.layers.bidirectional import Bidirectional
-from chainrule.layers.projection import symbols_of
+from chainrule.layers.cells import symbols_of
 from chainrule.models.conditioned import Conditioned, lengths_to
 from chainrule.models.vector_to_sequence import VectorToSequence
 from chainrule.ranges import Probability, Size, check_shares, check_sizes

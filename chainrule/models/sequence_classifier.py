@@ -8,11 +8,10 @@ from torch import Tensor, nn
 
 from chainrule.base import Context, LikelihoodModel
 from chainrule.heads import Categorical
-from chainrule.layers.bidirectional import Bidirectional
+from chainrule.layers.bidirectional import TRANSFORMER, Bidirectional, row_encoder
 from chainrule.layers.pooling import POOLINGS, AttentionPooling, max_pooling, mean_pooling
 from chainrule.layers.recurrent import Recurrent
 from chainrule.layers.recurrent_stack import recurrent_stack
-from chainrule.layers.row_encoder import TRANSFORMER, row_encoder
 from chainrule.layers.transformer_encoder import TransformerEncoder
 from chainrule.ranges import Layers, Probability, Size, check_shares, check_sizes
 

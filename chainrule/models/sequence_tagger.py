@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from chainrule.base import Context, LikelihoodModel
 from chainrule.heads import IndependentTags, LinearChainCRF, TagConstraints, TagSequences
 from chainrule.layers import AffixEmbedding, CharacterEncoder
-from chainrule.layers.row_encoder import row_encoder
+from chainrule.layers.bidirectional import row_encoder
 from chainrule.ranges import Layers, Probability, Range, Size, check_sizes
 
 TAG_HEADS = ("crf", "softmax")

@@ -12,8 +12,7 @@ from chainrule.heads.column import Column
 from chainrule.heads.table_column import TableColumn, TableRow
 from chainrule.layers.masked_linear import MaskedLinear
 from chainrule.layers.masks import made_degrees
-from chainrule.models.table_layout import TableLayout
-from chainrule.models.table_steps import TableSteps
+from chainrule.models.table_layout import TableLayout, TableSteps
 from chainrule.ranges import Probability, Range, Size, check_shares, check_sizes
 from chainrule.state import State
 

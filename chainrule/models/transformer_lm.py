@@ -8,14 +8,12 @@ from torch import Tensor, nn
 
 from chainrule.base import AutoregressiveModel, Step, Unroll, length_mask
 from chainrule.heads import Categorical
+from chainrule.layers.cells import symbols_of
 from chainrule.layers.dropout import dropout
-from chainrule.layers.mixers import Mixer
 from chainrule.layers.ngram_embedding import NgramEmbedding
-from chainrule.layers.packed_linear import packed_linear
-from chainrule.layers.prepared_linear import prepared_linear
-from chainrule.layers.projection import symbols_of
+from chainrule.layers.prepared_linear import packed_linear, prepared_linear
 from chainrule.layers.sequence_layer import LayerStep
-from chainrule.layers.transformer_stack import TransformerStack
+from chainrule.layers.transformer_stack import Mixer, TransformerStack
 from chainrule.layers.transformer_windows import TransformerWindows
 from chainrule.ranges import Layers, Probability, Range, Size, check_sizes
 from chainrule.state import State, count_rows
@@ -45,7 +43,7 @@ class TransformerLM(AutoregressiveModel):
         num_layers: L, blocks.
         num_heads: H, of queries.
         num_kv_heads: of keys and values, a divisor of H: fewer make a smaller cache; `None` is H.
-        attention: "softmax", or another mixer in its place (`chainrule.layers.mixers.MIXERS`).
+        attention: "softmax", or another mixer in its place (`chainrule.layers.transformer_stack.MIXERS`).
         position: "rotary", "alibi", "sinusoidal", "learned", or `None`.
         window: W, elements that each block reads; `None` is the context length.
         context_length: the most elements that a block may read.

@@ -6,7 +6,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from chainrule.latent import CodeModel
-    from chainrule.training.validation_metric import Findings
+    from chainrule.training.validation import Findings
 
 
 def code_findings(model: "CodeModel", x: "Tensor", lengths: "Tensor | None" = None) -> "Findings":
@@ -18,7 +18,7 @@ def code_findings(model: "CodeModel", x: "Tensor", lengths: "Tensor | None" = No
         lengths: (N,) real elements of each row.
     """
     from chainrule.diagnostics.active_units import active_units
-    from chainrule.training.validation_metric import Findings
+    from chainrule.training.validation import Findings
 
     if len(x) < 2:
         return Findings({})

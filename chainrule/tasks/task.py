@@ -98,6 +98,16 @@ class Task(ABC, Generic[M]):
         self.path = path
         self.config = config
 
+    @property
+    def data(self) -> Any:
+        """Options of reading, a `Data`."""
+        return self.config.data
+
+    @property
+    def training(self) -> Any:
+        """Options of training, a `Training`."""
+        return self.config.training
+
     # What the data are.
 
     @classmethod
@@ -154,7 +164,7 @@ class Task(ABC, Generic[M]):
     @classmethod
     def fingerprint(cls, path: str | None) -> dict[str, Any]:
         """Identify a source on resume: at least `name`, `bytes` and `sha256`."""
-        from chainrule.data.source import fingerprint
+        from chainrule.data.text import fingerprint
 
         return fingerprint(path)
 

@@ -1,15 +1,17 @@
 """Every parameter receives a gradient."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeAlias
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from chainrule.base import AutoregressiveModel
 from chainrule.testing.contract_check import contract_check
 from chainrule.testing.subject import DoesNotApply, Subject, Violation
 from chainrule.testing.weights import biased, fresh, jittered, remembering, uneven, weighted
 
+Attempt: TypeAlias = tuple[nn.Module, Sequence[tuple[str, Tensor]], bool]
 LONGEST = 16
 SHORTEST = 3  # the recurrent weights need a state that has read something
 
@@ -21,32 +23,50 @@ def check_gradients_reach_parameters(subject: Subject) -> str:
     Gradients at several x and weights count together, since a unit may be saturated at one of them. At the weights as
     they are, gradients must be finite. Parameters that do not require gradients are left out.
     """
-    wanted = {
-        name for name, parameter in subject.model.named_parameters() if parameter.requires_grad and parameter.numel()
-    }
-    if not wanted:
-        raise DoesNotApply("no parameter requires a gradient")
     if subject.support is not None and len(subject.support) == 1:
         raise DoesNotApply("the support is a single value, of probability 1 whatever the parameters")
-    x = _long_enough(subject)
-    missing = {"log_prob": set(wanted), "unroll": set(wanted)}
-    for attempt, model in enumerate(_models(subject)):
-        for way, absent in missing.items():
-            for name, gradient in _gradients(subject, model, x, way):
-                if gradient is None:
-                    continue
-                if attempt == 0 and not gradient.isfinite().all():
+
+    def attempts() -> Iterator[Attempt]:
+        x = _long_enough(subject)
+        for number, model in enumerate(_models(subject)):
+            yield model, [(way, _total(subject, model, x, way)) for way in ("log_prob", "unroll")], number == 0
+            x = subject.altered(x)
+
+    return f"{require_gradients(subject.model, attempts())}, through log_prob and through unroll"
+
+
+def require_gradients(model: nn.Module, attempts: Iterable[Attempt], *, all_of_them: bool = False) -> str:
+    """Raise `Violation` unless each way gives every parameter a gradient that is not all zero at one of the attempts.
+
+    Args:
+        model: the one that is checked.
+        attempts: models with its parameters, each with scalars that depend on them by the names of the ways, and
+            whether their gradients must be finite.
+        all_of_them: go on to the last attempt, even when every gradient was found.
+    """
+    wanted = [name for name, weight in model.named_parameters() if weight.requires_grad and weight.numel()]
+    if not wanted:
+        raise DoesNotApply("no parameter requires a gradient")
+    missing: dict[str, set[str]] = {}
+    for other, totals, finite in attempts:
+        weights = {name: weight for name, weight in other.named_parameters() if weight.requires_grad}
+        for way, total in totals:
+            absent = missing.setdefault(way, set(wanted))
+            if not total.requires_grad:
+                continue
+            gradients = torch.autograd.grad(total, list(weights.values()), allow_unused=True)
+            for name, gradient in zip(weights, gradients, strict=True):
+                if gradient is not None and finite and not gradient.isfinite().all():
                     raise Violation(f"the gradient of {way} with respect to {name} is not finite")
-                if gradient.any():
+                if gradient is not None and gradient.any():
                     absent.discard(name)
-        if not missing["log_prob"] and not missing["unroll"]:
+        if not all_of_them and not any(missing.values()):
             break
-        x = subject.altered(x)
     for way, absent in missing.items():
         if absent:
             names = ", ".join(sorted(absent)[:3]) + (f" and {len(absent) - 3} more" if len(absent) > 3 else "")
             raise Violation(f"{way} gives no gradient to {len(absent)} of {len(wanted)} parameters: {names}")
-    return f"all {len(wanted)} parameters, through log_prob and through unroll"
+    return f"all {len(wanted)} parameters"
 
 
 def _models(subject: Subject) -> Iterator[AutoregressiveModel]:
@@ -66,15 +86,7 @@ def _long_enough(subject: Subject) -> Tensor:
     return longer
 
 
-def _gradients(
-    subject: Subject, model: AutoregressiveModel, x: Tensor, way: str
-) -> Iterator[tuple[str, Tensor | None]]:
+def _total(subject: Subject, model: AutoregressiveModel, x: Tensor, way: str) -> Tensor:
     if way == "log_prob":
-        total = model.log_prob(x, subject.context).sum()
-    else:
-        total = model.unroll(x, model.initial_state(len(x), subject.context))[0].log_prob(x).sum()
-    parameters = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
-    if not total.requires_grad:
-        return iter(())
-    gradients = torch.autograd.grad(total, list(parameters.values()), allow_unused=True)
-    return zip(parameters, gradients, strict=True)
+        return model.log_prob(x, subject.context).sum()
+    return model.unroll(x, model.initial_state(len(x), subject.context))[0].log_prob(x).sum()

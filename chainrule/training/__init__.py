@@ -9,7 +9,7 @@ from chainrule.training.loop import TrainingResult, train
 from chainrule.training.optimiser import learning_rate
 from chainrule.training.options import TrainingOptions
 from chainrule.training.parallel import process_shard
-from chainrule.training.validation_metric import Findings, MetricValue, ValidationMetric
+from chainrule.training.validation import Findings, MetricValue, ValidationMetric
 
 __all__ = [
     "Batch",

@@ -13,10 +13,9 @@ from chainrule.training.gradient_monitor import GradientProbe
 from chainrule.training.guard import deferred_interrupts
 from chainrule.training.options import TrainingOptions
 from chainrule.training.parallel import own_randomness, processes
-from chainrule.training.progress import make_display
+from chainrule.training.report import make_display
 from chainrule.training.training_loop import TrainingLoop
-from chainrule.training.validation import Observe, OnValidation
-from chainrule.training.validation_metric import ValidationMetric
+from chainrule.training.validation import Observe, OnValidation, ValidationMetric
 
 
 @dataclass(frozen=True)

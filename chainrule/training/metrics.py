@@ -12,7 +12,7 @@ from typing import Any
 from chainrule.data.atomic import replacing
 from chainrule.training.evaluate import Evaluation
 from chainrule.training.position import Position
-from chainrule.training.validation_metric import Findings, Verdict
+from chainrule.training.validation import Findings, Verdict
 
 METRICS = "metrics.jsonl"
 TIMINGS = "timings.jsonl"

@@ -1,10 +1,12 @@
 """Position of a run: its counters."""
 
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from chainrule.training.evaluate import Evaluation
-from chainrule.training.validation_metric import Likelihood, Verdict
+
+if TYPE_CHECKING:
+    from chainrule.training.validation import Likelihood, Verdict
 
 
 @dataclass
@@ -64,7 +66,7 @@ class Position:
     vanished_looks: int = 0
     exploded_looks: int = 0
 
-    def record(self, likelihood: Likelihood, verdict: Verdict | None = None) -> bool:
+    def record(self, likelihood: "Likelihood", verdict: "Verdict | None" = None) -> bool:
         """Take note of a validation at the present step; true where it is the best so far.
 
         The higher value of the metric is the better one, where there is a metric; of equals, the higher likelihood.

@@ -27,10 +27,17 @@ from chainrule.training.optimiser import clip_gradient, learning_rate, make_opti
 from chainrule.training.options import TrainingOptions
 from chainrule.training.parallel import Processes, seed_step
 from chainrule.training.position import Position
-from chainrule.training.progress import Display
-from chainrule.training.report import Report, StepFigures
-from chainrule.training.validation import Observe, OnValidation, Validation
-from chainrule.training.validation_metric import Findings, Likelihood, MetricValue, ValidationMetric, Verdict
+from chainrule.training.report import Display, Report, StepFigures
+from chainrule.training.validation import (
+    Findings,
+    Likelihood,
+    MetricValue,
+    Observe,
+    OnValidation,
+    Validation,
+    ValidationMetric,
+    Verdict,
+)
 
 SAVE_SECONDS = 60.0  # a killed run loses no more than this
 

@@ -1,6 +1,8 @@
 """The one place where likelihoods become reported figures: nats are measured, everything else is made here."""
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 
 def bits(nats: float) -> float:
@@ -33,3 +35,36 @@ def perplexity(nats: float, elements: int) -> float:
     """
     mean = per_element(nats, elements)
     return math.exp(mean) if mean < 709 else math.inf
+
+
+def text_figures(nats: float, counts: Mapping[str, int]) -> dict[str, Any]:
+    """Figures of a text, ready for JSON.
+
+    The symbol `<unk>` replaces any text that the vocabulary lacks, so a model with few symbols has
+    little to predict: report its share with every figure.
+
+    Args:
+        nats: negative log-likelihood of the whole text.
+        counts: `elements`, how many of them are `unknown`, and the `characters` and `bytes` they were read from.
+
+    >>> text_figures(8.0, {"elements": 4, "unknown": 1, "characters": 8, "bytes": 16})["unknown_share"]
+    0.25
+    """
+    total = bits(nats)
+    return {
+        "bits_per_character": total / max(counts["characters"], 1),
+        "bits_per_byte": total / max(counts["bytes"], 1),
+        "unknown_share": counts["unknown"] / max(counts["elements"], 1),
+    }
+
+
+def describe_figures(figures: Mapping[str, Any]) -> str:
+    """`text_figures` in words.
+
+    >>> describe_figures({"bits_per_character": 2.0, "bits_per_byte": 1.9, "unknown_share": 0.25})
+    '2.0000 bits per character, 1.9000 per byte of the text, 25.0% of the symbols <unk>'
+    """
+    share = figures["unknown_share"]
+    unknown = f", {share:.1%} of the symbols <unk>" if share else ""
+    characters, size = figures["bits_per_character"], figures["bits_per_byte"]
+    return f"{characters:.4f} bits per character, {size:.4f} per byte of the text{unknown}"

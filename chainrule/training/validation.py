@@ -1,26 +1,113 @@
-"""One validation: the likelihood of held-out data, the value of answers and a sample, in the time that there is."""
+"""One validation: the likelihood of held-out data, a metric and a sample, in the time that there is."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from chainrule.base import TrainableModel
 from chainrule.training.duration import Duration
-from chainrule.training.evaluate import Batch, ValidationBatches, evaluations
+from chainrule.training.evaluate import Batch, Evaluation, ValidationBatches, evaluations
 from chainrule.training.guard import Interrupts
 from chainrule.training.position import Position
-from chainrule.training.validation_metric import Findings, Likelihood, ValidationMetric, Verdict
 
+Rows = npt.NDArray[np.int64]
 OnValidation = Callable[[TrainableModel, int, float], str | None]
-Observe = Callable[[TrainableModel], Findings]
 FEW_ROWS = 8  # answered first, to learn how long a row takes
 LIKELIHOOD_SHARE = 0.4  # of a validation's time, where there is a metric
 BOTH_SHARE = 0.75  # of a validation's time for the likelihood and the metric; the rest is for the sample
+
+
+@dataclass(frozen=True)
+class MetricValue:
+    """The value of a model on held-out data, by the metric of its task.
+
+    Args:
+        name: of the measure, as figures name it: accuracy, f1, bleu.
+        value: higher is better.
+        text: an example or two to show with it.
+    """
+
+    name: str
+    value: float
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class ValidationMetric:
+    """Answers held-out rows with a model and compares the answers with the truth.
+
+    Both are apart so that a run with a budget can answer as many rows as it has time for, and compare two models on
+    the rows that both answered.
+
+    Args:
+        rows: how many held-out rows there are.
+        answer: given the model, in evaluation mode and without gradients, and the numbers of some rows, their answers
+            in the same order.
+        compare: given the numbers of rows, their answers and the step, the value of the metric on them together.
+    """
+
+    rows: int
+    answer: Callable[[TrainableModel, Rows], Sequence[Any]]
+    compare: Callable[[Rows, Sequence[Any], int], MetricValue]
+
+
+@dataclass(frozen=True)
+class Findings:
+    """Figures of a model at a validation, besides its likelihood and metric.
+
+    Args:
+        figures: by name, recorded with the validation.
+        text: shown with it.
+        warning: a fault that the figures show, with its remedy; empty where they show none.
+    """
+
+    figures: dict[str, float]
+    text: str = ""
+    warning: str = ""
+
+
+Observe = Callable[[TrainableModel], Findings]
+
+
+@dataclass(frozen=True)
+class Likelihood:
+    """The likelihood of held-out data, and of as much of it as the best validation so far had read.
+
+    Args:
+        evaluation: of all that was read.
+        common: of what the best validation read too.
+        batches: how many were read.
+        whole: whether that is all the held-out data that the run validates on.
+    """
+
+    evaluation: Evaluation
+    common: Evaluation
+    batches: int
+    whole: bool
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The value of a metric, and its value on the rows that the best validation so far had.
+
+    Args:
+        metric: of all rows that were answered.
+        common: the value on the rows that the best validation had too.
+        rows: how many were answered.
+        whole: whether these are all.
+    """
+
+    metric: MetricValue
+    common: float
+    rows: int
+    whole: bool
 
 
 class Validation:

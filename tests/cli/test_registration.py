@@ -121,7 +121,7 @@ class FlipTask(Task[Flips], Scores, Samples, Predicts, Checks):
             return torch.tensor([[float(flip) for flip in line.strip()] for line in file])
 
     def prepare(self):
-        from chainrule.data.source import fingerprint
+        from chainrule.data.text import fingerprint
 
         return {"source": fingerprint(self.config.sources["source"])}
 

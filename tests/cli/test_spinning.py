@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from chainrule.cli.process import BOUNDED, bound_spinning
+from chainrule.cli.main import BOUNDED, bound_spinning
 
 
 def test_waiting_threads_sleep_soon_where_the_user_says_nothing():

@@ -1,6 +1,6 @@
 from time import monotonic
 
-from chainrule.cli.process import note_start, take_start
+from chainrule.cli.train import note_start, take_start
 
 
 def test_the_start_of_a_command_is_taken_once_and_later_ones_begin_when_they_ask():

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainrule.data.source import Source
 from chainrule.data.split import split_by_position
+from chainrule.data.text import Source
 
 
 def source(raw: bytes) -> Source:

@@ -29,7 +29,7 @@ def test_any_text_comes_back_exactly(text, vocabulary):
 
 @given(anything)
 def test_encoding_unit_by_unit_gives_what_the_library_gives_for_the_whole(text):
-    pieces = {character: byte for byte, character in enumerate(subwords._BYTE_CHARACTERS)}
+    pieces = {character: byte for byte, character in enumerate(subwords._byte_characters())}
     for left, right in STREAM.merges:
         pieces.setdefault(left + right, len(pieces))
     whole = tokenizers.Tokenizer(tokenizers.models.BPE(vocab=pieces, merges=STREAM.merges))

@@ -5,8 +5,7 @@ import torch
 from torch import distributions
 
 from chainrule.decoding import best_symbols as module
-from chainrule.decoding.best_first import best_first
-from chainrule.decoding.best_symbols import best_symbols
+from chainrule.decoding.best_symbols import best_first, best_symbols
 from chainrule.heads import Categorical, DiscretizedLogisticMixture
 
 

@@ -9,9 +9,9 @@ import torch
 from matplotlib.figure import Figure
 
 from chainrule.diagnostics import gradient_flow
-from chainrule.diagnostics.flow_figures import flow_figures
+from chainrule.diagnostics.gradient_flow import flow_figures
 from chainrule.diagnostics.panels import draw_influence, draw_jacobians, draw_last, log_ticks, new_figure
-from chainrule.diagnostics.report.inline_svg import inline_svg
+from chainrule.diagnostics.report.plots import inline_svg
 from chainrule.layers import GRU, LSTM, RNN
 
 

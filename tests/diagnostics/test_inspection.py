@@ -10,8 +10,7 @@ from torch import nn
 from chainrule.diagnostics import inspect_recurrence
 from chainrule.diagnostics.backpropagation import backpropagate
 from chainrule.diagnostics.distance import by_distance, reach
-from chainrule.diagnostics.saturation import dead_units, histogram, saturation
-from chainrule.diagnostics.separation import separating_units
+from chainrule.diagnostics.hidden_units import dead_units, histogram, saturation, separating_units
 from chainrule.diagnostics.single_losses import single_losses
 from chainrule.layers import LSTM, RNN
 from chainrule.models import RecurrentLM

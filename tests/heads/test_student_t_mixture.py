@@ -10,7 +10,7 @@ from torch.distributions import Categorical, MixtureSameFamily, StudentT
 
 from chainrule.heads import GaussianMixture, StudentTMixture
 from chainrule.heads.student_t_mixture import log_gamma_ratio
-from chainrule.testing.quadrature import integral
+from chainrule.testing.total_probability import integral
 
 
 def mixture(*shape, components=3, seed=0):

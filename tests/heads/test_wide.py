@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from chainrule.heads import Categorical
-from chainrule.heads.wide import CACHE, picked_log_softmax
+from chainrule.heads.categorical import CACHE, picked_log_softmax
 
 
 @pytest.mark.parametrize("shape", [(1, 5), (7, 3), (3, CACHE // 2 + 1), (2, CACHE + 3), (0, 4)])

@@ -6,8 +6,7 @@ from light import gradient_reach, positive_reach
 from torch import nn
 
 from chainrule.layers import diagonal_lstm
-from chainrule.layers.diagonal_lstm import DiagonalLSTM
-from chainrule.layers.skew import skew
+from chainrule.layers.diagonal_lstm import DiagonalLSTM, skew
 
 
 def drawn(*arguments, **options):

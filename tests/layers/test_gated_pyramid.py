@@ -5,7 +5,7 @@ import torch
 from light import gradient_reach, positive_reach
 
 from chainrule.layers import GatedPyramid, GatedResidualBlock, ShiftedConv2d, concatenated_elu
-from chainrule.layers.pyramid_scan import PyramidScan
+from chainrule.layers.gated_pyramid import PyramidScan
 
 SIZES = [(1, 4, 4), (2, 4, 6), (2, 5, 3), (3, 8, 4), (3, 7, 5), (3, 5, 9)]  # resolutions, H, W
 
@@ -21,19 +21,19 @@ def image(height, width, batch=2):
     return torch.randn(batch, 4, height, width, dtype=torch.float64)
 
 
-def whole(made, x, label=None, beside=None):
-    return made.rows(x, made.blank_rows(x[:, :, :1]), label, beside)
+def whole(made, x, label=None, neighbour=None):
+    return made.rows(x, made.blank_rows(x[:, :, :1]), label, neighbour)
 
 
 def test_a_block_is_that_of_the_equation():
-    block = GatedResidualBlock(4, reads_right=True, beside=True, shortcut=True, num_classes=3).double()
+    block = GatedResidualBlock(4, reads_right=True, neighbour=True, shortcut=True, num_classes=3).double()
     torch.nn.init.normal_(block.first.bias)
-    x, beside, shortcut = image(3, 5), image(3, 5), image(3, 5)
+    x, neighbour, shortcut = image(3, 5), image(3, 5), image(3, 5)
     f = concatenated_elu
-    c = block.first(f(x)) + block.beside(f(beside)) + block.shortcut(f(shortcut))
+    c = block.first(f(x)) + block.neighbour(f(neighbour)) + block.shortcut(f(shortcut))
     a = block.second(f(c)) + block.label_bias(torch.tensor([2, 0])).view(2, -1, 1, 1)
     expected = x + a[:, :4] * torch.sigmoid(a[:, 4:])
-    got, _ = block(x, None, torch.tensor([2, 0]), beside, shortcut)
+    got, _ = block(x, None, torch.tensor([2, 0]), neighbour, shortcut)
     torch.testing.assert_close(got, expected, rtol=0, atol=1e-12)
 
 
@@ -92,10 +92,10 @@ def test_an_unshifted_downsampling_looks_ahead(reads_right, monkeypatch):
     assert reads_only_what_is_known(made, 6, 4)
 
 
-def whole_image_through_coarser(self, coarser, x, above, label, beside, dropout):
+def whole_image_through_coarser(self, coarser, x, above, label, neighbour, dropout):
     """As in `GatedPyramid`, for a whole image of an even height."""
     coarse = self.shrink(x)
-    y, found, after = coarser.rows(coarse, above["coarser"], label, beside)
+    y, found, after = coarser.rows(coarse, above["coarser"], label, neighbour)
     return self.grow(y, x.shape[3]), found, {"coarser": after}
 
 
@@ -112,7 +112,7 @@ def visited(made, scan, x, found_rows, label):
 
 def two_streams(resolutions, height, width, **options):
     """A horizontal pyramid, x, labels, its features, and row by row what the vertical one found."""
-    vertical, made = pyramid(resolutions, reads_right=True, **options), pyramid(resolutions, beside=True, **options)
+    vertical, made = pyramid(resolutions, reads_right=True, **options), pyramid(resolutions, neighbour=True, **options)
     label = torch.tensor([0, 2]) if options.get("num_classes") else None
     v, x = image(height, width), image(height, width)
     expected = whole(made, x, label, whole(vertical, v, label)[1])[0]

@@ -197,7 +197,7 @@ def test_a_wide_table_of_symbols_gets_the_same_gradient_by_row_additions(monkeyp
     layer, x = KINDS["lstm"](), torch.randint(N, (B, T))
     layer(x)[0].square().sum().backward()
     by_product = layer.weight_ih_l0.grad.clone()
-    monkeypatch.setattr("chainrule.layers.projection.ONE_HOT_PRODUCT_LIMIT", 1)
+    monkeypatch.setattr("chainrule.layers.cells.ONE_HOT_PRODUCT_LIMIT", 1)
     layer.zero_grad()
     layer(x)[0].square().sum().backward()
     torch.testing.assert_close(layer.weight_ih_l0.grad, by_product, rtol=0, atol=TOLERANCE)
@@ -234,7 +234,7 @@ def test_dropout_acts_between_layers_in_training_only():
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_written_out_gradient_fails_when_a_step_is_dropped(kind, monkeypatch):
     """The comparison above can fail: lose the gradient that arrives from the next step, and it does."""
-    from chainrule.layers.bptt.product import Product
+    from chainrule.layers.bptt import Product
 
     layer = KINDS[kind](backend="bptt")
     x, state = torch.randn(B, T, N), random_state(layer)
@@ -291,7 +291,7 @@ def test_recurrent_is_a_torch_rnn_module_with_its_parameter_names():
 
 
 def test_the_fast_tanh_is_tanh():
-    from chainrule.layers.bptt.steps import tanh
+    from chainrule.layers.bptt import tanh
 
     a = torch.linspace(-100, 100, 200001, dtype=torch.float32)
     torch.testing.assert_close(tanh(a, torch.empty_like(a)), a.tanh(), rtol=0, atol=2e-7)
@@ -315,15 +315,15 @@ def test_the_automatic_choice_changes_no_value(kind):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_product_laid_out_once_is_the_plain_product(dtype, monkeypatch):
-    from chainrule.layers.bptt import product
+    from chainrule.layers import bptt
 
     weight, x = torch.randn(24, 40, dtype=dtype), torch.randn(6, 40, dtype=dtype)
     addend, results = torch.randn(6, 24, dtype=torch.float32), {}
-    monkeypatch.setattr(product, "LEAST_FLOAT32", 0)
-    for packs in (product.packs(dtype), False):  # bfloat16 is laid out only where the processor has the instructions
-        monkeypatch.setattr(product, "packs", lambda dtype, packs=packs: packs)
+    monkeypatch.setattr(bptt, "LEAST_FLOAT32", 0)
+    for packs in (bptt.packs(dtype), False):  # bfloat16 is laid out only where the processor has the instructions
+        monkeypatch.setattr(bptt, "packs", lambda dtype, packs=packs: packs)
         for rows in (6, 2):  # fewer rows than it was laid out for: shorter sequences have ended
-            times = product.Product(weight, 6, 8, torch.float32)
+            times = bptt.Product(weight, 6, 8, torch.float32)
             sums = times.add(addend[:rows], x[:rows], out=torch.empty(rows, 24, dtype=torch.float32))
             alone = times.into(x[:rows], out=torch.empty(rows, 24, dtype=torch.float32))
             results[packs, rows] = sums, alone
@@ -336,25 +336,25 @@ def test_a_product_laid_out_once_is_the_plain_product(dtype, monkeypatch):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_processor_whose_kernel_refuses_the_type_takes_plain_products(dtype, monkeypatch):
-    from chainrule.layers.bptt import product
+    from chainrule.layers import bptt
 
     def refused(weight, rows):
         raise RuntimeError("mkldnn_reorder_linear_weight: bf16 path needs the cpu support avx512bw")
 
-    monkeypatch.setattr(product, "LEAST_FLOAT32", 0)
+    monkeypatch.setattr(bptt, "LEAST_FLOAT32", 0)
     monkeypatch.setattr(torch.ops.mkldnn, "_reorder_linear_weight", refused)
-    product.packs.cache_clear()
+    bptt.packs.cache_clear()
     weight, x = torch.randn(24, 40, dtype=dtype), torch.randn(6, 40, dtype=dtype)
-    result = product.Product(weight, 6, 8, torch.float32).into(x, out=torch.empty(6, 24, dtype=torch.float32))
-    product.packs.cache_clear()
+    result = bptt.Product(weight, 6, 8, torch.float32).into(x, out=torch.empty(6, 24, dtype=torch.float32))
+    bptt.packs.cache_clear()
     torch.testing.assert_close(result, (x @ weight.t()).float())
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_long_float32_rows_take_laid_out_products_and_agree_with_float64(kind, monkeypatch):
-    from chainrule.layers.bptt import product
+    from chainrule.layers import bptt
 
-    monkeypatch.setattr(product, "LEAST_FLOAT32", 0)
+    monkeypatch.setattr(bptt, "LEAST_FLOAT32", 0)
     layer = KINDS[kind](backend="bptt").float()
     x, lengths = torch.randn(B, 20, N, dtype=torch.float32), torch.tensor([20, 3, 0, 11, 20])
     results = []

@@ -6,12 +6,12 @@ from torch import nn
 from torch.autograd import gradcheck, gradgradcheck
 from torch.autograd.functional import hessian
 
-from chainrule.heads import wide
-from chainrule.heads.wide import picked_log_softmax
+from chainrule.heads import categorical
+from chainrule.heads.categorical import picked_log_softmax
 from chainrule.layers import GRU, LSTM, RNN
-from chainrule.layers.bptt.lattice_lstm import _plain as plain_lattice
-from chainrule.layers.bptt.lattice_lstm import lattice_lstm
 from chainrule.layers.diagonal_lstm import DiagonalLSTM
+from chainrule.layers.lattice_lstm import _plain as plain_lattice
+from chainrule.layers.lattice_lstm import lattice_lstm
 from chainrule.layers.row_lstm import RowLSTM
 from chainrule.models import RecurrentLM
 
@@ -146,7 +146,7 @@ def test_the_layers_of_the_pixel_rnn_have_second_derivatives(layer):
 
 
 def test_the_wide_categorical_has_second_derivatives(monkeypatch):
-    monkeypatch.setattr(wide, "CACHE", 10)
+    monkeypatch.setattr(categorical, "CACHE", 10)
     scores, symbols = torch.randn(4, 5, requires_grad=True), torch.tensor([0, 4, 2, 2])
     assert gradgradcheck(lambda scores: picked_log_softmax(scores, symbols), (scores,))
     own = hessian(lambda scores: picked_log_softmax(scores, symbols).square().sum(), scores)
@@ -156,7 +156,7 @@ def test_the_wide_categorical_has_second_derivatives(monkeypatch):
 
 @pytest.mark.parametrize("limit", [1, 100], ids=["row additions", "product"])
 def test_the_look_up_passes_second_derivatives_on(limit, monkeypatch):
-    monkeypatch.setattr("chainrule.layers.projection.ONE_HOT_PRODUCT_LIMIT", limit)
+    monkeypatch.setattr("chainrule.layers.cells.ONE_HOT_PRODUCT_LIMIT", limit)
     layer, x = LSTM(N, M, backend="bptt"), torch.randint(N, (B, T))
     inputs = list(layer.parameters())
     dense = nn.functional.one_hot(x, N).double()

@@ -4,8 +4,7 @@ import math
 
 import pytest
 
-from chainrule.metrics.entities import entity_scores
-from chainrule.metrics.tag_accuracy import tag_accuracy
+from chainrule.metrics.tagging import entity_scores, tag_accuracy
 
 GOLD = [["B-P", "I-P", "O", "B-L"], ["O", "B-P"], []]
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from chainrule.layers import ShiftedConv2d
-from chainrule.layers.pyramid_scan import PyramidScan
+from chainrule.layers.gated_pyramid import PyramidScan
 from chainrule.models import PixelCNNPP
 from chainrule.models import pixel_cnn_pp as module
 from chainrule.state import load_state, save_state, select

@@ -6,7 +6,7 @@ import torch
 from chainrule.heads import Categorical
 from chainrule.layers import diagonal_lstm
 from chainrule.layers.diagonal_lstm import RasterDiagonalLSTM
-from chainrule.layers.raster_memory import RasterMemory
+from chainrule.layers.raster_layer import RasterMemory
 from chainrule.layers.row_lstm import RasterRowLSTM
 from chainrule.models.pixel_rnn import PixelRNN
 from chainrule.testing import check_causality, check_full_context, check_model, check_step_equals_forward

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from chainrule.decoding import beam_search
-from chainrule.layers import SequenceLayer, mixers
+from chainrule.layers import SequenceLayer, transformer_stack
 from chainrule.models import TransformerLM
 from chainrule.state import detach, leaves
 from chainrule.testing import (
@@ -61,7 +61,7 @@ def test_positions_of_every_kind_are_causal_and_the_same_in_chunks_and_steps(opt
 
 
 def test_any_sequence_layer_can_mix_in_place_of_attention(monkeypatch):
-    monkeypatch.setitem(mixers.MIXERS, "sum", lambda size, heads, **options: RunningSum(size))
+    monkeypatch.setitem(transformer_stack.MIXERS, "sum", lambda size, heads, **options: RunningSum(size))
     recurrent = model(attention="sum")
     assert check_chunk_invariance(recurrent, torch.randint(3, (3, 6))).ok
     assert check_full_context(recurrent, torch.randint(3, (3, 6))).ok

@@ -7,8 +7,7 @@ import torch
 
 from chainrule.heads import Categorical
 from chainrule.layers.causal_conv1d import CausalConv1d
-from chainrule.layers.dilated_stack import DilatedStack
-from chainrule.layers.prepared_dilated_stack import ROOM, PreparedDilatedStack
+from chainrule.layers.dilated_stack import ROOM, DilatedStack, PreparedDilatedStack
 from chainrule.models.wavenet import WaveNet
 from chainrule.state import load_state, save_state, select
 from chainrule.testing import check_causality, check_full_context, check_model, check_step_equals_forward

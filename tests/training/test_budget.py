@@ -24,7 +24,7 @@ from chainrule.training import (
     training_loop,
     validation,
 )
-from chainrule.training.validation_metric import Rows
+from chainrule.training.validation import Rows
 
 
 @dataclass

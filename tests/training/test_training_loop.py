@@ -23,8 +23,7 @@ from chainrule.training import (
 from chainrule.training.gradient_monitor import GradientAlarms
 from chainrule.training.guard import Guard
 from chainrule.training.metrics import Metrics
-from chainrule.training.progress import Display
-from chainrule.training.report import Report
+from chainrule.training.report import Display, Report
 
 
 def test_training_learns_and_ends_with_the_best_weights_in_the_model(tmp_path: Path) -> None:

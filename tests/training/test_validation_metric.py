@@ -11,7 +11,7 @@ from chainrule.base import Context, LikelihoodModel
 from chainrule.training import Evaluation, MetricValue, Objective, ValidationMetric, train
 from chainrule.training.evaluate import count_elements
 from chainrule.training.position import Position
-from chainrule.training.validation_metric import Likelihood, Verdict
+from chainrule.training.validation import Likelihood, Verdict
 
 INPUTS = torch.randn(32, 3, generator=torch.Generator().manual_seed(0))
 LABELS = (INPUTS[:, 0] > 0).long()

@@ -7,9 +7,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from chainrule.data.batches import Batch
+from chainrule.data.batches import Batch, Shuffled, in_order
 from chainrule.data.pairs.sentences import Sentences
-from chainrule.data.shuffled import Shuffled, in_order
 from chainrule.data.vocabulary import Ids
 
 

@@ -9,13 +9,13 @@ import numpy as np
 from chainrule.data.captions.caption_file import Caption, ImageStore, read_captions
 from chainrule.data.captions.captioned import CaptionedImages
 from chainrule.data.characters import WordVocabulary
+from chainrule.data.corpus import load_vocabulary
 from chainrule.data.images.folder import Fit, pictures_in
-from chainrule.data.levels import load_vocabulary
 from chainrule.data.pairs.prepare import encode_sentence
 from chainrule.data.pairs.sentences import Sentences
-from chainrule.data.source import fingerprint
 from chainrule.data.split import hold_out
 from chainrule.data.store import DamagedDataError, Store, StoreWriter
+from chainrule.data.text import fingerprint
 
 _MANIFEST = "captions.json"
 

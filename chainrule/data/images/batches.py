@@ -6,11 +6,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from chainrule.data.batches import Batch
+from chainrule.data.batches import Batch, Shuffled, in_order
 from chainrule.data.images.augmentation import Augmentation
 from chainrule.data.images.reduction import Reduction
 from chainrule.data.images.source import Pixels
-from chainrule.data.shuffled import Shuffled, in_order
 
 
 class ImageBatches:

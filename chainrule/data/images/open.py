@@ -23,8 +23,7 @@ from chainrule.data.images.stacked import (
     read_header,
 )
 from chainrule.data.members import ARCHIVES, TARS, is_visible
-from chainrule.data.source import fingerprint
-from chainrule.data.text import check_file
+from chainrule.data.text import check_file, fingerprint
 
 FAVOURITES = ("x_train", "train_images", "images_train", "train", "images", "x", "data")
 _LABELS_OF = (("x", "y"), ("images", "labels"), ("image", "label"), ("train", "train_labels"), ("data", "labels"))

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from chainrule.data.images.source import ImageSource, Pixels, found_levels
-from chainrule.data.source import fingerprint
+from chainrule.data.text import fingerprint
 
 UNREADABLE = (OSError, EOFError, zlib.error, zipfile.BadZipFile, ValueError)
 

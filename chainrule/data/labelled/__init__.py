@@ -1,9 +1,8 @@
 """Texts with labels on disk become labels to predict, conditioned on texts as numbers."""
 
-from chainrule.data.labelled.batches import LabelledBatches, labelled_evaluation
+from chainrule.data.labelled.batches import LabelledBatches, Labels, labelled_evaluation
 from chainrule.data.labelled.encoded_texts import TEXT_LEVELS, EncodedTexts, TextLevel, TextSymbols
 from chainrule.data.labelled.labelled_file import Columns, LabelledFile, LabelledText
-from chainrule.data.labelled.labels import Labels
 from chainrule.data.labelled.prepare import (
     LabelledPart,
     LabelledTexts,

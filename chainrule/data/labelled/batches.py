@@ -1,13 +1,85 @@
-"""Labelled texts in batches, sorted so that rows of a batch have similar lengths."""
+"""Labels of texts, and batches of both."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Self
 
 import numpy as np
 import torch
 
-from chainrule.data.batches import Batch
+from chainrule.data.batches import Batch, Shuffled, by_length, in_order
 from chainrule.data.labelled.encoded_texts import EncodedTexts, Numbers
-from chainrule.data.shuffled import Shuffled, by_length, in_order
+
+
+class Labels:
+    """Names of labels and their numbers, 0..C-1, in the order of the names (numbers by their value).
+
+    Args:
+        counts: how often each was seen in training, at least once.
+
+    >>> labels = Labels.fit(["good", "bad", "good"])
+    >>> labels.names, labels.encode("good"), labels.prior
+    (('bad', 'good'), 1, (0.3333333333333333, 0.6666666666666666))
+    """
+
+    def __init__(self, counts: Mapping[str, int]):
+        self.counts = {name: counts[name] for name in sorted(counts, key=_order)}
+        self.names = tuple(self.counts)
+        self._numbers = {name: number for number, name in enumerate(self.names)}
+
+    @classmethod
+    def fit(cls, labels: Iterable[str]) -> Self:
+        """Those of a training set."""
+        return cls(Counter(labels))
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def encode(self, name: str) -> int:
+        """The number of a label.
+
+        Raises:
+            ValueError: it was not seen in training.
+        """
+        if name not in self._numbers:
+            raise ValueError(f"the label {name!r:.60} was not seen in training, where there were {self.listed()}")
+        return self._numbers[name]
+
+    def listed(self, most: int = 8) -> str:
+        """The names in a line, the first few of many."""
+        shown = ", ".join(name if len(name) <= 24 else name[:23] + "…" for name in self.names[:most])
+        return shown if len(self) <= most else f"{shown}, ... ({len(self)})"
+
+    @property
+    def prior(self) -> tuple[float, ...]:
+        """The share of each in training."""
+        total = sum(self.counts.values())
+        return tuple(count / total for count in self.counts.values())
+
+    def to_json(self) -> dict[str, Any]:
+        return {"format": 1, "counts": self.counts}
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> Self:
+        """Build what `to_json` described.
+
+        Raises:
+            ValueError: it is something else.
+        """
+        counts = content.get("counts")
+        if content.get("format") != 1 or not isinstance(counts, dict) or len(counts) < 2:
+            raise ValueError("labels: expected format 1 and the counts of two labels or more; the file is damaged")
+        if not all(type(count) is int and count > 0 for count in counts.values()):
+            raise ValueError("labels: expected a count above 0 for each; the file is damaged")
+        return cls(counts)
+
+
+def _order(name: str) -> tuple[bool, float, str]:
+    try:
+        return False, float(name), name
+    except ValueError:
+        return True, 0.0, name
+
 
 _BATCHES_IN_POOL = 32
 

@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from chainrule.data.atomic import read_json
+from chainrule.data.labelled.batches import Labels
 from chainrule.data.labelled.encoded_texts import EncodedTexts, Numbers, TextLevel, TextSymbols
 from chainrule.data.labelled.labelled_file import LabelledFile, LabelledText
-from chainrule.data.labelled.labels import Labels
-from chainrule.data.source import fingerprint
 from chainrule.data.split import check_fraction, hold_out
 from chainrule.data.store import Store, StoreWriter
+from chainrule.data.text import fingerprint
 
 _MANIFEST = "labelled.json"
 _COUNTS = "counts"

@@ -7,9 +7,8 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from chainrule.data.batches import Batch
+from chainrule.data.batches import Batch, Rows, Shuffled, in_order
 from chainrule.data.pairs.sentences import PairedSentences
-from chainrule.data.shuffled import Rows, Shuffled, in_order
 
 DECAYS = ("none", "linear", "inverse-sigmoid")
 _BATCHES_IN_POOL = 64

@@ -9,12 +9,12 @@ import numpy as np
 
 from chainrule.data.blocks import in_blocks
 from chainrule.data.characters import WordVocabulary
-from chainrule.data.levels import load_vocabulary
+from chainrule.data.corpus import load_vocabulary
 from chainrule.data.pairs.sentences import Pair, PairedSentences, Sentences, read_pairs
-from chainrule.data.source import fingerprint
 from chainrule.data.split import OneInEvery, check_fraction
 from chainrule.data.store import Store, StoreWriter
 from chainrule.data.subwords import BPEVocabulary
+from chainrule.data.text import fingerprint
 from chainrule.data.vocabulary import Ids, Vocabulary
 
 _MANIFEST = "pairs.json"

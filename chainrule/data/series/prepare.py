@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from chainrule.data.series.schema import SeriesSchema
 from chainrule.data.series.series_file import read_series
-from chainrule.data.source import fingerprint
 from chainrule.data.store import Store, StoreWriter
+from chainrule.data.text import fingerprint
 
 Floats = npt.NDArray[np.float64]
 _MANIFEST = "series.json"

@@ -6,8 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from chainrule.data.batches import Batch, padded
-from chainrule.data.shuffled import Shuffled, by_length
+from chainrule.data.batches import Batch, Shuffled, by_length, padded
 from chainrule.data.tokens import Ids, Tokens
 
 _BATCHES_IN_POOL = 64

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
-from chainrule.data.batches import Batch
-from chainrule.data.shuffled import Shuffled, in_order
+from chainrule.data.batches import Batch, Shuffled, in_order
 from chainrule.data.tables.schema import Rows
 
 

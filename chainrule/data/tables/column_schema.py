@@ -210,8 +210,8 @@ class ColumnSchema:
             raise ValueError(f"column {name!r}: categories and numbers do not fit the kind {kind}")
         column = None if numbers is None else _column(name, kind, numbers)
         unseen, digits, bounds = content["unseen"], content["decimals"], content["bounds"]
-        stands = OTHER in categories if column is None else column.missing
-        if type(unseen) is not bool or (unseen and not stands):
+        known = OTHER in categories if column is None else column.missing
+        if type(unseen) is not bool or (unseen and not known):
             raise ValueError(f"column {name!r}: unseen: expected a boolean that fits the column, got {unseen!r:.80}")
         fewest, most = _pair(name, "decimals", digits, int) or (0, 0)
         if not 0 <= fewest <= most <= MOST_DECIMALS:

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from chainrule.data.source import fingerprint
 from chainrule.data.split import Flags, OneInEvery, check_fraction
 from chainrule.data.store import Store, StoreWriter
 from chainrule.data.tables.cell_column import Block, CellColumn, Lines
 from chainrule.data.tables.column_facts import DISTINCT, MOST_CATEGORIES, ColumnFacts, ColumnKind
 from chainrule.data.tables.schema import Rows, TableSchema
 from chainrule.data.tables.table_file import TableFile
+from chainrule.data.text import fingerprint
 
 _MANIFEST = "table.json"
 _COUNTED = 1 << 22  # different cells of all columns that are counted

@@ -7,8 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from chainrule.data.batches import Batch
-from chainrule.data.shuffled import Shuffled, by_length, in_order
+from chainrule.data.batches import Batch, Shuffled, by_length, in_order
 from chainrule.data.tagged.conll_file import Sentence
 from chainrule.data.tagged.vocabulary import UNKNOWN, Numbers, TaggedVocabulary
 

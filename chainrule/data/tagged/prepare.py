@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from chainrule.data.source import fingerprint
 from chainrule.data.split import check_fraction, hold_out
 from chainrule.data.store import Store, StoreWriter
 from chainrule.data.tagged.batches import TaggedSentences, number_sentences
 from chainrule.data.tagged.conll_file import ConllFile, Sentence, read_conll
 from chainrule.data.tagged.tag_scheme import Scheme, find_scheme, impossible, repaired
 from chainrule.data.tagged.vocabulary import TaggedVocabulary
+from chainrule.data.text import fingerprint
 
 _MANIFEST = "corpus.json"
 _ARRAYS = ("words", "forms", "tags", "starts", "spellings")

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from chainrule.diagnostics.distance import THRESHOLD
-from chainrule.diagnostics.saturation import FLAT
+from chainrule.diagnostics.hidden_units import FLAT
 from chainrule.diagnostics.verdict import DEAD, EXPLOSION, OPEN_FORGET, OPEN_UPDATE, SATURATED
 
 

@@ -7,10 +7,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from chainrule.diagnostics.hidden_units import SIGMOIDS
 from chainrule.diagnostics.inspection import Inspection
 from chainrule.diagnostics.report.read_text import ReadText
 from chainrule.diagnostics.report.render import Pixels
-from chainrule.diagnostics.saturation import SIGMOIDS
 
 MOST_COLUMNS, MOST_UNITS = 400, 512
 SHOWN_UNITS = 5

@@ -39,7 +39,7 @@ class CaptionEvaluation:
 def evaluate_captioner(run: "CaptionTask", data: str | None, options: CaptionEvaluation, *, device: str) -> Answer:
     """Write a caption of each picture, and compare."""
     from chainrule.data.captions import ImageStore, captions_by_picture
-    from chainrule.metrics.captions import caption_bleu
+    from chainrule.metrics.bleu import caption_bleu
     from chainrule.tasks.caption.searching import search, words_of
 
     if data is None or options.captions is None:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from chainrule.tasks.abilities import Answer, CheckedRows, Checks, Evaluates, Inspects, Predicts
-from chainrule.tasks.caption.evaluation import CaptionEvaluation
-from chainrule.tasks.caption.inspection import CaptionerInspection
-from chainrule.tasks.caption.prediction import CaptionOptions
+from chainrule.tasks.caption.evaluation import CaptionEvaluation, evaluate_captioner
+from chainrule.tasks.caption.inspection import CaptionerInspection, inspect_captioner
+from chainrule.tasks.caption.prediction import CaptionOptions, caption
 from chainrule.tasks.config import (
     FINGERPRINT,
     CheckedOptions,
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from chainrule.training.loop import TrainingResult
 
 BACKBONE = f"{DATA}/backbone.safetensors"
-_CELLS = ("lstm", "gru", "rnn")
 _LADDER = Ladder("words", ({"hidden_size": 128, "embedding_size": 128, "picture_features": 64},), passes=5)
 _COUNTS = dict.fromkeys(("pictures", "captions", "words", "unknown"), int)
 _CHECKED_ROWS, _CHECKED_ELEMENTS = 3, 8
@@ -92,21 +91,18 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
     Data = CaptionData
     Training = CaptionTraining
     MODELS: ClassVar[dict[str, Model]] = {
-        cell: Model("chainrule.models.captioner:Captioner", fixed={"cell": cell}) for cell in _CELLS
+        "lstm": Model("chainrule.models.captioner:Captioner", fixed={"cell": "lstm"}),
+        "gru": Model("chainrule.models.captioner:Captioner", fixed={"cell": "gru"}),
+        "rnn": Model("chainrule.models.captioner:Captioner", fixed={"cell": "rnn"}),
     }
     BUDGET = "10m"
-    LADDERS: ClassVar[dict[str, Ladder]] = dict.fromkeys(_CELLS, _LADDER)
+    LADDERS: ClassVar[dict[str, Ladder]] = dict.fromkeys(MODELS, _LADDER)
     NEEDS: ClassVar[dict[str, str]] = {"sacrebleu": "metrics"}
     PREPARED = f"{DATA}/captions.json"
     Prediction = CaptionOptions
     several = True
     Evaluation = CaptionEvaluation
     Inspection = CaptionerInspection
-
-    @property
-    def data(self) -> CaptionData:
-        """How pictures and captions are read."""
-        return cast(CaptionData, self.config.data)
 
     @cached_property
     def prepared(self) -> "PreparedCaptions":
@@ -184,7 +180,7 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
             max_length=data.max_length,
             lower_case=data.lower_case,
             validation_fraction=data.validation_fraction,
-            seed=self.config.training.seed,
+            seed=self.training.seed,
         ).manifest
         weights = sources["backbone_weights"]
         if weights is not None:  # kept in the run, so that nothing else is needed to go on with it
@@ -210,7 +206,7 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
         from chainrule.data.captions import CaptionBatches, caption_evaluation
 
-        prepared, training = self.prepared, self.config.training
+        prepared, training = self.prepared, self.training
         batches = CaptionBatches(prepared.train, training.batch_size, training.seed, shard)
         return batches, lambda: caption_evaluation(prepared.valid)
 
@@ -256,8 +252,6 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
         return rows
 
     def predict(self, data: list[str], options: CaptionOptions, *, out: Path | None, device: str, json: bool) -> Answer:
-        from chainrule.tasks.caption.prediction import caption
-
         return caption(self, data, options, device=device)
 
     @property
@@ -265,8 +259,6 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
         return Basis("symbol", tokens=f"word level, {self.config.facts['words']:,} symbols", given="the picture")
 
     def evaluate(self, data: str | None, options: CaptionEvaluation, *, device: str) -> Answer:
-        from chainrule.tasks.caption.evaluation import evaluate_captioner
-
         return evaluate_captioner(self, data, options, device=device)
 
     def checked_rows(self) -> CheckedRows:
@@ -281,8 +273,6 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
         return CheckedRows(self.model(), x, batch.context, lengths)
 
     def inspect(self, data: str | None, options: CaptionerInspection, *, out: Path | None, seed: int) -> Answer:
-        from chainrule.tasks.caption.inspection import inspect_captioner
-
         return inspect_captioner(self, data, options, out=out)
 
 

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
-from chainrule.metrics.captions import caption_bleu
+from chainrule.metrics.bleu import caption_bleu
 from chainrule.tasks.caption.searching import search, words_of
-from chainrule.training.validation_metric import MetricValue, Rows, ValidationMetric
+from chainrule.training.validation import MetricValue, Rows, ValidationMetric
 
 if TYPE_CHECKING:
     from chainrule.base import TrainableModel

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from chainrule.tasks.abilities import Answer, CheckedRows, Checks, Code, Embeds, Evaluates, Inspects, Predicts
-from chainrule.tasks.classify.embedding import LabelledEmbedding
-from chainrule.tasks.classify.evaluation import LabelEvaluation
-from chainrule.tasks.classify.inspection import ClassifierInspection
-from chainrule.tasks.classify.labelling import Labelling
+from chainrule.tasks.classify.embedding import LabelledEmbedding, embed_texts
+from chainrule.tasks.classify.evaluation import LabelEvaluation, evaluate_labels
+from chainrule.tasks.classify.inspection import ClassifierInspection, inspect_classifier
+from chainrule.tasks.classify.labelling import Labelling, label_texts
 from chainrule.tasks.config import (
     FINGERPRINT,
     CheckedOptions,
@@ -48,6 +48,7 @@ _COUNTS = {"rows": int, "elements": int, "longest": int, "empty": int, "cut": in
 _COLUMNS = {"text", "label", "header", "text_name", "label_name"}
 _ELEMENT = {"word": "words", "char": "characters", "byte": "bytes"}
 _CHECKED_ROWS, _CHECKED_ELEMENTS = 4, 12
+_MODEL = "chainrule.models.sequence_classifier:SequenceClassifier"
 
 
 @dataclass(frozen=True)
@@ -86,12 +87,6 @@ class ClassifierTraining(OptimisationOptions):
     """Begin with how often each symbol was seen with each label."""
 
 
-def _classifier(cell: str | None = None, **defaults: Any) -> Model:
-    fixed, hidden = ({}, ("num_heads",)) if cell is None else ({"cell": cell}, ("bidirectional",))
-    home = "chainrule.models.sequence_classifier:SequenceClassifier"
-    return Model(home, fixed=fixed, hidden=("vocab_size", "feature_size", *hidden), **defaults)
-
-
 class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Inspects, Embeds):
     """A run on labelled texts."""
 
@@ -107,8 +102,13 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
     Data = LabelledData
     Training = ClassifierTraining
     MODELS: ClassVar[dict[str, Model]] = {
-        "classifier": _classifier(),
-        "transformer": _classifier("transformer", num_layers=2),
+        "classifier": Model(_MODEL, hidden=("vocab_size", "feature_size", "num_heads")),
+        "transformer": Model(
+            _MODEL,
+            fixed={"cell": "transformer"},
+            hidden=("vocab_size", "feature_size", "bidirectional"),
+            num_layers=2,
+        ),
     }
     BUDGET = "1m"
     PREPARED = f"{DATA}/labelled.json"
@@ -116,11 +116,6 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
     Evaluation = LabelEvaluation
     Inspection = ClassifierInspection
     Embedding = LabelledEmbedding
-
-    @property
-    def data(self) -> LabelledData:
-        """How the files are read."""
-        return cast(LabelledData, self.config.data)
 
     @classmethod
     def check_facts(cls, facts: dict[str, Any]) -> None:
@@ -187,7 +182,7 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
             ngrams=data.ngrams,
             min_count=data.min_count,
             limit=data.max_length,
-            seed=self.config.training.seed,
+            seed=self.training.seed,
         ).manifest
         return {name: manifest[name] for name in _FACTS}
 
@@ -203,7 +198,7 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
                 options, num_classes=labels, vocab_size=symbols, prior=self.labels.prior
             ),
         )
-        wanted = self.config.training.naive_bayes and 2 * labels <= options.embedding_size
+        wanted = self.training.naive_bayes and 2 * labels <= options.embedding_size
         if wanted and not (self.path / WEIGHTS).is_file():
             model.start_from_counts(torch.from_numpy(load_counts(self.path / DATA, (symbols, labels))))
         return model
@@ -216,7 +211,7 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
         from chainrule.data.labelled import LabelledBatches, labelled_evaluation
         from chainrule.tasks.classify.validation_metric import ROWS
 
-        texts, training, limit = self.texts(), self.config.training, self.data.max_length
+        texts, training, limit = self.texts(), self.training, self.data.max_length
         batches = LabelledBatches(
             texts.train.texts, texts.train.labels, training.batch_size, limit, training.seed, shard
         )
@@ -288,8 +283,6 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
         return rows
 
     def predict(self, data: list[str], options: Labelling, *, out: Path | None, device: str, json: bool) -> Answer:
-        from chainrule.tasks.classify.labelling import label_texts
-
         return label_texts(self, data[0], options, device=device)
 
     @property
@@ -297,8 +290,6 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
         return Basis("label", f"{len(self.labels)} labels", given="the text")
 
     def evaluate(self, data: str | None, options: LabelEvaluation, *, device: str) -> Answer:
-        from chainrule.tasks.classify.evaluation import evaluate_labels
-
         return evaluate_labels(self, data, options, device=device)
 
     def checked_rows(self) -> CheckedRows:
@@ -312,13 +303,9 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
         return CheckedRows(self.model(), torch.from_numpy(np.array(part.labels[rows], np.int64)), context, told=told)
 
     def embed(self, data: str, options: LabelledEmbedding, *, device: str) -> Iterator[Code]:
-        from chainrule.tasks.classify.embedding import embed_texts
-
         return embed_texts(self, data, options, device=device)
 
     def inspect(self, data: str | None, options: ClassifierInspection, *, out: Path | None, seed: int) -> Answer:
-        from chainrule.tasks.classify.inspection import inspect_classifier
-
         return inspect_classifier(self, data, options, out=out)
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from chainrule.state import map_state
-from chainrule.training.validation_metric import MetricValue, Rows, ValidationMetric
+from chainrule.training.validation import MetricValue, Rows, ValidationMetric
 
 if TYPE_CHECKING:
     from chainrule.base import TrainableModel

@@ -59,23 +59,17 @@ class ClassifyImagesTask(PictureTask["ImageClassifier"], Predicts, Evaluates, Ch
     Data = ImageReading
     Training = ImageClassifierTraining
     MODELS: ClassVar[dict[str, Model]] = {
-        name: Model(f"chainrule.models.{home}", hidden=("levels",))
-        for name, home in {
-            "cnn": "conv_net:ConvNet",
-            "vit": "vision_transformer:VisionTransformer",
-            "cct": "compact_transformer:CompactTransformer",
-            "swin": "swin_transformer:SwinTransformer",
-        }.items()
+        "cnn": Model("chainrule.models.conv_net:ConvNet", hidden=("levels",)),
+        "vit": Model("chainrule.models.vision_transformer:VisionTransformer", hidden=("levels",)),
+        "cct": Model("chainrule.models.compact_transformer:CompactTransformer", hidden=("levels",)),
+        "swin": Model("chainrule.models.swin_transformer:SwinTransformer", hidden=("levels",)),
     }
     BUDGET = "5m"
     LADDERS: ClassVar[dict[str, Ladder]] = {
-        name: Ladder("pictures", (smaller,), passes=10, steps=8000)
-        for name, smaller in {
-            "cnn": {"channels": 16},
-            "vit": {"model_size": 64, "num_layers": 4},
-            "cct": {"model_size": 64, "num_layers": 2},
-            "swin": {"model_size": 32, "num_heads": 2},
-        }.items()
+        "cnn": Ladder("pictures", ({"channels": 16},), passes=10, steps=8000),
+        "vit": Ladder("pictures", ({"model_size": 64, "num_layers": 4},), passes=10, steps=8000),
+        "cct": Ladder("pictures", ({"model_size": 64, "num_layers": 2},), passes=10, steps=8000),
+        "swin": Ladder("pictures", ({"model_size": 32, "num_heads": 2},), passes=10, steps=8000),
     }
     Prediction = ImageLabelling
     Evaluation = ImageLabelEvaluation
@@ -111,7 +105,7 @@ class ClassifyImagesTask(PictureTask["ImageClassifier"], Predicts, Evaluates, Ch
             skip_bad=data.skip_bad,
             validation=sources["validation"],
             validation_fraction=data.validation_fraction,
-            seed=self.config.training.seed,
+            seed=self.training.seed,
         )
         _check_labels(images)
         return images.manifest
@@ -128,7 +122,7 @@ class ClassifyImagesTask(PictureTask["ImageClassifier"], Predicts, Evaluates, Ch
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
         from chainrule.data.images.batches import LabelledImageBatches, labelled_image_evaluation
 
-        images, training = self.images(), self.config.training
+        images, training = self.images(), self.training
         labels, held_out = images.train_labels, images.valid_labels
         assert labels is not None
         assert held_out is not None
@@ -142,7 +136,7 @@ class ClassifyImagesTask(PictureTask["ImageClassifier"], Predicts, Evaluates, Ch
         facts, names = self.config.facts, self.classes
         counts = facts["pictures"]
         yield f"{facts['name']}: pictures of {said_shape(self.shape)}, {len(names)} labels: {', '.join(names[:12])}"
-        held_out = facts["validation"]["name"] if facts["validation"] else f"drawn, seed {self.config.training.seed}"
+        held_out = facts["validation"]["name"] if facts["validation"] else f"drawn, seed {self.training.seed}"
         yield f"{counts['train']:,} pictures to train on, {counts['valid']:,} held out ({held_out})"
         if facts["left_out"]["count"]:
             yield f"{facts['left_out']['count']} picture files cannot be read and are left out"

@@ -71,7 +71,7 @@ def _lines(file: "SeriesFile", figures: dict[str, Any]) -> Iterable[str]:
 
 def _first_origin(run: "ForecastTask", file: "SeriesFile", data: str, start: str | None) -> int:
     from chainrule.data.series.frequency import as_date
-    from chainrule.data.source import fingerprint
+    from chainrule.data.text import fingerprint
 
     facts = run.config.facts
     own = fingerprint(data)["sha256"] == facts["source"]["sha256"]

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 from chainrule.tasks.abilities import Answer, CheckedRows, Checks, Evaluates, Inspects, Predicts
 from chainrule.tasks.config import FINGERPRINT, CheckedOptions, OptimisationOptions, RunConfig, check_entries, within
 from chainrule.tasks.display import quoted, size_of
-from chainrule.tasks.forecast.evaluation import ForecastEvaluation
-from chainrule.tasks.forecast.inspection import ForecastInspection
-from chainrule.tasks.forecast.prediction import ForecastPrediction
+from chainrule.tasks.forecast.evaluation import ForecastEvaluation, evaluate_series
+from chainrule.tasks.forecast.inspection import ForecastInspection, inspect_series
+from chainrule.tasks.forecast.prediction import ForecastPrediction, predict_series
 from chainrule.tasks.ledger import Basis
 from chainrule.tasks.model import Model
 from chainrule.tasks.run_directory import DATA
@@ -34,6 +34,7 @@ _WARM_UP = 48  # rows read before a forecast beside those that lags reach, at le
 _ROWS = 256  # of a validation batch
 _SHOWN, _PATHS, _PAST = 3, 50, 24
 _CHECKED_ROWS, _CHECKED_STEPS = 4, 8
+_FROM_DATA = ("anchor", "num_covariates")  # arguments of the model
 
 
 @dataclass(frozen=True)
@@ -66,11 +67,6 @@ class ForecastTraining(OptimisationOptions):
     """Peak learning rate of AdamW."""
 
 
-def _recurrent(cell: str) -> Model:
-    home = "chainrule.models.forecaster:Forecaster"
-    return Model(home, fixed={"cell": cell}, hidden=("anchor", "num_covariates"))
-
-
 class ForecastTask(Task["Forecaster"], Predicts, Evaluates, Inspects, Checks):
     """A run on series."""
 
@@ -84,7 +80,11 @@ class ForecastTask(Task["Forecaster"], Predicts, Evaluates, Inspects, Checks):
     }
     Data = ForecastData
     Training = ForecastTraining
-    MODELS: ClassVar[dict[str, Model]] = {cell: _recurrent(cell) for cell in ("lstm", "gru", "rnn")}
+    MODELS: ClassVar[dict[str, Model]] = {
+        "lstm": Model("chainrule.models.forecaster:Forecaster", fixed={"cell": "lstm"}, hidden=_FROM_DATA),
+        "gru": Model("chainrule.models.forecaster:Forecaster", fixed={"cell": "gru"}, hidden=_FROM_DATA),
+        "rnn": Model("chainrule.models.forecaster:Forecaster", fixed={"cell": "rnn"}, hidden=_FROM_DATA),
+    }
     BUDGET = "1m"
     PREPARED = f"{DATA}/series.json"
     Prediction = ForecastPrediction
@@ -102,11 +102,6 @@ class ForecastTask(Task["Forecaster"], Predicts, Evaluates, Inspects, Checks):
             raise ValueError("facts: expected what preparing series leaves, with source, rows, step and season")
         check_entries("facts", facts, "source", FINGERPRINT)
         check_entries("facts", facts, "rows", {"train": int, "valid": int})
-
-    @property
-    def data(self) -> ForecastData:
-        """How the series are read."""
-        return cast(ForecastData, self.config.data)
 
     @cached_property
     def schema(self) -> "SeriesSchema":
@@ -169,7 +164,7 @@ class ForecastTask(Task["Forecaster"], Predicts, Evaluates, Inspects, Checks):
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
         from chainrule.data.series import SeriesWindows, rolling_origins, window_evaluation
 
-        series, training, horizon = self.series(), self.config.training, self.data.horizon
+        series, training, horizon = self.series(), self.training, self.data.horizon
         rows, length = series.train_rows, self.history - self.longest_lag + horizon
         batches = SeriesWindows(
             series.values[:rows],
@@ -195,7 +190,7 @@ class ForecastTask(Task["Forecaster"], Predicts, Evaluates, Inspects, Checks):
 
     def on_validation(self) -> "OnValidation":
         from chainrule.tasks.forecast.drawing import draw_paths
-        from chainrule.tasks.forecast.sparkline import sparkline
+        from chainrule.tasks.sparkline import sparkline
 
         series, horizon = self.series(), self.data.horizon
         origin = len(series.values) - horizon
@@ -243,8 +238,6 @@ class ForecastTask(Task["Forecaster"], Predicts, Evaluates, Inspects, Checks):
     def predict(
         self, data: list[str], options: ForecastPrediction, *, out: Path | None, device: str, json: bool
     ) -> Answer:
-        from chainrule.tasks.forecast.prediction import predict_series
-
         return predict_series(self, data[0], options, out=out, device=device, json=json)
 
     @property
@@ -252,8 +245,6 @@ class ForecastTask(Task["Forecaster"], Predicts, Evaluates, Inspects, Checks):
         return Basis("value", "density in the unit of the series", given="the past")
 
     def evaluate(self, data: str | None, options: ForecastEvaluation, *, device: str) -> Answer:
-        from chainrule.tasks.forecast.evaluation import evaluate_series
-
         return evaluate_series(self, data, options, device=device)
 
     def checked_rows(self) -> CheckedRows:
@@ -267,8 +258,6 @@ class ForecastTask(Task["Forecaster"], Predicts, Evaluates, Inspects, Checks):
         return CheckedRows(self.model(), batch.x, batch.context)
 
     def inspect(self, data: str | None, options: ForecastInspection, *, out: Path | None, seed: int) -> Answer:
-        from chainrule.tasks.forecast.inspection import inspect_series
-
         return inspect_series(self, data, options, seed=seed)
 
     def _step(self) -> str:

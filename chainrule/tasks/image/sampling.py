@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from chainrule.tasks.abilities import Answer, Record
 from chainrule.tasks.display import Switch
-from chainrule.tasks.image.image_file import checked_png
+from chainrule.tasks.image.image_file import checked_png, read_image
 from chainrule.tasks.parallel_draws import ParallelDraws
 
 if TYPE_CHECKING:
@@ -109,8 +109,6 @@ def _sample_codes(
 def _first_rows(run: "ImageTask", path: Path, keep_rows: int | None) -> "Tensor":
     """(1, C, rows, W) levels of the rows of a picture file that are kept."""
     import torch
-
-    from chainrule.tasks.image.image_file import read_image
 
     height = run.shape[1]
     rows = height // 2 if keep_rows is None else keep_rows

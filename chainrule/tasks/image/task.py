@@ -30,11 +30,11 @@ from chainrule.tasks.abilities import (
 from chainrule.tasks.config import RunConfig
 from chainrule.tasks.display import flag, quoted, size_of
 from chainrule.tasks.image.code_options import CODE_TRAINING, ImageEmbedding, ImageInterpolation, ImageReconstruction
-from chainrule.tasks.image.inspection import ImageInspection
+from chainrule.tasks.image.inspection import ImageInspection, inspect_images
 from chainrule.tasks.image.options import ImageData, ImageTraining
 from chainrule.tasks.image.picture_task import PictureTask
-from chainrule.tasks.image.sampling import ImageSampling
-from chainrule.tasks.image.scoring import ImageScoring
+from chainrule.tasks.image.sampling import ImageSampling, sample_images
+from chainrule.tasks.image.scoring import ImageScoring, score_images
 from chainrule.tasks.image.words import best_figures, best_words, introduction, said_labels
 from chainrule.tasks.ladder import Ladder
 from chainrule.tasks.ledger import Basis, LedgerEntry
@@ -54,17 +54,8 @@ _ELEMENTS = 1 << 16  # of the images that are validated on together
 _PREVIEWED = 16
 _LINE = 90  # characters in which the preview on the terminal has to fit
 _CHECKED_ROWS, _CHECKED_SIDE = 4, 5
-
-
+_FROM_DATA = ("levels", "num_classes")  # arguments of the models
 _CODED = ("vae", "pixel-vae", "hierarchical-vae", "autoencoder")  # models with a code, which know no labels
-
-
-def _model(name: str, **fixed: Any) -> Model:
-    return Model(f"chainrule.models.{name}", fixed=fixed, hidden=("levels", "num_classes"))
-
-
-def _coded(name: str) -> Model:
-    return Model(f"chainrule.models.{name}", hidden=("levels",))
 
 
 class ImageTask(
@@ -89,16 +80,16 @@ class ImageTask(
     Data = ImageData
     Training = ImageTraining
     MODELS: ClassVar[dict[str, Model]] = {
-        "gated-pixelcnn": _model("gated_pixel_cnn:GatedPixelCNN"),
-        "pixelcnn": _model("pixel_cnn:PixelCNN"),
-        "pixelcnn++": _model("pixel_cnn_pp:PixelCNNPP"),
-        "row-lstm": _model("pixel_rnn:PixelRNN", kind="row"),
-        "diagonal-bilstm": _model("pixel_rnn:PixelRNN", kind="diagonal"),
-        "image-transformer": _model("image_transformer:ImageTransformer"),
-        "vae": _coded("vae:VAE"),
-        "pixel-vae": _coded("pixel_vae:PixelVAE"),
-        "hierarchical-vae": _coded("hierarchical_vae:HierarchicalVAE"),
-        "autoencoder": _coded("autoencoder:Autoencoder"),
+        "gated-pixelcnn": Model("chainrule.models.gated_pixel_cnn:GatedPixelCNN", hidden=_FROM_DATA),
+        "pixelcnn": Model("chainrule.models.pixel_cnn:PixelCNN", hidden=_FROM_DATA),
+        "pixelcnn++": Model("chainrule.models.pixel_cnn_pp:PixelCNNPP", hidden=_FROM_DATA),
+        "row-lstm": Model("chainrule.models.pixel_rnn:PixelRNN", fixed={"kind": "row"}, hidden=_FROM_DATA),
+        "diagonal-bilstm": Model("chainrule.models.pixel_rnn:PixelRNN", fixed={"kind": "diagonal"}, hidden=_FROM_DATA),
+        "image-transformer": Model("chainrule.models.image_transformer:ImageTransformer", hidden=_FROM_DATA),
+        "vae": Model("chainrule.models.vae:VAE", hidden=("levels",)),
+        "pixel-vae": Model("chainrule.models.pixel_vae:PixelVAE", hidden=("levels",)),
+        "hierarchical-vae": Model("chainrule.models.hierarchical_vae:HierarchicalVAE", hidden=("levels",)),
+        "autoencoder": Model("chainrule.models.autoencoder:Autoencoder", hidden=("levels",)),
     }
     BUDGET = "10m"
     LADDERS: ClassVar[dict[str, Ladder]] = {
@@ -126,11 +117,6 @@ class ImageTask(
     def check_asked(cls, asked: RunConfig, given: frozenset[str]) -> None:
         super().check_asked(asked, given)
         _ = asked.data.reading  # an invalid size is rejected before anything is read
-
-    @property
-    def data(self) -> ImageData:
-        """How the pictures are read."""
-        return cast(ImageData, self.config.data)
 
     @property
     def reduction(self) -> "Reduction":
@@ -170,7 +156,7 @@ class ImageTask(
         if not self.has_code:
             return super().plan(given)
         usual = {name: value for name, value in CODE_TRAINING.items() if flag(name) not in given}
-        training = replace(self.config.training, **usual)
+        training = replace(self.training, **usual)
         return Task.plan(ImageTask(self.path, replace(self.config, training=training)), given)
 
     def build(self) -> "ImageModel":
@@ -204,14 +190,14 @@ class ImageTask(
             skip_bad=data.skip_bad,
             validation=sources["validation"],
             validation_fraction=data.validation_fraction,
-            seed=self.config.training.seed,
+            seed=self.training.seed,
         )
         return images.manifest
 
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
         from chainrule.data.images import ImageBatches, image_evaluation
 
-        images, training = self.images(), self.config.training
+        images, training = self.images(), self.training
         known = (None, None) if self.has_code else (images.train_labels, images.valid_labels)
         drawn = images.reduction if images.reduction.binarise == "per-epoch" else None
         batches = ImageBatches(images.train, known[0], training.batch_size, training.seed, shard, drawn)
@@ -289,7 +275,7 @@ class ImageTask(
 
     @property
     def basis(self) -> Basis:
-        draw = f"binarised by one fixed draw, seed {self.config.training.seed}"
+        draw = f"binarised by one fixed draw, seed {self.training.seed}"
         base_measure = draw if self.reduction.draws else str(self.reduction)
         if self.config.model == "autoencoder":
             return Basis("dimension", base_measure, quantity="squared error")
@@ -303,13 +289,9 @@ class ImageTask(
         return entry if entry is None or entry.basis.quantity == "nats" else replace(entry, nats=2 * entry.nats)
 
     def score(self, data: str, options: ImageScoring, *, ranked: bool, device: str) -> Answer:
-        from chainrule.tasks.image.scoring import score_images
-
         return score_images(self, data, options, device=device)
 
     def sample(self, n: int, options: ImageSampling, *, out: Path | None, seed: int, device: str, json: bool) -> Answer:
-        from chainrule.tasks.image.sampling import sample_images
-
         return sample_images(self, n, options, out=out, seed=seed, device=device)
 
     def embed(self, data: str, options: ImageEmbedding, *, device: str) -> Iterator[Code]:
@@ -336,8 +318,8 @@ class ImageTask(
         from chainrule.data.images import image_batch
 
         if self.has_code:
-            pictures = image_batch(self.images().valid[:_CHECKED_ROWS], None).x
-            return CheckedRows(self.model(), pictures, told=f"on {len(pictures)} held-out pictures")
+            rows = image_batch(self.images().valid[:_CHECKED_ROWS], None).x
+            return CheckedRows(self.model(), rows, told=f"on {len(rows)} held-out pictures")
         channels, height, width = self.shape
         small = self.model_of((channels, min(height, _CHECKED_SIDE), min(width, _CHECKED_SIDE)))
         trained, needed = self.model().state_dict(), small.state_dict()
@@ -353,8 +335,6 @@ class ImageTask(
         return CheckedRows(small.eval(), batch.x, batch.context, told=told)
 
     def inspect(self, data: str | None, options: ImageInspection, *, out: Path | None, seed: int) -> Answer:
-        from chainrule.tasks.image.inspection import inspect_images
-
         if data is not None:
             raise ValueError(f"inspect: reads the held-out pictures of the run, got {data}: leave it out")
         if self.has_code:

@@ -55,7 +55,7 @@ def sample_sounds(run: "SoundTask", n: int, options: SoundSampling, *, out: Path
 
     def records() -> Iterator[Record]:
         from chainrule.data.sounds import write_wav
-        from chainrule.tasks.sound.sparkline import sparkline
+        from chainrule.tasks.sparkline import loudness_line
 
         generator = torch.Generator(next(model.parameters()).device).manual_seed(seed)
         for start in range(0, n, _ROWS):
@@ -76,7 +76,7 @@ def sample_sounds(run: "SoundTask", n: int, options: SoundSampling, *, out: Path
                 name = None if labels is None else run.labels[int(labels[number - 1])]
                 values = {"file": str(file), "seconds": length / run.rate, "label": name, "seed": seed}
                 told = "" if name is None else f"{name}  "
-                line = f"{file}  {told}{sparkline(amplitudes)}  {length / run.rate:.2f} s (seed {seed})"
+                line = f"{file}  {told}{loudness_line(amplitudes)}  {length / run.rate:.2f} s (seed {seed})"
                 yield Record(values | {"levels": row.tolist()}, line)
 
     return Answer(records())

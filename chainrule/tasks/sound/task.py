@@ -30,10 +30,10 @@ from chainrule.tasks.ladder import Ladder
 from chainrule.tasks.ledger import Basis
 from chainrule.tasks.model import Model
 from chainrule.tasks.run_directory import DATA
-from chainrule.tasks.sound.embedding import SoundEmbedding
-from chainrule.tasks.sound.inspection import SoundInspection
-from chainrule.tasks.sound.sampling import SoundSampling
-from chainrule.tasks.sound.scoring import SoundScoring
+from chainrule.tasks.sound.embedding import SoundEmbedding, embed_sounds
+from chainrule.tasks.sound.inspection import SoundInspection, inspect_sounds
+from chainrule.tasks.sound.sampling import SoundSampling, sample_sounds
+from chainrule.tasks.sound.scoring import SoundScoring, score_sounds
 from chainrule.tasks.task import Shard, Source, Task
 
 if TYPE_CHECKING:
@@ -133,16 +133,6 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
                 raise ValueError(f"facts.{name}: expected a whole number from 2 to {most}, got {facts[name]!r:.80}")
         if not isinstance(facts["labels"], list) or not all(isinstance(label, str) for label in facts["labels"]):
             raise ValueError(f"facts.labels: expected a list of names, got {facts['labels']!r:.80}")
-
-    @property
-    def data(self) -> SoundData:
-        """How the sounds are read."""
-        return cast(SoundData, self.config.data)
-
-    @property
-    def training(self) -> SoundTraining:
-        """How it is trained."""
-        return cast(SoundTraining, self.config.training)
 
     @property
     def rate(self) -> int:
@@ -257,7 +247,7 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
 
             from chainrule.data.sounds import write_wav
             from chainrule.decoding.draw_for import draw_for
-            from chainrule.tasks.sound.sparkline import sparkline
+            from chainrule.tasks.sparkline import loudness_line
 
             device = next(trained.parameters()).device
             label = None if not self.labels else torch.tensor([step % len(self.labels)], device=device)
@@ -267,7 +257,7 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
             amplitudes = self.levels.decode(drawn[0].cpu().numpy())
             write_wav(self.path / _PREVIEW, amplitudes, self.rate)
             name = "" if label is None else f"{self.labels[int(label)]}: "
-            return f"{name}{sparkline(amplitudes)} {_PREVIEW}"
+            return f"{name}{loudness_line(amplitudes)} {_PREVIEW}"
 
         return preview
 
@@ -308,13 +298,9 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
         return Basis("sample", f"{facts['levels']:,} {facts['law']} levels at {self.rate:,} Hz", given=given)
 
     def score(self, data: str, options: SoundScoring, *, ranked: bool, device: str) -> Answer:
-        from chainrule.tasks.sound.scoring import score_sounds
-
         return score_sounds(self, data, options, device=device)
 
     def sample(self, n: int, options: SoundSampling, *, out: Path | None, seed: int, device: str, json: bool) -> Answer:
-        from chainrule.tasks.sound.sampling import sample_sounds
-
         return sample_sounds(self, n, options, out=out or Path("sample.wav"), seed=seed, device=device)
 
     def checked_rows(self) -> CheckedRows:
@@ -336,13 +322,9 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
         return SoundCodec(self.levels, self.rate, self.labels, self.labelling)
 
     def embed(self, data: str, options: SoundEmbedding, *, device: str) -> Iterator[Code]:
-        from chainrule.tasks.sound.embedding import embed_sounds
-
         return embed_sounds(self, data, options, device=device)
 
     def inspect(self, data: str | None, options: SoundInspection, *, out: Path | None, seed: int) -> Answer:
-        from chainrule.tasks.sound.inspection import inspect_sounds
-
         return inspect_sounds(self, data, options, seed=seed)
 
 

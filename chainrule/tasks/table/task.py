@@ -42,12 +42,12 @@ from chainrule.tasks.config import (
 from chainrule.tasks.display import format_duration, quoted, size_of
 from chainrule.tasks.ladder import TRAINING_SHARE, said_passes, seconds_to_measure, step_rate
 from chainrule.tasks.ledger import Basis
-from chainrule.tasks.model import Model
+from chainrule.tasks.model import Model, check_memory
 from chainrule.tasks.run_directory import DATA
-from chainrule.tasks.table.codes import TableEmbedding
-from chainrule.tasks.table.inspection import TableInspection
-from chainrule.tasks.table.sampling import TableSampling
-from chainrule.tasks.table.scoring import TableScoring
+from chainrule.tasks.table.codes import TableEmbedding, embed_rows
+from chainrule.tasks.table.inspection import TableInspection, inspect_table
+from chainrule.tasks.table.sampling import TableSampling, sample_rows
+from chainrule.tasks.table.scoring import TableScoring, score_table
 from chainrule.tasks.task import Shard, Source, Task
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from chainrule.training import TrainingBatches, ValidationBatches
     from chainrule.training.loop import TrainingResult
     from chainrule.training.validation import Observe, OnValidation
-    from chainrule.training.validation_metric import Findings
+    from chainrule.training.validation import Findings
 
 _ROWS = 1024  # of a validation batch
 _CHECKED_ROWS, _SHOWN_ROWS = 4, 3
@@ -132,11 +132,6 @@ class TableTask(Task["TableMADE"], Scores, Samples, Inspects, Checks, Compresses
             raise ValueError("facts: expected what preparing a table leaves, with source, rows and columns")
         check_entries("facts", facts, "source", FINGERPRINT)
 
-    @property
-    def data(self) -> TableData:
-        """How the table is read."""
-        return cast(TableData, self.config.data)
-
     @cached_property
     def schema(self) -> "TableSchema":
         """The columns, read once."""
@@ -157,7 +152,6 @@ class TableTask(Task["TableMADE"], Scores, Samples, Inspects, Checks, Compresses
 
     def prepare(self) -> dict[str, Any]:
         from chainrule.data.tables import prepare_table, reads_quickly
-        from chainrule.tasks.model import check_memory
 
         data, source = self.data, self.config.sources["source"]
         assert source is not None
@@ -184,7 +178,7 @@ class TableTask(Task["TableMADE"], Scores, Samples, Inspects, Checks, Compresses
             validation=self.config.sources["validation"],
             validation_fraction=data.validation_fraction,
             min_count=data.min_count,
-            seed=self.config.training.seed,
+            seed=self.training.seed,
             check=fits,
         )
         return table.manifest
@@ -246,7 +240,7 @@ class TableTask(Task["TableMADE"], Scores, Samples, Inspects, Checks, Compresses
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
         from chainrule.data.tables import TableBatches, table_evaluation
 
-        table, training = self.table(), self.config.training
+        table, training = self.table(), self.training
         batches = TableBatches(table.train, training.batch_size, training.seed, shard)
         return batches, lambda: table_evaluation(table.valid, _ROWS)
 
@@ -327,13 +321,9 @@ class TableTask(Task["TableMADE"], Scores, Samples, Inspects, Checks, Compresses
         return Basis("column", base_measure)
 
     def score(self, data: str, options: TableScoring, *, ranked: bool, device: str) -> Answer:
-        from chainrule.tasks.table.scoring import score_table
-
         return score_table(self, data, options, device=device)
 
     def sample(self, n: int, options: TableSampling, *, out: Path | None, seed: int, device: str, json: bool) -> Answer:
-        from chainrule.tasks.table.sampling import sample_rows
-
         return sample_rows(self, n, options, out=out, seed=seed, device=device)
 
     def checked_rows(self) -> CheckedRows:
@@ -342,13 +332,10 @@ class TableTask(Task["TableMADE"], Scores, Samples, Inspects, Checks, Compresses
         return CheckedRows(self.model(), torch.from_numpy(self.table().valid[:_CHECKED_ROWS].copy()))
 
     def embed(self, data: str, options: TableEmbedding, *, device: str) -> Iterator[Code]:
-        from chainrule.tasks.table.codes import embed_rows
-
         return embed_rows(self, data, device=device)
 
     def inspect(self, data: str | None, options: TableInspection, *, out: Path | None, seed: int) -> Answer:
         from chainrule.tasks.table.code_inspection import inspect_codes
-        from chainrule.tasks.table.inspection import inspect_table
 
         if self.has_code:
             return inspect_codes(self, data, options, out=out, seed=seed)

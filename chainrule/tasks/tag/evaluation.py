@@ -42,7 +42,7 @@ def evaluate_tags(run: "TagTask", data: str | None, options: TagEvaluation, *, d
     """Evaluate a run on a file."""
     from chainrule.data.tagged import number_sentences, tagged_evaluation
     from chainrule.data.tagged.prepare import check_tags_known, possible
-    from chainrule.metrics.tag_accuracy import tag_accuracy
+    from chainrule.metrics.tagging import tag_accuracy
     from chainrule.tasks.tag.reading import sentences_of
     from chainrule.tasks.tag.validation_metric import predicted_tags
 
@@ -78,7 +78,7 @@ def evaluate_tags(run: "TagTask", data: str | None, options: TagEvaluation, *, d
         ],
     }
     if vocabulary.scheme is not None:
-        from chainrule.metrics.entities import entity_scores
+        from chainrule.metrics.tagging import entity_scores
 
         scores = asdict(entity_scores(gold, found))
         by_type = {name: {"f1": f1, "entities": count} for name, (f1, count) in scores.pop("by_type").items()}

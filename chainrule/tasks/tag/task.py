@@ -18,10 +18,10 @@ from chainrule.tasks.display import measured_part, quoted
 from chainrule.tasks.ledger import Basis
 from chainrule.tasks.model import Model
 from chainrule.tasks.run_directory import DATA
-from chainrule.tasks.tag.embedding import TagEmbedding
-from chainrule.tasks.tag.evaluation import TagEvaluation
-from chainrule.tasks.tag.inspection import TagInspection
-from chainrule.tasks.tag.tagging import Tagging
+from chainrule.tasks.tag.embedding import TagEmbedding, embed_sentences
+from chainrule.tasks.tag.evaluation import TagEvaluation, evaluate_tags
+from chainrule.tasks.tag.inspection import TagInspection, inspect_tagger
+from chainrule.tasks.tag.tagging import Tagging, tag_file
 from chainrule.tasks.task import Shard, Source, Task
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from chainrule.training.loop import TrainingResult
 
 _CHECKED_ROWS, _CHECKED_WORDS = 4, 12
+_MODEL = "chainrule.models.sequence_tagger:SequenceTagger"
 
 
 @dataclass(frozen=True)
@@ -63,12 +64,6 @@ class TagTraining(OptimisationOptions):
     """A word seen c times is read as unknown with probability W / (W + c), W being this number."""
 
 
-def _tagger(cell: str | None = None, **defaults: Any) -> Model:
-    fixed, hidden = ({}, ("num_heads",)) if cell is None else ({"cell": cell}, ())
-    home = "chainrule.models.sequence_tagger:SequenceTagger"
-    return Model(home, fixed=fixed, hidden=("num_characters", *hidden), **defaults)
-
-
 class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Embeds):
     """A run on tagged sentences."""
 
@@ -86,19 +81,14 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
     Data = TagData
     Training = TagTraining
     MODELS: ClassVar[dict[str, Model]] = {
-        "tagger": _tagger(),
-        "transformer": _tagger("transformer", num_layers=2),
+        "tagger": Model(_MODEL, hidden=("num_characters", "num_heads")),
+        "transformer": Model(_MODEL, fixed={"cell": "transformer"}, hidden=("num_characters",), num_layers=2),
     }
     PREPARED = f"{DATA}/corpus.json"
     Prediction = Tagging
     Evaluation = TagEvaluation
     Inspection = TagInspection
     Embedding = TagEmbedding
-
-    @property
-    def data(self) -> TagData:
-        """How the files are read."""
-        return cast(TagData, self.config.data)
 
     @classmethod
     def recognises(cls, path: Path) -> bool:
@@ -146,7 +136,7 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
             validation_fraction=data.validation_fraction,
             max_length=data.max_length,
             repair=data.repair,
-            seed=self.config.training.seed,
+            seed=self.training.seed,
         ).manifest
 
     def build(self) -> "SequenceTagger":
@@ -173,7 +163,7 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
         from chainrule.data.tagged import TaggedBatches, tagged_evaluation
 
-        corpus, training = self.corpus(), self.config.training
+        corpus, training = self.corpus(), self.training
         batches = TaggedBatches(
             corpus.train, corpus.vocabulary.counts, training.batch_size, training.word_dropout, training.seed, shard
         )
@@ -230,8 +220,6 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
         return rows
 
     def predict(self, data: list[str], options: Tagging, *, out: Path | None, device: str, json: bool) -> Answer:
-        from chainrule.tasks.tag.tagging import tag_file
-
         return tag_file(self, data[0], options, out=out, device=device, json=json)
 
     @property
@@ -239,8 +227,6 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
         return Basis("tag", f"{len(self.vocabulary.tags)} tags", given="the words")
 
     def evaluate(self, data: str | None, options: TagEvaluation, *, device: str) -> Answer:
-        from chainrule.tasks.tag.evaluation import evaluate_tags
-
         return evaluate_tags(self, data, options, device=device)
 
     def checked_rows(self) -> CheckedRows:
@@ -256,13 +242,9 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
         return CheckedRows(self.model(), x, context, batch.lengths.clamp(max=_CHECKED_WORDS), told)
 
     def embed(self, data: str, options: TagEmbedding, *, device: str) -> Iterator[Code]:
-        from chainrule.tasks.tag.embedding import embed_sentences
-
         return embed_sentences(self, data, options, device=device)
 
     def inspect(self, data: str | None, options: TagInspection, *, out: Path | None, seed: int) -> Answer:
-        from chainrule.tasks.tag.inspection import inspect_tagger
-
         return inspect_tagger(self, data, options, out=out)
 
 

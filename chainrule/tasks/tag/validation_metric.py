@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 import torch
 
-from chainrule.training.validation_metric import MetricValue, Rows, ValidationMetric
+from chainrule.training.validation import MetricValue, Rows, ValidationMetric
 
 if TYPE_CHECKING:
     from chainrule.base import TrainableModel
@@ -47,8 +47,7 @@ def tag_metric(corpus: "TaggedCorpus") -> ValidationMetric:
     With it comes one of them, another each time, as it is and as it was tagged.
     """
     from chainrule.data.tagged import tagged_evaluation
-    from chainrule.metrics.entities import entity_scores
-    from chainrule.metrics.tag_accuracy import tag_accuracy
+    from chainrule.metrics.tagging import entity_scores, tag_accuracy
 
     vocabulary = corpus.vocabulary
     gold = list(true_tags(tagged_evaluation(corpus.valid), vocabulary))

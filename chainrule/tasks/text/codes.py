@@ -26,7 +26,8 @@ def score_by_bounds(run: "TextTask", file: str, options: "TextScoring", *, ranke
     """Score the lines of a file by bounds."""
     from chainrule.tasks.bounds import BoundMeter, checked_samples
     from chainrule.tasks.text.embedding import batched_lines
-    from chainrule.tasks.text.rows import Row, describe_figures, size_of_text
+    from chainrule.tasks.text.rows import Row, size_of_text
+    from chainrule.training.units import describe_figures
 
     per = options.per or ("line" if ranked else "file")
     if per == "element":

@@ -89,7 +89,7 @@ class Shape:
         return float(recurrent + size * self._scores())
 
     def _scores(self) -> float:
-        from chainrule.layers.cutoffs import default_cutoffs
+        from chainrule.layers.adaptive_softmax import default_cutoffs
 
         cutoffs = default_cutoffs(self.vocabulary) if self.adaptive else None
         if cutoffs is None:
@@ -187,7 +187,7 @@ def plan_text(
 
 def shape_of(cell: str, options: Any, vocabulary: int, level: str, size: int) -> Shape:
     """The shape of a model with so many units, with what the user said of the rest."""
-    from chainrule.layers.cutoffs import default_cutoffs
+    from chainrule.layers.adaptive_softmax import default_cutoffs
 
     adaptive = options.adaptive_softmax
     if adaptive is None:

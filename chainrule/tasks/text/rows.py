@@ -2,7 +2,7 @@
 
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,41 +16,6 @@ if TYPE_CHECKING:
     from chainrule.data.vocabulary import Vocabulary
     from chainrule.tasks.text.scoring import Scored
     from chainrule.tasks.text.task import TextTask
-
-
-def text_figures(nats: float, counts: Mapping[str, int]) -> dict[str, Any]:
-    """Figures of a text, ready for JSON.
-
-    The symbol `<unk>` replaces any text that the vocabulary lacks, so a model with few symbols has
-    little to predict: report its share with every figure.
-
-    Args:
-        nats: negative log-likelihood of the whole text.
-        counts: `elements`, how many of them are `unknown`, and the `characters` and `bytes` they were read from.
-
-    >>> text_figures(8.0, {"elements": 4, "unknown": 1, "characters": 8, "bytes": 16})["unknown_share"]
-    0.25
-    """
-    from chainrule.training import units
-
-    bits = units.bits(nats)
-    return {
-        "bits_per_character": bits / max(counts["characters"], 1),
-        "bits_per_byte": bits / max(counts["bytes"], 1),
-        "unknown_share": counts["unknown"] / max(counts["elements"], 1),
-    }
-
-
-def describe_figures(figures: Mapping[str, Any]) -> str:
-    """`text_figures` in words.
-
-    >>> describe_figures({"bits_per_character": 2.0, "bits_per_byte": 1.9, "unknown_share": 0.25})
-    '2.0000 bits per character, 1.9000 per byte of the text, 25.0% of the symbols <unk>'
-    """
-    share = figures["unknown_share"]
-    unknown = f", {share:.1%} of the symbols <unk>" if share else ""
-    characters, size = figures["bits_per_character"], figures["bits_per_byte"]
-    return f"{characters:.4f} bits per character, {size:.4f} per byte of the text{unknown}"
 
 
 Per = Literal["line", "element", "file"]
@@ -137,6 +102,8 @@ def score_text(run: "TextTask", file: str, options: TextScoring, *, ranked: bool
             f"{figures['bits_per_element']:.4f} bits per element, perplexity {figures['perplexity']:.4f}, "
             f"{figures['unknown']} unknown"
         )
+        from chainrule.training.units import describe_figures
+
         yield describe_figures(total.text_figures())
 
     def entry() -> LedgerEntry:
@@ -186,7 +153,9 @@ class Row:
     def text_figures(self) -> dict[str, Any]:
         """Those that compare between levels; only where the row knows the text it was read from."""
         counts = {"elements": self.elements, "unknown": self.unknown}
-        return text_figures(self.nats, counts | {"characters": self.characters, "bytes": self.bytes})
+        from chainrule.training import units
+
+        return units.text_figures(self.nats, counts | {"characters": self.characters, "bytes": self.bytes})
 
     def record(self, per: Per, by: str, width: int) -> Record:
         """The row as it is printed, its text cut to `width`."""

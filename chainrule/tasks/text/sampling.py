@@ -153,7 +153,7 @@ def fitting_prompt(model: "AutoregressiveModel", ids: "Ids", length: int) -> "tu
     Raises:
         ValueError: the positions that the model has learned end before so many symbols.
     """
-    from chainrule.layers.position_embedding import LearnedPositions
+    from chainrule.layers.positions import LearnedPositions
     from chainrule.models import TransformerLM
 
     if not isinstance(model, TransformerLM) or model.reach is None:

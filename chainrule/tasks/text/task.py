@@ -31,12 +31,11 @@ from chainrule.tasks.ladder import said_passes
 from chainrule.tasks.ledger import Basis, LedgerEntry
 from chainrule.tasks.run_directory import CONFIG, DATA, VOCABULARY
 from chainrule.tasks.task import Shard, Source, Task
-from chainrule.tasks.text.embedding import TextEmbedding
-from chainrule.tasks.text.inspection import TextInspection
-from chainrule.tasks.text.models import CODED, LADDERS, MODELS
-from chainrule.tasks.text.options import TextData, TextTraining
-from chainrule.tasks.text.rows import TextScoring, describe_figures, text_figures
-from chainrule.tasks.text.sampling import TextSampling
+from chainrule.tasks.text.embedding import TextEmbedding, embed_lines
+from chainrule.tasks.text.inspection import TextInspection, inspect_text
+from chainrule.tasks.text.options import CODED, LADDERS, MODELS, TextData, TextTraining
+from chainrule.tasks.text.rows import TextScoring, score_text
+from chainrule.tasks.text.sampling import Sampler, TextSampling, sample_text
 
 if TYPE_CHECKING:
     from chainrule.base import AutoregressiveModel
@@ -75,16 +74,6 @@ class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks, C
     Inspection = TextInspection
     Embedding = TextEmbedding
 
-    @property
-    def data(self) -> TextData:
-        """How the text is read."""
-        return cast(TextData, self.config.data)
-
-    @property
-    def training(self) -> TextTraining:
-        """How it is trained."""
-        return cast(TextTraining, self.config.training)
-
     @classmethod
     def check_facts(cls, facts: dict[str, Any]) -> None:
         check_keys("facts", facts, {"source", "validation", "train", "valid"} | ({"chosen"} & facts.keys()))
@@ -99,7 +88,7 @@ class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks, C
     @cached_property
     def vocabulary(self) -> "Vocabulary":
         """The symbols, read once."""
-        from chainrule.data.levels import load_vocabulary
+        from chainrule.data.corpus import load_vocabulary
 
         vocabulary = load_vocabulary(self.path / VOCABULARY)
         if vocabulary.level != self.data.level:
@@ -252,7 +241,6 @@ class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks, C
 
     def on_validation(self) -> "OnValidation":
         from chainrule.tasks.text.codes import sentence_preview
-        from chainrule.tasks.text.sampling import Sampler
 
         if self.has_code:
             return sentence_preview(self)
@@ -279,6 +267,8 @@ class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks, C
         return gradient_profile
 
     def summary(self, result: "TrainingResult") -> tuple[dict[str, Any], str]:
+        from chainrule.training.units import describe_figures, text_figures
+
         best, counts = result.best, self.config.facts["valid"]
         held_out = counts["elements"]
         figures = text_figures(best.nats_per_element * held_out, counts)
@@ -296,6 +286,8 @@ class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks, C
         return [f"chainrule sample {path}", f"chainrule score {path} FILE --per line --sort"]
 
     def describe(self, facts: dict[str, Any]) -> dict[str, str]:
+        from chainrule.training.units import describe_figures, text_figures
+
         facts["vocabulary_size"] = len(self.vocabulary)
         corpus, data, best = facts["facts"], facts["data"], facts["best"]
         held_out = corpus["validation"]["name"] if corpus["validation"] else f"last {data['validation_fraction']:.0%}"
@@ -340,13 +332,9 @@ class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks, C
         return replace(entry, bytes=round(counts["bytes"] * entry.elements / counts["elements"]))
 
     def score(self, data: str, options: TextScoring, *, ranked: bool, device: str) -> Answer:
-        from chainrule.tasks.text.rows import score_text
-
         return score_text(self, data, options, ranked=ranked, device=device)
 
     def sample(self, n: int, options: TextSampling, *, out: Path | None, seed: int, device: str, json: bool) -> Answer:
-        from chainrule.tasks.text.sampling import sample_text
-
         return sample_text(self, n, options, seed=seed, device=device, whole=json or out is not None)
 
     def checked_rows(self) -> CheckedRows:
@@ -361,13 +349,9 @@ class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks, C
         return TextCodec(self.vocabulary, self.data.reading, _ELEMENT[self.data.level])
 
     def embed(self, data: str, options: TextEmbedding, *, device: str) -> Iterator[Code]:
-        from chainrule.tasks.text.embedding import embed_lines
-
         return embed_lines(self, data, device=device)
 
     def inspect(self, data: str | None, options: TextInspection, *, out: Path | None, seed: int) -> Answer:
-        from chainrule.tasks.text.inspection import inspect_text
-
         return inspect_text(self, data, options, out=out, seed=seed)
 
 

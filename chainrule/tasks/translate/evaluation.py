@@ -40,7 +40,7 @@ def evaluate_translator(
 ) -> Answer:
     """Translate the sources of pairs, and compare with their targets."""
     from chainrule.data.pairs import pair_evaluation, read_pairs
-    from chainrule.metrics.translation import bleu, chrf
+    from chainrule.metrics.bleu import bleu, chrf
     from chainrule.tasks.translate.prediction import check_search, translator_of
     from chainrule.training.evaluate import evaluate
 

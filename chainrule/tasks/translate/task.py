@@ -28,10 +28,10 @@ from chainrule.tasks.ledger import Basis
 from chainrule.tasks.model import Model
 from chainrule.tasks.run_directory import DATA
 from chainrule.tasks.task import Shard, Source, Task
-from chainrule.tasks.translate.evaluation import TranslationEvaluation
-from chainrule.tasks.translate.inspection import TranslatorInspection
+from chainrule.tasks.translate.evaluation import TranslationEvaluation, evaluate_translator
+from chainrule.tasks.translate.inspection import TranslatorInspection, inspect_translator
 from chainrule.tasks.translate.plan import LADDER, with_usual_training
-from chainrule.tasks.translate.prediction import TranslationOptions
+from chainrule.tasks.translate.prediction import TranslationOptions, translate
 
 if TYPE_CHECKING:
     from chainrule.data.pairs import Pairs
@@ -39,9 +39,8 @@ if TYPE_CHECKING:
     from chainrule.training import TrainingBatches, ValidationBatches, ValidationMetric
     from chainrule.training.loop import TrainingResult
 
-_COUNTS = {"pairs": int} | {
-    f"{side}_{of}": int for side in ("source", "target") for of in ("symbols", "unknown", "longest")
-}
+_COUNTS = {"pairs": int, "source_symbols": int, "source_unknown": int, "source_longest": int}
+_COUNTS |= {"target_symbols": int, "target_unknown": int, "target_longest": int}
 _CHECKED_ROWS, _CHECKED_ELEMENTS = 4, 12
 
 
@@ -121,11 +120,6 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
     Inspection = TranslatorInspection
 
     @property
-    def data(self) -> PairsData:
-        """How the files are read."""
-        return cast(PairsData, self.config.data)
-
-    @property
     def tokenize(self) -> str:
         """How sacrebleu cuts words."""
         if self.data.tokenize != "auto":
@@ -184,7 +178,7 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
             vocabulary_size=data.vocabulary_size,
             max_length=data.max_length,
             validation_fraction=data.validation_fraction,
-            seed=self.config.training.seed,
+            seed=self.training.seed,
         ).manifest
         held_out = {"validation": found["dev_source"], "validation_target": found["dev_target"]}
         return {name: found[name] for name in ("source", "target", "counts", "symbols")} | held_out
@@ -220,7 +214,7 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
         from chainrule.data.pairs import PairBatches, pair_evaluation
 
-        pairs, training = self.pairs, self.config.training
+        pairs, training = self.pairs, self.training
         batches = PairBatches(
             pairs.train,
             training.batch_size,
@@ -278,8 +272,6 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
     def predict(
         self, data: list[str], options: TranslationOptions, *, out: Path | None, device: str, json: bool
     ) -> Answer:
-        from chainrule.tasks.translate.prediction import translate
-
         return translate(self, data[0], options, out=out, device=device)
 
     @property
@@ -291,8 +283,6 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
         )
 
     def evaluate(self, data: str | None, options: TranslationEvaluation, *, device: str) -> Answer:
-        from chainrule.tasks.translate.evaluation import evaluate_translator
-
         return evaluate_translator(self, data, options, device=device)
 
     def checked_rows(self) -> CheckedRows:
@@ -306,8 +296,6 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
         )
 
     def inspect(self, data: str | None, options: TranslatorInspection, *, out: Path | None, seed: int) -> Answer:
-        from chainrule.tasks.translate.inspection import inspect_translator
-
         return inspect_translator(self, data, options, out=out)
 
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from chainrule.data.pairs import held_out_texts
-from chainrule.metrics.translation import bleu
+from chainrule.metrics.bleu import bleu
 from chainrule.tasks.run_directory import DATA
 from chainrule.tasks.translate.searching import TranslationModel, Translator
-from chainrule.training.validation_metric import MetricValue, Rows, ValidationMetric
+from chainrule.training.validation import MetricValue, Rows, ValidationMetric
 
 if TYPE_CHECKING:
     from chainrule.base import TrainableModel

@@ -13,7 +13,7 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from chainrule.cli.main import main
-from chainrule.layers.resnet import ResNet
+from chainrule.layers.backbone import ResNet
 from chainrule.tasks.caption.task import CaptionTask
 
 COLOURS = {"red": (200, 20, 20), "green": (20, 200, 20), "blue": (20, 20, 200)}

@@ -19,7 +19,7 @@ SMALL = ("--channels", 6, "--layers", 1, "--first-kernel-size", 3, "--batch-size
 SIZE = 6 * 7
 
 
-def pictures(count=40):
+def line_images(count=40):
     """Bright above a line, dark below it; where the line is, is the label."""
     random = np.random.default_rng(0)
     labels = random.integers(0, 3, count)
@@ -30,7 +30,7 @@ def pictures(count=40):
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory):
     path = tmp_path_factory.mktemp("pictures") / "lines.npz"
-    images, labels = pictures()
+    images, labels = line_images()
     np.savez(path, images=images, labels=labels)
     return path
 
@@ -111,7 +111,7 @@ def test_a_resumed_run_is_the_run_that_was_not_interrupted(command, archive, tmp
 
 
 def test_other_pictures_than_the_run_began_with_are_refused_on_resume(refused, run, archive, tmp_path):
-    images, labels = pictures(12)
+    images, labels = line_images(12)
     np.savez(tmp_path / "lines.npz", images=images, labels=labels)
     assert "DATA changed since the run began" in refused("train", tmp_path / "lines.npz", "--resume", "--out", run)
     assert "--bits was 2 and is 3" in refused("train", archive, "--resume", "--out", run, "--bits", 3)
@@ -158,7 +158,7 @@ def test_a_completion_keeps_the_rows_that_are_known(command, run, tmp_path):
 def test_scores_are_those_of_the_model_most_surprising_first(command, run, archive):
     records = [json.loads(line) for line in command("score", run, archive, "--json").out.splitlines()]
     assert len(records) == 40
-    images, labels = pictures()
+    images, labels = line_images()
     x = torch.from_numpy(Reduction(256, 2).apply(images, None)).unsqueeze(1).long()
     expected = -ImageTask.open(run).model().log_prob(x, torch.from_numpy(labels)).detach()
     assert [record["nats"] for record in records] == pytest.approx(expected.tolist(), rel=1e-5)
@@ -227,7 +227,7 @@ def test_the_contract_holds_on_small_pieces_with_the_trained_weights(command, ru
 
 
 def test_a_folder_of_pictures_becomes_a_run(command, refused, tmp_path):
-    root, images = tmp_path / "pictures", pictures(12)[0]
+    root, images = tmp_path / "pictures", line_images(12)[0]
     for place, pixels in enumerate(images):
         file = root / ("left" if place % 2 else "right") / f"{place:02}.png"
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -256,8 +256,8 @@ def test_what_cannot_be_is_refused_in_one_line_and_leaves_nothing(refused, run, 
     (tmp_path / "small.png").write_bytes(small.getvalue())
     (tmp_path / "no.png").write_text("no picture")
     np.savez(tmp_path / "large.npz", images=np.zeros((4, 9, 9), np.uint8), labels=np.zeros(4, int))
-    np.savez(tmp_path / "unseen.npz", images=pictures(4)[0], labels=np.full(4, 9))
-    np.savez(tmp_path / "bare.npz", images=pictures(4)[0])
+    np.savez(tmp_path / "unseen.npz", images=line_images(4)[0], labels=np.full(4, 9))
+    np.savez(tmp_path / "bare.npz", images=line_images(4)[0])
     for arguments, reason in {
         ("sample", run, "--label", 3): "--label 3: expected one of 0, 1, 2",
         ("sample", run, "--label", "cat"): "expected one of",

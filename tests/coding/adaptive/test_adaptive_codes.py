@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from chainrule.coding import adaptive
-from chainrule.data.source import builtin_text
+from chainrule.data.text import builtin_text
 
 TEXT = builtin_text()[1000:13000].encode()
 NOISE = np.random.default_rng(0).integers(0, 256, 3000, np.uint8).tobytes()

@@ -153,9 +153,9 @@ def test_an_epoch_reads_every_picture_once_with_its_label():
     batches = ImageBatches(images, np.arange(12), 5, seed=1)
     assert batches.steps_per_epoch == 2
     read = [batches.at(step) for step in range(2)]
-    pictures = [int(value) for batch in read for value in batch.x.flatten()]
-    assert len(set(pictures)) == 10
-    assert pictures == [int(label) for batch in read for label in batch.context]
+    seen = [int(value) for batch in read for value in batch.x.flatten()]
+    assert len(set(seen)) == 10
+    assert seen == [int(label) for batch in read for label in batch.context]
     assert all(batch.whole for batch in read)
     halves = [ImageBatches(images, None, 4, seed=1, shard=(rank, 2)).at(0).x.flatten().tolist() for rank in (0, 1)]
     whole = ImageBatches(images, None, 4, seed=1).at(0).x.flatten().tolist()

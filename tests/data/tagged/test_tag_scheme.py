@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from chainrule.data.tagged import find_scheme, impossible, repaired
 from chainrule.heads import bio_constraints, bioes_constraints
-from chainrule.metrics.entities import entity_scores
+from chainrule.metrics.tagging import entity_scores
 
 BIO = ["O", "B-X", "I-X", "B-Y", "I-Y"]
 BIOES = [*BIO, "E-X", "S-X", "E-Y", "S-Y"]

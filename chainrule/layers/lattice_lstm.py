@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from chainrule.layers.bptt.second_order import activation, gradients_again, placeholder
-from chainrule.layers.bptt.steps import tanh, wide_dtype
+from chainrule.layers.bptt import activation, gradients_again, placeholder, tanh, wide_dtype
 from chainrule.transforms import needs_plain_form, records_or_transforms
 
 _sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input  # d * y * (1 - y)
