@@ -15,8 +15,7 @@ from chainrule.layers.scaled_dot_product import visible_keys
 from chainrule.state import State
 
 if TYPE_CHECKING:
-    from chainrule.layers.transformer_stack import TransformerBlock
-    from chainrule.layers.transformer_stack import TransformerStack
+    from chainrule.layers.transformer_stack import TransformerBlock, TransformerStack
 
 Map = Callable[[Tensor], Tensor]
 

@@ -133,7 +133,7 @@ def decompress_data(
         ValueError: another run, or another machine; or no run is given where one is needed.
     """
     header, parts = container.header, container.parts
-    check_header(header, len(parts), name)
+    _check_header(header, len(parts), name)
     if container.damaged and not salvage:
         raise DamagedError(f"{name}: {tell_damage(container)}: --salvage saves the rest, or restore it from a copy")
     method = header["method"]
@@ -156,7 +156,7 @@ def decompress_data(
     return bundle if run is None or method != "run" else _codec(run).finish(header["layout"], bundle)
 
 
-def check_header(header: dict[str, Any], parts: int, name: str) -> None:
+def _check_header(header: dict[str, Any], parts: int, name: str) -> None:
     """Reject a header that `compress_data` does not write.
 
     Raises:

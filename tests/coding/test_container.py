@@ -1,8 +1,12 @@
 """The file format: damage is found and placed."""
 
+import json
+import struct
+import zlib
+
 import pytest
 
-from chainrule.coding import DamagedError
+from chainrule.coding import DamagedError, container
 from chainrule.coding.container import read_container, write_container
 
 HEADER = {"files": [["naïve \udc80.txt", 9]], "method": "run"}
@@ -43,3 +47,18 @@ def test_a_cut_costs_the_parts_behind_it():
 def test_another_kind_of_file_is_named():
     with pytest.raises(ValueError, match=r"x\.zip: expected a \.chain file"):
         read_container(b"PK\x03\x04", "x.zip")
+
+
+@pytest.mark.parametrize("header", [[], {"parts": "none"}, {"parts": [-1]}, {"parts": [0.5]}, {}])
+def test_a_header_that_is_none_is_refused_though_its_checksum_fits(header):
+    packer = zlib.compressobj(wbits=-15)
+    packed = packer.compress(json.dumps(header).encode()) + packer.flush()
+    start = struct.pack("<8sBII", b"\x89chain\r\n", 1, len(packed), zlib.crc32(packed))
+    with pytest.raises(DamagedError, match="the header is none that chainrule writes"):
+        read_container(start + packed)
+
+
+def test_a_header_that_would_fill_the_memory_is_refused(monkeypatch):
+    monkeypatch.setattr(container, "_LONGEST_HEADER", 100)
+    with pytest.raises(DamagedError, match="the header is none"):
+        read_container(write_container(HEADER | {"sha256": "0" * 200}, PARTS))

@@ -15,7 +15,6 @@ from chainrule.coding.portable import PortableArithmetic
 from chainrule.heads import Column
 from chainrule.models import PixelCNNPP, RecurrentLM, TableMADE, TransformerLM, WaveNet
 
-OTHER = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
 MODELS = {
     "lstm": lambda: RecurrentLM(50, "lstm", 24, 200, ngram_order=2),
     "transformer": lambda: TransformerLM(50, model_size=64, num_layers=1, num_heads=2),
@@ -38,28 +37,26 @@ TEXT = b"the reader and the writer agree on every bit, whatever adds them up. " 
 def test_another_processor_reads_every_bit(tmp_path):
     torch.manual_seed(0)
     for name, make in MODELS.items():
-        torch.save({"weights": make().state_dict(), "x": DATA[name]()}, tmp_path / name)
-    for action, settings in (("write", {"OMP_NUM_THREADS": "1"}), ("read", OTHER | {"OMP_NUM_THREADS": "2"})):
-        command = [sys.executable, __file__, action, str(tmp_path)]
-        subprocess.run(command, env=os.environ | settings | {"PYTHONPATH": os.pathsep.join(sys.path)}, check=True)
+        model, x = make(), DATA[name]()
+        torch.save({"weights": model.state_dict(), "x": x}, tmp_path / name)
+        (tmp_path / f"{name}.coded").write_bytes(encode(model, x, portable=True))
+    (tmp_path / "text.coded").write_bytes(adaptive.compress(TEXT))
+    others = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
+    if torch.backends.cpu.get_cpu_capability() != "AVX512":
+        others = {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41", "MKL_ENABLE_INSTRUCTIONS": "SSE4_2"}
+    threads = str(torch.get_num_threads() + 1)
+    settings = os.environ | others | {"OMP_NUM_THREADS": threads, "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, __file__, str(tmp_path)], env=settings, check=True)
 
 
-def write(folder, name):
-    model, x = saved(folder, name)
-    (folder / f"{name}.coded").write_bytes(encode(model, x, portable=True))
-
-
-def read(folder, name):
-    model, x = saved(folder, name)
-    assert torch.equal(decode(model, (folder / f"{name}.coded").read_bytes()).nan_to_num(-1e9), x.nan_to_num(-1e9)), (
-        name
-    )
-
-
-def saved(folder, name):
-    content, model = torch.load(folder / name), MODELS[name]()
-    model.load_state_dict(content["weights"])
-    return model, content["x"]
+def read(folder):
+    """What the other process does."""
+    for name, make in MODELS.items():
+        content, model = torch.load(folder / name), make()
+        model.load_state_dict(content["weights"])
+        found = decode(model, (folder / f"{name}.coded").read_bytes())
+        assert torch.equal(found.nan_to_num(-1e9), content["x"].nan_to_num(-1e9)), name
+    assert adaptive.decompress((folder / "text.coded").read_bytes(), len(TEXT)) == TEXT
 
 
 def test_no_order_of_additions_changes_a_sum():
@@ -93,10 +90,4 @@ def test_an_operation_that_processors_compute_differently_is_refused():
 
 
 if __name__ == "__main__":
-    place, coded = Path(sys.argv[2]), Path(sys.argv[2]) / "text.coded"
-    for each in MODELS:
-        {"write": write, "read": read}[sys.argv[1]](place, each)
-    if sys.argv[1] == "write":
-        coded.write_bytes(adaptive.compress(TEXT))
-    else:
-        assert adaptive.decompress(coded.read_bytes(), len(TEXT)) == TEXT
+    read(Path(sys.argv[1]))

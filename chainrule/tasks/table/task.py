@@ -55,8 +55,7 @@ if TYPE_CHECKING:
     from chainrule.models.table_made import TableMADE
     from chainrule.training import TrainingBatches, ValidationBatches
     from chainrule.training.loop import TrainingResult
-    from chainrule.training.validation import Observe, OnValidation
-    from chainrule.training.validation import Findings
+    from chainrule.training.validation import Findings, Observe, OnValidation
 
 _ROWS = 1024  # of a validation batch
 _CHECKED_ROWS, _SHOWN_ROWS = 4, 3

@@ -116,3 +116,9 @@ def test_progress_is_told_up_to_the_end():
     assert told[-1] == len(data)
     assert adaptive.decompress(code, len(data), told.append) == data
     assert told[2:] == told[:2]
+
+
+def test_a_length_far_beyond_the_code_is_refused_before_it_is_read():
+    code = adaptive.compress(NOISE[:3000] + bytes(range(97, 123)) * 40)
+    with pytest.raises(ValueError, match="expected the code of 30000000 bytes"):
+        adaptive.decompress(code, 30_000_000)
