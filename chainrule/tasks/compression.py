@@ -4,6 +4,7 @@ import hashlib
 import lzma
 import math
 import sys
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -45,6 +46,7 @@ _UNFIT = (
     AttributeError,
     MemoryError,
     lzma.LZMAError,
+    zlib.error,
 )
 ProgressOf = Callable[[int, str], Callable[[int], None]]
 

@@ -180,3 +180,20 @@ def test_a_model_with_this_head_keeps_the_contract():
     report = check_model(TinyReals(), torch.randn(2, 5))
     assert report.ok, f"\n{report}"
     assert all(result.applies for result in report.results), f"\n{report}"
+
+
+def test_the_mass_of_an_interval_is_that_of_the_cdf_and_exact_in_both_tails():
+    x = mixture(4)
+    low, high = torch.tensor([-2.0, -1.0, 0.5, 3.0]).double(), torch.tensor([-1.9, 2.0, 0.75, 3.01]).double()
+    torch.testing.assert_close(x.log_mass(low, high).exp(), x.cdf(high) - x.cdf(low))
+    everything = torch.full((4,), torch.inf).double()
+    torch.testing.assert_close(x.log_mass(-everything, everything), torch.zeros(4).double())
+    one = GaussianMixture(*(torch.zeros(1, 1).double() for _ in range(3)))
+    upper, lower = (
+        one.log_mass(torch.tensor(30.0), torch.tensor(31.0)),
+        one.log_mass(torch.tensor(-31.0), torch.tensor(-30.0)),
+    )
+    assert torch.equal(upper, lower)
+    expected = torch.special.log_ndtr(torch.tensor(-30.0).double())  # the mass beyond 31 is e^-30 of that beyond 30
+    torch.testing.assert_close(upper, expected[None])
+    assert one.log_mass(torch.tensor(1e200), torch.tensor(2e200)) == -torch.inf

@@ -1,5 +1,6 @@
 """Pictures as levels of a model, and back: arrays byte for byte, picture files pixel for pixel."""
 
+import zlib
 from collections.abc import Mapping, Sequence
 from io import BytesIO
 from typing import Any
@@ -19,6 +20,7 @@ from chainrule.tasks.bundle import Bundle
 
 _TOLD = "the pixels come back, as PNG: the bytes of the picture files may be others"
 ELEMENTS = 1 << 18  # of pictures that are coded side by side
+BITS_OF_A_PART = 1 << 19  # as the model finds them; a part costs ten bytes, and is lost as a whole
 
 
 class ImageCodec(FileCodec):
@@ -61,14 +63,16 @@ class ImageCodec(FileCodec):
         x = torch.from_numpy(pixels.reshape(-1, *self._stored(last=found[1])).astype(np.int64))
         layout: dict[str, Any] = {"count": len(x), "last": found[1]}
         x = x.permute(0, 3, 1, 2) if found[1] else x
-        return Expressed(layout, data[:start], self._laid(layout, x), len(pixels), "dimension")
+        return Expressed(layout, zlib.compress(data[:start], 9), self._laid(layout, x), len(pixels), "dimension")
 
     def lay_out(self, layout: dict[str, Any]) -> Laid:
         return self._laid(layout, None)
 
     def _laid(self, layout: dict[str, Any], x: Tensor | None) -> Laid:
-        size = int(np.prod(self.shape))
-        return lay_rows(layout["count"], size, x, most=min(max(ELEMENTS // size, 16), 512))
+        size, bits = int(np.prod(self.shape)), (self.reduction.levels - 1).bit_length()
+        return lay_rows(
+            layout["count"], size, x, most=min(max(ELEMENTS // size, 16), 512), share=BITS_OF_A_PART // bits
+        )
 
     def restore(self, layout: dict[str, Any], side: bytes | None, elements: Sequence[Tensor], lost: set[int]) -> bytes:
         """The file; lost pictures are black, and the header of the file is left out if it is lost."""
@@ -77,7 +81,8 @@ class ImageCodec(FileCodec):
             x[row :: len(elements[0])] = 0
         x = x[: layout["count"]]
         x = x.permute(0, 2, 3, 1) if layout["last"] else x
-        return (side or b"") + x.contiguous().numpy().astype(np.uint8).tobytes()
+        head = zlib.decompress(side) if side else b""
+        return head + x.contiguous().numpy().astype(np.uint8).tobytes()
 
     def finish(self, layout: dict[str, Any], bundle: Bundle) -> Bundle:
         """Picture files as PNG, each with its name."""
