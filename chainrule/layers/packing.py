@@ -1,7 +1,7 @@
 """Rows of unequal length: one flat list of their real elements, time step by time step, and masks of their ends.
 
 Rows are ordered longest first, so that the rows still running at step t are the first b_t ones: a recurrence reads
-contiguous slices, and its cost is the number of real elements Σ_t b_t, never B·T.
+contiguous slices, and its cost is the number of real elements Σ_t b_t, never B·T::
 
                  row 0: a b c                 time step        0    1    2
     x (B, T) =   row 1: d - -       flat =    elements        a d  b    c

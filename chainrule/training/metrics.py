@@ -12,7 +12,7 @@ from typing import Any
 from chainrule.data.atomic import replacing
 from chainrule.training.evaluate import Evaluation
 from chainrule.training.position import Position
-from chainrule.training.validation import Findings, Verdict
+from chainrule.training.validation import Findings, MetricResult
 
 METRICS = "metrics.jsonl"
 TIMINGS = "timings.jsonl"
@@ -62,7 +62,7 @@ class Metrics:
         self,
         step: int,
         evaluation: Evaluation,
-        verdict: Verdict | None = None,
+        verdict: MetricResult | None = None,
         findings: Findings | None = None,
         *,
         best: bool,

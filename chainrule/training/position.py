@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from chainrule.training.evaluate import Evaluation
 
 if TYPE_CHECKING:
-    from chainrule.training.validation import Likelihood, Verdict
+    from chainrule.training.validation import Likelihood, MetricResult
 
 
 @dataclass
@@ -66,7 +66,7 @@ class Position:
     vanished_looks: int = 0
     exploded_looks: int = 0
 
-    def record(self, likelihood: "Likelihood", verdict: "Verdict | None" = None) -> bool:
+    def record(self, likelihood: "Likelihood", verdict: "MetricResult | None" = None) -> bool:
         """Take note of a validation at the present step; true where it is the best so far.
 
         The higher value of the metric is the better one, where there is a metric; of equals, the higher likelihood.

@@ -17,7 +17,7 @@ from chainrule.training.gradient_monitor import GradientAlarms, GradientWarning,
 from chainrule.training.guard import Guard
 from chainrule.training.metrics import Metrics
 from chainrule.training.position import Position
-from chainrule.training.validation import Findings, Verdict
+from chainrule.training.validation import Findings, MetricResult
 
 
 class Display(ABC):
@@ -29,7 +29,7 @@ class Display(ABC):
         self._draw(progress, f"step {step:,}  {nats}  {rate:,.0f} elements/s  {_clock(seconds_left)} left")
 
     def validation(
-        self, step: int, evaluation: Evaluation, verdict: Verdict | None = None, *, best: bool, sample: str | None
+        self, step: int, evaluation: Evaluation, verdict: MetricResult | None = None, *, best: bool, sample: str | None
     ) -> None:
         """Show the result of a validation, and a text with it."""
         self.note(_validation_line(step, evaluation, verdict, best), "bold" if best else "")
@@ -125,7 +125,7 @@ class Report:
         self,
         position: Position,
         evaluation: Evaluation,
-        verdict: Verdict | None,
+        verdict: MetricResult | None,
         findings: Findings | None,
         *,
         best: bool,
@@ -254,7 +254,7 @@ def make_display(*, shown: bool) -> Display:
     return Bar() if sys.stderr.isatty() else Lines()
 
 
-def _validation_line(step: int, evaluation: Evaluation, verdict: Verdict | None, best: bool) -> str:
+def _validation_line(step: int, evaluation: Evaluation, verdict: MetricResult | None, best: bool) -> str:
     figures = f"{evaluation.nats_per_element:.4f} nats {evaluation.bits_per_element:.4f} bits/element"
     measured = ""
     if verdict is not None:

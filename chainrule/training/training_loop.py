@@ -31,12 +31,12 @@ from chainrule.training.report import Display, Report, StepFigures
 from chainrule.training.validation import (
     Findings,
     Likelihood,
+    MetricResult,
     MetricValue,
     Observe,
     OnValidation,
     Validation,
     ValidationMetric,
-    Verdict,
 )
 
 SAVE_SECONDS = 60.0  # a killed run loses no more than this
@@ -231,16 +231,16 @@ class TrainingLoop:
         both = Evaluation(nats, int(elements)), Evaluation(common, int(common_elements))
         return Likelihood(*both, int(batches), bool(whole))
 
-    def _verdict(self, seconds: float) -> Verdict | None:
+    def _verdict(self, seconds: float) -> MetricResult | None:
         """The first process compares while the others wait for the value."""
         if not self._validation.has_metric:
             return None
-        verdict = Verdict(MetricValue("", 0.0), 0.0, 0, False)
+        verdict = MetricResult(MetricValue("", 0.0), 0.0, 0, False)
         if self._process_group.first:
             verdict = self._validation.verdict(self.position, seconds)
         numbers = [verdict.metric.value, verdict.common, verdict.rows, verdict.whole]
         value, common, rows, whole = self._process_group.agree(numbers)
-        return Verdict(replace(verdict.metric, value=value), common, int(rows), bool(whole))
+        return MetricResult(replace(verdict.metric, value=value), common, int(rows), bool(whole))
 
     def _findings(self, *, first: bool) -> Findings | None:
         """Further figures. Hardly anything is learnt at the first validation: it warns of nothing."""

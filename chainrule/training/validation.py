@@ -94,7 +94,7 @@ class Likelihood:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class MetricResult:
     """The value of a metric, and its value on the rows that the best validation so far had.
 
     Args:
@@ -155,7 +155,7 @@ class Validation:
         best = min(position.best_batches or len(read), len(read))
         return Likelihood(read[-1], read[best - 1], len(read), not self._duration.stopped_early)
 
-    def verdict(self, position: Position, seconds: float) -> Verdict:
+    def verdict(self, position: Position, seconds: float) -> MetricResult:
         """Compare the answers to as many rows as the `seconds` allow, no fewer than the last validation did."""
         assert self._metric is not None
         if self._on_validation is not None:
@@ -179,7 +179,7 @@ class Validation:
             common = measured
             if best < len(answers):
                 common = self._metric.compare(order[:best], answers[:best], position.step)
-        return Verdict(measured, common.value, len(answers), len(answers) == len(order))
+        return MetricResult(measured, common.value, len(answers), len(answers) == len(order))
 
     def findings(self) -> Findings | None:
         """Further figures of the model; None where there are none. The same at each repetition, whatever the time."""

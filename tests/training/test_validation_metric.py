@@ -11,7 +11,7 @@ from chainrule.base import Context, LikelihoodModel
 from chainrule.training import Evaluation, MetricValue, Objective, ValidationMetric, train
 from chainrule.training.evaluate import count_elements
 from chainrule.training.position import Position
-from chainrule.training.validation import Likelihood, Verdict
+from chainrule.training.validation import Likelihood, MetricResult
 
 INPUTS = torch.randn(32, 3, generator=torch.Generator().manual_seed(0))
 LABELS = (INPUTS[:, 0] > 0).long()
@@ -90,7 +90,7 @@ def finding(nats, elements=1, common=None, batches=1):
 
 
 def verdict(value, common=None, rows=1):
-    return Verdict(MetricValue("luck", value), value if common is None else common, rows, whole=False)
+    return MetricResult(MetricValue("luck", value), value if common is None else common, rows, whole=False)
 
 
 def test_without_a_metric_and_between_equals_the_likelihood_decides():
