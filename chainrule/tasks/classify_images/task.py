@@ -21,7 +21,7 @@ from chainrule.tasks.classify_images.options import (
 from chainrule.tasks.config import RunConfig
 from chainrule.tasks.display import measured_part, quoted
 from chainrule.tasks.image.options import ImageReading
-from chainrule.tasks.image.picture_task import PictureTask
+from chainrule.tasks.image.image_data_task import ImageDataTask
 from chainrule.tasks.ladder import Ladder
 from chainrule.tasks.ledger import Basis
 from chainrule.tasks.model import Model
@@ -42,7 +42,7 @@ _ROWS = 128  # of a batch that is only read
 _CHECKED_ROWS = 3
 
 
-class ClassifyImagesTask(PictureTask["ImageClassifier"], Predicts, Evaluates, Checks, Inspects, Embeds):
+class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, Checks, Inspects, Embeds):
     """A run on labelled images."""
 
     name = "classify-images"

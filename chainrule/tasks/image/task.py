@@ -32,7 +32,7 @@ from chainrule.tasks.display import flag, quoted, size_of
 from chainrule.tasks.image.code_options import CODE_TRAINING, ImageEmbedding, ImageInterpolation, ImageReconstruction
 from chainrule.tasks.image.inspection import ImageInspection, inspect_images
 from chainrule.tasks.image.options import ImageData, ImageTraining
-from chainrule.tasks.image.picture_task import PictureTask
+from chainrule.tasks.image.image_data_task import ImageDataTask
 from chainrule.tasks.image.sampling import ImageSampling, sample_images
 from chainrule.tasks.image.scoring import ImageScoring, score_images
 from chainrule.tasks.image.words import best_figures, best_words, introduction, said_labels
@@ -59,7 +59,7 @@ _CODED = ("vae", "pixel-vae", "hierarchical-vae", "autoencoder")  # models with 
 
 
 class ImageTask(
-    PictureTask["ImageModel"], Scores, Samples, Inspects, Checks, Compresses, Embeds, Reconstructs, Interpolates
+    ImageDataTask["ImageModel"], Scores, Samples, Inspects, Checks, Compresses, Embeds, Reconstructs, Interpolates
 ):
     """A run on images, of an `ImageModel` or, where `has_code`, a `chainrule.latent.CodeModel`."""
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from chainrule.data.images import PreparedImages
 
 
-class PictureTask(Task[M]):
+class ImageDataTask(Task[M]):
     """A run whose prepared data are `chainrule.data.images.PreparedImages`."""
 
     PREPARED = f"{DATA}/images.json"
