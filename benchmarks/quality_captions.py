@@ -22,7 +22,7 @@ import torch
 from side_by_side import claim, publish
 
 from chainrule.data.captions import CaptionBatches, CaptionedImages, ImageStore, caption_evaluation
-from chainrule.data.captions.prepare import PreparedCaptions, captions_by_picture, prepare_captions
+from chainrule.data.captions.prepare import PreparedCaptions, captions_by_image, prepare_captions
 from chainrule.data.characters import WordVocabulary
 from chainrule.layers.image_encoder import ImageEncoder
 from chainrule.metrics.bleu import caption_bleu
@@ -78,7 +78,7 @@ def measure(prepared: PreparedCaptions, folder: Path, work: Path, options: argpa
         options,
     )
     store = ImageStore(folder / "dev_images_64px.zip", 64)
-    people = captions_by_picture(folder / "dev_captions.txt.gz", store)
+    people = captions_by_image(folder / "validation_captions.txt.gz", store)
     references = [[caption.text for caption in own] for own in people.values()]
     pictures = [store.picture(name) for name in people]
     others = np.random.default_rng(options.seed).permutation(len(pictures))
@@ -123,7 +123,7 @@ def measure(prepared: PreparedCaptions, folder: Path, work: Path, options: argpa
 def fitted(prepared: PreparedCaptions, folder: Path, options: argparse.Namespace) -> tuple[Captioner, float, int]:
     """A trained model with the weights of the best validation, the core minutes it took, and its step."""
     torch.manual_seed(options.seed)
-    side = prepared.train.pictures.shape[2]
+    side = prepared.train.images.shape[2]
     encoder = ImageEncoder((32, 64, 128) if side > 8 else (8, 8, 8))
     model = Captioner(len(prepared.vocabulary), encoder, dropout=DROPOUT, **SIZES)
     batches = CaptionBatches(prepared.train, BATCH, options.seed)
@@ -160,7 +160,7 @@ def captions_metric(valid: CaptionedImages, vocabulary: WordVocabulary) -> Valid
     ]
 
     def answer(model: Any, rows: np.ndarray) -> list[str]:
-        found = search(model, (valid.pictures[row] for row in rows), vocabulary, beam=1, max_length=LONGEST)
+        found = search(model, (valid.images[row] for row in rows), vocabulary, beam=1, max_length=LONGEST)
         return [words_of(each, vocabulary)[0] for each in found]
 
     def compare(rows: np.ndarray, written: Sequence[str], step: int) -> MetricValue:

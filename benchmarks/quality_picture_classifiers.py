@@ -153,7 +153,7 @@ def figures(train: Path, test: Path, model: str, minutes: float, seed: int, opti
         "steps": summary["steps"],
         "held-out %": 100 * summary["accuracy"],
         "test %": 100 * found["accuracy"],
-        "test nats": found["nats_per_picture"],
+        "test nats": found["nats_per_image"],
         "core minutes": seconds / 60,
     }
     print(f"{model}, {train.name}, seed {seed}: {row}", flush=True)

@@ -107,8 +107,8 @@ def main() -> None:
         options.work / "data",
         files["train", "de"],
         files["train", "en"],
-        dev_source=files["val", "de"],
-        dev_target=files["val", "en"],
+        validation_source=files["val", "de"],
+        validation_target=files["val", "en"],
         min_count=training["min_count"],
     )
     torch.manual_seed(options.seed)

@@ -16,7 +16,7 @@ from chainrule.state import State, expand, map_state
 
 Step = Callable[[Tensor | None, State], tuple[Distribution, State]]
 Unroll = Callable[[Tensor, State, Tensor | None], tuple[Distribution, State]]
-Context: TypeAlias = State  # what a sequence is conditioned on: a tensor, or a tree of tensors, batch first
+Context: TypeAlias = State  # condition of a sequence: a tensor, or a tree of tensors, batch first
 
 
 class TrainableModel(nn.Module, ABC):
@@ -36,7 +36,7 @@ class TrainableModel(nn.Module, ABC):
 
 
 class LikelihoodModel(TrainableModel):
-    r"""Anything with an exact likelihood p(x | c): what can be trained by maximising it, and compared by it.
+    r"""A model with an exact likelihood p(x | c): it is trained by maximising it, and compared by it.
 
     A model that labels is one, of the labels given the sequence. A model of sequences, element by element, is an
     `AutoregressiveModel`.
@@ -47,8 +47,8 @@ class LikelihoodModel(TrainableModel):
         """Exact log-likelihood log p(x | c) of each row, (B,), nats.
 
         Args:
-            x: what is modelled, batch first.
-            context: what it is conditioned on, a tensor or a tree of tensors, batch first.
+            x: the modelled values, batch first.
+            context: its condition, a tensor or a tree of tensors, batch first.
             lengths: (B,) real elements of each row of x, where it has a time axis and rows may be shorter.
         """
 
@@ -90,7 +90,7 @@ class AutoregressiveModel(LikelihoodModel):
 
         Args:
             x: (B, T) elements, or laid out otherwise, as `from_sequence` makes them.
-            context: what the whole sequence is conditioned on: a tensor, or a tree of tensors, batch first.
+            context: condition of the whole sequence: a tensor, or a tree of tensors, batch first.
             lengths: (B,) number of real elements of each row; padding after them is never read.
 
         Returns:
@@ -107,7 +107,7 @@ class AutoregressiveModel(LikelihoodModel):
 
         Args:
             x_prev: (B,) the element before the one asked for; `None` at the first step.
-            state: what `initial_state` or the last `step` or `unroll` returned.
+            state: returned by `initial_state` or the last `step` or `unroll`.
 
         Returns:
             A distribution of batch shape (B,), and the state after reading `x_prev`.
@@ -234,7 +234,7 @@ class AutoregressiveModel(LikelihoodModel):
             n: number of sequences.
             context: batch first with n rows, or one row for all.
             length: number of elements of each sequence, the prefix counted; needed where the model leaves it open.
-            prefix: what the sequences begin with, in visiting order: (P,) for all, or (n, P, ...), or (1, P, ...) for
+            prefix: beginning of the sequences, in visiting order: (P,) for all, or (n, P, ...), or (1, P, ...) for
                 all. What is known of an x is completed from `to_sequence(x)[:, :P]`.
             temperature: 0 is greedy, 1 is the model's own distribution.
             top_k: draw from the k most probable symbols.

@@ -15,7 +15,7 @@ from chainrule.heads.diagonal_normal import DiagonalNormal
 from chainrule.ranges import Range, check_sizes
 
 Weight = Annotated[float, Range(0.0, 1e4)]
-"""Of a term in a training objective."""
+"""Weight of a term in a training objective."""
 ROWS = 512  # codes decoded at once where a bound is computed: 100 MB for 64 features of each pixel of MNIST
 
 

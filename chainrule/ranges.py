@@ -17,7 +17,7 @@ Size = Annotated[int, Range(1, 1 << 16)]
 Layers = Annotated[int, Range(1, 256)]
 """A number of layers, heads or repetitions."""
 Probability = Annotated[float, Range(0.0, 0.99)]
-"""Of leaving something out in training."""
+"""Probability of leaving something out in training."""
 
 
 def check_sizes(**sizes: int | None) -> None:

@@ -1,4 +1,4 @@
-"""A `State` is a tree of batch-first tensors: what a model keeps of the elements it has read.
+"""A `State` is a tree of batch-first tensors: a model's memory of the elements it has read.
 
 Leaves are tensors of shape (B, ...); branches are tuples, lists, dicts and `None`, and in a search `Shared`. A state is
 never stored on a module, so it can be forked (`select` with repeated rows), reordered (`select` with a permutation),
@@ -112,7 +112,7 @@ def count_rows(state: State) -> int:
     """B, of which all leaves of a state have as many rows, or one.
 
     Raises:
-        ValueError: the leaves disagree, or there are none.
+        ValueError: the leaves disagree, or the tree is empty.
     """
     shapes = [tuple(leaf.shape) for leaf in leaves(state)]
     several = {shape[0] for shape in shapes if shape} - {1}

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 RUN = Path("runs/demo-images")
-TRAIN, TEST, PICTURE = (RUN.with_name(f"demo-digits-{name}") for name in ("train.npz", "test.npz", "samples.png"))
-LEVELS, CLASSES, TEST_PICTURES = 17, 10, 300
+TRAIN, TEST, IMAGE = (RUN.with_name(f"demo-digits-{name}") for name in ("train.npz", "test.npz", "samples.png"))
+LEVELS, CLASSES, TEST_IMAGES = 17, 10, 300
 
 
 def main(budget: str = "60s") -> int:
@@ -29,18 +29,18 @@ def main(budget: str = "60s") -> int:
 
 
 def write_digits() -> None:
-    """1,797 pictures of 8×8 pixels in 17 levels; the last 300 are neither trained on nor validated on."""
+    """1,797 images of 8×8 pixels in 17 levels; the last 300 are neither trained on nor validated on."""
     from sklearn.datasets import load_digits
 
     digits = load_digits()
     images, labels = digits.images.astype(np.uint8), digits.target
     RUN.parent.mkdir(parents=True, exist_ok=True)
-    np.savez(TRAIN, images=images[:-TEST_PICTURES], labels=labels[:-TEST_PICTURES])
-    np.savez(TEST, images=images[-TEST_PICTURES:], labels=labels[-TEST_PICTURES:])
+    np.savez(TRAIN, images=images[:-TEST_IMAGES], labels=labels[:-TEST_IMAGES])
+    np.savez(TEST, images=images[-TEST_IMAGES:], labels=labels[-TEST_IMAGES:])
 
 
 def compare() -> None:
-    """Print the bits that each method needs for a pixel of the test pictures."""
+    """Print the bits that each method needs for a pixel of the test images."""
     from rich.console import Console
     from rich.table import Table
 
@@ -53,7 +53,7 @@ def compare() -> None:
         ("independent pixels", pixel_bits(known, 0 * known_labels, unknown, 0 * unknown_labels), "nothing"),
         ("uniform", float(np.log2(LEVELS)), "nothing"),
     ]
-    table = Table(title=f"{len(unknown)} test pictures, 17 levels a pixel, as they are")
+    table = Table(title=f"{len(unknown)} test images, 17 levels a pixel, as they are")
     table.add_column("method")
     table.add_column("bits/dim", justify="right")
     table.add_column("a pixel is given")
@@ -83,7 +83,7 @@ def pixel_bits(known: np.ndarray, known_labels: np.ndarray, images: np.ndarray, 
 
 
 def draw() -> None:
-    """Real pictures on the left, drawn ones on the right, a column for each digit."""
+    """Real images on the left, drawn ones on the right, a column for each digit."""
     from chainrule import open_run
     from chainrule.data.images import brightness, grid, png
 
@@ -92,11 +92,11 @@ def draw() -> None:
     wanted = torch.arange(CLASSES).repeat(4)
     drawn = open_run(RUN).model().sample(40, wanted, generator=torch.Generator().manual_seed(0))
     left, right = (
-        grid(brightness(pictures.reshape(40, 1, 8, 8).astype(np.uint8), LEVELS), CLASSES, least=40)
-        for pictures in (real, drawn.numpy())
+        grid(brightness(images.reshape(40, 1, 8, 8).astype(np.uint8), LEVELS), CLASSES, least=40)
+        for images in (real, drawn.numpy())
     )
-    PICTURE.write_bytes(png(np.concatenate([left, np.full((len(left), 24), 255, np.uint8), right], 1)))
-    print(f"Real digits (left) beside drawn ones (right), a column for each digit: {PICTURE}")
+    IMAGE.write_bytes(png(np.concatenate([left, np.full((len(left), 24), 255, np.uint8), right], 1)))
+    print(f"Real digits (left) beside drawn ones (right), a column for each digit: {IMAGE}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Train RNN-MADE on tunes with chords, made here, and let it compose: a MIDI file and a picture of it.
+"""Train RNN-MADE on tunes with chords, made here, and let it compose: a MIDI file and an image of it.
 
 python examples/melody.py [FOLDER] [STEPS]
 """
@@ -67,7 +67,7 @@ def train(steps: int) -> RNNMADE:
     return model.eval()
 
 
-def picture(roll: np.ndarray) -> bytes:
+def image(roll: np.ndarray) -> bytes:
     """Time to the right, pitch upwards, bars apart by shade."""
     shades = np.where(roll > 0, 2, (np.arange(len(roll)) // FRAMES % 2)[:, None]).T[::-1].astype(np.uint8)
     palette = np.array([[255, 255, 255], [238, 241, 246], [42, 111, 187]], np.uint8)
@@ -82,7 +82,7 @@ def main(folder: str = ".", steps: str = "800") -> None:
     out = Path(folder)
     out.mkdir(parents=True, exist_ok=True)
     (out / "melody.mid").write_bytes(midi_file(roll, lowest=LOWEST, frames_per_quarter=2, quarters_per_minute=110))
-    (out / "melody.png").write_bytes(picture(roll))
+    (out / "melody.png").write_bytes(image(roll))
     print(f"{out / 'melody.mid'} and {out / 'melody.png'}: 16 bars, {time.process_time() - began:.0f} core seconds")
 
 

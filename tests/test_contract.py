@@ -191,8 +191,8 @@ def test_every_exported_model_of_discrete_sequences_encodes_and_decodes_them(nam
 @pytest.mark.parametrize("name", LABELLERS)
 def test_every_exported_model_of_labels_keeps_the_contract(name):
     report = kept(check_labeller, LABELLERS, name)
-    of_pictures = issubclass(getattr(models, name), models.ImageClassifier)
-    excused = {"total_probability"} | ({"padding_invariance"} if of_pictures else set())
+    of_images = issubclass(getattr(models, name), models.ImageClassifier)
+    excused = {"total_probability"} | ({"padding_invariance"} if of_images else set())
     assert all(result.applies for result in report.results if result.name not in excused), report
 
 

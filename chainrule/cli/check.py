@@ -15,7 +15,7 @@ def check(run: Checks, /, *, seed: int = 0, json: Switch = False) -> int:
     status 0 if every check holds, 1 if one fails.
 
     Args:
-        seed: Of the perturbations and samples that the checks draw.
+        seed: Seed of the perturbations and samples that the checks draw.
         json: Print one JSON object a check, with "name", "ok", "applies" and "detail".
     """
     import torch
@@ -28,8 +28,8 @@ def check(run: Checks, /, *, seed: int = 0, json: Switch = False) -> int:
     rows = run.checked_rows()
     if not isinstance(rows.model, LikelihoodModel | LatentModel):
         raise ValueError(f"check: a run of {run.config.model} has no likelihood, and no bound of one, to check")
-    if rows.told and not json:
-        print(rows.told)
+    if rows.note and not json:
+        print(rows.note)
     with torch.random.fork_rng(devices=[]):
         if isinstance(rows.model, AutoregressiveModel):
             report = check_model(rows.model, rows.x, rows.context, rows.lengths, seed=seed)

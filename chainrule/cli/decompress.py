@@ -27,7 +27,7 @@ def decompress(
         file: The .chain file.
         run: The run that wrote it, where one did.
         out: The file or folder to write; the name it had, in this folder, if not given.
-        salvage: Of a damaged file, write what is left.
+        salvage: Write the undamaged part of a damaged file.
         json: Print one JSON object.
     """
     from chainrule.coding.container import read_container

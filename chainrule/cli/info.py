@@ -1,4 +1,4 @@
-"""`chainrule info RUN`: what a run is."""
+"""`chainrule info RUN`: describe a run."""
 
 from typing import Any
 
@@ -62,7 +62,7 @@ def show(facts: dict[str, Any], rows: dict[str, str]) -> None:
     """Print facts as rows: the task's own among those that every run has.
 
     Args:
-        facts: what `gather` returns.
+        facts: returned by `gather`.
         rows: the task's own by name; `model` and `best` replace the usual ones, and a row without a name is a line.
     """
     model = facts["model"]

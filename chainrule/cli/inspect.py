@@ -36,7 +36,7 @@ def inspect(
     Args:
         data: To read in place of held-out data.
         out: The page, a name that ends in .html; report.html in the run directory if not given.
-        seed: Of random choices.
+        seed: Seed of random choices.
         json: Print all findings as one JSON object, and nothing else, on standard output.
     """
     if not 0 <= seed < 1 << 63:

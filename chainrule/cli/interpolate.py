@@ -29,7 +29,7 @@ def interpolate(
         first: Where to begin.
         last: Where to end.
         out: The file to write.
-        seed: Of a decoder that draws.
+        seed: Seed of a decoder that draws.
         json: Print what was written as one JSON object.
     """
     show_answer(run.interpolate((first, last), options, out=out, seed=seed, device=device), json=json)

@@ -57,7 +57,7 @@ def _run(arguments: list[str], known: set[str]) -> int:
 
     app = App(
         name="chainrule",
-        help="Exact models of sequences, one element at a time: text, tables, pictures, sound, and labels of them.",
+        help="Exact models of sequences, one element at a time: text, tables, images, sound, and labels of them.",
         help_format="plaintext",  # Markdown would take <unk> for a tag and drop it
         version=_version,
         version_flags=["--version"],
@@ -135,9 +135,9 @@ SUMMARIES = {
     "compress": "Write a file without loss, in the bits that its likelihood says.",
     "decompress": "Read a file that compress wrote.",
     "compare": "Compare runs: size, time, likelihood and how it was measured; rank them where that is allowed.",
-    "embed": "Make numbers of inputs: codes of pictures and rows, the state after reading a text.",
-    "reconstruct": "Show pictures beside what their codes hold of them.",
-    "interpolate": "Go from one picture to another through the codes between theirs.",
+    "embed": "Make numbers of inputs: codes of images and rows, the state after reading a text.",
+    "reconstruct": "Show images next to their reconstructions from their codes.",
+    "interpolate": "Go from one image to another through the codes between theirs.",
     "evaluate": "Compare a run's answers with the right ones, by its task's own metrics.",
 }
 

@@ -1,4 +1,4 @@
-"""`chainrule reconstruct RUN DATA`: data beside what their codes hold of them."""
+"""`chainrule reconstruct RUN DATA`: show data next to reconstructions from their codes."""
 
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ def reconstruct(
     Args:
         data: The data.
         out: The file to write.
-        seed: Of a decoder that draws.
+        seed: Seed of a decoder that draws.
         json: Print what was written as one JSON object.
     """
     show_answer(run.reconstruct(data, options, out=out, seed=seed, device=device), json=json)

@@ -15,7 +15,7 @@ def resumed_config(run: Task[Any], asked: RunConfig, given: frozenset[str], *, c
 
     Args:
         run: as it is on the disk.
-        asked: what the command line says.
+        asked: the config that the command line describes.
         given: the names of options that the user wrote: only these must agree.
         check_data: whether to compare the data with those that the run began with.
 

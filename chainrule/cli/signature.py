@@ -24,12 +24,12 @@ Input = Annotated[str, Parameter(allow_leading_hyphen=True, validator=_refuse_fl
 def joined_help(own: str, common: str) -> str:
     """A docstring with the words of `own` and the arguments of both, those of `own` first where both have one.
 
-    >>> print(joined_help("Score pictures.", '''Score.
+    >>> print(joined_help("Score images.", '''Score.
     ...
     ...     Args:
     ...         data: The data.
     ...     '''))
-    Score pictures.
+    Score images.
     <BLANKLINE>
     Args:
         data: The data.

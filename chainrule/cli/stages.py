@@ -173,8 +173,8 @@ def _task_to_train(reading: FirstReading) -> type[Task[Any]]:
     if name is not None:
         if name not in TASKS:
             raise ValueError(f"--task: expected one of {', '.join(TASKS)}, got {name!r}")
-        pictures = name == "classify" and reading.words and task_class("image").recognises(Path(reading.words[0]))
-        return task_class("classify-images" if pictures else name)
+        images = name == "classify" and reading.words and task_class("image").recognises(Path(reading.words[0]))
+        return task_class("classify-images" if images else name)
     out = reading.flags.get("--out")
     if "--resume" in reading.flags and out is not None and (known := task_of(Path(out))) in TASKS:
         assert known is not None

@@ -106,7 +106,7 @@ def train_run(task: type[Task[Any]], asked: RunConfig, out: Path, flags: RunFlag
 
     Args:
         task: its class.
-        asked: what the command line says.
+        asked: the config that the command line describes.
         out: the run directory.
         flags: whether to resume, overwrite, or print JSON.
         given: the names of options that the user wrote (`--hidden-size`): on resume only these must agree.
@@ -215,7 +215,7 @@ def create_run(
 
     Args:
         task: its class.
-        asked: what the command line says.
+        asked: the config that the command line describes.
         out: the run directory.
         overwrite: whether a run that is there goes.
         given: the options that the user wrote, see `train_run`.

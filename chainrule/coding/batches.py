@@ -21,7 +21,7 @@ class CodedBatch:
     Args:
         x: (B, T), or laid out as the model's `forward` reads it; `None` to read them.
         lengths: (B,) elements of each row, 0 for a row that is not there.
-        context: what they are conditioned on.
+        context: their condition.
     """
 
     x: Tensor | None
@@ -53,7 +53,7 @@ class Laid:
 
 
 def lay_rows(count: int, length: int, x: Tensor | None = None, *, most: int, share: int = 1 << 16) -> Laid:
-    """Lay out N independent rows of T elements each, such as pictures or the rows of a table.
+    """Lay out N independent rows of T elements each, such as images or the rows of a table.
 
     Args:
         count: N.

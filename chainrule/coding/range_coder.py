@@ -50,7 +50,7 @@ class Coder(ABC):
         """The symbols (B,) that are chosen, from probabilities (B, V) and, where they are written, the symbols."""
 
     def going(self, rows: Rows) -> Rows:
-        """Those of `rows` that are active."""
+        """Active rows among `rows`."""
         return rows if self.active is None else rows[self.active[rows]]
 
 
@@ -78,7 +78,7 @@ class Writer(Coder):
         return symbols
 
     def finish(self) -> list[bytes]:
-        """What was written, for each range coder."""
+        """Written words of each range coder."""
         return [encoder.get_compressed().astype("<u4").tobytes() for _, encoder in self._groups]
 
 
@@ -87,7 +87,7 @@ class Reader(Coder):
 
     Args:
         groups: those of the writer.
-        parts: what it finished with; `None` for a part that is lost, whose rows take symbol 0.
+        parts: the words it finished with; `None` for a part that is lost, whose rows take symbol 0.
 
     Raises:
         DamagedError: a part is no whole number of words; or, while reading, is not what was written. That is not always

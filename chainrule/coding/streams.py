@@ -32,7 +32,7 @@ def encode(model: AutoregressiveModel, x: Tensor, context: Context = None, *, po
     Args:
         model: a model of discrete elements.
         x: (B, T, ...), or laid out as the model's `forward` reads it.
-        context: what the rows are conditioned on, batch first; it is not written, and `decode` needs it.
+        context: condition of the rows, batch first; it is not written, and `decode` needs it.
         portable: whether other processors, versions of torch and numbers of threads are to read it.
 
     Returns:
@@ -73,7 +73,7 @@ def decode(model: AutoregressiveModel, data: bytes, context: Context = None) -> 
     Args:
         model: the model that wrote it.
         data: the bytes.
-        context: what the rows are conditioned on, as `encode` had it.
+        context: condition of the rows, as `encode` had it.
 
     Returns:
         x, in the type in which the model's `sample` draws; real numbers in portable form are float64.

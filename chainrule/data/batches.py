@@ -79,7 +79,7 @@ class Shuffled:
         return self._order[place]
 
     def own(self, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Those of a step's rows, or of anything that has one entry for each, that this process reads."""
+        """Part of a step's rows, or of anything with one entry for each, that this process reads."""
         return rows[self.rank :: self.world]
 
     def _batches(self, epoch: int) -> Rows:
@@ -117,7 +117,7 @@ class Batch:
         previous: (B,) the element before each row of a stream; `None` where `x` begins its sequences.
         fresh: whether the state starts from the initial one; otherwise it carries over from the batch before.
         context: condition of each row, a tensor or a tree of tensors, batch first.
-        whole: rows are whole, all of them real: pictures (B, C, H, W), labels (B,).
+        whole: rows are whole, all of them real: images (B, C, H, W), labels (B,).
     """
 
     x: Tensor

@@ -205,7 +205,7 @@ class WordVocabulary(Vocabulary):
     ) -> Self:
         """The words seen at least `min_count` times, the most frequent if not all fit; `eos` is there in any case.
 
-        Equally frequent words stand in alphabetical order. Beyond a million different words the rarest are forgotten
+        Equally frequent words are in alphabetical order. Beyond a million different words the rarest are forgotten
         while counting, and again whenever the count is full, to keep memory bounded (lossy counting, Manku and
         Motwani 2002).
         """

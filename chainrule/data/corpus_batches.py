@@ -210,7 +210,7 @@ def _all_bounds(tokens: Tokens) -> Iterator[tuple[Ids, Ids]]:
 
 
 def _lines(tokens: Tokens, lines: Ids, max_length: int | None = None, shard: slice = slice(None)) -> Batch:
-    """Those rows of the batch of `lines` that `shard` names, padded with 0 to the longest of all rows."""
+    """Rows of the batch of `lines` that `shard` names, padded with 0 to the longest of all rows."""
     starts, stops = tokens.line_bounds(lines)
     if max_length is not None:
         stops = np.minimum(stops, starts + max_length)

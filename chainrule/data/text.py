@@ -93,7 +93,7 @@ def decode_chunks(
 ) -> Iterator[str]:
     """Decode bytes that come in chunks cut anywhere.
 
-    `offset` and `lines_before` tell how many bytes and lines of the file stand before the first chunk; the latter may
+    `offset` and `lines_before` tell how many bytes and lines of the file precede the first chunk; the latter may
     be costly and is called for an error message only.
     """
     pending = b""  # the beginning of a character whose end is in the next chunk: at most 3 bytes

@@ -48,7 +48,7 @@ class Vocabulary(ABC):
         Args:
             chunks: the text, cut anywhere; read once, in bounded memory.
             eos: whether the newline is to be `<eos>`.
-            min_count: what is seen less often gets no symbol.
+            min_count: rarer ones get no symbol.
             vocabulary_size: at most so many symbols, special ones included; the most frequent ones are kept.
         """
 

@@ -8,7 +8,7 @@ from torch import Tensor, distributions
 from chainrule.heads import Categorical, head_of
 
 WIDE = 1024  # columns from which it pays to look for the greatest among the maxima of groups first
-_MORE = 3  # groups looked into besides the k best: equals are frequent where scores come from half precision
+_MORE = 3  # groups looked into in addition to the k best: equals are frequent where scores come from half precision
 _LOW = (1 << 31) - 1
 
 

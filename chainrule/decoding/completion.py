@@ -73,7 +73,7 @@ def complete(
     if x.dim() != 2 or known.shape != x.shape or known.dtype != torch.bool:
         raise ValueError(
             f"known: expected booleans of the shape of x, (B, T), got {tuple(known.shape)} of {known.dtype} "
-            f"beside {tuple(x.shape)}"
+            f"with x {tuple(x.shape)}"
         )
     if particles < 1:
         raise ValueError(f"particles: expected at least 1, got {particles}")

@@ -17,7 +17,7 @@ class Decoded:
         log_probs: (n,) log-likelihood of each under the model, nats, float64: that of the sequence with its `<eos>`;
             where it is cut, that of the elements it has.
         scores: (n,) by which they are ranked, log_probs / length^α.
-        ended: (n,) whether each came to an end; the others were cut at `max_length`, and stand last.
+        ended: (n,) whether each came to an end; the others were cut at `max_length`, and come last.
         gap: by how much, on the scale of `scores`, a prefix that was still alive at `max_length` could at most have
             beaten the last of the n, had it come to its end there; infinite where one of the n came to none.
     """

@@ -69,5 +69,5 @@ class Drafter:
 
 def _table(table: Categorical | None) -> Categorical:
     if table is None:
-        raise ValueError("draft: expected a model over symbols, got one whose elements are none")
+        raise ValueError("draft: expected a model over symbols, got one over numbers")
     return table

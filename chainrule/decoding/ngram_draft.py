@@ -101,7 +101,7 @@ class NgramDraft(AutoregressiveModel):
         return conditionals
 
     def initial_state(self, batch_size: int, context: Tensor | None = None) -> State:
-        """The last N - 1 symbols, (B, N - 1), of which there are none yet, -1; any context is left unread."""
+        """The last N - 1 symbols, (B, N - 1), -1 at the beginning; any context is left unread."""
         return torch.full((batch_size, self.order - 1), -1, device=self._frame.device)
 
     def step(self, x_prev: Tensor | None, state: State) -> tuple[Categorical, State]:

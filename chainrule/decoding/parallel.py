@@ -16,7 +16,7 @@ from chainrule.ranges import check_sizes
 from chainrule.state import expand, map_state
 
 WINDOW = 8  # elements of a pass, where a model reads any number of them at once
-BLOCK_WINDOW = 1024  # where it reads blocks, such as rows of pixels: a small picture is a window
+BLOCK_WINDOW = 1024  # where it reads blocks, such as rows of pixels: a small image is a window
 
 
 @dataclass(frozen=True)
@@ -166,5 +166,5 @@ def sample_parallel(
 def _table(head: Head) -> Categorical:
     table = head.categorical()
     if table is None:
-        raise ValueError("model: expected one over symbols, got one whose elements are none: use model.sample")
+        raise ValueError("model: expected one over symbols, got one over numbers: use model.sample")
     return table

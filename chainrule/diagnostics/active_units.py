@@ -20,7 +20,7 @@ class LatentUse:
         variances: (L,) variance over the rows of the posterior mean of each number.
         kl: (L,) KL divergence of each number from the prior, mean over the rows, nats; `None` for an autoencoder.
         active: (L,) booleans: the variance is above the threshold.
-        remedies: what to change where the posterior has collapsed, the first to be tried first; none otherwise.
+        remedies: changes to try where the posterior has collapsed, most promising first; empty otherwise.
     """
 
     codes: Tensor

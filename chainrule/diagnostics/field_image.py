@@ -1,4 +1,4 @@
-"""A receptive field in a picture, drawn."""
+"""A receptive field in an image, drawn."""
 
 import numpy as np
 import torch
@@ -14,12 +14,12 @@ _LEAST = 280  # pixels of the drawing's width, at least
 
 
 def field_image(field: ReceptiveField) -> Pixels:
-    """Draw the pixels that a pixel depends on, (H', W', 3); each pixel of the picture a square.
+    """Draw the pixels that a pixel depends on, (H', W', 3); each pixel of the image a square.
 
     Blue by the size of the influence, the strongest of all colours; orange the blind spot; white the pixels beyond the
     reach; grey those that come later; black the pixel itself.
 
-    field: of a model of pictures, laid out as (C, H, W).
+    field: of a model of images, laid out as (C, H, W).
     """
     influence = field.influence.amax(0)  # (H, W)
     strength = (1 + (influence / influence.max().clamp_min(1e-300)).clamp_min(1e-300).log10() / DECADES).clamp(0, 1)

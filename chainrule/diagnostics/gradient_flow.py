@@ -208,7 +208,7 @@ def _traces(passage: Passage) -> dict[str, Tensor]:
 
 
 def flow_figures(flow: "GradientFlow") -> "list[Figure]":
-    """Three figures, each with one picture a layer, bottom first: gradients against the distance to the last step,
+    """Three figures, each with one image a layer, bottom first: gradients against the distance to the last step,
     Jacobians and their products, and the influence of inputs on later states.
 
     Curves are means over rows.

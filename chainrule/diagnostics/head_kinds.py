@@ -1,4 +1,4 @@
-"""What kind of head an attention head is: the rule that its weights fulfil, with the number that fulfils it."""
+"""Kinds of attention heads: the rule that the weights of a head follow, and how closely."""
 
 from dataclasses import dataclass
 from math import log
@@ -26,7 +26,7 @@ RULES = {
 
 @dataclass(frozen=True)
 class HeadFigures:
-    """What one head does on the rows that were read, means over all queries.
+    """Behaviour of one head on the rows that were read, means over all queries.
 
     Attributes:
         kind: a name in `RULES`; of several rules that apply, the one with the largest number.

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 _COLUMNS = 5
 
 
-def image_attention(picture: npt.NDArray[np.uint8], words: Sequence[str], weights: Tensor) -> "Figure":
-    """Draw the picture, and once more for each word with the places that were looked at left bright.
+def image_attention(image: npt.NDArray[np.uint8], words: Sequence[str], weights: Tensor) -> "Figure":
+    """Draw the image, and once more for each word with the places that were looked at left bright.
 
     Args:
-        picture: (3, S, S), values from 0 to 255.
+        image: (3, S, S), values from 0 to 255.
         words: T of them.
         weights: (T, P) attention over a square grid of P places, row by row, as `Captioner.attended` gives it.
 
@@ -39,7 +39,7 @@ def image_attention(picture: npt.NDArray[np.uint8], words: Sequence[str], weight
     rows = ceil((len(words) + 1) / _COLUMNS)
     figure = new_figure(1.5 * _COLUMNS, 1.85 * rows)
     figure.set_facecolor("white")
-    pixels = picture.transpose(1, 2, 0)
+    pixels = image.transpose(1, 2, 0)
     for place in range(rows * _COLUMNS):
         axes = figure.add_subplot(rows, _COLUMNS, place + 1)
         axes.set_axis_off()
@@ -47,21 +47,21 @@ def image_attention(picture: npt.NDArray[np.uint8], words: Sequence[str], weight
             continue
         if place == 0:
             axes.imshow(pixels)
-            axes.set_title("picture", fontsize=10, color=MUTED)
+            axes.set_title("image", fontsize=10, color=MUTED)
             continue
-        axes.imshow(brightened(picture, weights[place - 1]))
+        axes.imshow(brightened(image, weights[place - 1]))
         axes.set_title(f"{words[place - 1]}\n{float(weights[place - 1].max()):.2f}", fontsize=10, color=INK)
     return figure
 
 
-def brightened(picture: npt.NDArray[np.uint8], weights: Tensor) -> npt.NDArray[np.uint8]:
-    """The picture (S, S, 3), dark where it was not looked at; between the grid's places the light changes evenly.
+def brightened(image: npt.NDArray[np.uint8], weights: Tensor) -> npt.NDArray[np.uint8]:
+    """The image (S, S, 3), dark where it was not looked at; between the grid's places the light changes evenly.
 
     Args:
-        picture: (3, S, S), values from 0 to 255.
+        image: (3, S, S), values from 0 to 255.
         weights: (P,) attention over a square grid of P places, row by row.
     """
-    pixels, side = picture.transpose(1, 2, 0), isqrt(len(weights))
+    pixels, side = image.transpose(1, 2, 0), isqrt(len(weights))
     height, width = pixels.shape[:2]
     looked = weights.double().reshape(side, side).numpy()
     light = looked / max(looked.max(), 1e-12)

@@ -207,7 +207,7 @@ def _layer(
 def _units(
     flow: GradientFlow, index: int, has_property: Tensor, real: Tensor, finite: list[int], lag: int
 ) -> list[SeparatingUnit]:
-    """Of c where there is one, else of h: in the state that has read each element."""
+    """Units that separate by c if the cell has one, else by h, after each element."""
     traces = flow.gates[index]
     state = traces.get("cell", traces["hidden"]).cpu()[finite]
     time = state.shape[1] - lag

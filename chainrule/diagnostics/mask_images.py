@@ -63,10 +63,10 @@ def mask_images(model: nn.Module) -> list[MaskImage]:
         if isinstance(layer, MaskedConv2d):
             height, width = layer.mask.shape[2:]
             found.setdefault((layer.mask_type, height, width, layer.channel_groups), ([], layer))[0].append(name)
-    return [_picture(tuple(names), layer) for names, layer in found.values()]
+    return [_image(tuple(names), layer) for names, layer in found.values()]
 
 
-def _picture(names: tuple[str, ...], layer: MaskedConv2d) -> MaskImage:
+def _image(names: tuple[str, ...], layer: MaskedConv2d) -> MaskImage:
     mask = layer.mask.double().cpu()
     outputs, inputs = (groups.cpu() for groups in layer.groups_of_channels())
     centre = layer.mask[:, :, mask.shape[2] // 2, mask.shape[3] // 2].cpu()

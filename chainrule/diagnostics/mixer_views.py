@@ -1,4 +1,4 @@
-"""What the blocks of a causal Transformer do with a text: heads of attention, or gates of what is in its place."""
+"""Views of the blocks of a causal Transformer reading a text: attention heads, or the gates of another mixer."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,7 +25,7 @@ class MixerView:
         heads: of softmax attention; empty for others.
         weights: (H, T, T) attention of the first row; None for others.
         kept: of the others, the share of its memory that each head or unit keeps a step, averaged over the text.
-        unit: what `kept` counts, "head" or "unit".
+        unit: counted by `kept`, "head" or "unit".
     """
 
     name: str
@@ -37,7 +37,7 @@ class MixerView:
 
 @torch.no_grad()
 def mixer_views(model: TransformerLM, x: Tensor, lengths: Tensor | None = None) -> tuple[list[MixerView], Tensor]:
-    """What each block does, and how surprising each element is.
+    """Behaviour of each block, and surprise of each element.
 
     Args:
         model: in evaluation mode.
@@ -93,7 +93,7 @@ class CacheSize:
 
     @property
     def most(self) -> int:
-        """Of a row that has read any number of elements."""
+        """Size for a row that has read any number of elements."""
         return self.element * self.elements + self.constant
 
 
@@ -120,7 +120,7 @@ def cache_size(model: TransformerLM) -> CacheSize:
 
 @contextmanager
 def _inputs(model: TransformerLM) -> Iterator[list[Tensor]]:
-    """What each block's mixer reads while the model is called, (B, T, D) each."""
+    """Inputs of each block's mixer while the model is called, (B, T, D) each."""
     found: list[Tensor] = []
 
     def watch(mixer: nn.Module, given: tuple[Tensor, ...]) -> None:

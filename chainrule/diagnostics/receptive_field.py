@@ -46,7 +46,7 @@ class ReceptiveField:
     def blind_spot(self) -> Tensor:
         """The unreached elements in the midst of reached ones.
 
-        In a sequence those after the first that is reached; in a picture those that are neither higher up than any
+        In a sequence those after the first that is reached; in an image those that are neither higher up than any
         that is reached nor farther to a side.
         """
         seen = self.reached.clone()
@@ -95,7 +95,7 @@ def receptive_field(
         model: of any kind; of integers it must make numbers in functions of PyTorch, not in autograd functions of its
             own. It is left as it is.
         position: t in visiting order, or the index of the element in an x without its batch axis: (colour, row, column)
-            of a picture.
+            of an image.
         x: (B, ...) the elements that are read, as the model lays them out; random elements where not given.
         context: the condition of each row, batch first.
         seed: of the draws.

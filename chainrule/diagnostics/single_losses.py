@@ -66,7 +66,7 @@ def _norms(found: Backpropagation, part: str, layer: int) -> Tensor:
 
 
 def _profile(losses: list[tuple[Tensor, Tensor]]) -> Tensor:
-    """Of (ends (B,), norms (B, T)) of several losses; NaN at distances that no loss has."""
+    """Combine (ends (B,), norms (B, T)) of several losses; NaN at distances that no loss has."""
     steps = torch.arange(losses[0][1].shape[1])
     kept = at_the_loss = torch.zeros(len(steps), dtype=torch.float64)
     count = 0

@@ -23,7 +23,7 @@ class Subject:
 
     Args:
         layers: one single layer each, bottom first, in evaluation, sharing the module's weights.
-        features: (B, T, N), or (B, T) integers that stand for one-hot vectors; zero past each row's end.
+        features: (B, T, N), or (B, T) integers, each the index of a one-hot vector; zero past each row's end.
         lengths: (B,).
         states: the initial state of each layer, h (B, M), and c where there is one.
         output: (B, T, M), the states of the top layer that the module itself returned; zero past each row's end.

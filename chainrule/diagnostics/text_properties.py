@@ -39,7 +39,7 @@ class TextProperty:
     meaning: str = ""
 
     def of(self, text: str, spans: Sequence[tuple[int, int]]) -> list[bool]:
-        """Whether each element has it; `spans` are where the elements stand in the text."""
+        """Whether each element has it; `spans` are places of the elements in the text."""
         inside = [False] * len(text)
         for match in self.pattern.finditer(text):
             for start, stop in _meant(match):
@@ -72,7 +72,7 @@ def choose_property(rows: Iterable[tuple[str, Sequence[tuple[int, int]]]]) -> Te
     """The first in the order of `PROPERTIES` that enough of the elements have and lack; those come first that take
     memory to follow. `None` where no property tells any two elements apart.
 
-    rows: a text, and where its elements stand in it.
+    rows: a text, and the places of its elements.
     """
     rows = list(rows)
     best, rarest = None, 0.0

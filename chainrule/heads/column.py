@@ -101,7 +101,7 @@ class ColumnGroup:
         self._single = single
 
     def constant(self, name: str, device: torch.device) -> Tensor:
-        """Of each column: (G,), or (G, A) for the atoms; without the first axis where there is a single column."""
+        """Parameters of each column: (G,), or (G, A) for the atoms; a single column has no first axis."""
         rows = torch.tensor(self._table[name], dtype=torch.float64, device=device)
         return rows[0] if self._single else rows
 

@@ -281,7 +281,7 @@ def best_paths(chain: TagChain, n: int) -> tuple[Tensor, Tensor]:
 
 
 def _greatest(scores: Tensor, n: int) -> tuple[Tensor, Tensor]:
-    """The n greatest along axis 1, and where they stand; of equals, the first."""
+    """The n greatest along axis 1, and their places; of equals, the first."""
     if n == 1:
         greatest = scores.max(1, keepdim=True)
         return greatest.values, greatest.indices

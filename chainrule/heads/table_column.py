@@ -198,7 +198,7 @@ class TableRow(Head):
 
     @property
     def support(self) -> constraints.Constraint | None:
-        """That of every column where it is the same; else None."""
+        """Value shared by all columns; None where they differ."""
         supports = [part.support for part in self.parts]
         same = all(repr(support) == repr(supports[0]) and type(support) is type(supports[0]) for support in supports)
         return supports[0] if same else None

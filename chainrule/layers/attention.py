@@ -1,4 +1,4 @@
-"""Attention over a memory: what of it a query reads, additive or multiplicative."""
+"""Attention over a memory, additive or multiplicative."""
 
 from abc import ABC, abstractmethod
 
@@ -52,11 +52,11 @@ class Attention(nn.Module, ABC):
                 nn.init.zeros_(parameter)
 
     def remember(self, memory: Tensor, lengths: Tensor | None = None) -> State:
-        """What all queries need of a memory.
+        """Prepare a memory for all queries.
 
         Args:
             memory: (B, S, N), such as an encoder's outputs, or the positions of a grid.
-            lengths: (B,) real positions of each row, 0 allowed; None where all are. What stands after them may be NaN.
+            lengths: (B,) real positions of each row, 0 allowed; None where all are. Padding may be NaN.
 
         Returns:
             A state, batch first: "keys" (B, S, K), "values" (B, S, P) and "real" (B, S) booleans.

@@ -1,4 +1,4 @@
-"""A published picture network, a ResNet, with weights that the user has, in the place of `ImageEncoder`."""
+"""A published image network, a ResNet, with weights that the user has, in the place of `ImageEncoder`."""
 
 from pathlib import Path
 from typing import final
@@ -40,7 +40,7 @@ class Backbone(nn.Module):
         try:
             weights = load_file(path)
         except FileNotFoundError:
-            raise FileNotFoundError(f"{path}: no such file: expected the weights of the picture network") from None
+            raise FileNotFoundError(f"{path}: no such file: expected the weights of the image network") from None
         except SafetensorError as error:
             raise ValueError(f"{path}: expected a safetensors file ({error}): convert the weights first") from None
         needed = self.network.state_dict()
@@ -61,9 +61,9 @@ class Backbone(nn.Module):
             self.network.eval()
         return self
 
-    def forward(self, pictures: Tensor) -> Tensor:
-        """Pictures (B, 3, H, W) of values from 0 to 255, to a grid (B, S, N)."""
-        features: Tensor = self.network(standardised(pictures, self.network.conv1.weight))
+    def forward(self, images: Tensor) -> Tensor:
+        """Images (B, 3, H, W) of values from 0 to 255, to a grid (B, S, N)."""
+        features: Tensor = self.network(standardised(images, self.network.conv1.weight))
         return features.flatten(2).transpose(1, 2)
 
 

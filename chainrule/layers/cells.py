@@ -97,7 +97,7 @@ ONE_HOT_PRODUCT_LIMIT = 2048
 
 
 def symbols_of(x: Any) -> Tensor:
-    """Symbols in the type that indexes a table; `ValueError` for what are none."""
+    """Symbols in the type that indexes a table; `ValueError` for other types."""
     if not isinstance(x, Tensor):
         remedy = "pad it, and give lengths" if isinstance(x, PackedSequence) else "make it one with torch.as_tensor"
         raise ValueError(f"x: expected a tensor, got {type(x).__name__}: {remedy}")
@@ -109,7 +109,7 @@ def symbols_of(x: Any) -> Tensor:
 def project(x: Tensor, weight_ih: Tensor, bias: Tensor | None) -> Tensor:
     """W_ih x + b, (R, G·M).
 
-    x: (R, N) real features, or (R,) integers in [0, N) that stand for one-hot vectors: their product with W_ih is a
+    x: (R, N) real features, or (R,) integers in [0, N), indices of one-hot vectors: their product with W_ih is a
     look-up of its columns, and is done as one.
     """
     if x.is_floating_point():

@@ -1,4 +1,4 @@
-"""A word as its characters: what a tagger knows of a word that it never saw."""
+"""Features of a word from its characters, for words never seen in training."""
 
 from typing import final
 

@@ -32,7 +32,7 @@ def spatial_mask(height: int, width: int, mask_type: MaskType) -> Tensor:
     """
     for name, size in (("height", height), ("width", width)):
         if size < 1 or size % 2 == 0:
-            raise ValueError(f"kernel_size: expected an odd {name}, so that a pixel stands in the middle, got {size}")
+            raise ValueError(f"kernel_size: expected an odd {name}, so that a pixel is in the middle, got {size}")
     if mask_type not in ("A", "B"):
         raise ValueError(f"mask_type: expected 'A' (first layer) or 'B' (later layers), got {mask_type!r}")
     centre = (height // 2) * width + width // 2

@@ -37,7 +37,7 @@ class DiagonalLSTM(RasterLayer):
         channels: M channels of x and x'; h and c have half as many.
         channel_groups: colour channels, as in `MaskedConv2d`.
         image_channels: C channels of the image, where the stream from the right reads it; `None` where it does not.
-        num_classes: of the labels; `None` where there are none.
+        num_classes: number of labels; `None` without labels.
         dropout: probability of zeroing an input of W in training.
 
     Raises:
@@ -254,7 +254,7 @@ def skew(x: Tensor) -> Tensor:
 
     .. math:: y_{d, i} = x_{i, d - i} \quad\text{where}\ 0 \le d - i < W, \qquad 0\ \text{elsewhere}
 
-    A pixel and its neighbours above and to the left then stand in two successive diagonals: d and d - 1.
+    A pixel and its neighbours above and to the left are then in two successive diagonals: d and d - 1.
 
     Args:
         x: (N, H, W, ...).

@@ -31,7 +31,7 @@ class GatedPyramid(nn.Module):
         resolutions: how many there are.
         reads_right: as in `ShiftedConv2d`.
         neighbour: whether each block reads the features of a block of another stream.
-        num_classes: of the labels; `None` where there are none.
+        num_classes: number of labels; `None` without labels.
 
     >>> pyramid = GatedPyramid(8, layers=1, resolutions=2, reads_right=False)
     >>> x = torch.zeros(2, 8, 5, 4)
@@ -201,7 +201,7 @@ class PyramidScan:
 
         Args:
             above: as in `GatedPyramid.rows`.
-            found: what the other stream found in this row.
+            found: features of the other stream in this row.
             label: (B,) integers.
         """
         over = [*above["down"], *above["up"]]

@@ -26,7 +26,7 @@ class GatedResidualBlock(RasterLayer):
         reads_right: as in `ShiftedConv2d`.
         neighbour: whether there is another stream.
         shortcut: whether there is a shortcut.
-        num_classes: of the labels; `None` where there are none.
+        num_classes: number of labels; `None` without labels.
 
     >>> block = GatedResidualBlock(8, reads_right=False)
     >>> block(torch.zeros(2, 8, 5, 4))[0].shape

@@ -34,7 +34,7 @@ class GatedStacks(nn.Module):
             columns to both sides.
         mask_type: "A" for the layer that reads the image, "B" for every later one.
         channel_groups: colour channels, as in `MaskedConv2d`.
-        num_classes: of the labels; `None` where there are none.
+        num_classes: number of labels; `None` without labels.
         dropout: probability of zeroing a unit of v' and of the horizontal gate in training.
 
     Raises:

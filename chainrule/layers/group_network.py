@@ -24,7 +24,7 @@ class GroupNetwork(nn.Module):
         layers: L.
         out_channels: P.
         scales: at how many the same weights are used.
-        num_classes: of the labels; `None` where there are none.
+        num_classes: number of labels; `None` without labels.
 
     >>> GroupNetwork(4, channels=8, layers=2, out_channels=30, scales=3)(torch.zeros(2, 4, 5, 6), scale=1).shape
     torch.Size([2, 30, 5, 6])
@@ -64,7 +64,7 @@ class GroupNetwork(nn.Module):
         """(B, N, H, W) to (B, P, H, W).
 
         Args:
-            x: what is known of each block of pixels.
+            x: features of each block of pixels.
             scale: which of them, from 0.
             label: (B,) integers.
             dropout: probability of zeroing an input of W_2, for training.

@@ -1,4 +1,4 @@
-"""A small residual network with squeeze-and-excitation: a picture becomes a grid of features."""
+"""A small residual network with squeeze-and-excitation: an image becomes a grid of features."""
 
 from collections.abc import Sequence
 from typing import final
@@ -11,7 +11,7 @@ MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's 
 
 @final
 class SqueezeExcitation(nn.Module):
-    r"""Channels scaled by what the whole picture holds (Hu, Shen and Sun 2018).
+    r"""Channels scaled by what the whole image holds (Hu, Shen and Sun 2018).
 
     .. math:: y = x \odot \sigma\!\left(W_2 \mathrm{relu}(W_1 \bar x + b_1) + b_2\right), \qquad
         \bar x = \frac{1}{HW} \sum_{ij} x_{ij}
@@ -41,7 +41,7 @@ class ResidualBlock(nn.Module):
 
     .. math:: y = \mathrm{relu}(S x + \mathrm{SE}(n_2(W_2 * \mathrm{relu}(n_1(W_1 * x)))))
 
-    n is a group normalisation, which reads one picture and not its neighbours in the batch. S is a 1×1 convolution
+    n is a group normalisation, which reads one image and not its neighbours in the batch. S is a 1×1 convolution
     where the shape changes, else the identity. The last gain is 0 at first: a new block changes nothing.
 
     Args:
@@ -68,10 +68,10 @@ class ResidualBlock(nn.Module):
 
 @final
 class ImageEncoder(nn.Module):
-    """Pictures as grids of features: a strided convolution, then blocks that halve height and width.
+    """Images as grids of features: a strided convolution, then blocks that halve height and width.
 
     Args:
-        channels: of each stage; the first has half the size of the picture, each further one at half of that
+        channels: of each stage; the first has half the size of the image, each further one at half of that
             before it. The last is N.
         blocks: of each stage.
 
@@ -100,32 +100,32 @@ class ImageEncoder(nn.Module):
             stages += [ResidualBlock(after, after) for _ in range(blocks - 1)]
         self.stages = nn.Sequential(*stages)
 
-    def forward(self, pictures: Tensor) -> Tensor:
-        """Read pictures.
+    def forward(self, images: Tensor) -> Tensor:
+        """Read images.
 
         Args:
-            pictures: (B, 3, H, W), values from 0 to 255.
+            images: (B, 3, H, W), values from 0 to 255.
 
         Returns:
             (B, S, N): the positions of the grid row by row, S = (H / 2^stages) · (W / 2^stages), rounded up.
         """
-        h = self.stem_norm(self.stem(standardised(pictures, self.stem.weight))).relu()
+        h = self.stem_norm(self.stem(standardised(images, self.stem.weight))).relu()
         return self.stages(h).flatten(2).transpose(1, 2)
 
 
-def standardised(pictures: Tensor, like: Tensor) -> Tensor:
+def standardised(images: Tensor, like: Tensor) -> Tensor:
     """Values from 0 to 255 as numbers about 0, each channel less its usual mean, over its usual deviation.
 
     Raises:
-        ValueError: they are no pictures of three channels.
+        ValueError: they are no images of three channels.
 
     >>> standardised(torch.full((1, 3, 1, 1), 255), torch.zeros(1)).flatten()
     tensor([2.2489, 2.4286, 2.6400])
     """
-    if pictures.dim() != 4 or pictures.shape[1] != 3:
-        raise ValueError(f"pictures: expected shape (B, 3, H, W), got {tuple(pictures.shape)}")
+    if images.dim() != 4 or images.shape[1] != 3:
+        raise ValueError(f"images: expected shape (B, 3, H, W), got {tuple(images.shape)}")
     mean, deviation = (like.new_tensor(values).view(3, 1, 1) for values in (MEAN, DEVIATION))
-    return (pictures.to(like.dtype) / 255 - mean) / deviation
+    return (images.to(like.dtype) / 255 - mean) / deviation
 
 
 def _norm(channels: int) -> nn.GroupNorm:

@@ -30,7 +30,7 @@ def lattice_lstm(
         c_t(p) = f \odot c_{t-1}(p) + i \odot g, \qquad h_t(p) = o \odot \tanh c_t(p)
 
     A position takes part in successive steps only, those whose window [first, end) holds it; elsewhere h and c are
-    zero, and no arithmetic is spent. Gates stand in the order i, f, o, g: three sigmoids side by side.
+    zero, and no arithmetic is spent. Gates are in the order i, f, o, g: three sigmoids side by side.
 
     Args:
         projected: (G, T, P, B, 4M), all that is known of the gates before; h before the first step, where it is not

@@ -1,4 +1,4 @@
-"""From a waveform to log-mel frames: what most recognisers of sound read."""
+"""Log-mel frames of a waveform, the usual input of sound recognisers."""
 
 import math
 from typing import final

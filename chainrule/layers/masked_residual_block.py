@@ -24,7 +24,7 @@ class MaskedResidualBlock(RasterLayer):
         channels: M channels of h and h'; between them there are half as many.
         kernel_size: of W_2, odd.
         channel_groups: colour channels, as in `MaskedConv2d`.
-        num_classes: of the labels; `None` where there are none.
+        num_classes: number of labels; `None` without labels.
         dropout: probability of zeroing an input of W_3 in training.
 
     Raises:

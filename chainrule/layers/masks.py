@@ -40,7 +40,7 @@ def made_degrees(
 
 
 def raster_orders(height: int, width: int) -> Tensor:
-    """The eight orders in which a picture can be read line by line, (8, height · width).
+    """The eight orders in which an image can be read line by line, (8, height · width).
 
     By rows and by columns from the first corner, the same two backwards, then from the other two corners: in each a
     pixel comes soon after its neighbours, and each begins elsewhere.
@@ -50,7 +50,7 @@ def raster_orders(height: int, width: int) -> Tensor:
     """
     rows = torch.arange(height * width).view(height, width)
     turns = [rows.flip(sides) for sides in ((), (0, 1), (0,), (1,))]
-    return torch.stack([picture.reshape(-1) for turned in turns for picture in (turned, turned.t())])
+    return torch.stack([image.reshape(-1) for turned in turns for image in (turned, turned.t())])
 
 
 def made_masks(degrees: Sequence[Tensor]) -> list[Tensor]:

@@ -22,7 +22,7 @@ class NgramEmbedding(SequenceLayer):
     .. math:: e_t = \sum_{n=2}^{N} E_n[\mathrm{bucket}_n(s_{t-n+1}, \ldots, s_t)]
 
     A table of order n has a row for every n-gram where they fit into it; otherwise n-grams share rows by a hash, as
-    in fastText (Bojanowski et al. 2017). A recurrent layer that reads e_t besides the embedding of s_t need not spend
+    in fastText (Bojanowski et al. 2017). A recurrent layer that reads e_t and the embedding of s_t need not spend
     its state on the last few symbols: that costs one look-up an order and no product.
 
     The layer reads integers, (B, T) or (B,) a step; its state holds the last N − 1 of them, (B, N − 1).

@@ -179,7 +179,7 @@ def rotate(x: Tensor, turns: Tensor) -> Tensor:
     .. math:: (x_{2i}, x_{2i+1}) \mapsto (x_{2i} \cos\theta - x_{2i+1} \sin\theta,\;
         x_{2i} \sin\theta + x_{2i+1} \cos\theta)
 
-    A rotated query times a rotated key depends on their distance, not on where they stand. A pair is a complex number,
+    A rotated query times a rotated key depends on their distance, not on their positions. A pair is a complex number,
     and the turn one product: a single pass over memory, and one back.
 
     Args:

@@ -1,4 +1,4 @@
-"""Masked convolutions applied one element at a time: what is known before an element is summed in one product."""
+"""Masked convolutions applied one element at a time: one product sums all earlier elements."""
 
 from collections.abc import Sequence
 

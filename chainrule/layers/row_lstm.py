@@ -31,7 +31,7 @@ class RowLSTM(RasterLayer):
         channels: M channels of x and x'; h and c have half as many.
         kernel_size: of both kernels, odd.
         channel_groups: colour channels, as in `MaskedConv2d`.
-        num_classes: of the labels; `None` where there are none.
+        num_classes: number of labels; `None` without labels.
         dropout: probability of zeroing an input of W in training.
 
     Raises:

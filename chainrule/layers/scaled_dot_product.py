@@ -11,7 +11,7 @@ from chainrule.transforms import needs_plain_form
 def scaled_dot_product(
     queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None = None, *, causal: bool = False
 ) -> Tensor:
-    r"""What each query reads, :math:`\mathrm{softmax}(Q K^\top / \sqrt d)\, V` (Vaswani et al. 2017).
+    r"""Attention output of each query, :math:`\mathrm{softmax}(Q K^\top / \sqrt d)\, V` (Vaswani et al. 2017).
 
     Query head h reads key head ⌊h / (H/G)⌋, so that G key heads serve H query heads (Ainslie et al. 2023); G = 1 is
     multi-query attention. `torch.nn.functional.scaled_dot_product_attention` computes it, except under transformations
@@ -38,7 +38,7 @@ def scaled_dot_product(
         weights = attention_weights(queries, keys, visible_keys(queries.shape[2], 0) if causal else mask)
         return weights @ _repeated(values, heads)
     if groups < heads and queries.shape[2] == 1 and (mask is None or mask.shape[1] == 1):
-        # The heads that share a key stand side by side as its queries: no key is repeated.
+        # The heads that share a key are its queries, side by side: no key is repeated.
         grouped = queries.view(len(queries), groups, heads // groups, -1)
         return nn.functional.scaled_dot_product_attention(grouped, keys, values, mask).view(queries.shape)
     keys, values = _repeated(keys, heads), _repeated(values, heads)

@@ -36,7 +36,7 @@ class TransformerStack(SequenceLayer):
         attention: the mixer, a name in `chainrule.layers.transformer_stack.MIXERS`.
         position: "rotary", "alibi", "sinusoidal", "learned", or `None`.
         window: W, elements that a query may read, itself included; `None` is the context length.
-        context_length: what W may be at most, and how many positions are learned, where they are.
+        context_length: largest W, and the number of positions where they are learned.
         feed_forward_size: F; see `FeedForward`.
         activation: "gelu", "relu" or "swiglu".
         norm: "layer" or "rms".

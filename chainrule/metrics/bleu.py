@@ -33,7 +33,7 @@ def bleu(hypotheses: Sequence[str], references: Sequence[str], *, tokenize: str 
         hypotheses: N translations.
         references: N, in the same order.
         tokenize: how sacrebleu cuts words: "13a" where texts are as people write them, "none" where words and
-            punctuation stand apart already.
+            punctuation are separate already.
 
     Raises:
         ValueError: there are no sentences, or not as many of both; sacrebleu is not installed.
@@ -89,7 +89,7 @@ def sacrebleu() -> Any:
 def caption_bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]], order: int = 4) -> TranslationScore:
     """Corpus BLEU-`order` with any number of references each (Papineni et al. 2002), by sacrebleu.
 
-    Captions are compared as they stand, lower-cased, words cut at blanks.
+    Captions are compared lower-cased, words cut at blanks.
 
     Args:
         hypotheses: N captions.

@@ -223,7 +223,7 @@ class AttentiveDecoder(AutoregressiveModel, ABC):
         return torch.stack(weights, 1)
 
     def _advance(self, x_prev: Tensor | None, state: State) -> tuple[Tensor, Tensor, State]:
-        """One step: what is predicted from, (B, E), the weights of the attention, and the new state."""
+        """One step: features to predict from, (B, E), the weights of the attention, and the new state."""
         if x_prev is None:
             x_prev = self._start(count_rows(state["h"]))
         inputs = self._embedded(x_prev)

@@ -1,4 +1,4 @@
-"""Autoencoder: a picture through a code of few numbers, or of many that are mostly zero."""
+"""Autoencoder: an image through a code of few numbers, or of many that are mostly zero."""
 
 from typing import Annotated, Literal, final
 
@@ -7,21 +7,21 @@ from torch import Tensor, nn
 
 from chainrule.base import Context
 from chainrule.latent import CodeModel, Weight
-from chainrule.layers.picture_code import PictureReader, PictureWriter
-from chainrule.models.picture_input import PictureInput
+from chainrule.layers.image_code import ImageReader, ImageWriter
+from chainrule.models.image_input import ImageInput
 from chainrule.ranges import Probability, Range, Size, check_sizes
 
 
 @final
 class Autoencoder(CodeModel):
-    r"""A code of L numbers from which a picture is rebuilt (Hinton and Salakhutdinov 2006).
+    r"""A code of L numbers from which an image is rebuilt (Hinton and Salakhutdinov 2006).
 
     .. math:: z = f(\tilde x), \qquad \hat x = g(z), \qquad
         \text{maximised: } -\tfrac12 \lVert \hat x - x \rVert^2 - \lambda \lVert z \rVert_1
 
     with x brought to [0, 1] and the sum taken over all pixels: up to a constant the log-likelihood, in nats, of normal
-    noise of variance 1. It is no density of pictures. :math:`\tilde x` is x, or in training x with a share of its
-    pixels set to 0 (a denoising autoencoder, Vincent et al. 2008). Codes may be longer than the picture (over-complete)
+    noise of variance 1. It is no density of images. :math:`\tilde x` is x, or in training x with a share of its
+    pixels set to 0 (a denoising autoencoder, Vincent et al. 2008). Codes may be longer than the image (over-complete)
     with noise or the sparsity λ to keep them from copying. With linear f and g the optimum spans the first L principal
     components (Baldi and Hornik 1989).
 
@@ -64,17 +64,17 @@ class Autoencoder(CodeModel):
             raise ValueError(f"noise: expected a share in [0, 1), got {noise}")
         if sparsity < 0:
             raise ValueError(f"sparsity: expected a number >= 0, got {sparsity}")
-        self.pictures = PictureInput(image_shape, levels)
-        self.image_shape = self.pictures.image_shape
+        self.images = ImageInput(image_shape, levels)
+        self.image_shape = self.images.image_shape
         self.latent_size, self.noise, self.sparsity = latent_size, noise, sparsity
         if network == "linear":
             pixels = torch.Size(image_shape).numel()
             self.encoder: nn.Module = nn.Sequential(nn.Flatten(), nn.Linear(pixels, latent_size))
             self.decoder: nn.Module = nn.Sequential(nn.Linear(latent_size, pixels), nn.Unflatten(1, image_shape))
         else:
-            reader = PictureReader(image_shape, network, hidden_size, num_layers, channels)
+            reader = ImageReader(image_shape, network, hidden_size, num_layers, channels)
             self.encoder = nn.Sequential(reader, nn.Linear(hidden_size, latent_size))
-            self.decoder = PictureWriter(
+            self.decoder = ImageWriter(
                 latent_size, image_shape, image_shape[0], network, hidden_size, num_layers, channels
             )
 
@@ -83,10 +83,10 @@ class Autoencoder(CodeModel):
 
     def from_codes(self, z: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
         rebuilt: Tensor = self.decoder(z)
-        return rebuilt.clamp(0, 1) * (self.pictures.levels - 1)
+        return rebuilt.clamp(0, 1) * (self.images.levels - 1)
 
     def squared_error(self, x: Tensor) -> Tensor:
-        """‖x̂ − x‖² of each picture, (B,), pixels in [0, 1]."""
+        """‖x̂ − x‖² of each image, (B,), pixels in [0, 1]."""
         scaled = self._scaled(x)
         return self._squared_error(self._codes(scaled), scaled)
 
@@ -107,4 +107,4 @@ class Autoencoder(CodeModel):
         return ((self.decoder(codes) - scaled) ** 2).flatten(1).sum(1)
 
     def _scaled(self, x: Tensor) -> Tensor:
-        return self.pictures.scaled(x, next(self.parameters()))
+        return self.images.scaled(x, next(self.parameters()))

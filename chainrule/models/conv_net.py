@@ -82,7 +82,7 @@ class ConvNet(ImageClassifier):
 
 
 class _Block(nn.Module):
-    """Two 3×3 convolutions beside a shortcut, norms and activations first."""
+    """Two 3×3 convolutions with a shortcut, norms and activations first."""
 
     def __init__(self, before: int, after: int, stride: int = 1):
         super().__init__()

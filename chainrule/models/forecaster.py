@@ -131,7 +131,7 @@ class Forecaster(AutoregressiveModel):
 
         Args:
             x: (B, T) real numbers.
-            context: what is known, see the class.
+            context: covariates and past, see the class.
             lengths: (B,) real elements of each row of x.
 
         Raises:

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from chainrule.heads.diagonal_normal import DiagonalNormal
 from chainrule.heads.independent_pixels import IndependentPixels, PixelKind
 from chainrule.latent import Draw, LatentModel, LatentObjective
-from chainrule.layers.picture_code import PictureNetwork, PictureReader, PictureWriter, gated_layers
-from chainrule.models.picture_input import PictureInput
+from chainrule.layers.image_code import ImageNetwork, ImageReader, ImageWriter, gated_layers
+from chainrule.models.image_input import ImageInput
 from chainrule.models.vae import pixel_kind
 from chainrule.ranges import Range, Size
 
@@ -56,7 +56,7 @@ class HierarchicalVAE(LatentModel):
         latent_size: Size = 64,
         latent_layers: Annotated[int, Range(1, 64)] = 2,
         *,
-        network: PictureNetwork = "convolutional",
+        network: ImageNetwork = "convolutional",
         head: PixelKind | None = None,
         components: Annotated[int, Range(1, 1 << 10)] = 5,
         hidden_size: Size = 256,
@@ -70,12 +70,12 @@ class HierarchicalVAE(LatentModel):
                 f"latent_layers: expected a divisor of latent_size, so that layers are of one size, "
                 f"got {latent_layers} layers of {latent_size} numbers"
             )
-        self.pictures = PictureInput(image_shape, levels)
-        self.image_shape = self.pictures.image_shape
+        self.images = ImageInput(image_shape, levels)
+        self.image_shape = self.images.image_shape
         self.head, self.latent_layers = pixel_kind(head, levels), latent_layers
         outputs = IndependentPixels.num_parameters(self.head, image_shape[0], levels, components)
         each = latent_size // latent_layers
-        self.encoder = PictureReader(image_shape, network, hidden_size, num_layers, channels)
+        self.encoder = ImageReader(image_shape, network, hidden_size, num_layers, channels)
         self.priors = nn.ModuleList(
             nn.Sequential(*gated_layers(number * each, hidden_size, 1), nn.Linear(hidden_size, 2 * each))
             for number in range(1, latent_layers)
@@ -84,7 +84,7 @@ class HierarchicalVAE(LatentModel):
             nn.Sequential(*gated_layers(hidden_size + number * each, hidden_size, 1), nn.Linear(hidden_size, 2 * each))
             for number in range(latent_layers)
         )
-        self.decoder = PictureWriter(latent_size, image_shape, outputs, network, hidden_size, num_layers, channels)
+        self.decoder = ImageWriter(latent_size, image_shape, outputs, network, hidden_size, num_layers, channels)
 
     def encode(self, x: Tensor, *, lengths: Tensor | None = None) -> DiagonalNormal:
         features = self._features(x)
@@ -121,13 +121,13 @@ class HierarchicalVAE(LatentModel):
         return z
 
     def decode(self, z: Tensor) -> IndependentPixels:
-        return IndependentPixels.from_parameters(self.head, self.decoder(z), self.image_shape[0], self.pictures.levels)
+        return IndependentPixels.from_parameters(self.head, self.decoder(z), self.image_shape[0], self.images.levels)
 
     def from_codes(self, z: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
         return self.decode(z).mean
 
     def _features(self, x: Tensor) -> Tensor:
-        features: Tensor = self.encoder(self.pictures.scaled(x, next(self.parameters())))
+        features: Tensor = self.encoder(self.images.scaled(x, next(self.parameters())))
         return features
 
     def _number(self, above: Tensor) -> int:

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from chainrule.base import Context, LikelihoodModel
 from chainrule.heads import Categorical
-from chainrule.models.picture_input import PictureInput
+from chainrule.models.image_input import ImageInput
 from chainrule.ranges import check_shares
 
 
@@ -40,7 +40,7 @@ class ImageClassifier(LikelihoodModel):
         mixup: float = 0.0,
     ):
         super().__init__()
-        self.image_shape = PictureInput(image_shape, levels).image_shape
+        self.image_shape = ImageInput(image_shape, levels).image_shape
         if num_classes < 1:
             raise ValueError(f"num_classes: expected at least 1, got {num_classes}")
         check_shares(label_smoothing=label_smoothing)

@@ -6,7 +6,7 @@ from math import prod
 from torch import Tensor
 
 from chainrule.base import AutoregressiveModel
-from chainrule.models.picture_input import PictureInput
+from chainrule.models.image_input import ImageInput
 from chainrule.ranges import check_shares
 
 
@@ -20,7 +20,7 @@ class ImageModel(AutoregressiveModel):
         \text{rows above},\ \text{pixels to the left},\ x_{1ij}, \ldots, x_{k-1,ij},\ c)
 
     `forward`, `log_prob` and `sample` speak of x (B, C, H, W); `step`, `unroll`, `stream` and `prefix` of its elements
-    in that order; `to_sequence` and `from_sequence` convert. The first rows of a picture, which `sample` completes, are
+    in that order; `to_sequence` and `from_sequence` convert. The first rows of an image, which `sample` completes, are
     the prefix `to_sequence(x[:, :, :rows])`.
 
     Args:
@@ -37,10 +37,10 @@ class ImageModel(AutoregressiveModel):
 
     def __init__(self, image_shape: tuple[int, int, int], levels: int, num_classes: int | None):
         super().__init__()
-        self.pictures = PictureInput(image_shape, levels)
+        self.images = ImageInput(image_shape, levels)
         if num_classes is not None and num_classes < 1:
             raise ValueError(f"num_classes: expected at least 1, or None for no labels, got {num_classes}")
-        self.image_shape, self.levels, self.num_classes = self.pictures.image_shape, levels, num_classes
+        self.image_shape, self.levels, self.num_classes = self.images.image_shape, levels, num_classes
         self.sequence_length = prod(image_shape)
 
     def to_sequence(self, x: Tensor) -> Tensor:

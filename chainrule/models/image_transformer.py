@@ -97,7 +97,7 @@ class ImageTransformer(ImageModel):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the weights of the embeddings and the output anew; those of the blocks are left as they are."""
+        """Draw new weights of the embeddings and the output; those of the blocks are left as they are."""
         if self.output.weight.is_meta:
             return
         for embedding in (*self.embeddings, *self.places, self.label):
@@ -126,7 +126,7 @@ class ImageTransformer(ImageModel):
 
     def forward(self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None) -> Categorical:
         """All conditionals, batch shape (B, C, H, W); `lengths` changes none, as none sees what comes after it."""
-        self.pictures.checked(x)
+        self.images.checked(x)
         label = checked_labels(context, len(x), self.num_classes)
         place = torch.zeros(len(x), dtype=torch.long, device=self.output.weight.device)
         features, _ = self._features(self._before(self.to_sequence(x).long(), None), label, place, None)
@@ -188,7 +188,7 @@ class ImageTransformer(ImageModel):
     def _features(
         self, symbols: Tensor, label: Tensor | None, place: Tensor, recent: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """What the first block reads at T places, (B, T, D), and the last elements after them.
+        """Inputs of the first block at T places, (B, T, D), and the last elements after them.
 
         Args:
             symbols: (B, T) the elements before the places.

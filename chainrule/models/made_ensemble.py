@@ -27,7 +27,7 @@ class MADEEnsemble(nn.Module):
         made: the model whose weights are shared; its own masks are not among the K.
         num_masks: K.
         generator: source of the orders and of the units' degrees.
-        orders: those that the members take by turns, for pictures some of `chainrule.layers.masks.raster_orders`; with
+        orders: those that the members take by turns, for images some of `chainrule.layers.masks.raster_orders`; with
             `made.order` alone, only connections differ. None draws one for each member.
 
     Raises:

@@ -44,7 +44,7 @@ class MaskedImageModel(RasterModel):
 
     def forward(self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None) -> Categorical:
         """All conditionals, batch shape (B, C, H, W); `lengths` changes none, as none sees what comes after it."""
-        self.pictures.checked(x)
+        self.images.checked(x)
         return self.conditionals(x, self.blank_rows(len(x)), checked_labels(context, len(x), self.num_classes))[0]
 
     def conditionals(self, x: Tensor, above: State, label: Tensor | None) -> tuple[Categorical, State]:

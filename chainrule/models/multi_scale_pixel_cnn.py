@@ -28,9 +28,9 @@ class MultiScalePixelCNN(ImageModel):
     The colours of a pixel are coupled, in one mixture of logistics (`chainrule.heads.PixelLogisticMixture`).
 
     One network for each of the three kinds of groups is used at every scale. It reads the known pixels of blocks of
-    2 × 2, as numbers from -1 to 1 with a channel of ones beside them that tells the image from its outside.
+    2 × 2, as numbers from -1 to 1 with an additional channel of ones that tells the image from its outside.
 
-    The visiting order is that of the groups, so that the prefix `to_sequence(x)[:, :P]` is a coarser picture, and what
+    The visiting order is that of the groups, so that the prefix `to_sequence(x)[:, :P]` is a coarser image, and what
     `sample` completes from it a finer one.
 
     Args:
@@ -142,7 +142,7 @@ class MultiScalePixelCNN(ImageModel):
 
     def _pixels(self, x: Tensor, context: Tensor | None) -> tuple[PixelLogisticMixture, Tensor]:
         """The joint distribution of each pixel in visiting order, batch shape (B, H·W), and its values (B, H·W, C)."""
-        self.pictures.checked(x)
+        self.images.checked(x)
         label, dropout = checked_labels(context, len(x), self.num_classes), self.dropout if self.training else 0.0
         image = self._with_ones(x)
         outputs = [self._corner(len(x), label)]

@@ -112,7 +112,7 @@ class PixelCNNPP(RasterModel):
 
     def _pixels(self, x: Tensor, context: Tensor | None) -> PixelLogisticMixture:
         """The joint distribution of each pixel, batch shape (B, H, W)."""
-        self.pictures.checked(x)
+        self.images.checked(x)
         label, dropout = checked_labels(context, len(x), self.num_classes), self.dropout if self.training else 0.0
         outputs, _ = self.rows(self._with_ones(x), self.blank_rows(len(x)), label, dropout=dropout)
         return self._mixture(outputs.movedim(1, 3))
@@ -145,7 +145,7 @@ class PixelCNNPP(RasterModel):
 
         Args:
             pixels: (B, C + 1, n, W), numbers from -1 to 1, and ones.
-            above: what is needed of the rows above.
+            above: state of the rows above.
             label: (B,) integers.
             dropout: in the blocks, for training; nothing that is drawn from has any.
 

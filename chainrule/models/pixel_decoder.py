@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from chainrule.heads import Categorical
+from chainrule.layers.image_code import ImageNetwork, ImageWriter
 from chainrule.layers.masked_conv2d import MaskedConv2d
 from chainrule.layers.masked_residual_block import MaskedResidualBlock, RasterResidualBlocks, through_blocks
-from chainrule.layers.picture_code import PictureNetwork, PictureWriter
 from chainrule.layers.pixel_logits import PixelLogits
 from chainrule.layers.raster_convolutions import RasterConvolutions
 from chainrule.layers.raster_layer import PIXELS, RasterBody
@@ -58,7 +58,7 @@ class PixelDecoder(MaskedImageModel):
         first_kernel_size: int,
         *,
         dropout: float,
-        network: PictureNetwork,
+        network: ImageNetwork,
         hidden_size: int,
         num_layers: int,
         writer_channels: int,
@@ -70,7 +70,7 @@ class PixelDecoder(MaskedImageModel):
         if channels % 2:
             raise ValueError(f"channels: expected an even number, half of it for the inside of a block, got {channels}")
         self.context_size = context_size
-        self.writer = PictureWriter(
+        self.writer = ImageWriter(
             context_size, image_shape, channels, network, hidden_size, num_layers, writer_channels
         )
         self.first = MaskedConv2d(colours, channels, first_kernel_size, "A", colours)
@@ -85,7 +85,7 @@ class PixelDecoder(MaskedImageModel):
         return cast(list[MaskedResidualBlock], list(self.layers))
 
     def forward(self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None) -> Categorical:
-        self.pictures.checked(x)
+        self.images.checked(x)
         return self.conditionals(x, self._above(len(x), context), None)[0]
 
     def initial_state(self, batch_size: int, context: Tensor | None = None) -> State:

@@ -27,7 +27,7 @@ class PixelRNN(MaskedImageModel):
     `chainrule.layers.RowLSTM`) read a triangle over each pixel, however high, and leave the pixels around it unseen:
     `visible_past` says which. Layers of kind "diagonal" (see `chainrule.layers.DiagonalLSTM`) read everything that is
     past, from the first layer on, in about twice as many steps. So that this holds for the last pixel of the row above
-    too, the first layer's stream from the right reads the image besides the features, which the paper's does not. x is
+    too, the first layer's stream from the right reads the image and the features, which the paper's does not. x is
     read as numbers from -1 to 1, zero outside the image.
 
     Args:

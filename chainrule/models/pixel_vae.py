@@ -1,4 +1,4 @@
-"""PixelVAE: a code for the whole of a picture, and a PixelCNN for its details."""
+"""PixelVAE: a code for the whole of an image, and a PixelCNN for its details."""
 
 from typing import Annotated, Unpack, final
 
@@ -7,9 +7,9 @@ from torch import Tensor, nn
 
 from chainrule.heads.diagonal_normal import DiagonalNormal
 from chainrule.latent import LatentModel, OneLayerObjective
-from chainrule.layers.picture_code import PictureNetwork, PictureReader
+from chainrule.layers.image_code import ImageNetwork, ImageReader
 from chainrule.models.conditioned import Conditioned
-from chainrule.models.picture_input import PictureInput
+from chainrule.models.image_input import ImageInput
 from chainrule.models.pixel_decoder import PixelDecoder
 from chainrule.ranges import Layers, Probability, Range, Size
 
@@ -35,7 +35,7 @@ class PixelVAE(LatentModel):
         decoder_channels: M features of a pixel in the PixelCNN, even.
         decoder_layers: its residual blocks.
         kernel_size: pixels to a side that a block's convolution spans, odd.
-        first_kernel_size: the same of the convolution that reads the picture, at least 3.
+        first_kernel_size: the same of the convolution that reads the image, at least 3.
         dropout: probability of zeroing in training, inside the blocks.
         objective: of training; see `LatentModel`.
 
@@ -54,7 +54,7 @@ class PixelVAE(LatentModel):
         levels: int = 256,
         latent_size: Size = 32,
         *,
-        network: PictureNetwork = "convolutional",
+        network: ImageNetwork = "convolutional",
         hidden_size: Size = 256,
         num_layers: Annotated[int, Range(1, 16)] = 3,
         channels: Size = 32,
@@ -66,9 +66,9 @@ class PixelVAE(LatentModel):
         **objective: Unpack[OneLayerObjective],
     ):
         super().__init__(latent_size, **objective)
-        self.pictures = PictureInput(image_shape, levels)
-        self.image_shape = self.pictures.image_shape
-        self.encoder = PictureReader(image_shape, network, hidden_size, num_layers, channels)
+        self.images = ImageInput(image_shape, levels)
+        self.image_shape = self.images.image_shape
+        self.encoder = ImageReader(image_shape, network, hidden_size, num_layers, channels)
         self.posterior = nn.Linear(hidden_size, 2 * latent_size)
         self.decoder = PixelDecoder(
             latent_size,
@@ -86,7 +86,7 @@ class PixelVAE(LatentModel):
         )
 
     def encode(self, x: Tensor, *, lengths: Tensor | None = None) -> DiagonalNormal:
-        scaled = self.pictures.scaled(x, self.posterior.weight)
+        scaled = self.images.scaled(x, self.posterior.weight)
         return DiagonalNormal(*self.posterior(self.encoder(scaled)).chunk(2, 1))
 
     def decode(self, z: Tensor) -> Conditioned:

@@ -98,7 +98,7 @@ class SentenceVAE(LatentModel):
         return model.conditional(h).log_prob(x).masked_fill(~real, 0).sum(1)
 
     def _lengths(self, x: Tensor, lengths: Tensor | None) -> Tensor | None:
-        """Those that are given, or up to the end of each sentence."""
+        """Given lengths, or those up to the end of each sentence."""
         return lengths_to(x, self.eos) if lengths is None and self.eos is not None else lengths
 
     def from_codes(self, z: Tensor, *, generator: torch.Generator | None = None) -> Tensor:

@@ -62,7 +62,7 @@ class SequenceRegressor(LikelihoodModel):
                 never read.
 
         Raises:
-            ValueError: the context is none of these.
+            ValueError: the context has another form.
         """
         parts = {"inputs": context} if isinstance(context, Tensor) else context
         if not isinstance(parts, dict) or "inputs" not in parts:

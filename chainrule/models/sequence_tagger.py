@@ -123,8 +123,8 @@ class SequenceTagger(LikelihoodModel):
         """Exact log p(y | x) of each row, (B,), nats; -inf for what the constraints forbid.
 
         Args:
-            x: what is modelled: the tags y, (B, T).
-            context: what they are given: the words.
+            x: the tags y, (B, T).
+            context: the words.
             lengths: (B,).
         """
         return self.forward(context, lengths).log_prob(x)

@@ -36,7 +36,7 @@ class TableMADE(AutoregressiveModel):
         columns: the D columns.
         hidden_size: units of each layer.
         num_layers: hidden layers; without any, all connections are direct.
-        order: a permutation of the columns, in the order they are visited; None visits them as they stand.
+        order: a permutation of the columns, in the order they are visited; None visits them in the table's order.
         components: of the mixture of a numeric column.
         direct: connect each column to later outputs past the hidden layers too (A).
         dropout: share of hidden units dropped in training; of `forward` alone, `step` never drops any.
@@ -85,7 +85,7 @@ class TableMADE(AutoregressiveModel):
         self.register_load_state_dict_post_hook(_remask)
 
     def forward(self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None) -> TableRow:
-        """All conditionals; see `AutoregressiveModel.forward`. What stands after `lengths` is read by later ones only.
+        """All conditionals; see `AutoregressiveModel.forward`. Columns after `lengths` are read by later ones only.
 
         Raises:
             ValueError: x is not (B, D), or there is a context: the model has none.
@@ -143,7 +143,7 @@ class TableMADE(AutoregressiveModel):
             return made_degrees(torch.tensor(self.order), self.hidden_sizes)
 
     def _masks(self) -> list[Tensor]:
-        """Of the hidden layers, of the output, and of the direct connections."""
+        """Masks of the hidden layers, of the output, and of the direct connections."""
         columns, *hidden = self.degrees
         read, written = columns[self.layout.feature_columns], columns[self.layout.output_columns]
         masks = [above.unsqueeze(1) >= below for below, above in pairwise([read, *hidden])]

@@ -10,7 +10,7 @@ from chainrule.heads.column import Column
 from chainrule.heads.diagonal_normal import DiagonalNormal
 from chainrule.heads.joint import Joint
 from chainrule.latent import LatentModel, OneLayerObjective
-from chainrule.layers.picture_code import gated_layers
+from chainrule.layers.image_code import gated_layers
 from chainrule.models.table_layout import TableLayout
 from chainrule.ranges import Probability, Range, Size, check_shares, check_sizes
 

@@ -142,7 +142,7 @@ class TransformerLM(AutoregressiveModel):
         """norm(h_t) of the last block, which each element is predicted from: (B, T) elements to (B, T, D)."""
         self._no_context(context)
         x = symbols_of(x)
-        if lengths is not None:  # what stands past a row's end is read by nothing that counts, but must be a symbol
+        if lengths is not None:  # padding influences no result, but must be a symbol
             x = x.masked_fill(~length_mask(lengths, x.shape[1]), 0)
         inputs, _ = self._features(self._before(x, None), None)
         return self.stack(inputs)[0]
@@ -210,7 +210,7 @@ class TransformerLM(AutoregressiveModel):
         return torch.cat([x_prev.unsqueeze(1), x[:, :-1]], 1)
 
     def _features(self, symbols: Tensor, recent: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """What the first block reads of symbols (B, T), (B, T, D), and the last symbols after them."""
+        """Inputs of the first block for symbols (B, T), (B, T, D), and the last symbols after them."""
         table, scale = self.embedding.weight, self.embedding.embedding_dim**0.5
         if len(table) < symbols.numel():  # the smaller of the two is scaled
             features = nn.functional.embedding(symbols, table * scale)

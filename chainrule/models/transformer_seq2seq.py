@@ -243,7 +243,7 @@ class TransformerSeq2Seq(AutoregressiveModel):
         return self.encoder(features, lengths)[0], lengths
 
     def _read(self, x: Tensor, state: State, x_prev: Tensor | None) -> tuple[Tensor, State]:
-        """What each element of a chunk is predicted from, (B, T, D), and the state after the chunk."""
+        """Features to predict each element of a chunk from, (B, T, D), and the state after the chunk."""
         if x_prev is None:
             x_prev = torch.full_like(x[:, 0], self.vocab_size)
         h, after = self._embedded(torch.cat([x_prev.unsqueeze(1), x[:, :-1]], 1)), []
@@ -273,7 +273,7 @@ class TransformerSeq2Seq(AutoregressiveModel):
 
 
 def _memories(state: State) -> list[State]:
-    """What each block remembers, shared where the state is."""
+    """Memory of each block, shared where the state is."""
     memory = state["memory"]
     if isinstance(memory, Shared):
         return [Shared(memory.rows, values) for values in memory.values]

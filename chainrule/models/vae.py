@@ -1,4 +1,4 @@
-"""Variational autoencoder of pictures."""
+"""Variational autoencoder of images."""
 
 from typing import Annotated, Unpack, final
 
@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from chainrule.heads.diagonal_normal import DiagonalNormal
 from chainrule.heads.independent_pixels import IndependentPixels, PixelKind
 from chainrule.latent import LatentModel, OneLayerObjective
-from chainrule.layers.picture_code import PictureNetwork, PictureReader, PictureWriter
-from chainrule.models.picture_input import PictureInput
+from chainrule.layers.image_code import ImageNetwork, ImageReader, ImageWriter
+from chainrule.models.image_input import ImageInput
 from chainrule.ranges import Range, Size, check_sizes
 
 
@@ -50,7 +50,7 @@ class VAE(LatentModel):
         levels: int = 256,
         latent_size: Size = 40,
         *,
-        network: PictureNetwork = "dense",
+        network: ImageNetwork = "dense",
         head: PixelKind | None = None,
         components: Annotated[int, Range(1, 1 << 10)] = 5,
         hidden_size: Size = 300,
@@ -59,21 +59,21 @@ class VAE(LatentModel):
         **objective: Unpack[OneLayerObjective],
     ):
         super().__init__(latent_size, **objective)
-        self.pictures = PictureInput(image_shape, levels)
-        self.image_shape = self.pictures.image_shape
+        self.images = ImageInput(image_shape, levels)
+        self.image_shape = self.images.image_shape
         self.head = pixel_kind(head, levels)
         check_sizes(hidden_size=hidden_size, num_layers=num_layers, channels=channels, components=components)
         outputs = IndependentPixels.num_parameters(self.head, image_shape[0], levels, components)
-        self.encoder = PictureReader(image_shape, network, hidden_size, num_layers, channels)
+        self.encoder = ImageReader(image_shape, network, hidden_size, num_layers, channels)
         self.posterior = nn.Linear(hidden_size, 2 * latent_size)
-        self.decoder = PictureWriter(latent_size, image_shape, outputs, network, hidden_size, num_layers, channels)
+        self.decoder = ImageWriter(latent_size, image_shape, outputs, network, hidden_size, num_layers, channels)
 
     def encode(self, x: Tensor, *, lengths: Tensor | None = None) -> DiagonalNormal:
-        scaled = self.pictures.scaled(x, self.posterior.weight)
+        scaled = self.images.scaled(x, self.posterior.weight)
         return DiagonalNormal(*self.posterior(self.encoder(scaled)).chunk(2, 1))
 
     def decode(self, z: Tensor) -> IndependentPixels:
-        return IndependentPixels.from_parameters(self.head, self.decoder(z), self.image_shape[0], self.pictures.levels)
+        return IndependentPixels.from_parameters(self.head, self.decoder(z), self.image_shape[0], self.images.levels)
 
     def from_codes(self, z: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
         return self.decode(z).mean

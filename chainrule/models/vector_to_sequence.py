@@ -12,7 +12,7 @@ from chainrule.state import State
 
 @final
 class VectorToSequence(AutoregressiveModel):
-    r"""A recurrent language model that begins in a state made from a vector (as captions from a picture's features).
+    r"""A recurrent language model that begins in a state made from a vector (as captions from an image's features).
 
     .. math:: h_0^{(l)} = \tanh(U^{(l)} c + b^{(l)}), \qquad h_t = \mathrm{cell}(E[x_{t-1}], h_{t-1}), \qquad
         p(x_t \mid x_{<t}, c) = \mathrm{softmax}(W_{ho} h_t + b_o)

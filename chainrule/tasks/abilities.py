@@ -132,7 +132,7 @@ class Code:
     """An input as numbers.
 
     Args:
-        name: of the input: a picture, a file, a line.
+        name: of the input: an image, a file, a line.
         numbers: as many for every input.
         label: of the input, where it is known.
     """
@@ -187,8 +187,8 @@ class Expressed:
         laid: the elements.
         elements: how many they are.
         unit: the name of one, such as "character".
-        instead: what `FileCodec.restore` gives, where it is not the bytes of the files.
-        told: a line about that, or about bits that the model knows nothing of.
+        instead: result of `FileCodec.restore`, where it is not the bytes of the files.
+        note: a line about that, or about bits that the model knows nothing of.
     """
 
     layout: dict[str, Any]
@@ -197,7 +197,7 @@ class Expressed:
     elements: int
     unit: str
     instead: bytes | None = None
-    told: str = ""
+    note: str = ""
 
 
 class FileCodec(ABC):
@@ -251,17 +251,17 @@ class CheckedRows:
 
     Args:
         model: the trained one, or a smaller one with its weights.
-        x: what is modelled, batch first.
-        context: what it is conditioned on.
+        x: the modelled values, batch first.
+        context: its condition.
         lengths: (B,) real elements of each row.
-        told: a line that says what is looked at.
+        note: a line that says what is looked at.
     """
 
     model: "TrainableModel"
     x: "Tensor"
     context: "Context" = None
     lengths: "Tensor | None" = None
-    told: str = ""
+    note: str = ""
 
 
 class Checks(ABC):
@@ -302,7 +302,7 @@ class Reconstructs(ABC):
 
     @abstractmethod
     def reconstruct(self, data: str, options: Any, *, out: Path | None, seed: int, device: str) -> Answer:
-        """Write data beside their reconstructions.
+        """Write data next to their reconstructions.
 
         Args:
             data: a path.

@@ -81,7 +81,7 @@ class BoundMeter:
 
     @property
     def standard_error(self) -> float:
-        """Of `nats`, over the draws of codes: rows are drawn independently."""
+        """Standard error of `nats` over the draws of codes; rows are drawn independently."""
         return sqrt(self._squares)
 
     def said(self, unit: str) -> str:

@@ -28,7 +28,7 @@ def read_bundle(path: Path) -> Bundle:
     """Read a file, or all files of a folder, in the order of their names.
 
     Raises:
-        FileNotFoundError: there is none.
+        FileNotFoundError: no such file.
         ValueError: the folder holds no file, or something that is no regular file.
     """
     if not path.exists():

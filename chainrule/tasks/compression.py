@@ -35,7 +35,7 @@ _SHARED = 1 << 28  # weights times rows from which a step is long enough for thr
 _HEADER = {"sha256": str, "files": list, "method": str}
 _RUN_HEADER = {"kind": str, "model": str, "machine": str, "threads": int, "arithmetic": str, "layout": dict}
 _MOST_THREADS = 1 << 12
-_LONGEST = 1 << 20  # elements of a row, where the files are shorter than that, as compressed pictures may be
+_LONGEST = 1 << 20  # elements of a row, where the files are shorter than that, as compressed images may be
 # What a header of other data leads to, where its checksum was made to fit.
 _UNFIT = (
     ValueError,
@@ -58,7 +58,7 @@ class Compressed:
     Args:
         data: the bytes of the `.chain` file.
         method: run, adaptive, lzma or stored.
-        elements: of the model; bytes where there is none.
+        elements: of the model; bytes without a model.
         unit: the name of one.
         note: why a method other than the one asked for was taken, or what comes back in place of the bytes.
     """
@@ -95,7 +95,7 @@ def compress_data(
         portable: let the run's model compute what any processor computes; slower. Without a run it always does.
 
     Raises:
-        ValueError: what was read back is not what was written.
+        ValueError: the content read back differs from the content written.
     """
     header = described | {"sha256": hashlib.sha256(data).hexdigest()}
     small = _by_lzma(data)
@@ -238,7 +238,7 @@ def _with_run(
                 "verification: what was read back is not what was written: this model does not compute the same twice; "
                 "nothing is written"
             )
-    return Compressed(write_container(header, parts), "run", expressed.elements, expressed.unit, expressed.told)
+    return Compressed(write_container(header, parts), "run", expressed.elements, expressed.unit, expressed.note)
 
 
 def _read_with(

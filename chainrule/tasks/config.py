@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_or
 if TYPE_CHECKING:
     from chainrule.tasks.task import Task
 
-FORMAT = 4
+FORMAT = 5
 
 Options = TypeVar("Options")
 
@@ -72,11 +72,11 @@ class OptimisationOptions(CheckedOptions):
     patience: int | None = within(None, 1, 1 << 53)
     """Stop after so many validations without improvement; never where not given."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Of matrix products; auto takes bfloat16 where the device computes it and it is faster."""
+    """Precision of matrix products; auto takes bfloat16 where the device computes it and it is faster."""
     threads: int | None = within(None, 1, 1 << 12)
     """Threads of the processor; the fastest number where not given."""
     backend: Literal["auto", "vendor", "bptt"] = "auto"
-    """Of recurrent layers: a vendor's kernel, or steps written out; auto takes the faster."""
+    """Kernel of recurrent layers: a vendor's, or steps written out; auto takes the faster."""
     seed: int = within(0, 0, (1 << 63) - 1)
     """The same seed gives the same run on the same machine."""
     device: str = "auto"
@@ -100,10 +100,10 @@ class RunConfig:
     """All of `config.json`.
 
     Args:
-        sources: the files of the data as the user named them, by the names in `Run.SOURCES`; None where there is none.
+        sources: the files of the data as the user named them, by the names in `Run.SOURCES`; None where absent.
         data: how they are read.
-        facts: what they came to when they were prepared: of each source, its fingerprint (name, size, SHA-256), by
-            which a resumed run knows its data again; counts; whatever else the task needs.
+        facts: results of preparing the data: the fingerprint of each source (name, size, SHA-256), used to identify
+            the data on resume; counts; other facts that the task needs.
         model: its name, one of `Run.MODELS`.
         options: the options of the model.
         duration: how long training lasts.
@@ -203,7 +203,7 @@ def task_in(content: Any) -> str:
         other = "a newer" if content["format"] > FORMAT else "the older"
         raise ValueError(
             f"format: this version reads {FORMAT}, the run has {content['format']} "
-            f"(written by chainrule {content['chainrule']}): install {other} chainrule, or train anew"
+            f"(written by chainrule {content['chainrule']}): install {other} chainrule, or train again"
         )
     if not isinstance(content.get("task"), str):
         raise ValueError(f"task: expected the name of a task, got {content.get('task')!r:.80}")

@@ -131,7 +131,7 @@ _UNSAFE_IN_JSON = re.compile(f"[\x7f-\x9f\ud800-\udfff{_ORDER}]")
 
 
 class Harmless:
-    """Standard output while a verb runs: what it prints of its data reaches the terminal as text alone.
+    """Standard output while a verb runs: data reach the terminal as text alone.
 
     Args:
         stream: where the text goes.

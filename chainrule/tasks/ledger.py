@@ -15,7 +15,7 @@ class Basis:
         unit: one element: symbol, dimension, column, sample, label.
         base_measure: which values are told apart: levels of a pixel and how they were binarised, kinds of columns.
         tokens: the symbols of a text: level, number and digest of the vocabulary; empty for other data.
-        given: the condition, where the likelihood is a conditional one; empty where it is none.
+        given: the condition, where the likelihood is conditional; empty otherwise.
         kind: exact; a bound, below which the negative log-likelihood lies; or an estimate.
         samples: K, of an importance-weighted bound or of an estimate.
         quantity: nats, or the error of a model without a likelihood.
@@ -77,7 +77,7 @@ class LedgerEntry:
 
     @property
     def bits_per_element(self) -> float:
-        """Bits of the average element: bits/dim of a picture."""
+        """Bits of the average element: bits/dim of an image."""
         from chainrule.training import units
 
         return units.bits(self.nats_per_element)

@@ -40,7 +40,7 @@ class ParallelDraws:
             "acceptance_rate": self.accepted / max(self.guesses, 1),
         }
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """The figures as a line."""
         figures = self.figures()
         return (

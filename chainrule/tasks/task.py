@@ -108,7 +108,7 @@ class Task(ABC, Generic[M]):
         """Options of training, a `Training`."""
         return self.config.training
 
-    # What the data are.
+    # The data.
 
     @classmethod
     def recognises(cls, path: Path) -> bool:
@@ -225,7 +225,7 @@ class Task(ABC, Generic[M]):
         """The rows of `chainrule info` that are the task's own; `facts` may be extended for JSON.
 
         Args:
-            facts: what every run has: model, data, facts, training, and `best`, the best validation or None.
+            facts: those of every run: model, data, facts, training, and `best`, the best validation or None.
         """
 
     # Its likelihood.
@@ -337,7 +337,7 @@ class Task(ABC, Generic[M]):
         there, needed = count_weights(weights), self.fewest_weights()
         if there < needed:  # a changed config must not take the memory of the model that it claims
             raise ValueError(
-                f"{weights}: holds {there} numbers, but {CONFIG} and the data beside it describe a model of at least "
+                f"{weights}: holds {there} numbers, but {CONFIG} and the data describe a model of at least "
                 f"{needed}: one of the files was changed or comes from another run"
             )
         model = self._unfilled()

@@ -27,7 +27,7 @@ def rounding(subject: Subject, x: Tensor, rows: Tensor | None = None) -> Tensor:
 def require_equal(left: Tensor, right: Tensor, tolerance: Tensor | float, message: str) -> None:
     """Raise `Violation` where two (B, T, K) arrays of numbers differ by more than `tolerance` (B, T).
 
-    message: what differs, with `{t}` for the first position, `{row}` for a row and `{gap}` for the difference there.
+    message: the error, with `{t}` for the first position, `{row}` for a row and `{gap}` for the difference there.
     """
     if left.shape != right.shape:
         what = message.format(t="t", row="row", gap="some")

@@ -57,7 +57,7 @@ def check_model(
     Args:
         model: any model of the contract, of discrete or continuous elements.
         x: (B, T) sequences that the model is meant for.
-        context: what they are conditioned on, batch first.
+        context: their condition, batch first.
         lengths: (B,) real elements of each row.
         seed: of every random choice of the checks.
 

@@ -1,4 +1,4 @@
-"""What is encoded is decoded, in the bits that the likelihood says."""
+"""Encoding and decoding are inverse, and cost as many bits as the likelihood says."""
 
 import math
 from functools import partial

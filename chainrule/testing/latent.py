@@ -84,7 +84,7 @@ def check_padding_invariance(subject: LatentSubject) -> str:
     kept = subject.x
     subject.x = torch.where(padding.view(padding.shape + (1,) * (kept.dim() - 2)), kept.roll(1, 0), kept)
     for name, numbers in _answers(subject, subject.model, torch.arange(len(subject.x))).items():
-        _require_same(numbers, expected[name], f"{name} depends on what stands after lengths")
+        _require_same(numbers, expected[name], f"{name} depends on padding after lengths")
     return "other elements after lengths"
 
 
@@ -140,7 +140,7 @@ def check_reproducible(subject: LatentSubject) -> str:
 
 
 def _answers(subject: LatentSubject, model: LatentModel, rows: Tensor) -> dict[str, Tensor]:
-    """What is fixed of some rows, (rows, numbers)."""
+    """Deterministic outputs for some rows, (rows, numbers)."""
     rows = rows.to(subject.device)
     x, lengths = subject.x[rows], None if subject.lengths is None else subject.lengths[rows]
     posterior = model.encode(x, lengths=lengths)
@@ -206,7 +206,7 @@ def check_decoder(subject: LatentSubject) -> str:
 def _tame(model: LatentModel, x: Tensor, logs: Tensor, code: Tensor, other: Tensor) -> Tensor:
     """Log-ratios (B,) of the densities of two codes, the other one so near that a mean of their exponentials is seen.
 
-    The decoder of a picture of many pixels tells codes apart so well that draws of one are never those of the other.
+    The decoder of an image of many pixels tells codes apart so well that draws of one are never those of the other.
     """
     for _ in range(_HALVINGS):
         ratios = _log_prob(model.decode(other.expand(len(x), -1)), x) - logs

@@ -89,7 +89,7 @@ class Average:
 
         Args:
             expected: numbers, or another average.
-            message: what differs, with `{row}`, `{seen}` and `{expected}`.
+            message: the error, with `{row}`, `{seen}` and `{expected}`.
             below: whether to be below what is expected is allowed.
         """
         other, error = (expected.mean, expected.error) if isinstance(expected, Average) else (expected, 0.0)

@@ -1,4 +1,4 @@
-"""Everything that a module holds, registered or not: what `state_dict` does not show included."""
+"""All values that a module holds, registered or not, in its `state_dict` or not."""
 
 from collections.abc import Iterator
 from types import ModuleType

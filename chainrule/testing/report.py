@@ -11,7 +11,7 @@ class Result:
     Attributes:
         name: the rule.
         ok: whether the model keeps it; true too where the rule says nothing about this model.
-        detail: what was tried, or what was seen where the rule is broken, in one line.
+        detail: the cases that were tried, or the violation that was found, in one line.
         applies: whether the rule says anything about this model.
     """
 

@@ -137,7 +137,7 @@ def _looks_constant(tensor: Tensor) -> bool:
 
 
 def _rebuilt(model: nn.Module) -> list[dict[str, Tensor]]:
-    """What two new models of the same arguments hold outside their `state_dict`; nothing where they cannot be made.
+    """Values that two new models of the same arguments hold outside their `state_dict`; empty where none can be made.
 
     The arguments are taken from attributes of the same names, or are defaults.
     """

@@ -1,4 +1,4 @@
-"""Other weights for the same model: what the weights at hand happen to hide, others show."""
+"""Other weights for the same model, which show faults that the given weights hide."""
 
 from collections.abc import Callable, Iterator
 
@@ -33,7 +33,7 @@ def steep(choices: Choices, parameter: Tensor) -> Tensor:
 
 
 def biased(choices: Choices, parameter: Tensor) -> Tensor:
-    """Large biases: some gates stand open for long, some rectifiers that never fired do."""
+    """Large biases: some gates stay open for long, and some rectifiers that never fired do."""
     return _normal(choices, parameter, 1.0, 4.0)
 
 

@@ -59,7 +59,7 @@ class Candidates:
 
     @property
     def parts(self) -> dict[str, tuple[Any, ...]]:
-        """Those that have a choice, by name."""
+        """Parts that have a choice, by name."""
         # Where time is short the later ones keep their first value: what matters most comes first.
         values = {"precision": self.precision, "backend": self.backend, "threads": self.threads}
         return {name: value for name, value in values.items() if len(value) > 1}

@@ -31,7 +31,7 @@ class Duration(ABC):
 
     @abstractmethod
     def progress(self, position: Position) -> float:
-        """The fraction of the run that will be done when the step about to be taken is: what the schedule reads."""
+        """The fraction of the run that will be done after the next step, for the learning-rate schedule."""
 
     @abstractmethod
     def validation_due(self, position: Position) -> bool:
@@ -216,7 +216,7 @@ LEAST_STEPS = 5  # between validations
 LEAST_VALIDATION = 2**18  # elements that a validation of a counted run reads, even where it trains on fewer in between
 
 
-def make_extent(options: TrainingOptions, steps_per_epoch: int, valid_batches: ValidationBatches) -> Duration:
+def make_duration(options: TrainingOptions, steps_per_epoch: int, valid_batches: ValidationBatches) -> Duration:
     """The duration that `steps`, `epochs` or `budget` name."""
     if options.steps is None and options.epochs is None:
         return Seconds(options.budget or DEFAULT_BUDGET, options.validate_every, valid_batches)

@@ -38,7 +38,7 @@ class Batch(Protocol):
 
     @property
     def whole(self) -> bool:
-        """Whether the rows are whole sequences without lengths: pictures (B, C, H, W), labels (B,)."""
+        """Whether the rows are whole sequences without lengths: images (B, C, H, W), labels (B,)."""
 
 
 class TrainingBatches(Protocol):
@@ -102,7 +102,7 @@ class Objective(nn.Module):
             lengths: (B,) real elements of whole sequences; None for a chunk.
             previous: (B,) the element before the chunk; None where the rows begin here.
             state: the state after `previous`; unused where the rows begin here.
-            context: what each row is conditioned on.
+            context: condition of each row.
             whole: rows are whole sequences without lengths.
             progress: how much of the run is done, from 0 to 1, for objectives that change in its course.
 

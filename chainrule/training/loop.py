@@ -26,8 +26,8 @@ class TrainingResult:
         directory: where it is.
         step: weight updates done.
         elements: elements trained on.
-        elapsed: wall-clock seconds, earlier sittings included, as far as they count: see `TrainingOptions.budget`.
-        steps_now: weight updates of this sitting; 0 where the run was at its end already.
+        elapsed: wall-clock seconds, earlier sessions included, as far as they count: see `TrainingOptions.budget`.
+        steps_now: weight updates since the run was started or resumed; 0 where the run was at its end already.
         best: the best validation, whose weights are in `model.safetensors`.
         best_value: value of the metric; None where the likelihood decided.
         best_rows: how many held-out rows the value is of; 0 where the likelihood decided.

@@ -161,7 +161,7 @@ def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def read_elapsed(path: Path) -> float | None:
-    """Seconds of training that the last whole line of a `timings.jsonl` tells; None where there is none."""
+    """Seconds of training that the last whole line of a `timings.jsonl` tells; None where absent."""
     for line in reversed(path.read_bytes().splitlines(keepends=True) if path.is_file() else []):
         try:
             elapsed = json.loads(line)["elapsed"]

@@ -16,7 +16,7 @@ class TrainingOptions:
         steps: number of weight updates.
         epochs: passes over the training data; a fraction is allowed.
         budget: wall-clock seconds for everything, validation and saving included. The time before the first step of a
-            run counts up to a fifth of the budget; of a later sitting of the run it does not count.
+            run counts up to a fifth of the budget; that of a resumed run does not count.
         batch_size: rows of a batch, over all processes.
         chunk_length: elements of a row that gradients flow through (truncated backpropagation through time).
         line_length: elements after which a line is cut, where each line is a sequence.

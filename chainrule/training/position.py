@@ -19,7 +19,7 @@ class Position:
     Args:
         step: weight updates done.
         elements: elements trained on.
-        elapsed: wall-clock seconds that count, earlier sittings included; the start-up of a later sitting is free.
+        elapsed: wall-clock seconds that count, earlier sessions included; the start-up of a resumed run is free.
         training_seconds: those of them that steps took.
         ended_budget: the budget that the run came to the end of; None while it trains.
         validated: step of the last validation.
@@ -38,7 +38,7 @@ class Position:
         best_value: value of the metric; None where the likelihood decides.
         best_rows: how many rows were compared.
         last: result of the last validation, as `best`.
-        steps_far_over, vanished_looks, exploded_looks: what `GradientAlarms` has counted.
+        steps_far_over, vanished_looks, exploded_looks: counts of `GradientAlarms`.
     """
 
     step: int = 0

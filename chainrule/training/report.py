@@ -66,7 +66,7 @@ class Report:
 
     Args:
         metrics: the files; None in processes that write none.
-        display: what the person sees.
+        display: shown to the user.
         guard: stops the run at the first figure that is not finite.
         alarms: warn of gradients that vanish or explode.
         device: where the figures come from.
@@ -143,7 +143,7 @@ class Report:
 
         Args:
             position: its `elapsed` and `training_seconds` are of the whole run.
-            start_up_seconds: all that came before the first step of this sitting.
+            start_up_seconds: all that came before the first step of this process.
             validating_seconds: of this validation, its saving left out.
         """
         if self._metrics is not None:

@@ -1,4 +1,4 @@
-"""One sitting of a run: from its checkpoint, or the beginning, to its end or an interruption."""
+"""The loop of a run: from its checkpoint, or the beginning, to its end or an interruption."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +10,7 @@ from chainrule.base import AutoregressiveModel, TrainableModel
 from chainrule.state import State
 from chainrule.training.checkpoint import CHECKPOINT, WEIGHTS, restore_checkpoint, save_checkpoint, save_weights
 from chainrule.training.computation import emulation_note, multiply_dtype
-from chainrule.training.duration import make_extent
+from chainrule.training.duration import make_duration
 from chainrule.training.evaluate import (
     Batch,
     Evaluation,
@@ -71,7 +71,7 @@ class TrainingLoop:
         self._options, self._directory, self._process_group = options, directory, process_group
         self._interrupts = interrupts
         self._optimiser = make_optimiser(model, options.learning_rate, options.weight_decay)
-        self._duration = make_extent(options, train_batches.steps_per_epoch, valid_batches)
+        self._duration = make_duration(options, train_batches.steps_per_epoch, valid_batches)
         self._validation = Validation(model, valid_batches, metric, observe, on_validation, self._duration, interrupts)
         self._state: State = None
         self.position = Position()
@@ -99,7 +99,7 @@ class TrainingLoop:
         if fresh:
             self.position.elapsed = self.position.validated_at = self._duration.start_up(self.start_up)
             self._say_start_up()
-        self._began = self._saved_at - self.position.elapsed  # as if the run had been one sitting
+        self._began = self._saved_at - self.position.elapsed  # as if the run had never stopped
 
     @property
     def out_of_patience(self) -> bool:

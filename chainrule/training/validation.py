@@ -138,7 +138,7 @@ class Validation:
 
     @property
     def has_metric(self) -> bool:
-        """Whether there is a metric besides the likelihood."""
+        """Whether there is a metric in addition to the likelihood."""
         return self._metric is not None
 
     def likelihood(self, position: Position, seconds: float) -> Likelihood | None:
@@ -182,7 +182,7 @@ class Validation:
         return MetricResult(measured, common.value, len(answers), len(answers) == len(order))
 
     def findings(self) -> Findings | None:
-        """Further figures of the model; None where there are none. The same at each repetition, whatever the time."""
+        """Further figures of the model; None without any. The same at each repetition, whatever the time."""
         if self._observe is None:
             return None
         with self._evaluating():

@@ -20,7 +20,7 @@ NEEDED = [  # extra, module, the command that needs it
     ("tables", "polars", ["train", "rows.parquet"]),
     ("compress", "constriction", ["compress", "words.txt", "--run", "RUN"]),
     ("metrics", "sacrebleu", ["train", "words.txt", "--task", "translate"]),
-    ("metrics", "sacrebleu", ["train", "pictures", "--task", "caption", "--captions", "words.txt"]),
+    ("metrics", "sacrebleu", ["train", "images", "--task", "caption", "--captions", "words.txt"]),
 ]
 
 
@@ -29,8 +29,8 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("words.txt").write_text("one word\tun mot\n" * 50)
     Path("rows.parquet").write_bytes(b"PAR1")
-    Path("pictures").mkdir()
-    Path("pictures/one.png").write_bytes(b"\x89PNG")
+    Path("images").mkdir()
+    Path("images/one.png").write_bytes(b"\x89PNG")
     Path("sounds").mkdir()
     for name in "ab":
         with wave.open(f"sounds/{name}.wav", "wb") as sound:

@@ -56,9 +56,9 @@ def test_what_a_size_is_worth_is_counted_in_passes_or_steps_whichever_are_fewer(
     assert replace(both, passes=float("inf")).needed_steps(10) == 500
 
 
-def write_pictures(folder):
-    np.savez(folder / "pictures.npz", images=np.random.default_rng(0).integers(0, 2, (40, 6, 6)).astype(np.uint8) * 255)
-    return [folder / "pictures.npz"]
+def write_images(folder):
+    np.savez(folder / "images.npz", images=np.random.default_rng(0).integers(0, 2, (40, 6, 6)).astype(np.uint8) * 255)
+    return [folder / "images.npz"]
 
 
 def write_sounds(folder):
@@ -76,19 +76,19 @@ def write_pairs(folder):
 
 
 def write_captions(folder):
-    with zipfile.ZipFile(folder / "pictures.zip", "w") as archive:
+    with zipfile.ZipFile(folder / "images.zip", "w") as archive:
         for number in range(24):
             content = io.BytesIO()
             Image.new("RGB", (8, 8), (200, 10 * number, 0)).save(content, "PNG")
             archive.writestr(f"{number}.png", content.getvalue())
     captions = written(folder / "captions.txt", [f"{n}.png\ta red square" for n in range(24)])
     return [
-        folder / "pictures.zip",
+        folder / "images.zip",
         "--captions",
         captions,
         "--task",
         "caption",
-        "--picture-size",
+        "--image-size",
         8,
         "--batch-size",
         4,
@@ -106,7 +106,7 @@ def written(path, lines):
     return path
 
 
-WRITERS = dict(zip(TASKS, (write_pictures, write_sounds, write_pairs, write_captions, write_labelled), strict=True))
+WRITERS = dict(zip(TASKS, (write_images, write_sounds, write_pairs, write_captions, write_labelled), strict=True))
 
 
 @pytest.mark.parametrize("task", TASKS)

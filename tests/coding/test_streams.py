@@ -53,7 +53,7 @@ def test_a_model_in_training_is_left_as_it_was_and_codes_without_dropout():
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_pictures_are_coded_channel_by_channel_in_their_layout(channels):
+def test_images_are_coded_channel_by_channel_in_their_layout(channels):
     torch.manual_seed(0)
     model = PixelCNNPP((channels, 3, 4), 16, channels=6, layers=1, components=2)
     x = torch.randint(16, (2, channels, 3, 4))

@@ -63,7 +63,7 @@ def test_the_sample_is_that_of_the_model_whatever_guesses(kind):
 
 
 @pytest.mark.parametrize("kind", IMAGES)
-def test_pictures_are_those_of_the_model_in_windows_of_rows_or_whole(kind):
+def test_images_are_those_of_the_model_in_windows_of_rows_or_whole(kind):
     model = built(IMAGES[kind])
     expected = model.sample(2, generator=seeded())
     for window in (5, 9, 1000):

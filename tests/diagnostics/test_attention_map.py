@@ -1,4 +1,4 @@
-"""A picture of attention shows the weights it is given, each word in its place."""
+"""An image of attention shows the weights it is given, each word in its place."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ import torch
 from chainrule.diagnostics.attention_map import attention_map
 
 
-def test_the_picture_holds_the_weights_and_the_words(tmp_path):
+def test_the_image_holds_the_weights_and_the_words(tmp_path):
     weights = torch.rand(3, 2).softmax(1)
     figure = attention_map(weights, ["$ein$", "hund"], ["a", "<unk>", "<eos>"])
     [axes] = figure.axes

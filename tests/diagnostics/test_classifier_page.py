@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from inspected_classifier import classifier_report, labelled_picture
+from inspected_classifier import classifier_report, labelled_image
 
 from chainrule.diagnostics.report.classifier_page import HEAT, classifier_page
 
@@ -19,19 +19,19 @@ def test_the_page_says_what_was_answered_and_escapes_names():
 
 def test_a_page_without_mistakes_or_attention_says_so():
     page = classifier_page(replace(classifier_report(), wrong=[], distances=[]))
-    assert "None of the pictures that were read." in page
+    assert "None of the images that were read." in page
     assert "This model has no attention" in page
 
 
-def test_heat_is_where_the_classifier_looked_and_the_rest_is_the_picture_in_grey():
-    shown = labelled_picture(0, channels=3)
+def test_heat_is_where_the_classifier_looked_and_the_rest_is_the_image_in_grey():
+    shown = labelled_image(0, channels=3)
     heat = shown.heat.astype(float)
-    grey = np.repeat(shown.picture.astype(float).mean(0)[:, :, None], 3, 2)
+    grey = np.repeat(shown.image.astype(float).mean(0)[:, :, None], 3, 2)
     assert heat.shape == (12, 16, 3)
     assert np.abs(heat[6:, 8:] - grey[6:, 8:]).max() <= 0.5
     assert np.abs(heat[0, 0] - (0.75 * HEAT + 0.25 * grey[0, 0])).max() <= 0.5
 
 
-def test_a_picture_that_was_looked_at_nowhere_is_grey():
-    shown = replace(labelled_picture(0), looked=torch.zeros(3, 4))
-    assert np.array_equal(shown.heat, np.repeat(shown.picture[0][:, :, None], 3, 2))
+def test_an_image_that_was_looked_at_nowhere_is_grey():
+    shown = replace(labelled_image(0), looked=torch.zeros(3, 4))
+    assert np.array_equal(shown.heat, np.repeat(shown.image[0][:, :, None], 3, 2))

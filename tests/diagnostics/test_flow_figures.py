@@ -32,7 +32,7 @@ def lines(axes) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("make", [RNN, LSTM, GRU])
 @pytest.mark.parametrize("loss", ["last", "mean", lambda h: h.sum()])
-def test_three_figures_with_a_picture_a_layer(make, loss):
+def test_three_figures_with_an_image_a_layer(make, loss):
     flow = gradient_flow(make(2, 4, 2), torch.randn(3, 7, 2, generator=torch.Generator().manual_seed(0)), loss)
     figures = flow.plot()
     assert [len(figure.axes) for figure in figures] == [2, 2, 2]

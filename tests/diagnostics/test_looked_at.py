@@ -1,4 +1,4 @@
-"""Classifiers whose answer depends on one corner of a picture alone: each method has to look there."""
+"""Classifiers whose answer depends on one corner of an image alone: each method has to look there."""
 
 import pytest
 import torch

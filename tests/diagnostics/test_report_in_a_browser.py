@@ -24,7 +24,7 @@ addEventListener("load", () => {
   const lines = blocks.map(part => part.getBoundingClientRect());
   const measured = {
     width: innerWidth, scroll: document.documentElement.scrollWidth,
-    smallest: Math.min(...parts.map(part => Math.min(part.width, part.height))), pictures: parts.length,
+    smallest: Math.min(...parts.map(part => Math.min(part.width, part.height))), images: parts.length,
     right: Math.max(...lines.map(line => line.right)),
     fetched: performance.getEntriesByType("resource").map(entry => entry.name),
     letters: Math.min(...[...document.querySelectorAll("svg text")].map(part => part.getBoundingClientRect().height)),
@@ -71,24 +71,24 @@ def measured(page: str, width: int, folder: Path) -> dict:
 @pytest.mark.parametrize("width", [360, 1280])
 def test_a_browser_shows_it_without_a_complaint(page, width, tmp_path):
     figures = measured(page, width, tmp_path)
-    assert figures["pictures"] == 2 * (5 + 5) + 1
+    assert figures["images"] == 2 * (5 + 5) + 1
     assert figures["smallest"] >= 50
     assert figures["letters"] >= 9  # pixels, on a phone too
 
 
-def test_pictures_of_a_classifier_are_large_enough_on_a_phone(tmp_path):
+def test_images_of_a_classifier_are_large_enough_on_a_phone(tmp_path):
     figures = measured(classifier_page(classifier_report()), 360, tmp_path)
-    assert figures["pictures"] == 2 * (3 + 2)
+    assert figures["images"] == 2 * (3 + 2)
     assert figures["smallest"] >= 120
 
 
 def test_the_tables_of_a_page_about_a_code_fit_on_a_phone(tmp_path):
-    assert measured(code_page(code_report()), 360, tmp_path)["pictures"] == 1
+    assert measured(code_page(code_report()), 360, tmp_path)["images"] == 1
 
 
 @pytest.mark.parametrize("width", [360, 1280])
 def test_a_browser_shows_the_heads_of_a_transformer(width, tmp_path):
-    assert measured(make_heads_page(), width, tmp_path)["pictures"] == 2 * 2
+    assert measured(make_heads_page(), width, tmp_path)["images"] == 2 * 2
 
 
 def test_the_page_itself_keeps_to_its_own_policy(page, tmp_path):

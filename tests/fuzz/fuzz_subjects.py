@@ -75,8 +75,8 @@ SUBJECTS = {
         ),
         subject("tsv", "rows.tsv.gz", "{data}/rows.tsv.gz --task table --hidden-size 4 --steps 2", "sample {run} -n 2"),
         subject(
-            "npz", "pictures.npz", f"{{data}}/pictures.npz {IMAGES} --bits 2",
-            "score {run} {data}/pictures.npz", "sample {run} -n 1 --out {run}/../drawn.png",
+            "npz", "images.npz", f"{{data}}/images.npz {IMAGES} --bits 2",
+            "score {run} {data}/images.npz", "sample {run} -n 1 --out {run}/../drawn.png",
         ),
         subject("idx", "digits-images-idx3-ubyte", f"{{data}}/digits-images-idx3-ubyte {IMAGES} --task image"),
         subject("png", "folder", f"{{data}}/folder {IMAGES} --task image", "score {run} {data}/folder"),
@@ -102,8 +102,8 @@ SUBJECTS = {
             "translate {run} {data}/log.txt --max-length 9", "evaluate {run} {data}/pairs.tsv",
         ),
         subject(
-            "caption", "pictures.zip captions.txt",
-            "{data}/pictures.zip --captions {data}/captions.txt --task caption --picture-size 16 --picture-features 8 "
+            "caption", "images.zip captions.txt",
+            "{data}/images.zip --captions {data}/captions.txt --task caption --image-size 16 --image-features 8 "
             "--hidden-size 4 --embedding-size 4 --min-count 1 --steps 2",
             "caption {run} {data}/one.png",
         ),
@@ -138,7 +138,7 @@ def write_data(folder: Path) -> None:
     _write(
         folder / "days.csv", ["date,heat,wind", *(f"2024-01-{n + 1:02},{math.sin(n):.3f},{n % 5}" for n in range(31))]
     )
-    _write_pictures(folder)
+    _write_images(folder)
     _write_sounds(folder)
 
 
@@ -146,14 +146,14 @@ def _write(path: Path, lines: list[str]) -> None:
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
-def _write_pictures(folder: Path) -> None:
+def _write_images(folder: Path) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (12, 5, 6)).astype(np.uint8)
-    np.savez(folder / "pictures.npz", images=pixels, labels=np.arange(12) % 2)
+    np.savez(folder / "images.npz", images=pixels, labels=np.arange(12) % 2)
     head = struct.pack(">HBBIII", 0, 8, 3, *pixels.shape)
     (folder / "digits-images-idx3-ubyte").write_bytes(head + pixels.tobytes())
     (folder / "folder").mkdir()
     names = list(COLOURS)
-    with zipfile.ZipFile(folder / "pictures.zip", "w") as archive:
+    with zipfile.ZipFile(folder / "images.zip", "w") as archive:
         for number in range(9):
             content = io.BytesIO()
             Image.new("RGB", (16, 16), COLOURS[names[number % 3]]).save(content, "PNG")

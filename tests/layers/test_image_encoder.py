@@ -29,34 +29,34 @@ def test_the_grid_halves_with_each_stage(size, positions):
 def test_positions_of_the_grid_stand_row_by_row():
     torch.manual_seed(0)
     encoder = ImageEncoder((8, 8, 16)).double()
-    for block in encoder.stages:  # no position knows of the whole picture
+    for block in encoder.stages:  # no position knows of the whole image
         block.excitation = nn.Identity()
     for module in encoder.modules():
         if isinstance(module, nn.GroupNorm):
             module.forward = lambda x: x
-    picture = torch.zeros(1, 3, 64, 64)
-    lit = picture.clone()
+    image = torch.zeros(1, 3, 64, 64)
+    lit = image.clone()
     lit[:, :, 20, 60] = 255  # row 2, column 7 of 8
-    changed = (encoder(lit) - encoder(picture)).abs().sum(2).flatten()
+    changed = (encoder(lit) - encoder(image)).abs().sum(2).flatten()
     assert int(changed.argmax()) in (2 * 8 + 7, 3 * 8 + 7)
     assert not changed.view(8, 8)[:, :4].any()
     assert not changed.view(8, 8)[6:].any()
 
 
-def test_pictures_of_a_batch_do_not_influence_each_other():
+def test_images_of_a_batch_do_not_influence_each_other():
     torch.manual_seed(0)
     encoder = ImageEncoder((8, 16)).double()
-    pictures = torch.randint(256, (3, 3, 16, 16))
-    together = encoder(pictures)
-    torch.testing.assert_close(together[1:2], encoder(pictures[1:2]))
+    images = torch.randint(256, (3, 3, 16, 16))
+    together = encoder(images)
+    torch.testing.assert_close(together[1:2], encoder(images[1:2]))
 
 
 def test_bytes_become_numbers_about_zero():
-    pictures = torch.randint(256, (1, 3, 5, 4), dtype=torch.uint8)
-    expected = (pictures.double() / 255 - torch.tensor([0.485, 0.456, 0.406]).double().view(3, 1, 1)) / torch.tensor(
+    images = torch.randint(256, (1, 3, 5, 4), dtype=torch.uint8)
+    expected = (images.double() / 255 - torch.tensor([0.485, 0.456, 0.406]).double().view(3, 1, 1)) / torch.tensor(
         [0.229, 0.224, 0.225]
     ).double().view(3, 1, 1)
-    torch.testing.assert_close(standardised(pictures, torch.zeros(1, dtype=torch.float64)), expected)
+    torch.testing.assert_close(standardised(images, torch.zeros(1, dtype=torch.float64)), expected)
     with pytest.raises(ValueError, match=r"\(B, 3, H, W\)"):
         standardised(torch.zeros(1, 1, 5, 5), torch.zeros(1))
 

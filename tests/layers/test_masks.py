@@ -92,7 +92,7 @@ def test_a_wrong_comparison_would_show(wrong):
 
 
 @given(st.integers(2, 6), st.integers(2, 6))
-def test_raster_orders_are_the_eight_ways_to_read_a_picture_line_by_line(height, width):
+def test_raster_orders_are_the_eight_ways_to_read_an_image_line_by_line(height, width):
     orders = raster_orders(height, width)
     assert len({tuple(order) for order in orders.tolist()}) == 8
     assert torch.equal(orders.sort(1).values, torch.arange(height * width).expand(8, -1))

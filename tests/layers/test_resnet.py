@@ -95,10 +95,10 @@ def test_a_published_file_gives_its_features_as_a_grid(tmp_path):
     save_file(weights, tmp_path / "weights.safetensors")
     backbone = Backbone("resnet18")
     backbone.load(tmp_path / "weights.safetensors")
-    pictures = torch.randint(256, (2, 3, 64, 64), dtype=torch.uint8)
-    grid = backbone.train()(pictures)  # running means stay as they are in training too
+    images = torch.randint(256, (2, 3, 64, 64), dtype=torch.uint8)
+    grid = backbone.train()(images)  # running means stay as they are in training too
     assert grid.shape == (2, 4, 512)
-    expected = by_operations(weights, standardised(pictures, torch.zeros(1)))
+    expected = by_operations(weights, standardised(images, torch.zeros(1)))
     torch.testing.assert_close(grid, expected.flatten(2).transpose(1, 2))
     assert not any(weight.requires_grad for weight in backbone.parameters())
 

@@ -40,15 +40,15 @@ def test_noise_and_sparsity_are_of_training_alone():
 
 
 @pytest.mark.parametrize("network", ["dense", "convolutional", "linear"])
-def test_codes_become_pictures_in_levels(network):
+def test_codes_become_images_in_levels(network):
     model = Autoencoder((3, 5, 6), 4, levels=16, network=network, hidden_size=8, channels=4)
     x = torch.randint(16, (2, 3, 5, 6))
-    picture = model.from_codes(100 * model.codes(x)).detach()
-    assert picture.shape == x.shape
-    assert 0 <= float(picture.min()) <= float(picture.max()) <= 15
+    image = model.from_codes(100 * model.codes(x)).detach()
+    assert image.shape == x.shape
+    assert 0 <= float(image.min()) <= float(image.max()) <= 15
 
 
-def test_a_size_of_nothing_and_another_picture_are_refused():
+def test_a_size_of_nothing_and_another_image_are_refused():
     with pytest.raises(ValueError, match="latent_size: expected an integer >= 1, got 0"):
         Autoencoder((1, 4, 4), 0)
     with pytest.raises(ValueError, match=r"x: expected images of shape \(B, 1, 4, 4\), got \(2, 1, 5, 4\)"):

@@ -102,7 +102,7 @@ def test_mixed_labels_have_the_shares_of_their_images():
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_a_picture_of_another_size_is_refused(name):
+def test_an_image_of_another_size_is_refused(name):
     with pytest.raises(ValueError, match=r"expected shape \(B, 1, 8, 8\), got \(2, 1, 8, 9\)"):
         SMALL[name]()(torch.zeros(2, 1, 8, 9, dtype=torch.long))
 

@@ -151,7 +151,7 @@ def test_what_is_drawn_from_is_what_step_and_forward_give(monkeypatch):
     torch.testing.assert_close(means, rows, rtol=0, atol=1e-11)
 
 
-def test_a_coarse_picture_is_made_finer():
+def test_a_coarse_image_is_made_finer():
     model, x = strong((2, 4, 5)), torch.randint(5, (3, 2, 4, 5))
     known = model.to_sequence(x)[:, : 2 * 2 * 3]  # every second row and column
     finer = model.sample(3, prefix=known, generator=torch.Generator().manual_seed(0))

@@ -71,7 +71,7 @@ def test_known_rows_are_read_in_one_pass(kind, monkeypatch):
 
 
 @KINDS
-def test_the_first_rows_of_a_picture_are_completed(kind):
+def test_the_first_rows_of_an_image_are_completed(kind):
     made, x = model(kind), torch.randint(5, (2, 3, 3, 3))
     completed = made.sample(2, prefix=made.to_sequence(x[:, :, :2]), generator=torch.Generator().manual_seed(0))
     assert torch.equal(completed[:, :, :2], x[:, :, :2])

@@ -11,7 +11,7 @@ class Figure:
         raise OSError(28, "No space left on device")
 
 
-def test_a_picture_that_cannot_be_written_leaves_the_one_that_is_there(tmp_path):
+def test_an_image_that_cannot_be_written_leaves_the_one_that_is_there(tmp_path):
     path = tmp_path / "look.png"
     path.write_bytes(b"whole")
     with pytest.raises(OSError, match="No space"):

@@ -45,7 +45,7 @@ class ReorderedBits(Reordered, TinyBernoulli):
         return torch.distributions.Bernoulli(logits=conditionals.logits[:, ORDER.argsort()])
 
 
-class Picture(FixedColumns):
+class Image(FixedColumns):
     """x is (B, 1, 2, 2)."""
 
     def to_sequence(self, x):
@@ -62,7 +62,7 @@ SOUND = [
     (ReorderedSymbols, torch.randint(5, (3, 5))),
     (ReorderedNumbers, torch.randn(3, 5)),
     (ReorderedBits, torch.randint(2, (3, 5)).float()),
-    (Picture, torch.randint(3, (3, 1, 2, 2))),
+    (Image, torch.randint(3, (3, 1, 2, 2))),
 ]
 
 
@@ -138,6 +138,6 @@ def test_a_layout_that_does_not_come_back_is_named():
 
 def test_lengths_count_elements_of_the_sequence():
     x = torch.randint(3, (2, 1, 2, 2))
-    assert check_model(Picture(), x, lengths=torch.tensor([4, 2])).ok
+    assert check_model(Image(), x, lengths=torch.tensor([4, 2])).ok
     with pytest.raises(ValueError, match=r"lengths: expected values in \[0, 4\]"):
-        check_model(Picture(), x, lengths=torch.tensor([5, 2]))
+        check_model(Image(), x, lengths=torch.tensor([5, 2]))

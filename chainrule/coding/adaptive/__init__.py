@@ -61,7 +61,7 @@ def compress(data: bytes, progress: Callable[[int], None] | None = None) -> byte
 def decompress(data: bytes, length: int, progress: Callable[[int], None] | None = None) -> bytes:
     """Read back what `compress` wrote.
 
-    A code that is damaged may go unnoticed: whoever keeps it should keep a checksum of the text beside it.
+    A code that is damaged may go unnoticed: keep a checksum of the text with it.
 
     Args:
         data: the code.

@@ -35,7 +35,7 @@ class Contexts(NamedTuple):
         mask: buckets of a context, less one.
         nodes: (CONTEXTS * buckets * 16,) p - 1/2 in 22 bits and the number of the history in 10. At the first place of
             a bucket its check in 16 bits and the run in its context in 12: how often in a row, and which byte.
-        learnt: (CONTEXTS * NUMBER,) counters: what follows each history.
+        learnt: (CONTEXTS * NUMBER,) counters of the bits that follow each history.
         runs: (CONTEXTS * 16,) counters: whether a run of some length goes on.
         hashes: (CONTEXTS,) of the present byte's contexts.
         buckets: (CONTEXTS,) where the present bucket of each begins.

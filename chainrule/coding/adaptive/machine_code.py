@@ -18,7 +18,7 @@ _HOME = Path(__file__).parent
 
 
 def folder() -> Path:
-    """Where the code of these very files is kept: NUMBA_CACHE_DIR if it is set, else beside Python's own."""
+    """Where the code of these very files is kept: NUMBA_CACHE_DIR if it is set, else next to Python's own."""
     digest = hashlib.sha256()
     for path in sorted(_HOME.glob("*.py")):
         digest.update(path.read_bytes())

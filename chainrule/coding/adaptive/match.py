@@ -83,7 +83,7 @@ def kind_of_length(match: Match) -> int:
 
 @compiled
 def expected_bit(match: Match, text: np.ndarray, partial: int, place: int) -> int:
-    """The next bit that the match expects; -1 where there is none, or where it was wrong in this byte."""
+    """The next bit that the match expects; -1 without a match, or where it was wrong in this byte."""
     if match.state[1] == 0:
         return -1
     expected = text[match.state[0]] | 256

@@ -1,10 +1,10 @@
-"""Pictures and what is said of them."""
+"""Images and what is said of them."""
 
 from chainrule.data.captions.caption_file import Caption, ImageStore, read_captions
 from chainrule.data.captions.captioned import CaptionBatches, CaptionedImages, caption_evaluation
 from chainrule.data.captions.prepare import (
     PreparedCaptions,
-    captions_by_picture,
+    captions_by_image,
     open_captions,
     prepare_captions,
     store_fingerprint,
@@ -17,7 +17,7 @@ __all__ = [
     "ImageStore",
     "PreparedCaptions",
     "caption_evaluation",
-    "captions_by_picture",
+    "captions_by_image",
     "open_captions",
     "prepare_captions",
     "read_captions",

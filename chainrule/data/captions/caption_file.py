@@ -20,10 +20,10 @@ _NUMBERED = re.compile(r"#\d+$")
 
 @dataclass(frozen=True)
 class Caption:
-    """A caption of a picture, and the number of its line, from 1."""
+    """A caption of an image, and the number of its line, from 1."""
 
     line: int
-    picture: str
+    image: str
     text: str
 
 
@@ -31,7 +31,7 @@ def read_captions(path: str | Path) -> Iterator[Caption]:
     """The captions of a file, compressed by gzip or not.
 
     A line is `name.jpg TAB caption`, the name with or without a number (`name.jpg#3`); or, under a header
-    `image,caption`, it is `name.jpg,caption`. Pictures may have several.
+    `image,caption`, it is `name.jpg,caption`. Images may have several.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -41,7 +41,7 @@ def read_captions(path: str | Path) -> Iterator[Caption]:
     >>> with TemporaryDirectory() as folder:
     ...     file = Path(folder) / "captions.txt"
     ...     _ = file.write_text("a.jpg#0\\ta dog runs\\na.jpg#1\\ta brown dog\\n")
-    ...     [(caption.picture, caption.text) for caption in read_captions(file)]
+    ...     [(caption.image, caption.text) for caption in read_captions(file)]
     [('a.jpg', 'a dog runs'), ('a.jpg', 'a brown dog')]
     """
     file = DelimitedFile(path)
@@ -63,26 +63,26 @@ def read_captions(path: str | Path) -> Iterator[Caption]:
 
 
 class ImageStore:
-    """The pictures of an archive or a folder, found by the last part of their names.
+    """The images of an archive or a folder, found by the last part of their names.
 
     Args:
         path: the archive or the folder; see `Members`.
-        size: S, every picture becomes (S, S).
+        size: S, every image becomes (S, S).
         fit: how; see `Reading`.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: it is no archive, holds no picture, or two of one name.
+        ValueError: it is no archive, holds no image, or two of one name.
     """
 
     def __init__(self, path: str | Path, size: int, fit: Fit = "crop"):
         self.path = Path(path)
         self._reading = Reading(size=(size, size), colour="rgb", fit=fit)
         self._members: dict[str, Member] = {}
-        for member in Members(path, tuple(sorted(SUFFIXES)), "picture").files:
+        for member in Members(path, tuple(sorted(SUFFIXES)), "image").files:
             other = self._members.setdefault(PurePosixPath(member.name).name, member)
             if other is not member:
-                raise ValueError(f"{path}: {other.name} and {member.name}: expected one picture of each name")
+                raise ValueError(f"{path}: {other.name} and {member.name}: expected one image of each name")
 
     def __len__(self) -> int:
         return len(self._members)
@@ -90,11 +90,11 @@ class ImageStore:
     def __contains__(self, name: str) -> bool:
         return name in self._members
 
-    def picture(self, name: str) -> npt.NDArray[np.uint8]:
+    def image(self, name: str) -> npt.NDArray[np.uint8]:
         """(3, S, S), values from 0 to 255.
 
         Raises:
-            ValueError: it cannot be read as a picture; the message names it.
+            ValueError: it cannot be read as an image; the message names it.
         """
         with self._members[name].open() as file:
-            return self._reading.picture(file.read(), self._members[name].label)[0]
+            return self._reading.image(file.read(), self._members[name].label)[0]

@@ -1,4 +1,4 @@
-"""Captioned pictures in batches."""
+"""Captioned images in batches."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,47 +14,47 @@ from chainrule.data.vocabulary import Ids
 
 @dataclass(frozen=True)
 class CaptionedImages:
-    """N pictures, each with one caption or several.
+    """N images, each with one caption or several.
 
     Attributes:
-        pictures: (N, 3, S, S), values from 0 to 255.
-        captions: those of the first picture, then those of the second, ..., each with its `<eos>`.
-        ends: (N,) where the captions of each picture end.
+        images: (N, 3, S, S), values from 0 to 255.
+        captions: those of the first image, then those of the second, ..., each with its `<eos>`.
+        ends: (N,) where the captions of each image end.
     """
 
-    pictures: npt.NDArray[np.uint8]
+    images: npt.NDArray[np.uint8]
     captions: Sentences
     ends: Ids
 
     def __len__(self) -> int:
-        return len(self.pictures)
+        return len(self.images)
 
-    def captions_of(self, picture: int) -> range:
-        """The places of a picture's captions."""
-        return range(int(self.ends[picture - 1]) if picture else 0, int(self.ends[picture]))
+    def captions_of(self, image: int) -> range:
+        """The places of an image's captions."""
+        return range(int(self.ends[image - 1]) if image else 0, int(self.ends[image]))
 
-    def batch(self, pictures: Ids, captions: Ids, mirrored: npt.NDArray[np.bool_] | None = None) -> Batch:
-        """The given captions as x, each given its picture; some of the pictures mirrored."""
+    def batch(self, images: Ids, captions: Ids, mirrored: npt.NDArray[np.bool_] | None = None) -> Batch:
+        """The given captions as x, each given its image; some of the images mirrored."""
         x, lengths = self.captions.padded(captions)
-        pixels = np.array(self.pictures[pictures])
+        pixels = np.array(self.images[images])
         if mirrored is not None:
             pixels[mirrored] = pixels[mirrored, :, :, ::-1]
         return Batch(x, lengths, context=torch.from_numpy(pixels))
 
 
 class CaptionBatches:
-    """Pictures in the order of `Shuffled`, with one of the captions of each, as a function of (seed, step).
+    """Images in the order of `Shuffled`, with one of the captions of each, as a function of (seed, step).
 
-    A picture comes with its first caption, its second, ... in turn from epoch to epoch, in an order of its own. Half of
-    the pictures are mirrored, others in each epoch.
+    An image comes with its first caption, its second, ... in turn from epoch to epoch, in an order of its own. Half of
+    the images are mirrored, others in each epoch.
 
     Args:
-        captioned: pictures and captions.
+        captioned: images and captions.
         batch_size, seed, shard: see `Shuffled`.
-        mirror: whether half of the pictures are.
+        mirror: whether half of the images are.
 
     Raises:
-        ValueError: there are fewer pictures than processes, or an argument is out of range.
+        ValueError: there are fewer images than processes, or an argument is out of range.
     """
 
     def __init__(
@@ -80,15 +80,15 @@ class CaptionBatches:
             random.permutation(len(self._captioned))  # the draws that follow those of the order
             self._mirrored = random.random(len(self._captioned)) < (0.5 if self._mirror else 0.0)
             self._epoch = epoch
-        pictures = self._rows.own(self._rows.at(step))
-        captions = np.zeros(len(pictures), dtype=np.int64)
-        for row, picture in enumerate(pictures.tolist()):
-            own = self._captioned.captions_of(picture)
-            captions[row] = own[int(self._turn[picture] + epoch) % len(own)]
-        return self._captioned.batch(pictures, captions, self._mirrored[pictures])
+        images = self._rows.own(self._rows.at(step))
+        captions = np.zeros(len(images), dtype=np.int64)
+        for row, image in enumerate(images.tolist()):
+            own = self._captioned.captions_of(image)
+            captions[row] = own[int(self._turn[image] + epoch) % len(own)]
+        return self._captioned.batch(images, captions, self._mirrored[images])
 
 
 def caption_evaluation(captioned: CaptionedImages, batch_size: int = 64) -> Iterator[Batch]:
-    """Every caption of every picture once, in order."""
-    pictures = np.repeat(np.arange(len(captioned)), np.diff(captioned.ends, prepend=0))
-    return (captioned.batch(pictures[captions], captions) for captions in in_order(len(pictures), batch_size))
+    """Every caption of every image once, in order."""
+    images = np.repeat(np.arange(len(captioned)), np.diff(captioned.ends, prepend=0))
+    return (captioned.batch(images[captions], captions) for captions in in_order(len(images), batch_size))

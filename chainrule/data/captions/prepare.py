@@ -1,4 +1,4 @@
-"""Prepare captioned pictures on disk: pixels of one size, a vocabulary, captions as numbers; in bounded memory."""
+"""Prepare captioned images on disk: pixels of one size, a vocabulary, captions as numbers; in bounded memory."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,7 +10,7 @@ from chainrule.data.captions.caption_file import Caption, ImageStore, read_capti
 from chainrule.data.captions.captioned import CaptionedImages
 from chainrule.data.characters import WordVocabulary
 from chainrule.data.corpus import load_vocabulary
-from chainrule.data.images.folder import Fit, pictures_in
+from chainrule.data.images.folder import Fit, images_in
 from chainrule.data.pairs.prepare import encode_sentence
 from chainrule.data.pairs.sentences import Sentences
 from chainrule.data.split import hold_out
@@ -22,11 +22,11 @@ _MANIFEST = "captions.json"
 
 @dataclass(frozen=True)
 class PreparedCaptions:
-    """Captioned pictures in a prepared folder.
+    """Captioned images in a prepared folder.
 
     Attributes:
         vocabulary: words of the training captions.
-        train, valid: pictures and captions, pixels read from the disk on demand.
+        train, valid: images and captions, pixels read from the disk on demand.
         manifest: content of captions.json: counts and fingerprints.
     """
 
@@ -38,11 +38,11 @@ class PreparedCaptions:
 
 def prepare_captions(
     directory: str | Path,
-    pictures: str | Path,
+    images: str | Path,
     captions: str | Path,
     *,
-    dev_pictures: str | Path | None = None,
-    dev_captions: str | Path | None = None,
+    dev_images: str | Path | None = None,
+    validation_captions: str | Path | None = None,
     size: int = 64,
     fit: Fit = "crop",
     min_count: int = 3,
@@ -51,42 +51,47 @@ def prepare_captions(
     validation_fraction: float = 0.1,
     seed: int = 0,
 ) -> PreparedCaptions:
-    """Read pictures and captions and write them into a directory.
+    """Read images and captions and write them into a directory.
 
     Args:
         directory: created if it is missing; `captions.json` is the last file written into it.
-        pictures: a zip file or a folder.
-        captions: see `read_captions`. Pictures without one are left out.
-        dev_pictures: those to hold out, if they are not among `pictures`.
-        dev_captions: of the pictures to hold out; where there is none, a part of the pictures is, drawn from the seed.
-        size: S, every picture becomes (S, S).
+        images: a zip file or a folder.
+        captions: see `read_captions`. Images without one are left out.
+        dev_images: those to hold out, if they are not among `images`.
+        validation_captions: of the images to hold out; if not given, some images are drawn.
+        size: S, every image becomes (S, S).
         fit: how; see `chainrule.data.images.Reading`.
         min_count: rarer words are `<unk>`.
         max_length: most words of a caption.
         lower_case: whether captions are read in lower case.
-        validation_fraction: of the pictures.
+        validation_fraction: of the images.
         seed: of those held out.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: a caption has no picture, a picture cannot be read, a line is none, there are too few pictures.
+        ValueError: a caption has no image, an image or a line cannot be read, there are too few images.
     """
     if not 8 <= size <= 1024:
         raise ValueError(f"size: expected from 8 to 1024 pixels, got {size}")
-    store = ImageStore(pictures, size, fit)
-    train = captions_by_picture(captions, store, lower_case=lower_case)
-    if dev_captions is None:
+    store = ImageStore(images, size, fit)
+    train = captions_by_image(captions, store, lower_case=lower_case)
+    if validation_captions is None:
         if len(train) < 2:
-            raise ValueError(f"{captions}: expected captions of at least two pictures, one to hold out")
+            raise ValueError(f"{captions}: expected captions of at least two images, one to hold out")
         chosen = zip(list(train), hold_out(len(train), validation_fraction, seed), strict=True)
         valid = {name: train.pop(name) for name, held in chosen if held}
         dev_store, dev_file = store, captions
     else:
-        dev_store = store if dev_pictures is None else ImageStore(dev_pictures, size, fit)
-        valid, dev_file = captions_by_picture(dev_captions, dev_store, lower_case=lower_case), dev_captions
+        dev_store = store if dev_images is None else ImageStore(dev_images, size, fit)
+        valid, dev_file = captions_by_image(validation_captions, dev_store, lower_case=lower_case), validation_captions
     texts = (f"{caption.text}\n" for own in train.values() for caption in own)
     vocabulary = WordVocabulary.fit(texts, eos=True, min_count=min_count)
-    files = {"source": pictures, "captions": captions, "validation": dev_pictures, "dev_captions": dev_captions}
+    files = {
+        "source": images,
+        "captions": captions,
+        "validation": dev_images,
+        "validation_captions": validation_captions,
+    }
     counts = {}
     with StoreWriter(directory, _MANIFEST) as writer:
         vocabulary.save(writer.path("vocabulary.json"))
@@ -102,11 +107,11 @@ def prepare_captions(
             sentences = Sentences.of(rows)
             sentences.save(writer, part)
             writer.array(f"{part}.captions", np.cumsum([0, *map(len, captioned.values())]))
-            pixels = writer.growing(f"{part}.pictures", np.uint8, (3, size, size))
+            pixels = writer.growing(f"{part}.images", np.uint8, (3, size, size))
             for name in captioned:
-                pixels.append(from_store.picture(name)[None])
+                pixels.append(from_store.image(name)[None])
             counts[part] = {
-                "pictures": len(captioned),
+                "images": len(captioned),
                 "captions": len(rows),
                 "words": len(sentences.symbols),
                 "unknown": int((sentences.symbols == vocabulary.unknown).sum()),
@@ -132,37 +137,37 @@ def open_captions(directory: str | Path) -> PreparedCaptions:
     with store.checked():
         counts, size = store.manifest["counts"], store.manifest["size"]
         train, valid = (
-            _open_part(store, part, counts[part]["pictures"], size, len(vocabulary)) for part in ("train", "valid")
+            _open_part(store, part, counts[part]["images"], size, len(vocabulary)) for part in ("train", "valid")
         )
     return PreparedCaptions(vocabulary, train, valid, store.manifest)
 
 
 def _open_part(store: Store, part: str, count: int, size: int, words: int) -> CaptionedImages:
     captions = Sentences.load(store, part, words)
-    pictures = store.array(f"{part}.pictures", np.uint8, (count, 3, size, size))
+    images = store.array(f"{part}.images", np.uint8, (count, 3, size, size))
     ends = store.offsets(f"{part}.captions", len(captions), shortest=1)[1:]
     if len(ends) != count:
-        raise DamagedDataError(store.directory / f"{part}.captions", f"expected captions of {count} pictures")
-    return CaptionedImages(pictures, captions, ends)
+        raise DamagedDataError(store.directory / f"{part}.captions", f"expected captions of {count} images")
+    return CaptionedImages(images, captions, ends)
 
 
-def captions_by_picture(path: str | Path, store: ImageStore, *, lower_case: bool = True) -> dict[str, list[Caption]]:
-    """The captions of each picture, in lower case or as they are, in the order in which the pictures come first.
+def captions_by_image(path: str | Path, store: ImageStore, *, lower_case: bool = True) -> dict[str, list[Caption]]:
+    """The captions of each image, in lower case or as they are, in the order in which the images come first.
 
     Raises:
-        ValueError: a picture is missing, or there is no caption; the message names file and line.
+        ValueError: an image is missing, or there is no caption; the message names file and line.
     """
     found: dict[str, list[Caption]] = {}
     for caption in read_captions(path):
-        if caption.picture not in store:
-            raise ValueError(f"{path} line {caption.line}: the picture {caption.picture} is not in {store.path}")
+        if caption.image not in store:
+            raise ValueError(f"{path} line {caption.line}: the image {caption.image} is not in {store.path}")
         caption = replace(caption, text=caption.text.lower()) if lower_case else caption
-        found.setdefault(caption.picture, []).append(caption)
+        found.setdefault(caption.image, []).append(caption)
     if not found:
         raise ValueError(f"{path}: expected captions, got none")
     return found
 
 
 def store_fingerprint(path: str | Path) -> dict[str, Any]:
-    """`name`, number of `bytes` and `sha256` of a file, or of the pictures of a folder."""
-    return pictures_in(Path(path)).fingerprint() if Path(path).is_dir() else fingerprint(path)
+    """`name`, number of `bytes` and `sha256` of a file, or of the images of a folder."""
+    return images_in(Path(path)).fingerprint() if Path(path).is_dir() else fingerprint(path)

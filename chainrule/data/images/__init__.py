@@ -1,11 +1,11 @@
-"""Pictures on disk become integers (C, H, W): folders, arrays, idx files; fewer bits; batches."""
+"""Images on disk become integers (C, H, W): folders, arrays, idx files; fewer bits; batches."""
 
 from chainrule.data.images.batches import ImageBatches, image_batch, image_evaluation
 from chainrule.data.images.blocks import block_image
 from chainrule.data.images.folder import ImageFolder, Reading
 from chainrule.data.images.open import is_collection, is_images, open_source, source_fingerprint
 from chainrule.data.images.png import brightness, grid, png
-from chainrule.data.images.prepare import PreparedImages, check_alike, open_images, prepare_images, said_shape
+from chainrule.data.images.prepare import PreparedImages, check_alike, format_shape, open_images, prepare_images
 from chainrule.data.images.reduction import Binarise, Reduction
 from chainrule.data.images.source import ImageLabels, ImageSource
 
@@ -21,6 +21,7 @@ __all__ = [
     "block_image",
     "brightness",
     "check_alike",
+    "format_shape",
     "grid",
     "image_batch",
     "image_evaluation",
@@ -30,6 +31,5 @@ __all__ = [
     "open_source",
     "png",
     "prepare_images",
-    "said_shape",
     "source_fingerprint",
 ]

@@ -13,7 +13,7 @@ from chainrule.data.images.source import Pixels
 
 
 class ImageBatches:
-    """Pictures in the order of `Shuffled`, as a pure function of (seed, step).
+    """Images in the order of `Shuffled`, as a pure function of (seed, step).
 
     Args:
         images: (N, C, H, W).
@@ -53,13 +53,13 @@ class ImageBatches:
 
 
 def image_evaluation(images: Pixels, labels: npt.NDArray[np.int64] | None, batch_size: int) -> Iterator[Batch]:
-    """Every picture once, in order."""
+    """Every image once, in order."""
     for rows in in_order(len(images), batch_size):
         yield image_batch(images[rows], None if labels is None else labels[rows])
 
 
 def image_batch(images: Pixels, labels: npt.NDArray[np.int64] | None) -> Batch:
-    """Pictures (B, C, H, W) as whole rows of integers, labels (B,) as their context."""
+    """Images (B, C, H, W) as whole rows of integers, labels (B,) as their context."""
     x = torch.from_numpy(np.array(images)).long()
     return Batch(x, context=None if labels is None else torch.from_numpy(np.array(labels)), whole=True)
 

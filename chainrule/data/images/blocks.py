@@ -1,23 +1,23 @@
-"""Small pictures in characters, for a terminal."""
+"""Small images in characters, for a terminal."""
 
 import numpy as np
 
 from chainrule.data.images.source import Pixels
 
 _SHADES = " ░▒▓█"
-_WIDEST = 32  # characters that a picture may take
+_WIDEST = 32  # characters that an image may take
 
 
-def block_image(pictures: Pixels) -> str:
-    """Pictures side by side in lines of shaded blocks, two rows of pixels to a line; large ones are made smaller.
+def block_image(images: Pixels) -> str:
+    """Images side by side in lines of shaded blocks, two rows of pixels to a line; large ones are made smaller.
 
-    pictures: (N, C, H, W) of 8 bits; colours are shown by their mean.
+    images: (N, C, H, W) of 8 bits; colours are shown by their mean.
 
     >>> print(block_image(np.array([[[[0, 255], [0, 255], [255, 128], [255, 128]]]], np.uint8)))
      █
     █▒
     """
-    grey = pictures.mean(1)  # (N, H, W)
+    grey = images.mean(1)  # (N, H, W)
     step = -(-grey.shape[2] // _WIDEST)
     cells = _means(grey, 2 * step, step)
     shades = np.minimum((cells / 256 * len(_SHADES)).astype(int), len(_SHADES) - 1)

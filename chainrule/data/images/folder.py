@@ -1,4 +1,4 @@
-"""A folder or archive of picture files, labelled by its sub-folders, or one file."""
+"""A folder or archive of image files, labelled by its sub-folders, or one file."""
 
 import io
 import warnings
@@ -35,12 +35,12 @@ _SIXTEEN = "grey of 16 bits"
 
 @dataclass(frozen=True)
 class Reading:
-    """How a picture file becomes pixels.
+    """How an image file becomes pixels.
 
     Args:
-        size: (height, width) to which every picture is cut and scaled; `None` where all have one size.
-        colour: what every picture is converted to; `None` where all have one mode. What is transparent becomes white.
-        fit: how a picture of another shape becomes `size`: "crop" scales it and cuts off what sticks out at two sides,
+        size: (height, width) to which every image is cut and scaled; `None` where all have one size.
+        colour: mode to convert every image to; `None` where all have one mode. Transparent pixels become white.
+        fit: how an image of another shape becomes `size`: "crop" scales it and cuts off what sticks out at two sides,
             "pad" scales it and adds black bars, "stretch" scales height and width apart.
     """
 
@@ -48,13 +48,13 @@ class Reading:
     colour: Colour | None = None
     fit: Fit = "crop"
 
-    def picture(self, content: bytes, label: str) -> tuple[Pixels, str]:
-        """A picture (C, H, W) of values up to 255, and its mode: "1" where it was stored in black and white alone.
+    def image(self, content: bytes, label: str) -> tuple[Pixels, str]:
+        """An image (C, H, W) of values up to 255, and its mode: "1" where it was stored in black and white alone.
 
         Grey of 16 bits is scaled to 8.
 
         Raises:
-            BadImageError: it is no picture, cut or damaged.
+            BadImageError: it is no image, cut or damaged.
             ValueError: it is of a kind that has no pixels of 8 bits.
         """
         image, mode = _in_known_mode(_opened(content, label), label)
@@ -89,15 +89,15 @@ def _opened(content: bytes, label: str) -> Image.Image:
                 frames = getattr(file, "n_frames", 1)
                 image: Image.Image = ImageOps.exif_transpose(file)
     except Exception as error:  # what a damaged file makes a decoder raise is anyone's guess
-        reason = "no picture file that is known" if type(error).__name__ == "UnidentifiedImageError" else error
+        reason = "no image file that is known" if type(error).__name__ == "UnidentifiedImageError" else error
         raise BadImageError(f"{label}: cannot be read ({reason})") from None
     if frames > 1:
-        raise ValueError(f"{label}: holds {frames} pictures, a film: expected one: take it apart")
+        raise ValueError(f"{label}: holds {frames} images, a film: expected one: take it apart")
     return image
 
 
 def _in_known_mode(image: Image.Image, label: str) -> tuple[Image.Image, str]:
-    """A picture with transparency in a mode of its own, a palette without as colours, 16 bits as 8; and the mode."""
+    """An image with transparency in a mode of its own, a palette without as colours, 16 bits as 8; and the mode."""
     mode = image.mode
     if mode in _DEEP:
         return _eight_bits(image, label), _SIXTEEN
@@ -124,23 +124,23 @@ _FITS: dict[Fit, Callable[..., Image.Image]] = {
 
 
 class BadImageError(ValueError):
-    """A file that should be a picture and cannot be read as one."""
+    """A file that should be an image and cannot be read as one."""
 
 
 class ImageFolder(ImageSource):
-    """The picture files of a folder or archive and its sub-folders, by name; other and hidden files are passed over.
+    """The image files of a folder or archive and its sub-folders, by name; other and hidden files are passed over.
 
     All of them are looked at before anything else is done, one at a time.
 
     Args:
-        path: the folder, a .zip or .tar file, or a picture file; a folder that holds all of an archive is passed over.
-        labelled: whether the sub-folders are labels; None looks: they are, where there are two or more and no picture
-            stands outside of them.
+        path: the folder, a .zip or .tar file, or an image file; a folder that holds all of an archive is passed over.
+        labelled: whether the sub-folders are labels; None looks: they are, where there are two or more and no image
+            is outside of them.
         reading: how files become pixels.
         skip_bad: leave out what cannot be read, in place of an error.
 
     Raises:
-        ValueError: there is no picture; one cannot be read; sizes or modes differ; labels are asked for or half there.
+        ValueError: there is no image; one cannot be read; sizes or modes differ; labels are asked for or half there.
     """
 
     kind = "folder"
@@ -150,7 +150,7 @@ class ImageFolder(ImageSource):
     ):
         self.path, self.name, self.label = path, path.resolve().name, str(path)
         self._reading = reading or Reading()
-        self._members = pictures_in(path)
+        self._members = images_in(path)
         files = sorted(self._members.files, key=lambda file: file.name.split("/"))
         parents = _labels_of(files, archive=path.is_file(), labelled=labelled, path=path)
         self._survey(files, skip_bad)
@@ -178,7 +178,7 @@ class ImageFolder(ImageSource):
 
     def _pixels(self, file: Member) -> tuple[Pixels, str]:
         with file.open() as content:
-            return self._reading.picture(content.read(), file.label)
+            return self._reading.image(content.read(), file.label)
 
     def _survey(self, files: list[Member], skip_bad: bool) -> None:
         """Look at every file once: which can be read, and whether they agree."""
@@ -208,14 +208,14 @@ class ImageFolder(ImageSource):
             self.transparent += mode in _TRANSPARENT
             kept.append(file)
         if first is None:
-            raise ValueError(f"{self.path}: none of the {len(files)} pictures can be read: expected at least one")
+            raise ValueError(f"{self.path}: none of the {len(files)} images can be read: expected at least one")
         self._levels = 2 if first[1] == "1" and self._reading == Reading() else 256
         self._files, self.count, self.skipped = kept, len(kept), tuple(skipped)
 
 
-def pictures_in(path: Path) -> Members:
-    """The picture files of a folder or an archive."""
-    return Members(path, tuple(sorted(SUFFIXES)), "picture")
+def images_in(path: Path) -> Members:
+    """The image files of a folder or an archive."""
+    return Members(path, tuple(sorted(SUFFIXES)), "image")
 
 
 def _same_mode(file: Member, mode: str, first: tuple[Member, str], colour: Colour | None) -> None:
@@ -238,7 +238,7 @@ def _labels_of(files: list[Member], *, archive: bool, labelled: bool | None, pat
     if len(folders) == len(files) and (len(names) > 1 or labelled):
         return folders
     if labelled and not folders:
-        raise ValueError(f"{path}: expected labels, sub-folders named as they are with the pictures in them, got none")
+        raise ValueError(f"{path}: expected labels, sub-folders named as they are with the images in them, got none")
     if labelled or len(names) > 1:
         outside = next(file for file in files if file.name not in folders)
         raise ValueError(

@@ -1,4 +1,4 @@
-"""From what a user names to pictures: a folder, archive, x.npz, x.npz:array, x.npy, or idx file, plain or gzip."""
+"""From what a user names to images: a folder, archive, x.npz, x.npz:array, x.npy, or idx file, plain or gzip."""
 
 import tarfile
 import zipfile
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.data.images.folder import SUFFIXES, ImageFolder, Reading, pictures_in
+from chainrule.data.images.folder import SUFFIXES, ImageFolder, Reading, images_in
 from chainrule.data.images.source import ImageLabels, ImageSource
 from chainrule.data.images.stacked import (
     UNREADABLE,
@@ -31,7 +31,7 @@ _HELD_OUT = ("valid", "validation", "val")
 
 
 def is_images(path: str | Path) -> bool:
-    """Whether there are pictures: in a folder, or a .zip or .tar file that has some; one; an array; or an idx file.
+    """Whether there are images: in a folder, or a .zip or .tar file that has some; one; an array; or an idx file.
 
     >>> is_images("train-images-idx3-ubyte.gz"), is_images("x.npz:train"), is_images("rows.csv")
     (True, True, False)
@@ -41,32 +41,32 @@ def is_images(path: str | Path) -> bool:
         return any(file.suffix.lower() in SUFFIXES for file in path.rglob("*"))
     name = path.name.lower()
     if name.endswith(ARCHIVES) and path.is_file():
-        return _holds_pictures(path)
+        return _holds_images(path)
     return name.endswith((".npz", ".npy", *SUFFIXES)) or "-idx" in name
 
 
 def open_source(
     path: str | Path, *, labelled: bool | None = None, reading: Reading | None = None, skip_bad: bool = False
 ) -> ImageSource:
-    """Open pictures and look at them as far as it takes to know their number, shape and labels.
+    """Open images and look at them as far as it takes to know their number, shape and labels.
 
     Args:
-        path: a folder or archive of picture files; an .npz file, its array named after a colon where that is not
+        path: a folder or archive of image files; an .npz file, its array named after a colon where that is not
             clear; an .npy file; an idx file, compressed by gzip or not.
         labelled: whether there are labels: the sub-folders of a folder, a second array of whole numbers in an .npz
-            file, the labels-idx1 file beside an images-idx3 one. None looks; True insists.
-        reading: of picture files.
-        skip_bad: leave out picture files that cannot be read.
+            file, the labels-idx1 file next to an images-idx3 one. None looks; True insists.
+        reading: of image files.
+        skip_bad: leave out image files that cannot be read.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: what is there are no pictures, or the labels are not theirs.
+        ValueError: no images were found, or the labels are not theirs.
     """
     path, array = _parts(path)
     if is_collection(path):
         return ImageFolder(path, labelled=labelled, reading=reading, skip_bad=skip_bad)
     if reading is not None and reading != Reading():
-        raise ValueError(f"{path}: --size and --colour are for folders and archives of picture files: leave them out")
+        raise ValueError(f"{path}: --size and --colour are for folders and archives of image files: leave them out")
     check_file(path)
     name = path.name.lower()
     if name.endswith(".npz"):
@@ -75,23 +75,23 @@ def open_source(
     if labelled is not False and isinstance(source, IdxImages):
         source.labels = _idx_labels(path, source.count)
     if labelled and source.labels is None:
-        raise ValueError(f"{path}: --labels: found none ({_label_name(path.name)} would be beside it): say --no-labels")
+        raise ValueError(f"{path}: --labels: found none ({_label_name(path.name)} is missing): say --no-labels")
     return source
 
 
 def source_fingerprint(path: str | Path) -> dict[str, Any]:
-    """`name`, number of `bytes` and `sha256` of a folder's pictures or of a file, to tell whether they are the same."""
+    """`name`, number of `bytes` and `sha256` of a folder's images or of a file, to tell whether they are the same."""
     path, _ = _parts(path)
-    return pictures_in(path).fingerprint() if is_collection(path) else fingerprint(path)
+    return images_in(path).fingerprint() if is_collection(path) else fingerprint(path)
 
 
 def is_collection(path: Path) -> bool:
-    """Whether it is a folder or an archive, whose picture files are read, or one picture file."""
+    """Whether it is a folder or an archive, whose image files are read, or one image file."""
     return path.is_dir() or path.name.lower().endswith((*ARCHIVES, *SUFFIXES))
 
 
-def _holds_pictures(archive: Path) -> bool:
-    """Whether the first file of a .tar archive is a picture, or any of a .zip file, whose list is quickly read."""
+def _holds_images(archive: Path) -> bool:
+    """Whether the first file of a .tar archive is an image, or any of a .zip file, whose list is quickly read."""
     try:
         if not archive.name.lower().endswith(TARS):
             with zipfile.ZipFile(archive) as opened:
@@ -128,7 +128,7 @@ def _of_archive(path: Path, array: str | None, labelled: bool | None) -> ImageSo
     names = [member.removesuffix(".npy") for member in members if member.endswith(".npy")]
     if array is not None and array not in names:
         raise ValueError(f"{path}: there is no array {array!r} (there are: {', '.join(names):.200})")
-    chosen = array or _the_pictures(path, names)
+    chosen = array or _the_images(path, names)
     source = _Archive(path, chosen)
     others = [name for name in names if name != chosen]
     source.sibling = next(
@@ -149,16 +149,14 @@ def _of_archive(path: Path, array: str | None, labelled: bool | None) -> ImageSo
     return source
 
 
-def _the_pictures(path: Path, names: list[str]) -> str:
+def _the_images(path: Path, names: list[str]) -> str:
     fitting = []
     for name in names:
         shape, dtype, _ = array_header(path, name)
         if image_layout(shape) is not None and dtype.kind in "uifb":
             fitting.append(name)
     if not fitting:
-        raise ValueError(
-            f"{path}: none of its arrays ({', '.join(names):.200}) holds pictures (N, H, W) or (N, H, W, 3)"
-        )
+        raise ValueError(f"{path}: none of its arrays ({', '.join(names):.200}) holds images (N, H, W) or (N, H, W, 3)")
     named = [name for favourite in FAVOURITES for name in fitting if name.lower() == favourite]
     if len(fitting) > 1 and not named:
         raise ValueError(f"{path}: which of {', '.join(fitting):.200}? Name one: {path}:{fitting[0]}")
@@ -208,7 +206,7 @@ def _idx_labels(path: Path, count: int) -> ImageLabels | None:
     shape = idx_shape(found)
     if len(shape) != 1 or shape[0] != count:
         raise ValueError(
-            f"{found}: expected {count} labels, one for each picture of {path.name}, got shape {shape}: "
+            f"{found}: expected {count} labels, one for each image of {path.name}, got shape {shape}: "
             "say --no-labels to leave it out"
         )
     try:

@@ -30,26 +30,26 @@ def brightness(levels_of_pixels: Pixels, levels: int) -> Pixels:
     return (levels_of_pixels.astype(np.float64) * (255 / (levels - 1))).round().astype(np.uint8)
 
 
-def grid(pictures: Pixels, columns: int | None = None, *, gap: int = 2, least: int = 56) -> Pixels:
-    """Pictures side by side and below each other, on a grey ground, each pixel drawn as a square of pixels.
+def grid(images: Pixels, columns: int | None = None, *, gap: int = 2, least: int = 56) -> Pixels:
+    """Images side by side and below each other, on a grey ground, each pixel drawn as a square of pixels.
 
     Args:
-        pictures: (N, C, H, W) of 8 bits, C 1 or 3.
-        columns: pictures in a row; about as many as rows where not given.
+        images: (N, C, H, W) of 8 bits, C 1 or 3.
+        columns: images in a row; about as many as rows where not given.
         gap: pixels between two of them.
-        least: the width in pixels that a small picture is drawn with at least.
+        least: the width in pixels that a small image is drawn with at least.
 
     Returns:
         (H', W') or (H', W', 3).
     """
-    count, channels, height, width = pictures.shape
+    count, channels, height, width = images.shape
     scale = max(1, -(-least // width))
     columns = columns or int(np.ceil(count**0.5))
     rows = -(-count // columns)
-    large = pictures.repeat(scale, 2).repeat(scale, 3)
+    large = images.repeat(scale, 2).repeat(scale, 3)
     height, width = height * scale + gap, width * scale + gap
     sheet = np.full((channels, rows * height + gap, columns * width + gap), 96, np.uint8)
-    for place, picture in enumerate(large):
+    for place, image in enumerate(large):
         row, column = divmod(place, columns)
-        sheet[:, row * height + gap : (row + 1) * height, column * width + gap : (column + 1) * width] = picture
+        sheet[:, row * height + gap : (row + 1) * height, column * width + gap : (column + 1) * width] = image
     return sheet[0] if channels == 1 else sheet.transpose(1, 2, 0)

@@ -1,4 +1,4 @@
-"""Prepare pictures on disk as arrays, a training part and a held-out part, in bounded memory."""
+"""Prepare images on disk as arrays, a training part and a held-out part, in bounded memory."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,18 +17,18 @@ from chainrule.data.store import ArrayFile, Store, StoreWriter
 
 TRAIN, VALID = "train", "valid"
 _MANIFEST = "images.json"
-_NAMED = 20  # pictures left out, whose names are kept
+_NAMED = 20  # images left out, whose names are kept
 
 
 @dataclass(frozen=True)
 class PreparedImages:
-    """Pictures on disk.
+    """Images on disk.
 
     Attributes:
         train: (N, C, H, W), read from the disk on demand: levels, or stored values where each epoch draws.
-        valid: the same of the pictures held out, levels always.
+        valid: the same of the images held out, levels always.
         train_labels: (N,) places in `classes`, or `None`.
-        valid_labels: the same of the pictures held out.
+        valid_labels: the same of the images held out.
         classes: names of the labels.
         reduction: from stored values to levels.
         manifest: content of images.json: fingerprints, counts and what was found.
@@ -62,7 +62,7 @@ def prepare_images(
     validation_fraction: float = 0.1,
     seed: int = 0,
 ) -> PreparedImages:
-    """Read pictures and write them into a directory, a few megabytes in memory at a time.
+    """Read images and write them into a directory, a few megabytes in memory at a time.
 
     Held out are those of `validation`; or, of an .npz file with arrays such as train and valid, the latter; or a part
     drawn from the seed.
@@ -73,15 +73,15 @@ def prepare_images(
         bits: of each channel of a pixel, where fewer are wanted; see `Reduction`.
         binarise: threshold, fixed or per-epoch.
         labelled: whether there are labels; None looks.
-        reading: of picture files.
-        skip_bad: leave out picture files that cannot be read.
-        validation: pictures to hold out in place of some of the first.
-        validation_fraction: of the pictures.
-        seed: of the pictures held out, and of every draw.
+        reading: of image files.
+        skip_bad: leave out image files that cannot be read.
+        validation: images to hold out in place of some of the first.
+        validation_fraction: of the images.
+        seed: of the images held out, and of every draw.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: there are no pictures, one cannot be read, shapes or labels do not agree, an option does not fit.
+        ValueError: there are no images, one cannot be read, shapes or labels do not agree, an option does not fit.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -96,7 +96,7 @@ def prepare_images(
     reduction = Reduction(source.levels, bits, binarise)
     held_out = _held_out(source, validation, reading, skip_bad=skip_bad)
     if held_out is None and source.count < 2:
-        raise ValueError(f"{source.label}: expected at least two pictures, one of them to hold out, got 1")
+        raise ValueError(f"{source.label}: expected at least two images, one of them to hold out, got 1")
     classes = None if source.labels is None else source.labels.names
     stored = Reduction(source.levels) if binarise == "per-epoch" else reduction
     if held_out is None:
@@ -118,7 +118,7 @@ def prepare_images(
             "kind": source.kind,
             "name": source.name,
             "shape": list(source.shape),
-            "pictures": {part: int(rows.sum()) for part, _, rows, _ in parts},
+            "images": {part: int(rows.sum()) for part, _, rows, _ in parts},
             "found_levels": source.levels,
             "bits": bits,
             "binarise": binarise,
@@ -133,7 +133,7 @@ def prepare_images(
 
 def open_images(directory: str | Path) -> PreparedImages:
     """Open a folder written by `prepare_images`; raises the errors of `Store`."""
-    store = Store(directory, _MANIFEST, "pictures")
+    store = Store(directory, _MANIFEST, "images")
     manifest = store.manifest
     pixels: dict[str, Any] = {}
     labels: dict[str, Any] = dict.fromkeys((TRAIN, VALID))
@@ -141,7 +141,7 @@ def open_images(directory: str | Path) -> PreparedImages:
         shape, classes = tuple(manifest["shape"]), manifest["classes"]
         reduction = Reduction(manifest["found_levels"], manifest["bits"], manifest["binarise"])
         for part in (TRAIN, VALID):
-            count = manifest["pictures"][part]
+            count = manifest["images"][part]
             found = reduction.found if part == TRAIN and manifest["binarise"] == "per-epoch" else reduction.levels
             below = found if found < 256 else None  # a byte holds no larger one
             pixels[part] = store.array(f"{part}.pixels", np.uint8, (count, *shape), below)
@@ -156,7 +156,7 @@ def open_images(directory: str | Path) -> PreparedImages:
 def _held_out(
     source: ImageSource, validation: str | Path | None, reading: Reading | None, *, skip_bad: bool
 ) -> ImageSource | None:
-    """The pictures of another source that are held out; they must be as those to train on."""
+    """The images of another source that are held out; they must be as those to train on."""
     named = validation if validation is not None else source.held_out()
     if named is None:
         return None
@@ -166,19 +166,19 @@ def _held_out(
 
 
 def check_alike(source: ImageSource, shape: tuple[int, int, int], levels: int) -> None:
-    """Raise ValueError for pictures of another shape, or with more levels, than a model knows."""
+    """Raise ValueError for images of another shape, or with more levels, than a model knows."""
     if source.shape != shape:
         raise ValueError(
-            f"{source.label}: expected pictures of {said_shape(shape)}, as those trained on, got "
-            f"{said_shape(source.shape)}"
+            f"{source.label}: expected images of {format_shape(shape)}, as those trained on, got "
+            f"{format_shape(source.shape)}"
         )
     if source.levels > levels:
         raise ValueError(f"{source.label}: expected values below {levels}, as those trained on, got larger ones")
 
 
-def said_shape(shape: tuple[int, int, int]) -> str:
+def format_shape(shape: tuple[int, int, int]) -> str:
     """
-    >>> said_shape((1, 28, 28)), said_shape((3, 32, 32))
+    >>> format_shape((1, 28, 28)), format_shape((3, 32, 32))
     ('28×28 pixels, grey', '32×32 pixels, RGB')
     """
     channels, height, width = shape
@@ -188,7 +188,7 @@ def said_shape(shape: tuple[int, int, int]) -> str:
 def _write(
     file: ArrayFile, source: ImageSource, rows: npt.NDArray[np.bool_], how: Reduction, random: np.random.Generator
 ) -> None:
-    """Write the chosen pictures of a source."""
+    """Write the chosen images of a source."""
     for block in _chosen(source, rows):
         file.append(how.apply(block, random))
 

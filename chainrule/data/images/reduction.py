@@ -1,4 +1,4 @@
-"""From the values that pictures are stored with to the levels that a model knows: fewer bits, or two levels."""
+"""From the values that images are stored with to the levels that a model knows: fewer bits, or two levels."""
 
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -18,13 +18,13 @@ class Reduction:
         x \sim \mathrm{Bernoulli}(v / (L - 1)) \text{ (binarised by a draw)}
 
     Args:
-        found: L, the levels of the pictures as they are stored.
+        found: L, the levels of the images as they are stored.
         bits: b; `None` keeps all levels.
         binarise: two levels: "threshold" is one bit, cut at the middle; "fixed" draws each pixel once; "per-epoch"
             draws training images again in every epoch (Salakhutdinov and Murray 2008), held-out ones once.
 
     Raises:
-        ValueError: there are fewer levels than these bits have, or binary pictures shall be binarised.
+        ValueError: there are fewer levels than these bits have, or binary images shall be binarised.
 
     >>> Reduction(256, bits=5).levels, str(Reduction(256, bits=5)), str(Reduction(17))
     (32, '5 of 8 bits (32 levels)', '17 levels')
@@ -42,9 +42,9 @@ class Reduction:
         if self.binarise is not None and self.bits not in (None, 1):
             raise ValueError(f"binarise: makes 1 bit of each pixel, but bits is {self.bits}: leave one of them out")
         if self.bits is not None and 2**self.bits > self.found:
-            raise ValueError(f"bits: expected at most the {self.found} levels that the pictures have, got {self.bits}")
+            raise ValueError(f"bits: expected at most the {self.found} levels that the images have, got {self.bits}")
         if self.binarise is not None and self.found == 2:
-            raise ValueError("binarise: the pictures have 2 levels already: leave it out")
+            raise ValueError("binarise: the images have 2 levels already: leave it out")
 
     @property
     def levels(self) -> int:
@@ -55,7 +55,7 @@ class Reduction:
 
     @property
     def draws(self) -> bool:
-        """Whether a picture is not fixed by its values."""
+        """Whether an image is not fixed by its values."""
         return self.binarise in ("fixed", "per-epoch")
 
     def apply(self, values: Pixels, random: np.random.Generator) -> Pixels:
@@ -70,7 +70,7 @@ class Reduction:
         if self.binarise == "fixed":
             return "binarised by one fixed draw"
         if self.binarise == "per-epoch":
-            return "binarised by a draw anew in each epoch, held-out pictures by one fixed draw"
+            return "binarised by a new draw in each epoch, held-out images by one fixed draw"
         if self.binarise == "threshold" or (self.levels == 2 and self.found > 2):
             return "binarised at half of the brightest (threshold)"
         if self.levels == self.found:

@@ -9,15 +9,15 @@ import numpy as np
 import numpy.typing as npt
 
 Pixels: TypeAlias = npt.NDArray[np.uint8]
-BLOCK_BYTES = 4 << 20  # of pictures that are in memory together while a source is read
+BLOCK_BYTES = 4 << 20  # of images that are in memory together while a source is read
 
 
 @dataclass(frozen=True)
 class ImageLabels:
-    """A label for every picture.
+    """A label for every image.
 
     Args:
-        numbers: (N,) the place of each picture's label in `names`.
+        numbers: (N,) the place of each image's label in `names`.
         names: of the labels, in order.
     """
 
@@ -47,18 +47,18 @@ class ImageLabels:
 
 
 class ImageSource(ABC):
-    """Pictures of one shape, which can be read again and again from the beginning.
+    """Images of one shape, which can be read again and again from the beginning.
 
     Attributes:
         name: to show and to record, without folders.
         label: for errors, with its folders.
-        kind: what it is: folder, npz, npy or idx.
-        count: N pictures.
+        kind: folder, npz, npy or idx.
+        count: N images.
         shape: (C, H, W).
-        labels: of all pictures, or `None`.
-        deep: how many pictures were of 16 bits, scaled to 8.
+        labels: of all images, or `None`.
+        deep: how many images were of 16 bits, scaled to 8.
         transparent: how many were transparent, put on white.
-        skipped: names of pictures that could not be read and were left out, where that was asked for.
+        skipped: names of images that could not be read and were left out, where that was asked for.
     """
 
     name: str
@@ -78,14 +78,14 @@ class ImageSource(ABC):
 
     @abstractmethod
     def blocks(self) -> Iterator[Pixels]:
-        """All pictures in order, as blocks (n, C, H, W) of values in [0, levels)."""
+        """All images in order, as blocks (n, C, H, W) of values in [0, levels)."""
 
     @abstractmethod
     def fingerprint(self) -> dict[str, Any]:
         """`name`, number of `bytes` and `sha256`: equal for equal content."""
 
     def called(self, place: int) -> str:
-        """The name of a picture, counted from 0, as a reader finds it again."""
+        """The name of an image, counted from 0, as a reader finds it again."""
         return f"{self.name}[{place}]"
 
     def held_out(self) -> str | None:
@@ -99,7 +99,7 @@ class ImageSource(ABC):
 def found_levels(largest: int) -> int:
     """The levels of data whose largest value is known: 8 bits, unless it keeps far below.
 
-    Digits of 8x8 pixels have 17 levels, binary pictures 2. A picture of 8 bits in which nothing is brighter than a
+    Digits of 8x8 pixels have 17 levels, binary images 2. An image of 8 bits in which nothing is brighter than a
     quarter of the range is no reason to take away the rest of it.
 
     >>> found_levels(1), found_levels(16), found_levels(200)

@@ -1,4 +1,4 @@
-"""Pictures that stand one after another in a file: arrays of NumPy, and idx files as MNIST comes in."""
+"""Images stored one after another in a file: arrays of NumPy, and idx files as MNIST comes in."""
 
 import gzip
 import shutil
@@ -21,9 +21,9 @@ UNREADABLE = (OSError, EOFError, zlib.error, zipfile.BadZipFile, ValueError)
 
 
 class StackedImages(ImageSource):
-    """Pictures of an array, read block by block; a subclass opens the file at the first number.
+    """Images of an array, read block by block; a subclass opens the file at the first number.
 
-    Grey pictures (N, H, W), or (N, D) where D is a square; pictures with colours (N, H, W, C) or (N, C, H, W), C 1 or
+    Grey images (N, H, W), or (N, D) where D is a square; images with colours (N, H, W, C) or (N, C, H, W), C 1 or
     3. Numbers of any type are taken if they are whole and from 0 to 255.
 
     Args:
@@ -41,15 +41,15 @@ class StackedImages(ImageSource):
         layout = image_layout(array_shape)
         if layout is None:
             raise ValueError(
-                f"{label}: expected pictures (N, H, W), (N, H, W, 3) or (N, 3, H, W), got an array of shape "
+                f"{label}: expected images (N, H, W), (N, H, W, 3) or (N, 3, H, W), got an array of shape "
                 f"{array_shape}: reshape it"
             )
         if dtype.kind not in "uifb":
-            raise ValueError(f"{label}: expected numbers, got {dtype}: write the pictures as uint8")
+            raise ValueError(f"{label}: expected numbers, got {dtype}: write the images as uint8")
         self.shape, self._channels_last = layout
         self.count = array_shape[0]
         if not self.count:
-            raise ValueError(f"{label}: expected at least one picture, got none")
+            raise ValueError(f"{label}: expected at least one image, got none")
 
     @abstractmethod
     def _open(self) -> BinaryIO:
@@ -66,7 +66,7 @@ class StackedImages(ImageSource):
         done = 0
         try:
             for values in self._values(self._rows_of_a_block()):
-                yield self._pictures(values, done)
+                yield self._images(values, done)
                 done += len(values)
         except _NotWhole as error:
             raise ValueError(str(error)) from None
@@ -74,20 +74,20 @@ class StackedImages(ImageSource):
             raise ValueError(f"{self.label}: cannot be read ({error}): restore it from a copy") from None
 
     def _values(self, rows: int) -> Iterator[npt.NDArray[Any]]:
-        """The array, so many pictures at a time."""
+        """The array, so many images at a time."""
         size, done = int(np.prod(self._array_shape[1:])) * self._dtype.itemsize, 0
         with self._open() as file:
             while done < self.count:
                 count = min(rows, self.count - done)
                 raw = _read(file, count * size)
                 if len(raw) < count * size:
-                    raise EOFError(f"it ends in picture {done + len(raw) // size} of {self.count}")
+                    raise EOFError(f"it ends in image {done + len(raw) // size} of {self.count}")
                 yield np.frombuffer(raw, self._dtype).reshape(count, *self._array_shape[1:])
                 done += count
             if self.kind == "idx" and file.read(1):
-                raise EOFError(f"it goes on after its {self.count} pictures")
+                raise EOFError(f"it goes on after its {self.count} images")
 
-    def _pictures(self, values: npt.NDArray[Any], first: int) -> Pixels:
+    def _images(self, values: npt.NDArray[Any], first: int) -> Pixels:
         if values.dtype != np.uint8:
             with np.errstate(invalid="ignore"):
                 whole = (values >= 0) & (values <= 255) & (values == np.floor(values))
@@ -95,8 +95,8 @@ class StackedImages(ImageSource):
                 at = int(np.flatnonzero(~whole.reshape(len(values), -1).all(1))[0])
                 value = values[at][~whole[at]].flat[0]
                 raise _NotWhole(
-                    f"{self.label}: picture {first + at}: expected whole numbers from 0 to 255, got {value}: "
-                    "store pictures as uint8, (x * 255).round() where x is from 0 to 1"
+                    f"{self.label}: image {first + at}: expected whole numbers from 0 to 255, got {value}: "
+                    "store images as uint8, (x * 255).round() where x is from 0 to 1"
                 )
             values = values.astype(np.uint8)
         if self._channels_last:
@@ -109,7 +109,7 @@ class _NotWhole(Exception):  # noqa: N818 - becomes a ValueError outside the net
 
 
 class NumpyImages(StackedImages):
-    """Pictures of an array in an .npy file, or of one array of an .npz file; nothing in it is ever unpickled.
+    """Images of an array in an .npy file, or of one array of an .npz file; nothing in it is ever unpickled.
 
     Args:
         path: the file.
@@ -132,7 +132,7 @@ class NumpyImages(StackedImages):
         if not self._by_columns:
             yield from super()._values(rows)
             return
-        # In Fortran's order the numbers of a picture stand far apart: a plain file lets them be picked.
+        # In Fortran's order the numbers of an image are far apart: a plain file lets them be picked.
         with TemporaryFile() as plain:
             with self._open() as file:
                 shutil.copyfileobj(file, plain)
@@ -143,7 +143,7 @@ class NumpyImages(StackedImages):
 
 
 class IdxImages(StackedImages):
-    """Pictures of an idx file (LeCun's format of MNIST), compressed by gzip or not."""
+    """Images of an idx file (LeCun's format of MNIST), compressed by gzip or not."""
 
     kind = "idx"
 
@@ -157,7 +157,7 @@ class IdxImages(StackedImages):
 
 
 def image_layout(shape: tuple[int, ...]) -> tuple[tuple[int, int, int], bool] | None:
-    """(C, H, W) of an array of pictures, and whether its channels come last; `None` where it can hold none.
+    """(C, H, W) of an array of images, and whether its channels come last; `None` where it can hold none.
 
     >>> image_layout((9, 32, 32, 3)), image_layout((9, 784)), image_layout((9,))
     (((3, 32, 32), True), ((1, 28, 28), False), None)

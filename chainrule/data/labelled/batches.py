@@ -29,7 +29,7 @@ class Labels:
 
     @classmethod
     def fit(cls, labels: Iterable[str]) -> Self:
-        """Those of a training set."""
+        """Labels of a training set."""
         return cls(Counter(labels))
 
     def __len__(self) -> int:

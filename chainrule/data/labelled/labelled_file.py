@@ -182,7 +182,7 @@ def _find_columns(
 
 
 def _fewer(rows: Iterable[list[str]]) -> int:
-    """Of two columns that with fewer different cells; of equals the one with the shorter ones."""
+    """Choose the column with fewer different cells; of equals the one with the shorter ones."""
     pairs = [cells for cells in rows if len(cells) == 2]
     if not pairs:
         return 1

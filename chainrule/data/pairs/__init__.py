@@ -1,6 +1,6 @@
 """Pairs of sentences, a source and its target: files, vocabularies, numbers on disk, batches."""
 
-from chainrule.data.pairs.batches import PairBatches, own_words_share, pair_evaluation
+from chainrule.data.pairs.batches import PairBatches, pair_evaluation, scheduled_sampling_share
 from chainrule.data.pairs.prepare import Pairs, encode_sentence, held_out_texts, open_pairs, prepare_pairs
 from chainrule.data.pairs.sentences import Pair, PairedSentences, Sentences, read_pairs, read_sentences, source_context
 
@@ -13,10 +13,10 @@ __all__ = [
     "encode_sentence",
     "held_out_texts",
     "open_pairs",
-    "own_words_share",
     "pair_evaluation",
     "prepare_pairs",
     "read_pairs",
     "read_sentences",
+    "scheduled_sampling_share",
     "source_context",
 ]

@@ -22,7 +22,7 @@ class PairBatches:
     Args:
         pairs: as numbers.
         batch_size, seed, shard: see `Shuffled`.
-        decay: scheduled sampling, see `own_words_share`; "none" leaves it out.
+        decay: scheduled sampling, see `scheduled_sampling_share`; "none" leaves it out.
         decay_steps: how many steps it takes.
 
     Raises:
@@ -45,7 +45,7 @@ class PairBatches:
         decay: str = "none",
         decay_steps: int = 1,
     ):
-        own_words_share(decay, 0, decay_steps)
+        scheduled_sampling_share(decay, 0, decay_steps)
         self._pairs, self._decay, self._decay_steps = pairs, decay, decay_steps
 
         def sort(rows: Rows) -> Rows:
@@ -59,11 +59,11 @@ class PairBatches:
         batch = self._pairs.batch(self._rows.own(self._rows.at(step)))
         if self._decay == "none":
             return batch
-        share = torch.full((len(batch.x),), own_words_share(self._decay, step, self._decay_steps))
+        share = torch.full((len(batch.x),), scheduled_sampling_share(self._decay, step, self._decay_steps))
         return replace(batch, context={**batch.context, "scheduled_sampling_rate": share})
 
 
-def own_words_share(decay: str, step: int, steps: int) -> float:
+def scheduled_sampling_share(decay: str, step: int, steps: int) -> float:
     r"""The probability that a word read is the model's own, not the one given, at a step (Bengio et al. 2015).
 
     .. math:: \tfrac12 \min(1, i / n) \qquad\text{or}\qquad
@@ -80,7 +80,7 @@ def own_words_share(decay: str, step: int, steps: int) -> float:
     Raises:
         ValueError: there is no such decay, or n is no number of steps.
 
-    >>> [own_words_share("linear", step, 100) for step in (0, 50, 1000)]
+    >>> [scheduled_sampling_share("linear", step, 100) for step in (0, 50, 1000)]
     [0.0, 0.25, 0.5]
     """
     if decay not in DECAYS:

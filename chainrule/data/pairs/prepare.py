@@ -45,8 +45,8 @@ def prepare_pairs(
     source: str | Path,
     target: str | Path | None = None,
     *,
-    dev_source: str | Path | None = None,
-    dev_target: str | Path | None = None,
+    validation_source: str | Path | None = None,
+    validation_target: str | Path | None = None,
     level: str = "word",
     min_count: int = 2,
     vocabulary_size: int | None = None,
@@ -62,8 +62,8 @@ def prepare_pairs(
         directory: created if it is missing; `pairs.json` is the last file written into it.
         source: source sentences, or both, separated by a tab; see `read_pairs`.
         target: target sentences.
-        dev_source: pairs to hold out, in place of some of the first.
-        dev_target: their targets.
+        validation_source: pairs to hold out, in place of some of the first.
+        validation_target: their targets.
         level: "word", text between blanks; or "bpe", pieces of words.
         min_count: rarer words are `<unk>`; pieces of words, rarer than that, are not merged.
         vocabulary_size: most symbols of each vocabulary; None sets no limit to words, and 4096 to pieces.
@@ -86,7 +86,7 @@ def prepare_pairs(
     if level not in LEVELS:
         raise ValueError(f"level: expected one of {', '.join(LEVELS)}, got {level!r}")
     check_fraction("validation_fraction", validation_fraction)
-    every = None if dev_source is not None else round(1 / validation_fraction)
+    every = None if validation_source is not None else round(1 / validation_fraction)
     vocabularies = {
         side: LEVELS[level].fit(
             (
@@ -101,16 +101,21 @@ def prepare_pairs(
         for side in SIDES
     }
     names = {"source": str(source), "target": str(target or source)}
-    dev_names = {"source": str(dev_source), "target": str(dev_target or dev_source)}
-    files = {"source": source, "target": target, "dev_source": dev_source, "dev_target": dev_target}
+    dev_names = {"source": str(validation_source), "target": str(validation_target or validation_source)}
+    files = {
+        "source": source,
+        "target": target,
+        "validation_source": validation_source,
+        "validation_target": validation_target,
+    }
     with StoreWriter(directory, _MANIFEST) as writer:
         for side, vocabulary in vocabularies.items():
             vocabulary.save(writer.path(f"{side}.json"))
         train = _Written(writer, "train", vocabularies, max_length, names)
-        valid = _Written(writer, "valid", vocabularies, max_length, names if dev_source is None else dev_names)
+        valid = _Written(writer, "valid", vocabularies, max_length, names if validation_source is None else dev_names)
         for pair, held_out in _shared_out(read_pairs(source, target), every, seed):
             (valid if held_out else train).add(pair)
-        for pair in () if dev_source is None else read_pairs(dev_source, dev_target):
+        for pair in () if validation_source is None else read_pairs(validation_source, validation_target):
             valid.add(pair)
         for counted, what in ((train, "to train on"), (valid, "to hold out")):
             if not counted.pairs:

@@ -1,4 +1,4 @@
-"""The schema of series: what turns a file into numbers for a model, fitted on training rows alone."""
+"""The schema of series: it turns a file into numbers for a model, and is fitted on training rows alone."""
 
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -51,7 +51,7 @@ class SeriesSchema:
         """From the first rows of a file.
 
         Args:
-            file: what was read.
+            file: the file as read.
             rows: of training.
             season: rows of a season.
             anchor: see the class.

@@ -26,8 +26,8 @@ class SeriesFile:
         targets: names of the series that are forecast.
         covariates: names of the columns that are known in advance.
         date: the name of the column of dates; None for a file without dates.
-        frequency: the step between dates; None where there are none.
-        dates: (N,), empty where there are none.
+        frequency: the step between dates; None without any.
+        dates: (N,), empty without dates.
         lines: (N,) the line of each row in the file.
         values: (T, S) the targets, T <= N: rows after them, with empty targets, are the future.
         known: (N, F) the covariates.
@@ -57,7 +57,7 @@ def read_series(path: str | Path, target: str | None, covariates: str = "", date
         target: names of the series to forecast, separated by commas; "all" for all columns that are neither the date
             nor covariates; None where there is one only.
         covariates: names of the columns that are known in advance, separated by commas.
-        date: the name of the column of dates; "auto" finds it, "none" is none.
+        date: the name of the column of dates; "auto" finds it, "none" has no such column.
 
     Raises:
         FileNotFoundError: there is no such file.

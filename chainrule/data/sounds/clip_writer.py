@@ -106,6 +106,6 @@ class Writing:
         label = self.labelling(file.name)
         if label not in self.labels:
             raise ValueError(
-                f"{file.label}: the label {label!r} is none of those to train on: {', '.join(self.labels)}"
+                f"{file.label}: the label {label!r} is not among those to train on: {', '.join(self.labels)}"
             )
         return self.labels.index(label)

@@ -8,7 +8,7 @@ class Labelling:
     """Which part of a file's name is its label.
 
     Args:
-        pattern: a file name without its ending, in which `{label}` stands for the label and `*` for anything; both are
+        pattern: a file name without its ending, in which `{label}` is the label and `*` matches anything; both are
             as short as the rest allows. `None` takes the folder that the file is in.
 
     Raises:

@@ -22,20 +22,20 @@ SHORTEST = 6  # , which ACTION the NOUN ,
 class SubjectVerbAgreement(SymbolTask):
     r"""Predict the next word of sentences whose verb agrees with a subject some words back.
 
-    ``the cats , which saw the dog near the bird , were hungry .`` Between the subject and its verb stands a clause of
+    ``the cats , which saw the dog near the bird , were hungry .`` Between the subject and its verb is a clause of
     exactly `distance` words, its commas counted. Every choice in a sentence is uniform and independent of the others,
     the verb apart:
 
     - ``the`` SUBJECT, one of 8 nouns, singular or plural;
     - ``, which`` [[DEGREE] ADVERB] ACTION ``the`` NOUN, then PREPOSITION ``the`` NOUN as often as there is room,
       and ``,``; the adverbs fill what is left over three. These nouns are singular or plural as a coin falls, so the
-      last noun's number predicts nothing. What they do stands in the past tense, which has no number;
+      last noun's number predicts nothing. Their verb is in the past tense, which has no number;
     - ``was`` or ``were``, as the subject's number has it, PREDICATE and ``.``
 
     Inputs are the words without the last, targets the words without the first: the target of a step is the next word.
     The mask is true at one step, that before the verb.
 
-    **Chance.** Before the verb stands ``,``, whatever came before: ln 2 nats, and half of the verbs right.
+    **Chance.** Before the verb comes ``,``, in every sentence: ln 2 nats, and half of the verbs right.
 
     **Optimum.** The subject decides: 0 nats.
 

@@ -75,7 +75,7 @@ class SyntheticTask(ABC):
 
         Args:
             outputs: (B, T, output_size), what a network says after reading each element.
-            batch: what it read.
+            batch: the rows it read.
         """
 
     @abstractmethod

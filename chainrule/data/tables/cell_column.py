@@ -116,7 +116,7 @@ class CellColumn(ABC):
 
     @abstractmethod
     def part(self, chosen: Flags | slice) -> "CellColumn":
-        """Those of some rows."""
+        """Cells of some rows."""
 
     @abstractmethod
     def counts(self, among: Collection[str] | None = None) -> list[tuple[str, int]]:

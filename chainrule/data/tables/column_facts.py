@@ -45,7 +45,7 @@ class ColumnFacts:
         self._ascending = True  # every number is above the one before it
 
     def add(self, cells: CellColumn, lines: npt.NDArray[np.int64]) -> None:
-        """Take more cells, with the lines they stand in."""
+        """Take more cells, with their line numbers."""
         first = 0
         while first < len(cells):
             # At once where they repeat or are not listed any more; else in parts, so that few are listed in vain.
@@ -187,7 +187,7 @@ class ColumnFacts:
         )
 
     def _atoms(self, counts: dict[float, int], kind: Literal["integer", "real"]) -> tuple[float, ...]:
-        """Integers that repeat, where they are most of the column; else single values that stand out."""
+        """Integers that repeat, where they are most of the column; else single frequent values."""
         total = self._numbers
         often = sorted((value for value, count in counts.items() if count >= 5), key=lambda value: -counts[value])
         often = often[:MOST_ATOMS]

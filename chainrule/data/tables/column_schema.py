@@ -34,7 +34,7 @@ class ColumnSchema:
     Args:
         name: of the column.
         kind: categorical, integer, real, or skip for one that is left out.
-        categories: texts of a categorical column, in the order of their codes: "" stands for a missing cell, `<other>`
+        categories: texts of a categorical column, in the order of their codes: "" is a missing cell, `<other>`
             for any that is not listed.
         numbers: of an integer or real column, what `chainrule.heads.Column` knows of it.
         unseen: whether `<other>`, or the missing cell of a numeric column, never occurred in training: it is scored,
@@ -60,7 +60,7 @@ class ColumnSchema:
         """The schema of a column of training rows.
 
         Args:
-            facts: what its cells come to.
+            facts: statistics of its cells.
             kind: categorical, integer, real or skip.
             min_count: rarer categories become `<other>`. Above 1 each column takes what it never saw: a categorical one
                 as `<other>`, a numeric one a missing cell.

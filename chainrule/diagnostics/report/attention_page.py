@@ -21,7 +21,7 @@ class AttentionExample:
         bits: surprise of each of them.
         weights: (T, S) attention; None where the model has none.
         read: the S symbols that were attended to, of a sentence.
-        picture: (3, H, W) of 8 bits, whose S places were attended to, a square grid; None for a sentence.
+        image: (3, H, W) of 8 bits, whose S places were attended to, a square grid; None for a sentence.
     """
 
     title: str
@@ -30,19 +30,19 @@ class AttentionExample:
     bits: Sequence[float]
     weights: Tensor | None
     read: Sequence[str] = ()
-    picture: Pixels | None = None
+    image: Pixels | None = None
 
     @property
     def pixels(self) -> Pixels:
-        """The picture, (H, W, 3)."""
-        assert self.picture is not None
-        return self.picture.transpose(1, 2, 0)
+        """The image, (H, W, 3)."""
+        assert self.image is not None
+        return self.image.transpose(1, 2, 0)
 
     def looked_at(self, place: int) -> Pixels:
-        """The picture, bright where it was attended to when symbol `place` was written."""
-        assert self.picture is not None
+        """The image, bright where it was attended to when symbol `place` was written."""
+        assert self.image is not None
         assert self.weights is not None
-        return brightened(self.picture, self.weights[place])
+        return brightened(self.image, self.weights[place])
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,12 @@ OPACITY = 0.75  # where the map is greatest
 
 
 @dataclass(frozen=True)
-class LabelledPicture:
+class LabelledImage:
     """One image, its answer, and where the classifier looked.
 
     Args:
         name: of the image.
-        picture: (C, H, W) of 8 bits.
+        image: (C, H, W) of 8 bits.
         looked: (rows, columns) shares, or all 0.
         given: the label given.
         probability: of that label.
@@ -28,7 +28,7 @@ class LabelledPicture:
     """
 
     name: str
-    picture: Pixels
+    image: Pixels
     looked: Tensor
     given: str
     probability: float
@@ -36,14 +36,14 @@ class LabelledPicture:
 
     @property
     def pixels(self) -> Pixels:
-        """The picture, (H, W, C), without the last axis where it is grey."""
-        return self.picture[0] if len(self.picture) == 1 else self.picture.transpose(1, 2, 0)
+        """The image, (H, W, C), without the last axis where it is grey."""
+        return self.image[0] if len(self.image) == 1 else self.image.transpose(1, 2, 0)
 
     @property
     def heat(self) -> Pixels:
-        """The picture in grey under the map in orange, (H, W, 3): clear where that is least."""
-        grey = self.picture.astype(np.float64).mean(0)[:, :, None]
-        smooth = stretched(self.looked.double().numpy(), self.picture.shape[1], self.picture.shape[2])
+        """The image in grey under the map in orange, (H, W, 3): clear where that is least."""
+        grey = self.image.astype(np.float64).mean(0)[:, :, None]
+        smooth = stretched(self.looked.double().numpy(), self.image.shape[1], self.image.shape[2])
         share = (smooth - smooth.min()) / max(smooth.max() - smooth.min(), 1e-12)
         dense = OPACITY * share[:, :, None]
         return ((1 - dense) * grey + dense * HEAT).round().astype(np.uint8)
@@ -73,8 +73,8 @@ class ClassifierReport:
     method: str
     findings: Sequence[str]
     distances: Sequence[Sequence[float]]
-    wrong: Sequence[LabelledPicture]
-    right: Sequence[LabelledPicture]
+    wrong: Sequence[LabelledImage]
+    right: Sequence[LabelledImage]
     command: str
 
 

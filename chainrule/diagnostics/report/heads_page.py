@@ -17,7 +17,7 @@ from chainrule.diagnostics.report.render import render
 from chainrule.diagnostics.report.surprise_text import surprise_text
 
 START = "⊢"
-MOST_DRAWN = 64  # elements to a side of a picture of attention
+MOST_DRAWN = 64  # elements to a side of an image of attention
 _PALE, _DARK = (247, 251, 255), (8, 48, 107)
 
 
@@ -94,7 +94,7 @@ def head_line(head: HeadFigures) -> str:
 
 
 def kept_line(view: MixerView) -> str:
-    """What the gates of a mixer without attention weights keep, in words; empty for softmax attention.
+    """Describe how much the gates of a mixer without attention weights keep; empty for softmax attention.
 
     >>> kept_line(MixerView("MinGRU", kept=[0.5, 0.9, 0.99], unit="unit"))
     '3 units keep 0.50 to 0.99 of their memory a step, the middle one 0.90: half is gone after 1 to 69 elements'

@@ -93,9 +93,7 @@ def remarks(inspection: Inspection, read: ReadText) -> list[str]:
     """Remarks on the figures: unknown symbols, rows left out, the property."""
     lines = []
     if read.unknown:
-        lines.append(
-            f"{read.unknown} of the {read.element}s were never seen in training and stand for an unknown symbol."
-        )
+        lines.append(f"{read.unknown} of the {read.element}s were never seen in training and are read as unknown.")
     for row, step in inspection.flow.nonfinite:
         lines.append(f"Row {row + 1} is left out of all means: not finite from step {step + 1} on.")
     if read.note:

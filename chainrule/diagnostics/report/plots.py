@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Plot(NamedTuple):
-    """A caption and its picture."""
+    """A caption and its image."""
 
     caption: str
     svg: str  # HTML, whose texts are escaped
@@ -102,7 +102,7 @@ def inline_svg(figure: "Figure", name: str, description: str) -> str:
     Args:
         figure: drawn in the colours of `chainrule.diagnostics.panels`, which become the page's `--ink`, `--blue`...
         name: different for each figure of a page.
-        description: of the picture in words, for those who do not see it.
+        description: of the image in words, for those who do not see it.
     """
     import matplotlib as mpl
 
@@ -132,6 +132,6 @@ def _own_names(svg: str, name: str) -> str:
 
 
 def _without_size(svg: str) -> str:
-    """Only the shape is kept: the page says how wide a picture is."""
+    """Only the shape is kept: the page says how wide an image is."""
     opening, rest = svg.split(">", 1)
     return re.sub(r' (?:width|height)="[^"]*"', "", opening) + ">" + rest

@@ -1,4 +1,4 @@
-"""Captioned pictures."""
+"""Captioned images."""
 
 from chainrule.tasks.caption.task import CaptionTask
 

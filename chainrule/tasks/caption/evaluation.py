@@ -21,39 +21,39 @@ class CaptionEvaluation:
     """Compare the captions that a model writes with those that people wrote: BLEU-1 to BLEU-4, and perplexity.
 
     Args:
-        data: The pictures: an archive (zip, tar) or a folder.
+        data: The images: an archive (zip, tar) or a folder.
     """
 
     captions: Path | None = None
-    """What people wrote; any number for each picture."""
+    """Reference captions; any number for each image."""
     beam: int = 5
     """Prefixes kept side by side; 1 is greedy."""
     length_penalty: float = 0.7
     """Captions are compared by log-probability over length to this power."""
     shuffle: Annotated[bool, Parameter(negative=())] = False
-    """Show the model another picture than the one that is meant: what is left is what it knows of captions."""
+    """Give the model a wrong image for each caption, to measure how much it knows of captions alone."""
     seed: int = 0
-    """Of the shuffling."""
+    """Seed of the shuffling."""
 
 
 def evaluate_captioner(run: "CaptionTask", data: str | None, options: CaptionEvaluation, *, device: str) -> Answer:
-    """Write a caption of each picture, and compare."""
-    from chainrule.data.captions import ImageStore, captions_by_picture
+    """Write a caption of each image, and compare."""
+    from chainrule.data.captions import ImageStore, captions_by_image
     from chainrule.metrics.bleu import caption_bleu
     from chainrule.tasks.caption.searching import search, words_of
 
     if data is None or options.captions is None:
-        raise ValueError("DATA and --captions: expected pictures and what people wrote of them: give both")
+        raise ValueError("DATA and --captions: expected images and what people wrote of them: give both")
     if options.beam < 1:
         raise ValueError(f"--beam: expected a whole number >= 1, got {options.beam}")
-    store = ImageStore(Path(data), run.data.picture_size, run.data.fit)
-    people = captions_by_picture(options.captions, store, lower_case=run.data.lower_case)
+    store = ImageStore(Path(data), run.data.image_size, run.data.fit)
+    people = captions_by_image(options.captions, store, lower_case=run.data.lower_case)
     names = list(people)
     shown = _turned(names, options.seed) if options.shuffle else names
     model, vocabulary = run.model(device), run.prepared.vocabulary
     found = search(
         model,
-        (store.picture(name) for name in shown),
+        (store.image(name) for name in shown),
         vocabulary,
         beam=options.beam,
         max_length=run.data.max_length,
@@ -65,7 +65,7 @@ def evaluate_captioner(run: "CaptionTask", data: str | None, options: CaptionEva
     perplexity = _perplexity(run, model, store, [people[name] for name in names], shown, str(options.captions))
     signature = scores["bleu_4"].signature
     figures = {
-        "pictures": len(names),
+        "images": len(names),
         "perplexity": perplexity,
         "beam": options.beam,
         "shuffled": options.shuffle,
@@ -73,7 +73,7 @@ def evaluate_captioner(run: "CaptionTask", data: str | None, options: CaptionEva
         "signature": signature,
     }
     lines = [
-        f"{len(names):,} pictures{', each with another shown' if options.shuffle else ''}, beam {options.beam}",
+        f"{len(names):,} images{', each with another shown' if options.shuffle else ''}, beam {options.beam}",
         "  ".join(f"{score.name} {score.value:.2f}" for score in scores.values()),
         f"perplexity of people's captions {perplexity:.4g}",
         f"signature {signature}",
@@ -90,7 +90,7 @@ def _turned(names: Sequence[str], seed: int) -> list[str]:
     import numpy as np
 
     if len(names) < 2:
-        raise ValueError(f"--shuffle: expected at least two pictures, got {len(names)}")
+        raise ValueError(f"--shuffle: expected at least two images, got {len(names)}")
     order = np.random.default_rng(seed).permutation(len(names)).tolist()
     following = dict(zip(order, [*order[1:], order[0]], strict=True))
     return [names[following[place]] for place in range(len(names))]
@@ -104,7 +104,7 @@ def _perplexity(
     shown: Sequence[str],
     file: str,
 ) -> float:
-    """Of what people wrote, given the pictures that are shown."""
+    """Nats of the reference captions, given the images that are shown."""
     import numpy as np
     import torch
 
@@ -115,9 +115,9 @@ def _perplexity(
     vocabulary, longest = run.prepared.vocabulary, run.data.max_length
 
     def batches() -> "Iterator[Batch]":
-        for picture, captions in zip(shown, people, strict=True):
+        for image, captions in zip(shown, people, strict=True):
             rows = [encode_sentence(vocabulary, each.text, longest, file, each.line) for each in captions]
             x, lengths = Sentences.of(rows).padded(np.arange(len(rows)))
-            yield Batch(x, lengths, context=torch.from_numpy(store.picture(picture)).expand(len(rows), -1, -1, -1))
+            yield Batch(x, lengths, context=torch.from_numpy(store.image(image)).expand(len(rows), -1, -1, -1))
 
     return evaluate(model, batches()).perplexity

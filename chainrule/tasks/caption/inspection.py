@@ -1,4 +1,4 @@
-"""Inside a trained captioner: its parts, and where in a picture it looked for each word."""
+"""Inside a trained captioner: its parts, and where in an image it looked for each word."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,22 +20,22 @@ MOST_ROWS = 64
 class CaptionerInspection:
     """Look inside a trained captioner: how large its parts are, and where it looked for each word that it wrote.
 
-    Captions held-out pictures, or the one named by DATA, greedily. Prints the parts and how narrowly the decoder
-    attends, and writes a page with each picture once for each word, bright where it was looked at (HTML, one file,
+    Captions held-out images, or the one named by DATA, greedily. Prints the parts and how narrowly the decoder
+    attends, and writes a page with each image once for each word, bright where it was looked at (HTML, one file,
     needs no network).
 
     Args:
-        data: A picture file in place of held-out pictures.
+        data: An image file in place of held-out images.
     """
 
     rows: int = 4
-    """Held-out pictures, the first ones."""
+    """Held-out images, the first ones."""
 
 
 def inspect_captioner(
     run: "CaptionTask", file: str | None, options: CaptionerInspection, *, out: Path | None
 ) -> Answer:
-    """Inspect a run on its held-out pictures, or on a picture."""
+    """Inspect a run on its held-out images, or on an image."""
     import torch
 
     from chainrule.diagnostics.report.attention_page import AttentionExample
@@ -44,11 +44,11 @@ def inspect_captioner(
 
     if not 1 <= options.rows <= MOST_ROWS:
         raise ValueError(f"--rows: expected a whole number from 1 to {MOST_ROWS}, got {options.rows}")
-    page, pictures = checked_page(out, run.path), _pictures(run, file, options.rows)
+    page, images = checked_page(out, run.path), _images(run, file, options.rows)
     model, vocabulary = run.model(), run.prepared.vocabulary
-    found = search(model, [pixels for _, pixels, _ in pictures], vocabulary, beam=1, max_length=run.data.max_length)
+    found = search(model, [pixels for _, pixels, _ in images], vocabulary, beam=1, max_length=run.data.max_length)
     weights, rows, examples = [], [], []
-    for (name, pixels, people), decoded in zip(pictures, found, strict=True):
+    for (name, pixels, people), decoded in zip(images, found, strict=True):
         symbols = decoded.sequences[0]
         if decoded.ended[0]:
             symbols = torch.cat([symbols, symbols.new_tensor([vocabulary.eos])])
@@ -61,9 +61,9 @@ def inspect_captioner(
         [text], words = words_of(decoded, vocabulary), [vocabulary.token(symbol) for symbol in symbols.tolist()]
         bits = [units.bits(term) for term in surprise]
         told = {"caption": text} | ({"people wrote": people[0]} if people else {})
-        examples.append(AttentionExample(name, told, words, bits, alpha, picture=pixels))
+        examples.append(AttentionExample(name, told, words, bits, alpha, image=pixels))
         attention = None if alpha is None else alpha.tolist()
-        row = {"picture": name, "caption": text, "references": people, "nats": sum(surprise)}
+        row = {"image": name, "caption": text, "references": people, "nats": sum(surprise)}
         rows.append({**row, "symbols": words, "bits": bits, "attention": attention})
     asked = "" if file is None else f" {quoted(Path(file))}"
     command = f"chainrule inspect {quoted(run.path)}{asked} --rows {options.rows}"
@@ -71,8 +71,8 @@ def inspect_captioner(
     return attention_answer(run, model, weights, rows, examples, looks_at=looks_at, page=page, command=command)
 
 
-def _pictures(run: "CaptionTask", file: str | None, rows: int) -> "list[tuple[str, Pixels, list[str]]]":
-    """Pictures by name, with what people wrote of them, if that is known."""
+def _images(run: "CaptionTask", file: str | None, rows: int) -> "list[tuple[str, Pixels, list[str]]]":
+    """Images by name, with what people wrote of them, if that is known."""
     import numpy as np
 
     from chainrule.tasks.caption.prediction import read_image
@@ -81,6 +81,6 @@ def _pictures(run: "CaptionTask", file: str | None, rows: int) -> "list[tuple[st
         return [(file, read_image(Path(file), run.data), [])]
     valid = run.prepared.valid
     return [
-        (f"held-out picture {place + 1}", np.array(valid.pictures[place]), run.held_out_captions(place))
+        (f"held-out image {place + 1}", np.array(valid.images[place]), run.held_out_captions(place))
         for place in range(min(rows, len(valid)))
     ]

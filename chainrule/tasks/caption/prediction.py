@@ -1,4 +1,4 @@
-"""Pictures in, their captions out."""
+"""Images in, their captions out."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,39 +17,39 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CaptionOptions:
-    """Write a caption for each picture, a line each.
+    """Write a caption for each image, a line each.
 
     Args:
-        files: Picture files.
-        json: Print one JSON object a caption, with "picture", "caption", "nats" and "proven".
+        files: Image files.
+        json: Print one JSON object a caption, with "image", "caption", "nats" and "proven".
     """
 
     beam: int = 5
     """Prefixes kept side by side; 1 is greedy."""
     n_best: int = 1
-    """Captions of each picture, the best first."""
+    """Captions of each image, the best first."""
     max_length: int | None = None
     """Most words of a caption; that of training if not given."""
     length_penalty: float = 0.7
     """Captions are compared by log-probability over length to this power."""
     attention: Path | None = None
-    """A .png file, of one picture: where the model looked for each word."""
+    """A .png file, of one image: where the model looked for each word."""
 
 
-def caption(run: "CaptionTask", pictures: Sequence[str], options: CaptionOptions, *, device: str) -> Answer:
-    """Caption pictures."""
+def caption(run: "CaptionTask", images: Sequence[str], options: CaptionOptions, *, device: str) -> Answer:
+    """Caption images."""
     from chainrule.tasks.caption.searching import search, words_of
 
     attention = options.attention
-    if not pictures:
-        raise ValueError("FILES: expected at least one picture, got none")
-    if attention is not None and (len(pictures) > 1 or attention.suffix.lower() != ".png"):
-        raise ValueError(f"--attention: expected a .png file for a single picture, got {attention}")
+    if not images:
+        raise ValueError("FILES: expected at least one image, got none")
+    if attention is not None and (len(images) > 1 or attention.suffix.lower() != ".png"):
+        raise ValueError(f"--attention: expected a .png file for a single image, got {attention}")
     if attention is not None and run.config.options.attention is None:
         raise ValueError("--attention: expected a run with attention, got one that reads a single vector")
     if not 1 <= options.n_best <= options.beam:
         raise ValueError(f"--n-best: expected from 1 to --beam {options.beam}, got {options.n_best}")
-    pixels = [read_image(Path(picture), run.data) for picture in pictures]
+    pixels = [read_image(Path(image), run.data) for image in images]
     model, vocabulary = run.model(device), run.prepared.vocabulary
     found = search(
         model,
@@ -62,10 +62,10 @@ def caption(run: "CaptionTask", pictures: Sequence[str], options: CaptionOptions
     )
 
     def records() -> Iterator[Record]:
-        for picture, decoded in zip(pictures, found, strict=True):
+        for image, decoded in zip(images, found, strict=True):
             for text, log_prob in zip(words_of(decoded, vocabulary), decoded.log_probs.tolist(), strict=True):
-                values = {"picture": picture, "caption": text, "nats": -log_prob, "proven": decoded.proven}
-                yield Record(values, text if len(pictures) == 1 else f"{picture}\t{text}")
+                values = {"image": image, "caption": text, "nats": -log_prob, "proven": decoded.proven}
+                yield Record(values, text if len(images) == 1 else f"{image}\t{text}")
             if attention is not None:
                 yield _drawn(run, model, pixels[0], decoded.sequences[0], attention)
 
@@ -73,17 +73,17 @@ def caption(run: "CaptionTask", pictures: Sequence[str], options: CaptionOptions
 
 
 def read_image(path: Path, data: "CaptionData") -> "Pixels":
-    """A picture file as pixels (3, S, S), made to fit as those of the run.
+    """An image file as pixels (3, S, S), made to fit as those of the run.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: it is no picture.
+        ValueError: it is no image.
     """
     from chainrule.data.images.folder import Reading
     from chainrule.data.text import check_file
 
-    reading = Reading(size=(data.picture_size, data.picture_size), colour="rgb", fit=data.fit)
-    return reading.picture(check_file(path).read_bytes(), str(path))[0]
+    reading = Reading(size=(data.image_size, data.image_size), colour="rgb", fit=data.fit)
+    return reading.image(check_file(path).read_bytes(), str(path))[0]
 
 
 def _drawn(run: "CaptionTask", model: "Captioner", pixels: "Pixels", symbols: "Tensor", out: Path) -> Record:

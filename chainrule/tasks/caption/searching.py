@@ -1,4 +1,4 @@
-"""Captions of many pictures, a batch at a time."""
+"""Captions of many images, a batch at a time."""
 
 from collections.abc import Iterable, Iterator
 
@@ -13,7 +13,7 @@ from chainrule.models.captioner import Captioner
 
 def search(
     model: Captioner,
-    pictures: Iterable[np.ndarray],
+    images: Iterable[np.ndarray],
     vocabulary: WordVocabulary,
     *,
     beam: int,
@@ -22,9 +22,9 @@ def search(
     length_penalty: float = 0.0,
     batch_size: int = 64,
 ) -> Iterator[Decoded]:
-    """The most probable captions of each picture (3, S, S), in their order."""
+    """The most probable captions of each image (3, S, S), in their order."""
     device = next(model.parameters()).device
-    for block in in_blocks(pictures, batch_size):
+    for block in in_blocks(images, batch_size):
         yield from beam_search(
             model,
             torch.from_numpy(np.stack(block)).to(device),
@@ -37,12 +37,12 @@ def search(
 
 
 def words_of(found: Decoded, vocabulary: WordVocabulary) -> list[str]:
-    """The captions of one picture as text, the best first."""
+    """The captions of one image as text, the best first."""
     return [vocabulary.decode(sequence.tolist()).strip() for sequence in found.sequences]
 
 
 @torch.no_grad()
-def looked_at(model: Captioner, picture: np.ndarray, symbols: torch.Tensor) -> torch.Tensor:
-    """The attention over the places of a picture (3, S, S) when each of T symbols was written, (T, P)."""
+def looked_at(model: Captioner, image: np.ndarray, symbols: torch.Tensor) -> torch.Tensor:
+    """The attention over the places of an image (3, S, S) when each of T symbols was written, (T, P)."""
     device = next(model.parameters()).device
-    return model.attended(symbols.unsqueeze(0).to(device), torch.from_numpy(picture).unsqueeze(0).to(device))[0].cpu()
+    return model.attended(symbols.unsqueeze(0).to(device), torch.from_numpy(image).unsqueeze(0).to(device))[0].cpu()

@@ -1,4 +1,4 @@
-"""Captioned pictures: pixels, words and captions in `data/`; a captioner looks at a picture and writes a sentence."""
+"""Captioned images: pixels, words and captions in `data/`; a captioner looks at an image and writes a sentence."""
 
 import math
 import shutil
@@ -36,19 +36,19 @@ if TYPE_CHECKING:
     from chainrule.training.loop import TrainingResult
 
 BACKBONE = f"{DATA}/backbone.safetensors"
-_LADDER = Ladder("words", ({"hidden_size": 128, "embedding_size": 128, "picture_features": 64},), passes=5)
-_COUNTS = dict.fromkeys(("pictures", "captions", "words", "unknown"), int)
+_LADDER = Ladder("words", ({"hidden_size": 128, "embedding_size": 128, "image_features": 64},), passes=5)
+_COUNTS = dict.fromkeys(("images", "captions", "words", "unknown"), int)
 _CHECKED_ROWS, _CHECKED_ELEMENTS = 3, 8
 
 
 @dataclass(frozen=True)
 class CaptionData(CheckedOptions):
-    """How pictures and captions are read, and which are held out."""
+    """How images and captions are read, and which are held out."""
 
-    picture_size: int = within(64, 8, 1024)
-    """Pixels that every picture has in the end, both ways."""
+    image_size: int = within(64, 8, 1024)
+    """Pixels that every image has in the end, both ways."""
     fit: Literal["crop", "pad", "stretch"] = "crop"
-    """How a picture that is no square becomes one: cut off two sides, add black bars, or change its proportions."""
+    """How an image that is no square becomes one: cut off two sides, add black bars, or change its proportions."""
     min_count: int = within(3, 1, 1 << 40)
     """Rarer words become unknown."""
     lower_case: bool = True
@@ -56,7 +56,7 @@ class CaptionData(CheckedOptions):
     max_length: int = within(100, 1, 1 << 16)
     """Most words of a caption."""
     validation_fraction: float = within(0.1, 1e-4, 0.5)
-    """Share of the pictures that is held out, where none are named."""
+    """Share of the images that is held out, where none are named."""
 
 
 @dataclass(frozen=True)
@@ -64,25 +64,25 @@ class CaptionTraining(OptimisationOptions):
     """How a captioner is trained."""
 
     batch_size: int = within(64, 1, 1 << 24)
-    """Pictures of a batch."""
+    """Images of a batch."""
     learning_rate: float = within(2e-3, 0.0, 1e3)
     """Peak learning rate of AdamW."""
 
 
 class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
-    """A run on captioned pictures."""
+    """A run on captioned images."""
 
     name = "caption"
     help = "Train a captioner: a convolutional network, and a recurrent one that looks at it word by word."
     SOURCES: ClassVar[dict[str, Source]] = {
-        "source": Source("The pictures: an archive (zip, tar) or a folder."),
+        "source": Source("The images: an archive (zip, tar) or a folder."),
         "captions": Source(
             "Their captions, a line each: NAME, a tab, and the caption; NAME#0, NAME#1 where there are several.",
             "--captions",
         ),
-        "validation": Source("Pictures to hold out, if they are not among DATA.", "--validation"),
+        "validation": Source("Images to hold out, if they are not among DATA.", "--validation"),
         "validation_captions": Source(
-            "Captions of the pictures to hold out; some pictures are drawn if not given.", "--validation-captions"
+            "Captions of the images to hold out; some images are drawn if not given.", "--validation-captions"
         ),
         "backbone_weights": Source(
             "A safetensors file with the weights of --backbone; they stay as they are.", "--backbone-weights"
@@ -111,19 +111,19 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
 
         return open_captions(self.path / DATA)
 
-    def held_out_captions(self, picture: int) -> list[str]:
+    def held_out_captions(self, image: int) -> list[str]:
         """Reference captions of a held-out image, as the vocabulary knows them."""
         import numpy as np
 
         valid, decode = self.prepared.valid, self.prepared.vocabulary.decode
-        padded, lengths = valid.captions.padded(np.array(valid.captions_of(picture)))
+        padded, lengths = valid.captions.padded(np.array(valid.captions_of(image)))
         rows = zip(padded.tolist(), lengths.tolist(), strict=True)
         return [decode(row[:length]).strip() for row, length in rows]
 
     @classmethod
     def run_name(cls, asked: RunConfig) -> str:
         source = asked.sources["source"]
-        return f"{'pictures' if source is None else Path(source).stem}-caption-{asked.model}"
+        return f"{'images' if source is None else Path(source).stem}-caption-{asked.model}"
 
     @classmethod
     def check_asked(cls, asked: RunConfig, given: frozenset[str]) -> None:
@@ -131,9 +131,9 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
 
         sources = asked.sources
         if sources["source"] is None or sources["captions"] is None:
-            raise ValueError("DATA and --captions: expected pictures and their captions: give both")
+            raise ValueError("DATA and --captions: expected images and their captions: give both")
         if sources["validation"] is not None and sources["validation_captions"] is None:
-            raise ValueError("--validation: expected --validation-captions beside it")
+            raise ValueError("--validation: expected --validation-captions too: give both")
         weights = sources["backbone_weights"]
         if (weights is None) != (asked.options.backbone is None):
             raise ValueError(
@@ -172,9 +172,9 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
             self.path / DATA,
             sources["source"],
             sources["captions"],
-            dev_pictures=sources["validation"],
-            dev_captions=sources["validation_captions"],
-            size=data.picture_size,
+            dev_images=sources["validation"],
+            validation_captions=sources["validation_captions"],
+            size=data.image_size,
             fit=data.fit,
             min_count=data.min_count,
             max_length=data.max_length,
@@ -187,7 +187,7 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
             shutil.copyfile(weights, self.path / BACKBONE)
         facts = {name: found[name] for name in ("source", "captions", "validation", "counts", "words", "size")}
         return facts | {
-            "validation_captions": found["dev_captions"],
+            "validation_captions": found["validation_captions"],
             "backbone_weights": None if weights is None else self.fingerprint(weights),
         }
 
@@ -215,7 +215,7 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
         yield f"{facts['source']['name']}: {_split(facts)}, {facts['words']:,} words"
         how = {"crop": "cropped", "pad": "padded", "stretch": "stretched"}
         others = " or ".join(f"--fit {name}" for name in how if name != self.data.fit)
-        yield f"pictures are {how[self.data.fit]} to {facts['size']}×{facts['size']} pixels ({others} for another way)"
+        yield f"images are {how[self.data.fit]} to {facts['size']}×{facts['size']} pixels ({others} for another way)"
 
     def validation_metric(self) -> "ValidationMetric":
         from chainrule.tasks.caption.validation_metric import caption_metric
@@ -223,18 +223,18 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
         return caption_metric(self)
 
     def summary(self, result: "TrainingResult") -> tuple[dict[str, Any], str]:
-        pictures = self.config.facts["counts"]["valid"]["pictures"]
+        images = self.config.facts["counts"]["valid"]["images"]
         return (
             {"bleu": result.best_value, "perplexity": result.best.perplexity},
-            f"BLEU-4 {result.best_value:.2f} on {measured_part(result.best_rows, pictures)}held-out pictures (greedy), "
+            f"BLEU-4 {result.best_value:.2f} on {measured_part(result.best_rows, images)}held-out images (greedy), "
             f"perplexity of their captions {result.best.perplexity:.4g}",
         )
 
     def next_steps(self) -> Sequence[str]:
         path = quoted(self.path)
         return [
-            f"chainrule caption {path} picture.jpg --beam 5 --attention look.png",
-            f"chainrule evaluate {path} PICTURES --captions CAPTIONS --beam 5",
+            f"chainrule caption {path} image.jpg --beam 5 --attention look.png",
+            f"chainrule evaluate {path} IMAGES --captions CAPTIONS --beam 5",
         ]
 
     def describe(self, facts: dict[str, Any]) -> dict[str, str]:
@@ -243,7 +243,7 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
             "data": f"{known['source']['name']} ({size_of(known['source']['bytes'])}), {known['captions']['name']}",
             "split": _split(known),
             "vocabulary": f"{known['words']:,} words",
-            "caption": f"chainrule caption {quoted(self.path)} picture.jpg",
+            "caption": f"chainrule caption {quoted(self.path)} image.jpg",
         }
         if best is not None:
             rows["best"] = (
@@ -256,7 +256,7 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
 
     @property
     def basis(self) -> Basis:
-        return Basis("symbol", tokens=f"word level, {self.config.facts['words']:,} symbols", given="the picture")
+        return Basis("symbol", tokens=f"word level, {self.config.facts['words']:,} symbols", given="the image")
 
     def evaluate(self, data: str | None, options: CaptionEvaluation, *, device: str) -> Answer:
         return evaluate_captioner(self, data, options, device=device)
@@ -265,9 +265,9 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
         import numpy as np
 
         valid = self.prepared.valid
-        pictures = range(min(_CHECKED_ROWS, len(valid)))
-        captions = [valid.captions_of(picture)[0] for picture in pictures]
-        batch = valid.batch(np.array(pictures), np.array(captions))
+        images = range(min(_CHECKED_ROWS, len(valid)))
+        captions = [valid.captions_of(image)[0] for image in images]
+        batch = valid.batch(np.array(images), np.array(captions))
         assert batch.lengths is not None
         x, lengths = batch.x[:, :_CHECKED_ELEMENTS], batch.lengths.clamp(max=_CHECKED_ELEMENTS)
         return CheckedRows(self.model(), x, batch.context, lengths)
@@ -279,6 +279,6 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
 def _split(facts: dict[str, Any]) -> str:
     train, valid = facts["counts"]["train"], facts["counts"]["valid"]
     return (
-        f"{train['pictures']:,} pictures with {train['captions']:,} captions to train on, "
-        f"{valid['pictures']:,} with {valid['captions']:,} held out"
+        f"{train['images']:,} images with {train['captions']:,} captions to train on, "
+        f"{valid['images']:,} with {valid['captions']:,} held out"
     )

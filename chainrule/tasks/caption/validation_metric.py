@@ -1,4 +1,4 @@
-"""BLEU of captions of held-out pictures."""
+"""BLEU of captions of held-out images."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
@@ -12,18 +12,18 @@ if TYPE_CHECKING:
     from chainrule.models.captioner import Captioner
     from chainrule.tasks.caption.task import CaptionTask
 
-_JUDGED = 300  # held-out pictures whose captions are compared at each validation
+_COMPARED = 300  # held-out images whose captions are compared at each validation
 _SHOWN = 2
 
 
 def caption_metric(run: "CaptionTask") -> ValidationMetric:
-    """BLEU-4 of greedy captions of the first held-out pictures; with two of them and a reference of each."""
+    """BLEU-4 of greedy captions of the first held-out images; with two of them and a reference of each."""
     vocabulary, valid = run.prepared.vocabulary, run.prepared.valid
-    references = [run.held_out_captions(picture) for picture in range(min(_JUDGED, len(valid)))]
+    references = [run.held_out_captions(image) for image in range(min(_COMPARED, len(valid)))]
 
     def answer(model: "TrainableModel", rows: Rows) -> Sequence[str]:
-        pictures = (valid.pictures[row] for row in rows)
-        found = search(cast("Captioner", model), pictures, vocabulary, beam=1, max_length=run.data.max_length)
+        images = (valid.images[row] for row in rows)
+        found = search(cast("Captioner", model), images, vocabulary, beam=1, max_length=run.data.max_length)
         return [words_of(each, vocabulary)[0] for each in found]
 
     def compare(rows: Rows, captions: Sequence[str], step: int) -> MetricValue:

@@ -1,4 +1,4 @@
-"""Texts with their words shaded by attention, as a page or a picture."""
+"""Texts with their words shaded by attention, as a page or an image."""
 
 from collections.abc import Sequence
 from math import exp
@@ -10,7 +10,7 @@ from chainrule.tasks.classify.answers import LabelledAnswer
 from chainrule.tasks.page import save_figure
 
 _DARKEST = 5  # times an even share
-_COLUMNS = 90  # characters of a line of a picture
+_COLUMNS = 90  # characters of a line of an image
 
 
 def write_page(path: Path, answers: Sequence[LabelledAnswer], names: Sequence[str]) -> None:
@@ -35,7 +35,7 @@ def write_image(path: Path, answers: Sequence[LabelledAnswer], names: Sequence[s
         from matplotlib.figure import Figure
     except ImportError:
         raise ValueError(
-            "--attention: pictures are drawn by matplotlib, which is not installed: pip install 'chainrule[plots]', "
+            "--attention: images are drawn by matplotlib, which is not installed: pip install 'chainrule[plots]', "
             "or name a file that ends in .html"
         ) from None
     rows: list[tuple[int, float, str, float]] = []  # column, line, word, strength

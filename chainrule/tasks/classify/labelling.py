@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from chainrule.tasks.classify.answers import LabelledAnswer
     from chainrule.tasks.classify.task import ClassifyTask
 
-_PICTURED = {".html": 500, ".png": 20}  # texts of a page or picture
+_IMAGED = {".html": 500, ".png": 20}  # texts of a page or image
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Labelling:
     top: Annotated[int, Parameter(name=["--top", "-n"])] = 1
     """The so many likeliest labels of each text."""
     attention: Path | None = None
-    """A page (.html) or picture (.png) to write, in which the words are shaded by how much they counted."""
+    """A page (.html) or image (.png) to write, in which the words are shaded by how much they counted."""
 
 
 def label_texts(run: "ClassifyTask", file: str, options: Labelling, *, device: str) -> Answer:
@@ -41,7 +41,7 @@ def label_texts(run: "ClassifyTask", file: str, options: Labelling, *, device: s
     top, attention = options.top, options.attention
     if top < 1:
         raise ValueError(f"--top: expected a whole number >= 1, got {top}")
-    if attention is not None and attention.suffix not in _PICTURED:
+    if attention is not None and attention.suffix not in _IMAGED:
         raise ValueError(f"--attention: expected a file name that ends in .html or .png, got {attention}")
     pooling = run.config.options.pooling
     if attention is not None and "attention" not in pooling.split("+"):
@@ -58,7 +58,7 @@ def _records(run: "ClassifyTask", file: str, options: Labelling, device: str) ->
     count = empty = cut = 0
     for answer in answers(run, run.model(device), rows):
         count, empty, cut = count + 1, empty + (not answer.tokens), cut + (answer.cut > 0)
-        if attention is not None and len(shown) < _PICTURED[attention.suffix]:
+        if attention is not None and len(shown) < _IMAGED[attention.suffix]:
             shown.append(answer)
         line = "\t".join([*_likeliest(answer, names, options.top), " ".join(answer.row.text.split())])
         yield Record(_values(answer, names), line)

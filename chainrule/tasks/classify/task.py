@@ -60,7 +60,7 @@ class LabelledData(CheckedOptions):
     label_column: str | None = None
     """The same of the labels."""
     level: Literal["word", "char", "byte"] = "word"
-    """What one element is."""
+    """Unit of one element."""
     lower: bool = True
     """Read upper case as lower case; not of bytes."""
     ngrams: bool = True
@@ -82,7 +82,7 @@ class ClassifierTraining(OptimisationOptions):
     learning_rate: float = within(1e-3, 0.0, 1e3)
     """Peak learning rate of AdamW."""
     precision: Literal["auto", "float32", "bfloat16"] = "float32"
-    """Of matrix products; those of a classifier are too small to gain by bfloat16 on a processor."""
+    """Precision of matrix products; those of a classifier are too small to gain by bfloat16 on a processor."""
     naive_bayes: bool = True
     """Begin with how often each symbol was seen with each label."""
 
@@ -300,7 +300,7 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
         rows = np.argsort(-np.minimum(part.texts.lengths, _CHECKED_ELEMENTS), kind="stable")[:_CHECKED_ROWS]
         context = part.texts.context(rows, _CHECKED_ELEMENTS)
         told = f"{len(rows)} held-out texts, the first {_CHECKED_ELEMENTS} {_ELEMENT[self.data.level]} of each"
-        return CheckedRows(self.model(), torch.from_numpy(np.array(part.labels[rows], np.int64)), context, told=told)
+        return CheckedRows(self.model(), torch.from_numpy(np.array(part.labels[rows], np.int64)), context, note=told)
 
     def embed(self, data: str, options: LabelledEmbedding, *, device: str) -> Iterator[Code]:
         return embed_texts(self, data, options, device=device)

@@ -12,7 +12,7 @@ from chainrule.tasks.page import checked_page, write_page
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from chainrule.diagnostics.report.classifier_page import LabelledPicture
+    from chainrule.diagnostics.report.classifier_page import LabelledImage
     from chainrule.models import ImageClassifier
     from chainrule.tasks.classify_images.task import ClassifyImagesTask
 
@@ -42,12 +42,12 @@ def inspect_classifier(run: "ClassifyImagesTask", options: ImageClassifierInspec
     is_right = log_probs.argmax(1) == true
     wrong = [row for row, _, _ in surest_mistakes(log_probs, true, options.examples)]
     right = is_right.nonzero()[: options.examples, 0].tolist()
-    mistakes, answers = (_pictures(run, model, pixels, log_probs, true, rows) for rows in (wrong, right))
+    mistakes, answers = (_images(run, model, pixels, log_probs, true, rows) for rows in (wrong, right))
     with torch.no_grad():
         distances = attention_distance(model, pixels[:_DISTANCE_ROWS])
     parts, count = parts_of(model), int(is_right.sum())
     described = f"{run.config.model} with {sum(parts.values()):,} parameters"
-    accuracy = f"{count:,} of the first {len(true):,} held-out pictures have the right label, {count / len(true):.1%}."
+    accuracy = f"{count:,} of the first {len(true):,} held-out images have the right label, {count / len(true):.1%}."
     asked = f" --rows {options.rows} --examples {options.examples}"
     report = ClassifierReport(
         title=str(run.path),
@@ -64,49 +64,49 @@ def inspect_classifier(run: "ClassifyImagesTask", options: ImageClassifierInspec
     write_page(page, classifier_page(report))
     figures = {
         "run": str(run.path), "model": run.config.model, "page": str(page), "parameters": parts,
-        "accuracy": count / len(true), "pictures": len(true), "method": report.method, "attention": distances,
-        "wrong": [_values(picture) for picture in mistakes], "right": [_values(picture) for picture in answers],
+        "accuracy": count / len(true), "images": len(true), "method": report.method, "attention": distances,
+        "wrong": [_values(image) for image in mistakes], "right": [_values(image) for image in answers],
     }  # fmt: skip
     lines = [f"{run.path}: {described}", *parts_table(parts), accuracy, f"maps: {report.method}", *report.findings]
     return Answer(iter([Record(figures, "\n".join([*lines, *_attention_lines(distances), f"page: {page}"]))]))
 
 
-def _pictures(
+def _images(
     run: "ClassifyImagesTask",
     model: "ImageClassifier",
     pixels: "Tensor",
     log_probs: "Tensor",
     true: "Tensor",
     rows: list[int],
-) -> "list[LabelledPicture]":
+) -> "list[LabelledImage]":
     """Some of the held-out images for the page, their values brought to 8 bits, each with where the model looked."""
     from chainrule.diagnostics.looked_at import looked_at
-    from chainrule.diagnostics.report.classifier_page import LabelledPicture
+    from chainrule.diagnostics.report.classifier_page import LabelledImage
 
     if not rows:
         return []
     given = log_probs.argmax(1)
     levels = (pixels[rows].double() * (255 / (run.config.facts["found_levels"] - 1))).round().byte().numpy()
     return [
-        LabelledPicture(
-            name=f"held-out picture {row}",
-            picture=picture,
+        LabelledImage(
+            name=f"held-out image {row}",
+            image=image,
             looked=looked,
             given=run.classes[int(given[row])],
             probability=float(log_probs[row, given[row]].exp()),
             right=run.classes[int(true[row])],
         )
-        for row, picture, looked in zip(rows, levels, looked_at(model, pixels[rows], given[rows]), strict=True)
+        for row, image, looked in zip(rows, levels, looked_at(model, pixels[rows], given[rows]), strict=True)
     ]
 
 
-def _sharpness(kind: str, pictures: "Sequence[LabelledPicture]") -> str:
+def _sharpness(kind: str, images: "Sequence[LabelledImage]") -> str:
     """How small a part of the places has half of a map, in words."""
     import torch
 
     from chainrule.diagnostics.looked_at import half_share
 
-    share = half_share(torch.stack([picture.looked for picture in pictures])).mean()
+    share = half_share(torch.stack([image.looked for image in images])).mean()
     return f"Half of a map lies on {share:.0%} of its places, the mean over the {kind} answers below."
 
 
@@ -118,8 +118,8 @@ def _attention_lines(distances: Sequence[Sequence[float]]) -> Iterator[str]:
         yield f"attention of block {number}: {each} pixels away on average, a number for each head"
 
 
-def _values(picture: "LabelledPicture") -> dict[str, object]:
+def _values(image: "LabelledImage") -> dict[str, object]:
     return {
-        "picture": picture.name, "given": picture.given, "probability": picture.probability, "true": picture.right,
-        "looked_at": picture.looked.tolist(),
+        "image": image.name, "given": image.given, "probability": image.probability, "true": image.right,
+        "looked_at": image.looked.tolist(),
     }  # fmt: skip

@@ -33,7 +33,7 @@ class ImageClassifierTraining(OptimisationOptions):
     random_operations: int = within(0, 0, 16)
     """So many random operations on each image: shifts, turns, shears, brightness, contrast, cutout (RandAugment)."""
     magnitude: float = within(0.3, 0.0, 1.0)
-    """Of random operations, as a share of the largest."""
+    """Strength of random operations, as a share of the largest."""
 
     def augmentation(self, levels: int) -> "Augmentation":
         """How images of so many levels are changed in training."""
@@ -49,21 +49,21 @@ class ImageLabelling:
     """Label images: a line for each with its label, the probability of that, and its name, tabs between them.
 
     Args:
-        file: A picture file, a folder, a .zip or .tar file, an npz, npy or idx file.
+        file: An image file, a folder, a .zip or .tar file, an npz, npy or idx file.
         json: Print a JSON object for each image, with the probabilities of all labels.
     """
 
     top: Annotated[int, Parameter(name=["--top", "-n"])] = 1
     """The so many likeliest labels of each image."""
     skip_bad: Switch = False
-    """Leave out picture files that cannot be read."""
+    """Leave out image files that cannot be read."""
 
 
 @dataclass(frozen=True)
 class ImageLabelEvaluation:
     """Compare a classifier with images whose labels are known.
 
-    Accuracy, F1 averaged over labels, nats per picture, how far confidence is from accuracy, the table of confusions,
+    Accuracy, F1 averaged over labels, nats per image, how far confidence is from accuracy, the table of confusions,
     and the mistakes made with most confidence.
 
     Args:
@@ -93,8 +93,8 @@ class ImageClassifierEmbedding:
     """Embed images: for each its name, and the features that its label is predicted from.
 
     Args:
-        data: A picture file, a folder, an npz, npy or idx file.
+        data: An image file, a folder, an npz, npy or idx file.
     """
 
     skip_bad: Switch = False
-    """Leave out picture files that cannot be read."""
+    """Leave out image files that cannot be read."""

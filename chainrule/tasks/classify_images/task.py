@@ -1,4 +1,4 @@
-"""Labels of images: `chainrule train pictures/ --task classify`, and a classifier that learns p(label | image).
+"""Labels of images: `chainrule train images/ --task classify`, and a classifier that learns p(label | image).
 
 data/train.pixels, valid.pixels    the images, (N, C, H, W) bytes
 data/train.labels, valid.labels    their labels
@@ -20,8 +20,8 @@ from chainrule.tasks.classify_images.options import (
 )
 from chainrule.tasks.config import RunConfig
 from chainrule.tasks.display import measured_part, quoted
-from chainrule.tasks.image.options import ImageReading
 from chainrule.tasks.image.image_data_task import ImageDataTask
+from chainrule.tasks.image.options import ImageReading
 from chainrule.tasks.ladder import Ladder
 from chainrule.tasks.ledger import Basis
 from chainrule.tasks.model import Model
@@ -50,8 +50,8 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
     help = "Train a classifier on images with labels; the accuracy on held-out images decides which weights are kept."
     SOURCES: ClassVar[dict[str, Source]] = {
         "source": Source(
-            "A folder, .zip or .tar file with a sub-folder of picture files for each label; x.npz with images and "
-            "labels; or an idx file such as train-images-idx3-ubyte.gz, labels beside it.",
+            "A folder, .zip or .tar file with a sub-folder of image files for each label; x.npz with images and "
+            "labels; or an idx file such as train-images-idx3-ubyte.gz, labels in the same folder.",
             needed="labelled images",
         ),
         "validation": Source("Images to hold out in place of some of DATA.", "--validation"),
@@ -66,10 +66,10 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
     }
     BUDGET = "5m"
     LADDERS: ClassVar[dict[str, Ladder]] = {
-        "cnn": Ladder("pictures", ({"channels": 16},), passes=10, steps=8000),
-        "vit": Ladder("pictures", ({"model_size": 64, "num_layers": 4},), passes=10, steps=8000),
-        "cct": Ladder("pictures", ({"model_size": 64, "num_layers": 2},), passes=10, steps=8000),
-        "swin": Ladder("pictures", ({"model_size": 32, "num_heads": 2},), passes=10, steps=8000),
+        "cnn": Ladder("images", ({"channels": 16},), passes=10, steps=8000),
+        "vit": Ladder("images", ({"model_size": 64, "num_layers": 4},), passes=10, steps=8000),
+        "cct": Ladder("images", ({"model_size": 64, "num_layers": 2},), passes=10, steps=8000),
+        "swin": Ladder("images", ({"model_size": 32, "num_heads": 2},), passes=10, steps=8000),
     }
     Prediction = ImageLabelling
     Evaluation = ImageLabelEvaluation
@@ -131,15 +131,15 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
         return batches, lambda: labelled_image_evaluation(images.valid, held_out, _ROWS)
 
     def introduce(self) -> Iterable[str]:
-        from chainrule.data.images import said_shape
+        from chainrule.data.images import format_shape
 
         facts, names = self.config.facts, self.classes
-        counts = facts["pictures"]
-        yield f"{facts['name']}: pictures of {said_shape(self.shape)}, {len(names)} labels: {', '.join(names[:12])}"
+        counts = facts["images"]
+        yield f"{facts['name']}: images of {format_shape(self.shape)}, {len(names)} labels: {', '.join(names[:12])}"
         held_out = facts["validation"]["name"] if facts["validation"] else f"drawn, seed {self.training.seed}"
-        yield f"{counts['train']:,} pictures to train on, {counts['valid']:,} held out ({held_out})"
+        yield f"{counts['train']:,} images to train on, {counts['valid']:,} held out ({held_out})"
         if facts["left_out"]["count"]:
-            yield f"{facts['left_out']['count']} picture files cannot be read and are left out"
+            yield f"{facts['left_out']['count']} image files cannot be read and are left out"
 
     def validation_metric(self) -> "ValidationMetric":
         import torch
@@ -154,35 +154,35 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
             self.classes,
             torch.from_numpy(labels.copy()),
             lambda rows: labelled_image_evaluation(images.valid, labels, _ROWS, rows),
-            lambda row: (f"held-out picture {row}", ""),
+            lambda row: (f"held-out image {row}", ""),
         )
 
     def summary(self, result: "TrainingResult") -> tuple[dict[str, Any], str]:
         value, nats = result.best_value, result.best.nats_per_element
         assert value is not None
-        part = measured_part(result.best_rows, self.config.facts["pictures"]["valid"])
+        part = measured_part(result.best_rows, self.config.facts["images"]["valid"])
         return (
-            {"accuracy": value, "nats_per_picture": nats},
-            f"accuracy {value:.2%} on {part}held-out pictures ({nats:.4f} nats per picture)",
+            {"accuracy": value, "nats_per_image": nats},
+            f"accuracy {value:.2%} on {part}held-out images ({nats:.4f} nats per image)",
         )
 
     def next_steps(self) -> Sequence[str]:
         path = quoted(self.path)
-        return [f"chainrule classify {path} PICTURE", f"chainrule evaluate {path} TEST"]
+        return [f"chainrule classify {path} IMAGE", f"chainrule evaluate {path} TEST"]
 
     def describe(self, facts: dict[str, Any]) -> dict[str, str]:
-        from chainrule.data.images import said_shape
+        from chainrule.data.images import format_shape
 
         images, best = facts["facts"], facts["best"]
-        counts, names = images["pictures"], self.classes
+        counts, names = images["images"], self.classes
         rows = {
-            "data": f"{images['name']}, pictures of {said_shape(self.shape)}",
+            "data": f"{images['name']}, images of {format_shape(self.shape)}",
             "labels": f"{len(names)}: {', '.join(names[:12])}" + (", ..." if len(names) > 12 else ""),
-            "split": f"{counts['train']:,} pictures to train on, {counts['valid']:,} held out",
-            "classify": f"chainrule classify {quoted(self.path)} PICTURE",
+            "split": f"{counts['train']:,} images to train on, {counts['valid']:,} held out",
+            "classify": f"chainrule classify {quoted(self.path)} IMAGE",
         }
         if best is not None:
-            nats = f"{best['nats_per_element']:.4f} nats per picture"
+            nats = f"{best['nats_per_element']:.4f} nats per image"
             rows["best"] = f"accuracy {best['accuracy']:.2%} ({nats}) at step {best['step']:,}"
         return rows
 
@@ -195,7 +195,7 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
             for name, log_probs in self._labelled(data[0], device, skip_bad=options.skip_bad):
                 shares = {label: exp(value) for label, value in zip(names, log_probs.tolist(), strict=True)}
                 best = sorted(shares, key=lambda label: -shares[label])[:top]
-                values = {"picture": name, "label": best[0], "probability": shares[best[0]], "probabilities": shares}
+                values = {"image": name, "label": best[0], "probability": shares[best[0]], "probabilities": shares}
                 parts = [part for label in best for part in (label, f"{shares[label]:.4f}")]
                 yield Record(values, "\t".join([*parts, name]))
 
@@ -203,7 +203,7 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
 
     @property
     def basis(self) -> Basis:
-        return Basis("label", f"{len(self.classes)} labels", given="the picture")
+        return Basis("label", f"{len(self.classes)} labels", given="the image")
 
     def evaluate(self, data: str | None, options: ImageLabelEvaluation, *, device: str) -> Answer:
         import torch
@@ -221,14 +221,12 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
         true = torch.from_numpy(source.labels.among(self.classes, source.label))
         found = [row for _, row in self._labelled(data, device, skip_bad=False)]
         log_probs = torch.stack(found)
-        figures = label_figures(classification_scores(log_probs, true, self.classes), "picture")
-        figures |= {"pictures": len(true), "errors": []}
-        lines = list(label_lines(figures, self.classes, "picture"))
+        figures = label_figures(classification_scores(log_probs, true, self.classes), "image")
+        figures |= {"images": len(true), "errors": []}
+        lines = list(label_lines(figures, self.classes, "image"))
         for row, given, share in surest_mistakes(log_probs, true, options.errors):
             right, name = self.classes[int(true[row])], source.called(row)
-            figures["errors"].append(
-                {"picture": name, "true": right, "given": self.classes[given], "probability": share}
-            )
+            figures["errors"].append({"image": name, "true": right, "given": self.classes[given], "probability": share})
             lines.append(f"  {name}: {self.classes[given]} {share:.1%}, is {right}")
         return Answer(iter([Record(figures, "\n".join(lines))]))
 
@@ -240,7 +238,7 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
         assert images.valid_labels is not None
         labels = torch.from_numpy(np.array(images.valid_labels[:_CHECKED_ROWS], np.int64))
         context = torch.from_numpy(np.array(images.valid[:_CHECKED_ROWS]))
-        return CheckedRows(self.model(), labels, context, told=f"{len(labels)} held-out pictures")
+        return CheckedRows(self.model(), labels, context, note=f"{len(labels)} held-out images")
 
     def embed(self, data: str, options: ImageClassifierEmbedding, *, device: str) -> Iterator[Code]:
         import torch
@@ -258,7 +256,7 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
         from chainrule.tasks.classify_images.inspection import inspect_classifier
 
         if data is not None:
-            raise ValueError(f"inspect: reads the held-out pictures of the run, got {data}: leave it out")
+            raise ValueError(f"inspect: reads the held-out images of the run, got {data}: leave it out")
         return inspect_classifier(self, options, out=out)
 
     def _source(self, data: str, *, labelled: bool, skip_bad: bool) -> "ImageSource":
@@ -270,19 +268,19 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
         return source
 
     def _blocks(self, data: str, *, skip_bad: bool) -> "Iterator[tuple[npt.NDArray[np.uint8], list[str]]]":
-        """Images and their names, of one picture file or of many."""
+        """Images and their names, of one image file or of many."""
         from chainrule.data.images.folder import SUFFIXES
 
         path = Path(data)
         if path.is_file() and path.suffix.lower() in SUFFIXES:
-            pixels, _ = self.config.data.reading.picture(path.read_bytes(), data)
+            pixels, _ = self.config.data.reading.image(path.read_bytes(), data)
             if pixels.shape != self.shape:
-                from chainrule.data.images import said_shape
+                from chainrule.data.images import format_shape
 
                 channels, height, width = pixels.shape
                 raise ValueError(
-                    f"{data}: expected a picture of {said_shape(self.shape)}, as those trained on, got "
-                    f"{said_shape((channels, height, width))}: convert it"
+                    f"{data}: expected an image of {format_shape(self.shape)}, as those trained on, got "
+                    f"{format_shape((channels, height, width))}: convert it"
                 )
             yield pixels[None], [data]
             return

@@ -31,7 +31,7 @@ class ForecastEvaluation:
     paths: int = 100
     """How many draws each forecast has."""
     seed: int = 0
-    """Of the draws."""
+    """Seed of the draws."""
 
 
 def evaluate_series(run: "ForecastTask", data: str | None, options: ForecastEvaluation, *, device: str) -> Answer:

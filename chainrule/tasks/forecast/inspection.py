@@ -27,7 +27,7 @@ class ForecastInspection:
 
     Args:
         data: A file with the columns that the run was trained on, to read in place of the held-out rows.
-        seed: Of the shuffling.
+        seed: Seed of the shuffling.
     """
 
     origins: int = 32

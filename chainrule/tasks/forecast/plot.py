@@ -1,4 +1,4 @@
-"""A picture of a forecast."""
+"""An image of a forecast."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ def plot_forecast(forecast: "Forecast", out: Path) -> None:
     """Draw the last rows of each series, some paths, and bands between quantiles; written all or nothing.
 
     Raises:
-        ValueError: matplotlib is not installed, or does not write such pictures.
+        ValueError: matplotlib is not installed, or does not write such images.
     """
     try:
         from matplotlib.figure import Figure

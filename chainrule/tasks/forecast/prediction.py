@@ -38,7 +38,7 @@ class ForecastPrediction:
     horizon: int | None = None
     """Rows to forecast; that of the run if not given."""
     plot: Path | None = None
-    """A picture (.png, .svg, .pdf) of the last rows, some paths and the quantiles."""
+    """An image (.png, .svg, .pdf) of the last rows, some paths and the quantiles."""
     seed: int | None = None
     """The same seed gives the same paths; new ones each time if not given."""
 
@@ -82,8 +82,8 @@ class Forecast:
     """A forecast of all series of a file.
 
     Args:
-        file: what it was made from.
-        times: what each step is called: its date, or its number in rows.
+        file: the data it was made from.
+        times: name of each step: its date, or its number in rows.
         levels: Q quantiles.
         quantiles: (Q, S, H).
         paths: (n, S, H).

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from chainrule.training.loop import TrainingResult
     from chainrule.training.validation import OnValidation
 
-_WARM_UP = 48  # rows read before a forecast beside those that lags reach, at least
+_WARM_UP = 48  # rows read before a forecast in addition to those that lags reach, at least
 _ROWS = 256  # of a validation batch
 _SHOWN, _PATHS, _PAST = 3, 50, 24
 _CHECKED_ROWS, _CHECKED_STEPS = 4, 8
@@ -52,7 +52,7 @@ class ForecastData(CheckedOptions):
     season: int | None = within(None, 1, 1 << 20)
     """Rows of a season; what is usual at the step between dates (24 hours, 7 days, 12 months) where not given."""
     anchor: Literal["last", "season", "centre"] = "last"
-    """What a step is measured from: the last value, that of a season ago, or the centre of the series."""
+    """Reference of a step: the last value, that of a season ago, or the centre of the series."""
     history: int | None = within(None, 1, 1 << 20)
     """Rows that a forecast is made from; as far as lags reach and a little more where not given."""
     validation_fraction: float = within(0.1, 1e-4, 0.5)

@@ -29,7 +29,7 @@ def inspect_codes(run: "ImageTask", options: "ImageInspection", *, out: Path | N
 
     from chainrule.diagnostics.active_units import active_units
     from chainrule.diagnostics.report.code_page import CodeReport
-    from chainrule.tasks.image.code_pictures import code_model
+    from chainrule.tasks.image.code_images import code_model
     from chainrule.tasks.image.code_preview import held_out
 
     if options.pixel is not None:
@@ -58,7 +58,7 @@ def inspect_codes(run: "ImageTask", options: "ImageInspection", *, out: Path | N
         labelled_by="labels",
         command=f"chainrule inspect {quoted(run.path)} --seed {seed}",
     )
-    facts = {"model": run.config.model, "pictures": len(x), "mean_squared_error": mean}
+    facts = {"model": run.config.model, "images": len(x), "mean_squared_error": mean}
     return code_answer(
         report, page, facts, [f"mean squared error of reconstructions: {mean:.6f} of values from 0 to 1"]
     )
@@ -72,7 +72,7 @@ def _rebuilt(
     import torch
 
     from chainrule.data.images import grid
-    from chainrule.tasks.image.code_pictures import shown
+    from chainrule.tasks.image.code_images import shown
 
     x = x[:_REBUILT]
     with torch.no_grad():
@@ -89,7 +89,7 @@ def _traversals(
 
     from chainrule.data.images import grid
     from chainrule.diagnostics.report.code_page import Traversal
-    from chainrule.tasks.image.code_pictures import shown
+    from chainrule.tasks.image.code_images import shown
 
     strips, weight = [], next(model.parameters())
     for place, _, codes in traversed(use):

@@ -1,4 +1,4 @@
-"""Options of the verbs of pictures that need a code."""
+"""Options of the verbs of images that need a code."""
 
 from dataclasses import dataclass
 
@@ -9,19 +9,19 @@ CODE_TRAINING = {"batch_size": 128, "learning_rate": 1e-3}  # where the user say
 
 @dataclass(frozen=True)
 class ImageEmbedding:
-    """Embed pictures: the mean of the code of each, or the code itself of an autoencoder.
+    """Embed images: the mean of the code of each, or the code itself of an autoencoder.
 
     Args:
         data: A folder, an npz, npy or idx file, as for training.
     """
 
     skip_bad: Switch = False
-    """Leave out picture files that cannot be read."""
+    """Leave out image files that cannot be read."""
 
 
 @dataclass(frozen=True)
 class ImageReconstruction:
-    """Draw pictures beside their reconstructions, in a grid in a PNG file: each picture, and to its right what the
+    """Draw images next to their reconstructions, in a grid in a PNG file: each image, and to its right what the
     decoder makes of its code.
 
     Args:
@@ -30,22 +30,22 @@ class ImageReconstruction:
     """
 
     count: int = 32
-    """Pictures, the first ones of DATA."""
+    """Images, the first ones of DATA."""
     skip_bad: Switch = False
-    """Leave out picture files that cannot be read."""
+    """Leave out image files that cannot be read."""
 
 
 @dataclass(frozen=True)
 class ImageInterpolation:
-    """Draw the pictures between two, in a row in a PNG file: the codes lie on a straight line.
+    """Draw the images between two, in a row in a PNG file: the codes lie on a straight line.
 
-    The row begins and ends with the two pictures themselves, as the model knows them.
+    The row begins and ends with the two images themselves, as the model knows them.
 
     Args:
-        first: A picture file.
+        first: An image file.
         last: Another one.
         out: The PNG file; RUN-row.png here if not given.
     """
 
     count: int = 9
-    """Pictures drawn, those of the two codes included."""
+    """Images drawn, those of the two codes included."""

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from chainrule.tasks.image.task import ImageTask
     from chainrule.training.validation import Observe
 
-_PICTURES, _PAIRS = 16, 8
+_IMAGES, _PAIRS = 16, 8
 _MEASURED = 256  # held-out images whose codes are looked at
 
 
@@ -30,22 +30,22 @@ class CodePreview:
         from chainrule.tasks.image.task import SAMPLES
 
         run = self._run
-        pictures = self._pictures(trained, step)
-        write_bytes(run.path / SAMPLES, png(grid(pictures)))
+        images = self._images(trained, step)
+        write_bytes(run.path / SAMPLES, png(grid(images)))
         shown = max(1, self._width // (min(run.shape[2], 32) + 2))
-        return block_image(pictures[:shown])
+        return block_image(images[:shown])
 
-    def _pictures(self, model: "CodeModel", step: int) -> Any:
+    def _images(self, model: "CodeModel", step: int) -> Any:
         import numpy as np
         import torch
 
         from chainrule.latent import LatentModel
-        from chainrule.tasks.image.code_pictures import draw_codes, shown
+        from chainrule.tasks.image.code_images import draw_codes, shown
 
         device = next(model.parameters()).device
         generator = torch.Generator(device).manual_seed(step)
         if isinstance(model, LatentModel):
-            return draw_codes(self._run, model, _PICTURES, generator, mean=False)
+            return draw_codes(self._run, model, _IMAGES, generator, mean=False)
         x = held_out(self._run, _PAIRS).to(device)
         pairs = np.stack([shown(self._run, x), shown(self._run, model.from_codes(model.codes(x)))], 1)
         return np.concatenate(list(pairs))
@@ -59,7 +59,7 @@ def observer(run: "ImageTask") -> "Observe":
 
 
 def held_out(run: "ImageTask", count: int) -> "Tensor":
-    """The first held-out pictures, (B, C, H, W) levels."""
+    """The first held-out images, (B, C, H, W) levels."""
     from chainrule.data.images import image_batch
 
     return image_batch(run.images().valid[:count], None).x

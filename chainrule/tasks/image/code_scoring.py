@@ -1,12 +1,12 @@
-"""Pictures scored by a model with a code: bounds of the likelihood, or the error of the reconstruction."""
+"""Images scored by a model with a code: bounds of the likelihood, or the error of the reconstruction."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from chainrule.tasks.abilities import Answer, Record
-from chainrule.tasks.image.code_pictures import code_model
-from chainrule.tasks.image.reading import NamedPictures, named_pictures, source_of
+from chainrule.tasks.image.code_images import code_model
+from chainrule.tasks.image.reading import NamedImages, named_images, source_of
 from chainrule.tasks.image.scoring import ImageScoring, basis_of, printable_name, protocol
 from chainrule.tasks.ledger import LedgerEntry
 
@@ -43,10 +43,10 @@ def _score_by_bounds(run: "ImageTask", model: "LatentModel", source: "ImageSourc
     size = run.dimensions
 
     def records() -> Iterator[Record]:
-        for pictures in named_pictures(run, source):
-            for (name, label), (nats, elbo, kl) in zip(_named(pictures), total.measure(pictures.x), strict=True):
+        for images in named_images(run, source):
+            for (name, label), (nats, elbo, kl) in zip(_named(images), total.measure(images.x), strict=True):
                 bits = units.bits(nats) / size
-                values = {"picture": name, "nats_at_most": nats, "bits_per_dimension": bits}
+                values = {"image": name, "nats_at_most": nats, "bits_per_dimension": bits}
                 values |= {"negative_elbo": elbo, "kl": kl, "label": label}
                 yield Record(
                     values, f"{nats:>10.2f} {bits:>9.4f} {elbo:>10.2f} {kl:>8.2f}  {printable_name(name)}", nats
@@ -54,13 +54,13 @@ def _score_by_bounds(run: "ImageTask", model: "LatentModel", source: "ImageSourc
 
     def closing() -> Iterable[str]:
         bits = units.bits(total.nats) / size / total.rows
-        yield f"{total.rows:,} pictures, {total.said('picture')}"
+        yield f"{total.rows:,} images, {total.said('image')}"
         yield f"{bits:.4f} bits/dim at most ({protocol(run, source)})"
 
     def entry() -> LedgerEntry:
         return LedgerEntry(basis, total.nats, total.rows * size, "", total.standard_error)
 
-    heading = f"{'nats ≤':>10} {'bits/dim':>9} {'-ELBO':>10} {'KL':>8}  picture"
+    heading = f"{'nats ≤':>10} {'bits/dim':>9} {'-ELBO':>10} {'KL':>8}  image"
     return Answer(records(), heading, closing, entry, basis)
 
 
@@ -72,23 +72,23 @@ def _score_by_errors(run: "ImageTask", model: "Autoencoder", source: "ImageSourc
 
     def records() -> Iterator[Record]:
         nonlocal count, total
-        for pictures in named_pictures(run, source):
+        for images in named_images(run, source):
             with torch.no_grad():
-                errors = model.squared_error(pictures.x.to(place)).double().tolist()
-            for (name, label), error in zip(_named(pictures), errors, strict=True):
+                errors = model.squared_error(images.x.to(place)).double().tolist()
+            for (name, label), error in zip(_named(images), errors, strict=True):
                 count, total = count + 1, total + error
-                values = {"picture": name, "squared_error": error, "mean_squared_error": error / size, "label": label}
+                values = {"image": name, "squared_error": error, "mean_squared_error": error / size, "label": label}
                 yield Record(values, f"{error:>13.4f} {error / size:>10.6f}  {printable_name(name)}", error)
 
     def closing() -> Iterable[str]:
         yield (
-            f"{count:,} pictures, mean squared error {total / count / size:.6f} of values from 0 to 1 "
+            f"{count:,} images, mean squared error {total / count / size:.6f} of values from 0 to 1 "
             f"({protocol(run, source)})"
         )
 
-    heading = f"{'squared error':>13} {'mean':>10}  picture"
+    heading = f"{'squared error':>13} {'mean':>10}  image"
     return Answer(records(), heading, closing, lambda: LedgerEntry(basis, total, count * size, ""), basis)
 
 
-def _named(pictures: NamedPictures) -> Iterator[tuple[str, str | None]]:
-    return zip(pictures.names, pictures.labels, strict=True)
+def _named(images: NamedImages) -> Iterator[tuple[str, str | None]]:
+    return zip(images.names, images.labels, strict=True)

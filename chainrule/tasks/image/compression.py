@@ -1,4 +1,4 @@
-"""Pictures as levels of a model, and back: arrays byte for byte, picture files pixel for pixel."""
+"""Images as levels of a model, and back: arrays byte for byte, image files pixel for pixel."""
 
 import zlib
 from collections.abc import Mapping, Sequence
@@ -18,21 +18,21 @@ from chainrule.data.images.stacked import image_layout, read_header
 from chainrule.tasks.abilities import Expressed, FileCodec
 from chainrule.tasks.bundle import Bundle
 
-_TOLD = "the pixels come back, as PNG: the bytes of the picture files may be others"
-ELEMENTS = 1 << 18  # of pictures that are coded side by side
+_TOLD = "the pixels come back, as PNG: the bytes of the image files may be others"
+ELEMENTS = 1 << 18  # of images that are coded side by side
 BITS_OF_A_PART = 1 << 19  # as the model finds them; a part costs ten bytes, and is lost as a whole
 
 
 class ImageCodec(FileCodec):
-    """Arrays of NumPy (.npy) and idx files as MNIST comes in, not compressed, of one byte a channel; and picture files.
+    """Arrays of NumPy (.npy) and idx files as MNIST comes in, not compressed, of one byte a channel; and image files.
 
-    The bytes of a compressed picture file depend on the program that wrote it: its pixels come back, as PNG.
+    The bytes of a compressed image file depend on the program that wrote it: its pixels come back, as PNG.
 
     Args:
-        shape: (C, H, W) of the model's pictures.
-        reduction: from stored values to the model's levels: of fewer bits, it loses some; a model of binarised pictures
+        shape: (C, H, W) of the model's images.
+        reduction: from stored values to the model's levels: of fewer bits, it loses some; a model of binarised images
             writes those that are binary already.
-        labelled: whether the model reads a label with each picture.
+        labelled: whether the model reads a label with each image.
     """
 
     def __init__(self, shape: tuple[int, int, int], reduction: Reduction, *, labelled: bool):
@@ -42,9 +42,9 @@ class ImageCodec(FileCodec):
         if self.labelled:
             raise ValueError("the model reads labels, which the file does not hold")
         if self.reduction.levels != self.reduction.found and self.reduction.binarise is None:
-            raise ValueError(f"the model knows pictures reduced to {self.reduction.levels} levels")
+            raise ValueError(f"the model knows images reduced to {self.reduction.levels} levels")
         first, *others = contents = list(files.values())
-        if not others and not _is_picture(first):
+        if not others and not _is_image(first):
             return self._of_array(first)
         pixels = [_pixels(content) for content in contents]
         x = np.stack([np.atleast_3d(part).transpose(2, 0, 1) for part in pixels if self._fits(part)])
@@ -56,10 +56,10 @@ class ImageCodec(FileCodec):
         start, sizes = _header(data)
         found = image_layout(sizes)
         if found is None or found[0] != self.shape:
-            raise ValueError(f"expected pictures of {_size(self.shape)}, got an array of shape {sizes}")
+            raise ValueError(f"expected images of {_size(self.shape)}, got an array of shape {sizes}")
         pixels = np.frombuffer(data, np.uint8, offset=start)
         if len(pixels) != np.prod(sizes) or pixels.max(initial=0) >= self.reduction.levels:
-            raise ValueError(f"expected whole pictures of levels below {self.reduction.levels}")
+            raise ValueError(f"expected whole images of levels below {self.reduction.levels}")
         x = torch.from_numpy(pixels.reshape(-1, *self._stored(last=found[1])).astype(np.int64))
         layout: dict[str, Any] = {"count": len(x), "last": found[1]}
         x = x.permute(0, 3, 1, 2) if found[1] else x
@@ -75,7 +75,7 @@ class ImageCodec(FileCodec):
         )
 
     def restore(self, layout: dict[str, Any], side: bytes | None, elements: Sequence[Tensor], lost: set[int]) -> bytes:
-        """The file; lost pictures are black, and the header of the file is left out if it is lost."""
+        """The file; lost images are black, and the header of the file is left out if it is lost."""
         x = torch.cat(list(elements))
         for row in lost:
             x[row :: len(elements[0])] = 0
@@ -85,7 +85,7 @@ class ImageCodec(FileCodec):
         return head + x.contiguous().numpy().astype(np.uint8).tobytes()
 
     def finish(self, layout: dict[str, Any], bundle: Bundle) -> Bundle:
-        """Picture files as PNG, each with its name."""
+        """Image files as PNG, each with its name."""
         if "png" not in layout:
             return bundle
         channels, height, width = self.shape
@@ -96,14 +96,14 @@ class ImageCodec(FileCodec):
         return Bundle(b"".join(contents), bundle.described | {"files": files})
 
     def _fits(self, pixels: Pixels) -> bool:
-        """True of a picture of the model's shape and levels.
+        """True of an image of the model's shape and levels.
 
         Raises:
             ValueError: of another.
         """
         height, width, *channels = pixels.shape
         if (*(channels or [1]), height, width) != self.shape or pixels.max(initial=0) >= self.reduction.levels:
-            raise ValueError(f"expected pictures of {_size(self.shape)}, of levels below {self.reduction.levels}")
+            raise ValueError(f"expected images of {_size(self.shape)}, of levels below {self.reduction.levels}")
         return True
 
     def _stored(self, *, last: bool) -> tuple[int, int, int]:
@@ -125,7 +125,7 @@ def _header(data: bytes) -> tuple[int, tuple[int, ...]]:
     raise ValueError("expected an array of NumPy (.npy) or an idx file, not compressed")
 
 
-def _is_picture(content: bytes) -> bool:
+def _is_image(content: bytes) -> bool:
     return content.startswith((b"\x89PNG", b"BM", b"\xff\xd8", b"GIF8", b"RIFF", b"II*\0", b"MM\0*"))
 
 
@@ -137,7 +137,7 @@ def _pixels(content: bytes) -> Pixels:
                 raise ValueError(f"expected 8 bits of grey or of three colours, got the mode {image.mode}")
             return np.asarray(image)
     except OSError:
-        raise ValueError("expected picture files without loss: PNG, BMP, PPM or TIFF") from None
+        raise ValueError("expected image files without loss: PNG, BMP, PPM or TIFF") from None
 
 
 def _size(shape: tuple[int, int, int]) -> str:

@@ -1,4 +1,4 @@
-"""A run on pictures, whatever is modelled of them."""
+"""A run on images, whatever is modelled of them."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +18,8 @@ class ImageDataTask(Task[M]):
 
     @classmethod
     def check_facts(cls, facts: dict[str, Any]) -> None:
-        if not {"source", "validation", "shape", "pictures", "found_levels", "bits", "binarise", "classes"} <= set(
-            facts
-        ):
-            raise ValueError("facts: expected what preparing pictures leaves: source, shape, pictures, levels, classes")
+        if not {"source", "validation", "shape", "images", "found_levels", "bits", "binarise", "classes"} <= set(facts):
+            raise ValueError("facts: expected what preparing images leaves: source, shape, images, levels, classes")
         check_entries("facts", facts, "source", FINGERPRINT)
         shape, classes = facts["shape"], facts["classes"]
         if not isinstance(shape, list) or len(shape) != 3 or not all(type(side) is int for side in shape):
@@ -42,7 +40,7 @@ class ImageDataTask(Task[M]):
         return channels, height, width
 
     def images(self) -> "PreparedImages":
-        """The prepared pictures."""
+        """The prepared images."""
         from chainrule.data.images import open_images
 
         return open_images(self.path / DATA)

@@ -1,4 +1,4 @@
-"""Picture files: one read as the levels that a run's model knows, and the name of one to write."""
+"""Image files: one read as the levels that a run's model knows, and the name of one to write."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,26 +9,26 @@ if TYPE_CHECKING:
 
 
 def read_image(run: "ImageTask", path: Path) -> "Pixels":
-    """A picture file read, reduced and checked as those that the run was trained on, (C, H, W) levels.
+    """An image file read, reduced and checked as those that the run was trained on, (C, H, W) levels.
 
     Where these had fewer levels than 8 bits, brightness from black to white is spread over them.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: it is no picture, or of another size or kind.
+        ValueError: it is no image, or of another size or kind.
     """
     import numpy as np
 
-    from chainrule.data.images import said_shape
+    from chainrule.data.images import format_shape
     from chainrule.data.text import check_file
 
     reduction = run.reduction
-    pixels, _ = run.data.reading.picture(check_file(path).read_bytes(), str(path))
+    pixels, _ = run.data.reading.image(check_file(path).read_bytes(), str(path))
     if pixels.shape != run.shape:
         channels, height, width = pixels.shape
         raise ValueError(
-            f"{path}: expected a picture of {said_shape(run.shape)}, as those trained on, got "
-            f"{said_shape((channels, height, width))}: convert it"
+            f"{path}: expected an image of {format_shape(run.shape)}, as those trained on, got "
+            f"{format_shape((channels, height, width))}: convert it"
         )
     if reduction.found < 256:
         pixels = (pixels.astype(np.float64) * ((reduction.found - 1) / 255)).round().astype(np.uint8)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from chainrule.tasks.image.task import ImageTask
 
 MOST_ROWS = 64
-_ELEMENTS = 1 << 16  # of the pictures whose surprise is drawn
+_ELEMENTS = 1 << 16  # of the images whose surprise is drawn
 
 
 @dataclass(frozen=True)
@@ -24,17 +24,17 @@ class ImageInspection:
     """Look inside a trained model of images: its masks, what a pixel depends on, its blind spot if it has one.
 
     The pixels that one depends on are found by derivatives of the trained model on held-out images, and compared with
-    those that the masks allow. Prints the findings, and writes a page (HTML, one file, needs no network) and beside it
+    those that the masks allow. Prints the findings, and writes a page (HTML, one file, needs no network) and next to it
     a PNG of the receptive field.
 
     Of a model with a code: how much of the code is in use, and if it collapsed what helps; reconstructions and where
-    they are wrong; pictures along each active dimension; a map of the codes, coloured by label.
+    they are wrong; images along each active dimension; a map of the codes, coloured by label.
     """
 
     pixel: str | None = None
     """Whose receptive field: ROW,COLUMN from 0; the one in the middle if not given."""
     rows: int = 4
-    """Held-out pictures on which derivatives are taken."""
+    """Held-out images on which derivatives are taken."""
 
 
 def inspect_images(run: "ImageTask", options: ImageInspection, *, out: Path | None) -> Answer:
@@ -66,17 +66,17 @@ def inspect_images(run: "ImageTask", options: ImageInspection, *, out: Path | No
         _unmasked(model),
         f"chainrule inspect {quoted(run.path)}{asked} --rows {rows}",
     )
-    picture = page.with_name("receptive-field.png" if out is None else f"{page.stem}.png")
+    image = page.with_name("receptive-field.png" if out is None else f"{page.stem}.png")
     write_page(page, image_page(report))
-    write_bytes(picture, png(drawn))
-    facts = {"run": str(run.path), "model": run.config.model, "page": str(page), "picture": str(picture)}
+    write_bytes(image, png(drawn))
+    facts = {"run": str(run.path), "model": run.config.model, "page": str(page), "image": str(image)}
     shown = {"pixel": [row, column], **field.summary(), "masks": [_mask_facts(mask) for mask in masks]}
     lines = [f"{run.path}: {report.model}", *report.findings]
     for mask in masks:
         last = f" ... {mask.layers[-1]}" if len(mask.layers) > 1 else ""
         lines.append(f"mask: {mask.title}: {mask.layers[0]}{last}")
     lines += [report.unmasked] if report.unmasked else []
-    lines += [f"page: {page}", f"picture: {picture}"]
+    lines += [f"page: {page}", f"image: {image}"]
     return Answer(iter([Record(facts | shown, "\n".join(lines))]))
 
 
@@ -87,10 +87,10 @@ def findings(field: "ReceptiveField", rows: int) -> list[str]:
     summary, (row, column) = field.summary(), pixel_of(field)
     channels = field.influence.shape[0]
     colour = "" if channels == 1 else ", its last colour"
-    pictures = f"{rows} held-out picture{'s' * (rows > 1)}"
+    images = f"{rows} held-out image{'s' * (rows > 1)}"
     lines = [
         f"Pixel in row {row}, column {column}{colour}: it comes after {_counted(summary['permitted'])} and depends on "
-        f"{summary['reached']} of them, by derivatives on {pictures}."
+        f"{summary['reached']} of them, by derivatives on {images}."
     ]
     if summary["blind_spot"]:
         lines.append(
@@ -108,7 +108,7 @@ def findings(field: "ReceptiveField", rows: int) -> list[str]:
     else:
         lines.append(
             f"The masks allow {_counted(summary['declared'])} (visible_past): of the others no derivative is seen "
-            "on these pictures; look at more with --rows."
+            "on these images; look at more with --rows."
         )
     if summary["not_permitted"]:
         lines.append(f"It depends on {_counted(summary['not_permitted'])} later in the order: the model is not causal!")
@@ -130,7 +130,7 @@ def _field(run: "ImageTask", model: "ImageModel", row: int, column: int, rows: i
 
 
 def _surprise(run: "ImageTask", model: "ImageModel") -> "tuple[Pixels, str]":
-    """The mean nats of each pixel over some held-out pictures, as brightness."""
+    """The mean nats of each pixel over some held-out images, as brightness."""
     import numpy as np
     import torch
 
@@ -146,7 +146,7 @@ def _surprise(run: "ImageTask", model: "ImageModel") -> "tuple[Pixels, str]":
     scale = max(1, -(-280 // nats.shape[1]))
     drawn = (np.asarray(nats / max(most, 1e-12)) * 255).round().clip(0, 255).astype(np.uint8)
     words = (
-        f"The mean over {count} held-out pictures, black for 0 and white for {most:.3g} nats of a pixel; "
+        f"The mean over {count} held-out images, black for 0 and white for {most:.3g} nats of a pixel; "
         f"{float(nats.sum()):.2f} nats in all."
     )
     return drawn.repeat(scale, 0).repeat(scale, 1), words
@@ -165,7 +165,7 @@ def _unmasked(model: "ImageModel") -> str:
     if not plain:
         return "" if masked else "This model has no masks: its layers are shifted instead."
     return (
-        f"No mask: {len(plain)} convolution{'s' * (len(plain) > 1)} ({plain[0]}, ...), which read the picture shifted, "
+        f"No mask: {len(plain)} convolution{'s' * (len(plain) > 1)} ({plain[0]}, ...), which read the image shifted, "
         "so that nothing later is under their kernels."
     )
 
@@ -180,7 +180,7 @@ def _pixel(text: str | None, shape: tuple[int, int, int]) -> tuple[int, int]:
     row, column = (int(part) for part in parts)
     if row >= height or column >= width:
         raise ValueError(
-            f"--pixel: expected at most {height - 1},{width - 1} in a picture of {height}×{width}, got {text}"
+            f"--pixel: expected at most {height - 1},{width - 1} in an image of {height}×{width}, got {text}"
         )
     return row, column
 

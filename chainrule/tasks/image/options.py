@@ -1,4 +1,4 @@
-"""How pictures are read, and how a model of them is trained."""
+"""How images are read, and how a model of them is trained."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -13,20 +13,20 @@ LARGEST = 1 << 14  # pixels of a side
 
 @dataclass(frozen=True)
 class ImageReading(CheckedOptions):
-    """How picture files are read, and how many pictures are held out."""
+    """How image files are read, and how many images are held out."""
 
     size: str = ""
-    """Cut and scale picture files to this size: 32, or HEIGHTxWIDTH."""
+    """Cut and scale image files to this size: 32, or HEIGHTxWIDTH."""
     colour: Literal["as-is", "grey", "rgb"] = "as-is"
-    """Convert picture files."""
+    """Convert image files."""
     skip_bad: bool = False
-    """Leave out picture files that cannot be read."""
+    """Leave out image files that cannot be read."""
     validation_fraction: float = within(0.1, 1e-4, 0.5)
-    """Share of the pictures that is held out."""
+    """Share of the images that is held out."""
 
     @property
     def reading(self) -> "Reading":
-        """How picture files become pixels.
+        """How image files become pixels.
 
         Raises:
             ValueError: `size` is invalid.
@@ -38,22 +38,22 @@ class ImageReading(CheckedOptions):
 
 @dataclass(frozen=True)
 class ImageData(ImageReading):
-    """How pictures are read and reduced, and which of them are held out."""
+    """How images are read and reduced, and which of them are held out."""
 
     bits: int | None = within(None, 1, 8)
     """Bits that are kept of each channel of a pixel; all that there are if not given."""
     binarise: Literal["no", "threshold", "fixed", "per-epoch"] = "no"
-    """Make pixels black or white: at half of the brightest, or by a draw, once or anew in each epoch."""
+    """Make pixels black or white: at half of the brightest, or by a draw, once or in each epoch."""
     labels: bool | None = None
     """Condition the model on labels: sub-folders, an array, labels-idx1; if not given, where there are any."""
 
 
 @dataclass(frozen=True)
 class ImageTraining(OptimisationOptions):
-    """How a model of pictures is trained: each of them is hundreds of elements."""
+    """How a model of images is trained: each of them is hundreds of elements."""
 
     batch_size: int = within(16, 1, 1 << 24)
-    """Pictures of a batch; 128 of a model with a code, where not given."""
+    """Images of a batch; 128 of a model with a code, where not given."""
     learning_rate: float = within(4e-3, 0.0, 1e3)
     """Peak learning rate of AdamW; 0.001 of a model with a code, where not given."""
 

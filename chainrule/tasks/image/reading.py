@@ -1,4 +1,4 @@
-"""Pictures that a user names, reduced to the levels of a run's model, in batches with their names."""
+"""Images that a user names, reduced to the levels of a run's model, in batches with their names."""
 
 import sys
 from collections.abc import Iterator
@@ -12,18 +12,18 @@ if TYPE_CHECKING:
     from chainrule.data.images import ImageSource
     from chainrule.tasks.image.task import ImageTask
 
-_ELEMENTS = 1 << 16  # of the pictures of a batch
+_ELEMENTS = 1 << 16  # of the images of a batch
 
 
 @dataclass(frozen=True)
-class NamedPictures:
-    """Pictures of a batch.
+class NamedImages:
+    """Images of a batch.
 
     Args:
         x: (B, C, H, W) levels.
         context: (B,) labels of a model that is conditioned on them; `None` for another.
-        names: of the pictures.
-        labels: of the pictures, where the source has any that the run knows.
+        names: of the images.
+        labels: of the images, where the source has any that the run knows.
     """
 
     x: "Tensor"
@@ -33,24 +33,24 @@ class NamedPictures:
 
 
 def source_of(run: "ImageTask", data: str, *, skip_bad: bool) -> "ImageSource":
-    """Open pictures that are like those that a run was trained on.
+    """Open images that are like those that a run was trained on.
 
     Raises:
-        FileNotFoundError: there are none.
+        FileNotFoundError: no such files.
         ValueError: they are of another size or kind, or have labels that the run does not know.
     """
     from chainrule.data.images import check_alike, is_images, open_source
 
     reading = run.data.reading if Path(data).is_dir() else None
     if not Path(data).exists() and not is_images(data):
-        raise FileNotFoundError(f"{data}: no such file or folder: expected pictures")
+        raise FileNotFoundError(f"{data}: no such file or folder: expected images")
     source = open_source(data, labelled=_labelled(run), reading=reading, skip_bad=skip_bad)
     check_alike(source, run.shape, run.reduction.found)
     if run.conditions is not None:
         assert source.labels is not None
         source.labels.among(run.conditions, source.label)
     if source.skipped:
-        print(f"{len(source.skipped)} picture files cannot be read: {', '.join(source.skipped[:5])}", file=sys.stderr)
+        print(f"{len(source.skipped)} image files cannot be read: {', '.join(source.skipped[:5])}", file=sys.stderr)
     return source
 
 
@@ -62,12 +62,12 @@ def _labelled(run: "ImageTask") -> bool | None:
 
 
 def as_they_are(run: "ImageTask", source: "ImageSource") -> bool:
-    """Whether a model of binarised pictures is given pictures that are binary already."""
+    """Whether a model of binarised images is given images that are binary already."""
     return run.reduction.binarise is not None and source.levels == 2
 
 
-def named_pictures(run: "ImageTask", source: "ImageSource") -> Iterator[NamedPictures]:
-    """The pictures of a source in order; the draws of a binarisation are those of held-out pictures."""
+def named_images(run: "ImageTask", source: "ImageSource") -> Iterator[NamedImages]:
+    """The images of a source in order; the draws of a binarisation are those of held-out images."""
     import numpy as np
 
     from chainrule.data.images import image_evaluation
@@ -83,5 +83,5 @@ def named_pictures(run: "ImageTask", source: "ImageSource") -> Iterator[NamedPic
         for batch in image_evaluation(pixels, given, max(1, _ELEMENTS // pixels[0].size)):
             places = range(start, start + len(batch.x))
             labels = [None if numbers is None or classes is None else classes[numbers[place]] for place in places]
-            yield NamedPictures(batch.x, batch.context, [source.called(place) for place in places], labels)
+            yield NamedImages(batch.x, batch.context, [source.called(place) for place in places], labels)
             start += len(batch.x)

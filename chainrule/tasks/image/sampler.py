@@ -1,4 +1,4 @@
-"""Pictures drawn from a trained model, as 8 bits to be looked at."""
+"""Images drawn from a trained model, as 8 bits to be looked at."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from chainrule.models import ImageModel
     from chainrule.tasks.image.task import ImageTask
 
-_TOGETHER = 64  # pictures drawn in one batch
+_TOGETHER = 64  # images drawn in one batch
 
 
 class Sampler:
-    """Draws pictures of a run's model.
+    """Draws images of a run's model.
 
     Args:
         run: whose labels and levels they have.
         model: trained.
         temperature: see `AutoregressiveModel.sample`.
-        draw: what draws whole pictures, called as `model.sample` is; that if None.
+        draw: draws whole images, called as `model.sample`, which is the default.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Sampler:
         self.draw = model.sample if draw is None else draw
 
     def labels_in_turn(self, n: int) -> Tensor | None:
-        """(n,) all labels in turn; `None` where there are none."""
+        """(n,) all labels in turn; `None` without labels."""
         classes = self.run.classes
         return None if classes is None else torch.arange(n) % len(classes)
 
@@ -59,7 +59,7 @@ class Sampler:
         return torch.full((n,), classes.index(name))
 
     def sketches(self, n: int, labels: Tensor | None, seed: int, seconds: float) -> "Pixels":
-        """Draw pictures as `pictures` does, in about `seconds`: they are black from where that is over."""
+        """Draw images as `images` does, in about `seconds`: they are black from where that is over."""
         generator = torch.Generator(next(self.model.parameters()).device).manual_seed(seed)
         stream = self.model.stream(n, labels, temperature=self.temperature, generator=generator)
         length = self.model.sequence_length
@@ -70,13 +70,13 @@ class Sampler:
     def _shown(self, levels: Tensor) -> "Pixels":
         return brightness(levels.numpy().astype(np.uint8), self.run.reduction.levels)
 
-    def pictures(self, n: int, labels: Tensor | None, seed: int, first_rows: Tensor | None = None) -> "Pixels":
-        """Draw pictures, (n, C, H, W) of 8 bits.
+    def images(self, n: int, labels: Tensor | None, seed: int, first_rows: Tensor | None = None) -> "Pixels":
+        """Draw images, (n, C, H, W) of 8 bits.
 
         Args:
             n: how many.
             labels: (n,), or `None`.
-            seed: the same seed draws the same pictures.
+            seed: the same seed draws the same images.
             first_rows: (1, C, rows, W) levels that all of them begin with.
         """
         device = next(self.model.parameters()).device

@@ -25,25 +25,25 @@ class ImageSampling:
     A single image is written as it is, without a frame; several are enlarged if they are small.
 
     Args:
-        n: How many pictures; 16 if not given.
+        n: How many images; 16 if not given.
         out: The PNG file; RUN-samples.png here if not given.
-        seed: The same seed gives the same pictures; new ones each time if not given.
+        seed: The same seed gives the same images; new ones each time if not given.
         json: Print what was drawn as one JSON object.
     """
 
     label: str | None = None
-    """Label of all pictures, for a model that knows labels; all labels in turn if not given."""
+    """Label of all images, for a model that knows labels; all labels in turn if not given."""
     complete: Path | None = None
-    """A picture file whose first rows are kept, and the rest drawn, in n ways; the grid begins with it."""
+    """An image file whose first rows are kept, and the rest drawn, in n ways; the grid begins with it."""
     keep_rows: int | None = None
-    """Rows of that picture to keep; half of them if not given."""
+    """Rows of that image to keep; half of them if not given."""
     temperature: float = 1.0
     """1 is the model's own distribution, below it is bolder, 0 always takes the likeliest value."""
     method: Literal["sequential", "parallel"] = "sequential"
-    """Value by value; or the same pictures in fewer passes, rows of values guessed and verified in each (of pixelcnn++,
+    """Value by value; or the same images in fewer passes, rows of values guessed and verified in each (of pixelcnn++,
     others of the same distribution)."""
     mean: Switch = False
-    """Of a model with a code: draw the code alone, and show the picture that it leads to expect."""
+    """In a model with a code: draw the code alone, and show the image that it leads to expect."""
 
 
 def sample_images(
@@ -58,11 +58,9 @@ def sample_images(
     if run.has_code:
         return _sample_codes(run, n, options, out=out, seed=seed, device=device)
     if options.mean:
-        raise ValueError(
-            f"--mean: a {run.config.model} has no code whose expected picture could be shown: leave it out"
-        )
+        raise ValueError(f"--mean: a {run.config.model} has no code whose expected image could be shown: leave it out")
     if options.keep_rows is not None and options.complete is None:
-        raise ValueError("--keep-rows: of which picture? Name it with --complete")
+        raise ValueError("--keep-rows: of which image? Name it with --complete")
     check_filters(options.temperature, None, None)
     place = checked_png(out, run, "samples")
     known = None if options.complete is None else _first_rows(run, options.complete, options.keep_rows)
@@ -70,25 +68,25 @@ def sample_images(
     draws = ParallelDraws(model, rejection=False) if options.method == "parallel" else None
     sampler = Sampler(run, model, options.temperature, draws)
     labels = sampler.label(options.label, n)
-    pictures = sampler.pictures(n, labels, seed, known)
-    _write(place, run, pictures, known)
+    images = sampler.images(n, labels, seed, known)
+    _write(place, run, images, known)
     completed = None if known is None else f"{options.complete} with its first {known.shape[2]} rows kept"
     said = _said(n, run, options.label, completed)
     names = None if labels is None or run.classes is None else [run.classes[label] for label in labels]
-    values = {"out": str(place), "pictures": n, "labels": names, "seed": seed}
+    values = {"out": str(place), "images": n, "labels": names, "seed": seed}
     line = f"{place}: {said} (seed {seed})"
     if draws is not None:
-        values, line = values | draws.figures(), f"{line}; {draws.told()}"
+        values, line = values | draws.figures(), f"{line}; {draws.summary()}"
     return Answer(iter([Record(values, line, notice=True)]))
 
 
 def _sample_codes(
     run: "ImageTask", n: int, options: ImageSampling, *, out: Path | None, seed: int, device: str
 ) -> Answer:
-    """Draw codes, and pictures from them."""
+    """Draw codes, and images from them."""
     import torch
 
-    from chainrule.tasks.image.code_pictures import code_model, draw_codes
+    from chainrule.tasks.image.code_images import code_model, draw_codes
 
     others = {
         "--label": options.label is not None,
@@ -98,26 +96,26 @@ def _sample_codes(
         "--method": options.method != "sequential",
     }
     for name in (name for name, given in others.items() if given):
-        raise ValueError(f"{name}: a {run.config.model} draws a code, and the whole picture from it: leave it out")
+        raise ValueError(f"{name}: a {run.config.model} draws a code, and the whole image from it: leave it out")
     place, model = checked_png(out, run, "samples"), code_model(run, device, "sample")
     generator = torch.Generator(next(model.parameters()).device).manual_seed(seed)
     _write(place, run, draw_codes(run, model, n, generator, mean=options.mean), None)
-    values = {"out": str(place), "pictures": n, "labels": None, "seed": seed}
+    values = {"out": str(place), "images": n, "labels": None, "seed": seed}
     return Answer(iter([Record(values, f"{place}: {_said(n, run, None, None)} (seed {seed})", notice=True)]))
 
 
 def _first_rows(run: "ImageTask", path: Path, keep_rows: int | None) -> "Tensor":
-    """(1, C, rows, W) levels of the rows of a picture file that are kept."""
+    """(1, C, rows, W) levels of the rows of an image file that are kept."""
     import torch
 
     height = run.shape[1]
     rows = height // 2 if keep_rows is None else keep_rows
     if not 0 <= rows <= height:
-        raise ValueError(f"--keep-rows: expected a whole number from 0 to {height}, the rows of a picture, got {rows}")
+        raise ValueError(f"--keep-rows: expected a whole number from 0 to {height}, the rows of an image, got {rows}")
     return torch.from_numpy(read_image(run, path)[None, :, :rows].copy()).long()
 
 
-def _write(out: Path, run: "ImageTask", pictures: "Pixels", known: "Tensor | None") -> None:
+def _write(out: Path, run: "ImageTask", images: "Pixels", known: "Tensor | None") -> None:
     import numpy as np
 
     from chainrule.data.atomic import write_bytes
@@ -126,15 +124,15 @@ def _write(out: Path, run: "ImageTask", pictures: "Pixels", known: "Tensor | Non
     if known is not None:  # the grid begins with what is known, the rest in grey
         start = np.full((1, *run.shape), 96, np.uint8)
         start[:, :, : known.shape[2]] = brightness(known.numpy().astype(np.uint8), run.reduction.levels)
-        pictures = np.concatenate([start, pictures])
-    plain = pictures[0] if len(pictures) == 1 else None
+        images = np.concatenate([start, images])
+    plain = images[0] if len(images) == 1 else None
     if plain is None:
-        content = grid(pictures)
+        content = grid(images)
     else:
         content = plain[0] if len(plain) == 1 else plain.transpose(1, 2, 0)
     write_bytes(out, png(content))
 
 
 def _said(n: int, run: "ImageTask", label: str | None, completed: str | None) -> str:
-    drawn = f"{n} picture{'s' * (n > 1)}" if completed is None else f"{completed}, and {n} completion{'s' * (n > 1)}"
+    drawn = f"{n} image{'s' * (n > 1)}" if completed is None else f"{completed}, and {n} completion{'s' * (n > 1)}"
     return drawn + (f", label {label}" if label is not None else ", labels in turn" if run.conditions else "")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from chainrule.tasks.abilities import Answer, Record
 from chainrule.tasks.bounds import refuse_samples
 from chainrule.tasks.display import Switch
-from chainrule.tasks.image.reading import as_they_are, named_pictures, source_of
+from chainrule.tasks.image.reading import as_they_are, named_images, source_of
 from chainrule.tasks.ledger import Basis, LedgerEntry
 
 if TYPE_CHECKING:
@@ -21,16 +21,16 @@ class ImageScoring:
 
     They are reduced to the levels of the model as those trained on were. A model that knows labels scores each image
     given its label. The likelihood of a variational autoencoder has no closed form: its nats are a bound, at most so
-    many, with the standard error of the draws, and the ELBO beside it. Of an autoencoder, which has no likelihood, it
+    many, with the standard error of the draws, and the ELBO. Of an autoencoder, which has no likelihood, it
     is the squared error of the reconstruction.
 
     Args:
         data: A folder, an npz, npy or idx file, as for training.
-        json: Print one JSON object a picture.
+        json: Print one JSON object an image.
     """
 
     skip_bad: Switch = False
-    """Leave out picture files that cannot be read, and say how many."""
+    """Leave out image files that cannot be read, and say how many."""
     samples: int | None = None
     """K, codes drawn for the bound of a variational autoencoder, twice; 100 if not given. More bring it nearer."""
 
@@ -53,28 +53,26 @@ def score_images(run: "ImageTask", data: str, options: ImageScoring, *, device: 
         for name, nats, label in _scored(run, source, device):
             count, total = count + 1, total + nats
             bits = units.bits(nats) / size
-            values = {"picture": name, "nats": nats, "bits_per_dimension": bits, "label": label}
+            values = {"image": name, "nats": nats, "bits_per_dimension": bits, "label": label}
             said = "" if label is None else f"{label:<10}  "
             yield Record(values, f"{nats:>10.2f} {bits:>9.4f}  {said}{printable_name(name)}", nats)
 
     def closing() -> Iterable[str]:
         bits = units.bits(total) / size / count
-        yield (
-            f"{count:,} pictures, {total / count:.3f} nats per picture, {bits:.4f} bits/dim ({protocol(run, source)})"
-        )
+        yield (f"{count:,} images, {total / count:.3f} nats per image, {bits:.4f} bits/dim ({protocol(run, source)})")
 
     basis = basis_of(run, source)
-    heading = f"{'nats':>10} {'bits/dim':>9}  " + (f"{'label':<10}  " if run.classes else "") + "picture"
+    heading = f"{'nats':>10} {'bits/dim':>9}  " + (f"{'label':<10}  " if run.classes else "") + "image"
     return Answer(records(), heading, closing, lambda: LedgerEntry(basis, total, count * size, ""), basis)
 
 
 def basis_of(run: "ImageTask", source: "ImageSource") -> Basis:
-    """How pictures of a source are measured."""
+    """How images of a source are measured."""
     return replace(run.basis, base_measure="2 levels") if as_they_are(run, source) else run.basis
 
 
 def protocol(run: "ImageTask", source: "ImageSource") -> str:
-    """What was made of the values before they were scored, which every figure depends on."""
+    """Describe how the values were reduced before scoring, which every figure depends on."""
     if as_they_are(run, source):
         return "2 levels, as they are stored"
     if run.reduction.draws:
@@ -88,11 +86,11 @@ def _scored(run: "ImageTask", source: "ImageSource", device: str) -> Iterator[tu
 
     model = run.model(device)
     place = next(model.parameters()).device
-    for pictures in named_pictures(run, source):
-        context = None if pictures.context is None else pictures.context.to(place)
+    for images in named_images(run, source):
+        context = None if images.context is None else images.context.to(place)
         with torch.no_grad():
-            nats = -model.log_prob(pictures.x.to(place), context).double()
-        yield from zip(pictures.names, nats.tolist(), pictures.labels, strict=True)
+            nats = -model.log_prob(images.x.to(place), context).double()
+        yield from zip(images.names, nats.tolist(), images.labels, strict=True)
 
 
 def printable_name(name: str) -> str:

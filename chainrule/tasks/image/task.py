@@ -30,12 +30,12 @@ from chainrule.tasks.abilities import (
 from chainrule.tasks.config import RunConfig
 from chainrule.tasks.display import flag, quoted, size_of
 from chainrule.tasks.image.code_options import CODE_TRAINING, ImageEmbedding, ImageInterpolation, ImageReconstruction
+from chainrule.tasks.image.image_data_task import ImageDataTask
 from chainrule.tasks.image.inspection import ImageInspection, inspect_images
 from chainrule.tasks.image.options import ImageData, ImageTraining
-from chainrule.tasks.image.image_data_task import ImageDataTask
 from chainrule.tasks.image.sampling import ImageSampling, sample_images
 from chainrule.tasks.image.scoring import ImageScoring, score_images
-from chainrule.tasks.image.words import best_figures, best_words, introduction, said_labels
+from chainrule.tasks.image.words import best_figures, best_words, describe_labels, introduction
 from chainrule.tasks.ladder import Ladder
 from chainrule.tasks.ledger import Basis, LedgerEntry
 from chainrule.tasks.model import Model
@@ -68,7 +68,7 @@ class ImageTask(
     SOURCES: ClassVar[dict[str, Source]] = {
         "source": Source(
             "A folder of image files, labelled by its sub-folders if there are any; x.npz, or x.npz:ARRAY; x.npy; or "
-            "an idx file such as train-images-idx3-ubyte.gz, labels beside it.",
+            "an idx file such as train-images-idx3-ubyte.gz, labels in the same folder.",
             needed="images",
         ),
         "validation": Source(
@@ -149,7 +149,7 @@ class ImageTask(
 
     @property
     def dimensions(self) -> int:
-        """The numbers of a picture."""
+        """The numbers of an image."""
         return prod(self.shape)
 
     def plan(self, given: frozenset[str]) -> RunConfig:
@@ -219,10 +219,10 @@ class ImageTask(
 
         def preview(trained: Any, step: int, seconds: float) -> str:
             sampler = Sampler(self, trained)
-            pictures = sampler.sketches(_PREVIEWED, sampler.labels_in_turn(_PREVIEWED), step, seconds)
-            write_bytes(self.path / SAMPLES, png(grid(pictures)))
+            images = sampler.sketches(_PREVIEWED, sampler.labels_in_turn(_PREVIEWED), step, seconds)
+            write_bytes(self.path / SAMPLES, png(grid(images)))
             shown = max(1, _LINE // (min(self.shape[2], 32) + 2))
-            return block_image(pictures[:shown])
+            return block_image(images[:shown])
 
         return preview
 
@@ -232,7 +232,7 @@ class ImageTask(
         return observer(self) if self.has_code else None
 
     def summary(self, result: "TrainingResult") -> tuple[dict[str, Any], str]:
-        best, count = result.best, self.config.facts["pictures"]["valid"]
+        best, count = result.best, self.config.facts["images"]["valid"]
         part = "" if best.elements >= self.dimensions * count else f"first {best.elements // self.dimensions:,} of the "
         values = {"values": str(self.reduction)}
         return best_figures(self, best.nats_per_element) | values, best_words(self, best.nats_per_element, part)
@@ -250,16 +250,16 @@ class ImageTask(
         ]
 
     def describe(self, facts: dict[str, Any]) -> dict[str, str]:
-        from chainrule.data.images import said_shape
+        from chainrule.data.images import format_shape
 
         images, data, best = facts["facts"], facts["data"], facts["best"]
         held_out = images["validation"]["name"] if images["validation"] else f"{data['validation_fraction']:.0%}, drawn"
-        counts = images["pictures"]
+        counts = images["images"]
         rows = {
-            "data": f"{images['name']} ({size_of(images['source']['bytes'])}), pictures of {said_shape(self.shape)}",
+            "data": f"{images['name']} ({size_of(images['source']['bytes'])}), images of {format_shape(self.shape)}",
             "values": str(self.reduction),
-            "labels": said_labels(self.classes),
-            "split": f"{counts['train']:,} pictures to train on, {counts['valid']:,} held out ({held_out})",
+            "labels": describe_labels(self.classes),
+            "split": f"{counts['train']:,} images to train on, {counts['valid']:,} held out ({held_out})",
             "sample": f"chainrule sample {quoted(self.path)} -n 16",
         }
         if best is not None:
@@ -279,7 +279,7 @@ class ImageTask(
         base_measure = draw if self.reduction.draws else str(self.reduction)
         if self.config.model == "autoencoder":
             return Basis("dimension", base_measure, quantity="squared error")
-        if self.has_code:  # held-out pictures are measured by the ELBO, of one draw
+        if self.has_code:  # held-out images are measured by the ELBO, of one draw
             return Basis("dimension", base_measure, kind="bound", samples=1)
         return Basis("dimension", base_measure, given="" if self.classes is None else "the label")
 
@@ -295,23 +295,23 @@ class ImageTask(
         return sample_images(self, n, options, out=out, seed=seed, device=device)
 
     def embed(self, data: str, options: ImageEmbedding, *, device: str) -> Iterator[Code]:
-        from chainrule.tasks.image.code_pictures import embed_pictures
+        from chainrule.tasks.image.code_images import embed_images
 
-        return embed_pictures(self, data, options, device=device)
+        return embed_images(self, data, options, device=device)
 
     def reconstruct(
         self, data: str, options: ImageReconstruction, *, out: Path | None, seed: int, device: str
     ) -> Answer:
-        from chainrule.tasks.image.code_pictures import reconstruct_pictures
+        from chainrule.tasks.image.code_images import reconstruct_images
 
-        return reconstruct_pictures(self, data, options, out=out, seed=seed, device=device)
+        return reconstruct_images(self, data, options, out=out, seed=seed, device=device)
 
     def interpolate(
         self, ends: tuple[str, str], options: ImageInterpolation, *, out: Path | None, seed: int, device: str
     ) -> Answer:
-        from chainrule.tasks.image.code_pictures import interpolate_pictures
+        from chainrule.tasks.image.code_images import interpolate_images
 
-        return interpolate_pictures(self, ends, options, out=out, seed=seed, device=device)
+        return interpolate_images(self, ends, options, out=out, seed=seed, device=device)
 
     def checked_rows(self) -> CheckedRows:
         """The middle of held-out images, and the trained weights in the same model for images of that size."""
@@ -319,7 +319,7 @@ class ImageTask(
 
         if self.has_code:
             rows = image_batch(self.images().valid[:_CHECKED_ROWS], None).x
-            return CheckedRows(self.model(), rows, told=f"on {len(rows)} held-out pictures")
+            return CheckedRows(self.model(), rows, note=f"on {len(rows)} held-out images")
         channels, height, width = self.shape
         small = self.model_of((channels, min(height, _CHECKED_SIDE), min(width, _CHECKED_SIDE)))
         trained, needed = self.model().state_dict(), small.state_dict()
@@ -331,12 +331,12 @@ class ImageTask(
         pieces = images.valid[:_CHECKED_ROWS, :, top : top + height, left : left + width]
         labels = None if images.valid_labels is None else images.valid_labels[:_CHECKED_ROWS]
         batch = image_batch(pieces, labels)
-        told = f"on the middle {height}×{width} pixels of {len(pieces)} held-out pictures, with the trained weights"
-        return CheckedRows(small.eval(), batch.x, batch.context, told=told)
+        told = f"on the middle {height}×{width} pixels of {len(pieces)} held-out images, with the trained weights"
+        return CheckedRows(small.eval(), batch.x, batch.context, note=told)
 
     def inspect(self, data: str | None, options: ImageInspection, *, out: Path | None, seed: int) -> Answer:
         if data is not None:
-            raise ValueError(f"inspect: reads the held-out pictures of the run, got {data}: leave it out")
+            raise ValueError(f"inspect: reads the held-out images of the run, got {data}: leave it out")
         if self.has_code:
             from chainrule.tasks.image.code_inspection import inspect_codes
 

@@ -77,7 +77,7 @@ class SoundCodec(FileCodec):
             f"{8 * len(rest) / samples:.4f} bits of each sample are finer than the levels of the model" if rest else ""
         )
         side = len(packed).to_bytes(4, "little") + packed + rest
-        return Expressed(layout, side, laid, samples, "sample", told=told)
+        return Expressed(layout, side, laid, samples, "sample", note=told)
 
     def _label(self, name: str, part: _Samples) -> int:
         """The label of a file that is coded; else 0."""

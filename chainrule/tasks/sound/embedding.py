@@ -1,4 +1,4 @@
-"""Sounds as numbers: what a trained model predicts the sample after the end of each from."""
+"""Sounds as numbers: the features from which a trained model predicts the sample after the end of each."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ class SoundEmbedding:
     """
 
     label: str | None = None
-    """Of all of them, in a run with labels; read off their names if not given."""
+    """Label of all sounds, in a run with labels; read off their names if not given."""
 
 
 def embed_sounds(run: "SoundTask", data: str, options: SoundEmbedding, *, device: str) -> Iterator[Code]:

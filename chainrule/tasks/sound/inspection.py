@@ -24,7 +24,7 @@ class SoundInspection:
 
     Args:
         data: Sounds to read the beginning of in place of the held-out ones.
-        seed: Of the random directions in which derivatives are taken.
+        seed: Seed of the random directions in which derivatives are taken.
         json: Print it as one JSON object, with the influence of every sample, the nearest first.
     """
 

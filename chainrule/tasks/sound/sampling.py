@@ -22,14 +22,14 @@ class SoundSampling:
 
     Args:
         n: How many sounds.
-        out: The file, sample.wav if not given; of several, sample.wav stands for sample-1.wav, sample-2.wav and so on.
+        out: The file, sample.wav if not given; of several, sample.wav becomes sample-1.wav, sample-2.wav and so on.
         json: Print one JSON object a sound, with "file", "seconds", "label", "seed" and "levels".
     """
 
     seconds: float | None = None
     """How long each is, the prompt counted; as the clips trained on are, where not given."""
     label: str | None = None
-    """What to draw, in a run with labels; each of them in turn if not given."""
+    """Label to draw, in a run with labels; each of them in turn if not given."""
     prompt: Path | None = None
     """A sound that each one begins with."""
     temperature: float = 1.0

@@ -34,7 +34,7 @@ class SoundScoring:
     """
 
     label: str | None = None
-    """Of all of them, in a run with labels; read off their names if not given."""
+    """Label of all sounds, in a run with labels; read off their names if not given."""
     skip_bad: Switch = False
     """Leave out files that cannot be read."""
 
@@ -94,7 +94,7 @@ def label_of(run: "SoundTask", file: "SoundFile", label: str | None) -> "tuple[s
     """The label of a file, by name and as the model takes it, (1,); read off the name of the file if not given.
 
     Raises:
-        ValueError: there is none that the run knows.
+        ValueError: the run knows no such label.
     """
     import torch
 

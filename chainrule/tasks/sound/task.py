@@ -58,11 +58,11 @@ class SoundData(CheckedOptions):
     rate: int | None = within(None, 100, 1_000_000)
     """Samples a second; the lowest of the files, 16000 at most, where not given. Others are resampled."""
     law: Literal["mu", "linear"] = "mu"
-    """Of the levels: fine where it is quiet, as on the telephone, or even."""
+    """Spacing of the levels: fine where it is quiet, as on the telephone, or even."""
     levels: int | None = within(None, 2, 65536)
     """How many, 256 (mu) or 65536 (linear) if not given; a mixture of --components (10) predicts more than 1024."""
     labels: Literal["auto", "folders", "none"] = "auto"
-    """What sounds are conditioned on: the folder they are in, or nothing; auto takes folders where each is in one."""
+    """Condition of the sounds: the folder they are in, or nothing; auto takes folders where each is in one."""
     label_pattern: str | None = None
     """The label in file names, such as '{label}_*' for 7_jackson_12.wav, in place of folders."""
     sequences: Literal["auto", "clips", "stream"] = "auto"

@@ -50,17 +50,17 @@ class TableCodec(FileCodec):
         separator, end = self._separator(lines), "\r" if lines[0].endswith("\r") else ""
         table = [line.removesuffix(end).split(separator) if line.endswith(end) else [] for line in lines]
         digits = self._digits([cells for cells in table if len(cells) == len(self.schema.columns)])
-        rows, left_out, beside = [], [], []
+        rows, left_out, other_cells = [], [], []
         for number, (line, cells) in enumerate(zip(lines, table, strict=True)):
             row = self._row(cells, digits)
             if row is None:
                 left_out.append((number, line))
             else:
                 rows.append(row)
-                beside.append([cell for place, cell in enumerate(cells) if place not in self.places])
+                other_cells.append([cell for place, cell in enumerate(cells) if place not in self.places])
         if len(rows) < len(lines) / 2:
             raise ValueError(f"{len(left_out):,} of its {len(lines):,} lines are no rows of the run's columns")
-        kept = {"lines": left_out, "cells": beside if any(beside) else [], "separator": separator, "end": end}
+        kept = {"lines": left_out, "cells": other_cells if any(other_cells) else [], "separator": separator, "end": end}
         layout = {"count": len(rows), "digits": digits}
         x = torch.from_numpy(np.array(rows, dtype=np.float64))
         side = lzma.compress(json.dumps(kept).encode(), lzma.FORMAT_ALONE, preset=9)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from chainrule.tasks.table.task import TableTask
 
-_SHOWN, _LEAST = 3, 0.005  # columns named beside another, and the nats from which on
+_SHOWN, _LEAST = 3, 0.005  # columns named with another, and the least nats
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class TableInspection:
 
     Args:
         data: A table to read in place of the held-out rows.
-        seed: Of the shuffling.
+        seed: Seed of the shuffling.
     """
 
     rows: int = 1024

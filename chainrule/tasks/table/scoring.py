@@ -26,7 +26,7 @@ class TableScoring:
     """Score a table: nats of each row, exact under the model, and the cell that surprised most.
 
     A cell is named by how far it is beyond what is usual in its column. Of a variational autoencoder the nats are a
-    bound, at most so many, with the standard error of the draws, and the ELBO beside it; no cell is named.
+    bound, at most so many, with the standard error of the draws, and the ELBO; no cell is named.
 
     Args:
         data: The table.

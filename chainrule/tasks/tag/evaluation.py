@@ -29,7 +29,7 @@ class TagEvaluation:
     """
 
     column: str | None = None
-    """Of the tags; that of training if not given."""
+    """Column of the tags; that of training if not given."""
     repair: Annotated[bool, Parameter(negative=())] = False
     """Read impossible sequences of BIO tags as the nearest possible ones, in place of refusing them."""
     allow_unseen: Annotated[bool, Parameter(negative=())] = False
@@ -91,7 +91,7 @@ def evaluate_tags(run: "TagTask", data: str | None, options: TagEvaluation, *, d
 def _nats_per_word(
     model: "SequenceTagger", sentences: Sequence["Sentence"], vocabulary: "TaggedVocabulary"
 ) -> float | None:
-    """Of the sentences whose tags are all known; None where there are none."""
+    """Mean over the sentences whose tags are all known; None without any."""
     from chainrule.data.tagged import number_sentences, tagged_evaluation
     from chainrule.training.evaluate import evaluate
 

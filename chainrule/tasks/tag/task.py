@@ -39,7 +39,7 @@ class TagData(CheckedOptions):
     """How a file of tagged sentences is read."""
 
     column: str | None = None
-    """Of the tags: upos, xpos or another name of CoNLL-U, or a number from 1; upos, or the last one, if not given."""
+    """Column of the tags: upos, xpos or another name of CoNLL-U, or a number from 1; upos or the last if not given."""
     validation_fraction: float = within(0.1, 1e-4, 0.5)
     """Share of the sentences that is held out where there is no --validation."""
     max_length: int = within(512, 1, 1 << 20)
@@ -59,7 +59,7 @@ class TagTraining(OptimisationOptions):
     clip_norm: float | None = within(5.0, 0.0, 1e9)
     """Largest global norm of the gradient."""
     precision: Literal["auto", "float32", "bfloat16"] = "float32"
-    """Of matrix products; those of a tagger are too small to gain by bfloat16 on a processor."""
+    """Precision of matrix products; those of a tagger are too small to gain by bfloat16 on a processor."""
     word_dropout: float = within(0.25, 0.0, 1e6)
     """A word seen c times is read as unknown with probability W / (W + c), W being this number."""
 

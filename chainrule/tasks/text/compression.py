@@ -42,7 +42,7 @@ class TextCodec(FileCodec):
         self.eos = vocabulary.eos if reading == "lines" else None
 
     def express(self, files: Mapping[str, bytes]) -> Expressed:
-        ids, beside = _symbols(self.vocabulary, b"".join(files.values()))
+        ids, extra = _symbols(self.vocabulary, b"".join(files.values()))
         unknown = 0 if self.vocabulary.unknown is None else int((ids == self.vocabulary.unknown).sum())
         if not len(ids) or unknown > MOST_UNKNOWN * len(ids):
             raise ValueError(f"{unknown:,} of its {len(ids):,} symbols are not in the vocabulary")
@@ -56,7 +56,7 @@ class TextCodec(FileCodec):
         else:
             layout["length"] = -(-len(ids) // min(max(len(ids) // SYMBOLS_OF_A_STREAM, 1), STREAMS))
             rows = np.split(ids, range(layout["length"], len(ids), layout["length"]))
-        side = lzma.compress(json.dumps(beside).encode(), lzma.FORMAT_ALONE, preset=9) if beside else b""
+        side = lzma.compress(json.dumps(extra).encode(), lzma.FORMAT_ALONE, preset=9) if extra else b""
         return Expressed(layout, side, self._laid(layout, rows), len(ids), self.unit)
 
     def lay_out(self, layout: dict[str, Any]) -> Laid:
@@ -88,8 +88,8 @@ class TextCodec(FileCodec):
             ids = ids[:-1]
         if lost or side is None:
             return _bytes(self.vocabulary, ids, {}, repeat(REPLACEMENT))
-        beside = json.loads(lzma.decompress(side)) if side else {}
-        return _bytes(self.vocabulary, ids, beside, iter(beside.get("unknown", ())))
+        extra = json.loads(lzma.decompress(side)) if side else {}
+        return _bytes(self.vocabulary, ids, extra, iter(extra.get("unknown", ())))
 
 
 def _padded(rows: "Sequence[Ids]", count: int) -> "Ids":
@@ -102,19 +102,19 @@ def _padded(rows: "Sequence[Ids]", count: int) -> "Ids":
 def _symbols(vocabulary: "Vocabulary", data: bytes) -> "tuple[Ids, dict[str, Any]]":
     """The symbols of a file, and what they leave out: unknown characters or words, and whole lines by number."""
     text = data.decode("utf-8", "surrogateescape")
-    beside: dict[str, Any] = {}
+    extra: dict[str, Any] = {}
     if vocabulary.level in ("word", "bpe"):
-        text, beside = _regular_lines(vocabulary, text)
+        text, extra = _regular_lines(vocabulary, text)
     ids = vocabulary.encode(text)
     if vocabulary.unknown is not None:
         units = text if vocabulary.level == "char" else re.findall(r"\n|[^\s]+", text)
         unknown = [units[place] for place in np.flatnonzero(ids == vocabulary.unknown)]
         if unknown:
-            beside["unknown"] = "".join(unknown) if vocabulary.level == "char" else unknown
-    return ids, beside
+            extra["unknown"] = "".join(unknown) if vocabulary.level == "char" else unknown
+    return ids, extra
 
 
-def _bytes(vocabulary: "Vocabulary", ids: "Ids", beside: dict[str, Any], unknown: Iterator[str]) -> bytes:
+def _bytes(vocabulary: "Vocabulary", ids: "Ids", extra: dict[str, Any], unknown: Iterator[str]) -> bytes:
     """The file of symbols, of lines that were left out and of unknown characters or words, one after the other."""
     if vocabulary.level == "byte":
         return ids.astype(np.uint8).tobytes()
@@ -126,8 +126,8 @@ def _bytes(vocabulary: "Vocabulary", ids: "Ids", beside: dict[str, Any], unknown
     text = vocabulary.decode(ids)
     if vocabulary.level == "word":
         text = _UNKNOWN_WORD.sub(lambda _: next(unknown), text)
-    if "lines" in beside:
-        text = "\n".join(_with_lines(text.split("\n") if beside["kept"] else [], dict(beside["lines"])))
+    if "lines" in extra:
+        text = "\n".join(_with_lines(text.split("\n") if extra["kept"] else [], dict(extra["lines"])))
     return text.encode("utf-8", "surrogateescape")
 
 

@@ -45,7 +45,7 @@ def inspect_heads(
     counts = lengths.tolist()
     rows = [ReadRow(*symbol_spans(run.vocabulary, row[:count].numpy())) for row, count in zip(x, counts, strict=True)]
     unknown = 0 if run.vocabulary.unknown is None else count_unknown(run, x, counts)
-    note = f"{unknown} elements were never seen in training and stand for an unknown symbol." if unknown else ""
+    note = f"{unknown} elements were never seen in training and are read as unknown." if unknown else ""
     read, cache = ReadText(name, run.config.data.level, rows, unknown, note=note), cache_size(model)
     described = f"{run.config.model} of {len(views)} block{'s' * (len(views) != 1)} with {_width(model)} features"
     write_page(page, heads_page(views, cache, bits, read, lengths, Subject(str(run.path), described, command)))

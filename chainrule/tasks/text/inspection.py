@@ -32,7 +32,7 @@ MOST_ROWS, MOST_STEPS, MOST_SYMBOLS = 256, 10_000, 1 << 16
 
 @dataclass(frozen=True)
 class TextInspection:
-    """Look inside a trained model of a text: what a recurrence remembers, what the heads of a Transformer read.
+    """Look inside a trained model of a text: the memory of a recurrence, the attention heads of a Transformer.
 
     Of a recurrence, how far gradients and inputs reach, and what the gates do; of a Transformer, the kind of each head,
     what it looked at, and the memory of its cache; of both, what surprised. Prints a table, with a verdict a layer of a
@@ -45,7 +45,7 @@ class TextInspection:
 
     Args:
         data: The text to read in place of the held-out one; - reads standard input.
-        seed: Of the changes of inputs by which memory is measured.
+        seed: Seed of the changes of inputs by which memory is measured.
     """
 
     rows: int = 8

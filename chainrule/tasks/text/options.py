@@ -13,7 +13,7 @@ class TextData(CheckedOptions):
     """How a text becomes symbols, and which part of it is held out."""
 
     level: Literal["char", "byte", "word", "bpe", "subword"] = "char"
-    """What one symbol is; subword is another name of bpe."""
+    """Unit of one symbol; subword is another name of bpe."""
     reading: Literal["stream", "lines"] = "stream"
     """One continuous stream, or one example per line."""
     validation_fraction: float | None = within(None, 0.0, 0.9)

@@ -29,7 +29,7 @@ class TextScoring:
     A model trained on a stream scores every symbol given everything before it in the file; a model trained on lines
     scores each line on its own, its end included. Either way the lines add up to the file. A piece of a word that
     spans line ends counts for the line in which it begins, and a line in which none begins has no row. Of a model with
-    a code the nats are a bound, at most so many, with the standard error of the draws, and the ELBO beside it.
+    a code the nats are a bound, at most so many, with the standard error of the draws, and the ELBO.
 
     Args:
         data: The text, - for standard input.
@@ -151,7 +151,7 @@ class Row:
         }
 
     def text_figures(self) -> dict[str, Any]:
-        """Those that compare between levels; only where the row knows the text it was read from."""
+        """Figures that compare between levels; only where the row knows the text it was read from."""
         counts = {"elements": self.elements, "unknown": self.unknown}
         from chainrule.training import units
 

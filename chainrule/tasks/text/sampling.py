@@ -93,7 +93,7 @@ def sample_text(run: "TextTask", n: int, options: TextSampling, *, seed: int, de
             title = f"=== sample {number} of {n} ===\n" if n > 1 else ""
             yield Record(values, f"{title}{options.prompt}{text}")
         if draws is not None and not whole:
-            yield Record({}, draws.told(), notice=True)
+            yield Record({}, draws.summary(), notice=True)
 
     return Answer(records())
 
@@ -101,7 +101,7 @@ def sample_text(run: "TextTask", n: int, options: TextSampling, *, seed: int, de
 def _parallel_draws(
     run: "TextTask", model: "AutoregressiveModel", options: TextSampling, device: str
 ) -> "ParallelDraws | None":
-    """What draws in parallel; None where symbols are drawn one by one.
+    """Sampler in parallel; None where symbols are drawn one by one.
 
     Raises:
         ValueError: the draft is over other symbols, or there is no use for it.
@@ -202,10 +202,10 @@ class Sampler:
 
     Args:
         model: any model over the symbols of the vocabulary.
-        vocabulary: what turns symbols into text.
+        vocabulary: of the model's symbols.
         eos: the symbol that ends a text; None where texts go on.
         temperature, top_k, top_p: as in `AutoregressiveModel.sample`.
-        draw: what draws whole texts, called as `model.sample` is; that if None.
+        draw: draws whole texts, called as `model.sample`, which is the default.
     """
 
     def __init__(

@@ -35,7 +35,7 @@ class TranslationOptions:
     max_length: int | None = None
     """Most symbols of a translation; some more than training ever saw if not given."""
     attention: Path | None = None
-    """A picture of what the translation of the first sentence attended to, .png, .svg or .pdf."""
+    """An image of what the translation of the first sentence attended to, .png, .svg or .pdf."""
 
 
 def translate(run: "TranslateTask", file: str, options: TranslationOptions, *, out: Path | None, device: str) -> Answer:

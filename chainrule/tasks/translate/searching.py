@@ -150,7 +150,7 @@ class Translation:
     Attributes:
         text: without its end.
         log_prob: under the model, nats.
-        score: what it is ranked by.
+        score: used for ranking.
         ended: whether it came to its end.
     """
 

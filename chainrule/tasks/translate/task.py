@@ -49,7 +49,7 @@ class PairsData(CheckedOptions):
     """How pairs of sentences are read."""
 
     level: Literal["word", "bpe"] = "word"
-    """word: what stands between blanks; bpe: pieces of words, for text as people write it."""
+    """word: text between blanks; bpe: pieces of words, for ordinary text."""
     min_count: int = within(2, 1, 1 << 40)
     """Rarer words are <unk>."""
     vocabulary_size: int | None = within(None, 4, 1 << 24)
@@ -59,7 +59,7 @@ class PairsData(CheckedOptions):
     validation_fraction: float = within(0.1, 1e-4, 0.5)
     """Share of the pairs that is held out where there is no --validation."""
     tokenize: Literal["auto", "13a", "intl", "char", "none"] = "auto"
-    """How BLEU cuts words: 13a, or none where words and punctuation stand apart already; auto: none at level word."""
+    """How BLEU cuts words: 13a, or none where words and punctuation are separate already; auto: none at level word."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
     def check_asked(cls, asked: RunConfig, given: frozenset[str]) -> None:
         for one, other in (("--source", "--target"), ("--target", "--source"), ("--validation-target", "--validation")):
             if one in given and other not in given:
-                raise ValueError(f"{one}: expected {other} beside it, got none")
+                raise ValueError(f"{one}: expected {other} too, got none")
         if asked.sources["source"] is None:
             raise ValueError("DATA: expected pairs of sentences to train on, or --source and --target, got none")
 
@@ -171,8 +171,8 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
             self.path / DATA,
             sources["source"],
             sources["target"],
-            dev_source=sources["validation"],
-            dev_target=sources["validation_target"],
+            validation_source=sources["validation"],
+            validation_target=sources["validation_target"],
             level=data.level,
             min_count=data.min_count,
             vocabulary_size=data.vocabulary_size,
@@ -180,7 +180,7 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
             validation_fraction=data.validation_fraction,
             seed=self.training.seed,
         ).manifest
-        held_out = {"validation": found["dev_source"], "validation_target": found["dev_target"]}
+        held_out = {"validation": found["validation_source"], "validation_target": found["validation_target"]}
         return {name: found[name] for name in ("source", "target", "counts", "symbols")} | held_out
 
     @classmethod

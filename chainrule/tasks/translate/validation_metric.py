@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from chainrule.base import TrainableModel
     from chainrule.tasks.translate.task import TranslateTask
 
-_JUDGED = 2000  # of the held-out pairs, the first: as many as tell one epoch from the next
+_COMPARED = 2000  # of the held-out pairs, the first: as many as tell one epoch from the next
 
 
 def translation_metric(run: "TranslateTask") -> ValidationMetric:
     """BLEU of greedy translations of the held-out sentences; with it one of them, another each time."""
-    sources, references = (texts[:_JUDGED] for texts in held_out_texts(run.path / DATA))
+    sources, references = (texts[:_COMPARED] for texts in held_out_texts(run.path / DATA))
     pairs, tokenize, longest = run.pairs, run.tokenize, run.longest
 
     def answer(model: "TrainableModel", rows: Rows) -> Sequence[str]:

@@ -1,4 +1,4 @@
-"""Captioned pictures from a zip file to a run, and what the verbs do with it."""
+"""Captioned images from a zip file to a run, and what the verbs do with it."""
 
 import io
 import json
@@ -17,10 +17,10 @@ from chainrule.layers.backbone import ResNet
 from chainrule.tasks.caption.task import CaptionTask
 
 COLOURS = {"red": (200, 20, 20), "green": (20, 200, 20), "blue": (20, 20, 200)}
-TINY = ["--picture-size", 16, "--picture-features", 32, "--hidden-size", 24, "--embedding-size", 16, "--min-count", 1]
+TINY = ["--image-size", 16, "--image-features", 32, "--hidden-size", 24, "--embedding-size", 16, "--min-count", 1]
 
 
-def picture(colour: str, number: int) -> bytes:
+def image(colour: str, number: int) -> bytes:
     pixels = np.random.default_rng(number).integers(0, 40, (16, 16, 3)) + np.array(COLOURS[colour])
     content = io.BytesIO()
     Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(content, "PNG")
@@ -30,16 +30,16 @@ def picture(colour: str, number: int) -> bytes:
 def write_data(folder, count=48):
     """Squares of one colour, and captions that name it."""
     names = [list(COLOURS)[number % 3] for number in range(count)]
-    with zipfile.ZipFile(folder / "pictures.zip", "w") as archive:
+    with zipfile.ZipFile(folder / "images.zip", "w") as archive:
         for number, colour in enumerate(names):
-            archive.writestr(f"some/folder/{number}.png", picture(colour, number))
+            archive.writestr(f"some/folder/{number}.png", image(colour, number))
     lines = [
         f"{n}.png#{k}\t{start} {colour} square\n"
         for n, colour in enumerate(names)
         for k, start in enumerate(["A", "the"])
     ]
     (folder / "captions.txt").write_text("".join(lines))
-    (folder / "one.png").write_bytes(picture("blue", 999))
+    (folder / "one.png").write_bytes(image("blue", 999))
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def words(arguments):
 def run(data, tmp_path_factory):
     """Trained until it names colours; not to be written to."""
     out = tmp_path_factory.mktemp("runs") / "run"
-    arguments = ["train", data / "pictures.zip", "--captions", data / "captions.txt", "--task", "caption", "--out", out]
+    arguments = ["train", data / "images.zip", "--captions", data / "captions.txt", "--task", "caption", "--out", out]
     options = [
         "--steps",
         150,
@@ -79,11 +79,9 @@ def test_it_learns_to_name_what_it_sees(command, run, data):
     outcome = command("caption", run, data / "one.png")
     assert outcome.status == 0, outcome.err
     assert "blue square" in outcome.out
-    seen = json.loads(
-        command("evaluate", run, data / "pictures.zip", "--captions", data / "captions.txt", "--json").out
-    )
+    seen = json.loads(command("evaluate", run, data / "images.zip", "--captions", data / "captions.txt", "--json").out)
     other = ["--captions", data / "captions.txt", "--json", "--shuffle"]
-    shuffled = json.loads(command("evaluate", run, data / "pictures.zip", *other).out)
+    shuffled = json.loads(command("evaluate", run, data / "images.zip", *other).out)
     assert seen["bleu_2"] > 90
     assert shuffled["bleu_2"] < seen["bleu_2"]
     assert shuffled["perplexity"] > 2 * seen["perplexity"]
@@ -104,7 +102,7 @@ def test_captions_as_json_and_several(command, run, data):
     assert both[0].startswith(f"{data / 'one.png'}\t")
 
 
-def test_where_it_looked_becomes_a_picture(command, run, data, tmp_path):
+def test_where_it_looked_becomes_an_image(command, run, data, tmp_path):
     pytest.importorskip("matplotlib")
     outcome = command("caption", run, data / "one.png", "--attention", tmp_path / "look.png")
     assert outcome.status == 0, outcome.err
@@ -123,7 +121,7 @@ def test_inspection_shows_the_parts_and_where_it_looked(command, run, data, tmp_
         assert row["symbols"][-1] == "<eos>"
         assert len(row["attention"]) == len(row["bits"]) == len(row["symbols"]) == len(row["caption"].split()) + 1
         assert all(sum(weights) == pytest.approx(1, abs=1e-5) for weights in row["attention"])
-    shown = sum(1 + len(row["symbols"]) for row in found["rows"])  # the picture, and once more for each word
+    shown = sum(1 + len(row["symbols"]) for row in found["rows"])  # the image, and once more for each word
     assert page.read_text().count("data:image/png") == shown
     told = command("inspect", run, data / "one.png", "--out", page).out
     assert "encoder" in told
@@ -138,13 +136,13 @@ def test_it_keeps_the_contract(command, run):
 
 def test_info_and_the_held_out_part(command, run):
     facts = json.loads(command("info", run, "--json").out)
-    assert facts["facts"]["counts"]["valid"]["pictures"] == 5
+    assert facts["facts"]["counts"]["valid"]["images"] == 5
     assert facts["best"]["bleu"] >= 0
-    assert "43 pictures with 86 captions to train on, 5 with 10 held out" in command("info", run).out
+    assert "43 images with 86 captions to train on, 5 with 10 held out" in command("info", run).out
 
 
 def test_a_resumed_run_is_the_run_that_was_not_interrupted(command, data, tmp_path):
-    asked = [data / "pictures.zip", "--captions", data / "captions.txt", "--task", "caption", *TINY, "--batch-size", 8]
+    asked = [data / "images.zip", "--captions", data / "captions.txt", "--task", "caption", *TINY, "--batch-size", 8]
     every = ["--validate-every", 3]
     assert command("train", *asked, *every, "--steps", 6, "--out", tmp_path / "whole").status == 0
     assert command("train", *asked, *every, "--steps", 6, "--out", tmp_path / "parts", "--seed", 0).status == 0
@@ -157,7 +155,7 @@ def test_a_resumed_run_is_the_run_that_was_not_interrupted(command, data, tmp_pa
 def test_words_and_pixels_come_back(run):
     prepared = CaptionTask.open(run).prepared
     assert sorted(prepared.vocabulary.words) == ["a", "blue", "green", "red", "square", "the"]
-    colours = np.array(prepared.train.pictures).mean((2, 3)).argmax(1)
+    colours = np.array(prepared.train.images).mean((2, 3)).argmax(1)
     for place, colour in enumerate(colours.tolist()):
         own = [
             prepared.train.captions.padded(np.array([caption]))[0][0].tolist()
@@ -167,49 +165,49 @@ def test_words_and_pixels_come_back(run):
 
 
 def test_bad_data_is_refused_in_one_line(refused, data, tmp_path):
-    def train(captions, pictures=data / "pictures.zip", *more):
+    def train(captions, images=data / "images.zip", *more):
         (tmp_path / "captions.txt").write_text(captions)
         out = tmp_path / "run"
         line = refused(
-            "train", pictures, "--captions", tmp_path / "captions.txt", "--task", "caption", "--out", out, *more
+            "train", images, "--captions", tmp_path / "captions.txt", "--task", "caption", "--out", out, *more
         )
         assert not out.exists()
         return line
 
-    assert "line 2: the picture no.png is not in" in train("1.png\ta\nno.png\tb\n")
+    assert "line 2: the image no.png is not in" in train("1.png\ta\nno.png\tb\n")
     assert "line 1: expected a name, a tab and a caption" in train("1.png a dog\n")
     assert "expected captions, got none" in train("\n")
-    assert "at least two pictures" in train("1.png\ta\n")
+    assert "at least two images" in train("1.png\ta\n")
     assert "line 1: expected at most 2 symbols" in train(
-        "1.png\ta b c\n2.png\ta\n", data / "pictures.zip", "--max-length", 2
+        "1.png\ta b c\n2.png\ta\n", data / "images.zip", "--max-length", 2
     )
     (tmp_path / "no.zip").write_text("no zip")
     assert "no.zip: no archive that can be read" in train("1.png\ta\n", tmp_path / "no.zip")
     with zipfile.ZipFile(tmp_path / "bad.zip", "w") as archive:
-        archive.writestr("1.png", picture("red", 1))
-        archive.writestr("2.png", picture("red", 1)[:99])
+        archive.writestr("1.png", image("red", 1))
+        archive.writestr("2.png", image("red", 1)[:99])
     assert "bad.zip, 2.png: cannot be read" in train("1.png\ta\n2.png\tb\n", tmp_path / "bad.zip")
-    assert "give both" in refused("train", data / "pictures.zip", "--task", "caption")
+    assert "give both" in refused("train", data / "images.zip", "--task", "caption")
 
 
 def test_what_cannot_be_captioned_is_refused(refused, run, data, tmp_path):
     assert "no such file" in refused("caption", run, tmp_path / "no.png")
-    (tmp_path / "no.png").write_text("no picture")
+    (tmp_path / "no.png").write_text("no image")
     assert "no.png: cannot be read" in refused("caption", run, tmp_path / "no.png")
-    assert "at least one picture" in refused("caption", run)
+    assert "at least one image" in refused("caption", run)
     assert "--n-best" in refused("caption", run, data / "one.png", "--beam", 2, "--n-best", 3)
     assert "--attention" in refused("caption", run, data / "one.png", "--attention", "look.jpg")
 
 
 def test_a_folder_and_a_table_with_commas_are_read_too(command, tmp_path):
-    (tmp_path / "pictures").mkdir()
+    (tmp_path / "images").mkdir()
     for number in range(6):
-        (tmp_path / "pictures" / f"{number}.png").write_bytes(picture("red", number))
+        (tmp_path / "images" / f"{number}.png").write_bytes(image("red", number))
     (tmp_path / "captions.csv").write_text(
         "image,caption\n" + "".join(f'{n}.png,"red, and square"\n' for n in range(6))
     )
     asked = ["--captions", tmp_path / "captions.csv", "--task", "caption", *TINY, "--steps", 1, "--batch-size", 2]
-    assert command("train", tmp_path / "pictures", *asked, "--out", tmp_path / "run").status == 0
+    assert command("train", tmp_path / "images", *asked, "--out", tmp_path / "run").status == 0
     assert CaptionTask.open(tmp_path / "run").prepared.vocabulary.words == ["and", "red,", "square"]
 
 
@@ -217,7 +215,7 @@ def test_a_published_network_takes_its_weights_from_a_file(data, tmp_path):
     torch.manual_seed(1)
     weights = ResNet("resnet18").state_dict()
     save_file(weights, tmp_path / "weights.safetensors")
-    arguments = ["train", data / "pictures.zip", "--captions", data / "captions.txt", "--task", "caption", *TINY]
+    arguments = ["train", data / "images.zip", "--captions", data / "captions.txt", "--task", "caption", *TINY]
     named = [*arguments, "--backbone", "resnet18", "--steps", 1, "--batch-size", 4, "--out", tmp_path / "run"]
     assert main(words([*named, "--backbone-weights", tmp_path / "weights.safetensors"])) == 0
     (tmp_path / "weights.safetensors").unlink()  # the run has its own copy
@@ -235,7 +233,7 @@ def test_a_published_network_takes_its_weights_from_a_file(data, tmp_path):
     ],
 )
 def test_a_backbone_without_name_or_weights_is_refused_before_anything_is_read(options, said, data, tmp_path, refused):
-    arguments = ["train", data / "pictures.zip", "--captions", data / "captions.txt", "--task", "caption"]
+    arguments = ["train", data / "images.zip", "--captions", data / "captions.txt", "--task", "caption"]
     assert said in refused(*arguments, *options, "--out", tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -248,11 +246,11 @@ def test_a_config_that_names_another_backbone_is_refused(run, tmp_path):
         CaptionTask.open(tmp_path)
 
 
-def test_it_says_how_pictures_are_made_to_fit(command, run, data, tmp_path):
-    for arguments, said in (((), "pictures are cropped to 16×16"), (("--fit", "pad"), "pictures are padded to 16×16")):
+def test_it_says_how_images_are_made_to_fit(command, run, data, tmp_path):
+    for arguments, said in (((), "images are cropped to 16×16"), (("--fit", "pad"), "images are padded to 16×16")):
         out = tmp_path / said.split()[2]
         asked = ("--captions", data / "captions.txt", "--task", "caption", "--out", out, "--steps", 1, *TINY)
-        outcome = command("train", data / "pictures.zip", *asked, *arguments)
+        outcome = command("train", data / "images.zip", *asked, *arguments)
         assert said in outcome.err, outcome.err
     assert CaptionTask.open(out).data.fit == "pad"
 
@@ -261,4 +259,4 @@ def test_an_empty_caption_and_a_nul_byte_are_refused(refused, data, tmp_path):
     for caption, message in (("  ", "line 2: expected a caption of '1.png#0', got none"), ("a\0b", "NUL byte")):
         (tmp_path / "captions.txt").write_text(f"0.png#0\ta red square\n1.png#0\t{caption}\n")
         arguments = ("--captions", tmp_path / "captions.txt", "--task", "caption", "--out", tmp_path / "run")
-        assert message in refused("train", data / "pictures.zip", *arguments)
+        assert message in refused("train", data / "images.zip", *arguments)

@@ -165,10 +165,10 @@ def test_a_page_shades_words_by_attention_and_escapes_them(command: Callable, ru
 
 
 @pytest.mark.skipif(find_spec("matplotlib") is None, reason="needs matplotlib: pip install 'chainrule[plots]'")
-def test_a_picture_is_drawn(command: Callable, run: Path, files: Path, tmp_path: Path) -> None:
-    picture = tmp_path / "picture.png"
-    assert command("classify", run, files / "test.tsv", "--attention", picture).status == 0
-    assert picture.read_bytes().startswith(b"\x89PNG")
+def test_an_image_is_drawn(command: Callable, run: Path, files: Path, tmp_path: Path) -> None:
+    image = tmp_path / "image.png"
+    assert command("classify", run, files / "test.tsv", "--attention", image).status == 0
+    assert image.read_bytes().startswith(b"\x89PNG")
 
 
 def test_evaluation_is_a_table_for_people(command: Callable, run: Path, files: Path) -> None:

@@ -28,7 +28,7 @@ def digits(tmp_path_factory):
 
 
 @pytest.mark.parametrize("model", SMALL)
-def test_pictures_with_labels_become_a_classifier_that_every_verb_takes(command, digits, tmp_path, model):
+def test_images_with_labels_become_a_classifier_that_every_verb_takes(command, digits, tmp_path, model):
     run, task = tmp_path / "run", ("--task", "classify")
     trained = command(
         "train", digits / "train.npz", *task, "--model", model, *SMALL[model], "--steps", 3, "--out", run, "--json"
@@ -48,12 +48,12 @@ def test_pictures_with_labels_become_a_classifier_that_every_verb_takes(command,
     figures = json.loads(command("evaluate", run, digits / "test.npz", "--json").out)
     right = np.load(digits / "test.npz")["labels"]
     assert figures["accuracy"] == pytest.approx(np.mean([int(row["label"]) for row in rows] == right))
-    assert figures["pictures"] == 40
+    assert figures["images"] == 40
     checked = command("check", run)
     assert checked.status == 0, checked.out
     inspected = json.loads(command("inspect", run, "--rows", 30, "--examples", 2, "--json").out)
     assert [len(inspected[kind]) for kind in ("wrong", "right")] == [2, min(2, round(30 * inspected["accuracy"]))]
-    assert all(picture["given"] != picture["true"] for picture in inspected["wrong"])
+    assert all(image["given"] != image["true"] for image in inspected["wrong"])
     assert (run / "report.html").read_text().count("<img") == 2 * (len(inspected["wrong"]) + len(inspected["right"]))
     assert len(inspected["attention"]) == {"cnn": 0, "vit": 1, "cct": 1, "swin": 2}[model]
     assert all(distance >= 0 for heads in inspected["attention"] for distance in heads)
@@ -74,7 +74,7 @@ def test_what_cannot_be_classified_gets_one_line(refused, command, digits, tmp_p
     small = ("--task", "classify", "--steps", 1, "--channels", 4, "--out", run)
     assert command("train", digits / "train.npz", *small).status == 0
     Image.fromarray(np.zeros((9, 8), np.uint8)).save(tmp_path / "other.png")
-    assert "expected a picture of 8×8 pixels" in refused("classify", run, tmp_path / "other.png")
+    assert "expected an image of 8×8 pixels" in refused("classify", run, tmp_path / "other.png")
     np.save(tmp_path / "bare.npy", np.zeros((5, 8, 8), np.uint8))
     assert "labels" in refused("train", tmp_path / "bare.npy", "--task", "classify", "--out", tmp_path / "none")
     asked = ("--task", "classify", "--model", "vit", "--patch-size", 3, "--out", tmp_path / "none")
@@ -87,17 +87,17 @@ def test_what_cannot_be_classified_gets_one_line(refused, command, digits, tmp_p
     assert "no such verb" in refused("score", run, digits / "test.npz")
 
 
-def test_labels_that_are_half_there_or_of_a_single_picture_get_one_line(refused, command, tmp_path):
-    pictures, task = tmp_path / "pictures", ("--task", "classify", "--channels", 4, "--steps", 1)
+def test_labels_that_are_half_there_or_of_a_single_image_get_one_line(refused, command, tmp_path):
+    images, task = tmp_path / "images", ("--task", "classify", "--channels", 4, "--steps", 1)
     for label, count in (("cat", 5), ("dog", 1)):
-        (pictures / label).mkdir(parents=True)
+        (images / label).mkdir(parents=True)
         for number in range(count):
-            Image.fromarray(np.full((8, 8), 9 * number, np.uint8)).save(pictures / label / f"{number}.png")
-    asked = ("train", pictures, *task, "--out", tmp_path / "run")
-    assert "pictures: the label 'dog': expected at least two images, one of them to hold out" in refused(*asked)
+            Image.fromarray(np.full((8, 8), 9 * number, np.uint8)).save(images / label / f"{number}.png")
+    asked = ("train", images, *task, "--out", tmp_path / "run")
+    assert "images: the label 'dog': expected at least two images, one of them to hold out" in refused(*asked)
     assert not (tmp_path / "run").exists()
-    assert command(*asked, "--validation", pictures).status == 0
-    Image.fromarray(np.zeros((8, 8), np.uint8)).save(pictures / "stray.png")
-    line = refused("train", pictures, *task, "--out", tmp_path / "other")
+    assert command(*asked, "--validation", images).status == 0
+    Image.fromarray(np.zeros((8, 8), np.uint8)).save(images / "stray.png")
+    line = refused("train", images, *task, "--out", tmp_path / "other")
     assert "stray.png: outside the sub-folders (cat, dog)" in line
     assert "--no-labels" not in line

@@ -103,7 +103,7 @@ def test_all_paths_come_as_json(command, run, series):
     assert set(record["quantiles"]) == {"0.1", "0.5", "0.9"}
 
 
-def test_a_forecast_is_drawn_as_a_picture(command, run, series, tmp_path):
+def test_a_forecast_is_drawn_as_an_image(command, run, series, tmp_path):
     pytest.importorskip("matplotlib")
     out = tmp_path / "forecast.png"
     assert command("forecast", run, series, "--plot", out).status == 0

@@ -1,4 +1,4 @@
-"""Pictures through models with a code, from training to the page."""
+"""Images through models with a code, from training to the page."""
 
 import csv
 import json
@@ -24,7 +24,7 @@ SMALL = {
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory):
     """Bright above a line, dark below it; where the line is, is the label."""
-    path = tmp_path_factory.mktemp("pictures") / "lines.npz"
+    path = tmp_path_factory.mktemp("images") / "lines.npz"
     random = np.random.default_rng(0)
     labels = random.integers(0, 3, 60)
     rows = np.arange(6)[None, :, None] <= 1 + labels[:, None, None]
@@ -56,7 +56,7 @@ def test_scores_are_bounds_that_say_so(command, runs, archive, model):
     heading, *rows, measured, total, bits = outcome.out.splitlines()
     assert heading.split()[:2] == ["nats", "≤"]
     assert measured.startswith("measured: bound, K = 3; nats per dimension")
-    for part in ("60 pictures, at most", " ± ", "importance-weighted bound, K = 3", "ELBO"):
+    for part in ("60 images, at most", " ± ", "importance-weighted bound, K = 3", "ELBO"):
         assert part in total
     assert "bits/dim at most" in bits
     records = [
@@ -91,7 +91,7 @@ def test_an_autoencoder_has_an_error_and_no_nats(command, refused, runs, archive
     assert "no likelihood" in refused("score", runs / "autoencoder", archive, "--samples", 3)
 
 
-def test_pictures_are_drawn_rebuilt_and_joined(command, runs, archive, tmp_path):
+def test_images_are_drawn_rebuilt_and_joined(command, runs, archive, tmp_path):
     sheet = tmp_path / "grid.png"
     for model in ("vae", "pixel-vae", "hierarchical-vae"):
         assert command("sample", runs / model, "-n", 4, "--seed", 1, "--out", sheet).status == 0
@@ -100,22 +100,22 @@ def test_pictures_are_drawn_rebuilt_and_joined(command, runs, archive, tmp_path)
         command("sample", runs / model, "-n", 4, "--seed", 1, "--out", sheet)
         assert np.array_equal(opened(sheet), drawn)
     assert command("sample", runs / "vae", "-n", 4, "--mean", "--out", sheet).status == 0
-    assert len(np.unique(opened(sheet))) > 3  # expected pictures are grey
+    assert len(np.unique(opened(sheet))) > 3  # expected images are grey
     for model in SMALL:
         done = command("reconstruct", runs / model, archive, "--count", 6, "--out", tmp_path / "pairs.png", "--json")
         assert done.status == 0, done.err
-        assert json.loads(done.out)["pictures"] == 6
+        assert json.loads(done.out)["images"] == 6
         assert opened(tmp_path / "pairs.png").shape == (2 * (6 * 8 + 2) + 2, 8 * (7 * 8 + 2) + 2)
     for name, rows in (("a", 2), ("b", 4)):
-        picture = np.zeros((6, 7), np.uint8)
-        picture[:rows] = 255
-        Image.fromarray(picture).save(tmp_path / f"{name}.png")
+        image = np.zeros((6, 7), np.uint8)
+        image[:rows] = 255
+        Image.fromarray(image).save(tmp_path / f"{name}.png")
     ends = tmp_path / "a.png", tmp_path / "b.png"
     outcome = command("interpolate", runs / "vae", *ends, "--count", 5, "--out", tmp_path / "row.png")
     assert outcome.status == 0, outcome.err
     row = opened(tmp_path / "row.png")
     assert row.shape == (6 * 8 + 2 + 2, 7 * (7 * 8 + 2) + 2)
-    assert row[2:50, 2:58].mean() == pytest.approx(255 * 2 / 6)  # begins with the picture itself
+    assert row[2:50, 2:58].mean() == pytest.approx(255 * 2 / 6)  # begins with the image itself
     assert row[2:50, -58:-2].mean() == pytest.approx(255 * 4 / 6)
 
 
@@ -145,7 +145,7 @@ def test_a_page_shows_the_code(command, runs, model, tmp_path):
     for part in ("How much of the code is in use", "Reconstructions", "Where they are wrong", "A map of the codes"):
         assert part in shown
     assert shown.count('<div class="strip-row">') == len(found["active"])
-    assert shown.count("<circle") == 6  # held-out pictures
+    assert shown.count("<circle") == 6  # held-out images
     assert "http" not in shown.replace("http-equiv", "")
 
 
@@ -176,20 +176,20 @@ def test_bad_input_is_one_line(command, refused, runs, archive, tmp_path):
     for verb in ("score", "reconstruct", "embed"):
         assert "6×7" in refused(verb, runs / "vae", tmp_path / "large.npz")
     Image.fromarray(np.zeros((9, 9), np.uint8)).save(tmp_path / "large.png")
-    picture = tmp_path / "large.png"
-    assert "6×7" in refused("interpolate", runs / "vae", picture, picture)
-    assert "6×7" in refused("reconstruct", runs / "vae", picture)  # one file is a collection of one
-    assert "no such" in refused("interpolate", runs / "vae", tmp_path / "none.png", picture).lower()
+    image = tmp_path / "large.png"
+    assert "6×7" in refused("interpolate", runs / "vae", image, image)
+    assert "6×7" in refused("reconstruct", runs / "vae", image)  # one file is a collection of one
+    assert "no such" in refused("interpolate", runs / "vae", tmp_path / "none.png", image).lower()
     assert ".png" in refused("reconstruct", runs / "vae", archive, "--out", tmp_path / "x.txt")
     assert "--count" in refused("reconstruct", runs / "vae", archive, "--count", 0)
     assert "--label" in refused("sample", runs / "vae", "--label", "1")
     assert "--method" in refused("sample", runs / "vae", "--method", "parallel")
     for model in SMALL:
-        assert "no exact likelihood" in refused("compress", picture, "--run", runs / model)
+        assert "no exact likelihood" in refused("compress", image, "--run", runs / model)
     exact = tmp_path / "exact"
     small = ("--bits", 1, "--steps", 1, "--channels", 4, "--layers", 1)
     assert command("train", archive, "--out", exact, *small).status == 0
     for verb in ("embed", "reconstruct"):
         assert "has no code" in refused(verb, exact, archive)
-    assert "has no code" in refused("interpolate", exact, picture, picture)
+    assert "has no code" in refused("interpolate", exact, image, image)
     assert "exact" in refused("score", exact, archive, "--samples", 3)

@@ -1,4 +1,4 @@
-"""Pictures from a file to a run, and what the verbs do with it."""
+"""Images from a file to a run, and what the verbs do with it."""
 
 import io
 import json
@@ -29,7 +29,7 @@ def line_images(count=40):
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory):
-    path = tmp_path_factory.mktemp("pictures") / "lines.npz"
+    path = tmp_path_factory.mktemp("images") / "lines.npz"
     images, labels = line_images()
     np.savez(path, images=images, labels=labels)
     return path
@@ -49,19 +49,19 @@ def opened(path):
         return np.asarray(image)
 
 
-def test_pictures_are_recognised_shown_and_learnt(command, archive, tmp_path):
+def test_images_are_recognised_shown_and_learnt(command, archive, tmp_path):
     out = tmp_path / "run"
     learning = ("--steps", 150, "--learning-rate", 0.02, "--validate-every", 150)
     outcome = command("train", archive, "--out", out, "--bits", 1, "--json", *learning, *SMALL)
     assert outcome.status == 0, outcome.err
     summary = json.loads(outcome.out)
-    assert summary["nats_per_picture"] == pytest.approx(SIZE * summary["nats_per_element"])
-    assert summary["nats_per_picture"] < 3  # given the label, everything but noise of 1 bit is known
+    assert summary["nats_per_image"] == pytest.approx(SIZE * summary["nats_per_element"])
+    assert summary["nats_per_image"] < 3  # given the label, everything but noise of 1 bit is known
     assert summary["values"] == "binarised at half of the brightest (threshold)"
     for shown in (
-        "lines.npz:images: pictures of 6×7 pixels, grey; binarised at half of the brightest",
+        "lines.npz:images: images of 6×7 pixels, grey; binarised at half of the brightest",
         "3 labels: 0, 1, 2",
-        "36 pictures to train on, 4 held out (drawn, seed 0)",
+        "36 images to train on, 4 held out (drawn, seed 0)",
     ):
         assert shown in outcome.err
     assert opened(out / "samples.png").shape == (4 * (6 * 8 + 2) + 2, 4 * (7 * 8 + 2) + 2)
@@ -110,7 +110,7 @@ def test_a_resumed_run_is_the_run_that_was_not_interrupted(command, archive, tmp
     assert whole == parts
 
 
-def test_other_pictures_than_the_run_began_with_are_refused_on_resume(refused, run, archive, tmp_path):
+def test_other_images_than_the_run_began_with_are_refused_on_resume(refused, run, archive, tmp_path):
     images, labels = line_images(12)
     np.savez(tmp_path / "lines.npz", images=images, labels=labels)
     assert "DATA changed since the run began" in refused("train", tmp_path / "lines.npz", "--resume", "--out", run)
@@ -119,7 +119,7 @@ def test_other_pictures_than_the_run_began_with_are_refused_on_resume(refused, r
 
 def test_samples_are_the_models_own_and_repeatable(command, run, tmp_path):
     first, second = tmp_path / "first.png", tmp_path / "second.png"
-    assert "5 pictures, labels in turn" in command("sample", run, "-n", 5, "--seed", 3, "--out", first).err
+    assert "5 images, labels in turn" in command("sample", run, "-n", 5, "--seed", 3, "--out", first).err
     command("sample", run, "-n", 5, "--seed", 3, "--out", second)
     assert first.read_bytes() == second.read_bytes()
     told = command("sample", run, "-n", 5, "--seed", 3, "--out", second, "--method", "parallel").err
@@ -129,7 +129,7 @@ def test_samples_are_the_models_own_and_repeatable(command, run, tmp_path):
     drawn = model.sample(5, torch.arange(5) % 3, generator=torch.Generator().manual_seed(3))
     assert opened(first)[2 + 4, 2 + 4] == int(drawn[0, 0, 0, 0]) * 85
     told = json.loads(command("sample", run, "-n", 3, "--label", 2, "--out", first, "--json", "--seed", 1).out)
-    assert told == {"out": str(first), "pictures": 3, "labels": ["2", "2", "2"], "seed": 1}
+    assert told == {"out": str(first), "images": 3, "labels": ["2", "2", "2"], "seed": 1}
 
 
 def test_without_a_name_samples_go_beside_the_run_of_their_name(command, run, tmp_path, monkeypatch):
@@ -162,7 +162,7 @@ def test_scores_are_those_of_the_model_most_surprising_first(command, run, archi
     x = torch.from_numpy(Reduction(256, 2).apply(images, None)).unsqueeze(1).long()
     expected = -ImageTask.open(run).model().log_prob(x, torch.from_numpy(labels)).detach()
     assert [record["nats"] for record in records] == pytest.approx(expected.tolist(), rel=1e-5)
-    assert records[7]["picture"] == "lines.npz:images[7]"
+    assert records[7]["image"] == "lines.npz:images[7]"
     assert records[7]["label"] == str(labels[7])
     assert records[7]["bits_per_dimension"] == pytest.approx(records[7]["nats"] / np.log(2) / SIZE)
     ordered = [json.loads(line)["nats"] for line in command("score", run, archive, "--sort", "--json").out.splitlines()]
@@ -170,7 +170,7 @@ def test_scores_are_those_of_the_model_most_surprising_first(command, run, archi
     _, *rows, measured, total = command("score", run, archive, "--top", 3).out.splitlines()
     assert [float(row.split()[0]) for row in rows] == pytest.approx(ordered[:3], abs=0.005)  # two decimals
     assert measured.startswith("measured: exact")
-    assert total.startswith("40 pictures, ")
+    assert total.startswith("40 images, ")
     assert "2 of 8 bits (4 levels)" in total
 
 
@@ -208,7 +208,7 @@ def test_info_shows_what_the_run_is(command, run):
         "6×7 pixels, grey",
         "2 of 8 bits (4 levels)",
         "3 labels: 0, 1, 2",
-        "36 pictures to train on",
+        "36 images to train on",
         "bits/dim",
     ):
         assert part in shown
@@ -221,13 +221,13 @@ def test_info_shows_what_the_run_is(command, run):
 def test_the_contract_holds_on_small_pieces_with_the_trained_weights(command, run):
     outcome = command("check", run)
     assert outcome.status == 0, outcome.out
-    assert "on the middle 5×5 pixels of 4 held-out pictures" in outcome.out
+    assert "on the middle 5×5 pixels of 4 held-out images" in outcome.out
     broken = ImageTask.open(run).model()
     assert broken.sequence_length == SIZE
 
 
-def test_a_folder_of_pictures_becomes_a_run(command, refused, tmp_path):
-    root, images = tmp_path / "pictures", line_images(12)[0]
+def test_a_folder_of_images_becomes_a_run(command, refused, tmp_path):
+    root, images = tmp_path / "images", line_images(12)[0]
     for place, pixels in enumerate(images):
         file = root / ("left" if place % 2 else "right") / f"{place:02}.png"
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -241,11 +241,11 @@ def test_a_folder_of_pictures_becomes_a_run(command, refused, tmp_path):
     assert not list(tmp_path.glob("run*"))
     outcome = command(*arguments, "--skip-bad")
     assert outcome.status == 0, outcome.err
-    assert "1 picture files cannot be read and are left out: left/05.png" in outcome.err
+    assert "1 image files cannot be read and are left out: left/05.png" in outcome.err
     records = command("score", tmp_path / "run", root, "--json", "--skip-bad").out.splitlines()
     assert len(records) == 11
     assert "--skip-bad" in refused("score", tmp_path / "run", root)
-    assert json.loads(records[0])["picture"] == "left/01.png"
+    assert json.loads(records[0])["image"] == "left/01.png"
     assert command("sample", tmp_path / "run", "-n", 1, "--label", "left", "--out", tmp_path / "x.png").status == 0
 
 
@@ -254,14 +254,14 @@ def test_what_cannot_be_is_refused_in_one_line_and_leaves_nothing(refused, run, 
     small = io.BytesIO()
     Image.fromarray(np.zeros((5, 5), np.uint8)).save(small, "PNG")
     (tmp_path / "small.png").write_bytes(small.getvalue())
-    (tmp_path / "no.png").write_text("no picture")
+    (tmp_path / "no.png").write_text("no image")
     np.savez(tmp_path / "large.npz", images=np.zeros((4, 9, 9), np.uint8), labels=np.zeros(4, int))
     np.savez(tmp_path / "unseen.npz", images=line_images(4)[0], labels=np.full(4, 9))
     np.savez(tmp_path / "bare.npz", images=line_images(4)[0])
     for arguments, reason in {
         ("sample", run, "--label", 3): "--label 3: expected one of 0, 1, 2",
         ("sample", run, "--label", "cat"): "expected one of",
-        ("sample", run, "--complete", "small.png"): "expected a picture of 6×7 pixels, grey",
+        ("sample", run, "--complete", "small.png"): "expected an image of 6×7 pixels, grey",
         ("sample", run, "--complete", "no.png"): "no.png: cannot be read",
         ("sample", run, "--complete", "none.png"): "none.png",
         ("sample", run, "--complete", "small.png", "--keep-rows", 7): "from 0 to 6",
@@ -270,7 +270,7 @@ def test_what_cannot_be_is_refused_in_one_line_and_leaves_nothing(refused, run, 
         ("sample", run, "--out", "x.jpg"): "ends in .png",
         ("sample", run, "--out", "nowhere/x.png"): "in a directory that is there",
         ("sample", run, "--temperature", -1): "temperature",
-        ("score", run, "large.npz"): "expected pictures of 6×7 pixels",
+        ("score", run, "large.npz"): "expected images of 6×7 pixels",
         ("score", run, "unseen.npz"): "the label '9' was not in training",
         ("score", run, "bare.npz"): "--labels: found none",
         ("score", run, "none.npz"): "no such file",
@@ -292,7 +292,7 @@ def test_what_cannot_be_is_refused_in_one_line_and_leaves_nothing(refused, run, 
             "--kernel-size",
             5,
         ): "an option of gated-pixelcnn, pixelcnn, pixel-vae, not",
-        ("train", archive, "--validation", "large.npz"): "expected pictures of 6×7 pixels",
+        ("train", archive, "--validation", "large.npz"): "expected images of 6×7 pixels",
         ("train", "bare.npz", "--labels"): "found none",
     }.items():
         assert reason in refused(*arguments), arguments

@@ -90,12 +90,12 @@ def test_sentences_are_translated_line_by_line(folder, capsys, monkeypatch, tmp_
     assert all(record["n_best"][0]["text"] == record["translation"] for record in records)
     status, out, _ = run(capsys, "translate", folder / "run", tmp_path / "x.de", "--n-best", 2)
     assert [line.split("\t")[0] for line in out.splitlines()] == ["1", "1", "2", "3", "3"]
-    picture = tmp_path / "map.png"
+    image = tmp_path / "map.png"
     status, out, err = run(
-        capsys, "translate", folder / "run", tmp_path / "x.de", "--attention", picture, "--out", tmp_path / "y"
+        capsys, "translate", folder / "run", tmp_path / "x.de", "--attention", image, "--out", tmp_path / "y"
     )
     assert (status, out) == (0, "")
-    assert picture.read_bytes()[:4] == b"\x89PNG"
+    assert image.read_bytes()[:4] == b"\x89PNG"
     assert len((tmp_path / "y").read_text().split("\n")) == 4
     assert "3 sentences translated" in err
 
@@ -153,11 +153,11 @@ def test_a_transformer_translates_and_shows_what_it_attended_to(folder, capsys, 
     shown = json.loads(run(capsys, "info", tmp_path / "run", "--json")[1])
     assert shown["training"]["learning_rate"] == 0.032
     (tmp_path / "x.de").write_text("eins zwei\n\nvier\n")
-    picture = tmp_path / "map.png"
+    image = tmp_path / "map.png"
     translated = ("translate", tmp_path / "run", tmp_path / "x.de", "--beam")
-    status, out, _ = run(capsys, *translated, 2, "--attention", picture)
+    status, out, _ = run(capsys, *translated, 2, "--attention", image)
     assert (status, len(out.split("\n"))) == (0, 4)
-    assert picture.read_bytes()[:4] == b"\x89PNG"
+    assert image.read_bytes()[:4] == b"\x89PNG"
     assert run(capsys, *translated, 1)[0] == 0
     assert "BLEU" in run(capsys, "evaluate", tmp_path / "run", folder / "p.tsv", "--beam", 1)[1]
     found = json.loads(run(capsys, "inspect", tmp_path / "run", "--rows", 2, "--json")[1])
@@ -181,9 +181,9 @@ def test_info_tells_what_the_run_is(folder, capsys):
     ("arguments", "message"),
     [
         (["train", "{p}", "--source", "{a}", "--target", "{b}"], "DATA and --source"),
-        (["train", "--source", "{a}"], "--source: expected --target beside it"),
-        (["train", "--target", "{a}"], "--target: expected --source beside it"),
-        (["train", "{p}", "--validation-target", "{a}"], "--validation-target: expected --validation beside it"),
+        (["train", "--source", "{a}"], "--source: expected --target too"),
+        (["train", "--target", "{a}"], "--target: expected --source too"),
+        (["train", "{p}", "--validation-target", "{a}"], "--validation-target: expected --validation too"),
         (["train"], "DATA: expected pairs of sentences"),
         (["train", "--source", "{a}", "--target", "{short}"], "a.de has 60 lines and"),
         (["train", "{p}", "--max-length", "3"], "p.tsv line 1: expected at most 3 symbols, got 4"),

@@ -9,14 +9,14 @@ def random(seed=0):
     return np.random.default_rng(seed)
 
 
-def picture():
+def image():
     image = torch.zeros(1, 1, 9, 9, dtype=torch.long)
     image[0, 0, 3, 4] = 7
     return image
 
 
 def test_a_shift_moves_whole_pixels_by_at_most_so_many():
-    changed = Augmentation(shift=2)(picture().expand(200, -1, -1, -1), random())
+    changed = Augmentation(shift=2)(image().expand(200, -1, -1, -1), random())
     assert changed.dtype == torch.long
     assert (changed.flatten(1).sum(1) == 7).all()
     places = changed[:, 0].nonzero()[:, 1:] - torch.tensor([3, 4])

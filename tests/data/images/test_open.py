@@ -1,4 +1,4 @@
-"""Pictures from every kind of place, and every way in which they can be wrong."""
+"""Images from every kind of place, and every way in which they can be wrong."""
 
 import gzip
 import io
@@ -26,7 +26,7 @@ def idx(array):
 
 @pytest.fixture
 def folder(tmp_path):
-    root = tmp_path / "pictures"
+    root = tmp_path / "images"
     for place, pixels in enumerate(PIXELS):
         file = root / ("cat" if place % 2 else "dog") / f"{place}.png"
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -35,7 +35,7 @@ def folder(tmp_path):
 
 
 def test_a_folder_in_the_order_of_names_labelled_by_its_sub_folders(folder):
-    (folder / "dog" / "notes.txt").write_text("no picture")
+    (folder / "dog" / "notes.txt").write_text("no image")
     source = open_source(folder)
     assert (source.count, source.shape, source.levels, source.kind) == (7, (1, 5, 6), 256, "folder")
     order = [1, 3, 5, 0, 2, 4, 6]
@@ -73,7 +73,7 @@ def test_black_and_white_has_two_levels(tmp_path):
     assert np.array_equal(everything(source)[:, 0], PIXELS[:2] > 127)
 
 
-def test_pictures_are_cut_scaled_and_converted_where_that_is_asked_for(tmp_path):
+def test_images_are_cut_scaled_and_converted_where_that_is_asked_for(tmp_path):
     Image.fromarray(np.full((8, 16), 200, np.uint8)).save(tmp_path / "a.png")
     Image.fromarray(np.full((9, 9, 3), 100, np.uint8)).save(tmp_path / "b.jpg")
     source = open_source(tmp_path, reading=Reading((4, 5), "grey"))
@@ -124,7 +124,7 @@ def test_the_order_of_an_array_does_not_matter(tmp_path):
     assert np.array_equal(everything(source)[:, 0], PIXELS)
 
 
-def test_what_pictures_are_is_seen_by_the_name(folder, tmp_path):
+def test_what_images_are_is_seen_by_the_name(folder, tmp_path):
     assert is_images(folder)
     assert is_images("x.npz:train")
     assert not is_images(tmp_path / "rows.csv")
@@ -139,7 +139,7 @@ def refusal(path, **options):
     return str(caught.value)
 
 
-def test_a_corrupt_picture_in_the_middle_is_named_and_skipped_only_if_asked(folder):
+def test_a_corrupt_image_in_the_middle_is_named_and_skipped_only_if_asked(folder):
     broken = folder / "cat" / "3.png"
     broken.write_bytes(broken.read_bytes()[:60])
     message = refusal(folder)
@@ -149,8 +149,8 @@ def test_a_corrupt_picture_in_the_middle_is_named_and_skipped_only_if_asked(fold
     assert (source.count, source.skipped) == (6, ("cat/3.png",))
     assert np.array_equal(everything(source)[:, 0], PIXELS[[1, 5, 0, 2, 4, 6]])
     assert source.labels.numbers.tolist() == [0, 0, 1, 1, 1, 1]
-    broken.write_text("no picture at all")
-    assert "no picture file that is known" in refusal(folder)
+    broken.write_text("no image at all")
+    assert "no image file that is known" in refusal(folder)
 
 
 def test_mixed_sizes_and_modes_are_named(folder):
@@ -177,20 +177,20 @@ def test_an_empty_folder_is_refused(tmp_path):
     assert "found none" in refusal(tmp_path)
 
 
-def test_a_film_is_no_picture(tmp_path):
+def test_a_film_is_no_image(tmp_path):
     frames = [Image.fromarray(pixels) for pixels in PIXELS[:3]]
     frames[0].save(tmp_path / "a.gif", save_all=True, append_images=frames[1:])
-    assert "holds 3 pictures" in refusal(tmp_path)
+    assert "holds 3 images" in refusal(tmp_path)
 
 
 def test_a_damaged_idx_file_is_refused(tmp_path):
     path = tmp_path / "images-idx3-ubyte"
     whole = idx(PIXELS)
     for content, reason in (
-        (whole[:-1], "it ends in picture 6 of 7"),
-        (whole + b"x", "goes on after its 7 pictures"),
+        (whole[:-1], "it ends in image 6 of 7"),
+        (whole + b"x", "goes on after its 7 images"),
         (b"P5 plain", "expected an idx file"),
-        (whole[:8], "expected pictures"),
+        (whole[:8], "expected images"),
         (b"\0\0\x0d" + whole[3:], "expected an idx file"),
     ):
         path.write_bytes(content)
@@ -202,7 +202,7 @@ def test_a_damaged_idx_file_is_refused(tmp_path):
     assert "restore it from a copy" in refusal(zipped)
 
 
-def test_labels_of_another_number_of_pictures_are_refused(tmp_path):
+def test_labels_of_another_number_of_images_are_refused(tmp_path):
     path = tmp_path / "images-idx3-ubyte"
     path.write_bytes(idx(PIXELS))
     (tmp_path / "labels-idx1-ubyte").write_bytes(idx(np.arange(6)))
@@ -215,12 +215,12 @@ def test_labels_of_another_number_of_pictures_are_refused(tmp_path):
     assert "found none" in refusal(tmp_path / "y.npz", labelled=True)
 
 
-def test_arrays_that_are_no_pictures_are_refused(tmp_path):
+def test_arrays_that_are_no_images_are_refused(tmp_path):
     path = tmp_path / "x.npz"
     for arrays, reason in (
-        ({"a": np.zeros(9)}, "none of its arrays (a) holds pictures"),
+        ({"a": np.zeros(9)}, "none of its arrays (a) holds images"),
         ({"a": PIXELS, "b": PIXELS}, "which of a, b? Name one"),
-        ({"images": PIXELS / 255}, "picture 0: expected whole numbers from 0 to 255, got 0."),
+        ({"images": PIXELS / 255}, "image 0: expected whole numbers from 0 to 255, got 0."),
         ({"images": np.where(PIXELS[4, 2, 2] == PIXELS, np.nan, PIXELS)}, "got nan"),
         ({"images": PIXELS.astype(np.int64) + 200}, "expected whole numbers from 0 to 255, got 2"),
         ({"images": np.zeros((0, 4, 4), np.uint8)}, "got none"),
@@ -247,7 +247,7 @@ def test_a_damaged_archive_is_refused(tmp_path):
     np.save(content, PIXELS)
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("images.npy", content.getvalue()[:-30])
-    assert "it ends in picture 6 of 7" in refusal(path)
+    assert "it ends in image 6 of 7" in refusal(path)
 
 
 @pytest.mark.parametrize("reading", [None, Reading(colour="grey"), Reading(colour="rgb")])
@@ -272,14 +272,14 @@ def test_what_is_transparent_is_put_on_white(tmp_path):
     assert "grey and transparency" in refusal(tmp_path)
 
 
-def test_a_picture_fits_by_cropping_padding_or_stretching():
+def test_an_image_fits_by_cropping_padding_or_stretching():
     bars = np.zeros((4, 8), np.uint8)
     bars[:, 2:6] = 200  # the middle half
     content = io.BytesIO()
     Image.fromarray(bars).save(content, "PNG")
     shown = {}
     for fit in ("crop", "pad", "stretch"):
-        pixels, _ = Reading((4, 4), "grey", fit).picture(content.getvalue(), "bars.png")
+        pixels, _ = Reading((4, 4), "grey", fit).image(content.getvalue(), "bars.png")
         shown[fit] = (pixels[0] > 100).tolist()
     yes, no = [True] * 4, [False] * 4
     assert shown["crop"] == [yes] * 4
@@ -304,7 +304,7 @@ def test_an_archive_is_read_as_the_folder_that_was_packed(folder, tmp_path, kind
     assert found.fingerprint() == source_fingerprint(file)
 
 
-def test_an_archive_without_pictures_is_no_source_of_them(tmp_path):
+def test_an_archive_without_images_is_no_source_of_them(tmp_path):
     (tmp_path / "words").mkdir()
     (tmp_path / "words" / "a.txt").write_text("a")
     for kind in ("zip", "gztar"):

@@ -1,4 +1,4 @@
-"""Pictures on disk: what is held out, what becomes of values, what memory it takes."""
+"""Images on disk: what is held out, what becomes of values, what memory it takes."""
 
 import json
 import subprocess
@@ -21,12 +21,12 @@ def archive(tmp_path):
     return tmp_path / "x.npz"
 
 
-def test_every_picture_is_trained_on_or_held_out_with_its_own_label(archive, tmp_path):
+def test_every_image_is_trained_on_or_held_out_with_its_own_label(archive, tmp_path):
     images = prepare_images(archive, tmp_path / "data", validation_fraction=0.25, seed=3)
     assert (len(images.train), len(images.valid)) == (30, 10)
-    found = {picture.tobytes(): 4 + label for picture, label in zip(images.train, images.train_labels, strict=True)}
-    found |= {picture.tobytes(): 4 + label for picture, label in zip(images.valid, images.valid_labels, strict=True)}
-    assert found == {picture.tobytes(): label for picture, label in zip(PIXELS, LABELS, strict=True)}
+    found = {image.tobytes(): 4 + label for image, label in zip(images.train, images.train_labels, strict=True)}
+    found |= {image.tobytes(): 4 + label for image, label in zip(images.valid, images.valid_labels, strict=True)}
+    assert found == {image.tobytes(): label for image, label in zip(PIXELS, LABELS, strict=True)}
     assert images.classes == ("4", "5", "6")
     again = prepare_images(archive, tmp_path / "again", validation_fraction=0.25, seed=3)
     other = prepare_images(archive, tmp_path / "other", validation_fraction=0.25, seed=4)
@@ -47,12 +47,12 @@ def test_a_file_or_a_second_array_is_held_out_whole(archive, tmp_path):
 @pytest.mark.parametrize(
     ("arrays", "reason"),
     [
-        ({"images": PIXELS[:, :4], "labels": LABELS}, "expected pictures of 5×6 pixels, grey"),
+        ({"images": PIXELS[:, :4], "labels": LABELS}, "expected images of 5×6 pixels, grey"),
         ({"images": PIXELS, "labels": LABELS + 1}, "the label '7' was not in training (known: 4, 5, 6)"),
         ({"images": PIXELS}, "--labels: found none"),
     ],
 )
-def test_other_pictures_than_those_trained_on_are_no_validation(archive, tmp_path, arrays, reason):
+def test_other_images_than_those_trained_on_are_no_validation(archive, tmp_path, arrays, reason):
     np.savez(tmp_path / "v.npz", **arrays)
     with pytest.raises(ValueError) as caught:
         prepare_images(archive, tmp_path / "data", validation=tmp_path / "v.npz")
@@ -97,7 +97,7 @@ def test_fixed_draws_once_and_per_epoch_anew_but_not_what_is_held_out(archive, t
     assert first.equal(again)
     assert int(first.max()) == 1
     order = [np.random.default_rng([0, 0, epoch]).permutation(36) for epoch in (0, 1)]
-    one, two = first[np.argsort(order[0])], second[np.argsort(order[1])]  # the same pictures, in the same order
+    one, two = first[np.argsort(order[0])], second[np.argsort(order[1])]  # the same images, in the same order
     assert 0.1 < (one != two).float().mean() < 0.5
 
 
@@ -124,7 +124,7 @@ def test_options_that_do_not_fit_are_refused(archive, tmp_path, options, reason)
     assert not (tmp_path / "data").exists()
 
 
-def test_binary_pictures_have_no_more_bits_to_lose(tmp_path):
+def test_binary_images_have_no_more_bits_to_lose(tmp_path):
     np.save(tmp_path / "x.npy", PIXELS % 2)
     for options in ({"bits": 2}, {"binarise": "fixed"}):
         with pytest.raises(ValueError, match="2 levels"):
@@ -148,7 +148,7 @@ def test_what_was_changed_is_not_opened(archive, tmp_path):
         open_images(directory)
 
 
-def test_an_epoch_reads_every_picture_once_with_its_label():
+def test_an_epoch_reads_every_image_once_with_its_label():
     images = np.arange(12, dtype=np.uint8).reshape(12, 1, 1, 1)
     batches = ImageBatches(images, np.arange(12), 5, seed=1)
     assert batches.steps_per_epoch == 2
@@ -177,12 +177,12 @@ print(peak() - before)
 """
 
 
-def test_memory_does_not_grow_with_the_pictures(tmp_path):
+def test_memory_does_not_grow_with_the_images(tmp_path):
     pytest.importorskip("resource")
     np.savez(tmp_path / "x.npz", images=np.full((30_000, 64, 64), 200, np.uint8))  # 123 MB
     command = [sys.executable, "-c", MEASURE, str(tmp_path / "x.npz"), str(tmp_path / "data")]
     growth = float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     for file in (tmp_path / "x.npz", *(tmp_path / "data").iterdir()):
         file.unlink()
-    # measured 57 to 61 MB for 61, 123 and 246 MB of pictures: blocks of 4 MB, read, spread to 32 bits and written
+    # measured 57 to 61 MB for 61, 123 and 246 MB of images: blocks of 4 MB, read, spread to 32 bits and written
     assert growth < 80, growth

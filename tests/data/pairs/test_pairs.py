@@ -10,11 +10,11 @@ from chainrule.data.pairs import (
     PairBatches,
     held_out_texts,
     open_pairs,
-    own_words_share,
     pair_evaluation,
     prepare_pairs,
     read_pairs,
     read_sentences,
+    scheduled_sampling_share,
 )
 
 WORDS = ["eins", "zwei", "drei", "vier", "fünf"]
@@ -44,7 +44,7 @@ def test_two_files_or_one_give_the_same_pairs_and_their_text_again(tmp_path, lev
     targets[3] = sources[5] = ""  # kept
     two = (written(tmp_path / "a", sources, packed), written(tmp_path / "b", targets, packed))
     one = written(tmp_path / "c.tsv", [f"{a}\t{b}" for a, b in zip(sources, targets, strict=True)], packed)
-    options = {"level": level, "min_count": 1, "dev_source": one}
+    options = {"level": level, "min_count": 1, "validation_source": one}
     pairs = prepare_pairs(tmp_path / "two", *two, **options)
     again = prepare_pairs(tmp_path / "one", one, **options)
     for prepared in (pairs, again, open_pairs(tmp_path / "two")):
@@ -56,7 +56,7 @@ def test_two_files_or_one_give_the_same_pairs_and_their_text_again(tmp_path, lev
 
 def test_vocabularies_are_those_of_the_training_pairs_alone(tmp_path):
     train, dev = written(tmp_path / "t", ["a a\tx x"] * 3), written(tmp_path / "d", ["a b\tx y"])
-    pairs = prepare_pairs(tmp_path / "data", train, dev_source=dev)
+    pairs = prepare_pairs(tmp_path / "data", train, validation_source=dev)
     assert pairs.source_vocabulary.words == ["a"]
     assert texts(pairs.target_vocabulary, pairs.valid.target) == ["x <unk>"]
     counts = pairs.manifest["counts"]
@@ -70,7 +70,7 @@ def test_vocabularies_are_those_of_the_training_pairs_alone(tmp_path):
 @pytest.mark.parametrize("shards", [1, 2])
 def test_an_epoch_reads_every_pair_once_and_each_step_is_a_function_of_its_number(tmp_path, shards):
     file = written(tmp_path / "p", [f"s{n} {line}\tt{n} {line}" for n, line in enumerate(lines(40))])
-    pairs = prepare_pairs(tmp_path / "data", file, dev_source=file, min_count=1).train
+    pairs = prepare_pairs(tmp_path / "data", file, validation_source=file, min_count=1).train
     whole = PairBatches(pairs, batch_size=8, seed=3)
     parts = [PairBatches(pairs, 8, 3, (rank, shards)) for rank in range(shards)]
     epochs = []
@@ -96,7 +96,7 @@ def test_an_epoch_reads_every_pair_once_and_each_step_is_a_function_of_its_numbe
 
 def test_pairs_of_like_length_are_side_by_side(tmp_path):
     file = written(tmp_path / "p", [f"{line}\t{line}" for line in lines(400)])
-    pairs = prepare_pairs(tmp_path / "data", file, dev_source=file).train
+    pairs = prepare_pairs(tmp_path / "data", file, validation_source=file).train
     batches = [PairBatches(pairs, batch_size=8).at(step) for step in range(50)]
     padded = sum(batch.x.numel() for batch in batches)
     assert padded < 1.1 * sum(int(batch.lengths.sum()) for batch in batches)
@@ -104,13 +104,13 @@ def test_pairs_of_like_length_are_side_by_side(tmp_path):
 
 def test_own_words_rise_from_none_to_half_as_a_function_of_the_step(tmp_path):
     for decay in ("linear", "inverse-sigmoid"):
-        shares = [own_words_share(decay, step, 100) for step in range(0, 300, 5)]
+        shares = [scheduled_sampling_share(decay, step, 100) for step in range(0, 300, 5)]
         assert shares[0] == 0
         assert shares == sorted(shares)
         assert shares[-1] == pytest.approx(0.5)
-    assert own_words_share("inverse-sigmoid", 10**9, 100) == 0.5
+    assert scheduled_sampling_share("inverse-sigmoid", 10**9, 100) == 0.5
     file = written(tmp_path / "p", ["a\tb"] * 4)
-    pairs = prepare_pairs(tmp_path / "data", file, dev_source=file).train
+    pairs = prepare_pairs(tmp_path / "data", file, validation_source=file).train
     batches = PairBatches(pairs, 2, decay="linear", decay_steps=10)
     assert batches.at(5).context["scheduled_sampling_rate"].tolist() == [0.25, 0.25]
     assert "scheduled_sampling_rate" not in PairBatches(pairs, 2).at(5).context
@@ -136,7 +136,7 @@ def test_lines_end_where_they_end_and_lose_the_blanks_around_them(tmp_path):
 )
 def test_a_line_that_does_not_fit_is_named(tmp_path, rows, message):
     with pytest.raises(ValueError, match=message):
-        prepare_pairs(tmp_path / "data", written(tmp_path / "p", rows), dev_source=tmp_path / "p", max_length=8)
+        prepare_pairs(tmp_path / "data", written(tmp_path / "p", rows), validation_source=tmp_path / "p", max_length=8)
 
 
 def test_files_that_do_not_fit_are_named(tmp_path):
@@ -159,12 +159,12 @@ def test_files_that_do_not_fit_are_named(tmp_path):
 
 def test_what_was_changed_on_the_disk_is_noticed(tmp_path):
     file = written(tmp_path / "p", ["a b\tc d"] * 4)
-    prepare_pairs(tmp_path / "data", file, dev_source=file)
+    prepare_pairs(tmp_path / "data", file, validation_source=file)
     symbols = tmp_path / "data" / "train.source.symbols"
     symbols.write_bytes(symbols.read_bytes()[:-4])
     with pytest.raises(ValueError, match="damaged"):
         open_pairs(tmp_path / "data")
-    prepare_pairs(tmp_path / "data", file, dev_source=file)
+    prepare_pairs(tmp_path / "data", file, validation_source=file)
     symbols.write_bytes(np.full(12, 99, dtype="<i4").tobytes())
     with pytest.raises(ValueError, match=r"train\.source\.symbols: damaged \(expected numbers from 0"):
         open_pairs(tmp_path / "data")
@@ -175,7 +175,7 @@ def test_what_was_changed_on_the_disk_is_noticed(tmp_path):
 
 def test_held_out_texts_that_do_not_pair_are_refused(tmp_path):
     file = written(tmp_path / "p", ["one two\teins zwei", "three\tdrei"])
-    prepare_pairs(tmp_path / "data", file, dev_source=file)
+    prepare_pairs(tmp_path / "data", file, validation_source=file)
     assert held_out_texts(tmp_path / "data") == (["one two", "three"], ["eins zwei", "drei"])
     text = tmp_path / "data" / "valid.source.text"
     for content in (b"one_two three\n", b"one\xff two\nthree\n"[:14]):

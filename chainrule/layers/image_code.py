@@ -1,4 +1,4 @@
-"""Networks between a picture and a code: dense ones, and convolutional ones that halve and double its sides."""
+"""Networks between an image and a code: dense ones, and convolutional ones that halve and double its sides."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -7,12 +7,12 @@ from typing import Literal, final
 import torch
 from torch import Tensor, nn
 
-PictureNetwork = Literal["dense", "convolutional"]
+ImageNetwork = Literal["dense", "convolutional"]
 
 
 @final
-class PictureReader(nn.Module):
-    r"""From a picture to a vector of features, by gated layers.
+class ImageReader(nn.Module):
+    r"""From an image to a vector of features, by gated layers.
 
     .. math:: h^{(l)} = (W h^{(l-1)} + b) \odot \sigma(V h^{(l-1)} + c)
 
@@ -26,14 +26,14 @@ class PictureReader(nn.Module):
         num_layers: gated layers; the last makes the features.
         channels: of the first convolution; each further one has twice as many.
 
-    >>> PictureReader((1, 6, 5), "convolutional", 8)(torch.zeros(2, 1, 6, 5)).shape
+    >>> ImageReader((1, 6, 5), "convolutional", 8)(torch.zeros(2, 1, 6, 5)).shape
     torch.Size([2, 8])
     """
 
     def __init__(
         self,
         image_shape: Sequence[int],
-        network: PictureNetwork = "dense",
+        network: ImageNetwork = "dense",
         hidden_size: int = 300,
         num_layers: int = 2,
         channels: int = 32,
@@ -51,26 +51,26 @@ class PictureReader(nn.Module):
             layers += [nn.Flatten(), *gated_layers(before * _numbers(grids[-1]), hidden_size, 1)]
         self.layers = nn.Sequential(*layers)
 
-    def forward(self, picture: Tensor) -> Tensor:
+    def forward(self, image: Tensor) -> Tensor:
         """Numbers (B, C, H, W) to features (B, M)."""
-        features: Tensor = self.layers(picture)
+        features: Tensor = self.layers(image)
         return features
 
 
 @final
-class PictureWriter(nn.Module):
-    """From a code to numbers for every pixel: the layers of a `PictureReader` the other way round.
+class ImageWriter(nn.Module):
+    """From a code to numbers for every pixel: the layers of an `ImageReader` the other way round.
 
     Args:
         code_size: numbers of a code.
-        image_shape: (C, H, W) of the picture; its C is not used.
+        image_shape: (C, H, W) of the image; its C is not used.
         outputs: N numbers for each pixel.
         network: "dense" or "convolutional".
         hidden_size: M units of a dense layer.
         num_layers: gated layers.
         channels: of the last convolution but one; each earlier one has twice as many.
 
-    >>> PictureWriter(3, (1, 6, 5), 4, "convolutional", 8)(torch.zeros(2, 3)).shape
+    >>> ImageWriter(3, (1, 6, 5), 4, "convolutional", 8)(torch.zeros(2, 3)).shape
     torch.Size([2, 4, 6, 5])
     """
 
@@ -79,7 +79,7 @@ class PictureWriter(nn.Module):
         code_size: int,
         image_shape: Sequence[int],
         outputs: int,
-        network: PictureNetwork = "dense",
+        network: ImageNetwork = "dense",
         hidden_size: int = 300,
         num_layers: int = 2,
         channels: int = 32,
@@ -124,7 +124,7 @@ def gated_layers(inputs: int, hidden_size: int, num_layers: int) -> list[nn.Modu
 
 
 def halved(image_shape: Sequence[int], times: int) -> list[tuple[int, int]]:
-    """(H, W) of a picture, and after each halving, rounded up.
+    """(H, W) of an image, and after each halving, rounded up.
 
     >>> halved((1, 28, 7), 2)
     [(28, 7), (14, 4), (7, 2)]

@@ -1,4 +1,4 @@
-"""Pictures as files and as characters."""
+"""Images as files and as characters."""
 
 import io
 
@@ -25,21 +25,21 @@ def test_a_png_with_a_palette_holds_its_indices():
         assert np.array_equal(np.asarray(image.convert("RGB")), palette[indices])
 
 
-def test_a_grid_holds_every_picture_in_its_place():
-    pictures = np.arange(1, 6, dtype=np.uint8).reshape(5, 1, 1, 1).repeat(4, 2).repeat(3, 3)
-    sheet = grid(pictures, columns=2, gap=1, least=6)  # pixels become 2×2
+def test_a_grid_holds_every_image_in_its_place():
+    images = np.arange(1, 6, dtype=np.uint8).reshape(5, 1, 1, 1).repeat(4, 2).repeat(3, 3)
+    sheet = grid(images, columns=2, gap=1, least=6)  # pixels become 2×2
     assert sheet.shape == (3 * 9 + 1, 2 * 7 + 1)
     assert sheet[1:9, 1:7].tolist() == [[1] * 6] * 8
     assert (sheet[19:27, 1:7] == 5).all()
     assert (sheet[0] == 96).all()
-    assert grid(pictures.repeat(3, 1)).shape[2] == 3
+    assert grid(images.repeat(3, 1)).shape[2] == 3
 
 
 def test_brightness_spans_black_to_white():
     assert brightness(np.arange(17, dtype=np.uint8), 17)[[0, 8, 16]].tolist() == [0, 128, 255]
 
 
-def test_large_pictures_are_made_smaller_for_the_terminal():
+def test_large_images_are_made_smaller_for_the_terminal():
     half = np.zeros((2, 3, 70, 66), np.uint8)
     half[:, :, :, 33:] = 255
     lines = block_image(half).split("\n")

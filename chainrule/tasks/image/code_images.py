@@ -1,4 +1,4 @@
-"""Pictures through a code: codes of them, reconstructions, what lies between two, and draws."""
+"""Images through a code: codes of them, reconstructions, what lies between two, and draws."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from chainrule.tasks.abilities import Answer, Code, Record
 from chainrule.tasks.image.code_options import ImageEmbedding, ImageInterpolation, ImageReconstruction
 from chainrule.tasks.image.image_file import checked_png, read_image
-from chainrule.tasks.image.reading import named_pictures, source_of
+from chainrule.tasks.image.reading import named_images, source_of
 
 if TYPE_CHECKING:
     import torch
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from chainrule.latent import CodeModel
     from chainrule.tasks.image.task import ImageTask
 
-_MOST = 4096  # pictures of a file that is written
+_MOST = 4096  # images of a file that is written
 _COLUMNS = 4  # pairs side by side
 
 
@@ -37,22 +37,22 @@ def code_model(run: "ImageTask", device: str, verb: str) -> "CodeModel":
     return model
 
 
-def embed_pictures(run: "ImageTask", data: str, options: ImageEmbedding, *, device: str) -> Iterator[Code]:
-    """The code of each picture."""
+def embed_images(run: "ImageTask", data: str, options: ImageEmbedding, *, device: str) -> Iterator[Code]:
+    """The code of each image."""
     import torch
 
     model = code_model(run, device, "embed")
     place = next(model.parameters()).device
-    for pictures in named_pictures(run, source_of(run, data, skip_bad=options.skip_bad)):
+    for images in named_images(run, source_of(run, data, skip_bad=options.skip_bad)):
         with torch.no_grad():
-            codes = model.codes(pictures.x.to(place)).float().cpu().tolist()
-        yield from map(Code, pictures.names, codes, pictures.labels)
+            codes = model.codes(images.x.to(place)).float().cpu().tolist()
+        yield from map(Code, images.names, codes, images.labels)
 
 
-def reconstruct_pictures(
+def reconstruct_images(
     run: "ImageTask", data: str, options: ImageReconstruction, *, out: Path | None, seed: int, device: str
 ) -> Answer:
-    """Write pictures beside their reconstructions."""
+    """Write images next to their reconstructions."""
     import numpy as np
     import torch
 
@@ -66,8 +66,8 @@ def reconstruct_pictures(
     generator = torch.Generator(device_of).manual_seed(seed)
     pairs: list[Pixels] = []
     error = 0.0
-    for pictures in named_pictures(run, source_of(run, data, skip_bad=options.skip_bad)):
-        x = pictures.x[: options.count - len(pairs)].to(device_of)
+    for images in named_images(run, source_of(run, data, skip_bad=options.skip_bad)):
+        x = images.x[: options.count - len(pairs)].to(device_of)
         with torch.no_grad():
             rebuilt = model.from_codes(model.codes(x), generator=generator).double()
         error += float(((rebuilt - x) ** 2).sum()) / (run.reduction.levels - 1) ** 2
@@ -75,19 +75,19 @@ def reconstruct_pictures(
         if len(pairs) == options.count:
             break
     if not pairs:
-        raise ValueError(f"{data}: expected at least one picture, got none")
+        raise ValueError(f"{data}: expected at least one image, got none")
     columns = 2 * min(_COLUMNS, len(pairs))
     write_bytes(place, png(grid(np.concatenate(pairs), columns)))
     mean = error / len(pairs) / run.dimensions
-    values = {"pictures": len(pairs), "mean_squared_error": mean, "out": str(place)}
+    values = {"images": len(pairs), "mean_squared_error": mean, "out": str(place)}
     line = (
-        f"{len(pairs)} picture{'s' * (len(pairs) > 1)}, each with its reconstruction to the right; mean squared error "
+        f"{len(pairs)} image{'s' * (len(pairs) > 1)}, each with its reconstruction to the right; mean squared error "
         f"{mean:.6f} of values from 0 to 1\nin {place}"
     )
     return Answer(iter([Record(values, line, notice=True)]))
 
 
-def interpolate_pictures(
+def interpolate_images(
     run: "ImageTask",
     ends: tuple[str, str],
     options: ImageInterpolation,
@@ -96,7 +96,7 @@ def interpolate_pictures(
     seed: int,
     device: str,
 ) -> Answer:
-    """Write the pictures between two."""
+    """Write the images between two."""
     import numpy as np
     import torch
 
@@ -115,20 +115,20 @@ def interpolate_pictures(
         between = model.from_codes(torch.lerp(first, last, shares), generator=generator)
     row = np.concatenate([shown(run, x[:1]), shown(run, between), shown(run, x[1:])])
     write_bytes(place, png(grid(row, len(row))))
-    values = {"from": ends[0], "to": ends[1], "pictures": options.count, "out": str(place)}
-    line = f"{ends[0]}, {options.count} pictures of the codes from its own to that of {ends[1]}, and that; in {place}"
+    values = {"from": ends[0], "to": ends[1], "images": options.count, "out": str(place)}
+    line = f"{ends[0]}, {options.count} images of the codes from its own to that of {ends[1]}, and that; in {place}"
     return Answer(iter([Record(values, line, notice=True)]))
 
 
 def draw_codes(run: "ImageTask", model: "CodeModel", n: int, generator: "torch.Generator", *, mean: bool) -> "Pixels":
-    """Pictures of codes drawn from the prior, (n, C, H, W) of 8 bits.
+    """Images of codes drawn from the prior, (n, C, H, W) of 8 bits.
 
     Args:
         run: of the model.
         model: with a prior.
         n: how many.
         generator: of the draws.
-        mean: show the expected picture of each code, in place of a draw.
+        mean: show the expected image of each code, in place of a draw.
 
     Raises:
         ValueError: the model has no prior.

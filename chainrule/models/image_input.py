@@ -1,9 +1,9 @@
-"""Pictures as a network reads them."""
+"""Images as a network reads them."""
 
 from torch import Tensor
 
 
-class PictureInput:
+class ImageInput:
     """Images (B, C, H, W) of integers in [0, V), checked, and brought to numbers from 0 to 1.
 
     Args:
