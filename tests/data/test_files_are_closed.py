@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from chainrule.blocks import in_blocks
 from chainrule.data import prepare_corpus
-from chainrule.data.blocks import in_blocks
 from chainrule.data.captions import read_captions
 from chainrule.data.characters import CharVocabulary
 from chainrule.data.delimited import DelimitedFile

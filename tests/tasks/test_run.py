@@ -126,7 +126,7 @@ def test_a_newer_run_asks_for_a_newer_version(run):
     ("changes", "message"),
     [
         ({"extra": 1}, "unknown key 'extra'"),
-        ({"task": "image"}, "task"),
+        ({"task": "film"}, "task"),
         ({"format": True}, "format"),
         ({"format": 0}, "format"),
         ({"model__name": "os.system"}, "model.name"),

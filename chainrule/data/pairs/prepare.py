@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.data.blocks import in_blocks
+from chainrule.blocks import in_blocks
 from chainrule.data.characters import WordVocabulary
 from chainrule.data.corpus import load_vocabulary
 from chainrule.data.pairs.sentences import Pair, PairedSentences, Sentences, read_pairs

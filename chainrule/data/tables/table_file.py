@@ -12,7 +12,7 @@ from operator import eq
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from chainrule.data.blocks import in_blocks
+from chainrule.blocks import in_blocks
 from chainrule.data.delimited import DelimitedFile, Row
 from chainrule.data.tables.cell_column import MISSING, Block, as_number
 from chainrule.data.text import check_file

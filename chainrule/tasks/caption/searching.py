@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import torch
 
-from chainrule.data.blocks import in_blocks
+from chainrule.blocks import in_blocks
 from chainrule.data.characters import WordVocabulary
 from chainrule.decoding import Decoded, beam_search
 from chainrule.models.captioner import Captioner

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from chainrule.data.blocks import in_blocks
+from chainrule.blocks import in_blocks
 from chainrule.data.labelled import EncodedTexts, LabelledText
 from chainrule.state import map_state
 

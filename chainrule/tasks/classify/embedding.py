@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from chainrule.data.blocks import in_blocks
+from chainrule.blocks import in_blocks
 from chainrule.tasks.abilities import Code
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chainrule.data.blocks import in_blocks
+from chainrule.blocks import in_blocks
 from chainrule.tasks.abilities import Answer, Record
 from chainrule.tasks.display import csv_line
 

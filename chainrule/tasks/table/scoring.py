@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from chainrule.data.blocks import in_blocks
+from chainrule.blocks import in_blocks
 from chainrule.tasks.abilities import Answer, Record
 from chainrule.tasks.bounds import refuse_samples
 from chainrule.tasks.display import one_line
