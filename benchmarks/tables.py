@@ -24,6 +24,8 @@ HEADLINES = (
     "compression",
     "sampling",
 )
+# Pages of the manual that have all figures of the benchmarks whose names begin so.
+PAGES = {"latent.md": "quality_latent_", "compression.md": "compression"}
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 
 
@@ -32,6 +34,9 @@ def main() -> None:
     claims = {result["benchmark"]: [claim_row(result, claim) for claim in result["claims"]] for result in results}
     columns = ["what", "measured", "target", "", "command", "processor (instructions)", "date"]
     replace(ROOT / "README.md", table(columns, [claims[name][0] for name in HEADLINES if claims.get(name)]))
+    for page, beginning in PAGES.items():
+        shown = [row for name, rows in claims.items() if name.startswith(beginning) for row in rows]
+        replace(ROOT / "docs" / page, table(columns, shown))
     summary = table(columns, [row for rows in claims.values() for row in rows])
     details = []
     for result in results:
