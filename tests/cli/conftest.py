@@ -1,5 +1,6 @@
 """Small runs, made without training them, and a way to call the command in this process."""
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -103,3 +104,31 @@ def run_copy(runs: Path, tmp_path: Path) -> Path:
     """A run to damage."""
     shutil.copytree(runs / "stream", tmp_path / "run")
     return tmp_path / "run"
+
+
+@pytest.fixture
+def without_lzma(monkeypatch):
+    """lzma gains nothing: models of no training are not put to shame by it on files of a few hundred bytes."""
+    monkeypatch.setattr("chainrule.tasks.compression._by_lzma", lambda data: data + b"x")
+
+
+@pytest.fixture
+def there_and_back(command, tmp_path):
+    """Compress and decompress bytes: what `compress --json` says, after the same bytes came back."""
+
+    def go(data, *options, method=None):
+        file, chain, back = (tmp_path / name for name in ("file.txt", "file.chain", "back"))
+        for old in (chain, back):
+            old.unlink(missing_ok=True)
+        file.write_bytes(data)
+        outcome = command("compress", file, "--out", chain, "--json", *options)
+        assert outcome.status == 0, outcome
+        said = json.loads(outcome.out)
+        assert said["compressed_bytes"] == chain.stat().st_size
+        assert method is None or said["method"] == method
+        outcome = command("decompress", chain, "--out", back, *(options if said["method"] == "run" else ()))
+        assert outcome.status == 0, outcome
+        assert back.read_bytes() == data
+        return said
+
+    return go

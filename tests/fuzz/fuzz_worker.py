@@ -11,6 +11,7 @@ import signal
 import sys
 import traceback
 from contextlib import redirect_stderr, redirect_stdout
+from importlib import import_module
 from types import FrameType
 from typing import Any
 
@@ -26,7 +27,8 @@ def run(arguments: list[str]) -> dict[str, Any]:
     """Run one command line in this process."""
     from chainrule.cli.main import main
 
-    streams = [io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2)]
+    written = io.BytesIO(), io.BytesIO()
+    streams = [io.TextIOWrapper(buffer, encoding="utf-8", write_through=True) for buffer in written]
     failure, status = None, None
     signal.setitimer(signal.ITIMER_PROF, SECONDS)
     try:
@@ -38,7 +40,7 @@ def run(arguments: list[str]) -> dict[str, Any]:
         failure = traceback.format_exc()
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
-    out, err = (stream.buffer.getvalue().decode("utf-8") for stream in streams)  # type: ignore[attr-defined] # BytesIO
+    out, err = (buffer.getvalue().decode("utf-8") for buffer in written)
     return {"status": status, "out": out, "err": err, "failure": failure}
 
 
@@ -47,12 +49,10 @@ def too_long(number: int, frame: FrameType | None) -> None:
 
 
 def main() -> None:
-    import matplotlib.figure  # noqa: F401 - loaded before memory is limited
     import torch
 
-    import chainrule.models
-    import chainrule.training  # noqa: F401
-
+    for name in ("matplotlib.figure", "chainrule.models", "chainrule.training"):
+        import_module(name)  # before memory is limited
     torch.set_num_threads(1)
     with open("/proc/self/statm") as file:
         taken = int(file.read().split()[0]) * os.sysconf("SC_PAGESIZE")

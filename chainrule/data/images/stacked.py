@@ -68,7 +68,7 @@ class StackedImages(ImageSource):
             for values in self._values(self._rows_of_a_block()):
                 yield self._images(values, done)
                 done += len(values)
-        except _NotWhole as error:
+        except _NotWholeError as error:
             raise ValueError(str(error)) from None
         except UNREADABLE as error:
             raise ValueError(f"{self.label}: cannot be read ({error}): restore it from a copy") from None
@@ -94,7 +94,7 @@ class StackedImages(ImageSource):
             if not whole.all():
                 at = int(np.flatnonzero(~whole.reshape(len(values), -1).all(1))[0])
                 value = values[at][~whole[at]].flat[0]
-                raise _NotWhole(
+                raise _NotWholeError(
                     f"{self.label}: image {first + at}: expected whole numbers from 0 to 255, got {value}: "
                     "store images as uint8, (x * 255).round() where x is from 0 to 1"
                 )
@@ -104,8 +104,8 @@ class StackedImages(ImageSource):
         return values.reshape(len(values), *self.shape)
 
 
-class _NotWhole(Exception):  # noqa: N818 - becomes a ValueError outside the net for unreadable files
-    """A value that no pixel has."""
+class _NotWholeError(Exception):
+    """A value that no pixel has; raised as a ValueError outside the net for unreadable files."""
 
 
 class NumpyImages(StackedImages):
