@@ -66,7 +66,7 @@ class CaptionTraining(OptimisationOptions):
     batch_size: int = within(64, 1, 1 << 24)
     """Images of a batch."""
     learning_rate: float = within(2e-3, 0.0, 1e3)
-    """Peak learning rate of AdamW."""
+    """Peak learning rate."""
 
 
 class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):

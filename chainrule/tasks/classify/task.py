@@ -80,7 +80,7 @@ class ClassifierTraining(OptimisationOptions):
     batch_size: int = within(32, 1, 1 << 24)
     """Texts of a batch."""
     learning_rate: float = within(1e-3, 0.0, 1e3)
-    """Peak learning rate of AdamW."""
+    """Peak learning rate."""
     precision: Literal["auto", "float32", "bfloat16"] = "float32"
     """Precision of matrix products; those of a classifier are too small to gain by bfloat16 on a processor."""
     naive_bayes: bool = True

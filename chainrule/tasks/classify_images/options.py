@@ -19,7 +19,7 @@ class ImageClassifierTraining(OptimisationOptions):
     batch_size: int = within(64, 1, 1 << 24)
     """Images of a batch."""
     learning_rate: float = within(2e-3, 0.0, 1e3)
-    """Peak learning rate of AdamW."""
+    """Peak learning rate."""
     weight_decay: float = within(0.05, 0.0, 1e3)
     """Decoupled weight decay of matrices."""
     shift: float = within(2.0, 0.0, 1e4)

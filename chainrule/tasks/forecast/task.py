@@ -64,7 +64,7 @@ class ForecastTraining(OptimisationOptions):
     """How a forecaster is trained."""
 
     learning_rate: float = within(2e-3, 0.0, 1e3)
-    """Peak learning rate of AdamW."""
+    """Peak learning rate."""
 
 
 class ForecastTask(Task["Forecaster"], Predicts, Evaluates, Inspects, Checks):

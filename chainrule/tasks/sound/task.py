@@ -80,7 +80,7 @@ class SoundTraining(OptimisationOptions):
     batch_size: int = within(2, 1, 1 << 24)
     """Rows of a batch."""
     learning_rate: float = within(3e-3, 0.0, 1e3)
-    """Peak learning rate of AdamW."""
+    """Peak learning rate."""
     chunk_length: int = within(8192, 1, 1 << 24)
     """Samples of a row: of a piece of a longer clip, or of a stream."""
 

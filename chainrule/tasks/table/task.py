@@ -86,7 +86,7 @@ class TableTraining(OptimisationOptions):
     batch_size: int = within(128, 1, 1 << 24)
     """Rows of a batch."""
     learning_rate: float = within(3e-3, 0.0, 1e3)
-    """Peak learning rate of AdamW."""
+    """Peak learning rate."""
 
 
 class TableTask(Task["TableMADE"], Scores, Samples, Inspects, Checks, Compresses, Embeds):

@@ -55,7 +55,7 @@ class TagTraining(OptimisationOptions):
     batch_size: int = within(32, 1, 1 << 24)
     """Sentences of a batch."""
     learning_rate: float = within(4e-3, 0.0, 1e3)
-    """Peak learning rate of AdamW."""
+    """Peak learning rate."""
     clip_norm: float | None = within(5.0, 0.0, 1e9)
     """Largest global norm of the gradient."""
     precision: Literal["auto", "float32", "bfloat16"] = "float32"

@@ -44,14 +44,17 @@ if TYPE_CHECKING:
     from chainrule.tasks.text.plan import Shape, Speed
     from chainrule.training import GradientProbe, TrainingBatches, ValidationBatches
     from chainrule.training.loop import TrainingResult
+    from chainrule.training.optimiser import Kind
     from chainrule.training.validation import Observe, OnValidation
 
-PLANNED = ("batch_size", "learning_rate", "weight_decay")  # options of training that are settled when a run is made
+PLANNED = ("batch_size", "optimiser", "learning_rate", "weight_decay")  # of training, settled when a run is made
 _COUNTS = {"elements": int, "lines": int, "unknown": int, "characters": int, "bytes": int}
 _ELEMENT = {"char": "character", "byte": "byte", "word": "word", "bpe": "token"}
 _SAMPLE_LENGTH = {"char": 200, "byte": 200, "word": 40, "bpe": 60}
 _CHECKED_ROWS, _CHECKED_ELEMENTS = 4, 32
-_LEARNING_RATE, _WEIGHT_DECAY = 2e-3, 0.1  # of models whose size the plan does not choose
+# Of models whose size the plan does not choose:
+_OPTIMISER: "Kind" = "adamw"
+_LEARNING_RATE, _WEIGHT_DECAY = 2e-3, 0.1
 
 
 class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks, Compresses, Embeds):
@@ -171,12 +174,19 @@ class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks, C
             rows = self.training.batch_size or usual_batch_size(len(corpus.train), self.training.chunk_length)
             rate = self.training.learning_rate or _LEARNING_RATE
             decay = _WEIGHT_DECAY if self.training.weight_decay is None else self.training.weight_decay
-            training = replace(self.training, batch_size=rows, learning_rate=rate, weight_decay=decay)
+            training = replace(
+                self.training,
+                batch_size=rows,
+                optimiser=self.training.optimiser or _OPTIMISER,
+                learning_rate=rate,
+                weight_decay=decay,
+            )
             return Task.plan(TextTask(self.path, replace(config, training=training)), given)
 
-        def measure(shapes: Sequence["Shape"], batch_size: int) -> "Speed":
-            sized = TextTask(self.path, replace(config, training=replace(self.training, batch_size=batch_size)))
-            return measure_speed(config, shapes, batches_of(sized, corpus, (0, 1))[0].at(0))
+        def measure(shapes: Sequence["Shape"], batch_size: int, optimiser: "Kind") -> "Speed":
+            training = replace(self.training, batch_size=batch_size, optimiser=optimiser)
+            sized = TextTask(self.path, replace(config, training=training))
+            return measure_speed(sized.config, shapes, batches_of(sized, corpus, (0, 1))[0].at(0))
 
         plan = plan_text(config.model, config.options, self.training, config.duration, corpus, measure)
         left_open = [name for name, value in asdict(config.options).items() if value is None]
@@ -188,6 +198,7 @@ class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks, C
             training=replace(
                 config.training,
                 batch_size=plan.batch_size,
+                optimiser=plan.optimiser,
                 learning_rate=plan.learning_rate,
                 weight_decay=plan.weight_decay,
             ),

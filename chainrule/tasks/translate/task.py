@@ -69,7 +69,7 @@ class TranslatorTraining(OptimisationOptions):
     batch_size: int = within(64, 1, 1 << 24)
     """Pairs of a batch."""
     learning_rate: float = within(2e-3, 0.0, 1e3)
-    """Peak learning rate of AdamW."""
+    """Peak learning rate."""
     scheduled_sampling: Literal["none", "linear", "inverse-sigmoid"] = "none"
     """How the share of words that are the model's own, not the reference's, rises to one half in training."""
     sampling_steps: int = within(10_000, 1, 1 << 53)
