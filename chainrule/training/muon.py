@@ -11,6 +11,7 @@ from chainrule.layers import MultiHeadAttention, Recurrent, SequenceLayer
 from chainrule.training.computation import multiply_dtype
 
 MOMENTUM = 0.95
+EVERY = 2  # steps between new directions: as good as 1 in the runs of benchmarks/LOG.md, for half of the cost
 ITERATIONS = 3  # as good as the usual five in the runs of benchmarks/LOG.md, for three fifths of the cost
 _A, _B, _C = 3.4445, -4.775, 2.0315  # of Jordan et al.: the steepest at 0 that keeps singular values near 1
 
@@ -19,10 +20,11 @@ class Muon(AdamW):
     r"""Momentum whose direction is made orthogonal (Jordan et al. 2024), at AdamW's learning rate.
 
     .. math::
-        M \leftarrow \mu M + (1 - \mu) G, \quad O = \mathrm{NS}((1 - \mu) G + \mu M), \quad
+        M \leftarrow \mu M + (1 - \mu) G, \quad O \leftarrow \mathrm{NS}((1 - \mu) G + \mu M), \quad
         W \leftarrow (1 - \eta \lambda) W - 0.2 \sqrt{\max(r, c)}\, \eta\, O
 
-    for each (r, c) block of a hidden matrix: a gate of a recurrent layer, the queries, keys or values of attention.
+    for each (r, c) block of a hidden matrix: a gate of a recurrent layer, the queries, keys or values of attention. O
+    is renewed in every second step: M changes little in one.
     :math:`0.2 \sqrt{\max(r, c)}` gives O the size of a step of AdamW (Liu et al. 2025), so that learning rate and
     weight decay mean the same for all weights. Weights that are not hidden matrices take steps of AdamW.
 
@@ -51,21 +53,26 @@ class Muon(AdamW):
         for weight in gradients:  # AdamW passes over weights without a gradient
             weight.grad = None
         loss = super().step(closure)
-        group = self.param_groups[-1]
-        blocks: dict[tuple[int, ...], list[tuple[Tensor, Tensor]]] = {}
+        due: dict[tuple[int, ...], list[tuple[Tensor, Tensor]]] = {}
         for weight, gradient in gradients.items():
             weight.grad = gradient
-            if not self.state[weight]:
-                self.state[weight]["momentum"] = torch.zeros_like(weight)
-            momentum = self.state[weight]["momentum"].lerp_(gradient, 1 - MOMENTUM)
-            direction = gradient.lerp(momentum, MOMENTUM)
-            for part, of_direction in zip(*(x.split(self.matrices[weight]) for x in (weight, direction)), strict=True):
-                blocks.setdefault(tuple(part.shape), []).append((part, of_direction))
-        for shape, pairs in blocks.items():  # equal blocks in one product
-            orthogonal = nearly_orthogonal(torch.stack([direction for _, direction in pairs]))
-            size = 0.2 * max(shape) ** 0.5
-            for (part, _), update in zip(pairs, orthogonal, strict=True):
-                part.mul_(1 - group["lr"] * group["weight_decay"]).sub_(update, alpha=group["lr"] * size)
+            state = self.state[weight]
+            if not state:
+                state |= {"step": torch.tensor(0.0), "momentum": torch.zeros_like(weight)}
+                state["direction"] = torch.zeros_like(weight)
+            momentum = state["momentum"].lerp_(gradient, 1 - MOMENTUM)
+            if int(state["step"]) % EVERY == 0:
+                ahead = gradient.lerp(momentum, MOMENTUM)
+                for pair in zip(*(x.split(self.matrices[weight]) for x in (ahead, state["direction"])), strict=True):
+                    due.setdefault(tuple(pair[0].shape), []).append(pair)
+            state["step"] += 1
+        for shape, pairs in due.items():  # equal blocks in one product
+            orthogonal = nearly_orthogonal(torch.stack([ahead for ahead, _ in pairs])) * (0.2 * max(shape) ** 0.5)
+            for (_, direction), found in zip(pairs, orthogonal, strict=True):
+                direction.copy_(found)
+        rate, decay = self.param_groups[-1]["lr"], self.param_groups[-1]["weight_decay"]
+        for weight in gradients:
+            weight.mul_(1 - rate * decay).sub_(self.state[weight]["direction"], alpha=rate)
         return loss
 
 

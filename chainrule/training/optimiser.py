@@ -69,7 +69,7 @@ def clip_gradient(model: nn.Module, norm: float | None) -> Tensor:
 
 
 def moments(optimiser: AdamW, model: nn.Module) -> dict[str, Tensor]:
-    """Moments of the optimiser, named `exp_avg.WEIGHT`, `exp_avg_sq.WEIGHT` and `step.WEIGHT`, or `momentum.WEIGHT`."""
+    """Moments of the optimiser, named `exp_avg.WEIGHT`, `exp_avg_sq.WEIGHT` and `step.WEIGHT`, or as Muon has them."""
     return {
         f"{kind}.{name}": value
         for name, parameter in model.named_parameters()
@@ -85,7 +85,8 @@ def restore_moments(optimiser: AdamW, model: nn.Module, tensors: dict[str, Tenso
     """
     optimiser.state.clear()
     for name, parameter in model.named_parameters():
-        kinds = ("momentum",) if isinstance(optimiser, Muon) and parameter in optimiser.matrices else _KINDS
+        of_muon = isinstance(optimiser, Muon) and parameter in optimiser.matrices
+        kinds = _KINDS_OF_MUON if of_muon else _KINDS
         remembered = {kind: tensors[f"{kind}.{name}"] for kind in kinds if f"{kind}.{name}" in tensors}
         for kind, value in remembered.items():
             expected = () if kind == "step" else tuple(parameter.shape)
@@ -104,3 +105,4 @@ def restore_moments(optimiser: AdamW, model: nn.Module, tensors: dict[str, Tenso
 
 
 _KINDS = ("step", "exp_avg", "exp_avg_sq")  # of AdamW
+_KINDS_OF_MUON = ("step", "momentum", "direction")
