@@ -53,8 +53,8 @@ _ELEMENT = {"char": "character", "byte": "byte", "word": "word", "bpe": "token"}
 _SAMPLE_LENGTH = {"char": 200, "byte": 200, "word": 40, "bpe": 60}
 _CHECKED_ROWS, _CHECKED_ELEMENTS = 4, 32
 # Of models whose size the plan does not choose:
-_OPTIMISER: "Kind" = "adamw"
-_LEARNING_RATE, _WEIGHT_DECAY = 2e-3, 0.1
+_LEARNING_RATE: dict["Kind", float] = {"adamw": 2e-3, "muon": 8e-3}
+_WEIGHT_DECAY = 0.1
 
 
 class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks, Compresses, Embeds):
@@ -172,13 +172,13 @@ class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks, C
         config, corpus = self.config, corpus_of(self)
         if not self.MODELS[config.model].planned:
             rows = self.training.batch_size or usual_batch_size(len(corpus.train), self.training.chunk_length)
-            rate = self.training.learning_rate or _LEARNING_RATE
+            optimiser: Kind = self.training.optimiser or ("adamw" if self.has_code else "muon")
             decay = _WEIGHT_DECAY if self.training.weight_decay is None else self.training.weight_decay
             training = replace(
                 self.training,
                 batch_size=rows,
-                optimiser=self.training.optimiser or _OPTIMISER,
-                learning_rate=rate,
+                optimiser=optimiser,
+                learning_rate=self.training.learning_rate or _LEARNING_RATE[optimiser],
                 weight_decay=decay,
             )
             return Task.plan(TextTask(self.path, replace(config, training=training)), given)
