@@ -273,19 +273,13 @@ def settle_computation(
         network, process_group.device, threads=asked.threads, precision=asked.precision, backend=asked.backend
     )
     choice = Choice(candidates.default)
-    if process_group.world == 1 and candidates.parts:
+    if process_group.world == 1 and candidates.stages:
         first = batches.at(0)
         steps = duration.steps or math.ceil((duration.epochs or 0.0) * batches.steps_per_epoch)
         seconds = seconds_to_choose(
-            network,
-            first,
-            candidates.default,
-            process_group.device,
-            asked.optimiser,
-            budget=duration.budget,
-            steps=steps,
+            network, first, candidates.default, process_group.device, budget=duration.budget, steps=steps
         )
-        choice = choose_computation(network, first, candidates, seconds, process_group.device, asked.optimiser)
+        choice = choose_computation(network, first, candidates, seconds, process_group.device)
     if process_group.first:
         print(choice, file=sys.stderr, flush=True)
         run.config = replace(

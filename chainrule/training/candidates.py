@@ -58,11 +58,17 @@ class Candidates:
         return Computation(self.threads[0], self.precision[0], self.backend[0])
 
     @property
-    def parts(self) -> dict[str, tuple[Any, ...]]:
-        """Parts that have a choice, by name."""
-        # Where time is short the later ones keep their first value: what matters most comes first.
-        values = {"precision": self.precision, "backend": self.backend, "threads": self.threads}
-        return {name: value for name, value in values.items() if len(value) > 1}
+    def stages(self) -> list[list[dict[str, Any]]]:
+        """What is chosen at a time: changes of the best way before, the first of which has none.
+
+        The precision is chosen together with the vendor's kernel, which may be fast in one of them alone. Where time is
+        short, later stages keep what is: what matters most comes first.
+        """
+        kernels = [
+            {"precision": precision, "backend": backend} for precision in self.precision for backend in self.backend[:2]
+        ]
+        written_out = [{}, *({"backend": backend} for backend in self.backend[2:])]
+        return [ways for ways in (kernels, written_out, [{"threads": n} for n in self.threads]) if len(ways) > 1]
 
 
 def make_candidates(
@@ -101,9 +107,8 @@ def choose_computation(
     candidates: Candidates,
     seconds: float,
     device: torch.device,
-    optimiser: Kind = "adamw",
 ) -> Choice:
-    """Time the candidates, one part of the computation after the other, each with the best of those before.
+    """Time the candidates stage by stage, each with the best of those before, in steps of AdamW.
 
     The first of each is taken unless another is more than 3% faster, and where there is no time to take three steps
     each way. Weights, random state and data are left as they are.
@@ -114,13 +119,12 @@ def choose_computation(
         candidates: the ways, from `make_candidates`.
         seconds: not to be exceeded by more than a step.
         device: where the model is trained.
-        optimiser: that updates the weights.
     """
     best, rates = candidates.default, dict[str, float]()
     deadline = monotonic() + seconds
-    for name, values in candidates.parts.items():
-        ways = [replace(best, **{name: value}) for value in values]
-        taken = _step_seconds(model, batch, ways, deadline - monotonic(), device, optimiser, rounds=ENOUGH_STEPS)
+    for changes in candidates.stages:
+        ways = [replace(best, **change) for change in changes]
+        taken = _step_seconds(model, batch, ways, deadline - monotonic(), device, "adamw", rounds=ENOUGH_STEPS)
         timed = {way: median(steps[1:]) for way, steps in zip(ways, taken, strict=True) if len(steps) >= LEAST_STEPS}
         if not timed:
             continue
@@ -161,7 +165,6 @@ def seconds_to_choose(
     batch: Batch,
     way: Computation,
     device: torch.device,
-    optimiser: Kind = "adamw",
     *,
     budget: float | None,
     steps: int,
@@ -173,7 +176,6 @@ def seconds_to_choose(
         batch: its first batch.
         way: how its steps are computed if nothing else is chosen; tells how long a run of given steps takes.
         device: where it is trained.
-        optimiser: that updates the weights.
         budget: seconds that the run lasts; None where it has a number of steps.
         steps: that number.
     """
@@ -181,7 +183,7 @@ def seconds_to_choose(
         return min(MOST_SECONDS, SHARE * budget)
     if SHARE * steps < 2 * LEAST_STEPS:  # not even for two candidates
         return 0.0
-    (rate,) = steps_per_second(model, batch, [way], 0.0, device, optimiser)
+    (rate,) = steps_per_second(model, batch, [way], 0.0, device)
     return min(MOST_SECONDS, SHARE * steps / rate)
 
 
@@ -199,13 +201,13 @@ def _step_seconds(
     taken: list[list[float]] = [[] for _ in ways]
     with own_randomness(device):
         trial = copy.deepcopy(model).to(device).train()
-        optimiser = make_optimiser(trial, 0.0, 0.0, kind)
+        optimisers = [make_optimiser(trial, 0.0, 0.0, kind) for _ in ways]  # each counts its own steps
         began, running = monotonic(), list(range(len(ways)))
         while True:
             round_began = monotonic()
             for index in running:
                 with computing(trial, ways[index]):
-                    taken[index].append(_take_step(trial, optimiser, batch, ways[index], device))
+                    taken[index].append(_take_step(trial, optimisers[index], batch, ways[index], device))
                 if monotonic() - began > seconds and not all(taken):
                     return taken
             quickest = min(taken[index][0] for index in running)

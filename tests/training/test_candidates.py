@@ -46,7 +46,7 @@ def test_timing_leaves_weights_modes_and_randomness_as_they_are(language_model, 
     assert language_model.recurrent.backend == "auto"
 
 
-def test_the_fastest_way_is_taken_part_by_part(language_model, monkeypatch):
+def test_the_fastest_way_is_taken_stage_by_stage(language_model, monkeypatch):
     cost = {1: 1.0, 2: 2.0, "float32": 1.0, "bfloat16": 5.0, "auto": 1.0, "vendor": 0.8, "bptt": 1.2}
     seconds(monkeypatch, lambda way: cost[way.threads] * cost[way.precision] * cost[way.backend])
     some = Candidates((2, 1), ("bfloat16", "float32"), ("auto", "vendor", "bptt"))
@@ -54,6 +54,15 @@ def test_the_fastest_way_is_taken_part_by_part(language_model, monkeypatch):
     assert choice.computation == Computation(1, "float32", "vendor")
     assert choice.elements_per_second[str(choice.computation)] == pytest.approx(BATCH.x.numel() / 0.8)
     assert str(choice).startswith("float32, vendor kernel, 1 thread: 25 elements/s here (")
+
+
+def test_a_kernel_that_is_fast_in_one_precision_is_found(language_model, monkeypatch):
+    cost = {("bfloat16", "vendor"): 0.7, ("float32", "auto"): 0.9}
+    seconds(monkeypatch, lambda way: cost.get((way.precision, way.backend), 1.0))
+    some = Candidates((1,), ("bfloat16", "float32"), ("auto", "vendor", "bptt"))
+    assert choose_computation(language_model, BATCH, some, 60.0, CPU).computation == Computation(
+        1, "bfloat16", "vendor"
+    )
 
 
 def test_a_difference_within_noise_keeps_the_first(language_model, monkeypatch):
@@ -71,7 +80,7 @@ def test_without_time_nothing_is_decided(language_model, monkeypatch):
 
 def test_only_what_the_user_left_open_is_a_candidate(language_model):
     asked = make_candidates(language_model, CPU, threads=3, precision="float32", backend="bptt")
-    assert asked.parts == {}
+    assert asked.stages == []
     assert asked.default == Computation(3, "float32", "bptt")
     assert make_candidates(language_model, CPU).backend == ("auto", "vendor", "bptt")
     assert make_candidates(ToyModel(), CPU).backend == ("auto",)  # no layer of ours
