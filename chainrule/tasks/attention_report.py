@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chainrule.tasks.abilities import Answer, Record
-from chainrule.tasks.page import write_page
+from chainrule.tasks.abilities import Answer
+from chainrule.tasks.page import page_answer
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -39,11 +39,11 @@ def attention_answer(
     """
     from chainrule.diagnostics.attention_focus import attention_focus
     from chainrule.diagnostics.parts import parts_of, parts_table
-    from chainrule.diagnostics.report.attention_page import AttentionReport, attention_page
+    from chainrule.diagnostics.report.page import Page, Section, parts_section
 
     parts = parts_of(model)
-    described = f"{run.config.model} with {sum(parts.values()):,} parameters"
-    figures: dict[str, Any] = {"run": str(run.path), "model": run.config.model, "page": str(page), "parameters": parts}
+    figures: dict[str, Any] = {"parameters": parts, "attention": None}
+    finding = f"none: all {looks_at} are read into one vector, from which the decoder begins"
     if weights:
         focus = attention_focus(weights)
         figures["attention"] = {"greatest": focus.greatest, "entropy_bits": focus.entropy, "even_bits": focus.even}
@@ -51,12 +51,10 @@ def attention_answer(
             f"over {focus.queries:,} symbols written, the greatest weight is {focus.greatest:.2f} on average and the "
             f"entropy {focus.entropy:.2f} bits; even weights over all {looks_at} would have {focus.even:.2f} bits"
         )
-    else:
-        figures["attention"] = None
-        finding = f"none: all {looks_at} are read into one vector, from which the decoder begins"
-    write_page(page, attention_page(AttentionReport(str(run.path), described, parts, finding, examples, command)))
+    attention = Section("Attention", [f"{finding[:1].upper()}{finding[1:]}."], "attention")
+    described = f"{run.config.model} with {sum(parts.values()):,} parameters"
+    sections = [parts_section(parts), attention, *(example.section for example in examples)]
     surprise = sum(row["nats"] for row in rows) / max(sum(len(row["symbols"]) for row in rows), 1)
     figures |= {"nats_per_symbol": surprise, "rows": list(rows)}
-    lines = [f"{run.path}: {described}", *parts_table(parts), f"attention: {finding}"]
-    lines += [f"surprise: {surprise:.4f} nats per symbol", f"page: {page}"]
-    return Answer(iter([Record(figures, "\n".join(lines))]))
+    lines = [*parts_table(parts), f"attention: {finding}", f"surprise: {surprise:.4f} nats per symbol"]
+    return page_answer(run, page, Page(f"Inside {run.path}", described, sections, command), figures, lines)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from chainrule.tasks.abilities import Answer, Record
+from chainrule.tasks.abilities import Answer
 from chainrule.tasks.display import one_line, quoted
-from chainrule.tasks.page import checked_page, write_page
+from chainrule.tasks.page import checked_page, page_answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,7 +80,7 @@ def inspect_text(run: "TextTask", file: str | None, options: TextInspection, *, 
     from chainrule.diagnostics import inspect_recurrence
     from chainrule.diagnostics.clipping import clipping
     from chainrule.diagnostics.panels import new_figure
-    from chainrule.diagnostics.report import Subject, report_page
+    from chainrule.diagnostics.report import Page, mean_surprise, reading_line, recurrence_sections
 
     wanted = _wanted(options.property)
     model = _recurrent(run, trained_model)
@@ -95,12 +95,12 @@ def inspect_text(run: "TextTask", file: str | None, options: TextInspection, *, 
             raise ValueError(f"{run.path}: {str(error).removeprefix('module: ')}") from None
         stage("drawing the page")
         trained = clipping(run.metrics(), run.config.training.clip_norm)
-        subject = Subject(str(run.path), _model_line(run), inspect_command(run.path, file, out, options, seed))
-        write_page(page, report_page(inspection, read, subject, trained))
-    shown = {"run": str(run.path), "model": run.config.model, "page": str(page)}
-    figures = shown | inspection_figures(inspection, read, x, run.vocabulary, trained)
-    lines = "\n".join([*_table(run, inspection, read, trained), f"page: {page}"])
-    return Answer(iter([Record(figures, lines)]))
+        sections = recurrence_sections(inspection, read, trained)
+        command = inspect_command(run.path, file, out, options, seed)
+        lead = f"{_model_line(run)}; {reading_line(read, inspection.flow.lengths, mean_surprise(inspection))}"
+        content = Page(f"Inside {run.path}", lead, sections, command)
+        figures = inspection_figures(inspection, read, x, run.vocabulary, trained)
+        return page_answer(run, page, content, figures, _table(inspection, read, trained), about=_model_line(run))
 
 
 def _check_numbers(rows: int, steps: int) -> None:
@@ -215,7 +215,7 @@ def _working() -> "Iterator[Callable[[str], None]]":
         yield lambda stage: progress.update(task, description=stage)
 
 
-def _table(run: "TextTask", inspection: "Inspection", read: "ReadText", trained: "Clipping | None") -> Iterable[str]:
+def _table(inspection: "Inspection", read: "ReadText", trained: "Clipping | None") -> Iterable[str]:
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -230,7 +230,7 @@ def _table(run: "TextTask", inspection: "Inspection", read: "ReadText", trained:
     for figure, values in layer_table(inspection):
         table.add_row(figure.name, *values)
     reading = reading_line(read, inspection.flow.lengths, mean_surprise(inspection))
-    yield f"{run.path}: {_model_line(run)}\n{one_line(reading)}\n"
+    yield f"{one_line(reading)}\n"
     width = None if sys.stdout.isatty() else 30 + 34 * len(inspection.layers)
     console = Console(highlight=False, markup=False, emoji=False, color_system=None, width=width)
     with console.capture() as drawn:
