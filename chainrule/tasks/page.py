@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chainrule.tasks.abilities import Answer, Record
+from chainrule.tasks.display import quoted
 from chainrule.tasks.run_directory import REPORT
 
 if TYPE_CHECKING:
@@ -44,6 +45,19 @@ def write_page(page: Path, content: str) -> None:
         write_text(page, content)
     except OSError as error:
         raise OSError(f"--out {page}: cannot be written ({error.strerror}): name another place") from None
+
+
+def check_number(name: str, value: int, low: int, high: int | None = None) -> None:
+    """Raise ValueError for an option outside its range."""
+    if value < low or (high is not None and value > high):
+        wanted = f">= {low}" if high is None else f"from {low} to {high}"
+        raise ValueError(f"--{name}: expected a whole number {wanted}, got {value}")
+
+
+def inspect_again(run: "Task[Any]", file: str | None = None, **options: Any) -> str:
+    """The command that makes a page again; options that are None are left out."""
+    given = [f"--{name} {value}" for name, value in options.items() if value is not None]
+    return " ".join(["chainrule inspect", quoted(run.path), *([] if file is None else [quoted(Path(file))]), *given])
 
 
 def page_answer(

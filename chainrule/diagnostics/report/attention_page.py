@@ -1,7 +1,9 @@
 """A section of the report of `chainrule inspect` on a model that writes while it attends to something."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import log
+from typing import Any
 
 from torch import Tensor
 
@@ -18,8 +20,9 @@ class AttentionExample:
     Args:
         title: of its section.
         lines: texts by name.
+        facts: for JSON.
         written: T symbols.
-        bits: surprise of each of them.
+        nats: surprise of each of them.
         weights: (T, S) attention; None where the model has none.
         read: the S symbols that were attended to, of a sentence.
         image: (3, H, W) of 8 bits, whose S places were attended to, a square grid; None for a sentence.
@@ -27,11 +30,24 @@ class AttentionExample:
 
     title: str
     lines: dict[str, str]
+    facts: Mapping[str, Any]
     written: Sequence[str]
-    bits: Sequence[float]
+    nats: Sequence[float]
     weights: Tensor | None
     read: Sequence[str] = ()
     image: Pixels | None = None
+
+    @property
+    def bits(self) -> list[float]:
+        """The surprise in bits."""
+        return [nats / log(2) for nats in self.nats]
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        """All of it for JSON."""
+        attention = None if self.weights is None else self.weights.tolist()
+        shown = {"symbols": list(self.written), "bits": self.bits, "attention": attention}
+        return {**self.facts, "nats": sum(self.nats), **shown}
 
     @property
     def section(self) -> Section:

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from chainrule.tasks.abilities import Answer
 from chainrule.tasks.classify_images.options import ImageClassifierInspection
-from chainrule.tasks.display import quoted
-from chainrule.tasks.page import checked_page, page_answer
+from chainrule.tasks.page import check_number, checked_page, inspect_again, page_answer
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,9 +31,8 @@ def inspect_classifier(run: "ClassifyImagesTask", options: ImageClassifierInspec
     from chainrule.diagnostics.report.page import Page, parts_section
     from chainrule.tasks.classify.validation_metric import surest_mistakes
 
-    for name, value, least in (("rows", options.rows, 1), ("examples", options.examples, 0)):
-        if not least <= value <= MOST_ROWS:
-            raise ValueError(f"--{name}: expected a whole number from {least} to {MOST_ROWS}, got {value}")
+    check_number("rows", options.rows, 1, MOST_ROWS)
+    check_number("examples", options.examples, 0, MOST_ROWS)
     page, images, model = checked_page(out, run.path), run.images(), run.model()
     assert images.valid_labels is not None
     pixels = torch.from_numpy(np.array(images.valid[: options.rows]))
@@ -49,11 +47,10 @@ def inspect_classifier(run: "ClassifyImagesTask", options: ImageClassifierInspec
     parts, count = parts_of(model), int(is_right.sum())
     described = f"{run.config.model} with {sum(parts.values()):,} parameters"
     accuracy = f"{count:,} of the first {len(true):,} held-out images have the right label, {count / len(true):.1%}."
-    asked = f" --rows {options.rows} --examples {options.examples}"
     method = looking_method(model)
     found = [_sharpness(kind, shown) for kind, shown in (("wrong", mistakes), ("right", answers)) if shown]
     sections = classifier_sections([accuracy, *found], method, distances, mistakes, answers)
-    command = f"chainrule inspect {quoted(run.path)}{asked}"
+    command = inspect_again(run, rows=options.rows, examples=options.examples)
     lead = f"{described}; {run.config.facts['name']}"
     content = Page(f"Inside {run.path}", lead, [*sections, parts_section(parts)], command)
     figures = {

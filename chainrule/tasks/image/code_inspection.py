@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING
 
 from chainrule.tasks.abilities import Answer
 from chainrule.tasks.code_page import STEPS, about_code, code_answer, traversal_words, traversed
-from chainrule.tasks.display import quoted
-from chainrule.tasks.page import checked_page
+from chainrule.tasks.page import checked_page, inspect_again
 
 if TYPE_CHECKING:
     import torch
@@ -56,7 +55,7 @@ def inspect_codes(run: "ImageTask", options: "ImageInspection", *, out: Path | N
     facts = {"images": len(x), "mean_squared_error": mean}
     lines = [f"mean squared error of reconstructions: {mean:.6f} of values from 0 to 1"]
     about = about_code(run, model, f"{run.config.facts['name']}, {run.reduction}; {count}")
-    command = f"chainrule inspect {quoted(run.path)} --seed {seed}"
+    command = inspect_again(run, seed=seed)
     return code_answer(run, page, use, sections, facts, lines, about=about, command=command)
 
 

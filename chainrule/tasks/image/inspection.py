@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chainrule.tasks.abilities import Answer
-from chainrule.tasks.display import quoted
-from chainrule.tasks.page import checked_page, page_answer
+from chainrule.tasks.page import check_number, checked_page, inspect_again, page_answer
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -49,17 +48,15 @@ def inspect_images(run: "ImageTask", options: ImageInspection, *, out: Path | No
     from chainrule.diagnostics.report.image_page import image_sections
 
     rows = options.rows
-    if not 1 <= rows <= MOST_ROWS:
-        raise ValueError(f"--rows: expected a whole number from 1 to {MOST_ROWS}, got {rows}")
+    check_number("rows", rows, 1, MOST_ROWS)
     page = checked_page(out, run.path)
     row, column = _pixel(options.pixel, run.shape)
     model, masks = run.model(), mask_images(run.new_model(0))
     field = _field(run, model, row, column, rows)
     surprise, words = _surprise(run, model)
     drawn, parameters = field_image(field), sum(weight.numel() for weight in model.parameters())
-    asked = "" if options.pixel is None else f" --pixel {options.pixel}"
     lead = f"{run.config.model} with {parameters:,} parameters; {run.config.facts['name']}, {run.reduction}"
-    command = f"chainrule inspect {quoted(run.path)}{asked} --rows {rows}"
+    command = inspect_again(run, pixel=options.pixel, rows=rows)
     found, unmasked = findings(field, rows), _unmasked(model)
     sections = image_sections(found, drawn, surprise, words, masks, unmasked)
     image = page.with_name("receptive-field.png" if out is None else f"{page.stem}.png")

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from chainrule.tasks.abilities import Answer
 from chainrule.tasks.code_page import about_code, code_answer, error_words, errors, traversal_words, traversed
-from chainrule.tasks.display import quoted
-from chainrule.tasks.page import checked_page
+from chainrule.tasks.page import check_number, checked_page, inspect_again
 from chainrule.tasks.table.codes import code_model
 from chainrule.tasks.table.inspection import TableInspection, rows_of
 
@@ -35,8 +34,7 @@ def inspect_codes(
     from chainrule.diagnostics.active_units import active_units
     from chainrule.diagnostics.report.code_page import code_sections
 
-    if options.rows < 2:
-        raise ValueError(f"--rows: expected a whole number >= 2, got {options.rows}")
+    check_number("rows", options.rows, 2)
     page, model = checked_page(out, run.path), code_model(run, "cpu", "inspect")
     x = rows_of(run, file, options.rows)
     use = active_units(model, x)
@@ -68,8 +66,7 @@ def inspect_codes(
     lines = [f"{name}: {a:.3f} nats, {b:.3f} with another code" for name, a, b in zip(names, own, other, strict=True)]
     read = f"{len(x):,} held-out rows" if file is None else f"{len(x):,} rows of {file}"
     about = about_code(run, model, f"{run.config.facts['source']['name']}; {read}")
-    asked = "" if file is None else f" {quoted(Path(file))}"
-    command = f"chainrule inspect {quoted(run.path)}{asked} --rows {options.rows} --seed {seed}"
+    command = inspect_again(run, file, rows=options.rows, seed=seed)
     return code_answer(
         run, page, use, sections, {"rows": len(x), "column_nats": nats}, lines, about=about, command=command
     )

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING
 
 from chainrule.tasks.abilities import Answer
 from chainrule.tasks.code_page import about_code, code_answer, error_words, errors, traversal_words, traversed
-from chainrule.tasks.display import quoted
-from chainrule.tasks.page import checked_page
+from chainrule.tasks.page import checked_page, inspect_again
 from chainrule.tasks.text.codes import code_model, held_out, text_of
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ def inspect_codes(
         "position_nats": {"positions": ranges, "own_code": own.tolist(), "another": other.tolist()},
     }
     about = about_code(run, model, f"{run.config.facts['source']['name']}, {len(x):,} held-out lines")
-    command = f"chainrule inspect {quoted(run.path)} --seed {seed}"
+    command = inspect_again(run, seed=seed)
     return code_answer(run, page, use, sections, facts, about=about, command=command)
 
 
