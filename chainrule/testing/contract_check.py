@@ -1,7 +1,7 @@
 """Make a check of one rule from its body."""
 
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, cast
 
 from torch import Tensor
 
@@ -14,8 +14,6 @@ from chainrule.testing.sequence_subject import SequenceSubject
 from chainrule.testing.subject import DoesNotApply, Subject, Violation, device_of
 
 Kind = type[Subject[Any]]
-S = TypeVar("S", bound=Subject[Any])
-
 KINDS: tuple[Kind, ...] = (SequenceSubject, LatentSubject, LabelSubject)  # of several, the first
 
 
@@ -30,14 +28,14 @@ class Check(Protocol):
     ) -> Result: ...
 
 
-def contract_check(*kinds: type[S]) -> Callable[[Callable[[S], str]], Check]:
+def contract_check(*kinds: Kind) -> Callable[[Callable[[Any], str]], Check]:
     """Make a check of a function that examines subjects of some kinds.
 
     The function returns a line about the trial, raises `Violation` where the rule is broken, and `DoesNotApply` where
     it says nothing. A model that raises an error of its own breaks the rule.
     """
 
-    def make(body: Callable[[S], str]) -> Check:
+    def make(body: Callable[[Any], str]) -> Check:
         name = body.__name__.removeprefix("check_")
 
         def check(

@@ -1,7 +1,7 @@
 """Whether numbers that should average to nothing do."""
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,8 +12,7 @@ SIGNIFICANCE = 1e-7  # chance that one family of tests accuses a sound model
 ERRORS = 5.5  # standard errors that chance is allowed: 4e-8 for one normal mean, with room for skewed ones
 
 
-@dataclass(frozen=True)
-class Surprise:
+class Surprise(NamedTuple):
     """The most unlikely of several sums."""
 
     index: int
@@ -60,8 +59,7 @@ def uneven_ranks(ranks: Tensor, size: int) -> bool:
     return surprise(counts, expected, expected * (1 - 1 / size), 1.0) is not None
 
 
-@dataclass(frozen=True)
-class Average:
+class Average(NamedTuple):
     """A mean over draws, with its standard error.
 
     Args:

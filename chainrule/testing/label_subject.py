@@ -66,10 +66,8 @@ class LabelSubject(Subject[LikelihoodModel]):
     def objectives(self, model: LikelihoodModel) -> Iterator[tuple[str, Tensor]]:
         for y in self.probes.unbind(1):
             totals = model.log_prob(y, self.context, self.lengths)
-            yield (
-                "log_prob",
-                totals[totals.isfinite()].sum(),
-            )  # but for labels that cannot be, as by constraints of tags
+            # Labels that cannot be, as by the constraints of tags, are left out.
+            yield "log_prob", totals[totals.isfinite()].sum()
 
     def cut(self, batch: Batch, length: int) -> Batch | None:
         context = self.over_time(lambda leaf: leaf[:, :length], batch.context)
@@ -80,12 +78,9 @@ class LabelSubject(Subject[LikelihoodModel]):
     def shortened(self) -> Iterator[tuple[Batch, Batch]]:
         if self.real is None:
             raise DoesNotApply("nothing says how long rows are: neither lengths nor context['lengths']")
+        self.adds_up = self.labels_elements
         shares = torch.tensor([0.0, 1.0, 0.5, 0.25], device=self.device)[: len(self.x)]
         yield self.batch(), self._ending(self.batch(), (self.real * shares).ceil().long())
-
-    @property
-    def adds_up(self) -> bool:
-        return self.labels_elements
 
     def ends(self, batch: Batch) -> Tensor:
         assert self.labels_elements or isinstance(batch.context, dict)
@@ -99,14 +94,8 @@ class LabelSubject(Subject[LikelihoodModel]):
 
         yield "other elements", over_time(lambda leaf: filled(leaf, leaf.roll(1, 0), real))
         if any(leaf.is_floating_point() and leaf.dim() > 1 for leaf in leaves(batch.context)):
-            yield (
-                "nan",
-                over_time(
-                    lambda leaf: (
-                        filled(leaf, torch.full_like(leaf, torch.nan), real) if leaf.is_floating_point() else leaf
-                    )
-                ),
-            )
+            nan = torch.tensor(torch.nan, dtype=torch.float64, device=self.device)
+            yield "nan", over_time(lambda leaf: filled(leaf, nan, real) if leaf.is_floating_point() else leaf)
         longer = over_time(lambda leaf: torch.cat([leaf, leaf.flip(1)[:, :3]], 1))
         if not self.labels_elements:
             yield "more elements", longer

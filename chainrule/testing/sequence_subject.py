@@ -46,7 +46,7 @@ class SequenceSubject(Subject[AutoregressiveModel]):
         given: all rows that the caller gave, in the caller's type, laid out as x.
     """
 
-    models, named = AutoregressiveModel, "an AutoregressiveModel"
+    models, named, adds_up = AutoregressiveModel, "an AutoregressiveModel", True
 
     def __init__(self, model: AutoregressiveModel, x: Tensor, context: Context, lengths: Tensor | None, seed: int):
         x = x.detach().to(device_of(model))
@@ -159,12 +159,10 @@ class SequenceSubject(Subject[AutoregressiveModel]):
 
     def arranged(self, batch: Batch, rows: Tensor, changed: Tensor) -> Batch:
         chosen = batch.rows(rows)
-        return chosen._replace(
-            x=filled(self.altered(chosen.x), chosen.x, changed.unsqueeze(1).expand(*chosen.x.shape[:2]))
-        )
+        return chosen._replace(x=filled(self.altered(chosen.x), chosen.x, changed.unsqueeze(1)))
 
     def cut(self, batch: Batch, length: int) -> Batch | None:
-        return Batch(batch.x[:, :length], batch.context)
+        return self.of(batch.x[:, :length])
 
     def paddings(self, batch: Batch) -> Iterator[tuple[str, Batch]]:
         x, real = batch.x, length_mask(self.ends(batch), batch.x.shape[1])
@@ -186,10 +184,6 @@ class SequenceSubject(Subject[AutoregressiveModel]):
             if len(lengths) == 2:
                 lengths[1] = max(time - 1, 1)
             yield self.of(x), self.of(x, lengths=lengths)
-
-    @property
-    def adds_up(self) -> bool:
-        return True
 
     @cached_property
     def probes(self) -> Tensor:

@@ -53,9 +53,10 @@ class Subject(ABC, Generic[M]):
         lengths: (B,) their real elements, or `None`.
     """
 
-    models: ClassVar[type[TrainableModel]]  # that are examined in this way
+    models: ClassVar[type]  # that are examined in this way
     named: ClassVar[str]  # one of them, in words
     axes: ClassVar[int] = 2  # of x at least, none of them empty
+    adds_up = False  # whether log-likelihoods are sums over elements, and so 0 of an empty row
 
     def __init__(self, model: M, x: Tensor, context: Context, lengths: Tensor | None, seed: int):
         self.random, self.device = torch.Generator().manual_seed(seed), device_of(model)
@@ -161,11 +162,6 @@ class Subject(ABC, Generic[M]):
     def generator(self, seed: int) -> torch.Generator:
         """A generator for a sampler, on the device of the model."""
         return torch.Generator(self.device).manual_seed(seed)
-
-    @property
-    def adds_up(self) -> bool:
-        """Whether log-likelihoods are sums over elements, and so 0 of an empty row."""
-        return False
 
 
 def device_of(model: nn.Module) -> torch.device:

@@ -34,14 +34,15 @@ def check_total_probability(subject: SequenceSubject | LabelSubject) -> str:
     added. Of labels, those of a row are listed, or of its first elements where each has one.
     """
     tried = ""
-    for label, model in weighted(subject, "sharp"):
-        if isinstance(subject, LabelSubject):
-            tried = _sum_labels(subject, model, label)
-            continue
-        terms = subject.conditionals(subject.batch(), model).log_prob(subject.x).flatten(1)
-        require_sum(model.log_prob(subject.x, subject.context), terms.sum(1), TOLERANCE, label)
-        found = [_sum_conditionals(subject, model, label), _sum_sequences(subject, model, label)]
-        tried = "; ".join(filter(None, found))
+    if isinstance(subject, LabelSubject):
+        for label, labeller in weighted(subject, "sharp"):
+            tried = _sum_labels(subject, labeller, label)
+    else:
+        for label, model in weighted(subject, "sharp"):
+            terms = subject.conditionals(subject.batch(), model).log_prob(subject.x).flatten(1)
+            require_sum(model.log_prob(subject.x, subject.context), terms.sum(1), TOLERANCE, label)
+            found = [_sum_conditionals(subject, model, label), _sum_sequences(subject, model, label)]
+            tried = "; ".join(filter(None, found))
     if not tried:
         raise DoesNotApply("the support can neither be listed nor integrated over")
     return tried

@@ -57,7 +57,7 @@ class AttentionExample:
         return Section(self.title, [*lines, shown])
 
     def _alignment(self) -> Table:
-        weights = [[]] * len(self.written) if self.weights is None else self.weights.tolist()
+        weights: list[list[float]] = [[]] * len(self.written) if self.weights is None else self.weights.tolist()
         rows: list[list[Content]] = [
             [symbol, *map(Shade, shares), f"{bits:.2f}"]
             for symbol, shares, bits in zip(self.written, weights, self.bits, strict=True)
@@ -69,7 +69,8 @@ class AttentionExample:
         """The image, bright where it was attended to when each symbol was written."""
         figures = [Figure([Picture(image.transpose(1, 2, 0), "image", filling=True)], "image")]
         for place, (symbol, bits) in enumerate(zip(self.written, self.bits, strict=True)):
-            drawn, told = [], f"{bits:.2f} bits"
+            drawn: list[Picture] = []
+            told = f"{bits:.2f} bits"
             if self.weights is not None:
                 drawn = [Picture(brightened(image, self.weights[place]), symbol, filling=True)]
                 told += f", weight up to {float(self.weights[place].max()):.2f}"
