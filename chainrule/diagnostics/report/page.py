@@ -37,7 +37,7 @@ class Table(Part):
 
     Args:
         headings: of the columns.
-        rows: cells; a row of fewer is a row of text.
+        rows: their cells.
         label: of a table that scrolls sideways, for those who do not see it.
         named: whether the first cell of a row is its heading.
         shares: of each row, the length of a bar, from 0 to 1; `None` draws none.
@@ -73,7 +73,7 @@ class Figure(Part):
         images: `Picture`s, or `Markup` of an SVG.
         caption: above.
         below: notes.
-        kind: "single" for one that is not in a `Grid`, "pair" for two side by side.
+        kind: "single" for one that is not in a `Group`, "pair" for two side by side.
     """
 
     images: Sequence[Content]
