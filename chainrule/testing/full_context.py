@@ -64,7 +64,8 @@ def _compare_elements(subject: SequenceSubject, x: Tensor) -> tuple[int, int]:
 @torch.no_grad()
 def _compare_contexts(subject: SequenceSubject, x: Tensor) -> None:
     """Every conditional moves with the context, and every part of it moves one."""
-    seen, told, replaced = torch.zeros(x.shape[1], dtype=torch.bool), {}, False
+    told: dict[int, bool] = {}
+    seen, replaced = torch.zeros(x.shape[1], dtype=torch.bool), False
     for _, model in weighted(subject, *DRAWS):
         base = subject.numbers(subject.of(x), model)
         for part, context in _other_contexts(subject):
