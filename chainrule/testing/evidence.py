@@ -15,7 +15,7 @@ ERRORS = 5.5  # standard errors that chance is allowed: 4e-8 for one normal mean
 class Surprise(NamedTuple):
     """The most unlikely of several sums."""
 
-    index: int
+    place: int
     seen: float
     expected: float
     deviation: float

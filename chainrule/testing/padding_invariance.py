@@ -20,7 +20,7 @@ def check_padding_invariance(subject: Subject[M]) -> str:
     What the padding holds does not matter: other elements, and for `log_prob` values outside the support, labels that
     are none, and NaN; nor how much of it there is. An empty row has log-likelihood 0. Gradients stay finite.
     """
-    tried = []
+    tried: list[str] = []
     for whole, batch in subject.shortened():
         with torch.no_grad():
             for label, model, allowed in islice(trials(subject, whole), 1 if tried else 2):

@@ -22,8 +22,8 @@ def check_reproducible(subject: Subject[M]) -> str:
     answers: list[dict[str, Tensor]] = []
     for attempt in (0, 1):
         reseed(1000 + attempt)
-        numbers = {"the answer": subject.numbers(batch), "log_prob": subject.totals(batch)}
-        answers.append(numbers | subject.further(batch))
+        main = {"the answer": subject.numbers(batch), "log_prob": subject.totals(batch)}
+        answers.append(main | subject.further(batch))
     for name, numbers in answers[0].items():
         if distance(numbers, answers[1][name]).any():
             raise Violation(f"{name} is another for the same input in evaluation mode")

@@ -136,9 +136,9 @@ def _judge_symbols(x: Tensor, logits: Tensor, how: str, start: int) -> None:
     )
     expected = probs.sum(0)
     if found := surprise(seen.sum(0), expected.sum(0), variance.sum(0), 1.0):
-        raise Violation(_counted(how, f"symbol {found.index}", found.seen, found.expected, found.deviation, x.numel()))
+        raise Violation(_counted(how, f"symbol {found.place}", found.seen, found.expected, found.deviation, x.numel()))
     if found := surprise(seen.flatten(), expected.flatten(), variance.flatten(), 1.0):
-        t, symbol = divmod(found.index, size)
+        t, symbol = divmod(found.place, size)
         what = f"symbol {symbol} at t={t + start}"
         raise Violation(_counted(how, what, found.seen, found.expected, found.deviation, len(x)))
     if time > 1:
@@ -153,7 +153,7 @@ def _judge_symbols(x: Tensor, logits: Tensor, how: str, start: int) -> None:
     drawn = scores.gather(2, x.unsqueeze(2)).squeeze(2).sum(0)
     if found := surprise(drawn, means.sum(0), spread, RARE):
         raise Violation(
-            f"{how}: at t={found.index + start} the mean log-probability of draws is {found.seen / len(x):.4g} nats, "
+            f"{how}: at t={found.place + start} the mean log-probability of draws is {found.seen / len(x):.4g} nats, "
             f"where log_prob expects {found.expected / len(x):.4g} ± {found.deviation / len(x):.2g}"
         )
 

@@ -47,7 +47,7 @@ def image_sections(
         names = mask.layers if len(mask.layers) < 5 else (*mask.layers[:2], f"… {mask.layers[-1]}")
         picture = Picture(mask.pixels(), f"mask {mask.title}")
         told.append(Figure([picture], mask.title, [", ".join(names)], kind="single"))
-    nats = [surprise_words, Picture(surprise, "mean nats of each pixel")]
+    nats: list[Content] = [surprise_words, Picture(surprise, "mean nats of each pixel")]
     return [
         Section("Receptive field", [*findings, drawn, colours], "field"),
         Section("Where the nats are", nats, "surprise"),
