@@ -12,7 +12,7 @@ from torch.distributions import Distribution
 from chainrule.heads import head_of
 from chainrule.heads.categorical import check_filters
 from chainrule.lengths import check_lengths
-from chainrule.state import State, expand, map_state
+from chainrule.state import State, expand, leaves, map_state
 
 Step = Callable[[Tensor | None, State], tuple[Distribution, State]]
 Unroll = Callable[[Tensor, State, Tensor | None], tuple[Distribution, State]]
@@ -331,6 +331,19 @@ class AutoregressiveModel(LikelihoodModel):
                 conditional, state = step(x_prev, state)
                 x_prev = pick(conditional)
             yield x_prev
+
+
+def refuse_context(context: Context) -> None:
+    """Raise ValueError for a condition of a model that has none."""
+    if context is not None:
+        raise ValueError("context: this model is not conditioned on anything; leave it None")
+
+
+def check_rows(context: Context, batch_size: int) -> None:
+    """Raise ValueError unless every tensor of a condition has as many rows as x, or one for all."""
+    for leaf in leaves(context):
+        if len(leaf) not in (1, batch_size):
+            raise ValueError(f"context: expected {batch_size} rows, or one for all, got {len(leaf)}")
 
 
 def _rows_of(prefix: Tensor, n: int) -> Tensor:

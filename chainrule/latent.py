@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from chainrule.base import Context, TrainableModel
+from chainrule.base import Context, TrainableModel, refuse_context
 from chainrule.heads.adapter import head_of
 from chainrule.heads.diagonal_normal import DiagonalNormal
 from chainrule.ranges import Range, check_sizes
@@ -245,7 +245,7 @@ class LatentModel(CodeModel):
             lengths: (B,) real elements of each row.
             progress: how much of the run is done, from 0 to 1.
         """
-        _refuse(context)
+        refuse_context(context)
         weight = self.beta * (min(1.0, progress / self.kl_warmup) if self.kl_warmup else 1.0)
         if self.doubly_reparameterised:
             drawn = _drawn(self.encode(x, lengths=lengths), self.importance_samples, None, detached=True)
@@ -263,7 +263,7 @@ class LatentModel(CodeModel):
 
     def held_out_objective(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
         """`elbo` by one draw from torch's global random state, (B,), nats."""
-        _refuse(context)
+        refuse_context(context)
         return self.elbo(x, lengths=lengths)
 
     def _log_likelihoods(self, x: Tensor, z: Tensor, lengths: Tensor | None) -> Tensor:
@@ -323,8 +323,3 @@ def _parts(total: int, most: int) -> list[int]:
 def _check_samples(samples: int) -> None:
     if samples < 1:
         raise ValueError(f"samples: expected at least 1 draw, got {samples}")
-
-
-def _refuse(context: Context) -> None:
-    if context is not None:
-        raise ValueError("context: this model is not conditioned on anything; leave it None")

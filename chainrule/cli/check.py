@@ -20,9 +20,9 @@ def check(run: Checks, /, *, seed: int = 0, json: Switch = False) -> int:
     """
     import torch
 
-    from chainrule.base import AutoregressiveModel, LikelihoodModel
+    from chainrule.base import LikelihoodModel
     from chainrule.latent import LatentModel
-    from chainrule.testing import check_labeller, check_latent_model, check_model
+    from chainrule.testing import check_model
 
     assert isinstance(run, Task)
     rows = run.checked_rows()
@@ -31,13 +31,7 @@ def check(run: Checks, /, *, seed: int = 0, json: Switch = False) -> int:
     if rows.note and not json:
         print(rows.note)
     with torch.random.fork_rng(devices=[]):
-        if isinstance(rows.model, AutoregressiveModel):
-            report = check_model(rows.model, rows.x, rows.context, rows.lengths, seed=seed)
-        elif isinstance(rows.model, LatentModel):
-            report = check_latent_model(rows.model, rows.x, rows.lengths, seed=seed)
-        else:
-            assert isinstance(rows.model, LikelihoodModel)
-            report = check_labeller(rows.model, rows.x, rows.context, rows.lengths, seed=seed)
+        report = check_model(rows.model, rows.x, rows.context, rows.lengths, seed=seed)
     if not json:
         print(report)
     for result in report.results if json else ():

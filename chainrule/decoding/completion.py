@@ -7,6 +7,7 @@ from torch import Tensor
 
 from chainrule.base import AutoregressiveModel, Context
 from chainrule.heads import head_of
+from chainrule.ranges import check_sizes
 from chainrule.state import expand, map_state, select
 
 
@@ -75,8 +76,7 @@ def complete(
             f"known: expected booleans of the shape of x, (B, T), got {tuple(known.shape)} of {known.dtype} "
             f"with x {tuple(x.shape)}"
         )
-    if particles < 1:
-        raise ValueError(f"particles: expected at least 1, got {particles}")
+    check_sizes(particles=particles)
     rows, time = x.shape
     device = next(model.parameters(), x).device
     x, known = x.to(device), known.to(device)

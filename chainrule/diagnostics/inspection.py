@@ -34,13 +34,11 @@ class LayerInspection(Evidence):
         description: the cell in words, such as "RNN (tanh)".
         hidden_size: M.
         delta_last: ‖δ_{n−k}‖ for a loss at the last step only.
-        local_last: ‖g_{n−k}‖ for the same loss.
         delta_every: ‖δ_{n−k}‖ for a loss at every step.
         local_every: ‖g_{n−k}‖ for the same loss.
         jacobian_norm: ‖J_{n−k}‖.
         product_norm: ‖J_n ⋯ J_{n−k+1}‖.
         bound: the upper bound of `product_norm` from norms alone.
-        cell_last: ‖∂L/∂c_{n−k}‖ for that loss; `None` where there is no cell.
         delta_single, local_single, cell_single: the same by the distance to a single loss, over several losses of each
             row: see `SingleLosses`. `reach`, `growth` and the verdict come from these.
         spectral_radius, memory_length, memory_length_perturbed: see `GradientFlow`.
@@ -52,8 +50,6 @@ class LayerInspection(Evidence):
     description: str
     hidden_size: int
     delta_last: Tensor
-    local_last: Tensor
-    cell_last: Tensor | None
     delta_single: Tensor
     local_single: Tensor
     cell_single: Tensor | None
@@ -185,8 +181,6 @@ def _layer(
         description=_description(layer),
         hidden_size=layer.hidden_size,
         delta_last=norms(flow.delta[index]),
-        local_last=norms(flow.local[index]),
-        cell_last=norms(flow.delta_cell[index]) if flow.delta_cell else None,
         delta_single=delta_single,
         local_single=single.local[index],
         cell_single=cell_single,

@@ -8,6 +8,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from chainrule.ranges import check_sizes
+
 Kind = Literal["categorical", "integer", "real"]
 KINDS = ("categorical", "integer", "real")
 FARTHEST = 1e9  # in scales of a column: values beyond it are read as if they were there
@@ -53,8 +55,7 @@ class Column:
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise ValueError(f"kind: expected one of {', '.join(KINDS)}, got {self.kind!r}")
-        if self.kind == "categorical" and self.categories < 1:
-            raise ValueError(f"categories: expected an integer >= 1, got {self.categories}")
+        check_sizes(categories=self.categories if self.kind == "categorical" else None)
         if not (math.isfinite(self.centre) and 0 < self.scale < math.inf):
             raise ValueError(f"centre, scale: expected finite numbers, scale > 0, got {self.centre} and {self.scale}")
         if self.finest <= 0:

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from chainrule.heads.categorical import Categorical
 from chainrule.heads.tag_constraints import TagConstraints, check_tags, real_places
+from chainrule.ranges import check_sizes
 
 
 @dataclass(frozen=True)
@@ -68,8 +69,7 @@ class LinearChainCRF(nn.Module):
 
     def __init__(self, num_tags: int, constraints: TagConstraints | None = None):
         super().__init__()
-        if num_tags < 1:
-            raise ValueError(f"num_tags: expected an integer >= 1, got {num_tags}")
+        check_sizes(num_tags=num_tags)
         self.num_tags = num_tags
         self.transitions = nn.Parameter(torch.zeros(num_tags, num_tags))
         self.starts = nn.Parameter(torch.zeros(num_tags))
@@ -122,8 +122,7 @@ class LinearChainCRF(nn.Module):
 
         Where fewer than n are possible, the rest are -inf, with tags -1.
         """
-        if n < 1:
-            raise ValueError(f"n: expected an integer >= 1, got {n}")
+        check_sizes(n=n)
         chain, _ = self._chain(emissions, lengths)
         paths, scores = best_paths(chain, n)
         self._require_a_sequence(scores[:, 0], chain)

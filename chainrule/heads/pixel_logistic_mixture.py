@@ -9,6 +9,7 @@ from torch.distributions import constraints
 from chainrule.heads.discretized_logistic_mixture import DiscretizedLogisticMixture, check_levels, outside
 from chainrule.heads.head import Choose, TensorHead, at_least_float32
 from chainrule.heads.logistic_bins import bin_centres, log_bin_mass
+from chainrule.ranges import check_sizes
 
 
 class PixelLogisticMixture(TensorHead):
@@ -88,8 +89,7 @@ class PixelLogisticMixture(TensorHead):
         Raises:
             ValueError: the last axis is no positive multiple of the parameters of one component, or no channel.
         """
-        if channels < 1:
-            raise ValueError(f"channels: expected at least 1, got {channels}")
+        check_sizes(channels=channels)
         rows = [1, channels, channels, _pairs(channels)]
         if outputs.dim() < 1 or outputs.shape[-1] < 1 or outputs.shape[-1] % sum(rows):
             raise ValueError(

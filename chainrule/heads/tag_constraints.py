@@ -95,13 +95,7 @@ def real_places(emissions: Tensor, lengths: Tensor | None, num_tags: int) -> Ten
     batch_size, time = emissions.shape[:2]
     if lengths is None:
         return torch.ones(batch_size, time, dtype=torch.bool, device=emissions.device)
-    check_lengths(lengths)
-    if lengths.shape != (batch_size,):
-        raise ValueError(
-            f"lengths: expected {batch_size} integers, one a row, got {tuple(lengths.shape)} of {lengths.dtype}"
-        )
-    if ((lengths < 0) | (lengths > time)).any():
-        raise ValueError(f"lengths: expected values in [0, {time}], the places of emissions, got {lengths.tolist()}")
+    check_lengths(lengths, (batch_size, time))
     return torch.arange(time, device=emissions.device) < lengths.to(emissions.device).unsqueeze(1)
 
 

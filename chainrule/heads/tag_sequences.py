@@ -10,6 +10,7 @@ from chainrule.heads.categorical import Categorical
 from chainrule.heads.head import Head
 from chainrule.heads.linear_chain_crf import LinearChainCRF
 from chainrule.heads.tag_constraints import check_tags, real_places
+from chainrule.ranges import check_sizes
 
 
 class IndependentTags(nn.Module):
@@ -33,8 +34,7 @@ class IndependentTags(nn.Module):
 
     def __init__(self, num_tags: int):
         super().__init__()
-        if num_tags < 1:
-            raise ValueError(f"num_tags: expected an integer >= 1, got {num_tags}")
+        check_sizes(num_tags=num_tags)
         self.num_tags = num_tags
 
     def log_prob(self, tags: Tensor, emissions: Tensor, lengths: Tensor | None = None) -> Tensor:

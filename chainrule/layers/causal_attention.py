@@ -8,6 +8,7 @@ from chainrule.layers.multi_head_attention import MultiHeadAttention
 from chainrule.layers.positions import distance_slopes
 from chainrule.layers.scaled_dot_product import attention_weights, distances, scaled_dot_product, visible_keys
 from chainrule.layers.sequence_layer import LayerStep, SequenceLayer
+from chainrule.ranges import check_sizes
 from chainrule.state import State
 
 
@@ -58,8 +59,7 @@ class CausalAttention(MultiHeadAttention, SequenceLayer):
         bias: bool = True,
     ):
         super().__init__(model_size, num_heads, num_kv_heads=num_kv_heads, position=position, bias=bias)
-        if window < 1:
-            raise ValueError(f"window: expected an integer >= 1, the element itself included, got {window}")
+        check_sizes(window=window)
         self.window = window
 
     def forward(self, x: Tensor, state: State = None, lengths: Tensor | None = None) -> tuple[Tensor, State]:

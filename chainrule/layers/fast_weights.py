@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from chainrule.layers.bptt import wide_dtype
 from chainrule.layers.packing import real_steps
-from chainrule.layers.sequence_layer import LayerStep, SequenceLayer
+from chainrule.layers.sequence_layer import LayerStep, SequenceLayer, check_features, checked_tensor
 from chainrule.ranges import check_sizes
 from chainrule.state import State
 
@@ -107,8 +107,12 @@ class FastWeights(SequenceLayer, ABC):
         Raises:
             ValueError: x, the state or the lengths have another shape.
         """
-        self._check(x, 3)
-        state = self.initial_state(len(x)) if state is None else self._checked_state(state, x)
+        check_features(x, "BT", self.model_size)
+        state = (
+            self.initial_state(len(x))
+            if state is None
+            else checked_tensor(state, len(x), self.num_heads, self.head_size, self._state_width)
+        )
         if not x.shape[1]:
             return x, state
         real = real_steps(x, lengths)
@@ -132,8 +136,8 @@ class FastWeights(SequenceLayer, ABC):
 
     def step(self, x_t: Tensor, state: State) -> tuple[Tensor, Tensor]:
         """Read one element of each row: x_t (B, N) and a state to y_t (B, N) and the next."""
-        self._check(x_t, 2)
-        state = self._checked_state(state, x_t)
+        check_features(x_t, "B", self.model_size)
+        state = checked_tensor(state, len(x_t), self.num_heads, self.head_size, self._state_width)
         return self._advance({name: layer(x_t) for name, layer in self._projections().items()}, state, None)
 
     def prepare(self) -> LayerStep:
@@ -154,7 +158,7 @@ class FastWeights(SequenceLayer, ABC):
 
     def decays(self, x: Tensor) -> Tensor:
         """a of each head at each element of x, (B, T, N): (B, T, H)."""
-        self._check(x, 3)
+        check_features(x, "BT", self.model_size)
         projected = {} if self.decay_gate is None else {"decay_gate": self.decay_gate(x)}
         return self._log_decay(projected, self.initial_state(1)).exp().expand(*x.shape[:2], self.num_heads)
 
@@ -185,18 +189,6 @@ class FastWeights(SequenceLayer, ABC):
         for name in ("query", "key", "value"):
             parts[name] = parts[name].unflatten(-1, (self.num_heads, self.head_size))
         return parts
-
-    def _check(self, x: Tensor, axes: int) -> None:
-        if x.dim() != axes or x.shape[-1] != self.model_size:
-            wanted = ", ".join(["B", "T"][: axes - 1])
-            raise ValueError(f"x: expected features ({wanted}, {self.model_size}), got shape {tuple(x.shape)}")
-
-    def _checked_state(self, state: State, x: Tensor) -> Tensor:
-        shape = (len(x), self.num_heads, self.head_size, self._state_width)
-        if not isinstance(state, Tensor) or state.shape != shape:
-            got = tuple(state.shape) if isinstance(state, Tensor) else type(state).__name__
-            raise ValueError(f"state: expected a tensor of shape {shape}, got {got}: begin with initial_state")
-        return state
 
 
 def fixed_log_decay(heads: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from chainrule.layers.bptt import wide_dtype
 from chainrule.layers.packing import real_steps
 from chainrule.layers.scan import linear_scan
-from chainrule.layers.sequence_layer import LayerStep, SequenceLayer
+from chainrule.layers.sequence_layer import LayerStep, SequenceLayer, check_features, checked_tensor
 from chainrule.ranges import check_sizes
 from chainrule.state import State
 
@@ -67,8 +67,8 @@ class MinimalRecurrence(SequenceLayer, ABC):
         Raises:
             ValueError: x, the state or the lengths have another shape.
         """
-        self._check(x, 3)
-        h = self.initial_state(len(x)) if state is None else self._checked_state(state, x)
+        check_features(x, "BT", self.input_size)
+        h = self.initial_state(len(x)) if state is None else checked_tensor(state, len(x), self.hidden_size)
         if not x.shape[1]:
             return x.new_zeros(len(x), 0, self.hidden_size), h
         real = real_steps(x, lengths)
@@ -85,8 +85,10 @@ class MinimalRecurrence(SequenceLayer, ABC):
 
     def step(self, x_t: Tensor, state: State) -> tuple[Tensor, Tensor]:
         """Read one element of each row: x_t (B, N) and a state to y_t (B, M) and the next."""
-        self._check(x_t, 2)
-        return self._advance([layer(x_t) for layer in self._linears()], self._checked_state(state, x_t))
+        check_features(x_t, "B", self.input_size)
+        return self._advance(
+            [layer(x_t) for layer in self._linears()], checked_tensor(state, len(x_t), self.hidden_size)
+        )
 
     def prepare(self) -> LayerStep:
         """A function equal to `step` that multiplies x once, by all weights side by side."""
@@ -101,7 +103,7 @@ class MinimalRecurrence(SequenceLayer, ABC):
 
     def kept(self, x: Tensor) -> Tensor:
         r""":math:`\lambda` of each unit at each element of x, (B, T, N): (B, T, M)."""
-        self._check(x, 3)
+        check_features(x, "BT", self.input_size)
         return torch.sigmoid(self._kept([gate(x) for gate in self._gates()]))
 
     def extra_repr(self) -> str:
@@ -121,18 +123,6 @@ class MinimalRecurrence(SequenceLayer, ABC):
 
     def _linears(self) -> list[nn.Linear]:
         return [*self._gates(), self.candidate]
-
-    def _check(self, x: Tensor, axes: int) -> None:
-        if x.dim() != axes or x.shape[-1] != self.input_size:
-            wanted = ", ".join(["B", "T"][: axes - 1])
-            raise ValueError(f"x: expected features ({wanted}, {self.input_size}), got shape {tuple(x.shape)}")
-
-    def _checked_state(self, state: State, x: Tensor) -> Tensor:
-        shape = (len(x), self.hidden_size)
-        if not isinstance(state, Tensor) or state.shape != shape:
-            got = tuple(state.shape) if isinstance(state, Tensor) else type(state).__name__
-            raise ValueError(f"state: expected a tensor of shape {shape}, got {got}: begin with initial_state")
-        return state
 
 
 class MinGRU(MinimalRecurrence):

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from chainrule.base import length_mask
 from chainrule.layers.positions import rotate, rotations
+from chainrule.layers.sequence_layer import check_features
 from chainrule.lengths import check_lengths
 from chainrule.ranges import check_sizes
 
@@ -108,8 +109,7 @@ class MultiHeadAttention(nn.Module, ABC):
 
     def _checked(self, x: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """x with zeros for padding, which may hold NaN, and the (B, T) real elements where there are lengths."""
-        if x.dim() != 3 or x.shape[2] != self.model_size:
-            raise ValueError(f"x: expected features (B, T, {self.model_size}), got shape {tuple(x.shape)}")
+        check_features(x, "BT", self.model_size)
         if lengths is None:
             return x, None
         check_lengths(lengths)

@@ -11,6 +11,20 @@ from chainrule.state import State
 LayerStep: TypeAlias = Callable[[Tensor, State], tuple[Tensor, State]]
 
 
+def check_features(x: Tensor, axes: str, size: int) -> None:
+    """Raise ValueError unless x are features with the named axes, "BT" say, before their own of the given size."""
+    if x.dim() != len(axes) + 1 or x.shape[-1] != size:
+        raise ValueError(f"x: expected features ({', '.join([*axes, str(size)])}), got shape {tuple(x.shape)}")
+
+
+def checked_tensor(state: State, *shape: int) -> Tensor:
+    """A state that is one tensor of a shape; raises ValueError for any other."""
+    if not isinstance(state, Tensor) or state.shape != shape:
+        got = tuple(state.shape) if isinstance(state, Tensor) else type(state).__name__
+        raise ValueError(f"state: expected a tensor of shape {shape}, got {got}: begin with initial_state")
+    return state
+
+
 class SequenceLayer(nn.Module, ABC):
     r"""A causal layer over (B, T, N): the same function for a chunk and for one element.
 

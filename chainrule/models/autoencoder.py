@@ -9,7 +9,7 @@ from chainrule.base import Context
 from chainrule.latent import CodeModel, Weight
 from chainrule.layers.image_code import ImageReader, ImageWriter
 from chainrule.models.image_input import ImageInput
-from chainrule.ranges import Probability, Range, Size, check_sizes
+from chainrule.ranges import Probability, Range, Size, check_shares, check_sizes
 
 
 @final
@@ -60,8 +60,7 @@ class Autoencoder(CodeModel):
     ):
         super().__init__()
         check_sizes(latent_size=latent_size, hidden_size=hidden_size, num_layers=num_layers)
-        if not 0 <= noise < 1:
-            raise ValueError(f"noise: expected a share in [0, 1), got {noise}")
+        check_shares(noise=noise)
         if sparsity < 0:
             raise ValueError(f"sparsity: expected a number >= 0, got {sparsity}")
         self.images = ImageInput(image_shape, levels)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from chainrule.base import Context, LikelihoodModel
 from chainrule.heads import Categorical
 from chainrule.models.image_input import ImageInput
-from chainrule.ranges import check_shares
+from chainrule.ranges import check_shares, check_sizes
 
 
 class ImageClassifier(LikelihoodModel):
@@ -41,8 +41,7 @@ class ImageClassifier(LikelihoodModel):
     ):
         super().__init__()
         self.image_shape = ImageInput(image_shape, levels).image_shape
-        if num_classes < 1:
-            raise ValueError(f"num_classes: expected at least 1, got {num_classes}")
+        check_sizes(num_classes=num_classes)
         check_shares(label_smoothing=label_smoothing)
         if not 0 <= mixup < float("inf"):
             raise ValueError(f"mixup: expected a finite number >= 0, got {mixup}")

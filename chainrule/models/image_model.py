@@ -7,7 +7,7 @@ from torch import Tensor
 
 from chainrule.base import AutoregressiveModel
 from chainrule.models.image_input import ImageInput
-from chainrule.ranges import check_shares
+from chainrule.ranges import check_shares, check_sizes
 
 
 class ImageModel(AutoregressiveModel):
@@ -38,8 +38,7 @@ class ImageModel(AutoregressiveModel):
     def __init__(self, image_shape: tuple[int, int, int], levels: int, num_classes: int | None):
         super().__init__()
         self.images = ImageInput(image_shape, levels)
-        if num_classes is not None and num_classes < 1:
-            raise ValueError(f"num_classes: expected at least 1, or None for no labels, got {num_classes}")
+        check_sizes(num_classes=num_classes)
         self.image_shape, self.levels, self.num_classes = self.images.image_shape, levels, num_classes
         self.sequence_length = prod(image_shape)
 
@@ -63,10 +62,13 @@ class ImageModel(AutoregressiveModel):
             )
         return sequence.view(len(sequence), -1, width, channels).permute(0, 3, 1, 2)
 
-    def _checked_sizes(self, channels: int, layers: int, kernel_sizes: Mapping[str, int], dropout: float) -> None:
-        """Reject invalid sizes."""
-        if layers < 1:
-            raise ValueError(f"layers: expected at least 1, got {layers}")
+    def _checked_sizes(
+        self, channels: int, layers: int, kernel_sizes: Mapping[str, int], dropout: float, *, halved: bool = False
+    ) -> None:
+        """Reject invalid sizes; of channels that a layer halves, an odd number."""
+        if halved and channels % 2:
+            raise ValueError(f"channels: expected an even number, half of it for the inside of a layer, got {channels}")
+        check_sizes(layers=layers)
         if channels < 2 * self.image_shape[0]:
             raise ValueError(f"channels: expected at least {2 * self.image_shape[0]}, 2 for a colour, got {channels}")
         for name, size in kernel_sizes.items():

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
-from chainrule.base import AutoregressiveModel, Step, length_mask
+from chainrule.base import AutoregressiveModel, Step, check_rows, length_mask, refuse_context
 from chainrule.heads import Bernoulli
 from chainrule.layers.cells import project
 from chainrule.layers.masked_linear import MaskedLinear
@@ -62,11 +62,7 @@ class MADE(AutoregressiveModel):
         dropout: float = 0.0,
     ):
         super().__init__()
-        check_sizes(num_features=num_features)
-        if any(size < 1 for size in hidden_sizes):
-            raise ValueError(f"hidden_sizes: expected integers >= 1, got {list(hidden_sizes)}")
-        if context_size is not None and context_size < 1:
-            raise ValueError(f"context_size: expected an integer >= 1, or None for no condition, got {context_size}")
+        check_sizes(num_features=num_features, hidden_sizes=min(hidden_sizes, default=None), context_size=context_size)
         if direct and not hidden_sizes:
             raise ValueError("direct: without a hidden layer all connections are direct, leave it False; got True")
         check_shares(dropout=dropout)
@@ -229,8 +225,7 @@ class MADE(AutoregressiveModel):
 
     def _context(self, context: Tensor | None, batch_size: int) -> Tensor | None:
         if self.context_size is None:
-            if context is not None:
-                raise ValueError("context: this model is not conditioned on anything; leave it None")
+            refuse_context(context)
             return None
         size = self.context_size
         if context is None:
@@ -248,8 +243,7 @@ class MADE(AutoregressiveModel):
                 else f"{int(context.min())} to {int(context.max())}"
             )
             raise ValueError(f"context: expected (B,) labels from 0 to {size - 1}, got {got}")
-        if len(context) not in (1, batch_size):
-            raise ValueError(f"context: expected {batch_size} rows, or one for all, got {len(context)}")
+        check_rows(context, batch_size)
         return context.expand(batch_size, *context.shape[1:])
 
     def _check_order(self, order: Tensor) -> None:

@@ -84,8 +84,7 @@ class MADEEnsemble(nn.Module):
         Raises:
             ValueError: n is below 1.
         """
-        if n < 1:
-            raise ValueError(f"n: expected at least 1, got {n}")
+        check_sizes(n=n)
         device = self.orders.device
         source = device if generator is None else generator.device
         chosen = torch.randint(self.num_masks, (n,), generator=generator, device=source).to(device)

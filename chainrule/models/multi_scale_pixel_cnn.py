@@ -12,6 +12,7 @@ from chainrule.heads import DiscretizedLogisticMixture, PixelLogisticMixture
 from chainrule.layers.group_network import OFFSETS, GroupNetwork, PixelGroup, coarse_to_fine
 from chainrule.models.image_model import ImageModel
 from chainrule.models.labels import checked_labels
+from chainrule.ranges import check_sizes
 from chainrule.state import State
 
 
@@ -66,8 +67,7 @@ class MultiScalePixelCNN(ImageModel):
     ):
         super().__init__(image_shape, levels, num_classes)
         self._checked_sizes(channels, layers, {}, dropout)
-        if components < 1:
-            raise ValueError(f"components: expected at least 1, got {components}")
+        check_sizes(components=components)
         colours, height, width = self.image_shape
         self.groups = coarse_to_fine(height, width)
         self._starts = list(accumulate((group.rows * group.columns for group in self.groups), initial=1))

@@ -61,9 +61,7 @@ class PixelCNN(MaskedImageModel):
         super().__init__(image_shape, levels, num_classes)
         colours = self.image_shape[0]
         kernel_sizes = {"kernel_size": kernel_size, "first_kernel_size": first_kernel_size}
-        self._checked_sizes(channels, layers, kernel_sizes, dropout)
-        if channels % 2:
-            raise ValueError(f"channels: expected an even number, half of it for the inside of a block, got {channels}")
+        self._checked_sizes(channels, layers, kernel_sizes, dropout, halved=True)
         self.first = MaskedConv2d(colours, channels, first_kernel_size, "A", colours)
         self.layers = nn.ModuleList(
             MaskedResidualBlock(channels, kernel_size, colours, num_classes=num_classes, dropout=dropout)

@@ -13,7 +13,7 @@ from chainrule.layers.raster_convolutions import RasterConvolutions
 from chainrule.models.dependencies import raster_dependencies
 from chainrule.models.labels import checked_labels
 from chainrule.models.raster_model import RasterModel, RasterScan
-from chainrule.ranges import Layers, Probability, Range, Size
+from chainrule.ranges import Layers, Probability, Range, Size, check_sizes
 from chainrule.state import State
 
 
@@ -66,9 +66,7 @@ class PixelCNNPP(RasterModel):
     ):
         super().__init__(image_shape, levels, num_classes)
         self._checked_sizes(channels, layers, {}, dropout)
-        for name, size in {"resolutions": resolutions, "components": components}.items():
-            if size < 1:
-                raise ValueError(f"{name}: expected at least 1, got {size}")
+        check_sizes(resolutions=resolutions, components=components)
         colours = self.image_shape[0]
         self.above = nn.Conv2d(colours + 1, channels, (2, 3), padding=(0, 1))
         self.first = MaskedConv2d(colours + 1, channels, 3, "A")

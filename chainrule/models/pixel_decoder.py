@@ -66,9 +66,7 @@ class PixelDecoder(MaskedImageModel):
         super().__init__(image_shape, levels, None)
         colours = self.image_shape[0]
         kernel_sizes = {"kernel_size": kernel_size, "first_kernel_size": first_kernel_size}
-        self._checked_sizes(channels, layers, kernel_sizes, dropout)
-        if channels % 2:
-            raise ValueError(f"channels: expected an even number, half of it for the inside of a block, got {channels}")
+        self._checked_sizes(channels, layers, kernel_sizes, dropout, halved=True)
         self.context_size = context_size
         self.writer = ImageWriter(
             context_size, image_shape, channels, network, hidden_size, num_layers, writer_channels

@@ -64,9 +64,7 @@ class PixelRNN(MaskedImageModel):
     ):
         super().__init__(image_shape, levels, num_classes)
         colours = self.image_shape[0]
-        self._checked_sizes(channels, layers, {"first_kernel_size": first_kernel_size}, dropout)
-        if channels % 2:
-            raise ValueError(f"channels: expected an even number, half of which a recurrence has, got {channels}")
+        self._checked_sizes(channels, layers, {"first_kernel_size": first_kernel_size}, dropout, halved=True)
         if kind not in ("row", "diagonal"):
             raise ValueError(f"kind: expected 'row' (Row LSTM) or 'diagonal' (Diagonal BiLSTM), got {kind!r}")
         self.kind = kind

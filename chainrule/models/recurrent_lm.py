@@ -6,7 +6,7 @@ from typing import Annotated, Literal, final
 import torch
 from torch import Tensor, distributions, nn
 
-from chainrule.base import AutoregressiveModel, Step
+from chainrule.base import AutoregressiveModel, Step, refuse_context
 from chainrule.heads import Categorical
 from chainrule.layers import AdaptiveSoftmax, NgramEmbedding, default_cutoffs
 from chainrule.layers.cells import symbols_of
@@ -76,11 +76,7 @@ class RecurrentLM(AutoregressiveModel):
         cutoffs: Sequence[int] | None = None,
     ):
         super().__init__()
-        check_sizes(vocab_size=vocab_size)
-        if embedding_size is not None and embedding_size < 1:
-            raise ValueError(
-                f"embedding_size: expected an integer >= 1, or None for one-hot input, got {embedding_size}"
-            )
+        check_sizes(vocab_size=vocab_size, embedding_size=embedding_size, ngram_order=ngram_order)
         check_shares(dropout=dropout, embedding_dropout=embedding_dropout, ngram_dropout=ngram_dropout)
         if tie_weights:
             embedding_size = embedding_size or hidden_size
@@ -88,7 +84,6 @@ class RecurrentLM(AutoregressiveModel):
                 raise ValueError(
                     f"tie_weights: needs embedding_size = hidden_size, got {embedding_size} and {hidden_size}"
                 )
-        check_sizes(ngram_order=ngram_order)
         if ngram_order > 1 and embedding_size is None:
             raise ValueError(f"ngram_order: {ngram_order} needs an embedding, got embedding_size=None: give a size")
         self.vocab_size = vocab_size
@@ -160,8 +155,7 @@ class RecurrentLM(AutoregressiveModel):
         return self.conditional(h), self._state(recurrent, recent)
 
     def initial_state(self, batch_size: int, context: Tensor | None = None) -> State:
-        if context is not None:
-            raise ValueError("context: this model is not conditioned on anything; leave it None")
+        refuse_context(context)
         recent = None if self.ngrams is None else self.ngrams.initial_state(batch_size)
         return self._state(self.recurrent.initial_state(batch_size), recent)
 

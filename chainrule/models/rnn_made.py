@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import constraints
 
-from chainrule.base import AutoregressiveModel, Context
+from chainrule.base import AutoregressiveModel, Context, refuse_context
 from chainrule.heads import head_of
 from chainrule.heads.head import Choose, Head
 from chainrule.layers.recurrent_stack import recurrent_stack
@@ -156,8 +156,7 @@ class RNNMADE(AutoregressiveModel):
         return self._conditional(h), state
 
     def initial_state(self, batch_size: int, context: Context = None) -> State:
-        if context is not None:
-            raise ValueError("context: this model is not conditioned on anything; leave it None")
+        refuse_context(context)
         return self.recurrent.initial_state(batch_size)
 
     def step(self, x_prev: Tensor | None, state: State) -> tuple[MADEConditional, State]:

@@ -7,7 +7,7 @@ from typing import Annotated, final
 import torch
 from torch import Tensor, nn
 
-from chainrule.base import AutoregressiveModel, Step
+from chainrule.base import AutoregressiveModel, Step, refuse_context
 from chainrule.heads.column import Column
 from chainrule.heads.table_column import TableColumn, TableRow
 from chainrule.layers.masked_linear import MaskedLinear
@@ -65,10 +65,9 @@ class TableMADE(AutoregressiveModel):
         super().__init__()
         if not columns:
             raise ValueError("columns: expected at least one, got none")
-        for name, size, least in (("hidden_size", hidden_size, 1), ("num_layers", num_layers, 0)):
-            if size < least:
-                raise ValueError(f"{name}: expected an integer >= {least}, got {size}")
-        check_sizes(components=components)
+        if num_layers < 0:
+            raise ValueError(f"num_layers: expected an integer >= 0, got {num_layers}")
+        check_sizes(hidden_size=hidden_size, components=components)
         check_shares(dropout=dropout)
         self.columns, self.hidden_sizes, self.dropout = tuple(columns), (hidden_size,) * num_layers, dropout
         self.sequence_length = len(columns)
@@ -90,7 +89,7 @@ class TableMADE(AutoregressiveModel):
         Raises:
             ValueError: x is not (B, D), or there is a context: the model has none.
         """
-        self._refuse(context)
+        refuse_context(context)
         features = self.layout.read(self._wide(x, "x")).to(self.output.weight.dtype)
         h = features
         for layer in self.hidden:
@@ -101,7 +100,7 @@ class TableMADE(AutoregressiveModel):
         return self.layout.row(outputs)
 
     def initial_state(self, batch_size: int, context: Tensor | None = None) -> State:
-        self._refuse(context)
+        refuse_context(context)
         return tuple(self.output.weight.new_zeros(batch_size, 0) for _ in range(len(self.hidden) + 1))
 
     def step(self, x_prev: Tensor | None, state: State) -> tuple[TableColumn, State]:
@@ -166,10 +165,6 @@ class TableMADE(AutoregressiveModel):
         if x.dim() != 2 or x.shape[1] != len(self.columns):
             raise ValueError(f"{name}: expected shape (B, D) with D = {len(self.columns)}, got {tuple(x.shape)}")
         return x
-
-    def _refuse(self, context: Tensor | None) -> None:
-        if context is not None:
-            raise ValueError("context: this model is not conditioned on anything; leave it None")
 
 
 def _remask(model: TableMADE, *_: object) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor, nn
 
-from chainrule.base import AutoregressiveModel, Step, Unroll, length_mask
+from chainrule.base import AutoregressiveModel, Step, Unroll, length_mask, refuse_context
 from chainrule.heads import Categorical
 from chainrule.layers.cells import symbols_of
 from chainrule.layers.dropout import dropout
@@ -140,7 +140,7 @@ class TransformerLM(AutoregressiveModel):
 
     def features(self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None) -> Tensor:
         """norm(h_t) of the last block, which each element is predicted from: (B, T) elements to (B, T, D)."""
-        self._no_context(context)
+        refuse_context(context)
         x = symbols_of(x)
         if lengths is not None:  # padding influences no result, but must be a symbol
             x = x.masked_fill(~length_mask(lengths, x.shape[1]), 0)
@@ -148,7 +148,7 @@ class TransformerLM(AutoregressiveModel):
         return self.stack(inputs)[0]
 
     def initial_state(self, batch_size: int, context: Tensor | None = None) -> State:
-        self._no_context(context)
+        refuse_context(context)
         recent = None if self.ngrams is None else self.ngrams.initial_state(batch_size)
         return {"stack": self.stack.initial_state(batch_size), "recent": recent}
 
@@ -226,7 +226,3 @@ class TransformerLM(AutoregressiveModel):
 
     def _output_weight(self) -> Tensor:
         return self.embedding.weight[: self.vocab_size] if self.weight_ho is None else self.weight_ho
-
-    def _no_context(self, context: Tensor | None) -> None:
-        if context is not None:
-            raise ValueError("context: this model is not conditioned on anything; leave it None")

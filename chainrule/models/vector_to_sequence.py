@@ -4,7 +4,7 @@ from typing import final
 
 from torch import Tensor, distributions, nn
 
-from chainrule.base import AutoregressiveModel, Context, Step
+from chainrule.base import AutoregressiveModel, Context, Step, check_rows
 from chainrule.models.recurrent_lm import RecurrentLM
 from chainrule.ranges import check_sizes
 from chainrule.state import State
@@ -67,8 +67,7 @@ class VectorToSequence(AutoregressiveModel):
         if not isinstance(context, Tensor) or context.dim() != 2 or context.shape[1] != self.vector_size:
             got = f"shape {tuple(context.shape)}" if isinstance(context, Tensor) else type(context).__name__
             raise ValueError(f"context: expected vectors (B, {self.vector_size}), got {got}")
-        if len(context) not in (1, batch_size):
-            raise ValueError(f"context: expected {batch_size} rows, or one for all, got {len(context)}")
+        check_rows(context, batch_size)
         vectors = context.to(self.begin.weight.dtype).expand(batch_size, -1)
         begin = self.begin(vectors).tanh().unflatten(1, (-1, self.language_model.recurrent.hidden_size))  # (B, L, M)
         if self.language_model.recurrent.has_cell:

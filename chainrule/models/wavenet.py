@@ -11,7 +11,7 @@ from chainrule.heads import Categorical, DiscretizedLogisticMixture
 from chainrule.heads.logistic_bins import bin_centres
 from chainrule.layers.dilated_stack import DilatedStack
 from chainrule.models.labels import checked_labels
-from chainrule.ranges import Range
+from chainrule.ranges import Range, check_sizes
 from chainrule.state import State
 
 
@@ -70,12 +70,8 @@ class WaveNet(AutoregressiveModel):
         num_classes: int | None = None,
     ):
         super().__init__()
-        sizes = {"channels": channels, "blocks": blocks, "layers_per_block": layers_per_block}
-        optional = {"components": components, "num_classes": num_classes}
-        given = {name: size for name, size in optional.items() if size is not None}
-        for name, size in {**sizes, "skip_channels": skip_channels, **given}.items():
-            if size < 1:
-                raise ValueError(f"{name}: expected at least 1, got {size}")
+        check_sizes(channels=channels, blocks=blocks, layers_per_block=layers_per_block, skip_channels=skip_channels)
+        check_sizes(components=components, num_classes=num_classes)
         if levels < 2 or kernel_size < 2:
             name, value = ("levels", levels) if levels < 2 else ("kernel_size", kernel_size)
             raise ValueError(f"{name}: expected at least 2, got {value}")

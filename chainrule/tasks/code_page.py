@@ -4,47 +4,65 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chainrule.tasks.abilities import Answer, Record
-from chainrule.tasks.page import write_page
+from chainrule.tasks.abilities import Answer
+from chainrule.tasks.page import page_answer
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from chainrule.diagnostics.active_units import LatentUse
-    from chainrule.diagnostics.report.code_page import Cells, CodeReport
+    from chainrule.diagnostics.report.page import Content, Table
+    from chainrule.latent import CodeModel
+    from chainrule.tasks.task import Task
 
 DIMENSIONS, STEPS = 12, 7  # of the traversals
 REACH = 2.5  # standard deviations of the prior
 
 
-def code_answer(report: "CodeReport", page: Path, facts: dict[str, Any], lines: Iterable[str] = ()) -> Answer:
+def code_answer(
+    run: "Task[Any]",
+    page: Path,
+    use: "LatentUse",
+    sections: "list[Content]",
+    facts: dict[str, Any],
+    lines: Iterable[str] = (),
+    *,
+    about: str,
+    command: str,
+) -> Answer:
     """Write the page; answer with the figures and lines that every model with a code has.
 
     Args:
-        report: shown on the page.
+        run: the run.
         page: the file.
+        use: that the model makes of its code.
+        sections: of the page.
         facts: further figures, which come first.
         lines: further lines.
+        about: a line about the model.
+        command: makes the page again.
     """
-    from chainrule.diagnostics.report.code_page import code_page
+    from chainrule.diagnostics.report import Page
 
-    use = report.use
-    write_page(page, code_page(report))
     figures: dict[str, Any] = {
-        "run": report.title,
         **facts,
-        "page": str(page),
         "collapsed": use.collapsed,
         "remedies": list(use.remedies),
         "active": use.ranked,
         "kl": None if use.kl is None else use.kl.tolist(),
         "variance": use.variances.tolist(),
     }
-    told = [f"{report.title}: {report.model}", str(use), *use.remedies]
+    told = [str(use), *use.remedies]
     for place in use.ranked[:DIMENSIONS]:
         nats = "" if use.kl is None else f"{float(use.kl[place]):.3f} nats, "
         told.append(f"dimension {place}: {nats}variance of its mean {float(use.variances[place]):.4f}")
-    return Answer(iter([Record(figures, "\n".join([*told, *lines, f"page: {page}"]))]))
+    return page_answer(run, page, Page(f"The code of {run.path}", about, sections, command), figures, [*told, *lines])
+
+
+def about_code(run: "Task[Any]", model: "CodeModel", read: str) -> str:
+    """The model in words, and the rows that were read."""
+    parameters = sum(weight.numel() for weight in model.parameters())
+    return f"{run.config.model} with {parameters:,} parameters, {model.latent_size} dimensions; {read}"
 
 
 def traversed(use: "LatentUse") -> "Iterator[tuple[int, list[str], Tensor]]":
@@ -84,9 +102,9 @@ def error_words(parts: str, noun: str) -> str:
     )
 
 
-def errors(heading: str, names: Sequence[str], own: "Tensor", other: "Tensor") -> "Cells":
+def errors(heading: str, names: Sequence[str], own: "Tensor", other: "Tensor") -> "Table":
     """Nats of parts of x, (P,), decoded from their own code and from another's, as a table."""
-    from chainrule.diagnostics.report.code_page import Cells
+    from chainrule.diagnostics.report.page import Table
 
     told = (other - own).tolist()
     most = max(*told, 1e-12)
@@ -95,4 +113,4 @@ def errors(heading: str, names: Sequence[str], own: "Tensor", other: "Tensor") -
         for name, nats, others, difference in zip(names, own.tolist(), other.tolist(), told, strict=True)
     ]
     headings = [heading, "nats", "other code", "told"]
-    return Cells(headings, rows, [max(difference / most, 0.0) for difference in told])
+    return Table(headings, rows, shares=[max(difference / most, 0.0) for difference in told], kind="barred")

@@ -1,13 +1,19 @@
 """Pages and figures on disk: where they go, written whole or not at all."""
 
 import io
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from chainrule.tasks.abilities import Answer, Record
+from chainrule.tasks.display import quoted
 from chainrule.tasks.run_directory import REPORT
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from chainrule.diagnostics.report import Page
+    from chainrule.tasks.task import Task
 
 
 def checked_page(out: Path | None, run: Path) -> Path:
@@ -39,6 +45,38 @@ def write_page(page: Path, content: str) -> None:
         write_text(page, content)
     except OSError as error:
         raise OSError(f"--out {page}: cannot be written ({error.strerror}): name another place") from None
+
+
+def check_number(name: str, value: int, low: int, high: int | None = None) -> None:
+    """Raise ValueError for an option outside its range."""
+    if value < low or (high is not None and value > high):
+        wanted = f">= {low}" if high is None else f"from {low} to {high}"
+        raise ValueError(f"--{name}: expected a whole number {wanted}, got {value}")
+
+
+def inspect_again(run: "Task[Any]", file: str | None = None, **options: Any) -> str:
+    """The command that makes a page again; options that are None are left out."""
+    given = [f"--{name} {value}" for name, value in options.items() if value is not None]
+    return " ".join(["chainrule inspect", quoted(run.path), *([] if file is None else [quoted(Path(file))]), *given])
+
+
+def page_answer(
+    run: "Task[Any]", page: Path, content: "Page", figures: dict[str, Any], lines: Iterable[str], *, about: str = ""
+) -> Answer:
+    """Write a page; answer with its figures and lines.
+
+    Args:
+        run: the run that it is about.
+        page: the file.
+        content: what to write.
+        figures: for JSON, after the run, its model and the page.
+        lines: between one about the model and one that names the page.
+        about: the model in words; the lead of the page if not given.
+    """
+    write_page(page, str(content))
+    facts = {"run": str(run.path), "model": run.config.model, "page": str(page)}
+    told = [f"{run.path}: {about or content.lead}", *lines, f"page: {page}"]
+    return Answer(iter([Record(facts | figures, "\n".join(told))]))
 
 
 def save_figure(figure: "Figure", path: Path, dpi: float = 120) -> None:

@@ -8,8 +8,9 @@ from chainrule.testing.codec import check_codec
 from chainrule.testing.conditions import check_conditions
 from chainrule.testing.full_context import check_full_context
 from chainrule.testing.gradients import check_gradients_reach_parameters
-from chainrule.testing.labeller import check_labeller
-from chainrule.testing.latent import check_latent_model
+from chainrule.testing.labels import check_log_prob_is_that_of_forward
+from chainrule.testing.latent_bounds import check_bounds, check_exact, check_kl_divergence, check_posterior
+from chainrule.testing.latent_decoder import check_decoder
 from chainrule.testing.padding_invariance import check_padding_invariance
 from chainrule.testing.report import Report, Result
 from chainrule.testing.reproducible import check_reproducible
@@ -22,16 +23,20 @@ __all__ = [
     "Report",
     "Result",
     "check_batch_independence",
+    "check_bounds",
     "check_causality",
     "check_chunk_invariance",
     "check_codec",
     "check_conditions",
+    "check_decoder",
+    "check_exact",
     "check_full_context",
     "check_gradients_reach_parameters",
-    "check_labeller",
-    "check_latent_model",
+    "check_kl_divergence",
+    "check_log_prob_is_that_of_forward",
     "check_model",
     "check_padding_invariance",
+    "check_posterior",
     "check_reproducible",
     "check_samples_follow_log_prob",
     "check_save_load",

@@ -5,9 +5,10 @@ from torch import Tensor
 
 from chainrule.base import AutoregressiveModel
 from chainrule.testing.contract_check import contract_check
-from chainrule.testing.subject import Subject, Violation
+from chainrule.testing.sequence_subject import SequenceSubject
+from chainrule.testing.subject import Violation
 from chainrule.testing.values import distance
-from chainrule.testing.weights import biased, fresh, uneven, weighted
+from chainrule.testing.weights import weighted
 
 # Two runs of equal shape differ by nothing at all where nothing leaks, but for transforms that spread rounding over
 # time.
@@ -15,8 +16,8 @@ ROUNDING = 1e-10
 DERIVATIVE = 1e-12  # and a derivative is not taken of a difference of large numbers
 
 
-@contract_check
-def check_causality(subject: Subject) -> str:
+@contract_check(SequenceSubject)
+def check_causality(subject: SequenceSubject) -> str:
     """p(x_t | x_<t, c) does not change with x_t, x_t+1, ..., nor with how many elements follow.
 
     Elements from a position on are replaced (all of them, a half, or one), and the conditionals up to that position
@@ -26,7 +27,7 @@ def check_causality(subject: Subject) -> str:
     """
     x = subject.x
     _swing(subject)
-    draws = [("", subject.model), *weighted(subject, (fresh, uneven, biased))]
+    draws = list(weighted(subject, "fresh", "uneven", "biased"))
     for attempt, (weights, model) in enumerate(draws):
         _replace(subject, model, weights, x, with_lengths=False)
         if attempt < 2:
@@ -37,7 +38,9 @@ def check_causality(subject: Subject) -> str:
 
 
 @torch.no_grad()
-def _replace(subject: Subject, model: AutoregressiveModel, weights: str, x: Tensor, *, with_lengths: bool) -> None:
+def _replace(
+    subject: SequenceSubject, model: AutoregressiveModel, weights: str, x: Tensor, *, with_lengths: bool
+) -> None:
     count = max(min(subject.elements // subject.time, 3 * subject.time) // (2 if weights else 1), 2)
     rows = torch.arange(count, device=subject.device) % len(x)
     spread = min(subject.time, count)
@@ -49,77 +52,52 @@ def _replace(subject: Subject, model: AutoregressiveModel, weights: str, x: Tens
     lengths = None
     if with_lengths:
         lengths = cuts + 1 + (subject.uniform(cuts.shape) * (subject.time - cuts)).long()
-        try:
-            subject.forward(x, lengths=torch.full_like(subject.rows, subject.time), model=model)
-        except Exception:
+        if not subject.takes(x, torch.full_like(subject.rows, subject.time), model):
             return  # a model that cannot take lengths fails padding_invariance
-    gaps = _gaps(subject, model, x, other, rows, cuts, lengths)
+    full = torch.full_like(subject.rows, subject.time)
+    ends = None if lengths is None else torch.cat([full, lengths])
+    numbers = subject.numbers(subject.of(torch.cat([x, other]), torch.cat([subject.rows, rows]), ends), model)
+    gaps = distance(numbers[: len(x)][rows], numbers[len(x) :])
+    gaps.masked_fill_(torch.arange(subject.time, device=cuts.device) > cuts.unsqueeze(1), 0)
     # Rows of one batch were cut at different places: what differs may come from another row's past. Only a difference
     # that shows when all rows are cut at the same place comes from the future.
     for suspect in (gaps > 1e-7).any(1).nonzero().flatten()[:16].tolist():
         same = torch.full_like(subject.rows, suspect)
-        base, future = x[rows[same]], other[same]
-        cut, length = cuts[same], None if lengths is None else lengths[same]
-        _confirm(subject, model, weights, base, future, rows[same], cut, length)
+        before = subject.of(x[rows[same]], rows[same], None if lengths is None else full)
+        after = subject.of(other[same], rows[same], None if lengths is None else lengths[same])
+        pair = subject.numbers(before, model), subject.numbers(after, model)
+        require_past(*pair, int(cuts[suspect]), ROUNDING, weights, "" if lengths is None else " or lengths")
 
 
 @torch.no_grad()
-def _swing(subject: Subject) -> None:
+def _swing(subject: SequenceSubject) -> None:
     """From a position on, every element of the batch goes from one end of the support to the other.
 
     What looks at a whole batch, as a maximum over it does, sees little of one row among many.
     """
-    x, time = subject.x, subject.time
-    low, high = subject.extremes
+    time = subject.time
     for cut in sorted({0, 1, time // 2, time - 1} & set(range(time))):
-        base, future = x.clone(), x.clone()
-        base[:, cut:], future[:, cut:] = low, high
-        _confirm(subject, subject.model, "", base, future, subject.rows, torch.full_like(subject.rows, cut), None)
+        before, after = (subject.numbers(subject.of(x)) for x in swung(subject.x, cut, subject.extremes))
+        require_past(before, after, cut, ROUNDING, "")
 
 
-def _gaps(
-    subject: Subject,
-    model: AutoregressiveModel,
-    x: Tensor,
-    other: Tensor,
-    rows: Tensor,
-    cuts: Tensor,
-    lengths: Tensor | None,
-) -> Tensor:
-    """(N, T) how far each conditional up to the cut moved; 0 after it."""
-    both = torch.cat([x, other])
-    if lengths is not None:
-        lengths = torch.cat([torch.full_like(subject.rows, subject.time), lengths])
-    numbers = subject.forward(both, torch.cat([subject.rows, rows]), lengths, model)
-    gaps = distance(numbers[: len(x)][rows], numbers[len(x) :])
-    return gaps.masked_fill(torch.arange(subject.time, device=cuts.device) > cuts.unsqueeze(1), 0)
+def swung(x: Tensor, cut: int, extremes: tuple[Tensor, Tensor]) -> list[Tensor]:
+    """x with every element from a position on at one end of the support, and at the other."""
+    return [torch.cat([x[:, :cut], end.to(x).expand_as(x[:, cut:])], 1) for end in extremes]
 
 
-def _confirm(
-    subject: Subject,
-    model: AutoregressiveModel,
-    weights: str,
-    base: Tensor,
-    future: Tensor,
-    rows: Tensor,
-    cuts: Tensor,
-    lengths: Tensor | None,
-) -> None:
-    full = None if lengths is None else torch.full_like(lengths, subject.time)
-    before = subject.forward(base, rows, full, model)
-    after = subject.forward(future, rows, lengths, model)
-    cut = int(cuts[0])
+def require_past(before: Tensor, after: Tensor, cut: int, tolerance: float, label: str, replaced: str = "") -> None:
+    """Raise `Violation` where conditionals (B, T, K) up to a cut moved when elements from there on were replaced."""
     gap = distance(before, after)[:, : cut + 1]
-    if not (gap > ROUNDING).any():
-        return
-    t = int((gap > ROUNDING).any(0).nonzero()[0])
-    what = f"elements from {cut} on" if lengths is None else f"elements from {cut} on or lengths"
-    raise Violation(
-        f"{weights}p(x_{t} | x_<{t}) moved by {float(gap[:, t].max()):.3g} nats when only {what} were replaced"
-    )
+    if (gap > tolerance).any():
+        t = int((gap > tolerance).any(0).nonzero()[0])
+        what = f"elements from {cut} on{replaced}"
+        raise Violation(
+            f"{label}p(x_{t} | x_<{t}) moved by {float(gap[:, t].max()):.3g} nats when only {what} were replaced"
+        )
 
 
-def _replaced(subject: Subject, x: Tensor, cuts: Tensor) -> Tensor:
+def _replaced(subject: SequenceSubject, x: Tensor, cuts: Tensor) -> Tensor:
     """From each row's cut on, other elements: in turn everywhere, at about half of the places, at a single one."""
     time = torch.arange(subject.time, device=subject.device)
     later = time >= cuts.unsqueeze(1)
@@ -130,11 +108,11 @@ def _replaced(subject: Subject, x: Tensor, cuts: Tensor) -> Tensor:
     return torch.where(where.view(where.shape + (1,) * (x.dim() - 2)), subject.altered(x), x)
 
 
-def _differentiate(subject: Subject, model: AutoregressiveModel, weights: str, x: Tensor) -> None:
+def _differentiate(subject: SequenceSubject, model: AutoregressiveModel, weights: str, x: Tensor) -> None:
     if not x.is_floating_point():
         return
     x = x.clone().requires_grad_()
-    numbers = subject.values(subject.conditionals(x, model=model), 2)
+    numbers = subject.numbers(subject.of(x), model)
     if not numbers.requires_grad:
         return
     numbers = torch.where(numbers.isfinite(), numbers, 0)

@@ -2,13 +2,17 @@
 
 from torch import Tensor
 
-from chainrule.base import AutoregressiveModel, Context
+from chainrule.base import Context, TrainableModel
 from chainrule.testing.batch_independence import check_batch_independence
 from chainrule.testing.causality import check_causality
 from chainrule.testing.chunk_invariance import check_chunk_invariance
 from chainrule.testing.conditions import check_conditions
+from chainrule.testing.contract_check import KINDS, Check, kind_of
 from chainrule.testing.full_context import check_full_context
 from chainrule.testing.gradients import check_gradients_reach_parameters
+from chainrule.testing.labels import check_log_prob_is_that_of_forward
+from chainrule.testing.latent_bounds import check_bounds, check_kl_divergence, check_posterior
+from chainrule.testing.latent_decoder import check_decoder
 from chainrule.testing.padding_invariance import check_padding_invariance
 from chainrule.testing.report import Report
 from chainrule.testing.reproducible import check_reproducible
@@ -17,10 +21,15 @@ from chainrule.testing.saving import check_save_load
 from chainrule.testing.step_equals_forward import check_step_equals_forward
 from chainrule.testing.total_probability import check_total_probability
 
-CHECKS = (
+CHECKS: tuple[Check, ...] = (
+    check_posterior,
+    check_kl_divergence,
+    check_bounds,
+    check_decoder,
     check_causality,
     check_full_context,
     check_step_equals_forward,
+    check_log_prob_is_that_of_forward,
     check_total_probability,
     check_samples_follow_log_prob,
     check_batch_independence,
@@ -34,19 +43,19 @@ CHECKS = (
 
 
 def check_model(
-    model: AutoregressiveModel,
-    x: Tensor,
-    context: Context = None,
-    lengths: Tensor | None = None,
-    *,
-    seed: int = 0,
+    model: TrainableModel, x: Tensor, context: Context = None, lengths: Tensor | None = None, *, seed: int = 0
 ) -> Report:
-    """Test that a model keeps the contract of `AutoregressiveModel`, on the given sequences.
+    """Test that a model keeps its contract, on the given rows: every check that applies to models of its kind.
+
+    The contract is that of `AutoregressiveModel`, of `LatentModel`, or of a `LikelihoodModel` of labels p(y | x), whose
+    `forward(context)`, or `forward(context, lengths)` where every element has a label, returns the distribution of the
+    labels, and whose `log_prob(y, context, lengths)` is their log-probability.
 
     Every check works on a copy of its own in float64 and evaluation mode, but for `check_conditions`, which calls the
     model as it is trained and used: the model, its gradients and the global random state are left as they are. The
     answer is fixed by the arguments. A wide model takes seconds: 4 rows of 32 elements are plenty. Of more than 4 rows
-    the first 4 are used, and all of them in `check_conditions`.
+    the first 4 are used, and all of them in `check_conditions`. A small model with a latent code is tested harder: its
+    likelihood can be estimated from the prior.
 
     A model that reads less than all earlier elements declares it in `AutoregressiveModel.visible_past`.
 
@@ -56,9 +65,10 @@ def check_model(
 
     Args:
         model: any model of the contract, of discrete or continuous elements.
-        x: (B, T) sequences that the model is meant for.
-        context: their condition, batch first.
-        lengths: (B,) real elements of each row.
+        x: (B, T) sequences that the model is meant for, or (B, ...) rows; labels of rows (B,) or of elements (B, T).
+        context: their condition, batch first; of labels the inputs, whose `context["lengths"]` says how long they are
+            where labels have no time axis.
+        lengths: (B,) real elements of each row of x.
         seed: of every random choice of the checks.
 
     Returns:
@@ -68,10 +78,13 @@ def check_model(
         ValueError: the arguments do not fit together.
 
     >>> import torch
-    >>> from chainrule.models import RecurrentLM
-    >>> model = RecurrentLM(vocab_size=5, cell="gru", hidden_size=8)
-    >>> report = check_model(model, torch.tensor([[0, 1, 2, 3], [4, 3, 2, 1]]))
-    >>> report.ok
+    >>> from chainrule.models import RecurrentLM, SequenceTagger
+    >>> words = torch.tensor([[0, 1, 2, 3], [4, 3, 2, 1]])
+    >>> check_model(RecurrentLM(vocab_size=5, cell="gru", hidden_size=8), words).ok
+    True
+    >>> tagger = SequenceTagger(num_tags=3, vocab_size=5, embedding_size=4, hidden_size=4)
+    >>> check_model(tagger, words % 3, words, torch.tensor([4, 2])).ok
     True
     """
-    return Report([check(model, x, context, lengths, seed=seed) for check in CHECKS])
+    kind = kind_of(model, *KINDS)
+    return Report([check(model, x, context, lengths, seed=seed) for check in CHECKS if kind in check.kinds])

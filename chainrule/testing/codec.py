@@ -1,7 +1,6 @@
 """Encoding and decoding are inverse, and cost as many bits as the likelihood says."""
 
 import math
-from functools import partial
 from importlib.util import find_spec
 
 import numpy as np
@@ -16,16 +15,17 @@ from chainrule.heads import NotDiscreteError
 from chainrule.state import map_state
 from chainrule.testing.contract_check import contract_check
 from chainrule.testing.isolation import as_called
-from chainrule.testing.subject import DoesNotApply, Subject, Violation
+from chainrule.testing.sequence_subject import SequenceSubject
+from chainrule.testing.subject import DoesNotApply, Violation, in_type
 
 EXCESS, OVERHEAD = 1.005, 64  # coded bytes may be so many times those of -log2 p, and so many more
 ROUNDING = 0.05  # bits: float32 sums of the same terms in two orders
 DAMAGES = 12
 
 
-@contract_check
+@contract_check(SequenceSubject)
 @torch.no_grad()
-def check_codec(subject: Subject) -> str:
+def check_codec(subject: SequenceSubject) -> str:
     """`chainrule.coding` brings x back exactly, in no more than 1.005 · −log₂ p bits and 64 bytes, and finds damage.
 
     The bits of the choices that are coded are also compared, within 0.5% and a twentieth of a bit, with −log₂ p of each
@@ -38,10 +38,9 @@ def check_codec(subject: Subject) -> str:
         return _checked(subject)
 
 
-def _checked(subject: Subject) -> str:
+def _checked(subject: SequenceSubject) -> str:
     model = subject.copy(own_type=True)
-    x, context = (map_state(partial(_in_type, subject.own_type), tree) for tree in (subject.x, subject.context))
-    assert isinstance(x, Tensor)
+    x, context = in_type((subject.x, subject.context), subject.own_type)
     try:
         data = encode(model, x, context)
     except NotDiscreteError as error:
@@ -58,10 +57,6 @@ def _checked(subject: Subject) -> str:
         raise Violation(f"{len(data)} bytes coded, more than {EXCESS} x {bits / 8:.1f} + {OVERHEAD}")
     _require_found(subject, model, context, data)
     return f"{len(x)} rows in {len(data)} bytes, {bits / 8:.1f} by -log2 p; {DAMAGES} changed bytes and a cut found"
-
-
-def _in_type(dtype: torch.dtype, leaf: Tensor) -> Tensor:
-    return leaf.to(dtype) if leaf.is_floating_point() else leaf
 
 
 class _Meter(Coder):
@@ -87,7 +82,7 @@ def _require_equal(found: Tensor, expected: Tensor, what: str) -> None:
         raise Violation(f"{what}: what is decoded is not what was encoded: step does not compute the same twice")
 
 
-def _require_found(subject: Subject, model: AutoregressiveModel, context: Context, data: bytes) -> None:
+def _require_found(subject: SequenceSubject, model: AutoregressiveModel, context: Context, data: bytes) -> None:
     trials = [data[:-1]]
     for place in subject.integers(len(data), (DAMAGES,)).tolist():
         changed = bytearray(data)

@@ -1,66 +1,53 @@
 """A model keeps the rules as it is trained and called too, not only as it is examined."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
+from itertools import product
 
 import torch
 from torch import Tensor, nn
 
-from chainrule.base import AutoregressiveModel, Context
+from chainrule.base import AutoregressiveModel
+from chainrule.testing.agreement import require_equal, require_sum
+from chainrule.testing.causality import require_past, swung
 from chainrule.testing.contract_check import contract_check
 from chainrule.testing.isolation import as_called, reseed
-from chainrule.testing.subject import Subject, Violation
-from chainrule.testing.values import distance, values
+from chainrule.testing.sequence_subject import SequenceSubject
+from chainrule.testing.subject import Batch
+from chainrule.testing.values import values
 
 
 @dataclass(frozen=True)
 class Setting:
-    """How the model is called.
+    """How a model is called.
 
     Attributes:
-        name: in words.
         model: a copy, in its number type and mode.
-        x: (B, T, ...) in visiting order.
-        context: its rows.
+        batch: the rows.
         own_type: whether the model has its own number type; else float64.
         gradients: whether autograd records.
-        tolerance: relative, for rounding.
     """
 
-    name: str
     model: AutoregressiveModel
-    x: Tensor
-    context: Context
+    batch: Batch
     own_type: bool
     gradients: bool
-    tolerance: float
 
-    def numbers(self, subject: Subject, x: Tensor) -> Tensor:
-        """(B, T, K) conditionals of `forward` as numbers, from one state of the global random generators."""
-        probes = subject.probes.to(x)  # made in float64, so outside the setting
-        with self._called():  # conditionals may compute when they are asked
-            return values(self.model(x, self.context), probes, 2).detach().double()
+    def __str__(self) -> str:
+        mode, switch = ("training" if self.model.training else "evaluation"), ("on" if self.gradients else "off")
+        number_type = "its own number type" if self.own_type else "float64"
+        return f"in {mode} mode, gradients {switch}, {number_type}, {len(self.batch.x)} rows: "
 
-    def sum_of_terms(self, x: Tensor) -> Tensor:
-        """(B,) the sum of the log-probabilities that the conditionals give x."""
-        with self._called():
-            return self.model(x, self.context).log_prob(x).detach().double().flatten(1).sum(1)
-
-    def log_prob(self, x: Tensor) -> Tensor:
-        """(B,) what the model's own `log_prob` gives, from the same state of the random generators."""
-        with self._called():
-            return self.model.log_prob(x, self.context).detach().double()
-
-    @contextmanager
-    def _called(self) -> Iterator[None]:
+    def of(self, x: Tensor, ask: Callable[[Batch], Tensor]) -> Tensor:
+        """Numbers that the model gives for x, from one state of the global random generators."""
         reseed(4000)
         with as_called() if self.own_type else nullcontext(), torch.set_grad_enabled(self.gradients):
-            yield
+            return ask(self.batch._replace(x=x)).detach().double()  # conditionals may compute when they are asked
 
 
-@contract_check
-def check_conditions(subject: Subject) -> str:
+@contract_check(SequenceSubject)
+def check_conditions(subject: SequenceSubject) -> str:
     """Causality and `log_prob` hold as the model is used: while training, in its own number type, on the whole batch.
 
     The other checks see a few rows in float64 and in evaluation mode, mostly without gradients. Here elements from a
@@ -68,90 +55,45 @@ def check_conditions(subject: Subject) -> str:
     to 0) and in evaluation mode, with gradients recorded and not, in the number type that the model has on all rows
     given, and in float64. In evaluation mode, rows of the whole batch must not influence each other either.
     """
-    tried = 0
-    for setting in _settings(subject):
-        _replace(subject, setting)
-        _compare_log_prob(setting)
-        if not setting.model.training:
-            _compare_rows(subject, setting)
-        tried += 1
-    rows = len(subject.given)
-    return f"{tried} ways to call it: training or evaluation, gradients on or off, own type or float64, {rows} rows"
+    settings = list(_settings(subject))
+    for setting in settings:
+        _examine(subject, setting)
+    ways = "training or evaluation, gradients on or off, own type or float64"
+    return f"{len(settings)} ways to call it: {ways}, {len(subject.given.x)} rows"
 
 
-def _settings(subject: Subject) -> Iterator[Setting]:
-    for own in (True, False):
-        for training in (True, False):
-            model = subject.copy(own_type=own)
-            model.train(training)
-            if training:
-                _without_dropout(model)
-            x, context = (subject.given, subject.given_context) if own else (subject.x, subject.context)
-            for gradients in (True, False):
-                if not own and not training and not gradients:
-                    continue  # as all other checks call it
-                name = (
-                    f"in {'training' if training else 'evaluation'} mode, gradients {'on' if gradients else 'off'}, "
-                    f"{'its own number type' if own else 'float64'}, {len(x)} rows"
-                )
-                yield Setting(name, model, x, context, own, gradients, _tolerance(subject) if own else 1e-9)
+def _settings(subject: SequenceSubject) -> Iterator[Setting]:
+    for own_type, training in product((True, False), (True, False)):
+        model = subject.copy(own_type=own_type).train(training)
+        for part in model.modules() if training else ():
+            if isinstance(part, nn.modules.dropout._DropoutNd):
+                part.p = 0.0
+            elif isinstance(getattr(part, "dropout", None), float):
+                part.dropout = 0.0  # type: ignore[assignment]  # an attribute found on this very module
+        for gradients in (True, False):
+            if own_type or training or gradients:  # the other checks call it in the one way left
+                yield Setting(model, subject.given if own_type else subject.batch(), own_type, gradients)
 
 
-def _tolerance(subject: Subject) -> float:
-    return max(1e-9, min(200 * torch.finfo(subject.own_type).eps, 0.05))
+def _examine(subject: SequenceSubject, setting: Setting) -> None:
+    model, x = setting.model, setting.batch.x
+    probes = subject.probes.to(x)  # made in float64, so outside the setting
+    allowed = max(1e-9, min(200 * torch.finfo(subject.own_type).eps, 0.05)) if setting.own_type else 1e-9
 
+    def numbers(x: Tensor) -> Tensor:
+        return setting.of(x, lambda batch: values(model(*batch), probes, 2))
 
-def _without_dropout(model: AutoregressiveModel) -> None:
-    for part in model.modules():
-        if isinstance(part, nn.modules.dropout._DropoutNd):
-            part.p = 0.0
-        elif isinstance(getattr(part, "dropout", None), float):
-            part.dropout = 0.0  # type: ignore[assignment]  # an attribute found on this very module
-
-
-def _replace(subject: Subject, setting: Setting) -> None:
-    x, time = setting.x, setting.x.shape[1]
-    before = setting.numbers(subject, x)
-    low, high = (end.to(x) for end in subject.extremes)
+    before, time = numbers(x), x.shape[1]
+    other = subject.altered(x).to(x)
     for cut in sorted({0, time // 2, time - 1}):
-        future = x.clone()
-        future[:, cut:] = subject.altered(x)[:, cut:].to(x)
-        pairs = [(before, future)]
-        if cut == time // 2:  # what looks at a whole batch, as a maximum over it does, needs a swing of all of it
-            base, other = x.clone(), x.clone()
-            base[:, cut:], other[:, cut:] = low, high
-            pairs.append((setting.numbers(subject, base), other))
-        for first, other in pairs:
-            gap = distance(first, setting.numbers(subject, other))[:, : cut + 1]
-            if (gap > setting.tolerance).any():
-                t = int((gap > setting.tolerance).any(0).nonzero()[0])
-                raise Violation(
-                    f"{setting.name}: p(x_{t} | x_<{t}) moved by {float(gap[:, t].max()):.3g} nats "
-                    f"when only elements from {cut} on were replaced"
-                )
-
-
-def _compare_log_prob(setting: Setting) -> None:
-    total = setting.log_prob(setting.x)
-    expected = setting.sum_of_terms(setting.x)
-    gap = (total - expected).abs() / (1 + expected.abs())
-    wrong = (gap > 10 * setting.tolerance) | (total.isnan() != expected.isnan())
-    if wrong.any():
-        row = int(wrong.nonzero()[0])
-        raise Violation(
-            f"{setting.name}: log_prob of row {row} is {float(total[row]):.6g}, "
-            f"the sum of its conditional log-probabilities {float(expected[row]):.6g}"
-        )
-
-
-def _compare_rows(subject: Subject, setting: Setting) -> None:
-    """The first row among others than those given."""
-    if len(setting.x) < 2:
-        return
-    other = torch.cat([setting.x[:1], subject.altered(setting.x)[1:].to(setting.x)])
-    gap = distance(setting.numbers(subject, setting.x)[:1], setting.numbers(subject, other)[:1])
-    if (gap > setting.tolerance).any():
-        raise Violation(
-            f"{setting.name}: the conditionals of the first row moved by {float(gap.max()):.3g} nats "
-            "when the other rows were replaced"
-        )
+        after = numbers(torch.cat([x[:, :cut], other[:, cut:]], 1))
+        require_past(before, after, cut, allowed, str(setting))
+    # What looks at a whole batch, as a maximum over it does, needs a swing of all of it.
+    low, high = swung(x, time // 2, subject.extremes)
+    require_past(numbers(low), numbers(high), time // 2, allowed, str(setting))
+    expected = setting.of(x, lambda batch: model(*batch).log_prob(batch.x).double().flatten(1).sum(1))
+    require_sum(setting.of(x, lambda batch: model.log_prob(*batch)), expected, 10 * allowed, str(setting))
+    if not model.training and len(x) > 1:
+        alone = numbers(torch.cat([x[:1], other[1:]]))[:1]
+        message = f"{setting}the conditionals of the first row moved by {{gap}} nats when the other rows were replaced"
+        require_equal(alone, before[:1], allowed, message)

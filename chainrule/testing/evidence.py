@@ -1,19 +1,21 @@
 """Whether numbers that should average to nothing do."""
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from chainrule.testing.subject import Violation
+
 SIGNIFICANCE = 1e-7  # chance that one family of tests accuses a sound model
+ERRORS = 5.5  # standard errors that chance is allowed: 4e-8 for one normal mean, with room for skewed ones
 
 
-@dataclass(frozen=True)
-class Surprise:
+class Surprise(NamedTuple):
     """The most unlikely of several sums."""
 
-    index: int
+    place: int
     seen: float
     expected: float
     deviation: float
@@ -55,3 +57,38 @@ def uneven_ranks(ranks: Tensor, size: int) -> bool:
     counts = torch.bincount(ranks, minlength=size).double()
     expected = torch.full_like(counts, len(ranks) / size)
     return surprise(counts, expected, expected * (1 - 1 / size), 1.0) is not None
+
+
+class Average(NamedTuple):
+    """A mean over draws, with its standard error.
+
+    Args:
+        mean: (...).
+        error: (...).
+    """
+
+    mean: Tensor
+    error: Tensor
+
+    @classmethod
+    def of(cls, draws: Tensor) -> "Average":
+        """Over the first axis."""
+        return cls(draws.mean(0), draws.std(0) / len(draws) ** 0.5)
+
+    def require(self, expected: "Tensor | Average", message: str, *, below: bool = False) -> None:
+        """Raise `Violation` where chance explains the gap to what is expected badly.
+
+        Args:
+            expected: numbers, or another average.
+            message: the error, with `{row}`, `{seen}` and `{expected}`.
+            below: whether to be below what is expected is allowed.
+        """
+        other, error = (expected.mean, expected.error) if isinstance(expected, Average) else (expected, 0.0)
+        gap = self.mean - other
+        allowed = ERRORS * (self.error**2 + error**2).sqrt() + 1e-8 * (1 + other.abs())
+        wrong = ~((gap if below else gap.abs()) <= allowed)
+        if wrong.any():
+            at = tuple(int(place) for place in wrong.nonzero()[0])
+            raise Violation(
+                message.format(row=at[0], seen=f"{float(self.mean[at]):.6g}", expected=f"{float(other[at]):.6g}")
+            )

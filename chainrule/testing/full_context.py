@@ -1,34 +1,25 @@
 """Every earlier element, and the context, can influence every conditional."""
 
 from collections.abc import Iterator
-from itertools import count
 
 import torch
 from torch import Tensor
 
 from chainrule.base import AutoregressiveModel, Context
-from chainrule.state import State, leaves, map_state
+from chainrule.state import flatten, leaves, map_state, unflatten
 from chainrule.testing.contract_check import contract_check
-from chainrule.testing.subject import DoesNotApply, Subject, Violation
+from chainrule.testing.sequence_subject import SequenceSubject
+from chainrule.testing.subject import DoesNotApply, Violation
 from chainrule.testing.values import distance
-from chainrule.testing.weights import (
-    biased,
-    fresh,
-    isometric,
-    jittered,
-    remembering,
-    sharp,
-    steep,
-    uneven,
-    weighted,
-)
+from chainrule.testing.weights import weighted
 
 LONGEST = 128  # elements: beyond it the influence of a healthy recurrence may be smaller than rounding
-DRAWS = (isometric, fresh, biased, sharp, remembering, steep, uneven, jittered)
+WHOLE = -1  # in place of the number of an entry
+DRAWS = ("isometric", "fresh", "biased", "sharp", "remembering", "steep", "uneven", "jittered")
 
 
-@contract_check
-def check_full_context(subject: Subject) -> str:
+@contract_check(SequenceSubject)
+def check_full_context(subject: SequenceSubject) -> str:
     """Every permitted input can have an influence: x_s on p(x_t | x_<t, c), and the context on every conditional.
 
     Permitted is every s < t, or what `visible_past` declares, and that exactly. One element is replaced at a time and
@@ -50,7 +41,7 @@ def check_full_context(subject: Subject) -> str:
     return f"each of {pairs} pairs s < t (T={x.shape[1]}) has an influence{context}{unseen}"
 
 
-def _compare_elements(subject: Subject, x: Tensor) -> tuple[int, int]:
+def _compare_elements(subject: SequenceSubject, x: Tensor) -> tuple[int, int]:
     """How many pairs s < t were seen to have an influence, and how many are declared to have none."""
     time = x.shape[1]
     sources = torch.linspace(0, time - 1, min(time, LONGEST)).round().long()
@@ -58,7 +49,7 @@ def _compare_elements(subject: Subject, x: Tensor) -> tuple[int, int]:
     watched[:, sources] = True
     declared = _declared(subject.model, time) & watched
     seen = torch.zeros_like(declared)
-    for attempt, model in enumerate(_models(subject)):
+    for attempt, (_, model) in enumerate(weighted(subject, *DRAWS)):
         wanted = declared & ~seen if attempt > 1 else watched  # what is not declared is looked for twice
         seen |= _influence(subject, model, x, wanted.any(0).nonzero().flatten())
         if attempt and not (declared & ~seen).any():
@@ -70,27 +61,57 @@ def _compare_elements(subject: Subject, x: Tensor) -> tuple[int, int]:
     return int(declared.sum()), int((watched & ~declared).tril(-1).sum())
 
 
-def _compare_contexts(subject: Subject, x: Tensor) -> None:
-    parts = _context_parts(subject)
-    seen = torch.zeros(x.shape[1], dtype=torch.bool)
-    replaced = False
-    for model in _models(subject):
-        moved = _context_influence(subject, model, x, parts)
-        if moved is not None:
-            seen, replaced = seen | moved, True
-        if seen.all() and not parts:
+@torch.no_grad()
+def _compare_contexts(subject: SequenceSubject, x: Tensor) -> None:
+    """Every conditional moves with the context, and every part of it moves one."""
+    told: dict[int, bool] = {}
+    seen, replaced = torch.zeros(x.shape[1], dtype=torch.bool), False
+    for _, model in weighted(subject, *DRAWS):
+        base = subject.numbers(subject.of(x), model)
+        for part, context in _other_contexts(subject):
+            whole = part == WHOLE or not isinstance(subject.context, Tensor)
+            if told.setdefault(part, False) and (seen.all() or not whole):
+                continue
+            try:
+                moved = (distance(base, subject.values(model(x, context), 2)) > 0).any(0).cpu()
+            except (IndexError, RuntimeError, ValueError):
+                continue  # a class number that the model does not know, a length that cannot be
+            told[part] |= bool(moved.any())
+            if whole:
+                seen, replaced = seen | moved, True
+        if seen.all() and all(told.values()):
             return
         x = subject.altered(x)
     if replaced and not seen.all():
-        t = int((~seen).nonzero()[0])
-        raise Violation(f"the context never influences p(x_{t} | x_<{t}, c)")
-    if replaced and parts:
-        raise Violation(f"entry {min(parts)} of the context never influences any conditional")
+        raise Violation(f"the context never influences p(x_{int((~seen).nonzero()[0])} | x_<t, c)")
+    if replaced:
+        silent = min(part for part, heard in told.items() if not heard)
+        raise Violation(f"entry {silent} of the context never influences any conditional")
 
 
-def _models(subject: Subject) -> Iterator[AutoregressiveModel]:
-    yield subject.model
-    yield from (model for _, model in weighted(subject, DRAWS))
+def _other_contexts(subject: SequenceSubject) -> Iterator[tuple[int, Context]]:
+    """The context with a part replaced: of a tensor all of it, and some entries of a row; of a tree each leaf."""
+    context = subject.context
+    if not isinstance(context, Tensor):
+        tensors, skeleton = flatten(context)
+        for place, (name, leaf) in enumerate(tensors.items()):
+            yield place, unflatten({**tensors, name: _other(subject, leaf)}, skeleton)
+        return
+    yield WHOLE, _other(subject, context)
+    if context.dim() > 1 and context.shape[1] > 1:
+        for entry in sorted(set(torch.linspace(0, context.shape[1] - 1, 16).round().long().tolist())):
+            mixed = context.clone()
+            mixed[:, entry] = _other(subject, context)[:, entry]
+            yield entry, mixed
+
+
+def _other(subject: SequenceSubject, context: Tensor) -> Tensor:
+    if context.is_floating_point():
+        return context + subject.normal(context.shape) * (context.std(correction=0) + 0.1)
+    if context.dtype == torch.bool:
+        return ~context
+    top = max(int(context.max()), 1)  # the numbers from 0 to the largest seen are taken to be valid
+    return (context + 1 + subject.integers(top, context.shape)) % (top + 1)
 
 
 def _declared(model: AutoregressiveModel, time: int) -> Tensor:
@@ -118,7 +139,7 @@ def _judge(declared: Tensor, seen: Tensor) -> None:
 
 
 @torch.no_grad()
-def _influence(subject: Subject, model: AutoregressiveModel, x: Tensor, sources: Tensor) -> Tensor:
+def _influence(subject: SequenceSubject, model: AutoregressiveModel, x: Tensor, sources: Tensor) -> Tensor:
     """(T, T) booleans: whether replacing x_s, s in `sources`, moved p(x_t | x_<t)."""
     time = x.shape[1]
     found = torch.zeros(time, time, dtype=torch.bool)
@@ -128,75 +149,23 @@ def _influence(subject: Subject, model: AutoregressiveModel, x: Tensor, sources:
         replaced = base.clone()
         index = torch.arange(len(part), device=subject.device)
         replaced[index, part.to(subject.device)] = subject.altered(base)[index, part.to(subject.device)]
-        moved = distance(subject.forward(base, rows, model=model), subject.forward(replaced, rows, model=model)) > 0
+        pair = (subject.numbers(subject.of(x_s, rows), model) for x_s in (base, replaced))
+        moved = distance(*pair) > 0
         found[:, part] = moved.cpu().t()
     return found
 
 
-@torch.no_grad()
-def _context_influence(subject: Subject, model: AutoregressiveModel, x: Tensor, parts: set[int]) -> Tensor | None:
-    """(T,) booleans: whether another context moved p(x_t | x_<t, c); `None` where the model took no other.
-
-    Entries of the context that moved anything leave `parts`; of a tree, leaves.
-    """
-    base = subject.forward(x, model=model)
-    moved = None
-    whole: list[int | None] = [None] if isinstance(subject.context, Tensor) else []
-    for entry in [*whole, *sorted(parts)]:
-        other = _other_context(subject, entry)
-        try:
-            numbers = subject.values(model(x, other), 2)
-        except (IndexError, RuntimeError, ValueError):
-            continue  # a class number that the model does not know, a length that cannot be
-        changed = (distance(base, numbers) > 0).any(0).cpu()
-        if entry is None or not whole:
-            moved = changed if moved is None else moved | changed
-        if entry is not None and changed.any():
-            parts.discard(entry)
-    return moved
-
-
-def _context_parts(subject: Subject) -> set[int]:
-    """Some entries of the first axis of a row's context; of a tree, its leaves."""
-    context = subject.context
-    if not isinstance(context, Tensor):
-        return set(range(len(leaves(context))))
-    if context.dim() < 2 or context.shape[1] < 2:
-        return set()
-    return set(torch.linspace(0, context.shape[1] - 1, 16).round().long().tolist())
-
-
-def _other_context(subject: Subject, entry: int | None) -> Context:
-    """The context with every entry replaced, or one; of a tree, one leaf."""
-    if isinstance(subject.context, Tensor):
-        return _other_tensor(subject, subject.context, entry)
-    place = count()
-    return map_state(lambda leaf: _other_tensor(subject, leaf, None) if next(place) == entry else leaf, subject.context)
-
-
-def _other_tensor(subject: Subject, context: Tensor, entry: int | None) -> Tensor:
-    if context.is_floating_point():
-        other = context + subject.normal(context.shape) * (context.std(correction=0) + 0.1)
-    elif context.dtype == torch.bool:
-        other = ~context
-    else:
-        top = max(int(context.max()), 1)  # the numbers from 0 to the largest seen are taken to be valid
-        other = (context + 1 + subject.integers(top, context.shape)) % (top + 1)
-    if entry is None:
-        return other
-    mixed = context.clone()
-    mixed[:, entry] = other[:, entry]
-    return mixed
-
-
-def _influence_through_state(subject: Subject, x: Tensor, wanted: Tensor) -> Tensor:
+def _influence_through_state(subject: SequenceSubject, x: Tensor, wanted: Tensor) -> Tensor:
     """(T, T) booleans: x_s changes the state, and the state has a gradient in p(x_t | x_<t).
 
     A product of small derivatives stays exact where the difference itself is lost when added to 1.
     """
     found = torch.zeros_like(wanted)
-    for model in (subject.model, *(copy for _, copy in weighted(subject, (fresh, biased)))):
-        if _steps_like_forward(subject, model, x):
+    for _, model in weighted(subject, "fresh", "biased"):
+        with torch.no_grad():
+            batch = subject.of(x)
+            alike = not (distance(subject.step_numbers(batch, model), subject.numbers(batch, model)) > 1e-6).any()
+        if alike:
             for s in (wanted & ~found).any(0).nonzero().flatten().tolist():
                 found[:, s] |= _from_state(subject, model, x, s)
         if not (wanted & ~found).any():
@@ -204,29 +173,13 @@ def _influence_through_state(subject: Subject, x: Tensor, wanted: Tensor) -> Ten
     return found
 
 
-@torch.no_grad()
-def _steps_like_forward(subject: Subject, model: AutoregressiveModel, x: Tensor) -> bool:
-    whole = subject.forward(x, model=model)
-    state, x_prev = model.initial_state(len(x), subject.context), None
-    for t in range(x.shape[1]):
-        conditional, state = model.step(x_prev, state)
-        if (distance(subject.values(conditional, 1), whole[:, t]) > 1e-6).any():
-            return False
-        x_prev = x[:, t]
-    return True
-
-
-def _from_state(subject: Subject, model: AutoregressiveModel, x: Tensor, s: int) -> Tensor:
+def _from_state(subject: SequenceSubject, model: AutoregressiveModel, x: Tensor, s: int) -> Tensor:
     time = x.shape[1]
     found = torch.zeros(time, dtype=torch.bool)
     with torch.no_grad():
-        state, x_prev = model.initial_state(len(x), subject.context), None
-        for t in range(s + 1):
-            _, state = model.step(x_prev, state)
-            x_prev = x[:, t]
-        other = model.step(subject.altered(x)[:, s], state)[1]
-        state = model.step(x_prev, state)[1]
-    before, after = _leaves(state), _leaves(other)
+        *_, taken = subject.stepped(subject.of(x[:, : s + 1]), model)
+        other, state = (model.step(x_s, taken.following)[1] for x_s in (subject.altered(x)[:, s], x[:, s]))
+    before, after = ([leaf for leaf in leaves(tree) if leaf.is_floating_point()] for tree in (state, other))
     inputs = [leaf.clone().requires_grad_() for leaf in before]
     remaining = iter(inputs)
     state = map_state(lambda leaf: next(remaining) if leaf.is_floating_point() else leaf, state)
@@ -242,14 +195,3 @@ def _from_state(subject: Subject, model: AutoregressiveModel, x: Tensor, s: int)
             for gradient, left, right in zip(gradients, before, after, strict=True)
         )
     return found
-
-
-def _leaves(state: State) -> list[Tensor]:
-    found: list[Tensor] = []
-
-    def keep(leaf: Tensor) -> Tensor:
-        found.append(leaf)
-        return leaf
-
-    map_state(keep, state)
-    return [leaf for leaf in found if leaf.is_floating_point()]

@@ -1,6 +1,6 @@
-"""A model of labels under examination: a copy in float64, and inputs to try on it."""
+"""A model of labels under examination: inputs with labels that tell one answer from another."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any
 
@@ -8,63 +8,118 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from chainrule.base import AutoregressiveModel, Context, LikelihoodModel
-from chainrule.state import expand, leaves, map_state, select
-from chainrule.testing.choices import Choices
-from chainrule.testing.contract_check import Check, check_context, check_lengths, make_check
-from chainrule.testing.subject import ROWS, Violation, device_of, independent_copy
+from chainrule.base import Context, LikelihoodModel, length_mask
+from chainrule.state import leaves, map_state
+from chainrule.testing.subject import Batch, DoesNotApply, Subject, Violation, filled
 from chainrule.testing.support import finite_support
 
 _PROBES = 16  # values of y at most, at which answers are compared
 
 
-class LabelSubject(Choices):
-    """A copy of a model of p(y | x) that may be changed at will, with a few rows.
+class LabelSubject(Subject[LikelihoodModel]):
+    """A model of p(y | x): its x are labels y, (B, ...) or (B, T) one for each element, its context the inputs.
 
-    Attributes:
-        model: the copy, float64, in evaluation mode, on the device of the original.
-        original: the model itself.
-        y: (B, ...) labels, or (B, T) one for each element, 2 to `ROWS` rows.
-        context: the inputs x of those rows.
-        lengths: the caller's, or `None`.
+    The rows that it is asked about hold P labels each, (B, P, ...).
     """
 
-    def __init__(self, model: LikelihoodModel, y: Tensor, context: Context, lengths: Tensor | None, seed: int):
-        super().__init__(seed, device_of(model))
-        self.model, self.original = independent_copy(model), model
-        rows = torch.arange(max(2, min(ROWS, len(y)))) % len(y)
+    models, named, axes = LikelihoodModel, "a LikelihoodModel of labels", 1
 
-        def row(leaf: Tensor) -> Tensor:
-            leaf = leaf.detach().to(self.device)
-            return leaf.double() if leaf.is_floating_point() else leaf
+    @classmethod
+    def check_arguments(cls, model: LikelihoodModel, x: Tensor, context: Context, lengths: Tensor | None) -> None:
+        if not leaves(context):
+            raise ValueError("context: expected the inputs that the labels are given, got none")
+        super().check_arguments(model, x, context, lengths)
 
-        self.y = row(y)[rows]
-        self.context = select(expand(map_state(row, context), len(y)), rows.to(self.device))
-        self.lengths = None if lengths is None else row(lengths)[rows]
+    @classmethod
+    def time_of(cls, model: LikelihoodModel, x: Tensor) -> int:
+        if x.dim() < 2:
+            raise ValueError("lengths: expected None where a row has one label; put those of inputs into the context")
+        return x.shape[1]
 
-    @property
-    def rows(self) -> Tensor:
-        """(B,) the numbers of the rows."""
-        return torch.arange(len(self.y), device=self.device)
+    def batch(self, time: int | None = None) -> Batch:
+        return Batch(self.probes, self.context, self.lengths)
 
-    def distribution(
-        self, context: Context, lengths: Tensor | None = None, model: LikelihoodModel | None = None
-    ) -> Distribution:
+    def numbers(self, batch: Batch, model: LikelihoodModel | None = None) -> Tensor:
+        answers = [(model or self.model).log_prob(y, *batch[1:]) for y in batch.x.unbind(1)]
+        for answer in answers:
+            if tuple(answer.shape) != (len(batch.x),):
+                raise Violation(f"log_prob: expected shape (B,) = ({len(batch.x)},), got {tuple(answer.shape)}")
+        return torch.stack(answers, -1).unsqueeze(1)
+
+    def further(self, batch: Batch, model: LikelihoodModel | None = None, *, steps: int = 2) -> dict[str, Tensor]:
+        answer = self.distribution(batch, model)
+        terms = [answer.log_prob(y) for y in batch.x.unbind(1)]
+        # The batch of a distribution may have more axes than rows.
+        return {"forward": torch.stack([term.view(len(term), -1).sum(1) for term in terms], -1).unsqueeze(1)}
+
+    def distribution(self, batch: Batch, model: LikelihoodModel | None = None) -> Distribution:
         """`forward`; the kind and shape of the answer is checked."""
         called: Any = model or self.model
-        answer = called(context) if lengths is None else called(context, lengths)
+        answer = called(batch.context) if batch.lengths is None else called(batch.context, batch.lengths)
         if not isinstance(answer, Distribution):
             raise Violation(f"forward: expected a torch Distribution, got {type(answer).__name__}")
-        rows = leaves(context)[0].shape[0]
+        rows = leaves(batch.context)[0].shape[0]
         if answer.batch_shape[:1] != (rows,):
             raise Violation(f"forward: expected batch shape (B, ...) = ({rows}, ...), got {tuple(answer.batch_shape)}")
         return answer
+
+    def objectives(self, model: LikelihoodModel) -> Iterator[tuple[str, Tensor]]:
+        for y in self.probes.unbind(1):
+            totals = model.log_prob(y, self.context, self.lengths)
+            # Labels that cannot be, as by the constraints of tags, are left out.
+            yield "log_prob", totals[totals.isfinite()].sum()
+
+    def cut(self, batch: Batch, length: int) -> Batch | None:
+        context = self.over_time(lambda leaf: leaf[:, :length], batch.context)
+        if self.labels_elements:
+            return Batch(batch.x[:, :, :length], context)
+        return self._ending(batch._replace(context=context), torch.full_like(self.rows, length))
+
+    def shortened(self) -> Iterator[tuple[Batch, Batch]]:
+        if self.real is None:
+            raise DoesNotApply("nothing says how long rows are: neither lengths nor context['lengths']")
+        self.adds_up = self.labels_elements
+        shares = torch.tensor([0.0, 1.0, 0.5, 0.25], device=self.device)[: len(self.x)]
+        yield self.batch(), self._ending(self.batch(), (self.real * shares).ceil().long())
+
+    def ends(self, batch: Batch) -> Tensor:
+        assert self.labels_elements or isinstance(batch.context, dict)
+        return super().ends(batch) if self.labels_elements else batch.context["lengths"]
+
+    def paddings(self, batch: Batch) -> Iterator[tuple[str, Batch]]:
+        real = length_mask(self.ends(batch), self.time)
+
+        def over_time(change: Callable[[Tensor], Tensor]) -> Batch:
+            return batch._replace(context=self.over_time(change, batch.context))
+
+        yield "other elements", over_time(lambda leaf: filled(leaf, leaf.roll(1, 0), real))
+        if any(leaf.is_floating_point() and leaf.dim() > 1 for leaf in leaves(batch.context)):
+            nan = torch.tensor(torch.nan, dtype=torch.float64, device=self.device)
+            yield "nan", over_time(lambda leaf: filled(leaf, nan, real) if leaf.is_floating_point() else leaf)
+        longer = over_time(lambda leaf: torch.cat([leaf, leaf.flip(1)[:, :3]], 1))
+        if not self.labels_elements:
+            yield "more elements", longer
+            return
+        yield "more elements", longer._replace(x=torch.cat([batch.x, batch.x.flip(2)[:, :, :3]], 2))
+        for label in (-1, 2**30):
+            yield f"the label {label}", batch._replace(x=torch.where(real.unsqueeze(1), batch.x, label))
+
+    def over_time(self, change: Callable[[Tensor], Tensor], context: Context) -> Context:
+        """The context with every (B, T, ...) tensor changed."""
+        return map_state(lambda leaf: change(leaf) if leaf.dim() > 1 and leaf.shape[1] == self.time else leaf, context)
+
+    def _ending(self, batch: Batch, lengths: Tensor) -> Batch:
+        """Rows that have so many real elements."""
+        if self.labels_elements:
+            return batch._replace(lengths=lengths)
+        assert isinstance(batch.context, dict)
+        return batch._replace(context={**batch.context, "lengths": lengths})
 
     @cached_property
     def answer(self) -> Distribution:
         """`forward` of the rows."""
         with torch.no_grad():
-            return self.distribution(self.context, self.lengths)
+            return self.distribution(Batch(self.x, self.context, self.lengths))
 
     @cached_property
     def labels_elements(self) -> bool:
@@ -92,78 +147,18 @@ class LabelSubject(Choices):
         if self.labels_elements:
             return torch.full_like(self.rows, self.time) if self.lengths is None else self.lengths
         given = self.context.get("lengths") if isinstance(self.context, dict) else None
-        return given if isinstance(given, Tensor) and given.shape == (len(self.y),) else None
-
-    def over_time(self, change: Callable[[Tensor], Tensor]) -> Context:
-        """The context with every (B, T, ...) tensor changed."""
-
-        def changed(leaf: Tensor) -> Tensor:
-            return change(leaf) if leaf.dim() > 1 and leaf.shape[1] == self.time else leaf
-
-        return map_state(changed, self.context)
-
-    def shortened(self, context: Context, lengths: Tensor) -> tuple[Context, Tensor | None]:
-        """A context and the `lengths` argument that say that rows have so many real elements."""
-        if self.labels_elements:
-            return context, lengths
-        assert isinstance(context, dict)
-        return {**context, "lengths": lengths}, None
+        return given if isinstance(given, Tensor) and given.shape == (len(self.x),) else None
 
     @cached_property
-    def probes(self) -> list[Tensor]:
-        """Values of y, batch first, by which answers are compared: the rows' own, and others in the support."""
-        found = [self.y, self.y.roll(1, 0)]
+    def probes(self) -> Tensor:
+        """(B, P, ...) labels by which answers are compared: the rows' own, and others in the support."""
+        found = [self.x, self.x.roll(1, 0)]
         if self.alphabet is None:
-            return [*found, *(self.answer.sample().reshape(self.y.shape).to(self.y) for _ in range(4))]
-        values = self.alphabet.to(self.y)
-        if self.labels_elements:
-            return [*found, *(values[self.integers(len(values), self.y.shape)] for _ in range(6))]
-        chosen = torch.linspace(0, len(values) - 1, min(_PROBES, len(values))).round().long()
-        return [*found, *(value.expand(self.y.shape) for value in values[chosen.to(self.device)])]
-
-    def numbers(
-        self,
-        context: Context,
-        lengths: Tensor | None = None,
-        *,
-        probes: list[Tensor] | None = None,
-        model: LikelihoodModel | None = None,
-    ) -> Tensor:
-        """(B, 1, P) `log_prob` of the probes, those of the subject by default."""
-        probes = self.probes if probes is None else probes
-        answers = [(model or self.model).log_prob(probe, context, lengths) for probe in probes]
-        for answer in answers:
-            if tuple(answer.shape) != (len(probes[0]),):
-                raise Violation(f"log_prob: expected shape (B,) = ({len(probes[0])},), got {tuple(answer.shape)}")
-        return torch.stack(answers, -1).unsqueeze(1)
-
-    def row_numbers(self, rows: Tensor, *, model: LikelihoodModel | None = None) -> Tensor:
-        """`numbers` of some of the rows, with their own inputs."""
-        lengths = None if self.lengths is None else self.lengths[rows]
-        return self.numbers(select(self.context, rows), lengths, probes=self.cut(rows), model=model)
-
-    def cut(self, rows: Tensor, length: int | None = None) -> list[Tensor]:
-        """The probes of some rows, where elements are labelled up to a length."""
-        probes = [probe[rows] for probe in self.probes]
-        return [probe[:, :length] for probe in probes] if self.labels_elements else probes
-
-
-def label_check(body: Callable[[LabelSubject], str]) -> Check[LikelihoodModel]:
-    """Make a check of a function that examines a `LabelSubject`; see `make_check`."""
-    return make_check(body, LabelSubject, check_label_arguments)
-
-
-def check_label_arguments(model: LikelihoodModel, y: Tensor, context: Context, lengths: Tensor | None) -> None:
-    """Raise ValueError for arguments that no model of labels could be checked with."""
-    if not isinstance(model, LikelihoodModel) or isinstance(model, AutoregressiveModel):
-        raise ValueError(f"model: expected a LikelihoodModel of labels, got {type(model).__name__}")
-    if not isinstance(y, Tensor) or y.dim() < 1 or not len(y):
-        got = tuple(y.shape) if isinstance(y, Tensor) else type(y).__name__
-        raise ValueError(f"y: expected a tensor of shape (B, ...) with B >= 1, got {got}")
-    if not leaves(context):
-        raise ValueError("context: expected the inputs that the labels are given, got none")
-    check_context(context, len(y))
-    if lengths is not None:
-        if y.dim() < 2:
-            raise ValueError("lengths: expected None where a row has one label; put those of inputs into the context")
-        check_lengths(lengths, len(y), y.shape[1])
+            found += [self.answer.sample().reshape(self.x.shape).to(self.x) for _ in range(4)]
+        elif self.labels_elements:
+            values = self.alphabet.to(self.x)
+            found += [values[self.integers(len(values), self.x.shape)] for _ in range(6)]
+        else:
+            chosen = torch.linspace(0, len(self.alphabet) - 1, min(_PROBES, len(self.alphabet))).round().long()
+            found += [value.expand(self.x.shape) for value in self.alphabet[chosen.to(self.device)].to(self.x)]
+        return torch.stack(found, 1)

@@ -1,121 +1,84 @@
-"""A model with a latent code under examination: a copy in float64, some rows, and averages over draws."""
+"""A model with a latent code under examination."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from chainrule.base import Context
+from chainrule.base import Context, length_mask
 from chainrule.heads import Head, head_of
 from chainrule.latent import LatentModel
-from chainrule.testing.choices import Choices
-from chainrule.testing.contract_check import Check, check_lengths, make_check
-from chainrule.testing.subject import OPERATIONS, ROWS, Violation, device_of, independent_copy
+from chainrule.testing.subject import OPERATIONS, Batch, Subject, Violation, filled
 
 MOST, LEAST = 5_000, 200  # draws for each row, by the size of the model
-ERRORS = 5.5  # standard errors that chance is allowed: 4e-8 for one normal mean, with room for skewed ones
 
 
-class LatentSubject(Choices):
-    """A copy of a `LatentModel` that may be changed at will, with a few rows.
+class LatentSubject(Subject[LatentModel]):
+    """A `LatentModel`; the rows that it is asked about have a code each as their context."""
 
-    Attributes:
-        model: the copy, float64, in evaluation mode, on the device of the original.
-        x: (B, ...), 2 to `ROWS` rows.
-        lengths: the caller's, or `None`.
-        draws: how many codes of each row the checks may afford.
-    """
+    models, named = LatentModel, "a LatentModel"
 
-    def __init__(self, model: LatentModel, x: Tensor, context: Context, lengths: Tensor | None, seed: int):
-        super().__init__(seed, device_of(model))
-        self.model = independent_copy(model)
-        rows = torch.arange(max(2, min(ROWS, len(x)))) % len(x)
-        x = x.detach().to(self.device)
-        self.x = (x.double() if x.is_floating_point() else x)[rows]
-        self.lengths = None if lengths is None else lengths.detach().to(self.device)[rows]
-        work = 2 * sum(weight.numel() for weight in model.parameters()) * len(self.x) + 1
-        self.draws = int(min(max(OPERATIONS / work / 8, LEAST), MOST))
+    @classmethod
+    def check_arguments(cls, model: LatentModel, x: Tensor, context: Context, lengths: Tensor | None) -> None:
+        if context is not None:
+            raise ValueError("context: models with a latent code are not conditioned on anything; leave it None")
+        super().check_arguments(model, x, context, lengths)
 
-    @property
-    def given(self) -> dict[str, Any]:
-        """The lengths as keyword arguments."""
-        return {"lengths": self.lengths}
+    @cached_property
+    def draws_each(self) -> int:
+        """How many codes of each row the checks may afford."""
+        work = 2 * sum(weight.numel() for weight in self.model.parameters()) * len(self.x) + 1
+        return int(min(max(OPERATIONS / work / 8, LEAST), MOST))
 
-    def encode(self, x: Tensor | None = None, lengths: Tensor | None = None) -> Head:
-        """`encode`; the kind and shape of the answer is checked."""
-        x = self.x if x is None else x
-        posterior = head_of(self.model.encode(x, lengths=lengths))
-        if tuple(posterior.batch_shape) != (len(x),) or len(posterior.event_shape) != 1:
+    def batch(self, time: int | None = None) -> Batch:
+        size = len(self.x), self.model.latent_size
+        z = torch.linspace(-1, 1, size[0] * size[1], dtype=torch.float64, device=self.device)
+        return Batch(self.x, z.view(size), self.lengths)
+
+    def numbers(self, batch: Batch, model: LatentModel | None = None) -> Tensor:
+        model, (x, z, lengths) = model or self.model, batch
+        posterior, codes = model.encode(x, lengths=lengths), model.codes(x, lengths=lengths)
+        log_likelihood = model.log_likelihood(x, z, lengths=lengths)
+        return torch.cat([posterior.mean, posterior.variance, codes, log_likelihood.unsqueeze(1)], 1).unsqueeze(1)
+
+    def draws(self, generator: torch.Generator) -> dict[str, Tensor]:
+        model, lengths = self.model, self.lengths
+        return {
+            "sample": model.sample(8, generator).double(),
+            "elbo": model.elbo(self.x, 3, generator, lengths=lengths),
+            "importance_bound": model.importance_bound(self.x, 3, generator, lengths=lengths),
+        }
+
+    def objectives(self, model: LatentModel) -> Iterator[tuple[str, Tensor]]:
+        value = model.train().training_objective(self.x, None, self.lengths)
+        yield "training_objective", self.of_rows(value, "training_objective").sum()
+
+    def paddings(self, batch: Batch) -> Iterator[tuple[str, Batch]]:
+        real = length_mask(self.ends(batch), batch.x.shape[1])
+        yield "other elements", batch._replace(x=filled(batch.x, batch.x.roll(1, 0), real))
+
+    @cached_property
+    def posterior(self) -> Head:
+        """`encode` of the rows; the kind and shape of the answer is checked."""
+        posterior = head_of(self.model.encode(self.x, lengths=self.lengths))
+        if tuple(posterior.batch_shape) != (len(self.x),) or len(posterior.event_shape) != 1:
             raise Violation(
-                f"encode: expected batch shape (B,) = ({len(x)},) and one axis of numbers, "
+                f"encode: expected batch shape (B,) = ({len(self.x)},) and one axis of numbers, "
                 f"got {tuple(posterior.batch_shape)} and {tuple(posterior.event_shape)}"
             )
         return posterior
 
-    def rows(self, numbers: Tensor, name: str) -> Tensor:
-        """Numbers that must be (B,) and finite."""
-        if tuple(numbers.shape) != (len(self.x),):
-            raise Violation(f"{name}: expected shape (B,) = ({len(self.x)},), got {tuple(numbers.shape)}")
+    def of_rows(self, numbers: Tensor, name: str, rows: int | None = None) -> Tensor:
+        """Numbers that must be finite, one for each row."""
+        rows = rows or len(self.x)
+        if tuple(numbers.shape) != (rows,):
+            raise Violation(f"{name}: expected shape (B,) = ({rows},), got {tuple(numbers.shape)}")
         if not numbers.isfinite().all():
             raise Violation(f"{name} of row {int((~numbers.isfinite()).nonzero()[0])} is not finite")
         return numbers
 
+    @property
     def one_layer(self) -> bool:
         """Whether the code is a single layer, whose posterior is `encode` and whose prior is N(0, I)."""
-        return self.encode(lengths=self.lengths).event_shape[0] == self.model.latent_size
-
-
-@dataclass(frozen=True)
-class Average:
-    """A mean over draws, with its standard error.
-
-    Args:
-        mean: (...).
-        error: (...).
-    """
-
-    mean: Tensor
-    error: Tensor
-
-    @classmethod
-    def of(cls, draws: Tensor) -> "Average":
-        """Over the first axis."""
-        return cls(draws.mean(0), draws.std(0) / len(draws) ** 0.5)
-
-    def require(self, expected: "Tensor | Average", message: str, *, below: bool = False) -> None:
-        """Raise `Violation` where chance explains the gap to what is expected badly.
-
-        Args:
-            expected: numbers, or another average.
-            message: the error, with `{row}`, `{seen}` and `{expected}`.
-            below: whether to be below what is expected is allowed.
-        """
-        other, error = (expected.mean, expected.error) if isinstance(expected, Average) else (expected, 0.0)
-        gap = self.mean - other
-        allowed = ERRORS * (self.error**2 + error**2).sqrt() + 1e-8 * (1 + other.abs())
-        wrong = ~((gap if below else gap.abs()) <= allowed)
-        if wrong.any():
-            at = tuple(int(place) for place in wrong.nonzero()[0])
-            raise Violation(
-                message.format(row=at[0], seen=f"{float(self.mean[at]):.6g}", expected=f"{float(other[at]):.6g}")
-            )
-
-
-def latent_check(body: Callable[[LatentSubject], str]) -> Check[LatentModel]:
-    """Make a check of a function that examines a `LatentSubject`; see `make_check`."""
-    return make_check(body, LatentSubject, check_latent_arguments)
-
-
-def check_latent_arguments(model: LatentModel, x: Tensor, context: Context, lengths: Tensor | None) -> None:
-    """Raise ValueError for arguments that no model with a code could be checked with."""
-    if not isinstance(model, LatentModel):
-        raise ValueError(f"model: expected a LatentModel, got {type(model).__name__}")
-    if context is not None:
-        raise ValueError("context: models with a latent code are not conditioned on anything; leave it None")
-    if not isinstance(x, Tensor) or x.dim() < 2 or not len(x):
-        got = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
-        raise ValueError(f"x: expected a tensor of shape (B, ...) with B >= 1, got {got}")
-    if lengths is not None:
-        check_lengths(lengths, len(x), x.shape[1])
+        return self.posterior.event_shape[0] == self.model.latent_size

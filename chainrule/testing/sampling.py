@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -9,42 +10,26 @@ from torch.distributions import Categorical, Distribution
 
 from chainrule.base import AutoregressiveModel
 from chainrule.heads import head_of
+from chainrule.state import select
 from chainrule.testing.contract_check import contract_check
 from chainrule.testing.evidence import far_from_zero, surprise, uneven_ranks
-from chainrule.testing.subject import Subject, Violation
+from chainrule.testing.sequence_subject import SequenceSubject
+from chainrule.testing.subject import Violation
 from chainrule.testing.support import has_real_support, interval
-from chainrule.testing.weights import sharp, weighted
+from chainrule.testing.weights import weighted
 
 LONGEST = 8
 RANKS = 16
 RARE = 20.0  # nats: log-probabilities below -20 are counted as -20, which bounds every term
 
 
-@dataclass(frozen=True)
-class Filter:
-    """How `sample` is asked to sharpen its draws."""
-
-    temperature: float = 1.0
-    top_k: int | None = None
-    top_p: float | None = None
-
-    def __str__(self) -> str:
-        return ", ".join(f"{name}={value}" for name, value in vars(self).items() if value != getattr(PLAIN, name))
+FILTERS: list[dict[str, Any]] = [{"temperature": 0.0}, {"temperature": 3.0}, {"temperature": 0.5, "top_k": 3}]
+FILTERS += [{"top_k": 1}, {"top_p": 0.6}]
 
 
-PLAIN = Filter()
-FILTERS = (
-    Filter(temperature=0.0),
-    Filter(temperature=3.0),
-    Filter(temperature=0.5, top_k=3),
-    Filter(top_k=1),
-    Filter(top_p=0.6),
-)
-
-
-@contract_check
+@contract_check(SequenceSubject)
 @torch.no_grad()
-def check_samples_follow_log_prob(subject: Subject) -> str:
+def check_samples_follow_log_prob(subject: SequenceSubject) -> str:
     """Sequences from `sample` and `stream` have the frequencies that the conditionals of `forward` give them.
 
     At the weights as they are and at random ones that make conditionals depend strongly on what was drawn before; from
@@ -56,13 +41,13 @@ def check_samples_follow_log_prob(subject: Subject) -> str:
     """
     time = min(LONGEST, subject.time) if subject.shortens or subject.time == 1 else subject.time
     count = max(min(subject.elements // time, 2048), 64)
-    draws = [("", subject.model), *weighted(subject, (sharp,))]
+    draws = list(weighted(subject, "sharp"))
     for label, model in draws:
         trial = Trial(subject, model, label, time)
-        trial.judge(trial.draw(count, "sample"), "sample", 0)
+        trial.judge(trial.draw(count))
         if time < subject.time and (label or len(draws) == 1):
             whole = Trial(subject, model, label, subject.time)
-            whole.judge(whole.draw(max(min(count // 4, subject.elements // subject.time), 64), "sample"), "sample", 0)
+            whole.judge(whole.draw(max(min(count // 4, subject.elements // subject.time), 64)))
         if not label and len(draws) > 1:
             _judge_filters(trial, count // 4)
             continue  # the rest at the weights that tell most
@@ -70,9 +55,9 @@ def check_samples_follow_log_prob(subject: Subject) -> str:
             prefix = min(max(time // 2, 1), 3)
             shared = subject.x[0, :prefix] if subject.x.dim() == 2 else subject.x[:1, :prefix]
             own = subject.x[:, :prefix][trial.rows(count // 4)]
-            trial.judge(trial.draw(count // 2, "sample", prefix=shared), "sample after one prefix for all", prefix)
-            trial.judge(trial.draw(len(own), "sample", prefix=own), "sample after a prefix for each", prefix)
-        trial.judge(trial.draw(count // 4, "stream"), "stream", 0)
+            trial.judge(trial.draw(count // 2, prefix=shared), "sample after one prefix for all", prefix)
+            trial.judge(trial.draw(len(own), prefix=own), "sample after a prefix for each", prefix)
+        trial.judge(trial.draw(count // 4, "stream"), "stream")
         _judge_filters(trial, count // 4)
     return f"{count} sequences of {time}, and fewer after prefixes; chance of a false alarm below 1e-6"
 
@@ -81,32 +66,21 @@ def check_samples_follow_log_prob(subject: Subject) -> str:
 class Trial:
     """Draws from one set of weights."""
 
-    subject: Subject
+    subject: SequenceSubject
     model: AutoregressiveModel
     label: str
     time: int
 
-    def draw(
-        self, count: int, way: str, *, prefix: Tensor | None = None, sharpened: Filter = PLAIN, eos: int | None = None
-    ) -> Tensor:
+    def draw(self, count: int, way: str = "sample", prefix: Tensor | None = None, **asked: Any) -> Tensor:
         """(N, T) draws by `sample` or `stream`, with their shape, prefix and support checked."""
         subject = self.subject
-        context = subject.context_of(self.rows(count))
-        generator = subject.generator(int(torch.randint(2**31, (), generator=subject.random)))
-        asked = {
-            name: value
-            for name, value in vars(sharpened).items()
-            if value is not None and not (name == "temperature" and value == 1)
-        }
+        given = count, select(subject.context, self.rows(count))
+        generator = subject.generator(int(subject.integers(2**31, ())))
         if way == "stream":
-            elements = islice(self.model.stream(count, context, generator=generator, **asked), self.time)
-            x = torch.stack(list(elements), 1)
+            x = torch.stack(list(islice(self.model.stream(*given, generator=generator, **asked), self.time)), 1)
         else:
-            if prefix is not None:
-                asked["prefix"] = prefix
-            if eos is not None:
-                asked["eos"] = eos
-            x = self.model.sample(count, context, length=self.time, generator=generator, **asked)
+            asked |= {} if prefix is None else {"prefix": prefix}
+            x = self.model.sample(*given, length=self.time, generator=generator, **asked)
         self._require_shape(x, count, way)
         start = 0 if prefix is None else prefix.shape[min(prefix.dim() - 1, 1)]
         begun = x[:, :start]
@@ -121,27 +95,24 @@ class Trial:
         expected = (count, self.time, *self.subject.x.shape[2:])
         if tuple(x.shape) != expected:
             raise Violation(f"{self.label}{way}: expected shape {expected}, got {tuple(x.shape)}")
-        if self.subject.support is None:
-            return
         support = self.subject.support
-        if support.dim() == 1:
-            outside = ~torch.isin(x.to(support.dtype), support)
-            if outside.any():
-                value = x[outside][0].item()
-                raise Violation(f"{self.label}{way} drew {value}, outside the support of log_prob")
+        if support is not None and support.dim() == 1 and len(outside := x[~torch.isin(x.to(support.dtype), support)]):
+            raise Violation(f"{self.label}{way} drew {outside[0].item()}, outside the support of log_prob")
 
-    def judge(self, x: Tensor, way: str, start: int, sharpened: Filter = PLAIN) -> None:
+    def judge(self, x: Tensor, way: str = "sample", start: int = 0, **sharpened: Any) -> None:
         """Raise `Violation` where draws x (N, T) do not follow the conditionals from position `start` on."""
-        conditionals: Distribution = self.subject.conditionals(x, self.rows(len(x)), model=self.model)
+        batch = self.subject.of(x, self.rows(len(x)))
+        conditionals: Distribution = self.subject.conditionals(batch, self.model)
         terms = conditionals.log_prob(x).reshape(*x.shape[:2], -1).sum(2)[:, start:]
-        if sharpened == PLAIN and not (terms > -torch.inf).all():
+        if not sharpened and not (terms > -torch.inf).all():
             row, t = (~(terms > -torch.inf)).nonzero()[0].tolist()
             raise Violation(
                 f"{self.label}{way} drew {x[row, t + start].tolist()}, which has probability 0 (t={t + start})"
             )
-        how = f"{self.label}{way}" + (f" with {sharpened}" if sharpened != PLAIN else "")
-        if sharpened != PLAIN:
-            conditionals = head_of(conditionals).filtered(**vars(sharpened))
+        how = f"{self.label}{way}"
+        if sharpened:
+            how += f" with {', '.join(f'{name}={value}' for name, value in sharpened.items())}"
+            conditionals = head_of(conditionals).filtered(**sharpened)
         if isinstance(conditionals, Categorical):
             _judge_symbols(x[:, start:], conditionals.logits[:, start:], how, start)
         elif self.subject.support is not None and len(self.subject.support) <= 64:
@@ -165,9 +136,9 @@ def _judge_symbols(x: Tensor, logits: Tensor, how: str, start: int) -> None:
     )
     expected = probs.sum(0)
     if found := surprise(seen.sum(0), expected.sum(0), variance.sum(0), 1.0):
-        raise Violation(_counted(how, f"symbol {found.index}", found.seen, found.expected, found.deviation, x.numel()))
+        raise Violation(_counted(how, f"symbol {found.place}", found.seen, found.expected, found.deviation, x.numel()))
     if found := surprise(seen.flatten(), expected.flatten(), variance.flatten(), 1.0):
-        t, symbol = divmod(found.index, size)
+        t, symbol = divmod(found.place, size)
         what = f"symbol {symbol} at t={t + start}"
         raise Violation(_counted(how, what, found.seen, found.expected, found.deviation, len(x)))
     if time > 1:
@@ -182,7 +153,7 @@ def _judge_symbols(x: Tensor, logits: Tensor, how: str, start: int) -> None:
     drawn = scores.gather(2, x.unsqueeze(2)).squeeze(2).sum(0)
     if found := surprise(drawn, means.sum(0), spread, RARE):
         raise Violation(
-            f"{how}: at t={found.index + start} the mean log-probability of draws is {found.seen / len(x):.4g} nats, "
+            f"{how}: at t={found.place + start} the mean log-probability of draws is {found.seen / len(x):.4g} nats, "
             f"where log_prob expects {found.expected / len(x):.4g} ± {found.deviation / len(x):.2g}"
         )
 
@@ -191,7 +162,7 @@ def _counted(how: str, what: str, seen: float, expected: float, deviation: float
     return f"{how} drew {what} {seen:.0f} times in {count}, where log_prob expects {expected:.1f} ± {deviation:.1f}"
 
 
-def _judge_values(subject: Subject, x: Tensor, conditionals: Distribution, how: str, start: int) -> None:
+def _judge_values(subject: SequenceSubject, x: Tensor, conditionals: Distribution, how: str, start: int) -> None:
     """x (N, T, ...) values of any kind."""
     if interval(conditionals) is not None:
         values, counts = x[:, start:].flatten().unique(return_counts=True)
@@ -250,18 +221,18 @@ def _require_balance(terms: Tensor, how: str, what: str) -> None:
 
 
 def _judge_filters(trial: Trial, count: int) -> None:
-    conditionals = trial.subject.conditionals(trial.subject.x, model=trial.model)
+    conditionals = trial.subject.conditionals(trial.subject.batch(), trial.model)
     if head_of(conditionals).categorical() is None or (
         trial.subject.support is not None and len(trial.subject.support) < 2
     ):
         return
     for sharpened in FILTERS:
-        x = trial.draw(count, "sample", sharpened=sharpened)
-        trial.judge(x, "sample", 0, sharpened)
+        x = trial.draw(count, **sharpened)
+        trial.judge(x, **sharpened)
     if not isinstance(conditionals, Categorical):
         return
     eos = int(x.mode().values.mode().values)
-    x = trial.draw(count, "sample", eos=eos)
+    x = trial.draw(count, eos=eos)
     ended = (x == eos).cummax(1).values
     if not bool((x[ended] == eos).all()):
         raise Violation(f"{trial.label}sample with eos={eos} goes on after it")

@@ -1,7 +1,6 @@
 """A saved model is the model."""
 
 import inspect
-from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -9,19 +8,17 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
-from chainrule.base import AutoregressiveModel
-from chainrule.testing.choices import Choices
-from chainrule.testing.contract_check import contract_check
+from chainrule.testing.contract_check import KINDS, contract_check
 from chainrule.testing.isolation import reseed
 from chainrule.testing.leaves import hidden_tensors, transient_buffers
-from chainrule.testing.subject import N, Subject, Violation, independent_copy
+from chainrule.testing.subject import M, Subject, Violation, in_type, independent_copy
 from chainrule.testing.values import distance
 
 
-@contract_check
+@contract_check(*KINDS)
 @torch.no_grad()
-def check_save_load(subject: Subject) -> str:
-    """The `state_dict`, through a file's bytes into a model with other weights, gives the same conditionals exactly.
+def check_save_load(subject: Subject[M]) -> str:
+    """The `state_dict`, through a file's bytes into a model with other weights, gives the same answers exactly.
 
     What a `state_dict` does not hold is spoiled in the second model: tensors that are kept on a module without being
     registered, and modules hidden in plain lists. Constants that the constructor makes again are left alone: where the
@@ -29,28 +26,18 @@ def check_save_load(subject: Subject) -> str:
     integers.
     """
 
-    def answers(model: AutoregressiveModel) -> dict[str, Tensor]:
-        return {"forward": subject.forward(subject.x, model=model), "step": _stepped(subject, model)}
+    def answers(model: M) -> dict[str, Tensor]:
+        return {"": subject.numbers(subject.batch(), model), **subject.further(subject.batch(12), model)}
 
-    return save_and_load(subject, subject.model, answers)
-
-
-def save_and_load(choices: Choices, model: N, answers: Callable[[N], dict[str, Tensor]]) -> str:
-    """Raise `Violation` unless a copy with other weights gives the same answers once the `state_dict` is loaded.
-
-    Args:
-        choices: of the other weights.
-        model: the one that is saved.
-        answers: of a model, by the name of the method that gives them.
-    """
+    model = subject.model
     expected = answers(model)
     saved = _through_bytes(model.state_dict())
     other = independent_copy(model)
     transient = {id(tensor) for tensor in transient_buffers(other).values()}
     for tensor in [*other.parameters(), *other.buffers()]:
         if id(tensor) not in transient:
-            _spoil(choices, tensor)
-    hidden = _spoil_hidden(choices, model, other)
+            _spoil(subject, tensor)
+    hidden = _spoil_hidden(subject, model, other)
     with suppress(Exception):  # spoiled weights need not make sense
         answers(other)  # what a model prepares from its weights must not outlive them
     try:
@@ -63,14 +50,8 @@ def save_and_load(choices: Choices, model: N, answers: Callable[[N], dict[str, T
         if left.shape != right.shape or distance(left, right).any():
             gap = float(distance(left, right).max()) if left.shape == right.shape else float("inf")
             where = f"; not in its state_dict: {', '.join(hidden)}" if hidden else ""
-            raise Violation(f"{name} of the loaded model differs by {gap:.3g} nats{where}")
+            raise Violation(f"{name or 'an answer'} of the loaded model differs by {gap:.3g} nats{where}")
     return f"{len(saved)} tensors, through safetensors into a model with other weights"
-
-
-def _stepped(subject: Subject, model: AutoregressiveModel) -> Tensor:
-    first, state = model.step(None, model.initial_state(len(subject.x), subject.context))
-    second, _ = model.step(subject.x[:, 0], state)
-    return torch.stack([subject.values(first, 1), subject.values(second, 1)], 1)
 
 
 def _through_bytes(state: dict[str, Any]) -> dict[str, Any]:
@@ -80,35 +61,28 @@ def _through_bytes(state: dict[str, Any]) -> dict[str, Any]:
     return {name: others[name] if name in others else loaded[name].to(state[name].device) for name in state}
 
 
-def _spoil(choices: Choices, tensor: Tensor) -> None:
+def _spoil(subject: Subject[Any], tensor: Tensor) -> None:
     if tensor.is_floating_point():
-        tensor.data = tensor + 1 + choices.normal(tensor.shape).to(tensor.dtype)
+        tensor.data = tensor + 1 + subject.normal(tensor.shape).to(tensor.dtype)
     elif tensor.dtype == torch.bool:
         tensor.data = ~tensor
     elif tensor.numel() > 1:  # an order stays an order, an index stays in range
         tensor.data = tensor.flatten().flip(0).roll(1).view(tensor.shape)
 
 
-def _spoil_hidden(choices: Choices, model: nn.Module, other: nn.Module) -> list[str]:
+def _spoil_hidden(subject: Subject[Any], model: nn.Module, other: nn.Module) -> list[str]:
     """Spoil what is state and not registered; the paths."""
-    rebuilt = _rebuilt(model)
-    spoiled = []
-    for path, tensor in _unsaved(other):
-        if _is_state(path, tensor, rebuilt, transient=path in transient_buffers(other)):
-            _spoil_in_place(choices, tensor)
-            spoiled.append(path)
-    return spoiled
+    rebuilt, transient, found = _rebuilt(model), transient_buffers(other), _unsaved(other)
+    hidden = {path: found[path] for path in found if _is_state(path, found[path], rebuilt, transient=path in transient)}
+    for tensor in hidden.values():
+        spoiled = tensor.detach().clone()
+        _spoil(subject, spoiled)
+        tensor.detach().copy_(spoiled)
+    return list(hidden)
 
 
-def _spoil_in_place(choices: Choices, tensor: Tensor) -> None:
-    spoiled = tensor.detach().clone()
-    _spoil(choices, spoiled)
-    tensor.detach().copy_(spoiled)
-
-
-def _unsaved(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    yield from hidden_tensors(model).items()
-    yield from transient_buffers(model).items()
+def _unsaved(model: nn.Module) -> dict[str, Tensor]:
+    return hidden_tensors(model) | transient_buffers(model)
 
 
 def _is_state(path: str, tensor: Tensor, rebuilt: list[dict[str, Tensor]], *, transient: bool) -> bool:
@@ -141,7 +115,7 @@ def _rebuilt(model: nn.Module) -> list[dict[str, Tensor]]:
 
     The arguments are taken from attributes of the same names, or are defaults.
     """
-    if not any(True for _ in _unsaved(model)):
+    if not _unsaved(model):
         return []
     arguments = {}
     for name, parameter in inspect.signature(type(model)).parameters.items():
@@ -162,7 +136,5 @@ def _rebuilt(model: nn.Module) -> list[dict[str, Tensor]]:
             return []
         if {name: value.shape for name, value in twin.state_dict().items() if isinstance(value, Tensor)} != shapes:
             return []
-        built.append(
-            {path: tensor.double() if tensor.is_floating_point() else tensor for path, tensor in _unsaved(twin)}
-        )
+        built.append(in_type(_unsaved(twin), torch.float64))
     return built

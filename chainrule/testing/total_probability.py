@@ -1,68 +1,74 @@
 """Probabilities add up to 1."""
 
 from collections.abc import Callable
-from itertools import islice, product
 
 import numpy
 import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from chainrule.base import AutoregressiveModel
-from chainrule.heads import Categorical
+from chainrule.base import AutoregressiveModel, LikelihoodModel
+from chainrule.state import expand, select
+from chainrule.testing.agreement import require_sum
 from chainrule.testing.contract_check import contract_check
-from chainrule.testing.subject import DoesNotApply, Subject, Violation
+from chainrule.testing.label_subject import LabelSubject
+from chainrule.testing.sequence_subject import SequenceSubject
+from chainrule.testing.subject import OPERATIONS, DoesNotApply, Violation
 from chainrule.testing.support import interval
-from chainrule.testing.weights import sharp, weighted
+from chainrule.testing.values import PLAIN
+from chainrule.testing.weights import weighted
 
 TOLERANCE = 1e-6  # for sums over a listed support: rounding of V terms in float64 is far below
 INTEGRATION = 2e-3  # for integrals: a density with a missing hundredth is found, a rough quadrature is forgiven
 FEW = 4  # positions at which a costly sum is made
-_NORMALISED = (Categorical.log_prob, torch.distributions.Categorical.log_prob)
+_MOST_LISTED = 4096  # labels of the first elements of a row
 
 
-@contract_check
+@contract_check(SequenceSubject, LabelSubject)
 @torch.no_grad()
-def check_total_probability(subject: Subject) -> str:
+def check_total_probability(subject: SequenceSubject | LabelSubject) -> str:
     """The conditionals sum or integrate to 1, as do whole sequences where they can be listed, and log_prob is the sum.
 
     Every conditional of the given rows is summed over the support (integrated, for one real number), at the weights as
     they are and at random ones; all sequences of a length for which they are few are listed and their probabilities
-    added.
+    added. Of labels, those of a row are listed, or of its first elements where each has one.
     """
-    tried = []
-    for label, model in [("", subject.model), *weighted(subject, (sharp,))]:
-        _compare_log_prob(subject, model, label)
-        tried = [_sum_conditionals(subject, model, label)]
-        tried.append(_sum_sequences(subject, model, label))
-    found = [what for what in tried if what]
-    if not found:
-        raise DoesNotApply(
-            "the support can neither be listed nor integrated over; log_prob is the sum of the conditionals"
-        )
-    return "; ".join(found)
+    tried = ""
+    if isinstance(subject, LabelSubject):
+        for label, labeller in weighted(subject, "sharp"):
+            tried = _sum_labels(subject, labeller, label)
+    else:
+        for label, model in weighted(subject, "sharp"):
+            terms = subject.conditionals(subject.batch(), model).log_prob(subject.x).flatten(1)
+            require_sum(model.log_prob(subject.x, subject.context), terms.sum(1), TOLERANCE, label)
+            found = [_sum_conditionals(subject, model, label), _sum_sequences(subject, model, label)]
+            tried = "; ".join(filter(None, found))
+    if not tried:
+        raise DoesNotApply("the support can neither be listed nor integrated over")
+    return tried
 
 
-def _compare_log_prob(subject: Subject, model: AutoregressiveModel, label: str) -> None:
-    terms = subject.conditionals(subject.x, model=model).log_prob(subject.x)
-    total = model.log_prob(subject.x, subject.context)
-    expected = terms.flatten(1).sum(1)
-    if tuple(total.shape) != tuple(expected.shape):
-        raise Violation(f"{label}log_prob: expected shape {tuple(expected.shape)}, got {tuple(total.shape)}")
-    gap = (total - expected).abs() / (1 + expected.abs())
-    wrong = (gap > TOLERANCE) | (total.isnan() != expected.isnan())
-    if wrong.any():
-        row = int(wrong.nonzero()[0])
-        raise Violation(
-            f"{label}log_prob of row {row} is {float(total[row]):.6g}, "
-            f"the sum of its conditional log-probabilities {float(expected[row]):.6g}"
-        )
+def _sum_labels(subject: LabelSubject, model: LikelihoodModel, label: str) -> str:
+    if subject.alphabet is None:
+        return ""
+    values, parts = subject.alphabet.to(subject.x), subject.labels_elements
+    length, rows, listed, inputs = 1, subject.rows, values, subject.context
+    if parts:
+        work = OPERATIONS / (2 * sum(parameter.numel() for parameter in subject.model.parameters()) + 1)
+        real = subject.time if subject.lengths is None else int(subject.lengths.max())
+        length = max(_longest(len(values), min(subject.time, real), min(_MOST_LISTED, int(work))), 1)
+        rows, listed = rows[:2], values[_sequences(len(values), length, subject.device)]
+        inputs = subject.over_time(lambda leaf: leaf[:, :length], inputs)
+    for row in rows.split(1):
+        total = model.log_prob(listed, expand(select(inputs, row), len(listed))).exp().sum().view(1, 1)
+        _require_one(total, TOLERANCE, f"{label}the probabilities of all {len(listed)} labels of row {int(row)}")
+    return f"all {len(listed)} labels" + (f" of the first {length} elements" if parts else "")
 
 
-def _sum_conditionals(subject: Subject, model: AutoregressiveModel, label: str) -> str:
+def _sum_conditionals(subject: SequenceSubject, model: AutoregressiveModel, label: str) -> str:
     if subject.support is not None:
         return _sum_over_support(subject, model, label, subject.support)
-    conditionals = subject.conditionals(subject.x, model=model)
+    conditionals = subject.conditionals(subject.batch(), model)
     if interval(conditionals) is not None:
         return _integrate(subject, model, label)
     if getattr(getattr(conditionals, "support", None), "is_discrete", False) and not conditionals.event_shape:
@@ -70,16 +76,16 @@ def _sum_conditionals(subject: Subject, model: AutoregressiveModel, label: str) 
     return ""
 
 
-def _sum_over_support(subject: Subject, model: AutoregressiveModel, label: str, support: Tensor) -> str:
+def _sum_over_support(subject: SequenceSubject, model: AutoregressiveModel, label: str, support: Tensor) -> str:
     x = subject.x
-    conditionals = subject.conditionals(x, model=model)
-    if type(conditionals).log_prob in _NORMALISED and len(support) > 512:
-        # These are known to read a table of log-probabilities: one sum over the table is the sum over the values.
-        totals = conditionals.logits.exp().sum(-1)  # type: ignore[attr-defined]  # those in _NORMALISED have it
+    conditionals = subject.conditionals(subject.of(x), model)
+    if type(conditionals).log_prob in PLAIN and len(support) > 512:
+        # One sum over the table is the sum over the values.
+        totals = conditionals.logits.exp().sum(-1)  # type: ignore[attr-defined]  # those in PLAIN have it
     else:
         if len(support) > 512:
             x = x[:2, :FEW] if subject.shortens else x[:2]
-            conditionals = subject.conditionals(x, subject.rows[:2], model=model)
+            conditionals = subject.conditionals(subject.of(x, subject.rows[:2]), model)
         totals = torch.zeros(conditionals.batch_shape, device=subject.device)
         for value in support:
             totals += conditionals.log_prob(value.expand(x.shape)).exp()
@@ -87,7 +93,7 @@ def _sum_over_support(subject: Subject, model: AutoregressiveModel, label: str, 
     return f"{totals.numel()} conditionals summed over {len(support)} values"
 
 
-def _sum_over_counts(subject: Subject, conditionals: Distribution, label: str) -> str:
+def _sum_over_counts(subject: SequenceSubject, conditionals: Distribution, label: str) -> str:
     """Over 0, 1, 2, ... until what is left is surely negligible."""
     largest = float(conditionals.sample(torch.Size((200,))).max())
     if largest > 2000:
@@ -100,9 +106,9 @@ def _sum_over_counts(subject: Subject, conditionals: Distribution, label: str) -
     return f"{totals.numel()} conditionals summed over 0 to {count - 1}"
 
 
-def _integrate(subject: Subject, model: AutoregressiveModel, label: str) -> str:
+def _integrate(subject: SequenceSubject, model: AutoregressiveModel, label: str) -> str:
     x = subject.x[:1]
-    conditionals = subject.conditionals(x, subject.rows[:1], model=model)
+    conditionals = subject.conditionals(subject.of(x, subject.rows[:1]), model)
     ends = interval(conditionals)
     assert ends is not None
     places = torch.linspace(0, subject.time - 1, min(FEW, subject.time)).round().long().tolist()
@@ -125,25 +131,27 @@ def _integrate(subject: Subject, model: AutoregressiveModel, label: str) -> str:
     return f"{settled} conditional densities integrated" if settled else ""
 
 
-def _sum_sequences(subject: Subject, model: AutoregressiveModel, label: str) -> str:
+def _sum_sequences(subject: SequenceSubject, model: AutoregressiveModel, label: str) -> str:
     support = subject.support
-    if support is None:
+    length = 0 if support is None else _longest(len(support), subject.time, 2 * subject.elements)
+    if support is None or length < 1 or (length < subject.time and not subject.shortens):
         return ""
-    longest = 0
-    while longest < subject.time and len(support) ** (longest + 1) * (longest + 1) <= 2 * subject.elements:
-        longest += 1
-    if longest < 1 or (longest < subject.time and not subject.shortens):
-        return ""
-    symbols = product(range(len(support)), repeat=longest)
-    total = torch.zeros((), device=subject.device)
-    listed = 0
-    row = subject.rows[:1]
-    while chunk := list(islice(symbols, 4096)):
-        x = support[torch.tensor(chunk, device=subject.device)]
-        total += model.log_prob(x, subject.context_of(row.expand(len(x)))).exp().sum()
-        listed += len(x)
-    _require_one(total.view(1, 1), TOLERANCE, f"{label}the probabilities of all {listed} sequences of length {longest}")
-    return f"all {listed} sequences of length {longest}"
+    listed = _sequences(len(support), length, subject.device)
+    total = torch.zeros(1, 1, device=subject.device)
+    for part in listed.split(4096):
+        total += model.log_prob(*subject.of(support[part], torch.zeros_like(part[:, 0]))).exp().sum()
+    what = f"all {len(listed)} sequences of length {length}"
+    _require_one(total, TOLERANCE, f"{label}the probabilities of {what}")
+    return what
+
+
+def _longest(values: int, longest: int, most: float) -> int:
+    """The elements of the longest sequences that can be listed."""
+    return max((length for length in range(1, min(longest, 40) + 1) if values**length * length <= most), default=0)
+
+
+def _sequences(values: int, length: int, device: torch.device) -> Tensor:
+    return torch.cartesian_prod(*[torch.arange(values, device=device)] * length).view(-1, length)
 
 
 def _require_one(totals: Tensor, tolerance: float, what: str) -> None:

@@ -9,7 +9,8 @@ from chainrule.testing.support import finite_support, has_support
 
 PROBES = 8
 MOST_PROBES = 64
-_PLAIN = (Categorical.log_prob, distributions.Categorical.log_prob)
+# Known to read a table of log-probabilities.
+PLAIN = (Categorical.log_prob, distributions.Categorical.log_prob)
 
 
 def probe_values(distribution: Distribution, x: Tensor) -> Tensor:
@@ -31,7 +32,7 @@ def values(distribution: Distribution, probes: Tensor, axes: int) -> Tensor:
     """
     if isinstance(distribution, distributions.Categorical):
         logits = distribution.logits
-        if type(distribution).log_prob not in _PLAIN:  # then the table may not be what log_prob says
+        if type(distribution).log_prob not in PLAIN:  # then the table may not be what log_prob says
             for probe in probes[:4]:
                 logits = logits.index_copy(
                     -1, probe.long().view(1), _at(distribution, probe, axes).view_as(logits[..., :1])

@@ -11,6 +11,7 @@ from chainrule.base import AutoregressiveModel, Context, Step
 from chainrule.heads import Categorical, Head, head_of
 from chainrule.heads.head import WrappedHead
 from chainrule.state import State
+from chainrule.testing.values import PLAIN
 
 
 def has_own_layout(model: AutoregressiveModel) -> bool:
@@ -36,7 +37,7 @@ class InVisitingOrder(AutoregressiveModel):
         conditionals = self.model(laid_out, context, lengths)
         if not isinstance(conditionals, Distribution) or conditionals.batch_shape != laid_out.shape:
             return conditionals  # a violation, which the caller reports
-        if type(conditionals).log_prob in _PLAIN:
+        if type(conditionals).log_prob in PLAIN:
             assert isinstance(conditionals, distributions.Categorical)
             symbols = conditionals.logits.movedim(-1, 0)  # to_sequence moves elements: a table of them symbol by symbol
             rows = self.model.to_sequence(symbols.flatten(0, 1))
@@ -86,6 +87,3 @@ class Visited(WrappedHead):
         drawn = self.conditionals.sample(sample_shape, generator=generator)
         rows = drawn.reshape(-1, *self.conditionals.batch_shape[1:])
         return self.model.to_sequence(rows).reshape(torch.Size(sample_shape) + self._batch_shape)
-
-
-_PLAIN = (Categorical.log_prob, distributions.Categorical.log_prob)

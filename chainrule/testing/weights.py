@@ -1,99 +1,77 @@
 """Other weights for the same model, which show faults that the given weights hide."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from chainrule.base import AutoregressiveModel
-from chainrule.testing.choices import Choices
-from chainrule.testing.subject import N, Subject, independent_copy
+from chainrule.testing.subject import M, Subject, independent_copy
 
-Draw = Callable[[Choices, Tensor], Tensor]
+NORMAL = {  # standard deviation of weights, by their fan-in, and of biases
+    "fresh": (1.0, 1.0),  # keep activations of ordinary size
+    "sharp": (3.0, 0.5),  # conditionals depend strongly on what was read
+    "steep": (8.0, 0.5),  # saturating units work as switches, and a difference once made is kept
+    "biased": (1.0, 4.0),  # some gates stay open for long, and some rectifiers that never fired do
+}
 
 
-def jittered(choices: Choices, parameter: Tensor) -> Tensor:
+def jittered(subject: Subject[Any], parameter: Tensor) -> Tensor:
     """Every weight scaled by a random factor: signs, and so any constraint on them, stay."""
-    return parameter * (0.5 * choices.normal(parameter.shape)).exp()
+    return parameter * (0.5 * subject.normal(parameter.shape)).exp()
 
 
-def fresh(choices: Choices, parameter: Tensor) -> Tensor:
-    """Weights and biases that keep activations of ordinary size."""
-    return _normal(choices, parameter, 1.0, 1.0)
-
-
-def sharp(choices: Choices, parameter: Tensor) -> Tensor:
-    """Large weights: conditionals depend strongly on what was read."""
-    return _normal(choices, parameter, 3.0, 0.5)
-
-
-def steep(choices: Choices, parameter: Tensor) -> Tensor:
-    """Very large weights: saturating units work as switches, and a difference once made is kept."""
-    return _normal(choices, parameter, 8.0, 0.5)
-
-
-def biased(choices: Choices, parameter: Tensor) -> Tensor:
-    """Large biases: some gates stay open for long, and some rectifiers that never fired do."""
-    return _normal(choices, parameter, 1.0, 4.0)
-
-
-def uneven(choices: Choices, parameter: Tensor) -> Tensor:
+def uneven(subject: Subject[Any], parameter: Tensor) -> Tensor:
     """Each parameter at a scale of its own, from 0.3 to 10."""
-    scale = 0.3 * float(10 ** (1.5 * choices.uniform((1,))))
-    return _normal(choices, parameter, scale, scale)
+    scale = 0.3 * float(10 ** (1.5 * subject.uniform((1,))))
+    return _normal(subject, parameter, scale, scale)
 
 
-def isometric(choices: Choices, parameter: Tensor) -> Tensor:
+def isometric(subject: Subject[Any], parameter: Tensor) -> Tensor:
     """Recurrences that keep lengths, everything else so small that units stay in their linear range."""
     blocks = _square_blocks(parameter)
     if blocks:
-        return torch.cat([torch.linalg.qr(choices.normal((blocks, blocks)))[0] for _ in parameter.split(blocks)])
-    return 0.02 * _normal(choices, parameter, 1.0, 0.0)
+        return torch.cat([torch.linalg.qr(subject.normal((blocks, blocks)))[0] for _ in parameter.split(blocks)])
+    return 0.02 * _normal(subject, parameter, 1.0, 0.0)
 
 
-def remembering(choices: Choices, parameter: Tensor) -> Tensor:
+def remembering(subject: Subject[Any], parameter: Tensor) -> Tensor:
     """Recurrences that pass every unit on as it is, with small positive biases that keep rectifiers alive."""
     blocks = _square_blocks(parameter)
     if blocks:
         return torch.eye(blocks, device=parameter.device).repeat(parameter.shape[0] // blocks, 1)
     if parameter.dim() < 2:
-        return 0.05 * choices.normal(parameter.shape).abs()
-    return 0.1 * _normal(choices, parameter, 1.0, 0.0)
+        return 0.05 * subject.normal(parameter.shape).abs()
+    return 0.1 * _normal(subject, parameter, 1.0, 0.0)
 
 
-def weighted(subject: Subject, draws: tuple[Draw, ...]) -> Iterator[tuple[str, AutoregressiveModel]]:
-    """Copies of the model with newly drawn weights; draws that the model cannot compute with are left out."""
+OTHERS = {"jittered": jittered, "uneven": uneven, "isometric": isometric, "remembering": remembering}
+
+
+def weighted(subject: Subject[M], *draws: str) -> Iterator[tuple[str, M]]:
+    """The model, and copies with newly drawn weights; draws that the model cannot compute with are left out."""
+    yield "", subject.model
     for draw in draws:
-        model = redrawn(subject, draw)
-        if model is not None:
-            yield f"with {draw.__name__} random weights, ", model
+        model = independent_copy(subject.model)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                if parameter.requires_grad and parameter.is_floating_point() and parameter.numel():
+                    make = OTHERS.get(draw) or partial(_normal, gain=NORMAL[draw][0], bias=NORMAL[draw][1])
+                    parameter.copy_(make(subject, parameter))
+            try:
+                useless = subject.numbers(subject.batch(4), model).isnan().any()
+            except Exception:
+                continue  # a scale drawn negative, say
+        if not useless:
+            yield f"with {draw} random weights, ", model
 
 
-@torch.no_grad()
-def refilled(model: N, choices: Choices, draw: Draw) -> N:
-    """A copy of a model with weights that are drawn."""
-    model = independent_copy(model)
-    for parameter in model.parameters():
-        if parameter.requires_grad and parameter.is_floating_point() and parameter.numel():
-            parameter.copy_(draw(choices, parameter))
-    return model
-
-
-@torch.no_grad()
-def redrawn(subject: Subject, draw: Draw) -> AutoregressiveModel | None:
-    """One such copy; `None` where its conditionals are no numbers."""
-    model = refilled(subject.model, subject, draw)
-    try:
-        return None if subject.forward(subject.beginning(4), model=model).isnan().any() else model
-    except Exception:
-        return None  # a scale drawn negative, say
-
-
-def _normal(choices: Choices, parameter: Tensor, gain: float, bias: float) -> Tensor:
+def _normal(subject: Subject[Any], parameter: Tensor, gain: float, bias: float) -> Tensor:
     if parameter.dim() < 2:
-        return bias * choices.normal(parameter.shape)
+        return bias * subject.normal(parameter.shape)
     fan_in = parameter[0].numel()
-    return gain * fan_in**-0.5 * choices.normal(parameter.shape)
+    return gain * fan_in**-0.5 * subject.normal(parameter.shape)
 
 
 def _square_blocks(parameter: Tensor) -> int:

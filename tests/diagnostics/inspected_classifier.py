@@ -4,7 +4,8 @@ import numpy as np
 import torch
 
 from chainrule.diagnostics.looked_at import GRAD_CAM
-from chainrule.diagnostics.report.classifier_page import ClassifierReport, LabelledImage
+from chainrule.diagnostics.report.classifier_page import LabelledImage, classifier_sections
+from chainrule.diagnostics.report.page import Page, parts_section
 
 
 def labelled_image(place: int, given: str = "cat", right: str = "cat", channels: int = 1) -> LabelledImage:
@@ -15,11 +16,13 @@ def labelled_image(place: int, given: str = "cat", right: str = "cat", channels:
     return LabelledImage(f"<held-out> {place}", image, looked, given, 0.75, right)
 
 
-def classifier_report() -> ClassifierReport:
+def classifier_report(**shown) -> str:
     """Three wrong answers, two right ones."""
-    wrong = [labelled_image(place, right="<dog>", channels=3) for place in range(3)]
-    right = [labelled_image(place) for place in (7, 8)]
-    return ClassifierReport(
-        "runs/<x>", "cnn with 3 parameters", {"first": 2, "output": 1}, "5 of 8.", GRAD_CAM, ["Half of it."],
-        [[1.0, 3.0], [2.5, 4.5]], wrong, right, "chainrule inspect 'runs/<x>'",
-    )  # fmt: skip
+    given = {
+        "found": ["5 of 8.", "Half of it."], "method": GRAD_CAM, "distances": [[1.0, 3.0], [2.5, 4.5]],
+        "wrong": [labelled_image(place, right="<dog>", channels=3) for place in range(3)],
+        "right": [labelled_image(place) for place in (7, 8)],
+    }  # fmt: skip
+    sections = classifier_sections(**given | shown)
+    parts = parts_section({"first": 2, "output": 1})
+    return str(Page("Inside runs/<x>", "cnn with 3 parameters", [*sections, parts], "chainrule inspect 'runs/<x>'"))

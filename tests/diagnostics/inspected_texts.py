@@ -6,15 +6,14 @@ from chainrule import RecurrentLM
 from chainrule.data import ByteVocabulary, CharVocabulary, Vocabulary, WordVocabulary
 from chainrule.data.vocabulary import symbol_spans
 from chainrule.diagnostics import Inspection, inspect_recurrence
-from chainrule.diagnostics.clipping import clipping
+from chainrule.diagnostics.clipping import Clipping, clipping
 from chainrule.diagnostics.mixer_views import cache_size, mixer_views
-from chainrule.diagnostics.report import ReadRow, ReadText, Subject, report_page
-from chainrule.diagnostics.report.heads_page import heads_page
+from chainrule.diagnostics.report import Page, ReadRow, ReadText, mean_surprise, reading_line, recurrence_sections
+from chainrule.diagnostics.report.heads_page import heads_sections
 from chainrule.diagnostics.text_properties import TextProperty, text_property
 from chainrule.models import TransformerLM
 
 NASTY = "<script>alert(\"x\")</script> & <b onclick='y()'>\n\x1b[31m \u202eab\u0301\n"
-SUBJECT = Subject("runs/<i>mine</i>", "an <u>lstm</u>", "chainrule inspect 'runs/<i>mine</i>'")
 
 
 def read(vocabulary: Vocabulary, lines: list[str], chosen: TextProperty | None) -> tuple[ReadText, torch.Tensor, list]:
@@ -59,10 +58,21 @@ def make(
     return inspect_recurrence(model, x, torch.tensor(lengths), has_property=marks), subject
 
 
+def page_of(sections: list, reading: str = "") -> str:
+    """The page of a run with a nasty name."""
+    lead, command = f"an <u>lstm</u>; {reading}", "chainrule inspect 'runs/<i>mine</i>'"
+    return str(Page("Inside runs/<i>mine</i>", lead, sections, command))
+
+
+def report_page(inspection: Inspection, subject: ReadText, clipping: Clipping | None = None) -> str:
+    reading = reading_line(subject, inspection.flow.lengths, mean_surprise(inspection))
+    return page_of(recurrence_sections(inspection, subject, clipping), reading)
+
+
 def make_page() -> str:
     """The page of two layers, with training."""
     metrics = [{"event": "step", "step": step, "gradient_norm": 2.0 / step} for step in range(1, 9)]
-    return report_page(*make(num_layers=2), SUBJECT, clipping(metrics, 1.0))
+    return report_page(*make(num_layers=2), clipping(metrics, 1.0))
 
 
 def make_heads_page() -> str:
@@ -72,4 +82,4 @@ def make_heads_page() -> str:
     torch.manual_seed(0)
     model = TransformerLM(len(vocabulary), model_size=8, num_layers=2, num_heads=2).eval()
     views, bits = mixer_views(model, x)
-    return heads_page(views, cache_size(model), bits, shown, torch.tensor(lengths), SUBJECT)
+    return page_of(heads_sections(views, cache_size(model), bits, shown, torch.tensor(lengths)))

@@ -9,14 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from inspected_texts import SUBJECT, make, make_page
+from inspected_texts import make, make_page, report_page
 from PIL import Image
 
 from chainrule.diagnostics import Inspection
-from chainrule.diagnostics.report import ReadRow, ReadText, report_page
+from chainrule.diagnostics.report import ReadRow, ReadText
 from chainrule.diagnostics.report.layer_figures import LAYER_FIGURES
 from chainrule.diagnostics.report.read_text import visible
-from chainrule.diagnostics.report.render import render
 from chainrule.diagnostics.report.rules import RULES
 from chainrule.diagnostics.report.surprise_text import MOST_ELEMENTS, surprise_text
 from chainrule.diagnostics.report.traces import GATES, STATES, palette
@@ -107,7 +106,7 @@ def test_nothing_is_run_or_fetched(page):
 
 @pytest.mark.parametrize("level", ["char", "byte", "word"])
 def test_text_is_escaped_and_what_has_no_shape_gets_one(level):
-    html = report_page(*make(level=level), SUBJECT)
+    html = report_page(*make(level=level))
     tags = {tag for tag, _ in Page(html).tags}
     assert "script" not in tags
     assert not {"u"} & tags
@@ -128,7 +127,7 @@ def test_control_characters_are_visible():
 
 
 def surprise_section(surprise, read, lengths) -> str:
-    return render("surprise.html", surprise=surprise_text(surprise, read, lengths), read=read)
+    return surprise_text(surprise, read, lengths).__html__()
 
 
 def test_the_text_can_be_read_in_the_surprise_section():
@@ -165,7 +164,7 @@ def test_a_very_long_text_is_cut_and_said_to_be():
 
 def test_traces_show_the_state_that_has_read_the_column():
     inspection, subject = make("gru", lines=("abcabcabc",), chosen=None)
-    html = report_page(inspection, subject, SUBJECT)
+    html = report_page(inspection, subject)
     assert "The units are those that vary most" in html
     strips = re.findall(r'src="data:image/png;base64,([^"]+)" alt="([^"]+)"', html)
     assert [alt for _, alt in strips] == [
@@ -196,7 +195,7 @@ def test_no_row_without_a_number_is_coloured():
 
 def test_units_of_the_property_come_first_and_its_elements_are_marked():
     inspection, subject = make(lines=("abebab abab eb", "aaeebb"), chosen="vowel")
-    html = report_page(inspection, subject, SUBJECT)
+    html = report_page(inspection, subject)
     best = inspection.layers[0].units[0]
     assert f"unit {best.unit} {best.area:.2f} ±" in html
     assert "<code>vowel</code>" in html
@@ -208,7 +207,7 @@ def test_a_row_that_is_not_finite_is_named_and_left_out():
     broken = torch.full_like(inspection.surprise[0], float("nan"))
     surprise = torch.stack([broken, inspection.surprise[1]])
     flow = inspection.flow.__class__(**(vars(inspection.flow) | {"nonfinite": [(0, 2)]}))
-    html = report_page(Inspection(inspection.layers, flow, inspection.every_step, surprise, None), subject, SUBJECT)
+    html = report_page(Inspection(inspection.layers, flow, inspection.every_step, surprise, None), subject)
     assert "Row 1 is left out of all means: not finite from step 3 on." in html
     assert "Row 2. Each column" in html
     assert 'data-b="∞"' in html
@@ -218,14 +217,14 @@ def test_a_row_that_is_not_finite_is_named_and_left_out():
     ("cell", "options"), [("rnn", {"nonlinearity": "relu"}), ("gru", {"reset_after": False}), ("lstm", {})]
 )
 def test_the_same_inspection_gives_the_same_page(cell, options):
-    one, other = (report_page(*make(cell, **options), SUBJECT) for _ in range(2))
+    one, other = (report_page(*make(cell, **options)) for _ in range(2))
     assert one == other
 
 
 def test_the_page_of_the_usual_size_is_small():
     text = "the quick brown fox jumps over it, (now and then), " * 4
     inspection, subject = make(lines=(text[:200],) * 8, num_layers=2)
-    assert len(report_page(inspection, subject, SUBJECT).encode()) < 1_000_000
+    assert len(report_page(inspection, subject).encode()) < 1_000_000
 
 
 def test_every_rule_is_described_in_order_and_every_description_is_a_rules():
@@ -243,10 +242,10 @@ def test_the_documentation_lists_every_rule_figure_and_property_as_they_are():
 
 
 def test_a_plain_rnn_has_no_gates():
-    page = report_page(*make("rnn"), SUBJECT, None)
+    page = report_page(*make("rnn"))
     assert "State over the text" in page
     assert not re.search(r"\bgates?\b 0 <|>gates ", page)
-    assert "Gates and state over the text" in report_page(*make("gru"), SUBJECT, None)
+    assert "Gates and state over the text" in report_page(*make("gru"))
 
 
 @pytest.mark.parametrize("colours", [GATES, STATES])

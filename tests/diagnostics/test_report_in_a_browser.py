@@ -11,9 +11,6 @@ from inspected_classifier import classifier_report
 from inspected_codes import code_report
 from inspected_texts import make_heads_page, make_page
 
-from chainrule.diagnostics.report.classifier_page import classifier_page
-from chainrule.diagnostics.report.code_page import code_page
-
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="no chromium or google-chrome is installed")
 
@@ -77,13 +74,13 @@ def test_a_browser_shows_it_without_a_complaint(page, width, tmp_path):
 
 
 def test_images_of_a_classifier_are_large_enough_on_a_phone(tmp_path):
-    figures = measured(classifier_page(classifier_report()), 360, tmp_path)
+    figures = measured(classifier_report(), 360, tmp_path)
     assert figures["images"] == 2 * (3 + 2)
     assert figures["smallest"] >= 120
 
 
 def test_the_tables_of_a_page_about_a_code_fit_on_a_phone(tmp_path):
-    assert measured(code_page(code_report()), 360, tmp_path)["images"] == 1
+    assert measured(code_report(), 360, tmp_path)["images"] == 1
 
 
 @pytest.mark.parametrize("width", [360, 1280])

@@ -220,7 +220,10 @@ def test_pixels_side_by_side_keep_their_densities():
         (lambda: pixels(levels=1), "levels: expected at least 2, got 1"),
         (lambda: pixels().conditional(torch.zeros(3)), r"earlier: expected \(..., c\) with c < 3 channels, got \(3,\)"),
         (lambda: PixelLogisticMixture.from_parameters(torch.zeros(2, 11), 3), "outputs: .* multiple of 10"),
-        (lambda: PixelLogisticMixture.from_parameters(torch.zeros(2, 10), 0), "channels: expected at least 1, got 0"),
+        (
+            lambda: PixelLogisticMixture.from_parameters(torch.zeros(2, 10), 0),
+            "channels: expected an integer >= 1, got 0",
+        ),
         (lambda: PixelLogisticMixture(*torch.zeros(4, 2)), r"means: expected shape \(..., C, K\)"),
         (
             lambda: PixelLogisticMixture(torch.zeros(5, 2), *torch.zeros(2, 5, 3, 2), torch.zeros(5, 2, 2)),

@@ -59,7 +59,7 @@ def test_levels_are_spread_from_minus_one_to_one():
         ({"image_shape": (1, 0, 3)}, "image_shape"),
         ({"levels": 1}, "levels: expected at least 2 values"),
         ({"channels": 4}, "channels: expected at least 6"),
-        ({"layers": 0}, "layers: expected at least 1, got 0"),
+        ({"layers": 0}, "layers: expected an integer >= 1, got 0"),
         ({"kernel_size": 2}, "kernel_size: expected an odd number of pixels, at least 3, got 2"),
         ({"first_kernel_size": 1}, "first_kernel_size: expected an odd number of pixels, at least 3, got 1"),
         ({"dropout": 1.0}, "dropout"),

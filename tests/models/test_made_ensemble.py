@@ -113,7 +113,7 @@ def test_fewer_than_one_mask_is_refused(num_masks):
 
 
 def test_fewer_than_one_row_is_refused():
-    with pytest.raises(ValueError, match="n: expected at least 1, got 0"):
+    with pytest.raises(ValueError, match="n: expected an integer >= 1, got 0"):
         make().sample(0)
 
 

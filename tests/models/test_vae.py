@@ -6,7 +6,7 @@ from chainrule.testing import (
     check_causality,
     check_chunk_invariance,
     check_full_context,
-    check_latent_model,
+    check_model,
     check_step_equals_forward,
 )
 
@@ -14,7 +14,7 @@ from chainrule.testing import (
 @pytest.mark.parametrize(("head", "network"), [("bernoulli", "dense"), ("categorical", "convolutional")])
 def test_networks_and_heads_of_a_vae_keep_the_contract(head, network):
     model = VAE((1, 3, 2), 2, 2, network=network, head=head, hidden_size=6, channels=3)
-    report = check_latent_model(model, torch.randint(2, (3, 1, 3, 2)))
+    report = check_model(model, torch.randint(2, (3, 1, 3, 2)))
     assert report.ok, report
 
 

@@ -153,9 +153,9 @@ def test_means_of_a_mixture_are_counted_from_the_element_before():
     [
         ({"levels": 1}, "levels: expected at least 2"),
         ({"kernel_size": 1}, "kernel_size: expected at least 2"),
-        ({"blocks": 0}, "blocks: expected at least 1, got 0"),
+        ({"blocks": 0}, "blocks: expected an integer >= 1, got 0"),
         ({"num_classes": -1}, "num_classes"),
-        ({"components": 0}, "components: expected at least 1, got 0"),
+        ({"components": 0}, "components: expected an integer >= 1, got 0"),
     ],
 )
 def test_wrong_sizes_are_named(options, message):

@@ -107,7 +107,7 @@ def test_an_answer_of_another_shape_is_a_failure_that_says_so():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((torch.nn.Linear(1, 1), torch.zeros(2, 3)), "model: expected an AutoregressiveModel, got Linear"),
+        ((torch.nn.Linear(1, 1), torch.zeros(2, 3)), "model: expected an AutoregressiveModel or a LatentModel or"),
         ((None, torch.zeros(3)), "x: expected a tensor of shape"),
         ((None, torch.zeros(2, 0)), "x: expected a tensor of shape"),
         ((None, torch.zeros(3, 2), torch.zeros(2, 1)), "context: expected 3 rows"),

@@ -1,6 +1,7 @@
 """The HTML report of `chainrule inspect`."""
 
-from chainrule.diagnostics.report.page import Subject, mean_surprise, reading_line, remarks, report_page
+from chainrule.diagnostics.report.page import Page
 from chainrule.diagnostics.report.read_text import ReadRow, ReadText
+from chainrule.diagnostics.report.recurrence_page import mean_surprise, reading_line, recurrence_sections, remarks
 
-__all__ = ["ReadRow", "ReadText", "Subject", "mean_surprise", "reading_line", "remarks", "report_page"]
+__all__ = ["Page", "ReadRow", "ReadText", "mean_surprise", "reading_line", "recurrence_sections", "remarks"]

@@ -1,13 +1,16 @@
-"""The report of `chainrule inspect` on a model that writes while it attends to something."""
+"""A section of the report of `chainrule inspect` on a model that writes while it attends to something."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import log
+from typing import Any
 
 from torch import Tensor
 
 from chainrule.data.images.source import Pixels
 from chainrule.diagnostics.image_attention import brightened
-from chainrule.diagnostics.report.render import render
+from chainrule.diagnostics.report.page import Content, Figure, Group, Picture, Section, Shade, Table
+from chainrule.diagnostics.report.render import marked
 
 
 @dataclass(frozen=True)
@@ -17,8 +20,9 @@ class AttentionExample:
     Args:
         title: of its section.
         lines: texts by name.
+        facts: for JSON.
         written: T symbols.
-        bits: surprise of each of them.
+        nats: surprise of each of them.
         weights: (T, S) attention; None where the model has none.
         read: the S symbols that were attended to, of a sentence.
         image: (3, H, W) of 8 bits, whose S places were attended to, a square grid; None for a sentence.
@@ -26,46 +30,49 @@ class AttentionExample:
 
     title: str
     lines: dict[str, str]
+    facts: Mapping[str, Any]
     written: Sequence[str]
-    bits: Sequence[float]
+    nats: Sequence[float]
     weights: Tensor | None
     read: Sequence[str] = ()
     image: Pixels | None = None
 
     @property
-    def pixels(self) -> Pixels:
-        """The image, (H, W, 3)."""
-        assert self.image is not None
-        return self.image.transpose(1, 2, 0)
+    def bits(self) -> list[float]:
+        """The surprise in bits."""
+        return [nats / log(2) for nats in self.nats]
 
-    def looked_at(self, place: int) -> Pixels:
-        """The image, bright where it was attended to when symbol `place` was written."""
-        assert self.image is not None
-        assert self.weights is not None
-        return brightened(self.image, self.weights[place])
+    @property
+    def figures(self) -> dict[str, Any]:
+        """All of it for JSON."""
+        attention = None if self.weights is None else self.weights.tolist()
+        shown = {"symbols": list(self.written), "bits": self.bits, "attention": attention}
+        return {**self.facts, "nats": sum(self.nats), **shown}
 
+    @property
+    def section(self) -> Section:
+        """It under its title."""
+        lines = [marked('<p><span class="note">{}</span> {}</p>', name, text) for name, text in self.lines.items()]
+        shown = self._alignment() if self.image is None else self._looked(self.image)
+        return Section(self.title, [*lines, shown])
 
-@dataclass(frozen=True)
-class AttentionReport:
-    """Everything that the page shows.
+    def _alignment(self) -> Table:
+        weights: list[list[float]] = [[]] * len(self.written) if self.weights is None else self.weights.tolist()
+        rows: list[list[Content]] = [
+            [symbol, *map(Shade, shares), f"{bits:.2f}"]
+            for symbol, shares, bits in zip(self.written, weights, self.bits, strict=True)
+        ]
+        read = () if self.weights is None else self.read
+        return Table(["", *read, "bits"], rows, f"attention of {self.title}", named=True, kind="read")
 
-    Args:
-        title: name of the run.
-        model: a line about it.
-        parts: parameters of each of its parts.
-        finding: a sentence about its attention.
-        examples: a section each.
-        command: makes the page again.
-    """
-
-    title: str
-    model: str
-    parts: dict[str, int]
-    finding: str
-    examples: Sequence[AttentionExample]
-    command: str
-
-
-def attention_page(report: AttentionReport) -> str:
-    """The whole page; the same arguments give the same page."""
-    return render("attention_report.html", report=report)
+    def _looked(self, image: Pixels) -> Group:
+        """The image, bright where it was attended to when each symbol was written."""
+        figures = [Figure([Picture(image.transpose(1, 2, 0), "image", filling=True)], "image")]
+        for place, (symbol, bits) in enumerate(zip(self.written, self.bits, strict=True)):
+            drawn: list[Picture] = []
+            told = f"{bits:.2f} bits"
+            if self.weights is not None:
+                drawn = [Picture(brightened(image, self.weights[place]), symbol, filling=True)]
+                told += f", weight up to {float(self.weights[place].max()):.2f}"
+            figures.append(Figure(drawn, symbol, [told]))
+        return Group("written", figures)

@@ -2,13 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 import numpy as np
 from torch import Tensor
 
 from chainrule.data.images.source import Pixels
 from chainrule.diagnostics.image_attention import stretched
-from chainrule.diagnostics.report.render import render
+from chainrule.diagnostics.report.page import Content, Figure, Group, Picture, Section, Table
+from chainrule.diagnostics.report.render import marked
 
 HEAT = np.array([240.0, 96.0, 0.0])  # orange over grey
 OPACITY = 0.75  # where the map is greatest
@@ -48,36 +50,51 @@ class LabelledImage:
         dense = OPACITY * share[:, :, None]
         return ((1 - dense) * grey + dense * HEAT).round().astype(np.uint8)
 
+    @property
+    def figure(self) -> Figure:
+        """Both under the answer."""
+        wrong = "" if self.given == self.right else f", is {self.right}"
+        answer = marked('{} <span class="note">{:.1f}%{}</span>', self.given, 100 * self.probability, wrong)
+        heat = Picture(self.heat, f"where the classifier looked at {self.name}", filling=True)
+        return Figure([Picture(self.pixels, self.name, filling=True), heat], answer, [self.name], kind="pair")
 
-@dataclass(frozen=True)
-class ClassifierReport:
-    """Everything that the page shows.
+
+def classifier_sections(
+    found: Sequence[str],
+    method: str,
+    distances: Sequence[Sequence[float]],
+    wrong: Sequence[LabelledImage],
+    right: Sequence[LabelledImage],
+) -> list[Content]:
+    """Sections of a page.
 
     Args:
-        title: name of the run.
-        model: a line about it.
-        parts: parameters of each of its parts.
-        accuracy: a sentence about the images that were read.
+        found: sentences about the images that were read, the first about all answers.
         method: how the maps were made.
-        findings: sentences about them.
         distances: of attention, pixels, of each block and head; empty without attention.
         wrong: images with wrong answers, the surest first.
         right: images with right answers.
-        command: makes the page again.
     """
+    maps = marked(
+        "<p>The map with each image is by {}. It is clear where it is least and "
+        '<span style="color:rgb(200 80 0)">orange</span> where it is greatest, in each image by itself.</p>',
+        method,
+    )
+    reach: list[Content] = ["This model has no attention: every place reads its neighbours, wider with each stage."]
+    if distances:
+        rows = [
+            [str(block), f"{fmean(heads):.1f}", ", ".join(f"{distance:.1f}" for distance in heads)]
+            for block, heads in enumerate(distances, 1)
+        ]
+        words = "The mean distance in pixels between a place and those that it reads, weighted by attention"
+        reach = [f"{words} (Dosovitskiy et al. 2021).", Table(["block", "all heads", "each head"], rows)]
+    return [
+        Section("Where it looked", [*found[:1], maps, *found[1:]], "looked"),
+        Section("Wrong answers, the surest first", [_shown(wrong)], "wrong"),
+        Section("Right answers", [_shown(right)], "right"),
+        Section("How far attention reaches", reach, "distance"),
+    ]
 
-    title: str
-    model: str
-    parts: dict[str, int]
-    accuracy: str
-    method: str
-    findings: Sequence[str]
-    distances: Sequence[Sequence[float]]
-    wrong: Sequence[LabelledImage]
-    right: Sequence[LabelledImage]
-    command: str
 
-
-def classifier_page(report: ClassifierReport) -> str:
-    """The whole page; the same arguments give the same page."""
-    return render("classifier.html", report=report)
+def _shown(images: Sequence[LabelledImage]) -> Content:
+    return Group("images", [image.figure for image in images]) if images else "None of the images that were read."

@@ -1,14 +1,16 @@
 """The report of `chainrule inspect` on a model with a code, of images, of rows of a table or of sentences."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
+from markupsafe import Markup
 from torch import Tensor
 
 from chainrule.data.images.source import Pixels
 from chainrule.diagnostics.active_units import LatentUse
 from chainrule.diagnostics.principal_plane import principal_plane
-from chainrule.diagnostics.report.render import render
+from chainrule.diagnostics.report.page import Content, Figure, Group, Picture, Section, Table, Text, keys
+from chainrule.diagnostics.report.render import marked
 
 MOST_DIMENSIONS = 24  # in the table
 # Told apart by most who see few colours, on a light and on a dark page (after Okabe and Ito 2008).
@@ -29,112 +31,116 @@ _SIDE = 640.0  # units of the map's longer side
 _MARGIN = 12.0
 
 
-@dataclass(frozen=True)
-class Cells:
-    """A table to show: rows of text under headings.
+Exhibit = Pixels | Table
+
+
+class Labels(NamedTuple):
+    """The label of each input, and the name of such labels."""
+
+    each: Sequence[str]
+    name: str
+
+
+def code_sections(
+    use: LatentUse,
+    noun: str,
+    pairs: tuple[str, Exhibit],
+    error: tuple[str, Exhibit],
+    traversals: tuple[str, Mapping[int, Exhibit]],
+    labels: Labels | None,
+) -> list[Content]:
+    """Sections of a page; exhibits come with sentences about them.
 
     Args:
-        headings: of the columns.
-        rows: cells.
-        shares: of each row, the length of a bar before its last cell, from 0 to 1; `None` draws none.
-    """
-
-    headings: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    shares: Sequence[float] | None = None
-
-
-Exhibit = Pixels | Cells
-
-
-@dataclass(frozen=True)
-class Traversal:
-    """One dimension of the code, from one end of its range to the other.
-
-    Args:
-        dimension: its number.
-        strip: images side by side, or a row of text for each step.
-    """
-
-    dimension: int
-    strip: Exhibit
-
-
-@dataclass(frozen=True)
-class CodeReport:
-    """Everything that the page shows.
-
-    Args:
-        title: the name of the run.
-        model: a line about it.
-        noun: name of one input: image, row, sentence.
         use: that the model makes of its code.
+        noun: name of one input: image, row, sentence.
         pairs: inputs and their reconstructions.
-        pairs_words: sentences about them.
         error: of the reconstructions: of each pixel, drawn, or by column or position.
-        error_words: sentences about it.
-        traversals: of the active dimensions.
-        traversal_words: sentences about them.
-        labels: the label of each input; `None` where none is known.
-        labelled_by: name of the labels.
-        command: makes the page again.
+        traversals: of each active dimension, from one end of its range to the other: images side by side, or a row of
+            text for each step.
+        labels: of the inputs; `None` where none are known.
     """
-
-    title: str
-    model: str
-    noun: str
-    use: LatentUse
-    pairs: Exhibit
-    pairs_words: str
-    error: Exhibit
-    error_words: str
-    traversals: Sequence[Traversal]
-    traversal_words: str
-    labels: Sequence[str] | None
-    labelled_by: str
-    command: str
-
-
-def code_page(report: CodeReport) -> str:
-    """The whole page; the same arguments give the same page."""
-    plane, shares = principal_plane(report.use.codes)
-    keys = _keys(report.labels)
-    known = report.labels or [""] * len(plane)
-    points, height = _points(plane)
-    return render(
-        "code.html",
-        report=report,
-        rows=_rows(report.use),
-        left_out=max(len(report.use.variances) - MOST_DIMENSIONS, 0),
-        points=[(x, y, keys.get(label, _OTHERS)) for (x, y), label in zip(points, known, strict=True)],
-        keys=keys.items(),
-        height=height,
-        width=_SIDE,
-        shares=shares,
-    )
-
-
-def _rows(use: LatentUse) -> list[tuple[int, float | None, float, bool, float]]:
-    """Number, KL, variance, whether it is active, and the share of the greatest, of the dimensions with most."""
-    weight = use.variances if use.kl is None else use.kl
-    most = max(float(weight.max()), 1e-12)
+    rebuilt = [
+        pairs[0],
+        _exhibit(pairs[1], "images beside their reconstructions"),
+        Markup("<h3>Where they are wrong</h3>"),
+    ]
+    wrong = [error[0], _exhibit(error[1], "mean squared error of each pixel")]
+    strips = [
+        Group("strip-row", [Text(f"dimension {place}"), _exhibit(strip, f"images along dimension {place}")])
+        for place, strip in traversals[1].items()
+    ]
     return [
-        (
-            place,
-            None if use.kl is None else float(use.kl[place]),
-            float(use.variances[place]),
-            bool(use.active[place]),
-            100 * float(weight[place]) / most,
-        )
-        for place in weight.argsort(descending=True, stable=True).tolist()[:MOST_DIMENSIONS]
+        Section("How much of the code is in use", list(_use(use, noun)), "use"),
+        Section("Reconstructions", [*rebuilt, *wrong], "reconstructions"),
+        Section("Along each active dimension", [traversals[0], *strips], "traversals"),
+        Section("A map of the codes", list(_map(use, noun, labels)), "map"),
     ]
 
 
-def _keys(labels: Sequence[str] | None) -> dict[str, str]:
-    """The colour of each label, of the first ones where there are many."""
-    names = sorted(
-        set(labels or ()), key=lambda name: (not name.isdecimal(), name.zfill(9) if name.isdecimal() else name)
+def _exhibit(shown: Exhibit, description: str) -> Content:
+    return shown if isinstance(shown, Table) else Picture(shown, description)
+
+
+def _use(use: LatentUse, noun: str) -> Iterator[Content]:
+    yield Text(str(use), "verdict")
+    if use.remedies:
+        yield "What may help, the first to be tried first:"
+        yield marked("<ul>{}</ul>", Markup("").join(marked("<li>{}</li>", remedy) for remedy in use.remedies))
+    told = (
+        ""
+        if use.kl is None
+        else (f" Its KL divergence is what the decoder is told through it, in nats of the average {noun}.")
     )
+    yield (
+        f"A dimension is active where the mean of its code varies from {noun} to {noun} by more than 0.01 "
+        f"(Burda et al. 2016).{told}"
+    )
+    weight = use.variances if use.kl is None else use.kl
+    shown = weight.argsort(descending=True, stable=True).tolist()[:MOST_DIMENSIONS]
+    rows = [
+        [
+            str(place),
+            *([] if use.kl is None else [f"{float(use.kl[place]):.3f}"]),
+            f"{float(use.variances[place]):.4f}",
+            "active" if use.active[place] else "",
+        ]
+        for place in shown
+    ]
+    yield Table(
+        ["dimension", *([] if use.kl is None else ["KL, nats"]), "variance of the mean", ""], rows, named=True,
+        shares=[float(weight[place] / weight.max().clamp_min(1e-12)) for place in shown], bar=-2, kind="barred",
+        idle=[row for row, place in enumerate(shown) if not use.active[place]],
+    )  # fmt: skip
+    if len(weight) > len(shown):
+        yield Text(f"{len(weight) - len(shown)} more dimensions, each with less.")
+
+
+def _map(use: LatentUse, noun: str, labels: Labels | None) -> Iterator[Content]:
+    plane, shares = principal_plane(use.codes)
+    known = [""] * len(plane) if labels is None else labels.each
+    colours = {} if labels is None else _colours(labels.each)
+    points, height = _points(plane)
+    how = "No labels are known by which they could be coloured."
+    if labels is not None:
+        how = f"The colours are those of the {labels.name}."
+    yield (
+        f"The codes of the {noun}s on their first two principal components, which hold {100 * shares[0]:.0f}% (across) "
+        f"and {100 * shares[1]:.0f}% (up) of their variance; both axes in one scale. {how}"
+    )
+    dots = [
+        marked('<circle cx="{}" cy="{}" r="4" fill="{}"/>', x, y, colours.get(label, _OTHERS))
+        for (x, y), label in zip(points, known, strict=True)
+    ]
+    opening = '<svg viewBox="0 0 {} {}" role="img" aria-label="codes in two dimensions">'
+    yield Figure([marked(opening, _SIDE, height) + Markup("").join(dots) + Markup("</svg>")], kind="map")
+    if colours:
+        yield keys((colour, label) for label, colour in colours.items())
+
+
+def _colours(labels: Sequence[str]) -> dict[str, str]:
+    """The colour of each label, of the first ones where there are many."""
+    names = sorted(set(labels), key=lambda name: (not name.isdecimal(), name.zfill(9) if name.isdecimal() else name))
     return dict(zip(names, _COLOURS, strict=False))
 
 

@@ -3,53 +3,35 @@
 from collections.abc import Sequence
 from math import inf, log
 from statistics import median
-from typing import NamedTuple
 
 import numpy as np
+from markupsafe import Markup, escape
 from torch import Tensor
 
-from chainrule.data.images.source import Pixels
 from chainrule.diagnostics.head_kinds import RULES, HeadFigures
 from chainrule.diagnostics.mixer_views import CacheSize, MixerView
-from chainrule.diagnostics.report.page import Subject, reading_line
-from chainrule.diagnostics.report.read_text import ReadText
-from chainrule.diagnostics.report.render import render
-from chainrule.diagnostics.report.surprise_text import surprise_text
+from chainrule.diagnostics.report.page import Content, Figure, Group, Picture, Section, Table, Terms, Text
+from chainrule.diagnostics.report.read_text import ReadText, visible
+from chainrule.diagnostics.report.render import marked
+from chainrule.diagnostics.report.surprise_text import surprise_section
 
 START = "⊢"
 MOST_DRAWN = 64  # elements to a side of an image of attention
 _PALE, _DARK = (247, 251, 255), (8, 48, 107)
+_PALETTE = np.linspace(_PALE, _DARK, 256).round().astype(np.uint8)
+_HEADINGS = ("head", "kind", "share", "entropy, bits", "of even", "distance")
+_TERMS = {
+    "share": "of the weight, as the rule of the kind counts it",
+    "entropy": "of the weights, relative to that of even weights over everything in sight: "
+    "0 looks at one element alone",
+    "distance": "elements back from the present symbol, averaged by weight",
+}
 
 
-class Looked(NamedTuple):
-    """An element that the last query drawn could read, and its weight."""
-
-    text: str
-    weight: float
-
-
-class HeadDrawing(NamedTuple):
-    """A head, and what is drawn of it."""
-
-    number: int
-    figures: HeadFigures
-    levels: Pixels
-    looked: list[Looked]
-
-
-class Block(NamedTuple):
-    """One block of the page."""
-
-    number: int
-    view: MixerView
-    heads: list[HeadDrawing]
-    kept: str
-
-
-def heads_page(
-    views: Sequence[MixerView], cache: CacheSize, bits: Tensor, read: ReadText, lengths: Tensor, subject: Subject
-) -> str:
-    """The whole page; the same arguments give the same page.
+def heads_sections(
+    views: Sequence[MixerView], cache: CacheSize, bits: Tensor, read: ReadText, lengths: Tensor
+) -> list[Content]:
+    """Sections of a page.
 
     Args:
         views: of the blocks, the first first.
@@ -57,30 +39,65 @@ def heads_page(
         bits: (B, T) surprise of the elements.
         read: the text, row for row.
         lengths: (B,) elements of its rows.
-        subject: the run.
     """
-    elements = [START, *("".join(pair) for pair in read.rows[0].pieces())]
-    drawn = min(int(lengths[0]), MOST_DRAWN)
-    blocks = [
-        Block(number, view, [_drawn(view, head, elements[:drawn]) for head in range(len(view.heads))], kept_line(view))
-        for number, view in enumerate(views, 1)
+    drawn = [START, *("".join(pair) for pair in read.rows[0].pieces())][: min(int(lengths[0]), MOST_DRAWN)]
+    parts: list[Content] = [
+        *([Text(read.note)] if read.note else []),
+        Section("Memory", [f"{cache_line(cache)}."], "memory"),
+        *(_block(number, view, drawn) for number, view in enumerate(views, 1)),
+        Section("How to read the images", [_reading(drawn), Terms(_TERMS)], "reading"),
+        surprise_section(bits, read, lengths),
     ]
     given = dict.fromkeys(head.kind for view in views for head in view.heads)
-    mean = float(bits.double().sum() / lengths.sum())
-    return render(
-        "heads.html",
-        blocks=blocks,
-        cache=cache,
-        cache_line=cache_line(cache),
-        read=read,
-        subject=subject,
-        reading=reading_line(read, lengths, mean),
-        last=elements[drawn - 1],
-        drawn=drawn,
-        palette=np.linspace(_PALE, _DARK, 256).round().astype(np.uint8),
-        surprise=surprise_text(bits, read, lengths),
-        rules={name: RULES[name] for name in [*given, *(name for name in RULES if name not in given)]},
+    if given:
+        rules = {name: RULES[name] for name in [*given, *(name for name in RULES if name not in given)]}
+        words = "Of several rules that apply, the one with the largest number; those of this model come first here."
+        parts.append(Section("Kinds of heads", [words, Terms(rules, linked=True)], "rules"))
+    return parts
+
+
+def _reading(drawn: Sequence[str]) -> Markup:
+    return marked(
+        "<p>Each image is the beginning of row 1, {} elements and the start symbol ⊢ first: a row of the image is an "
+        "element as it asks, a column one that it may read, darker where it reads more (the square root of the "
+        "weight). Below it is the same text, shaded by what the last of these elements, <code>{}</code>, read. The "
+        "present symbol is the last one read; the model predicts the next. Figures are means over all rows.</p>",
+        len(drawn),
+        escape(visible(drawn[-1])),
     )
+
+
+def _block(number: int, view: MixerView, drawn: Sequence[str]) -> Section:
+    kept = kept_line(view)
+    parts: list[Content] = [Text(f"{kept[:1].upper()}{kept[1:]}.", "verdict")]
+    if not kept:
+        rows = [_row(place, head) for place, head in enumerate(view.heads, 1)]
+        heads = [_drawn(number, view, head, drawn) for head in range(len(view.heads))]
+        parts = [Table(_HEADINGS, rows, f"figures of the heads of block {number}", named=True), Group("heads", heads)]
+    return Section(f"Block {number}: {view.name}", parts, f"block-{number}")
+
+
+def _row(number: int, head: HeadFigures) -> list[str]:
+    kind = marked('<a href="#rule-{}">{}</a>', head.kind.replace(" ", "-"), head.kind)
+    offset = "" if head.offset is None else f", {head.offset} back"
+    numbers = [f"{value:.2f}" for value in (head.score, head.entropy, head.even)]
+    return [str(number), kind + offset, *numbers, f"{head.distance:.1f}"]
+
+
+def _drawn(block: int, view: MixerView, head: int, elements: Sequence[str]) -> Figure:
+    """The first elements of the first row as queries and keys, and what the last of them looked at."""
+    assert view.weights is not None
+    weights = view.weights[head, : len(elements), : len(elements)].double().cpu().numpy()
+    levels = (np.sqrt(weights.clip(0, 1)) * 255).round().astype(np.uint8)
+    described = f"attention of head {head + 1} of block {block}, {len(elements)} by {len(elements)} elements"
+    shade = '<i style="--a:{:.0f}%" title="{:.3f}">{}</i>'
+    looked = [
+        marked(shade, 100 * weight**0.5, weight, text) if weight >= 0.01 else marked("{}", text)
+        for text, weight in zip(elements, weights[-1].tolist(), strict=True)
+    ]
+    picture = Picture(levels, described, _PALETTE, filling=True)
+    kind = f"Head {head + 1}: {view.heads[head].kind}"
+    return Figure([picture], kind, [Text(Markup("").join(looked), "looked")])
 
 
 def head_line(head: HeadFigures) -> str:
@@ -128,12 +145,3 @@ def cache_line(cache: CacheSize) -> str:
 def _half_life(kept: float) -> str:
     steps = inf if kept >= 1 else 0.0 if kept <= 0 else log(0.5) / log(kept)
     return f"{steps:,.0f}" if steps < 1e6 else "a million and more"
-
-
-def _drawn(view: MixerView, head: int, elements: Sequence[str]) -> HeadDrawing:
-    """The first elements of the first row as queries and keys, and what the last of them looked at."""
-    assert view.weights is not None
-    weights = view.weights[head, : len(elements), : len(elements)].double().cpu().numpy()
-    levels = (np.sqrt(weights.clip(0, 1)) * 255).round().astype(np.uint8)
-    looked = [Looked(text, float(weight)) for text, weight in zip(elements, weights[-1], strict=True)]
-    return HeadDrawing(head + 1, view.heads[head], levels, looked)

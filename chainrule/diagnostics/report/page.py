@@ -1,101 +1,164 @@
-"""The report of an inspection: one HTML page that needs nothing else, neither a network nor scripts."""
+"""A page as data: sections of paragraphs, tables and figures, which the templates render."""
 
-import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar, TypeAlias
 
-from torch import Tensor
+from markupsafe import Markup
 
-from chainrule.diagnostics.clipping import Clipping
-from chainrule.diagnostics.inspection import Inspection
-from chainrule.diagnostics.report.layer_figures import layer_table
-from chainrule.diagnostics.report.plots import clipping_plot, layer_plots
-from chainrule.diagnostics.report.read_text import ReadText
-from chainrule.diagnostics.report.render import render
-from chainrule.diagnostics.report.rules import RULES
-from chainrule.diagnostics.report.surprise_text import surprise_text
-from chainrule.diagnostics.report.traces import traces
+from chainrule.data.images.source import Pixels
+from chainrule.diagnostics.report.render import named, part
+
+
+class Part:
+    """Anything on a page: `parts.html` has a macro for each kind, named `macro`."""
+
+    macro: ClassVar[str]
+
+    def __html__(self) -> str:
+        return part(self.macro, self)
+
+
+Content: TypeAlias = "str | Part"  # text is escaped, and a paragraph or a cell; `Markup` stays as it is
 
 
 @dataclass(frozen=True)
-class Subject:
-    """The run that is inspected, in words.
+class Text(Part):
+    """A paragraph that is a note, a verdict or a legend."""
+
+    text: str
+    kind: str = "note"
+    macro = "text"
+
+
+@dataclass(frozen=True)
+class Table(Part):
+    """Rows of cells under headings.
 
     Args:
-        title: the name of the run.
-        model: a line about it.
-        command: makes the page again.
+        headings: of the columns.
+        rows: their cells.
+        label: of a table that scrolls sideways, for those who do not see it.
+        named: whether the first cell of a row is its heading.
+        shares: of each row, the length of a bar, from 0 to 1; `None` draws none.
+        bar: the cell before which the bar is drawn, as a place in a list.
+        idle: rows whose bars are pale.
+        kind: "barred" for narrow cells on a phone, "read" where `Shade`s are cells.
+    """
+
+    headings: Sequence[str]
+    rows: Sequence[Sequence[Content]]
+    label: str = ""
+    named: bool = False
+    shares: Sequence[float] | None = None
+    bar: int = -1
+    idle: Sequence[int] = ()
+    kind: str = ""
+    macro = "table"
+
+
+@dataclass(frozen=True)
+class Shade(Part):
+    """A cell that is the darker the greater a weight from 0 to 1."""
+
+    weight: float
+    macro = "shade"
+
+
+@dataclass(frozen=True)
+class Figure(Part):
+    """Images under a caption, and text below them.
+
+    Args:
+        images: `Picture`s, or `Markup` of an SVG.
+        caption: above.
+        below: notes.
+        kind: "single" for one that is not in a `Group`, "pair" for two side by side.
+    """
+
+    images: Sequence[Content]
+    caption: str = ""
+    below: Sequence[Content] = ()
+    kind: str = ""
+    macro = "figure"
+
+
+@dataclass(frozen=True)
+class Picture(Part):
+    """Pixels (H, W), (H, W, 3) or places in a palette, each as large as a pixel of the screen at most.
+
+    Args:
+        pixels: of 8 bits.
+        description: for those who do not see it.
+        palette: 256 colours.
+        filling: whether it is as wide as its figure.
+    """
+
+    pixels: Pixels
+    description: str
+    palette: Pixels | None = None
+    filling: bool = False
+    macro = "picture"
+
+
+@dataclass(frozen=True)
+class Group(Part):
+    """Parts in a box: `plots`, `heads` and `images` are grids of figures, `strip-row` a named strip."""
+
+    kind: str
+    parts: Iterable[Content]
+    macro = "group"
+
+
+@dataclass(frozen=True)
+class Terms(Part):
+    """Terms with their definitions, `rule-TERM` being the place of each that can be linked to."""
+
+    terms: Mapping[str, str]
+    linked: bool = False
+    macro = "terms"
+
+
+@dataclass(frozen=True)
+class Section(Part):
+    """A section; parts under a heading, or without one."""
+
+    heading: str
+    parts: Iterable[Content]
+    name: str = ""
+    macro = "section"
+
+
+@dataclass(frozen=True)
+class Page(Part):
+    """A whole page, which needs nothing else, neither a network nor scripts.
+
+    Args:
+        title: its heading.
+        lead: a line under it.
+        parts: mostly sections.
+        command: makes the page again; empty where that is not said.
     """
 
     title: str
-    model: str
-    command: str
+    lead: str
+    parts: Iterable[Content]
+    command: str = ""
+    macro = "page"
+
+    def __str__(self) -> str:
+        """The same data give the same page; all that is no `Markup` is escaped."""
+        return self.__html__()
 
 
-def report_page(inspection: Inspection, read: ReadText, subject: Subject, clipping: Clipping | None = None) -> str:
-    """The whole page. The same arguments give the same page; all that comes from the text is escaped.
-
-    Args:
-        inspection: of a model's recurrence on the rows of `read`.
-        read: the text, row for row.
-        subject: the run.
-        clipping: of the training; `None` where it is unknown.
-
-    Raises:
-        ImportError: matplotlib is missing.
-    """
-    layers, surprise = range(len(inspection.layers)), inspection.surprise
-    given = dict.fromkeys(layer.verdict.rule for layer in inspection.layers)
-    return render(
-        "recurrence.html",
-        inspection=inspection,
-        read=read,
-        subject=subject,
-        reading=reading_line(read, inspection.flow.lengths, mean_surprise(inspection)),
-        remarks=remarks(inspection, read),
-        table=layer_table(inspection),
-        plots=[layer_plots(inspection, index) for index in layers],
-        traces=[traces(inspection, index, read) for index in layers],
-        clipping=clipping,
-        clipping_plot=None if clipping is None else clipping_plot(clipping),
-        surprise=None if surprise is None else surprise_text(surprise, read, inspection.flow.lengths),
-        rules={name: RULES[name] for name in [*given, *(name for name in RULES if name not in given)]},
-    )
+def keys(colours: Iterable[tuple[str, str]]) -> Text:
+    """A legend of CSS colours with their meanings."""
+    key = Markup('<span class="key"><span class="swatch" style="background:{}"></span> {}</span>\n')
+    return Text(Markup("").join(key.format(colour, named(meaning)) for colour, meaning in colours), "legend")
 
 
-def reading_line(read: ReadText, lengths: Tensor, bits: float) -> str:
-    """The text that was read, and how surprising it was.
-
-    Args:
-        read: the text.
-        lengths: (B,) elements of its rows.
-        bits: per element; NaN where they are unknown.
-    """
-    rows, count, longest = len(lengths), int(lengths.sum()), int(lengths.max())
-    each = f"{longest}" if rows * longest == count else f"up to {longest}"
-    elements = "pieces of words" if read.level == "bpe" else f"{read.element}s"
-    shape = f"{rows} row{'s' * (rows != 1)} of {each}, {count:,} {elements}"
-    return f"{read.name}: {shape}" + ("" if math.isnan(bits) else f", {bits:.3f} bits each")
-
-
-def mean_surprise(inspection: Inspection) -> float:
-    """Bits per element over the rows that are finite; NaN for a bare layer."""
-    if inspection.surprise is None:
-        return math.nan
-    total, count = 0.0, 0
-    for row, length in enumerate(inspection.flow.lengths.tolist()):
-        bits: Tensor = inspection.surprise[row, :length].double()
-        if bits.isfinite().all():
-            total, count = total + float(bits.sum()), count + length
-    return total / count if count else math.nan
-
-
-def remarks(inspection: Inspection, read: ReadText) -> list[str]:
-    """Remarks on the figures: unknown symbols, rows left out, the property."""
-    lines = []
-    if read.unknown:
-        lines.append(f"{read.unknown} of the {read.element}s were never seen in training and are read as unknown.")
-    for row, step in inspection.flow.nonfinite:
-        lines.append(f"Row {row + 1} is left out of all means: not finite from step {step + 1} on.")
-    if read.note:
-        lines.append(read.note)
-    return lines
+def parts_section(parts: dict[str, int]) -> Section:
+    """Parameters of each part of a model, by name."""
+    total = max(sum(parts.values()), 1)
+    rows = [[name, f"{count:,}", f"{100 * count / total:.1f}%"] for name, count in parts.items()]
+    return Section("Parts", [Table(["part", "parameters", "share"], rows)], "parts")

@@ -5,9 +5,10 @@ from collections.abc import Callable
 from functools import partial
 from html import escape
 from io import StringIO
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
+from markupsafe import Markup
 from torch import Tensor
 
 from chainrule.diagnostics.clipping import Clipping
@@ -28,20 +29,14 @@ from chainrule.diagnostics.panels import (
     draw_last,
     new_figure,
 )
+from chainrule.diagnostics.report.page import Content, Figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure as Drawing
 
 
-class Plot(NamedTuple):
-    """A caption and its image."""
-
-    caption: str
-    svg: str  # HTML, whose texts are escaped
-
-
-def layer_plots(inspection: Inspection, index: int) -> list[Plot]:
+def layer_plots(inspection: Inspection, index: int) -> list[Content]:
     """The plots of one layer."""
     layer, flow = inspection.layers[index], inspection.flow
     plot = partial(_plot, f"layer-{index + 1}")
@@ -51,7 +46,7 @@ def layer_plots(inspection: Inspection, index: int) -> list[Plot]:
     jacobians = _array(layer.jacobian_norm), _array(layer.product_norm), _array(layer.bound)
     influence = _array(flow.influence[index]), _array(flow.influence_perturbed[index])
     lengths = layer.memory_length, layer.memory_length_perturbed
-    plots = [
+    plots: list[Content] = [
         plot("last", "A single loss, several in each row", "gradients against the distance to the loss",
              lambda axes: draw_last(axes, *last)),
         plot("every", "Loss at every step", "gradients against the distance to the last step",
@@ -68,11 +63,11 @@ def layer_plots(inspection: Inspection, index: int) -> list[Plot]:
         draw_gates(figure, {gate: _array(shares) for gate, shares in layer.gate_histograms.items()}, layer.gate_means)
         described = ", ".join(f"{gate} gate {mean:.2f} on average" for gate, mean in layer.gate_means.items())
         svg = inline_svg(figure, f"layer-{index + 1}-gates", f"histograms: {described}")
-        plots.append(Plot("Where the gates are", svg))
+        plots.append(Figure([Markup(svg)], "Where the gates are"))
     return plots
 
 
-def clipping_plot(clipping: Clipping) -> Plot:
+def clipping_plot(clipping: Clipping) -> Figure:
     """The gradient's norm along training."""
     return _plot(
         "training",
@@ -83,10 +78,11 @@ def clipping_plot(clipping: Clipping) -> Plot:
     )
 
 
-def _plot(part: str, name: str, caption: str, description: str, draw: "Callable[[Axes], None]") -> Plot:
+def _plot(part: str, name: str, caption: str, description: str, draw: "Callable[[Axes], None]") -> Figure:
     figure = new_figure()
     draw(figure.subplots())
-    return Plot(caption, inline_svg(figure, f"{part}-{name}", f"{caption}: {description}"))
+    kind = "single" if part == "training" else ""
+    return Figure([Markup(inline_svg(figure, f"{part}-{name}", f"{caption}: {description}"))], caption, kind=kind)
 
 
 def _array(values: Tensor) -> Array:
@@ -96,7 +92,7 @@ def _array(values: Tensor) -> Array:
 COLOURS = {INK: "ink", MUTED: "muted", GRID: "grid", BLUE: "blue", ORANGE: "orange", GREEN: "green"}
 
 
-def inline_svg(figure: "Figure", name: str, description: str) -> str:
+def inline_svg(figure: "Drawing", name: str, description: str) -> str:
     """The SVG of a figure; the same figure gives the same text.
 
     Args:

@@ -1,4 +1,4 @@
-"""Pages of HTML from the templates of this folder: everything from outside is escaped, nothing is fetched or run."""
+"""HTML from the templates of this folder: everything from outside is escaped, nothing is fetched or run."""
 
 from base64 import b64encode
 from functools import cache
@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 
 from chainrule.data.images.png import png
 from chainrule.diagnostics.report.read_text import visible
@@ -15,9 +16,23 @@ from chainrule.diagnostics.report.read_text import visible
 Pixels = npt.NDArray[np.uint8]
 
 
-def render(template: str, **values: Any) -> str:
-    """The page that a template makes of values; the same values give the same page."""
-    return _environment().get_template(template).render(values)
+def part(macro: str, shown: Any) -> Markup:
+    """The HTML that a macro of `parts.html` makes of a part; the same part gives the same HTML."""
+    return Markup(getattr(_environment().get_template("parts.html").module, macro)(shown))
+
+
+def marked(text: str, *values: object) -> Markup:
+    """Text with tags and `{}` for values, which are escaped and made visible.
+
+    >>> print(marked("<b>{}</b>", "a < b"))
+    <b>a &lt; b</b>
+    """
+    return Markup(text).format(*map(named, values))
+
+
+def named(value: object) -> object:
+    """Text with visible signs for control characters; all else, and `Markup`, as it is."""
+    return visible(value, blanks=False) if isinstance(value, str) and not hasattr(value, "__html__") else value
 
 
 def png_address(pixels: Pixels, palette: Pixels | None = None) -> str:
@@ -34,5 +49,5 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"shown": visible, "named": lambda text: visible(text, blanks=False), "png": png_address}
+    environment.filters |= {"shown": visible, "named": named, "png": png_address}
     return environment

@@ -6,7 +6,9 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from chainrule.diagnostics.report.page import Part, Section
 from chainrule.diagnostics.report.read_text import ReadText, visible
+from chainrule.diagnostics.report.render import marked
 
 LEVELS = 10  # the darkest; page.css has a class for each
 MOST_ELEMENTS = 8000  # shown of a very long text, to keep the page small
@@ -31,13 +33,25 @@ class Row:
 
 
 @dataclass(frozen=True)
-class SurpriseText:
+class SurpriseText(Part):
     """The rows that are shown, and how many more there are; the darkest colour is for `top` bits or more."""
 
     rows: list[Row]
+    element: str  # such as character
     hidden: int = 0
     top: int = 0
     levels: int = LEVELS
+    macro = "surprise"
+
+
+def surprise_section(surprise: Tensor, read: ReadText, lengths: Tensor) -> Section:
+    """`surprise_text` under its heading."""
+    words = marked(
+        "<p>Each {} is coloured by −log<sub>2</sub> of the probability that the model gave it, in bits. A row begins "
+        "without any past, so that its first elements surprise more.</p>",
+        read.element,
+    )
+    return Section("Surprise", [words, surprise_text(surprise, read, lengths)], "surprise")
 
 
 def surprise_text(surprise: Tensor, read: ReadText, lengths: Tensor) -> SurpriseText:
@@ -45,7 +59,7 @@ def surprise_text(surprise: Tensor, read: ReadText, lengths: Tensor) -> Surprise
     real = [surprise[row, : int(length)] for row, length in enumerate(lengths.tolist())]
     known = sorted(bits for row in real for bits in row.tolist() if math.isfinite(bits))
     if not known:
-        return SurpriseText([])
+        return SurpriseText([], read.element)
     top = max(4, math.ceil(known[int(0.98 * (len(known) - 1))]))
     left, rows = MOST_ELEMENTS, []
     for row, bits in zip(read.rows, real, strict=True):
@@ -57,7 +71,7 @@ def surprise_text(surprise: Tensor, read: ReadText, lengths: Tensor) -> Surprise
         ]
         left -= len(elements)
         rows.append(Row(float(bits.mean()), elements))
-    return SurpriseText(rows, len(read.rows) - len(rows), top)
+    return SurpriseText(rows, read.element, len(read.rows) - len(rows), top)
 
 
 def _element(before: str, piece: str, bits: float, top: int, narrow: bool) -> Element:

@@ -9,6 +9,7 @@ import torch
 
 from chainrule.diagnostics.hidden_units import SIGMOIDS
 from chainrule.diagnostics.inspection import Inspection
+from chainrule.diagnostics.report.page import Part
 from chainrule.diagnostics.report.read_text import ReadText
 from chainrule.diagnostics.report.render import Pixels
 
@@ -42,10 +43,12 @@ class Scale(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Traces:
+class Traces(Part):
     """Heat maps of one layer over one row of the text.
 
     Args:
+        layer: its number, from 1.
+        read: the text.
         row: which.
         text: the elements above the columns, and whether each has the chosen property.
         cut: whether the row goes on.
@@ -54,12 +57,15 @@ class Traces:
         scales: of their colours.
     """
 
+    layer: int
+    read: ReadText
     row: int
     text: list[tuple[str, bool]]
     cut: bool
     separating: bool
     strips: list[Strip]
     scales: list[Scale]
+    macro = "traces"
 
 
 def traces(inspection: Inspection, index: int, read: ReadText) -> Traces:
@@ -98,7 +104,7 @@ def traces(inspection: Inspection, index: int, read: ReadText) -> Traces:
     marked = [False] * columns if has is None else has[row].tolist()
     text = [(piece, mark) for (_, piece), mark in zip(read.rows[row].pieces(), marked[:columns], strict=False)]
     separating = bool(areas) and read.chosen is not None
-    return Traces(row, text, columns < length, separating, strips, scales)
+    return Traces(index + 1, read, row, text, columns < length, separating, strips, scales)
 
 
 def _row(inspection: Inspection) -> int:

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from chainrule.tasks.abilities import Answer
 from chainrule.tasks.attention_report import attention_answer
-from chainrule.tasks.display import quoted
-from chainrule.tasks.page import checked_page
+from chainrule.tasks.page import check_number, checked_page, inspect_again
 
 if TYPE_CHECKING:
     from chainrule.data.images.source import Pixels
@@ -40,14 +39,12 @@ def inspect_captioner(
 
     from chainrule.diagnostics.report.attention_page import AttentionExample
     from chainrule.tasks.caption.searching import looked_at, search, words_of
-    from chainrule.training import units
 
-    if not 1 <= options.rows <= MOST_ROWS:
-        raise ValueError(f"--rows: expected a whole number from 1 to {MOST_ROWS}, got {options.rows}")
+    check_number("rows", options.rows, 1, MOST_ROWS)
     page, images = checked_page(out, run.path), _images(run, file, options.rows)
     model, vocabulary = run.model(), run.prepared.vocabulary
     found = search(model, [pixels for _, pixels, _ in images], vocabulary, beam=1, max_length=run.data.max_length)
-    weights, rows, examples = [], [], []
+    examples = []
     for (name, pixels, people), decoded in zip(images, found, strict=True):
         symbols = decoded.sequences[0]
         if decoded.ended[0]:
@@ -56,19 +53,12 @@ def inspect_captioner(
             conditionals = model(symbols.unsqueeze(0), torch.from_numpy(pixels).unsqueeze(0))
         surprise = (-conditionals.log_prob(symbols.unsqueeze(0))[0]).double().tolist()
         alpha = None if model.attention is None else looked_at(model, pixels, symbols)
-        if alpha is not None:
-            weights.append(alpha)
         [text], words = words_of(decoded, vocabulary), [vocabulary.token(symbol) for symbol in symbols.tolist()]
-        bits = [units.bits(term) for term in surprise]
         told = {"caption": text} | ({"people wrote": people[0]} if people else {})
-        examples.append(AttentionExample(name, told, words, bits, alpha, image=pixels))
-        attention = None if alpha is None else alpha.tolist()
-        row = {"image": name, "caption": text, "references": people, "nats": sum(surprise)}
-        rows.append({**row, "symbols": words, "bits": bits, "attention": attention})
-    asked = "" if file is None else f" {quoted(Path(file))}"
-    command = f"chainrule inspect {quoted(run.path)}{asked} --rows {options.rows}"
-    looks_at = "places of the grid"
-    return attention_answer(run, model, weights, rows, examples, looks_at=looks_at, page=page, command=command)
+        facts = {"image": name, "caption": text, "references": people}
+        examples.append(AttentionExample(name, told, facts, words, surprise, alpha, image=pixels))
+    command = inspect_again(run, file, rows=options.rows)
+    return attention_answer(run, model, examples, looks_at="places of the grid", page=page, command=command)
 
 
 def _images(run: "CaptionTask", file: str | None, rows: int) -> "list[tuple[str, Pixels, list[str]]]":

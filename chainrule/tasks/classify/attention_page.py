@@ -4,8 +4,11 @@ from collections.abc import Sequence
 from math import exp
 from pathlib import Path
 
+from markupsafe import Markup
+
 from chainrule.data.atomic import write_text
-from chainrule.diagnostics.report.render import render
+from chainrule.diagnostics.report.page import Page, Text
+from chainrule.diagnostics.report.render import marked
 from chainrule.tasks.classify.answers import LabelledAnswer
 from chainrule.tasks.page import save_figure
 
@@ -13,15 +16,31 @@ _DARKEST = 5  # times an even share
 _COLUMNS = 90  # characters of a line of an image
 
 
+_LEGEND = (
+    "The darker a word, the larger its share of the attention: pale for an even share of its text, darkest for five "
+    "times as much or more; point at it for the share."
+)
+
+
 def write_page(path: Path, answers: Sequence[LabelledAnswer], names: Sequence[str]) -> None:
+    """Write `attention_page`."""
+    write_text(path, str(attention_page(answers, names)))
+
+
+def attention_page(answers: Sequence[LabelledAnswer], names: Sequence[str]) -> Page:
     """A page that needs nothing else: the darker a word, the larger its share of the attention."""
-    shown = []
-    for answer in answers:
-        assert answer.attention is not None
-        words = zip(answer.tokens, answer.attention, _strengths(answer.attention), strict=True)
-        share = exp(answer.log_probs[answer.best])
-        shown.append({"label": names[answer.best], "share": share, "line": answer.row.line, "words": list(words)})
-    write_text(path, render("attention.html", answers=shown))
+    texts = [Text(_shaded(answer, names[answer.best]), "attended") for answer in answers]
+    return Page("What the classifier looked at", "", [Text(_LEGEND, "legend"), *texts])
+
+
+def _shaded(answer: LabelledAnswer, label: str) -> Markup:
+    assert answer.attention is not None
+    words = [
+        marked('<i style="--a:{:.0f}%" title="{:.3f}">{}</i>', 100 * strength, weight, token)
+        for token, weight, strength in zip(answer.tokens, answer.attention, _strengths(answer.attention), strict=True)
+    ] or [Markup('<small class="note">empty: the shares of the labels in training</small>')]
+    head = '<b>{}</b> {:.1f}% <small class="note">line {}</small><br>'
+    return marked(head, label, 100 * exp(answer.log_probs[answer.best]), answer.row.line) + Markup("\n").join(words)
 
 
 def write_image(path: Path, answers: Sequence[LabelledAnswer], names: Sequence[str]) -> None:

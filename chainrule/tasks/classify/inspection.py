@@ -44,11 +44,10 @@ def inspect_classifier(
     from chainrule.data.labelled import LabelledText
     from chainrule.diagnostics.parts import parts_of
     from chainrule.tasks.classify.answers import answers
-    from chainrule.tasks.page import checked_page
+    from chainrule.tasks.page import check_number, checked_page
 
     for name, most in (("rows", _MOST_ROWS), ("top", _MOST_SHOWN)):
-        if not 1 <= (value := getattr(options, name)) <= most:
-            raise ValueError(f"--{name}: expected a whole number from 1 to {most}, got {value}")
+        check_number(name, getattr(options, name), 1, most)
     model = run.model()
     if out is not None and model.attention is None:
         raise ValueError(

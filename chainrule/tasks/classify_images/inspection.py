@@ -4,10 +4,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chainrule.tasks.abilities import Answer, Record
+from chainrule.tasks.abilities import Answer
 from chainrule.tasks.classify_images.options import ImageClassifierInspection
-from chainrule.tasks.display import quoted
-from chainrule.tasks.page import checked_page, write_page
+from chainrule.tasks.page import check_number, checked_page, inspect_again, page_answer
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,12 +27,12 @@ def inspect_classifier(run: "ClassifyImagesTask", options: ImageClassifierInspec
     from chainrule.diagnostics.attention_distance import attention_distance
     from chainrule.diagnostics.looked_at import looking_method
     from chainrule.diagnostics.parts import parts_of, parts_table
-    from chainrule.diagnostics.report.classifier_page import ClassifierReport, classifier_page
+    from chainrule.diagnostics.report.classifier_page import classifier_sections
+    from chainrule.diagnostics.report.page import Page, parts_section
     from chainrule.tasks.classify.validation_metric import surest_mistakes
 
-    for name, value, least in (("rows", options.rows, 1), ("examples", options.examples, 0)):
-        if not least <= value <= MOST_ROWS:
-            raise ValueError(f"--{name}: expected a whole number from {least} to {MOST_ROWS}, got {value}")
+    check_number("rows", options.rows, 1, MOST_ROWS)
+    check_number("examples", options.examples, 0, MOST_ROWS)
     page, images, model = checked_page(out, run.path), run.images(), run.model()
     assert images.valid_labels is not None
     pixels = torch.from_numpy(np.array(images.valid[: options.rows]))
@@ -48,27 +47,19 @@ def inspect_classifier(run: "ClassifyImagesTask", options: ImageClassifierInspec
     parts, count = parts_of(model), int(is_right.sum())
     described = f"{run.config.model} with {sum(parts.values()):,} parameters"
     accuracy = f"{count:,} of the first {len(true):,} held-out images have the right label, {count / len(true):.1%}."
-    asked = f" --rows {options.rows} --examples {options.examples}"
-    report = ClassifierReport(
-        title=str(run.path),
-        model=f"{described}; {run.config.facts['name']}",
-        parts=parts,
-        accuracy=accuracy,
-        method=looking_method(model),
-        findings=[_sharpness(kind, shown) for kind, shown in (("wrong", mistakes), ("right", answers)) if shown],
-        distances=distances,
-        wrong=mistakes,
-        right=answers,
-        command=f"chainrule inspect {quoted(run.path)}{asked}",
-    )
-    write_page(page, classifier_page(report))
+    method = looking_method(model)
+    found = [_sharpness(kind, shown) for kind, shown in (("wrong", mistakes), ("right", answers)) if shown]
+    sections = classifier_sections([accuracy, *found], method, distances, mistakes, answers)
+    command = inspect_again(run, rows=options.rows, examples=options.examples)
+    lead = f"{described}; {run.config.facts['name']}"
+    content = Page(f"Inside {run.path}", lead, [*sections, parts_section(parts)], command)
     figures = {
-        "run": str(run.path), "model": run.config.model, "page": str(page), "parameters": parts,
-        "accuracy": count / len(true), "images": len(true), "method": report.method, "attention": distances,
-        "wrong": [_values(image) for image in mistakes], "right": [_values(image) for image in answers],
+        "parameters": parts, "accuracy": count / len(true), "images": len(true), "method": method,
+        "attention": distances, "wrong": [_values(image) for image in mistakes],
+        "right": [_values(image) for image in answers],
     }  # fmt: skip
-    lines = [f"{run.path}: {described}", *parts_table(parts), accuracy, f"maps: {report.method}", *report.findings]
-    return Answer(iter([Record(figures, "\n".join([*lines, *_attention_lines(distances), f"page: {page}"]))]))
+    lines = [*parts_table(parts), accuracy, f"maps: {method}", *found, *_attention_lines(distances)]
+    return page_answer(run, page, content, figures, lines, about=described)
 
 
 def _images(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from chainrule.tasks.abilities import Answer, Record
 from chainrule.tasks.display import one_line
+from chainrule.tasks.page import check_number
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,8 +42,7 @@ def inspect_series(run: "ForecastTask", data: str | None, options: ForecastInspe
     from chainrule.data.series import rolling_origins, window_evaluation
     from chainrule.training import evaluate
 
-    if options.origins < 1:
-        raise ValueError(f"--origins: expected a whole number >= 1, got {options.origins}")
+    check_number("origins", options.origins, 1)
     values, features, first = _rows(run, data)
     horizon, history, schema, model = run.data.horizon, run.history, run.schema, run.model()
     origins = rolling_origins(first, len(values), horizon)[-options.origins :]

@@ -4,9 +4,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chainrule.tasks.abilities import Answer
-from chainrule.tasks.code_page import STEPS, code_answer, traversal_words, traversed
-from chainrule.tasks.display import quoted
-from chainrule.tasks.page import checked_page
+from chainrule.tasks.code_page import STEPS, about_code, code_answer, traversal_words, traversed
+from chainrule.tasks.page import checked_page, inspect_again
 
 if TYPE_CHECKING:
     import torch
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
 
     from chainrule.data.images.source import Pixels
     from chainrule.diagnostics.active_units import LatentUse
-    from chainrule.diagnostics.report.code_page import Traversal
+    from chainrule.diagnostics.report.code_page import Labels
     from chainrule.latent import CodeModel
     from chainrule.tasks.image.inspection import ImageInspection
     from chainrule.tasks.image.task import ImageTask
@@ -28,9 +27,10 @@ def inspect_codes(run: "ImageTask", options: "ImageInspection", *, out: Path | N
     import torch
 
     from chainrule.diagnostics.active_units import active_units
-    from chainrule.diagnostics.report.code_page import CodeReport
+    from chainrule.diagnostics.report.code_page import code_sections
     from chainrule.tasks.image.code_images import code_model
     from chainrule.tasks.image.code_preview import held_out
+    from chainrule.tasks.image.inspection import bright
 
     if options.pixel is not None:
         raise ValueError("--pixel: the receptive field is of models without a code: leave it out")
@@ -39,29 +39,24 @@ def inspect_codes(run: "ImageTask", options: "ImageInspection", *, out: Path | N
     use = active_units(model, x)
     generator = torch.Generator().manual_seed(seed)
     pairs, error, mean = _rebuilt(run, model, x, generator)
-    parameters = sum(weight.numel() for weight in model.parameters())
     count = f"{len(x):,} held-out image{'s' * (len(x) > 1)}"
-    report = CodeReport(
-        title=str(run.path),
-        model=f"{run.config.model} with {parameters:,} parameters, {model.latent_size} dimensions; "
-        f"{run.config.facts['name']}, {run.reduction}; {count}",
-        noun="image",
-        use=use,
-        pairs=pairs,
-        pairs_words="Held-out images, each with what the decoder makes of its code to the right.",
-        error=_bright(error),
-        error_words=f"The mean over {min(len(x), _REBUILT)} held-out images, black for 0 and white for "
-        f"{float(error.max()):.3g}, of values from 0 to 1; {mean:.6f} on average.",
-        traversals=_traversals(run, model, use, generator),
-        traversal_words=traversal_words(use, "image"),
-        labels=_labels(run, len(x)),
-        labelled_by="labels",
-        command=f"chainrule inspect {quoted(run.path)} --seed {seed}",
+    error_words = (
+        f"The mean over {min(len(x), _REBUILT)} held-out images, black for 0 and white for {float(error.max()):.3g}, "
+        f"of values from 0 to 1; {mean:.6f} on average."
     )
-    facts = {"model": run.config.model, "images": len(x), "mean_squared_error": mean}
-    return code_answer(
-        report, page, facts, [f"mean squared error of reconstructions: {mean:.6f} of values from 0 to 1"]
+    sections = code_sections(
+        use,
+        "image",
+        ("Held-out images, each with what the decoder makes of its code to the right.", pairs),
+        (error_words, bright(error)),
+        (traversal_words(use, "image"), _traversals(run, model, use, generator)),
+        _labels(run, len(x)),
     )
+    facts = {"images": len(x), "mean_squared_error": mean}
+    lines = [f"mean squared error of reconstructions: {mean:.6f} of values from 0 to 1"]
+    about = about_code(run, model, f"{run.config.facts['name']}, {run.reduction}; {count}")
+    command = inspect_again(run, seed=seed)
+    return code_answer(run, page, use, sections, facts, lines, about=about, command=command)
 
 
 def _rebuilt(
@@ -84,30 +79,24 @@ def _rebuilt(
 
 def _traversals(
     run: "ImageTask", model: "CodeModel", use: "LatentUse", generator: "torch.Generator"
-) -> "list[Traversal]":
+) -> "dict[int, Pixels]":
     import torch
 
     from chainrule.data.images import grid
-    from chainrule.diagnostics.report.code_page import Traversal
     from chainrule.tasks.image.code_images import shown
 
-    strips, weight = [], next(model.parameters())
+    strips, weight = {}, next(model.parameters())
     for place, _, codes in traversed(use):
         with torch.no_grad():
             drawn = model.from_codes(codes.to(weight), generator=generator)
-        strips.append(Traversal(place, grid(shown(run, drawn), STEPS)))
+        strips[place] = grid(shown(run, drawn), STEPS)
     return strips
 
 
-def _labels(run: "ImageTask", count: int) -> list[str] | None:
+def _labels(run: "ImageTask", count: int) -> "Labels | None":
+    from chainrule.diagnostics.report.code_page import Labels
+
     numbers, classes = run.images().valid_labels, run.classes
-    return None if numbers is None or classes is None else [classes[number] for number in numbers[:count].tolist()]
-
-
-def _bright(error: "Tensor") -> "Pixels":
-    """Numbers (H, W) as brightness, enlarged; white is the greatest."""
-    import numpy as np
-
-    scale = max(1, -(-280 // error.shape[1]))
-    drawn = (np.asarray(error / error.max().clamp_min(1e-12)) * 255).round().clip(0, 255).astype(np.uint8)
-    return drawn.repeat(scale, 0).repeat(scale, 1)
+    if numbers is None or classes is None:
+        return None
+    return Labels([classes[number] for number in numbers[:count].tolist()], "labels")

@@ -4,11 +4,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chainrule.tasks.abilities import Answer, Record
-from chainrule.tasks.display import quoted
-from chainrule.tasks.page import checked_page, write_page
+from chainrule.tasks.abilities import Answer
+from chainrule.tasks.page import check_number, checked_page, inspect_again, page_answer
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from chainrule.data.images.source import Pixels
     from chainrule.diagnostics.mask_images import MaskImage
     from chainrule.diagnostics.receptive_field import ReceptiveField
@@ -43,41 +44,31 @@ def inspect_images(run: "ImageTask", options: ImageInspection, *, out: Path | No
     from chainrule.data.images import png
     from chainrule.diagnostics.field_image import field_image
     from chainrule.diagnostics.mask_images import mask_images
-    from chainrule.diagnostics.report.image_page import ImageReport, image_page
+    from chainrule.diagnostics.report import Page
+    from chainrule.diagnostics.report.image_page import image_sections
 
     rows = options.rows
-    if not 1 <= rows <= MOST_ROWS:
-        raise ValueError(f"--rows: expected a whole number from 1 to {MOST_ROWS}, got {rows}")
+    check_number("rows", rows, 1, MOST_ROWS)
     page = checked_page(out, run.path)
     row, column = _pixel(options.pixel, run.shape)
     model, masks = run.model(), mask_images(run.new_model(0))
     field = _field(run, model, row, column, rows)
     surprise, words = _surprise(run, model)
     drawn, parameters = field_image(field), sum(weight.numel() for weight in model.parameters())
-    asked = "" if options.pixel is None else f" --pixel {options.pixel}"
-    report = ImageReport(
-        str(run.path),
-        f"{run.config.model} with {parameters:,} parameters; {run.config.facts['name']}, {run.reduction}",
-        findings(field, rows),
-        drawn,
-        surprise,
-        words,
-        masks,
-        _unmasked(model),
-        f"chainrule inspect {quoted(run.path)}{asked} --rows {rows}",
-    )
+    lead = f"{run.config.model} with {parameters:,} parameters; {run.config.facts['name']}, {run.reduction}"
+    command = inspect_again(run, pixel=options.pixel, rows=rows)
+    found, unmasked = findings(field, rows), _unmasked(model)
+    sections = image_sections(found, drawn, surprise, words, masks, unmasked)
     image = page.with_name("receptive-field.png" if out is None else f"{page.stem}.png")
-    write_page(page, image_page(report))
     write_bytes(image, png(drawn))
-    facts = {"run": str(run.path), "model": run.config.model, "page": str(page), "image": str(image)}
-    shown = {"pixel": [row, column], **field.summary(), "masks": [_mask_facts(mask) for mask in masks]}
-    lines = [f"{run.path}: {report.model}", *report.findings]
+    figures = {"image": str(image), "pixel": [row, column], **field.summary()}
+    figures |= {"masks": [_mask_facts(mask) for mask in masks]}
+    lines = [*found]
     for mask in masks:
         last = f" ... {mask.layers[-1]}" if len(mask.layers) > 1 else ""
         lines.append(f"mask: {mask.title}: {mask.layers[0]}{last}")
-    lines += [report.unmasked] if report.unmasked else []
-    lines += [f"page: {page}", f"image: {image}"]
-    return Answer(iter([Record(facts | shown, "\n".join(lines))]))
+    lines += [*([unmasked] if unmasked else []), f"image: {image}"]
+    return page_answer(run, page, Page(f"Inside {run.path}", lead, sections, command), figures, lines)
 
 
 def findings(field: "ReceptiveField", rows: int) -> list[str]:
@@ -131,7 +122,6 @@ def _field(run: "ImageTask", model: "ImageModel", row: int, column: int, rows: i
 
 def _surprise(run: "ImageTask", model: "ImageModel") -> "tuple[Pixels, str]":
     """The mean nats of each pixel over some held-out images, as brightness."""
-    import numpy as np
     import torch
 
     from chainrule.data.images import image_batch
@@ -142,14 +132,20 @@ def _surprise(run: "ImageTask", model: "ImageModel") -> "tuple[Pixels, str]":
     batch = image_batch(images.valid[:count], labels)
     with torch.no_grad():
         nats = -model(batch.x, batch.context).log_prob(batch.x).sum(1).mean(0)  # (H, W)
-    most = float(nats.max())
-    scale = max(1, -(-280 // nats.shape[1]))
-    drawn = (np.asarray(nats / max(most, 1e-12)) * 255).round().clip(0, 255).astype(np.uint8)
     words = (
-        f"The mean over {count} held-out images, black for 0 and white for {most:.3g} nats of a pixel; "
+        f"The mean over {count} held-out images, black for 0 and white for {float(nats.max()):.3g} nats of a pixel; "
         f"{float(nats.sum()):.2f} nats in all."
     )
-    return drawn.repeat(scale, 0).repeat(scale, 1), words
+    return bright(nats), words
+
+
+def bright(numbers: "Tensor") -> "Pixels":
+    """Numbers (H, W) as brightness, enlarged; white is the greatest."""
+    import numpy as np
+
+    scale = max(1, -(-280 // numbers.shape[1]))
+    drawn = (np.asarray(numbers / numbers.max().clamp_min(1e-12)) * 255).round().clip(0, 255).astype(np.uint8)
+    return drawn.repeat(scale, 0).repeat(scale, 1)
 
 
 def _unmasked(model: "ImageModel") -> str:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from chainrule.tasks.abilities import Answer, Record
+from chainrule.tasks.page import check_number
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -38,8 +39,7 @@ def inspect_sounds(run: "SoundTask", data: str | None, options: SoundInspection,
 
     from chainrule.diagnostics.receptive_field import receptive_field
 
-    if options.rows < 1:
-        raise ValueError(f"--rows: expected a whole number >= 1, got {options.rows}")
+    check_number("rows", options.rows, 1)
     model = run.model()
     seen = model.receptive_field
     clips, context = (

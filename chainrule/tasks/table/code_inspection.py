@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chainrule.tasks.abilities import Answer
-from chainrule.tasks.code_page import code_answer, error_words, errors, traversal_words, traversed
-from chainrule.tasks.display import quoted
-from chainrule.tasks.page import checked_page
+from chainrule.tasks.code_page import about_code, code_answer, error_words, errors, traversal_words, traversed
+from chainrule.tasks.page import check_number, checked_page, inspect_again
 from chainrule.tasks.table.codes import code_model
 from chainrule.tasks.table.inspection import TableInspection, rows_of
 
@@ -16,7 +15,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from chainrule.diagnostics.active_units import LatentUse
-    from chainrule.diagnostics.report.code_page import Cells, Traversal
+    from chainrule.diagnostics.report.code_page import Labels
+    from chainrule.diagnostics.report.page import Table
     from chainrule.models import TableVAE
     from chainrule.tasks.table.task import TableTask
 
@@ -32,10 +32,9 @@ def inspect_codes(
     import torch
 
     from chainrule.diagnostics.active_units import active_units
-    from chainrule.diagnostics.report.code_page import CodeReport
+    from chainrule.diagnostics.report.code_page import code_sections
 
-    if options.rows < 2:
-        raise ValueError(f"--rows: expected a whole number >= 2, got {options.rows}")
+    check_number("rows", options.rows, 2)
     page, model = checked_page(out, run.path), code_model(run, "cpu", "inspect")
     x = rows_of(run, file, options.rows)
     use = active_units(model, x)
@@ -44,59 +43,58 @@ def inspect_codes(
         own, other = (-model.decode(z).parts.log_prob(x).mean(0) for z in (codes, codes.roll(1, 0)))
     generator = torch.Generator().manual_seed(seed)
     names = [column.name for column in run.schema.kept]
-    parameters = sum(weight.numel() for weight in model.parameters())
-    read = f"{len(x):,} held-out rows" if file is None else f"{len(x):,} rows of {file}"
-    coloured = _coloured_by(run, x)
-    report = CodeReport(
-        title=str(run.path),
-        model=f"{run.config.model} with {parameters:,} parameters, {model.latent_size} dimensions; "
-        f"{run.config.facts['source']['name']}; {read}",
-        noun="row",
-        use=use,
-        pairs=_pairs(run, model, x[:_PAIRS], generator),
-        pairs_words=f"The first rows, and under each a typical row of its code: of {_DRAWS} draws from the decoder the "
-        "commonest category and the median number of each column.",
-        error=errors("column", names, own, other),
-        error_words=f"{error_words('each column', 'row')} Of real numbers they are those of a density, and may be "
-        "below 0.",
-        traversals=_traversals(run, model, use, generator),
-        traversal_words=traversal_words(use, "row", " Columns that do not change are left out."),
-        labels=None if coloured is None else coloured[1],
-        labelled_by="" if coloured is None else f"column {coloured[0]}",
-        command=f"chainrule inspect {quoted(run.path)}{'' if file is None else f' {quoted(Path(file))}'} "
-        f"--rows {options.rows} --seed {seed}",
+    pairs_words = (
+        f"The first rows, and under each a typical row of its code: of {_DRAWS} draws from the decoder the commonest "
+        "category and the median number of each column."
+    )
+    density = "Of real numbers they are those of a density, and may be below 0."
+    sections = code_sections(
+        use,
+        "row",
+        (pairs_words, _pairs(run, model, x[:_PAIRS], generator)),
+        (f"{error_words('each column', 'row')} {density}", errors("column", names, own, other)),
+        (
+            traversal_words(use, "row", " Columns that do not change are left out."),
+            _traversals(run, model, use, generator),
+        ),
+        _labels(run, x),
     )
     nats = {
         "own_code": dict(zip(names, own.tolist(), strict=True)),
         "another": dict(zip(names, other.tolist(), strict=True)),
     }
     lines = [f"{name}: {a:.3f} nats, {b:.3f} with another code" for name, a, b in zip(names, own, other, strict=True)]
-    return code_answer(report, page, {"model": run.config.model, "rows": len(x), "column_nats": nats}, lines)
+    read = f"{len(x):,} held-out rows" if file is None else f"{len(x):,} rows of {file}"
+    about = about_code(run, model, f"{run.config.facts['source']['name']}; {read}")
+    command = inspect_again(run, file, rows=options.rows, seed=seed)
+    return code_answer(
+        run, page, use, sections, {"rows": len(x), "column_nats": nats}, lines, about=about, command=command
+    )
 
 
-def _pairs(run: "TableTask", model: "TableVAE", x: "Tensor", generator: "torch.Generator") -> "Cells":
+def _pairs(run: "TableTask", model: "TableVAE", x: "Tensor", generator: "torch.Generator") -> "Table":
     import torch
 
-    from chainrule.diagnostics.report.code_page import Cells
+    from chainrule.diagnostics.report.page import Table
 
     with torch.no_grad():
         rebuilt = _typical(run, model, model.codes(x), generator)
     cells = zip(run.schema.decode(x.numpy()), rebuilt, strict=True)
     rows = [[what, *row] for pair in cells for what, row in zip(("row", "rebuilt"), pair, strict=True)]
-    return Cells(["", *(column.name for column in run.schema.kept)], rows)
+    return Table(["", *(column.name for column in run.schema.kept)], rows)
 
 
 def _traversals(
     run: "TableTask", model: "TableVAE", use: "LatentUse", generator: "torch.Generator"
-) -> "list[Traversal]":
-    from chainrule.diagnostics.report.code_page import Cells, Traversal
+) -> "dict[int, Table]":
+    from chainrule.diagnostics.report.page import Table
 
-    found, names = [], [column.name for column in run.schema.kept]
+    found, names = {}, [column.name for column in run.schema.kept]
     for place, values, codes in traversed(use):
         rows = _typical(run, model, codes.to(next(model.parameters())), generator)
         changing = [column for column in range(len(names)) if len({row[column] for row in rows}) > 1]
         cells = [[value, *(row[column] for column in changing)] for value, row in zip(values, rows, strict=True)]
-        found.append(Traversal(place, Cells(["z", *(names[column] for column in changing)], cells)))
+        found[place] = Table(["z", *(names[column] for column in changing)], cells)
     return found
 
 
@@ -113,9 +111,12 @@ def _typical(run: "TableTask", model: "TableVAE", z: "Tensor", generator: "torch
     return list(run.schema.decode(torch.where(categorical, drawn.mode(0).values, median).numpy()))
 
 
-def _coloured_by(run: "TableTask", x: "Tensor") -> tuple[str, list[str]] | None:
+def _labels(run: "TableTask", x: "Tensor") -> "Labels | None":
     """The last column of few categories, where a table has its labels as a rule, and its cells in the rows."""
+    from chainrule.diagnostics.report.code_page import Labels
+
     for place, column in reversed(list(enumerate(run.schema.kept))):
         if column.kind == "categorical" and 2 <= len(x[:, place].unique()) <= _MOST_LABELS:
-            return column.name, [column.decode(value) or "missing" for value in x[:, place].tolist()]
+            cells = [column.decode(value) or "missing" for value in x[:, place].tolist()]
+            return Labels(cells, f"column {column.name}")
     return None

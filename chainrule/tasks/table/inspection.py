@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from chainrule.tasks.abilities import Answer, Record
 from chainrule.tasks.display import one_line
+from chainrule.tasks.page import check_number
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,8 +44,7 @@ def inspect_table(run: "TableTask", file: str | None, options: TableInspection, 
 
     from chainrule.tasks.table.scoring import nats_of
 
-    if options.rows < 2:
-        raise ValueError(f"--rows: expected a whole number >= 2, got {options.rows}")
+    check_number("rows", options.rows, 2)
     x, model = rows_of(run, file, options.rows), run.model()
     generator = torch.Generator().manual_seed(seed)
     usual, names = nats_of(model, x).mean(0), [column.name for column in run.schema.kept]

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from chainrule.tasks.abilities import Answer, Record
+from chainrule.tasks.page import check_number
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -41,8 +42,7 @@ def inspect_tagger(run: "TagTask", data: str | None, options: TagInspection, *, 
     from chainrule.diagnostics.parts import parts_of
 
     for name, most in (("rows", _MOST_ROWS), ("top", _MOST_SHOWN)):
-        if not 1 <= (value := getattr(options, name)) <= most:
-            raise ValueError(f"--{name}: expected a whole number from 1 to {most}, got {value}")
+        check_number(name, getattr(options, name), 1, most)
     if out is not None:
         raise ValueError(f"--out {out}: inspecting a tagger writes no page: leave it out, or give --json")
     model = run.model()

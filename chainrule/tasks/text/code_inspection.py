@@ -4,9 +4,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chainrule.tasks.abilities import Answer
-from chainrule.tasks.code_page import code_answer, error_words, errors, traversal_words, traversed
-from chainrule.tasks.display import quoted
-from chainrule.tasks.page import checked_page
+from chainrule.tasks.code_page import about_code, code_answer, error_words, errors, traversal_words, traversed
+from chainrule.tasks.page import checked_page, inspect_again
 from chainrule.tasks.text.codes import code_model, held_out, text_of
 
 if TYPE_CHECKING:
@@ -26,7 +25,8 @@ def inspect_codes(
 ) -> Answer:
     """Inspect the code of a run on its held-out lines."""
     from chainrule.diagnostics.active_units import active_units
-    from chainrule.diagnostics.report.code_page import Cells, CodeReport, Traversal
+    from chainrule.diagnostics.report.code_page import code_sections
+    from chainrule.diagnostics.report.page import Table
 
     if data is not None or options.property is not None:
         what = data if data is not None else f"--property {options.property}"
@@ -38,30 +38,32 @@ def inspect_codes(
     own, other = _nats(model, x, lengths, ranges)
     codes = use.codes[:_PAIRS]
     texts = [text_of(run, row)[0] for row in x[:_PAIRS].tolist()]
-    strips = [
-        Traversal(place, Cells(["z", "line"], list(zip(values, _texts(run, model, at), strict=True))))
+    strips = {
+        place: Table(["z", "line"], list(zip(values, _texts(run, model, at), strict=True)))
         for place, values, at in traversed(use)
-    ]
-    parameters = sum(weight.numel() for weight in model.parameters())
+    }
     how = "the decoder's most probable symbol at each step"
-    report = CodeReport(
-        title=str(run.path),
-        model=f"{run.config.model} with {parameters:,} parameters, {model.latent_size} dimensions; "
-        f"{run.config.facts['source']['name']}, {len(x):,} held-out lines",
-        noun="line",
-        use=use,
-        pairs=Cells(["line", "rebuilt"], list(zip(texts, _texts(run, model, codes), strict=True))),
-        pairs_words=f"Held-out lines, each with {how} from its code.",
-        error=errors("position", ranges, own, other),
-        error_words=f"{error_words('a symbol at each position, those before it given,', 'line')}",
-        traversals=strips,
-        traversal_words=traversal_words(use, "line", f" A line is {how}."),
-        labels=None,
-        labelled_by="",
-        command=f"chainrule inspect {quoted(run.path)} --seed {seed}",
+    sections = code_sections(
+        use,
+        "line",
+        (
+            f"Held-out lines, each with {how} from its code.",
+            Table(["line", "rebuilt"], list(zip(texts, _texts(run, model, codes), strict=True))),
+        ),
+        (
+            error_words("a symbol at each position, those before it given,", "line"),
+            errors("position", ranges, own, other),
+        ),
+        (traversal_words(use, "line", f" A line is {how}."), strips),
+        None,
     )
-    nats = {"positions": ranges, "own_code": own.tolist(), "another": other.tolist()}
-    return code_answer(report, page, {"model": run.config.model, "rows": len(x), "position_nats": nats})
+    facts = {
+        "rows": len(x),
+        "position_nats": {"positions": ranges, "own_code": own.tolist(), "another": other.tolist()},
+    }
+    about = about_code(run, model, f"{run.config.facts['source']['name']}, {len(x):,} held-out lines")
+    command = inspect_again(run, seed=seed)
+    return code_answer(run, page, use, sections, facts, about=about, command=command)
 
 
 def _texts(run: "TextTask", model: "SentenceVAE", z: "Tensor") -> list[str]:

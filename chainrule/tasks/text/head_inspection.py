@@ -5,9 +5,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chainrule.tasks.abilities import Answer, Record
+from chainrule.tasks.abilities import Answer
 from chainrule.tasks.display import one_line
-from chainrule.tasks.page import write_page
+from chainrule.tasks.page import page_answer
 from chainrule.tasks.text.inspection import count_unknown, read_window
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ def inspect_heads(
 
     from chainrule.data.vocabulary import symbol_spans
     from chainrule.diagnostics.mixer_views import cache_size, mixer_views
-    from chainrule.diagnostics.report import ReadRow, ReadText, Subject, reading_line
-    from chainrule.diagnostics.report.heads_page import cache_line, heads_page
+    from chainrule.diagnostics.report import Page, ReadRow, ReadText, reading_line
+    from chainrule.diagnostics.report.heads_page import cache_line, heads_sections
 
     if options.property is not None:
         raise ValueError(f"--property: units are sought in recurrences, got {run.config.model}: leave it out")
@@ -48,12 +48,11 @@ def inspect_heads(
     note = f"{unknown} elements were never seen in training and are read as unknown." if unknown else ""
     read, cache = ReadText(name, run.config.data.level, rows, unknown, note=note), cache_size(model)
     described = f"{run.config.model} of {len(views)} block{'s' * (len(views) != 1)} with {_width(model)} features"
-    write_page(page, heads_page(views, cache, bits, read, lengths, Subject(str(run.path), described, command)))
     mean = float(bits.double().sum() / lengths.sum())
+    reading = reading_line(read, lengths, mean)
+    sections = heads_sections(views, cache, bits, read, lengths)
+    content = Page(f"Inside {run.path}", f"{described}; {reading}", sections, command)
     figures: dict[str, Any] = {
-        "run": str(run.path),
-        "model": run.config.model,
-        "page": str(page),
         "text": name,
         "elements": int(lengths.sum()),
         "unknown": unknown,
@@ -69,9 +68,8 @@ def inspect_heads(
             for row, surprise, count in zip(x, bits, counts, strict=True)
         ],
     }
-    lines = [f"{run.path}: {described}", one_line(reading_line(read, lengths, mean)), "", *_table(views)]
-    lines += [f"memory: {cache_line(cache)}", f"page: {page}"]
-    return Answer(iter([Record(figures, "\n".join(lines))]))
+    lines = [one_line(reading), "", *_table(views), f"memory: {cache_line(cache)}"]
+    return page_answer(run, page, content, figures, lines, about=described)
 
 
 def _width(model: "TransformerLM") -> int:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from chainrule.tasks.abilities import Answer, Record
+from chainrule.tasks.abilities import Answer
 from chainrule.tasks.display import one_line, quoted
-from chainrule.tasks.page import checked_page, write_page
+from chainrule.tasks.page import check_number, checked_page, inspect_again, page_answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,7 +61,10 @@ class TextInspection:
 def inspect_text(run: "TextTask", file: str | None, options: TextInspection, *, out: Path | None, seed: int) -> Answer:
     """Inspect a run on its held-out text, or on a file."""
     rows, steps = options.rows, options.steps
-    _check_numbers(rows, steps)
+    check_number("rows", rows, 1, MOST_ROWS)
+    check_number("steps", steps, 2, MOST_STEPS)
+    if rows * steps > MOST_SYMBOLS:
+        raise ValueError(f"--rows {rows} --steps {steps}: expected at most {MOST_SYMBOLS} symbols, got {rows * steps}")
     if run.has_code:
         from chainrule.tasks.text.code_inspection import inspect_codes
 
@@ -69,18 +72,20 @@ def inspect_text(run: "TextTask", file: str | None, options: TextInspection, *, 
     page = checked_page(out, run.path)
     if file is not None and page.exists() and Path(file).exists() and page.samefile(file):
         raise ValueError(f"--out {page}: this is the text to read; name another file")
+    again = {"out": None if out is None else quoted(out), "rows": rows, "steps": steps, "seed": seed}
+    again["property"] = None if options.property is None else quoted(Path(options.property))
+    command = inspect_again(run, file, **again)
     from chainrule.models import TransformerLM
 
     trained_model = run.model()
     if isinstance(trained_model, TransformerLM):
         from chainrule.tasks.text.head_inspection import inspect_heads
 
-        command = inspect_command(run.path, file, out, options, seed)
         return inspect_heads(run, trained_model, file, options, page=page, command=command)
     from chainrule.diagnostics import inspect_recurrence
     from chainrule.diagnostics.clipping import clipping
     from chainrule.diagnostics.panels import new_figure
-    from chainrule.diagnostics.report import Subject, report_page
+    from chainrule.diagnostics.report import Page, mean_surprise, reading_line, recurrence_sections
 
     wanted = _wanted(options.property)
     model = _recurrent(run, trained_model)
@@ -95,20 +100,11 @@ def inspect_text(run: "TextTask", file: str | None, options: TextInspection, *, 
             raise ValueError(f"{run.path}: {str(error).removeprefix('module: ')}") from None
         stage("drawing the page")
         trained = clipping(run.metrics(), run.config.training.clip_norm)
-        subject = Subject(str(run.path), _model_line(run), inspect_command(run.path, file, out, options, seed))
-        write_page(page, report_page(inspection, read, subject, trained))
-    shown = {"run": str(run.path), "model": run.config.model, "page": str(page)}
-    figures = shown | inspection_figures(inspection, read, x, run.vocabulary, trained)
-    lines = "\n".join([*_table(run, inspection, read, trained), f"page: {page}"])
-    return Answer(iter([Record(figures, lines)]))
-
-
-def _check_numbers(rows: int, steps: int) -> None:
-    for name, value, low, high in (("rows", rows, 1, MOST_ROWS), ("steps", steps, 2, MOST_STEPS)):
-        if not low <= value <= high:
-            raise ValueError(f"--{name}: expected a whole number from {low} to {high}, got {value}")
-    if rows * steps > MOST_SYMBOLS:
-        raise ValueError(f"--rows {rows} --steps {steps}: expected at most {MOST_SYMBOLS} symbols, got {rows * steps}")
+        sections = recurrence_sections(inspection, read, trained)
+        lead = f"{_model_line(run)}; {reading_line(read, inspection.flow.lengths, mean_surprise(inspection))}"
+        content = Page(f"Inside {run.path}", lead, sections, command)
+        figures = inspection_figures(inspection, read, x, run.vocabulary, trained)
+        return page_answer(run, page, content, figures, _table(inspection, read, trained), about=_model_line(run))
 
 
 def _wanted(name: str | None) -> Any:
@@ -190,16 +186,6 @@ def _model_line(run: "TextTask") -> str:
     return f"{run.config.model} of {layers} with {options.hidden_size} units"
 
 
-def inspect_command(run: Path, file: str | None, out: Path | None, options: TextInspection, seed: int) -> str:
-    """The command that makes a page again."""
-    parts = ["chainrule inspect", quoted(run)]
-    parts += [quoted(Path(file))] if file is not None else []
-    parts += [f"--out {quoted(out)}"] if out is not None else []
-    parts += [f"--rows {options.rows} --steps {options.steps} --seed {seed}"]
-    parts += [f"--property {quoted(Path(options.property))}"] if options.property is not None else []
-    return " ".join(parts)
-
-
 @contextmanager
 def _working() -> "Iterator[Callable[[str], None]]":
     """Shows on a terminal that something goes on, and for how long."""
@@ -215,7 +201,7 @@ def _working() -> "Iterator[Callable[[str], None]]":
         yield lambda stage: progress.update(task, description=stage)
 
 
-def _table(run: "TextTask", inspection: "Inspection", read: "ReadText", trained: "Clipping | None") -> Iterable[str]:
+def _table(inspection: "Inspection", read: "ReadText", trained: "Clipping | None") -> Iterable[str]:
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -230,7 +216,7 @@ def _table(run: "TextTask", inspection: "Inspection", read: "ReadText", trained:
     for figure, values in layer_table(inspection):
         table.add_row(figure.name, *values)
     reading = reading_line(read, inspection.flow.lengths, mean_surprise(inspection))
-    yield f"{run.path}: {_model_line(run)}\n{one_line(reading)}\n"
+    yield f"{one_line(reading)}\n"
     width = None if sys.stdout.isatty() else 30 + 34 * len(inspection.layers)
     console = Console(highlight=False, markup=False, emoji=False, color_system=None, width=width)
     with console.capture() as drawn:

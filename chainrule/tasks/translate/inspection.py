@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from chainrule.tasks.abilities import Answer
 from chainrule.tasks.attention_report import attention_answer
-from chainrule.tasks.display import quoted
-from chainrule.tasks.page import checked_page
+from chainrule.tasks.page import check_number, checked_page, inspect_again
 
 if TYPE_CHECKING:
     from chainrule.data.pairs import Pair
@@ -42,10 +41,8 @@ def inspect_translator(
     from chainrule.diagnostics.report.attention_page import AttentionExample
     from chainrule.tasks.translate.evaluation import encoded_pairs
     from chainrule.tasks.translate.prediction import translator_of
-    from chainrule.training import units
 
-    if not 1 <= options.rows <= MOST_ROWS:
-        raise ValueError(f"--rows: expected a whole number from 1 to {MOST_ROWS}, got {options.rows}")
+    check_number("rows", options.rows, 1, MOST_ROWS)
     page = checked_page(out, run.path)
     pairs, translator = _pairs(run, file, options.rows), translator_of(run, None, "cpu")
     batch = encoded_pairs(run, pairs, Path(file or run.path), None).batch(np.arange(len(pairs)))
@@ -53,25 +50,17 @@ def inspect_translator(
     with torch.no_grad():
         nats = -translator.model(batch.x, batch.context, batch.lengths).log_prob(batch.x)  # (B, T)
     written = [best.text for best, *_ in translator.search([pair.source for pair in pairs])]
-    weights, rows, examples = [], [], []
+    examples = []
     for pair, translation, terms, length in zip(pairs, written, nats, batch.lengths.tolist(), strict=True):
         given, symbols = translator.symbols(pair.source, pair.target)
         alpha = translator.attention(pair.source, pair.target) if translator.model.has_attention else None
-        surprise = terms[:length].double().tolist()
-        if alpha is not None:
-            weights.append(alpha)
         texts = {"source": pair.source, "reference": pair.target, "translation": translation}
-        bits = [units.bits(term) for term in surprise]
-        examples.append(AttentionExample(f"Pair {pair.line}", texts, symbols, bits, alpha, read=given))
-        attention = None if alpha is None else alpha.tolist()
-        rows.append(
-            {**texts, "nats": sum(surprise), "read": given, "symbols": symbols, "bits": bits, "attention": attention}
-        )
-    asked = "" if file is None else f" {quoted(Path(file))}"
-    command = f"chainrule inspect {quoted(run.path)}{asked} --rows {options.rows}"
-    looks_at = "symbols of the source"
+        facts = {**texts, "read": given}
+        nats_each = terms[:length].double().tolist()
+        examples.append(AttentionExample(f"Pair {pair.line}", texts, facts, symbols, nats_each, alpha, read=given))
+    command = inspect_again(run, file, rows=options.rows)
     return attention_answer(
-        run, translator.model, weights, rows, examples, looks_at=looks_at, page=page, command=command
+        run, translator.model, examples, looks_at="symbols of the source", page=page, command=command
     )
 
 

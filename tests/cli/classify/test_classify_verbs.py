@@ -154,9 +154,9 @@ def test_a_page_shades_words_by_attention_and_escapes_them(command: Callable, ru
     assert command("classify", run, texts, "--attention", page).status == 0
     assert "Content-Security-Policy\" content=\"default-src 'none'" in page.read_text(encoding="utf-8")
     written = page.read_text()
-    assert "&lt;</span>" in written
+    assert "&lt;</i>" in written
     assert "<b> is" not in written
-    assert written.count("<span ") == 7
+    assert written.count("<i ") == 7
     shades = [int(shade) for shade in re.findall("--a:([0-9]+)%", written)]
     assert len(shades) == 7
     assert sum(shades) == pytest.approx(7 * 80 / 5, abs=4)  # an even share is a fifth of the darkest shade
