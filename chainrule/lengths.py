@@ -24,5 +24,6 @@ def check_lengths(lengths: Any, rows: tuple[int, int] | None = None) -> None:
         raise ValueError(
             f"lengths: expected {batch_size} integers, one a row, got {tuple(lengths.shape)} of {lengths.dtype}"
         )
-    if batch_size and not 0 <= (shortest := int(lengths.min())) <= (longest := int(lengths.max())) <= time:
+    shortest, longest = (int(lengths.min()), int(lengths.max())) if batch_size else (0, 0)
+    if not 0 <= shortest <= longest <= time:
         raise ValueError(f"lengths: expected values in [0, {time}] (the time steps of x), got {shortest} to {longest}")

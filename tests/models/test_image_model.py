@@ -63,7 +63,7 @@ def test_levels_are_spread_from_minus_one_to_one():
         ({"kernel_size": 2}, "kernel_size: expected an odd number of pixels, at least 3, got 2"),
         ({"first_kernel_size": 1}, "first_kernel_size: expected an odd number of pixels, at least 3, got 1"),
         ({"dropout": 1.0}, "dropout"),
-        ({"num_classes": 0}, "num_classes: expected at least 1"),
+        ({"num_classes": 0}, "num_classes: expected an integer >= 1"),
     ],
 )
 def test_wrong_sizes_are_named(kind, options, message):
