@@ -172,7 +172,7 @@ class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks, C
         config, corpus = self.config, corpus_of(self)
         if not self.MODELS[config.model].planned:
             rows = self.training.batch_size or usual_batch_size(len(corpus.train), self.training.chunk_length)
-            optimiser: Kind = self.training.optimiser or ("adamw" if self.has_code else "muon")
+            optimiser: Kind = self.training.optimiser or ("muon" if config.model in self.LADDERS else "adamw")
             decay = _WEIGHT_DECAY if self.training.weight_decay is None else self.training.weight_decay
             training = replace(
                 self.training,
