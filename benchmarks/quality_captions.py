@@ -172,7 +172,7 @@ def captions_metric(valid: CaptionedImages, vocabulary: WordVocabulary) -> Valid
 
 def blank(captioned: CaptionedImages) -> CaptionedImages:
     """The same captions with nothing to see."""
-    return CaptionedImages(np.zeros((len(captioned), 3, 8, 8), np.uint8), captioned.captions, captioned.ends)
+    return CaptionedImages(np.zeros((len(captioned), 3, 8, 8), np.uint8), captioned.captions, captioned.offsets)
 
 
 if __name__ == "__main__":

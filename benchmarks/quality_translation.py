@@ -28,11 +28,11 @@ from chainrule.data.pairs import (
     PairBatches,
     PairedSentences,
     Pairs,
-    Sentences,
     pair_evaluation,
     prepare_pairs,
     read_sentences,
 )
+from chainrule.data.ragged import Ragged
 from chainrule.data.vocabulary import Vocabulary
 from chainrule.metrics.bleu import bleu, chrf
 from chainrule.models import Seq2Seq, TransformerSeq2Seq
@@ -221,8 +221,8 @@ def judged_at(judged: int, validations: int) -> float:
     return 0.15 + 0.85 * judged / validations
 
 
-def encoded(vocabulary: Vocabulary, lines: list[str]) -> Sentences:
-    return Sentences.of([vocabulary.encode(f"{line}\n") for line in lines])
+def encoded(vocabulary: Vocabulary, lines: list[str]) -> Ragged:
+    return Ragged.of([vocabulary.encode(f"{line}\n") for line in lines])
 
 
 def translated(

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.data.atomic import read_json
+from chainrule.data.atomic import load_record
 from chainrule.data.characters import ByteVocabulary, CharVocabulary, WordVocabulary
 from chainrule.data.split import Part, split_by_position
 from chainrule.data.store import FORMAT, Store, StoreWriter
@@ -261,24 +261,12 @@ def vocabulary_from_json(content: dict[str, Any]) -> Vocabulary:
         >>> vocabulary_from_json({"format": 1, "level": "char", "characters": "ab", "eos": False}).encode("ba")
         array([2, 1])
     """
-    version = content.get("format")
-    if type(version) is not int or version < 1:
-        raise ValueError(f"vocabulary format: expected 1, got {version!r}; the file is damaged")
-    if version > 1:
-        raise ValueError(f"vocabulary format: expected 1, got {version}, which a newer chainrule wrote")
     level = content.get("level")
     if not isinstance(level, str) or level not in LEVELS:
-        raise ValueError(f"vocabulary level: expected one of {', '.join(LEVELS)}, got {level!r}")
+        raise ValueError(f"level: expected one of {', '.join(LEVELS)}, got {level!r:.80}; the file is damaged")
     return LEVELS[level].from_json(content)
 
 
 def load_vocabulary(path: str | Path) -> Vocabulary:
-    """Read a vocabulary written by `Vocabulary.save`; errors name the file."""
-    path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such file: expected a vocabulary")
-    content = read_json(path)
-    try:
-        return vocabulary_from_json(content)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
+    """Read a vocabulary written by `Vocabulary.save`; see `load_record`."""
+    return load_record(vocabulary_from_json, path)

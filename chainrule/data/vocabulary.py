@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.data.atomic import write_json
+from chainrule.data.atomic import read_record, write_json
 
 Ids = npt.NDArray[np.int64]
 
@@ -34,6 +34,9 @@ class Vocabulary(ABC):
 
     reads_any_bytes: ClassVar[bool] = False
     """Whether what is no UTF-8 can be read too (`read_text` and `read_lines` with `strict=False`)."""
+
+    _FIELDS: ClassVar[dict[str, Any]]
+    """The fields of a record of `to_json` by their types, level and format left out."""
 
     unknown: int | None
     eos: int | None
@@ -73,9 +76,14 @@ class Vocabulary(ABC):
         """A record from which `vocabulary_from_json` builds an equal vocabulary."""
 
     @classmethod
-    @abstractmethod
     def from_json(cls, content: dict[str, Any]) -> Self:
         """Build the vocabulary of a record of `to_json`; raise ValueError for any other record."""
+        return read_record(cls._from_fields, {"level": str, **cls._FIELDS}, content)
+
+    @classmethod
+    def _from_fields(cls, *, level: str, **fields: Any) -> Self:
+        """Make a vocabulary of the values of a record, which may not fit together."""
+        return cls(**fields)
 
     def encode_chunks(self, chunks: Iterable[str]) -> Iterator[Ids]:
         """The symbols of a long text that comes in chunks cut anywhere, equal to those of the whole, in bounded
@@ -135,17 +143,6 @@ def _last_run_of_space(text: str) -> int:
     """Start of the last run of white space that follows a word; 0 without one."""
     cut = max(text.rfind(" "), text.rfind("\n"))
     return len(text[: cut + 1].rstrip())
-
-
-def check_fields(vocabulary: dict[str, Any], level: str, fields: dict[str, type]) -> None:
-    """`ValueError` unless the JSON of a vocabulary has exactly these fields, of these types."""
-    wrong = sorted(set(vocabulary) ^ {"format", "level", *fields})
-    if wrong:
-        raise ValueError(f"vocabulary of level {level}: missing or unexpected field {wrong[0]!r}; the file is damaged")
-    for name, kind in fields.items():
-        if type(vocabulary[name]) is not kind:
-            got = type(vocabulary[name]).__name__
-            raise ValueError(f"vocabulary field {name!r}: expected {kind.__name__}, got {got}; the file is damaged")
 
 
 _WINDOW = 8  # symbols decoded again with each next one: a character has at most four bytes

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import torch
 
 from chainrule.data.batches import Batch, Shuffled, in_order
-from chainrule.data.pairs.sentences import Sentences
+from chainrule.data.ragged import Ragged
 from chainrule.data.vocabulary import Ids
 
 
@@ -19,19 +19,19 @@ class CaptionedImages:
     Attributes:
         images: (N, 3, S, S), values from 0 to 255.
         captions: those of the first image, then those of the second, ..., each with its `<eos>`.
-        ends: (N,) where the captions of each image end.
+        offsets: (N + 1,) where the captions of each image begin, and their number.
     """
 
     images: npt.NDArray[np.uint8]
-    captions: Sentences
-    ends: Ids
+    captions: Ragged
+    offsets: Ids
 
     def __len__(self) -> int:
         return len(self.images)
 
     def captions_of(self, image: int) -> range:
         """The places of an image's captions."""
-        return range(int(self.ends[image - 1]) if image else 0, int(self.ends[image]))
+        return range(*self.offsets[image : image + 2].tolist())
 
     def batch(self, images: Ids, captions: Ids, mirrored: npt.NDArray[np.bool_] | None = None) -> Batch:
         """The given captions as x, each given its image; some of the images mirrored."""
@@ -90,5 +90,5 @@ class CaptionBatches:
 
 def caption_evaluation(captioned: CaptionedImages, batch_size: int = 64) -> Iterator[Batch]:
     """Every caption of every image once, in order."""
-    images = np.repeat(np.arange(len(captioned)), np.diff(captioned.ends, prepend=0))
+    images = np.repeat(np.arange(len(captioned)), np.diff(captioned.offsets))
     return (captioned.batch(images[captions], captions) for captions in in_order(len(images), batch_size))

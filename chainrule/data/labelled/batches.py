@@ -7,6 +7,7 @@ from typing import Any, Self
 import numpy as np
 import torch
 
+from chainrule.data.atomic import read_record
 from chainrule.data.batches import Batch, Shuffled, by_length, in_order
 from chainrule.data.labelled.encoded_texts import EncodedTexts, Numbers
 
@@ -17,12 +18,19 @@ class Labels:
     Args:
         counts: how often each was seen in training, at least once.
 
+    Raises:
+        ValueError: there are fewer than two labels, or one was never seen.
+
     >>> labels = Labels.fit(["good", "bad", "good"])
     >>> labels.names, labels.encode("good"), labels.prior
     (('bad', 'good'), 1, (0.3333333333333333, 0.6666666666666666))
     """
 
     def __init__(self, counts: Mapping[str, int]):
+        if len(counts) < 2 or min(counts.values()) < 1:
+            raise ValueError(
+                f"counts: expected two labels or more, each seen, got {len(counts)} of {dict(counts)!r:.80}"
+            )
         self.counts = {name: counts[name] for name in sorted(counts, key=_order)}
         self.names = tuple(self.counts)
         self._numbers = {name: number for number, name in enumerate(self.names)}
@@ -61,17 +69,8 @@ class Labels:
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Self:
-        """Build what `to_json` described.
-
-        Raises:
-            ValueError: it is something else.
-        """
-        counts = content.get("counts")
-        if content.get("format") != 1 or not isinstance(counts, dict) or len(counts) < 2:
-            raise ValueError("labels: expected format 1 and the counts of two labels or more; the file is damaged")
-        if not all(type(count) is int and count > 0 for count in counts.values()):
-            raise ValueError("labels: expected a count above 0 for each; the file is damaged")
-        return cls(counts)
+        """Build what `to_json` described; raise ValueError for anything else."""
+        return read_record(cls, {"counts": dict[str, int]}, content)
 
 
 def _order(name: str) -> tuple[bool, float, str]:

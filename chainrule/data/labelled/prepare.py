@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.data.atomic import read_json
+from chainrule.data.atomic import load_record
 from chainrule.data.labelled.batches import Labels
 from chainrule.data.labelled.encoded_texts import EncodedTexts, Numbers, TextLevel, TextSymbols
 from chainrule.data.labelled.labelled_file import LabelledFile, LabelledText
@@ -165,12 +165,12 @@ def open_labelled(directory: str | Path) -> LabelledTexts:
 
 def load_symbols(directory: Path) -> TextSymbols:
     """The symbols that a directory holds."""
-    return TextSymbols.from_json(read_json(directory / "symbols.json"))
+    return load_record(TextSymbols.from_json, directory / "symbols.json")
 
 
 def load_labels(directory: Path) -> Labels:
     """The labels that a directory holds."""
-    return Labels.from_json(read_json(directory / "labels.json"))
+    return load_record(Labels.from_json, directory / "labels.json")
 
 
 def load_counts(directory: Path, shape: tuple[int, int]) -> npt.NDArray[np.int64]:
@@ -190,13 +190,12 @@ def label_counts(part: LabelledPart, symbols: int, labels: int) -> npt.NDArray[n
     [[0, 0], [0, 1], [1, 1]]
     """
     counts = np.zeros((symbols, labels), dtype=np.int64)
-    texts = part.texts
+    tokens, bags = part.texts.tokens, part.texts.bags
     for row, label in enumerate(part.labels.tolist()):
-        tokens = np.unique(texts.tokens[texts.offsets[row] : texts.offsets[row + 1]])
-        if len(texts.bag_offsets):
-            bags = [texts.bags[texts.bag_offsets[token] : texts.bag_offsets[token + 1]] for token in tokens]
-            tokens = np.unique(np.concatenate(bags)) if bags else tokens
-        counts[tokens, label] += 1
+        found = np.unique(tokens.row(row))
+        if bags is not None and len(found):
+            found = np.unique(np.concatenate([bags.row(token) for token in found]))
+        counts[found, label] += 1
     return counts
 
 

@@ -2,14 +2,13 @@
 
 from chainrule.data.pairs.batches import PairBatches, pair_evaluation, scheduled_sampling_share
 from chainrule.data.pairs.prepare import Pairs, encode_sentence, held_out_texts, open_pairs, prepare_pairs
-from chainrule.data.pairs.sentences import Pair, PairedSentences, Sentences, read_pairs, read_sentences, source_context
+from chainrule.data.pairs.sentences import Pair, PairedSentences, read_pairs, read_sentences, source_context
 
 __all__ = [
     "Pair",
     "PairBatches",
     "PairedSentences",
     "Pairs",
-    "Sentences",
     "encode_sentence",
     "held_out_texts",
     "open_pairs",

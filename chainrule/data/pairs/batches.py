@@ -28,8 +28,8 @@ class PairBatches:
     Raises:
         ValueError: there are no pairs for each process, or an argument is out of range.
 
-    >>> from chainrule.data.pairs import Sentences
-    >>> sentences = Sentences.of([np.array([2, 1]), np.array([3, 3, 1])])
+    >>> from chainrule.data.ragged import Ragged
+    >>> sentences = Ragged.of([[2, 1], [3, 3, 1]])
     >>> batch = PairBatches(PairedSentences(sentences, sentences), batch_size=2).at(0)
     >>> batch.x.shape, sorted(batch.context)
     (torch.Size([2, 3]), ['lengths', 'tokens'])
@@ -47,9 +47,10 @@ class PairBatches:
     ):
         scheduled_sampling_share(decay, 0, decay_steps)
         self._pairs, self._decay, self._decay_steps = pairs, decay, decay_steps
+        source, target = pairs.source.lengths, pairs.target.lengths
 
         def sort(rows: Rows) -> Rows:
-            return np.lexsort((pairs.source.lengths(rows), pairs.target.lengths(rows)))
+            return np.lexsort((source[rows], target[rows]))
 
         self._rows = Shuffled(len(pairs), batch_size, seed, shard, name="pairs", sort=sort, pool=_BATCHES_IN_POOL)
         self.steps_per_epoch = self._rows.steps_per_epoch

@@ -10,7 +10,8 @@ import numpy as np
 from chainrule.blocks import in_blocks
 from chainrule.data.characters import WordVocabulary
 from chainrule.data.corpus import load_vocabulary
-from chainrule.data.pairs.sentences import Pair, PairedSentences, Sentences, read_pairs
+from chainrule.data.pairs.sentences import Pair, PairedSentences, read_pairs
+from chainrule.data.ragged import Ragged
 from chainrule.data.split import OneInEvery, check_fraction
 from chainrule.data.store import Store, StoreWriter
 from chainrule.data.subwords import BPEVocabulary
@@ -135,7 +136,10 @@ def open_pairs(directory: str | Path) -> Pairs:
     vocabularies = {side: load_vocabulary(store.directory / f"{side}.json") for side in SIDES}
     parts = {
         part: PairedSentences(
-            *(Sentences.load(store, f"{part}.{side}", len(vocabulary)) for side, vocabulary in vocabularies.items())
+            *(
+                Ragged.load(store, f"{part}.{side}.symbols", f"{part}.{side}.offsets", len(vocabulary), shortest=1)
+                for side, vocabulary in vocabularies.items()
+            )
         )
         for part in PARTS
     }

@@ -44,7 +44,6 @@ def date_text(moment: datetime, *, daily: bool) -> str:
 
 
 Unit = Literal["seconds", "business days", "months", "month ends"]
-UNITS: tuple[Unit, ...] = ("seconds", "business days", "months", "month ends")
 DAY = 86_400
 _NAMES = {DAY: "day", 3600: "hour", 60: "minute", 7 * DAY: "week"}
 

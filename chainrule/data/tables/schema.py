@@ -4,24 +4,23 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.data.atomic import read_json, write_json
+from chainrule.data.atomic import Record
 from chainrule.data.tables.cell_column import MISSING, Block, Flags
 from chainrule.data.tables.column_facts import COLUMN_KINDS, ColumnFacts, ColumnKind
 from chainrule.data.tables.column_schema import ColumnSchema
 from chainrule.data.tables.table_file import TableFile
 from chainrule.heads.column import Column
 
-FORMAT = 2
 Rows = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class TableSchema:
+class TableSchema(Record):
     """Translation of rows of text into numbers and back.
 
     Args:
@@ -33,8 +32,13 @@ class TableSchema:
     ([1.0], [['red'], ['blue']])
     """
 
+    FORMAT: ClassVar[int] = 2
     columns: tuple[ColumnSchema, ...]
     header: bool
+
+    def __post_init__(self) -> None:
+        if not self.kept:
+            raise ValueError("--types: all columns are left out: keep at least one")
 
     @classmethod
     def fit(
@@ -62,8 +66,6 @@ class TableSchema:
             columns.append(ColumnSchema.fit(column, types.get(column.name) or column.kind(), min_count))
             if column.name not in types:
                 column.refuse_identifier()
-        if all(column.kind == "skip" for column in columns):
-            raise ValueError("--types: all columns are left out: keep at least one")
         return cls(tuple(columns), header)
 
     @property
@@ -189,31 +191,5 @@ class TableSchema:
                     raise ValueError(f"{path} line {line}, {error}") from None
             yield line, numbers, known
 
-    def save(self, path: Path) -> None:
-        """Write it as JSON."""
-        columns = [column.to_json() for column in self.columns]
-        write_json(path, {"format": FORMAT, "header": self.header, "columns": columns})
-
-    @classmethod
-    def load(cls, path: Path) -> "TableSchema":
-        """Read what `save` wrote.
-
-        Raises:
-            FileNotFoundError: there is no such file.
-            ValueError: it is damaged, or from a newer version.
-        """
-        if not path.is_file():
-            raise FileNotFoundError(f"{path}: no such file: expected the schema of a table")
-        content: dict[str, Any] = read_json(path)
-        try:
-            if content.get("format") != FORMAT:
-                raise ValueError(f"format: expected {FORMAT}, got {content.get('format')!r}")
-            columns, header = content.get("columns"), content.get("header")
-            if not isinstance(columns, list) or not columns or type(header) is not bool:
-                raise ValueError("expected a list of columns and whether there is a header")
-            schema = cls(tuple(map(ColumnSchema.from_json, columns)), header)
-            if not schema.kept:
-                raise ValueError("expected at least one column that is not left out")
-        except ValueError as error:
-            raise ValueError(f"{path}: {error}; the file is damaged, or a newer chainrule wrote it") from None
-        return schema
+    def to_json(self) -> dict[str, Any]:
+        return super().to_json() | {"columns": [column.to_json() for column in self.columns]}

@@ -8,6 +8,7 @@ import numpy.typing as npt
 import torch
 
 from chainrule.data.batches import Batch, Shuffled, by_length, in_order
+from chainrule.data.ragged import row_places
 from chainrule.data.tagged.conll_file import Sentence
 from chainrule.data.tagged.vocabulary import UNKNOWN, Numbers, TaggedVocabulary
 
@@ -48,16 +49,14 @@ class TaggedSentences:
             chosen: (B,) numbers of sentences.
             unknown: (words of those sentences,) which words to read as unknown; None reads each as it is.
         """
-        lengths = self.lengths[chosen]
-        width = int(lengths.max(initial=0))
-        real = np.arange(width) < lengths[:, None]
-        places = (self.starts[chosen][:, None] + np.arange(width))[real]
-        words, tags = np.zeros((2, len(chosen), width), dtype=np.int64)
+        lengths, rows = row_places(self.starts, chosen)
+        real, places = rows >= 0, rows[rows >= 0]
+        words, tags = np.zeros((2, *rows.shape), dtype=np.int64)
         words[real] = self.words[places] if unknown is None else np.where(unknown, UNKNOWN, self.words[places])
         tags[real] = self.tags[places]
         spelled = self.spellings[self.forms[places]]
         longest = int((spelled != 0).any(0).sum()) if len(places) else 1
-        characters = np.zeros((len(chosen), width, max(longest, 1)), dtype=np.int64)
+        characters = np.zeros((*rows.shape, max(longest, 1)), dtype=np.int64)
         characters[real] = spelled[:, : max(longest, 1)]
         context = {"words": torch.from_numpy(words), "characters": torch.from_numpy(characters)}
         return Batch(torch.from_numpy(tags), torch.from_numpy(lengths), context=context)

@@ -271,7 +271,7 @@ def test_a_damaged_run_is_refused_in_a_line(refused, run, tmp_path, files):
     shutil.copytree(run, tmp_path / "copy")
     vocabulary = tmp_path / "copy" / "data" / "vocabulary.json"
     vocabulary.write_text(vocabulary.read_text().replace('"VERB"', "3"))
-    assert "vocabulary.json: expected words with counts" in refused("tag", tmp_path / "copy", files / "test.conllu")
+    assert "vocabulary.json: tags: expected text, got 3" in refused("tag", tmp_path / "copy", files / "test.conllu")
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def test_what_is_on_the_disk_is_opened_again(source: Path, tmp_path: Path) -> No
         everything = np.arange(len(after.labels))
         assert torch.equal(before.texts.context(everything)["inputs"], after.texts.context(everything)["inputs"])
         assert before.labels.tolist() == after.labels.tolist()
-    assert isinstance(data.train.texts.tokens, np.memmap)
+    assert isinstance(data.train.texts.tokens.values, np.memmap)
     (tmp_path / "data" / "labelled.json").unlink()
     with pytest.raises(FileNotFoundError, match="prepare the data again"):
         open_labelled(tmp_path / "data")

@@ -32,7 +32,7 @@ def written(path, rows, packed=False):
 
 
 def texts(vocabulary, sentences):
-    rows = np.split(np.asarray(sentences.symbols), sentences.ends[:-1])
+    rows = [sentences.row(place) for place in range(len(sentences))]
     assert all(row[-1] == vocabulary.eos for row in rows)
     return [vocabulary.decode(row[:-1]) for row in rows]
 

@@ -121,7 +121,7 @@ def test_a_vocabulary_comes_back_from_its_file_and_a_damaged_one_does_not(tmp_pa
     ):
         assert old in whole
         path.write_text(whole.replace(old, new, 1))
-        with pytest.raises(ValueError, match=r"vocabulary\.json: expected words with counts"):
+        with pytest.raises(ValueError, match=r"vocabulary\.json: .*the file is damaged"):
             TaggedVocabulary.load(path)
 
 
