@@ -1,6 +1,6 @@
 """A file on disk becomes tensors: vocabularies, prepared corpora, batches."""
 
-from chainrule.data.batches import Batch
+from chainrule.data.batches import Batch, Batches
 from chainrule.data.characters import ByteVocabulary, CharVocabulary, WordVocabulary
 from chainrule.data.corpus import LEVELS, Corpus, load_vocabulary, open_corpus, prepare_corpus, vocabulary_from_json
 from chainrule.data.corpus_batches import LineBatches, StreamBatches, line_evaluation, stream_evaluation
@@ -13,6 +13,7 @@ __all__ = [
     "LEVELS",
     "BPEVocabulary",
     "Batch",
+    "Batches",
     "ByteVocabulary",
     "CharVocabulary",
     "Corpus",

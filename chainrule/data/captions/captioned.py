@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from chainrule.data.batches import Batch, Shuffled, in_order
+from chainrule.data.batches import Batch, Batches, Rows, Shuffled, in_order
 from chainrule.data.ragged import Ragged
 from chainrule.data.vocabulary import Ids
 
@@ -42,8 +43,15 @@ class CaptionedImages:
         return Batch(x, lengths, context=torch.from_numpy(pixels))
 
 
-class CaptionBatches:
-    """Images in the order of `Shuffled`, with one of the captions of each, as a function of (seed, step).
+def caption_batches(
+    captioned: CaptionedImages,
+    batch_size: int,
+    seed: int = 0,
+    shard: tuple[int, int] = (0, 1),
+    *,
+    mirror: bool = True,
+) -> Batches:
+    """Images in the order of `Shuffled`, with one of the captions of each.
 
     An image comes with its first caption, its second, ... in turn from epoch to epoch, in an order of its own. Half of
     the images are mirrored, others in each epoch.
@@ -56,36 +64,21 @@ class CaptionBatches:
     Raises:
         ValueError: there are fewer images than processes, or an argument is out of range.
     """
+    order = Shuffled(len(captioned), batch_size, seed, shard, name="captioned")
+    turn = np.random.default_rng(seed).integers(1 << 32, size=len(captioned))
 
-    def __init__(
-        self,
-        captioned: CaptionedImages,
-        batch_size: int,
-        seed: int = 0,
-        shard: tuple[int, int] = (0, 1),
-        *,
-        mirror: bool = True,
-    ):
-        self._captioned, self._seed, self._mirror = captioned, seed, mirror
-        self._rows = Shuffled(len(captioned), batch_size, seed, shard, name="captioned")
-        self.steps_per_epoch = self._rows.steps_per_epoch
-        self._turn = np.random.default_rng(seed).integers(1 << 32, size=len(captioned))
-        self._epoch, self._mirrored = -1, np.zeros(0, dtype=bool)
+    @lru_cache(maxsize=1)
+    def mirrored(epoch: int) -> npt.NDArray[np.bool_]:
+        random = np.random.default_rng([seed, epoch])
+        random.permutation(len(captioned))  # the draws that follow those of the order
+        return np.asarray(random.random(len(captioned)) < (0.5 if mirror else 0.0))
 
-    def at(self, step: int) -> Batch:
-        """The batch of a step, counted from 0 over all epochs."""
-        epoch = step // self.steps_per_epoch
-        if epoch != self._epoch:
-            random = np.random.default_rng([self._seed, epoch])
-            random.permutation(len(self._captioned))  # the draws that follow those of the order
-            self._mirrored = random.random(len(self._captioned)) < (0.5 if self._mirror else 0.0)
-            self._epoch = epoch
-        images = self._rows.own(self._rows.at(step))
-        captions = np.zeros(len(images), dtype=np.int64)
-        for row, image in enumerate(images.tolist()):
-            own = self._captioned.captions_of(image)
-            captions[row] = own[int(self._turn[image] + epoch) % len(own)]
-        return self._captioned.batch(images, captions, self._mirrored[images])
+    def make(step: int, rows: Rows) -> Batch:
+        epoch, images = step // order.steps_per_epoch, order.own(rows)
+        first, count = captioned.offsets[images], np.diff(captioned.offsets)[images]
+        return captioned.batch(images, first + (turn[images] + epoch) % count, mirrored(epoch)[images])
+
+    return Batches(order, make)
 
 
 def caption_evaluation(captioned: CaptionedImages, batch_size: int = 64) -> Iterator[Batch]:

@@ -1,6 +1,6 @@
 """Images on disk become integers (C, H, W): folders, arrays, idx files; fewer bits; batches."""
 
-from chainrule.data.images.batches import ImageBatches, image_batch, image_evaluation
+from chainrule.data.images.batches import image_batch, image_batches, image_evaluation
 from chainrule.data.images.blocks import block_image
 from chainrule.data.images.folder import ImageFolder, Reading
 from chainrule.data.images.open import is_collection, is_images, open_source, source_fingerprint
@@ -11,7 +11,6 @@ from chainrule.data.images.source import ImageLabels, ImageSource
 
 __all__ = [
     "Binarise",
-    "ImageBatches",
     "ImageFolder",
     "ImageLabels",
     "ImageSource",
@@ -24,6 +23,7 @@ __all__ = [
     "format_shape",
     "grid",
     "image_batch",
+    "image_batches",
     "image_evaluation",
     "is_collection",
     "is_images",

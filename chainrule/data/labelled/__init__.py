@@ -1,6 +1,6 @@
 """Texts with labels on disk become labels to predict, conditioned on texts as numbers."""
 
-from chainrule.data.labelled.batches import LabelledBatches, Labels, labelled_evaluation
+from chainrule.data.labelled.batches import Labels, labelled_batches, labelled_evaluation
 from chainrule.data.labelled.encoded_texts import TEXT_LEVELS, EncodedTexts, TextLevel, TextSymbols
 from chainrule.data.labelled.labelled_file import Columns, LabelledFile, LabelledText
 from chainrule.data.labelled.prepare import (
@@ -20,7 +20,6 @@ __all__ = [
     "TEXT_LEVELS",
     "Columns",
     "EncodedTexts",
-    "LabelledBatches",
     "LabelledFile",
     "LabelledPart",
     "LabelledText",
@@ -30,6 +29,7 @@ __all__ = [
     "TextSymbols",
     "encoded_part",
     "label_counts",
+    "labelled_batches",
     "labelled_evaluation",
     "load_counts",
     "load_labels",

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from chainrule.data.atomic import read_record
-from chainrule.data.batches import Batch, Shuffled, by_length, in_order
+from chainrule.data.batches import Batch, Batches, Shuffled, by_length, in_order
 from chainrule.data.labelled.encoded_texts import EncodedTexts, Numbers
 
 
@@ -83,10 +83,15 @@ def _order(name: str) -> tuple[bool, float, str]:
 _BATCHES_IN_POOL = 32
 
 
-class LabelledBatches:
-    """Labels with the texts that they are conditioned on, as a pure function of (seed, step).
-
-    Rows come in the order of `Shuffled`, sorted by length in pools of 32 batches.
+def labelled_batches(
+    texts: EncodedTexts,
+    labels: Numbers,
+    batch_size: int,
+    limit: int | None = None,
+    seed: int = 0,
+    shard: tuple[int, int] = (0, 1),
+) -> Batches:
+    """Labels given texts, in the order of `Shuffled`, sorted by length in pools of 32 batches.
 
     Args:
         texts: N of them.
@@ -94,26 +99,11 @@ class LabelledBatches:
         limit: longer texts are cut to this many elements.
         batch_size, seed, shard: see `Shuffled`.
     """
-
-    def __init__(
-        self,
-        texts: EncodedTexts,
-        labels: Numbers,
-        batch_size: int,
-        limit: int | None = None,
-        seed: int = 0,
-        shard: tuple[int, int] = (0, 1),
-    ):
-        self._texts, self._labels, self._limit = texts, labels, limit
-        self._rows = Shuffled(
-            len(texts), batch_size, seed, shard, name="texts", sort=by_length(texts.lengths), pool=_BATCHES_IN_POOL,
-            within_pool=True,
-        )  # fmt: skip
-        self.steps_per_epoch = self._rows.steps_per_epoch
-
-    def at(self, step: int) -> Batch:
-        """The batch of a step, counted from 0 over all epochs."""
-        return _batch(self._texts, self._labels, self._rows.own(self._rows.at(step)), self._limit)
+    sort = by_length(texts.lengths)
+    order = Shuffled(
+        len(texts), batch_size, seed, shard, name="texts", sort=sort, pool=_BATCHES_IN_POOL, within_pool=True
+    )
+    return Batches(order, lambda _, rows: _batch(texts, labels, order.own(rows), limit))
 
 
 def labelled_evaluation(

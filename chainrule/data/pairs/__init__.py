@@ -1,17 +1,17 @@
 """Pairs of sentences, a source and its target: files, vocabularies, numbers on disk, batches."""
 
-from chainrule.data.pairs.batches import PairBatches, pair_evaluation, scheduled_sampling_share
+from chainrule.data.pairs.batches import pair_batches, pair_evaluation, scheduled_sampling_share
 from chainrule.data.pairs.prepare import Pairs, encode_sentence, held_out_texts, open_pairs, prepare_pairs
 from chainrule.data.pairs.sentences import Pair, PairedSentences, read_pairs, read_sentences, source_context
 
 __all__ = [
     "Pair",
-    "PairBatches",
     "PairedSentences",
     "Pairs",
     "encode_sentence",
     "held_out_texts",
     "open_pairs",
+    "pair_batches",
     "pair_evaluation",
     "prepare_pairs",
     "read_pairs",

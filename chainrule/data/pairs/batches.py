@@ -7,17 +7,23 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from chainrule.data.batches import Batch, Rows, Shuffled, in_order
+from chainrule.data.batches import Batch, Batches, Rows, Shuffled, in_order
 from chainrule.data.pairs.sentences import PairedSentences
 
 DECAYS = ("none", "linear", "inverse-sigmoid")
 _BATCHES_IN_POOL = 64
 
 
-class PairBatches:
-    r"""Pairs in the order of `Shuffled`, as a pure function of (seed, step).
-
-    They are sorted by target and source length in pools of 64 batches.
+def pair_batches(
+    pairs: PairedSentences,
+    batch_size: int,
+    seed: int = 0,
+    shard: tuple[int, int] = (0, 1),
+    *,
+    decay: str = "none",
+    decay_steps: int = 1,
+) -> Batches:
+    r"""Pairs in the order of `Shuffled`, sorted by target and source length in pools of 64 batches.
 
     Args:
         pairs: as numbers.
@@ -30,38 +36,26 @@ class PairBatches:
 
     >>> from chainrule.data.ragged import Ragged
     >>> sentences = Ragged.of([[2, 1], [3, 3, 1]])
-    >>> batch = PairBatches(PairedSentences(sentences, sentences), batch_size=2).at(0)
+    >>> batch = pair_batches(PairedSentences(sentences, sentences), batch_size=2).at(0)
     >>> batch.x.shape, sorted(batch.context)
     (torch.Size([2, 3]), ['lengths', 'tokens'])
     """
+    scheduled_sampling_share(decay, 0, decay_steps)
+    source, target = pairs.source.lengths, pairs.target.lengths
 
-    def __init__(
-        self,
-        pairs: PairedSentences,
-        batch_size: int,
-        seed: int = 0,
-        shard: tuple[int, int] = (0, 1),
-        *,
-        decay: str = "none",
-        decay_steps: int = 1,
-    ):
-        scheduled_sampling_share(decay, 0, decay_steps)
-        self._pairs, self._decay, self._decay_steps = pairs, decay, decay_steps
-        source, target = pairs.source.lengths, pairs.target.lengths
+    def sort(rows: Rows) -> Rows:
+        return np.lexsort((source[rows], target[rows]))
 
-        def sort(rows: Rows) -> Rows:
-            return np.lexsort((source[rows], target[rows]))
+    order = Shuffled(len(pairs), batch_size, seed, shard, name="pairs", sort=sort, pool=_BATCHES_IN_POOL)
 
-        self._rows = Shuffled(len(pairs), batch_size, seed, shard, name="pairs", sort=sort, pool=_BATCHES_IN_POOL)
-        self.steps_per_epoch = self._rows.steps_per_epoch
-
-    def at(self, step: int) -> Batch:
-        """The batch of a step, counted from 0 over all epochs."""
-        batch = self._pairs.batch(self._rows.own(self._rows.at(step)))
-        if self._decay == "none":
+    def make(step: int, rows: Rows) -> Batch:
+        batch = pairs.batch(order.own(rows))
+        if decay == "none":
             return batch
-        share = torch.full((len(batch.x),), scheduled_sampling_share(self._decay, step, self._decay_steps))
+        share = torch.full((len(batch.x),), scheduled_sampling_share(decay, step, decay_steps))
         return replace(batch, context={**batch.context, "scheduled_sampling_rate": share})
+
+    return Batches(order, make)
 
 
 def scheduled_sampling_share(decay: str, step: int, steps: int) -> float:

@@ -5,29 +5,19 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
-from chainrule.data.batches import Batch, Shuffled, in_order
+from chainrule.data.batches import Batch, Batches, Shuffled, in_order
 from chainrule.data.tables.schema import Rows
 
 
-class TableBatches:
-    """Rows in the order of `Shuffled`, as a pure function of (seed, step).
+def table_batches(rows: Rows, batch_size: int, seed: int = 0, shard: tuple[int, int] = (0, 1)) -> Batches:
+    """Rows (N, D) in the order of `Shuffled`; see there for the other arguments.
 
-    Args:
-        rows: (N, D).
-        batch_size, seed, shard: see `Shuffled`.
-
-    >>> batches = TableBatches(np.arange(10.0).reshape(5, 2), batch_size=2)
+    >>> batches = table_batches(np.arange(10.0).reshape(5, 2), batch_size=2)
     >>> batches.steps_per_epoch, batches.at(0).x.shape, batches.at(0).lengths
     (2, torch.Size([2, 2]), tensor([2, 2]))
     """
-
-    def __init__(self, rows: Rows, batch_size: int, seed: int = 0, shard: tuple[int, int] = (0, 1)):
-        self._table, self._rows = rows, Shuffled(len(rows), batch_size, seed, shard)
-        self.steps_per_epoch = self._rows.steps_per_epoch
-
-    def at(self, step: int) -> Batch:
-        """The batch of a step, counted from 0 over all epochs."""
-        return _batch(self._table[self._rows.own(self._rows.at(step))])
+    order = Shuffled(len(rows), batch_size, seed, shard)
+    return Batches(order, lambda _, chosen: _batch(rows[order.own(chosen)]))
 
 
 def table_evaluation(rows: Rows, batch_size: int) -> Iterator[Batch]:

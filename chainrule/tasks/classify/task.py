@@ -208,11 +208,11 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
         return int(len(self.symbols) * options.embedding_size + options.num_layers * options.hidden_size**2)
 
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
-        from chainrule.data.labelled import LabelledBatches, labelled_evaluation
+        from chainrule.data.labelled import labelled_batches, labelled_evaluation
         from chainrule.tasks.classify.validation_metric import ROWS
 
         texts, training, limit = self.texts(), self.training, self.data.max_length
-        batches = LabelledBatches(
+        batches = labelled_batches(
             texts.train.texts, texts.train.labels, training.batch_size, limit, training.seed, shard
         )
         return batches, lambda: labelled_evaluation(texts.valid.texts, texts.valid.labels, ROWS, limit)
