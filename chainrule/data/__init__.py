@@ -6,8 +6,7 @@ from chainrule.data.corpus import LEVELS, Corpus, load_vocabulary, open_corpus, 
 from chainrule.data.corpus_batches import LineBatches, StreamBatches, line_evaluation, stream_evaluation
 from chainrule.data.subwords import BPEVocabulary
 from chainrule.data.text import builtin_text, fingerprint, read_lines, read_text
-from chainrule.data.tokens import FileTokens, MemoryTokens, Tokens
-from chainrule.data.vocabulary import Vocabulary
+from chainrule.data.vocabulary import FileTokens, MemoryTokens, Tokens, Vocabulary
 
 __all__ = [
     "LEVELS",

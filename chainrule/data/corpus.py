@@ -15,8 +15,7 @@ from chainrule.data.split import Part, split_by_position
 from chainrule.data.store import FORMAT, Store, StoreWriter
 from chainrule.data.subwords import BPEVocabulary
 from chainrule.data.text import Progress, no_progress, open_source
-from chainrule.data.tokens import FileTokens, Tokens, token_dtype
-from chainrule.data.vocabulary import Ids, Vocabulary
+from chainrule.data.vocabulary import FileTokens, Ids, Tokens, Vocabulary, token_dtype
 
 MANIFEST = "corpus.json"
 READINGS = ("stream", "lines")

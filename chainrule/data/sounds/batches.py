@@ -7,7 +7,7 @@ import numpy.typing as npt
 import torch
 
 from chainrule.data.batches import Batch, Batches, Shuffled, by_length, padded
-from chainrule.data.tokens import Ids, Tokens
+from chainrule.data.vocabulary import Ids, Tokens
 
 _BATCHES_IN_POOL = 64
 Labels = npt.NDArray[np.int64]

@@ -10,7 +10,7 @@ from chainrule.data.sounds.labels import Labelling
 from chainrule.data.sounds.levels import SoundLevels
 from chainrule.data.sounds.sound_file import SoundFile, read_sound
 from chainrule.data.store import StoreWriter
-from chainrule.data.tokens import token_dtype
+from chainrule.data.vocabulary import token_dtype
 
 
 class ClipWriter:

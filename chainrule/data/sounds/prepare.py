@@ -16,7 +16,7 @@ from chainrule.data.sounds.levels import SoundLevels, make_levels
 from chainrule.data.sounds.sound_file import Collection, SoundFacts, SoundFile, sound_facts
 from chainrule.data.split import OneInEvery, check_fraction
 from chainrule.data.store import Store, StoreWriter
-from chainrule.data.tokens import FileTokens, token_dtype
+from chainrule.data.vocabulary import FileTokens, token_dtype
 
 _MANIFEST = "sounds.json"
 SEQUENCES = ("clips", "stream")

@@ -1,5 +1,6 @@
 """Sound files of a folder or an archive: amplitudes at one rate, block by block, and back to a file."""
 
+import io
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -10,6 +11,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
+from chainrule.data.atomic import write_bytes
 from chainrule.data.members import ARCHIVES, Member, Members, is_visible
 
 ENDINGS = (".wav", ".flac", ".ogg", ".mp3", ".aif", ".aiff")
@@ -113,21 +115,14 @@ def write_wav(path: str | Path, amplitudes: npt.ArrayLike, rate: int) -> None:
     """
     import wave
 
-    path = Path(path)
     numbers = np.clip(np.round(np.asarray(amplitudes, dtype=np.float64) * 32768), -32768, 32767).astype("<i2")
-    draft = path.with_name(f".{path.name}.part")
-    try:
-        with draft.open("wb") as target, wave.open(target, "wb") as sound:
-            sound.setnchannels(1)
-            sound.setsampwidth(2)
-            sound.setframerate(rate)
-            sound.writeframes(numbers.tobytes())
-        draft.replace(path)
-    except BaseException as error:
-        draft.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename == str(draft):
-            error.filename = str(path)  # the name that the user knows
-        raise
+    content = io.BytesIO()
+    with wave.open(content, "wb") as sound:
+        sound.setnchannels(1)
+        sound.setsampwidth(2)
+        sound.setframerate(rate)
+        sound.writeframes(numbers.tobytes())
+    write_bytes(Path(path), content.getvalue())
 
 
 def _opened(content: BinaryIO, label: str) -> Any:

@@ -56,7 +56,6 @@ class AddingProblem(SyntheticTask):
             output_size=1,
             chance=1 / 6,
             chance_accuracy=2 * TOLERANCE - TOLERANCE**2,
-            optimum=0.0,
         )
 
     def sample(self, n: int, generator: torch.Generator) -> SyntheticBatch:

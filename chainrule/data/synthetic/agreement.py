@@ -80,7 +80,6 @@ class SubjectVerbAgreement(SymbolTask):
             output_size=len(self.vocabulary),
             chance=math.log(2),
             chance_accuracy=0.5,
-            optimum=0.0,
         )
         self.sentence_entropy = math.fsum(math.log(len(choices)) for choices in places)
         self._first = [self.vocabulary.index(choices[0]) for choices in places]

@@ -39,6 +39,8 @@ class SyntheticTask(ABC):
         optimum: the loss of the perfect predictor, in the unit of `chance`.
     """
 
+    optimum = 0.0
+
     def __init__(
         self,
         *,
@@ -48,7 +50,6 @@ class SyntheticTask(ABC):
         output_size: int,
         chance: float,
         chance_accuracy: float,
-        optimum: float,
     ):
         self.length = length
         self.distance = distance
@@ -56,7 +57,6 @@ class SyntheticTask(ABC):
         self.output_size = output_size
         self.chance = chance
         self.chance_accuracy = chance_accuracy
-        self.optimum = optimum
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(length={self.length}, distance={self.distance})"

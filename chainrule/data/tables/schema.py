@@ -91,10 +91,11 @@ class TableSchema(Record):
         for row in rows.tolist():
             yield [column.decode(value) for column, value in zip(kept, row, strict=True)]
 
-    def open(self, path: str | Path) -> tuple[TableFile, list[int]]:
+    def open(self, path: str | Path, *, complete: bool = True) -> tuple[TableFile, list[int]]:
         """Another file, its header compared with this one's, and the places of the kept columns in its rows.
 
-        Columns of a file with a header are found by name, in whatever order; those left out may be missing.
+        Columns of a file with a header are found by name, in whatever order; those left out may be missing, and all
+        where the rows need not be `complete`: their place is -1.
 
         Raises:
             ValueError: a column is missing or unknown, or there are more or fewer.
@@ -102,22 +103,21 @@ class TableSchema(Record):
         """
         file = TableFile(path, header=self.header)
         names = [column.name for column in self.columns]
-        if self.header:
-            for column in self.kept:
-                if column.name not in file.names:
-                    raise ValueError(
-                        f"{path}: the column {column.name!r} is missing: expected the header {', '.join(names)}, "
-                        f"got {', '.join(file.names):.200}"
-                    )
-            for name in file.names:
-                if name not in names:
-                    raise ValueError(
-                        f"{path}: the column {name!r} was not there in training: remove it "
-                        f"(expected: {', '.join(names)})"
-                    )
-        elif len(file.names) != len(names):
+        if not self.header and len(file.names) != len(names):
             raise ValueError(f"{path}: expected {len(names)} columns without a header, got {len(file.names)}")
-        return file, [file.names.index(column.name) for column in self.kept]
+        missing = [column.name for column in self.kept if complete and column.name not in file.names]
+        unknown = [name for name in file.names if name not in names]
+        if missing:
+            raise ValueError(
+                f"{path}: the column {missing[0]!r} is missing: expected the header {', '.join(names)}, "
+                f"got {', '.join(file.names):.200}"
+            )
+        if unknown:
+            raise ValueError(
+                f"{path}: the column {unknown[0]!r} was not there in training: remove it (expected: {', '.join(names)})"
+            )
+        there = {name: place for place, name in enumerate(file.names)}
+        return file, [there.get(column.name, -1) for column in self.kept]
 
     def encoded(self, path: str | Path) -> Generator[tuple[int, list[str], list[float]], None, None]:
         """Line, cells and numbers of the rows of a file; errors name the line."""
@@ -170,20 +170,11 @@ class TableSchema(Record):
             ValueError: a column is unknown, or a row is no row.
             FileNotFoundError: there is no such file.
         """
-        file = TableFile(path, header=self.header)
-        names = [column.name for column in self.columns]
-        if not self.header and len(file.names) != len(names):
-            raise ValueError(f"{path}: expected {len(names)} columns without a header, got {len(file.names)}")
-        there = file.names if self.header else names
-        for name in there:
-            if name not in names:
-                raise ValueError(
-                    f"{path}: the column {name!r} was not there in training: remove it (expected: {', '.join(names)})"
-                )
+        file, places = self.open(path, complete=False)
         for line, cells in file.rows():
             numbers, known = [], []
-            for column in self.kept:
-                cell = cells[there.index(column.name)] if column.name in there else ""
+            for column, place in zip(self.kept, places, strict=True):
+                cell = cells[place] if place >= 0 else ""
                 known.append(cell not in MISSING)
                 try:
                     numbers.append(column.encode(cell) if known[-1] else 0.0)
