@@ -11,10 +11,9 @@ import numpy as np
 
 from chainrule.data.atomic import load_record
 from chainrule.data.characters import ByteVocabulary, CharVocabulary, WordVocabulary
-from chainrule.data.split import Part, split_by_position
 from chainrule.data.store import FORMAT, Store, StoreWriter
 from chainrule.data.subwords import BPEVocabulary
-from chainrule.data.text import Progress, no_progress, open_source
+from chainrule.data.text import Part, Progress, no_progress, open_source, split_by_position
 from chainrule.data.vocabulary import FileTokens, Ids, Tokens, Vocabulary, token_dtype
 
 MANIFEST = "corpus.json"
