@@ -3,9 +3,10 @@
 import tarfile
 import zipfile
 import zlib
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -110,15 +111,6 @@ def _parts(path: str | Path) -> tuple[Path, str | None]:
     return (Path(file), array) if colon and file.lower().endswith(".npz") else (Path(path), None)
 
 
-class _Archive(NumpyImages):
-    """An array of an .npz file, which may have another one that is meant to be held out."""
-
-    sibling: str | None = None
-
-    def held_out(self) -> str | None:
-        return self.sibling
-
-
 def _of_archive(path: Path, array: str | None, labelled: bool | None) -> ImageSource:
     try:
         with zipfile.ZipFile(path) as archive:
@@ -129,9 +121,9 @@ def _of_archive(path: Path, array: str | None, labelled: bool | None) -> ImageSo
     if array is not None and array not in names:
         raise ValueError(f"{path}: there is no array {array!r} (there are: {', '.join(names):.200})")
     chosen = array or _the_images(path, names)
-    source = _Archive(path, chosen)
+    source = NumpyImages(path, chosen)
     others = [name for name in names if name != chosen]
-    source.sibling = next(
+    source.held_out = next(
         (
             f"{path}:{name}"
             for word in _HELD_OUT
@@ -182,15 +174,8 @@ def _array_labels(path: Path, chosen: str, others: list[str], count: int) -> Ima
             f"{path}: the array {name!r}: expected {count} whole numbers, labels of {chosen!r}, got shape {shape} of "
             f"{dtype}: say --no-labels to leave it out"
         )
-    try:
-        with open_array(path, name) as file:
-            read_header(file)
-            values = np.frombuffer(file.read(), dtype)
-        if len(values) != count:
-            raise ValueError(f"it holds {len(values)} numbers of {count}")
-    except UNREADABLE as error:
-        raise ValueError(f"{path}: the array {name!r}: cannot be read ({error}): restore it from a copy") from None
-    return ImageLabels.of(values.astype(np.int64))
+    with open_array(path, name) as file:
+        return _labels(file, count, dtype, f"{path}: the array {name!r}", lambda: read_header(file))
 
 
 def _label_name(name: str) -> str:
@@ -209,12 +194,19 @@ def _idx_labels(path: Path, count: int) -> ImageLabels | None:
             f"{found}: expected {count} labels, one for each image of {path.name}, got shape {shape}: "
             "say --no-labels to leave it out"
         )
+    with open_plain_or_gzip(found) as file:
+        return _labels(file, count, np.dtype(np.uint8), str(found), lambda: file.read(8))
+
+
+def _labels(
+    file: BinaryIO, count: int, dtype: np.dtype[Any], label: str, read_header: Callable[[], object]
+) -> ImageLabels:
+    """Labels of `count` images, in a file behind its header."""
     try:
-        with open_plain_or_gzip(found) as file:
-            file.read(8)
-            values = np.frombuffer(file.read(), np.uint8)
+        read_header()
+        values = np.frombuffer(file.read(), dtype)
         if len(values) != count:
             raise ValueError(f"it holds {len(values)} labels of {count}")
     except UNREADABLE as error:
-        raise ValueError(f"{found}: cannot be read ({error}): restore it from a copy") from None
+        raise ValueError(f"{label}: cannot be read ({error}): restore it from a copy") from None
     return ImageLabels.of(values.astype(np.int64))

@@ -1,8 +1,14 @@
 """Pairs of sentences, a source and its target: files, vocabularies, numbers on disk, batches."""
 
-from chainrule.data.pairs.batches import pair_batches, pair_evaluation, scheduled_sampling_share
+from chainrule.data.pairs.batches import (
+    PairedSentences,
+    pair_batches,
+    pair_evaluation,
+    scheduled_sampling_share,
+    source_context,
+)
 from chainrule.data.pairs.prepare import Pairs, encode_sentence, held_out_texts, open_pairs, prepare_pairs
-from chainrule.data.pairs.sentences import Pair, PairedSentences, read_pairs, read_sentences, source_context
+from chainrule.data.pairs.sentences import Pair, read_pairs, read_sentences
 
 __all__ = [
     "Pair",

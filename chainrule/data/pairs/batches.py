@@ -1,17 +1,41 @@
-"""Pairs of sentences in batches."""
+"""Pairs of sentences as numbers, in batches."""
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from chainrule.data.batches import Batch, Batches, Rows, Shuffled, in_order
-from chainrule.data.pairs.sentences import PairedSentences
+from chainrule.data.ragged import Ragged
+from chainrule.data.vocabulary import Ids
 
 DECAYS = ("none", "linear", "inverse-sigmoid")
 _BATCHES_IN_POOL = 64
+
+
+@dataclass(frozen=True)
+class PairedSentences:
+    """As many sentences of a source and of a target, each with its `<eos>`."""
+
+    source: Ragged
+    target: Ragged
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def batch(self, chosen: Ids) -> Batch:
+        """The targets as x, given their sources."""
+        x, lengths = self.target.padded(chosen)
+        return Batch(x, lengths, context=source_context(self.source, chosen))
+
+
+def source_context(source: Ragged, chosen: Ids) -> dict[str, Tensor]:
+    """Source sentences as the context of `chainrule.models.Seq2Seq`."""
+    tokens, lengths = source.padded(chosen)
+    return {"tokens": tokens, "lengths": lengths}
 
 
 def pair_batches(

@@ -10,7 +10,8 @@ import numpy as np
 from chainrule.blocks import in_blocks
 from chainrule.data.characters import WordVocabulary
 from chainrule.data.corpus import load_vocabulary
-from chainrule.data.pairs.sentences import Pair, PairedSentences, read_pairs
+from chainrule.data.pairs.batches import PairedSentences
+from chainrule.data.pairs.sentences import Pair, read_pairs
 from chainrule.data.ragged import Ragged
 from chainrule.data.split import OneInEvery, check_fraction
 from chainrule.data.store import Store, StoreWriter

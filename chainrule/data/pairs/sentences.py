@@ -1,16 +1,11 @@
-"""Pairs of a sentence and its translation, from two files or one, and as numbers."""
+"""Pairs of a sentence and its translation, from two files or one."""
 
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 
-from torch import Tensor
-
-from chainrule.data.batches import Batch
 from chainrule.data.delimited import DelimitedFile
-from chainrule.data.ragged import Ragged
-from chainrule.data.vocabulary import Ids
 
 
 @dataclass(frozen=True)
@@ -64,25 +59,3 @@ def read_sentences(path: str | Path) -> Generator[tuple[int, str], None, None]:
 
 def _columns(count: int) -> str:
     return "one column" if count == 1 else f"{count} columns"
-
-
-@dataclass(frozen=True)
-class PairedSentences:
-    """As many sentences of a source and of a target, each with its `<eos>`."""
-
-    source: Ragged
-    target: Ragged
-
-    def __len__(self) -> int:
-        return len(self.source)
-
-    def batch(self, chosen: Ids) -> Batch:
-        """The targets as x, given their sources."""
-        x, lengths = self.target.padded(chosen)
-        return Batch(x, lengths, context=source_context(self.source, chosen))
-
-
-def source_context(source: Ragged, chosen: Ids) -> dict[str, Tensor]:
-    """Source sentences as the context of `chainrule.models.Seq2Seq`."""
-    tokens, lengths = source.padded(chosen)
-    return {"tokens": tokens, "lengths": lengths}

@@ -122,10 +122,10 @@ def prepare_sounds(
         else:
             for (file, _), length in zip(sounds, lengths, strict=True):
                 writing.cut(file, round(length * (1 - validation_fraction)), parts["train"], parts["valid"])
-        for part in parts.values():
-            if not part.samples:
-                raise ValueError(f"{source}: expected sounds to train on and to hold out, got too few: give more")
-        if writing.silent == sum(part.clips for part in parts.values()):
+        counts = {part: written.counts for part, written in parts.items()}
+        if not all(count["samples"] for count in counts.values()):
+            raise ValueError(f"{source}: expected sounds to train on and to hold out, got too few: give more")
+        if writing.silent == sum(count["clips"] for count in counts.values()):
             raise ValueError(f"{source}: expected sounds, got silence: every file has one amplitude only")
         manifest = {
             "source": collection.fingerprint(),
@@ -139,7 +139,7 @@ def prepare_sounds(
             "silent": writing.silent,
             "clipped": writing.clipped,
             "skipped": skipped,
-            **{name: {"clips": part.clips, "samples": part.samples} for name, part in parts.items()},
+            **counts,
         }
         writer.finish(manifest)
     return open_sounds(directory)

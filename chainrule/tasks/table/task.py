@@ -184,7 +184,7 @@ class TableTask(Task["TableMADE"], Scores, Samples, Inspects, Checks, Compresses
 
     def plan(self, given: frozenset[str]) -> RunConfig:
         """Few rows are soon learnt by heart: for them more dropout, and no more than `_MOST_PASSES` over the rows."""
-        from chainrule.data.tables.batches import table_batches
+        from chainrule.data.tables import table_batches
 
         config, table = self.config, self.table()
         options, budget = config.options, config.duration.budget

@@ -7,7 +7,7 @@ from typing import TypeAlias
 import numpy as np
 import torch
 
-from chainrule.data.pairs.sentences import source_context
+from chainrule.data.pairs import source_context
 from chainrule.data.ragged import Ragged
 from chainrule.data.vocabulary import Vocabulary
 from chainrule.decoding import Decoded, beam_search

@@ -105,7 +105,7 @@ def test_an_archive_finds_its_array_and_labels(tmp_path):
     np.savez_compressed(tmp_path / "parts.npz", train=PIXELS.reshape(7, -1)[:, :25] % 2, valid=np.zeros((3, 25)))
     source = open_source(tmp_path / "parts.npz")
     assert (source.shape, source.levels) == ((1, 5, 5), 2)
-    assert open_source(source.held_out()).count == 3
+    assert open_source(source.held_out).count == 3
 
 
 @pytest.mark.parametrize("kind", [np.float64, np.int32, np.uint8, bool])
