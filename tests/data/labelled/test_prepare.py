@@ -130,7 +130,7 @@ def test_an_epoch_reads_every_row_once_in_batches_of_like_length(tmp_path: Path)
     part = data.train
     batches = labelled_batches(part.texts, part.labels, 8, seed=3)
     assert batches.steps_per_epoch == len(part.labels) // 8
-    seen = np.stack([batches._rows.at(step) for step in range(2 * batches.steps_per_epoch)])
+    seen = np.stack([batches._order.at(step) for step in range(2 * batches.steps_per_epoch)])
     assert [set(Counter(epoch.flatten().tolist()).values()) for epoch in np.split(seen, 2)] == [{1}, {1}]
     assert not np.array_equal(*np.split(seen, 2))
     spread = [int(np.ptp(part.texts.lengths[rows])) for rows in seen]
