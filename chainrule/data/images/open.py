@@ -3,26 +3,15 @@
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
 from chainrule.data.images.folder import SUFFIXES, ImageFolder, Reading, images_in
 from chainrule.data.images.source import ImageLabels, ImageSource
-from chainrule.data.images.stacked import (
-    UNREADABLE,
-    IdxImages,
-    NumpyImages,
-    array_header,
-    idx_shape,
-    image_layout,
-    open_array,
-    open_plain_or_gzip,
-    read_header,
-)
+from chainrule.data.images.stacked import UNREADABLE, Header, StackedImages, image_layout, open_array
 from chainrule.data.members import ARCHIVES, TARS, is_visible
 from chainrule.data.text import check_file, fingerprint
 
@@ -72,8 +61,8 @@ def open_source(
     name = path.name.lower()
     if name.endswith(".npz"):
         return _of_archive(path, array, labelled)
-    source = NumpyImages(path, None) if name.endswith(".npy") else IdxImages(path)
-    if labelled is not False and isinstance(source, IdxImages):
+    source = StackedImages(path)
+    if labelled is not False and source.kind == "idx":
         source.labels = _idx_labels(path, source.count)
     if labelled and source.labels is None:
         raise ValueError(f"{path}: --labels: found none ({_label_name(path.name)} is missing): say --no-labels")
@@ -121,7 +110,7 @@ def _of_archive(path: Path, array: str | None, labelled: bool | None) -> ImageSo
     if array is not None and array not in names:
         raise ValueError(f"{path}: there is no array {array!r} (there are: {', '.join(names):.200})")
     chosen = array or _the_images(path, names)
-    source = NumpyImages(path, chosen)
+    source = StackedImages(path, chosen)
     others = [name for name in names if name != chosen]
     source.held_out = next(
         (
@@ -130,7 +119,7 @@ def _of_archive(path: Path, array: str | None, labelled: bool | None) -> ImageSo
             for name in others
             if "train" in chosen
             and name == chosen.replace("train", word)
-            and array_header(path, name)[0][1:] == array_header(path, chosen)[0][1:]
+            and _header(path, name).shape[1:] == _header(path, chosen).shape[1:]
         ),
         None,
     )
@@ -144,7 +133,7 @@ def _of_archive(path: Path, array: str | None, labelled: bool | None) -> ImageSo
 def _the_images(path: Path, names: list[str]) -> str:
     fitting = []
     for name in names:
-        shape, dtype, _ = array_header(path, name)
+        shape, dtype, _ = _header(path, name)
         if image_layout(shape) is not None and dtype.kind in "uifb":
             fitting.append(name)
     if not fitting:
@@ -168,14 +157,13 @@ def _array_labels(path: Path, chosen: str, others: list[str], count: int) -> Ima
     if not paired:
         return None
     name = paired[0]
-    shape, dtype, _ = array_header(path, name)
+    shape, dtype, _ = _header(path, name)
     if shape not in ((count,), (count, 1)) or dtype.kind not in "ui":
         raise ValueError(
             f"{path}: the array {name!r}: expected {count} whole numbers, labels of {chosen!r}, got shape {shape} of "
             f"{dtype}: say --no-labels to leave it out"
         )
-    with open_array(path, name) as file:
-        return _labels(file, count, dtype, f"{path}: the array {name!r}", lambda: read_header(file))
+    return _labels(path, name, count)
 
 
 def _label_name(name: str) -> str:
@@ -188,25 +176,27 @@ def _idx_labels(path: Path, count: int) -> ImageLabels | None:
     found = next((file for file in (usual, other) if file != path and file.is_file()), None)
     if found is None:
         return None
-    shape = idx_shape(found)
-    if len(shape) != 1 or shape[0] != count:
+    shape = _header(found).shape
+    if shape != (count,):
         raise ValueError(
             f"{found}: expected {count} labels, one for each image of {path.name}, got shape {shape}: "
             "say --no-labels to leave it out"
         )
-    with open_plain_or_gzip(found) as file:
-        return _labels(file, count, np.dtype(np.uint8), str(found), lambda: file.read(8))
+    return _labels(found, None, count)
 
 
-def _labels(
-    file: BinaryIO, count: int, dtype: np.dtype[Any], label: str, read_header: Callable[[], object]
-) -> ImageLabels:
-    """Labels of `count` images, in a file behind its header."""
-    try:
-        read_header()
-        values = np.frombuffer(file.read(), dtype)
-        if len(values) != count:
-            raise ValueError(f"it holds {len(values)} labels of {count}")
-    except UNREADABLE as error:
-        raise ValueError(f"{label}: cannot be read ({error}): restore it from a copy") from None
+def _header(path: Path, array: str | None = None) -> Header:
+    with open_array(path, array) as (_, header):
+        return header
+
+
+def _labels(path: Path, array: str | None, count: int) -> ImageLabels:
+    at = "" if array is None else f": the array {array!r}"
+    with open_array(path, array) as (file, header):
+        try:
+            values = np.frombuffer(file.read(), header.dtype)
+            if len(values) != count:
+                raise ValueError(f"it holds {len(values)} labels of {count}")
+        except UNREADABLE as error:
+            raise ValueError(f"{path}{at}: cannot be read ({error}): restore it from a copy") from None
     return ImageLabels.of(values.astype(np.int64))

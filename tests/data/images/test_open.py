@@ -189,9 +189,9 @@ def test_a_damaged_idx_file_is_refused(tmp_path):
     for content, reason in (
         (whole[:-1], "it ends in image 6 of 7"),
         (whole + b"x", "goes on after its 7 images"),
-        (b"P5 plain", "expected an idx file"),
+        (b"P5 plain", "or an idx file of bytes"),
         (whole[:8], "expected images"),
-        (b"\0\0\x0d" + whole[3:], "expected an idx file"),
+        (b"\0\0\x0d" + whole[3:], "or an idx file of bytes"),
     ):
         path.write_bytes(content)
         assert reason in refusal(path)
@@ -242,7 +242,7 @@ def test_a_damaged_archive_is_refused(tmp_path):
     assert "no .npz file, or damaged" in refusal(path)
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("images.npy", b"no array")
-    assert "no array of NumPy" in refusal(path)
+    assert "expected an array of NumPy" in refusal(path)
     content = io.BytesIO()
     np.save(content, PIXELS)
     with zipfile.ZipFile(path, "w") as archive:
