@@ -2,13 +2,12 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.data.atomic import read_record, write_json
+from chainrule.data.atomic import Record, read_record
 from chainrule.data.store import DamagedDataError, Store
 
 Ids = npt.NDArray[np.int64]
@@ -17,7 +16,7 @@ UNKNOWN, EOS = "<unk>", "<eos>"
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
-class Vocabulary(ABC):
+class Vocabulary(Record, ABC):
     r"""A finite set of symbols and the map from text to them and back.
 
     One rule for the end of a line: where a vocabulary has `<eos>`, the newline *is* `<eos>`. `encode` turns each
@@ -100,10 +99,6 @@ class Vocabulary(ABC):
         lines = text.split("\n")
         parts = [self.encode(line + "\n") for line in lines[:-1]] + [self.encode(lines[-1])]
         return np.concatenate(parts), np.repeat(np.arange(len(parts)), [len(part) for part in parts])
-
-    def save(self, path: str | Path) -> None:
-        """Write the vocabulary as JSON, atomically."""
-        write_json(Path(path), self.to_json())
 
     def check_ids(self, ids: npt.ArrayLike) -> Ids:
         """`ids` as a (T,) array; `ValueError` where one is outside [0, V)."""

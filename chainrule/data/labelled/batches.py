@@ -7,12 +7,12 @@ from typing import Any, Self
 import numpy as np
 import torch
 
-from chainrule.data.atomic import read_record
+from chainrule.data.atomic import Record, read_record
 from chainrule.data.batches import Batch, Batches, Shuffled, by_length, in_order
 from chainrule.data.labelled.encoded_texts import EncodedTexts, Numbers
 
 
-class Labels:
+class Labels(Record):
     """Names of labels and their numbers, 0..C-1, in the order of the names (numbers by their value).
 
     Args:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from chainrule.data.atomic import read_record
+from chainrule.data.atomic import Record, read_record
 from chainrule.data.ragged import Ragged
 from chainrule.data.store import Store, StoreWriter
 from chainrule.data.vocabulary import Ids
@@ -27,7 +27,7 @@ _WORDS_WITH_PART = 3  # in fewer words an n-gram says no more than the word
 _LONGEST = 40  # characters of a word that n-grams are made of: what is longer is no word
 
 
-class TextSymbols:
+class TextSymbols(Record):
     r"""From a text to the symbols of its elements, each a word, a character or a byte.
 
     A word is a run of letters, digits, apostrophes and hyphens, or a single other character; with `lower`, in lower

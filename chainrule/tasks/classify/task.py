@@ -130,16 +130,16 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
     @cached_property
     def symbols(self) -> "TextSymbols":
         """The elements of texts, read once."""
-        from chainrule.data.labelled import load_symbols
+        from chainrule.data.labelled import TextSymbols
 
-        return load_symbols(self.path / DATA)
+        return TextSymbols.load(self.path / DATA / "symbols.json")
 
     @cached_property
     def labels(self) -> "Labels":
         """The labels, read once."""
-        from chainrule.data.labelled import load_labels
+        from chainrule.data.labelled import Labels
 
-        return load_labels(self.path / DATA)
+        return Labels.load(self.path / DATA / "labels.json")
 
     def file(
         self,
