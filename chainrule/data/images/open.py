@@ -1,8 +1,6 @@
 """From what a user names to images: a folder, archive, x.npz, x.npz:array, x.npy, or idx file, plain or gzip."""
 
-import tarfile
 import zipfile
-import zlib
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,7 @@ import numpy as np
 from chainrule.data.images.folder import SUFFIXES, ImageFolder, Reading, images_in
 from chainrule.data.images.source import ImageLabels, ImageSource
 from chainrule.data.images.stacked import UNREADABLE, Header, StackedImages, image_layout, open_array
-from chainrule.data.members import ARCHIVES, TARS, is_visible
+from chainrule.data.members import ARCHIVES, TARS, file_names, is_visible
 from chainrule.data.text import check_file, fingerprint
 
 FAVOURITES = ("x_train", "train_images", "images_train", "train", "images", "x", "data")
@@ -27,11 +25,10 @@ def is_images(path: str | Path) -> bool:
     (True, True, False)
     """
     path, _ = _parts(path)
-    if path.is_dir():
-        return any(file.suffix.lower() in SUFFIXES for file in path.rglob("*"))
     name = path.name.lower()
-    if name.endswith(ARCHIVES) and path.is_file():
-        return _holds_images(path)
+    if path.is_dir() or (name.endswith(ARCHIVES) and path.is_file()):
+        names = file_names(path)  # of a .tar archive the first tells: its list takes long to read
+        return any(is_visible(name, tuple(SUFFIXES)) for name in (islice(names, 1) if name.endswith(TARS) else names))
     return name.endswith((".npz", ".npy", *SUFFIXES)) or "-idx" in name
 
 
@@ -78,21 +75,6 @@ def source_fingerprint(path: str | Path) -> dict[str, Any]:
 def is_collection(path: Path) -> bool:
     """Whether it is a folder or an archive, whose image files are read, or one image file."""
     return path.is_dir() or path.name.lower().endswith((*ARCHIVES, *SUFFIXES))
-
-
-def _holds_images(archive: Path) -> bool:
-    """Whether the first file of a .tar archive is an image, or any of a .zip file, whose list is quickly read."""
-    try:
-        if not archive.name.lower().endswith(TARS):
-            with zipfile.ZipFile(archive) as opened:
-                names = opened.namelist()
-        else:
-            with tarfile.open(archive) as tar:
-                files = (member.name for member in tar if member.isfile() and is_visible(member.name, ("",)))
-                names = list(islice(files, 1))
-    except (OSError, EOFError, tarfile.TarError, zipfile.BadZipFile, zlib.error):
-        return False
-    return any(is_visible(name, tuple(SUFFIXES)) for name in names)
 
 
 def _parts(path: str | Path) -> tuple[Path, str | None]:

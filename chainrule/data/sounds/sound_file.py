@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from chainrule.data.atomic import write_bytes
-from chainrule.data.members import ARCHIVES, Member, Members, is_visible
+from chainrule.data.members import Member, Members, file_names
 
 ENDINGS = (".wav", ".flac", ".ogg", ".mp3", ".aif", ".aiff")
 SoundFile = Member
@@ -21,19 +21,10 @@ Collection = partial(Members, endings=ENDINGS, noun="sound")
 
 def is_sounds(path: str | Path) -> bool:
     """Whether a path is meant as sounds: a sound file, or a folder or an archive with more sounds than other files."""
-    path = Path(path)
-    if path.name.lower().endswith(ENDINGS):
+    if str(path).lower().endswith(ENDINGS):
         return True
-    if path.is_dir():
-        names = [found.name for found in path.rglob("*") if found.is_file() and not found.name.startswith(".")]
-    elif path.is_file() and path.name.lower().endswith(ARCHIVES):
-        try:
-            names = [file.name for file in Collection(path).files]
-        except ValueError:
-            return False
-    else:
-        return False
-    sounds = sum(is_visible(name, ENDINGS) for name in names)
+    names = list(file_names(Path(path)))
+    sounds = sum(name.lower().endswith(ENDINGS) for name in names)
     return sounds > len(names) - sounds
 
 
