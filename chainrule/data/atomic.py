@@ -232,7 +232,7 @@ def read_value(kind: Any, value: Any, where: str) -> Any:
             kinds = [inner[0]] * len(value) if repeated else inner
             return origin(read_value(one, entry, where) for one, entry in zip(kinds, value, strict=True))
     if origin is dict and type(value) is dict:
-        return {name: read_value(inner[1], entry, f"{where}.{name:.40}") for name, entry in value.items()}
+        return {name: read_value(inner[1], entry, f"{where}[{name!r:.40}]") for name, entry in value.items()}
     if (origin is Literal and value in inner) or (origin is None and type(value) is kind and kind is not float):
         return value
     if kind is float and type(value) in (int, float) and abs(value) <= sys.float_info.max:
