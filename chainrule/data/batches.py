@@ -131,6 +131,8 @@ class Batch:
 class Batches:
     """Batches of the rows to train on, a pure function of (seed, step).
 
+    The functions that make them raise the errors of `Shuffled`.
+
     Args:
         order: the rows of each step.
         make: the batch of a step, of the rows (B,) that all processes read together.

@@ -60,9 +60,6 @@ def caption_batches(
         captioned: images and captions.
         batch_size, seed, shard: see `Shuffled`.
         mirror: whether half of the images are.
-
-    Raises:
-        ValueError: there are fewer images than processes, or an argument is out of range.
     """
     order = Shuffled(len(captioned), batch_size, seed, shard, name="captioned")
     turn = np.random.default_rng(seed).integers(1 << 32, size=len(captioned))

@@ -30,9 +30,6 @@ def clip_batches(
         longest: samples of a piece.
         labels: (clips,) integers, the context of the rows; `None` without labels.
         batch_size, seed, shard: see `Shuffled`.
-
-    Raises:
-        ValueError: a number is out of range, or there are fewer pieces than processes.
     """
     pieces = _Pieces(tokens, longest, labels)
     lengths = pieces.lengths

@@ -40,16 +40,10 @@ class DelayedRecall(SymbolTask):
     def __init__(self, distance: int, symbols: int = 8):
         check_count("distance", distance, 1)
         check_count("symbols", symbols, 2)
-        super().__init__(
-            length=distance + 1,
-            distance=distance,
-            input_size=2 * symbols + 1,
-            output_size=symbols,
-            chance=math.log(symbols),
-            chance_accuracy=1 / symbols,
-        )
-        self.symbols = symbols
-        self.query = 2 * symbols
+        self.length, self.distance = distance + 1, distance
+        self.input_size, self.output_size = 2 * symbols + 1, symbols
+        self.chance, self.chance_accuracy = math.log(symbols), 1 / symbols
+        self.symbols, self.query = symbols, 2 * symbols
 
     def sample(self, n: int, generator: torch.Generator) -> SyntheticBatch:
         """Draw n rows: inputs and targets (n, T) of integers, mask (n, T), true at the last step."""
@@ -107,19 +101,12 @@ class CopyMemory(SymbolTask):
         check_count("symbols", symbols, 2)
         check_count("payload", payload, 1)
         length = delay + 2 * payload
-        super().__init__(
-            length=length,
-            distance=delay + payload,
-            input_size=symbols + 2,
-            output_size=symbols + 1,
-            chance=payload * math.log(symbols) / length,
-            chance_accuracy=(length - payload + payload / symbols) / length,
-        )
-        self.delay = delay
-        self.symbols = symbols
-        self.payload = payload
-        self.blank = symbols
-        self.delimiter = symbols + 1
+        self.length, self.distance = length, delay + payload
+        self.input_size, self.output_size = symbols + 2, symbols + 1
+        self.chance = payload * math.log(symbols) / length
+        self.chance_accuracy = (length - payload + payload / symbols) / length
+        self.delay, self.symbols, self.payload = delay, symbols, payload
+        self.blank, self.delimiter = symbols, symbols + 1
 
     def sample(self, n: int, generator: torch.Generator) -> SyntheticBatch:
         """Draw n rows: inputs and targets (n, T) of integers, mask (n, T), all true."""
@@ -165,14 +152,9 @@ class Parity(SymbolTask):
 
     def __init__(self, length: int):
         check_count("length", length, 2, "the parity of a single bit asks for no memory")
-        super().__init__(
-            length=length,
-            distance=length - 1,
-            input_size=2,
-            output_size=2,
-            chance=math.log(2),
-            chance_accuracy=0.5,
-        )
+        self.length, self.distance = length, length - 1
+        self.input_size = self.output_size = 2
+        self.chance, self.chance_accuracy = math.log(2), 0.5
 
     def sample(self, n: int, generator: torch.Generator) -> SyntheticBatch:
         """Draw n rows: inputs and targets (n, T) of bits, mask (n, T), true at the last step."""
