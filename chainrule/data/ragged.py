@@ -40,10 +40,12 @@ class Ragged:
         return cls(np.concatenate([np.zeros(0, dtype=np.int32), *parts]), offsets)
 
     @classmethod
-    def load(cls, store: Store, values: str, offsets: str, below: int, *, shortest: int = 0) -> Self:
+    def load(
+        cls, store: Store, values: str, offsets: str, below: int, *, rows: int | None = None, shortest: int = 0
+    ) -> Self:
         """Open two arrays that `save` wrote, on the disk; ValueError unless all numbers are in [0, below)."""
         numbers = store.array(values, "i4", below=below)
-        return cls(numbers, store.offsets(offsets, len(numbers), shortest=shortest))
+        return cls(numbers, store.offsets(offsets, len(numbers), rows=rows, shortest=shortest))
 
     def save(self, writer: StoreWriter, values: str, offsets: str) -> None:
         """Write both arrays under these names."""
