@@ -63,6 +63,7 @@ def caption_batches(
     """
     order = Shuffled(len(captioned), batch_size, seed, shard, name="captioned")
     turn = np.random.default_rng(seed).integers(1 << 32, size=len(captioned))
+    counts = np.diff(captioned.offsets)
 
     @lru_cache(maxsize=1)
     def mirrored(epoch: int) -> npt.NDArray[np.bool_]:
@@ -72,8 +73,8 @@ def caption_batches(
 
     def make(step: int, rows: Rows) -> Batch:
         epoch, images = step // order.steps_per_epoch, order.own(rows)
-        first, count = captioned.offsets[images], np.diff(captioned.offsets)[images]
-        return captioned.batch(images, first + (turn[images] + epoch) % count, mirrored(epoch)[images])
+        captions = captioned.offsets[images] + (turn[images] + epoch) % counts[images]
+        return captioned.batch(images, captions, mirrored(epoch)[images])
 
     return Batches(order, make)
 
