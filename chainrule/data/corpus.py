@@ -149,11 +149,10 @@ def open_corpus(directory: str | Path) -> Corpus:
             FileTokens(
                 store,
                 f"{name}.tokens",
-                token_dtype(len(vocabulary)),
                 store.manifest[name]["elements"],
+                len(vocabulary),
                 f"{name}.lines" if by_lines else None,
                 store.manifest[name]["lines"],
-                symbols=len(vocabulary),
             )
             for name in ("train", "valid")
         )

@@ -174,7 +174,13 @@ def symbol_spans(vocabulary: Vocabulary, ids: npt.ArrayLike) -> tuple[str, list[
 
 
 class Tokens(ABC):
-    """A sequence of symbols, and the lines in it where the corpus is read by lines."""
+    """A sequence of symbols, and the lines in it where the corpus is read by lines.
+
+    Attributes:
+        line_count: number of lines; 0 where the corpus is one stream.
+    """
+
+    line_count: int
 
     @abstractmethod
     def __len__(self) -> int:
@@ -183,11 +189,6 @@ class Tokens(ABC):
     @abstractmethod
     def rows(self, starts: Ids, stops: Ids) -> list[npt.NDArray[np.integer]]:
         """The symbols from each start up to its stop, in the smallest type that holds them."""
-
-    @property
-    @abstractmethod
-    def line_count(self) -> int:
-        """The number of lines; 0 where the corpus is one stream."""
 
     @abstractmethod
     def line_bounds(self, lines: Ids) -> tuple[Ids, Ids]:
@@ -221,16 +222,13 @@ class MemoryTokens(Tokens):
             if not len(stops) or stops[-1] != len(self._ids):
                 raise ValueError(f"ids: expected the last line to end in the symbol {eos}, got {self._ids[-1]}")
             self._offsets = np.concatenate([self._offsets, stops])
+        self.line_count = len(self._offsets) - 1
 
     def __len__(self) -> int:
         return len(self._ids)
 
     def rows(self, starts: Ids, stops: Ids) -> list[npt.NDArray[np.integer]]:
         return [self._ids[start:stop] for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)]
-
-    @property
-    def line_count(self) -> int:
-        return len(self._offsets) - 1
 
     def line_bounds(self, lines: Ids) -> tuple[Ids, Ids]:
         return self._offsets[lines], self._offsets[lines + 1]
@@ -243,34 +241,25 @@ class FileTokens(Tokens):
 
     Args:
         store: the prepared folder.
-        name: the array of symbols.
-        dtype: their type.
+        name: the array of symbols, of the type that `token_dtype` gives.
         count: how many there must be.
+        symbols: V, one more than the largest symbol there may be; checked in what is read.
         lines: the array of int64 offsets where lines start, and the end of the last; `None` for a stream.
         line_count: how many lines there must be.
-        symbols: V, one more than the largest symbol there may be; checked in what is read.
 
     Raises:
         ValueError: a file has not the size it must have; in reading, a symbol or an offset is out of range.
     """
 
     def __init__(
-        self,
-        store: Store,
-        name: str,
-        dtype: str,
-        count: int,
-        lines: str | None = None,
-        line_count: int = 0,
-        *,
-        symbols: int,
+        self, store: Store, name: str, count: int, symbols: int, lines: str | None = None, line_count: int = 0
     ) -> None:
-        store.array(name, dtype, (count,))
+        self._dtype = np.dtype(token_dtype(symbols)).newbyteorder("<")
+        store.array(name, self._dtype, (count,))
         if lines is not None:
             store.array(lines, "i8", (line_count + 1,))
-        self._path, self._dtype, self._count = store.directory / name, np.dtype(dtype).newbyteorder("<"), count
-        self._lines, self._line_count = None if lines is None else store.directory / lines, line_count
-        self._symbols = symbols
+        self._path, self._count, self._symbols = store.directory / name, count, symbols
+        self._lines, self.line_count = None if lines is None else store.directory / lines, line_count
 
     def __len__(self) -> int:
         return self._count
@@ -286,14 +275,10 @@ class FileTokens(Tokens):
                 raise DamagedDataError(self._path, f"expected symbols from 0 to {self._symbols - 1}, got {largest}")
         return rows
 
-    @property
-    def line_count(self) -> int:
-        return self._line_count
-
     def line_bounds(self, lines: Ids) -> tuple[Ids, Ids]:
         if self._lines is None:
             raise ValueError("this corpus is one stream: prepare it with reading='lines' to read it by lines")
-        offsets = np.asarray(np.memmap(self._lines, dtype="<i8", mode="r", shape=(self._line_count + 1,)))
+        offsets = np.asarray(np.memmap(self._lines, dtype="<i8", mode="r", shape=(self.line_count + 1,)))
         starts, stops = offsets[lines].astype(np.int64), offsets[lines + 1].astype(np.int64)
         if len(starts) and not (starts.min() >= 0 and (starts < stops).all() and stops.max() <= self._count):
             raise DamagedDataError(self._lines, "expected where each line begins, in order, got other numbers")

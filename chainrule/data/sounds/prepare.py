@@ -16,7 +16,7 @@ from chainrule.data.sounds.levels import SoundLevels, make_levels
 from chainrule.data.sounds.sound_file import Collection, SoundFacts, SoundFile, sound_facts
 from chainrule.data.split import OneInEvery, check_fraction
 from chainrule.data.store import Store, StoreWriter
-from chainrule.data.vocabulary import FileTokens, token_dtype
+from chainrule.data.vocabulary import FileTokens
 
 _MANIFEST = "sounds.json"
 SEQUENCES = ("clips", "stream")
@@ -155,10 +155,7 @@ def open_sounds(directory: str | Path) -> Sounds:
         levels = make_levels(manifest["law"], manifest["levels"])
         for part in _PARTS:
             clips, samples = manifest[part]["clips"], manifest[part]["samples"]
-            tokens[part] = FileTokens(
-                store, f"{part}.tokens", token_dtype(levels.levels), samples, f"{part}.clips", clips,
-                symbols=levels.levels,
-            )  # fmt: skip
+            tokens[part] = FileTokens(store, f"{part}.tokens", samples, levels.levels, f"{part}.clips", clips)
             if manifest["labels"]:
                 labels[part] = np.array(store.array(f"{part}.labels", "i8", (clips,), len(manifest["labels"])))
     return Sounds(levels, tokens["train"], tokens["valid"], labels["train"], labels["valid"], manifest)
