@@ -128,8 +128,8 @@ class Record:
 
     def to_json(self) -> dict[str, Any]:
         """Content of the file."""
-        assert is_dataclass(self)
-        return {"format": self.FORMAT, **asdict(self)}
+        record: Any = self  # a dataclass, or a class with a method of its own
+        return {"format": self.FORMAT, **asdict(record)}
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Self:
@@ -219,11 +219,10 @@ def read_value(kind: Any, value: Any, where: str) -> Any:
         (option,) = set(inner) - {NoneType}
         return None if value is None else read_value(option, value, where)
     if is_dataclass(kind):
-        return (
-            kind.from_json(value)
-            if hasattr(kind, "from_json")
-            else kind(**read_fields(field_types(kind), value, where))
-        )
+        record: Any = kind
+        if hasattr(record, "from_json"):
+            return record.from_json(value)
+        return record(**read_fields(field_types(record), value, where))
     if origin in (tuple, list) and type(value) in (tuple, list):
         repeated = origin is list or inner[-1] is Ellipsis
         if repeated and inner[0] is not float and set(map(type, value)) <= {inner[0]}:

@@ -65,7 +65,7 @@ class Members:
             except _DAMAGED as error:
                 raise ValueError(f"{path}: no archive that can be read ({error})") from None
         elif name.endswith(endings):
-            self.files = [Member(self.path.name, str(path), partial(self.path.open, "rb"))]
+            self.files = [Member(self.path.name, str(path), partial(_opened, self.path))]
         else:
             raise ValueError(
                 f"{path}: expected a {noun} ({', '.join(endings)}), a folder of {noun}s, or an archive of them "
@@ -89,7 +89,7 @@ class Members:
         for path in self.path.rglob("*"):
             name = path.relative_to(self.path).as_posix()
             if is_visible(name, self._endings) and path.is_file():
-                yield Member(name, str(path), partial(path.open, "rb"))
+                yield Member(name, str(path), partial(_opened, path))
 
     # Archives stay open: each opening would read a tar archive from its beginning, and the list of a zip file.
 
@@ -148,3 +148,7 @@ def is_visible(name: str, endings: tuple[str, ...]) -> bool:
 
 def _of_tar(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
     return cast(BinaryIO, archive.extractfile(member)).read()
+
+
+def _opened(path: Path) -> BinaryIO:
+    return path.open("rb")

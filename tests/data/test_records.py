@@ -43,7 +43,7 @@ def test_a_record_comes_back_from_its_file(tmp_path):
     [
         ({"format": 2}, "format: expected 1, got 2"),
         ({"format": True}, "format: expected 1, got True"),
-        ({"more": 1}, "unexpected field 'more'"),
+        ({"more": 1}, "content: missing or unexpected field 'more'"),
         ({"units": []}, "units: expected at least one"),
         ({"units": {}}, r"units: expected a list of an object, got \{\}"),
         ({"units": [{"name": "s"}]}, "units: missing or unexpected field 'factor'"),
