@@ -23,7 +23,7 @@ import torch
 from side_by_side import claim, publish
 from torch import Tensor
 
-from chainrule.data.tables import Table, TableBatches, prepare_table
+from chainrule.data.tables import Table, prepare_table, table_batches
 from chainrule.models import TableMADE
 from chainrule.training import learning_rate
 from chainrule.training.optimiser import make_optimiser
@@ -84,7 +84,7 @@ def measure(name: str, table: Table, test: Tensor, minutes: float, seed: int) ->
 
 def fit(model: TableMADE, table: Table, rate: float, minutes: float, seed: int) -> int:
     """Train for some minutes; ends with the weights of the best validation, and its step."""
-    optimiser, batches = make_optimiser(model, rate, weight_decay=0.01), TableBatches(table.train, BATCH, seed)
+    optimiser, batches = make_optimiser(model, rate, weight_decay=0.01), table_batches(table.train, BATCH, seed)
     valid = torch.from_numpy(table.valid.copy())
     began, best, kept, best_step, step, validated = time.process_time(), math.inf, {}, 0, 0, 0
     while (progress := (time.process_time() - began) / 60 / minutes) < 1:

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from side_by_side import claim, publish
 
-from chainrule.data.captions import CaptionBatches, CaptionedImages, ImageStore, caption_evaluation
+from chainrule.data.captions import CaptionedImages, ImageStore, caption_batches, caption_evaluation
 from chainrule.data.captions.prepare import PreparedCaptions, captions_by_image, prepare_captions
 from chainrule.data.characters import WordVocabulary
 from chainrule.layers.image_encoder import ImageEncoder
@@ -126,7 +126,7 @@ def fitted(prepared: PreparedCaptions, folder: Path, options: argparse.Namespace
     side = prepared.train.images.shape[2]
     encoder = ImageEncoder((32, 64, 128) if side > 8 else (8, 8, 8))
     model = Captioner(len(prepared.vocabulary), encoder, dropout=DROPOUT, **SIZES)
-    batches = CaptionBatches(prepared.train, BATCH, options.seed)
+    batches = caption_batches(prepared.train, BATCH, options.seed)
     began = time.process_time()
     result = train(
         model,
@@ -172,7 +172,7 @@ def captions_metric(valid: CaptionedImages, vocabulary: WordVocabulary) -> Valid
 
 def blank(captioned: CaptionedImages) -> CaptionedImages:
     """The same captions with nothing to see."""
-    return CaptionedImages(np.zeros((len(captioned), 3, 8, 8), np.uint8), captioned.captions, captioned.ends)
+    return CaptionedImages(np.zeros((len(captioned), 3, 8, 8), np.uint8), captioned.captions, captioned.offsets)
 
 
 if __name__ == "__main__":

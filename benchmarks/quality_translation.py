@@ -25,14 +25,14 @@ from safetensors.torch import load_file, save_file
 from side_by_side import claim, publish
 
 from chainrule.data.pairs import (
-    PairBatches,
     PairedSentences,
     Pairs,
-    Sentences,
+    pair_batches,
     pair_evaluation,
     prepare_pairs,
     read_sentences,
 )
+from chainrule.data.ragged import Ragged
 from chainrule.data.vocabulary import Vocabulary
 from chainrule.metrics.bleu import bleu, chrf
 from chainrule.models import Seq2Seq, TransformerSeq2Seq
@@ -163,7 +163,7 @@ def fit(
     """Train for so many core minutes; ends with the weights of the best validation BLEU. The row of figures."""
     sources, references = lines["val", "de"], lines["val", "en"]
     optimiser = make_optimiser(model, training["learning_rate"], training["weight_decay"])
-    batches = PairBatches(pairs.train, training["batch_size"], seed)
+    batches = pair_batches(pairs.train, training["batch_size"], seed)
     device = torch.device("cpu")
     dtype = multiply_dtype("auto", device)
     step, spent, judged, best, best_epoch = 0, 0.0, 0, -1.0, 0.0
@@ -221,8 +221,8 @@ def judged_at(judged: int, validations: int) -> float:
     return 0.15 + 0.85 * judged / validations
 
 
-def encoded(vocabulary: Vocabulary, lines: list[str]) -> Sentences:
-    return Sentences.of([vocabulary.encode(f"{line}\n") for line in lines])
+def encoded(vocabulary: Vocabulary, lines: list[str]) -> Ragged:
+    return Ragged.of([vocabulary.encode(f"{line}\n") for line in lines])
 
 
 def translated(

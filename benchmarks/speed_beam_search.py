@@ -21,7 +21,8 @@ from quality_translation import FILES, MAX_LENGTH, MODEL, encoded
 from safetensors.torch import load_file
 from side_by_side import claim, publish
 
-from chainrule.data.pairs import Sentences, open_pairs, read_sentences
+from chainrule.data.pairs import open_pairs, read_sentences
+from chainrule.data.ragged import Ragged
 from chainrule.decoding import Decoded
 from chainrule.models import Seq2Seq
 from chainrule.tasks.translate.searching import translations
@@ -63,7 +64,7 @@ def main() -> None:
     publish("speed_beam_search", rows, claims)
 
 
-def compared(model: Seq2Seq, sources: Sentences, beam_size: int, batch: int, dtype: torch.dtype) -> dict[str, Any]:
+def compared(model: Seq2Seq, sources: Ragged, beam_size: int, batch: int, dtype: torch.dtype) -> dict[str, Any]:
     """Seconds both ways: the batches three times, of which the median counts, as they are so much shorter."""
     search = {"eos": 1, "max_length": MAX_LENGTH, "beam_size": beam_size, "dtype": dtype}
     translations(model, few(sources, 8), **search)  # warm
@@ -86,14 +87,14 @@ def compared(model: Seq2Seq, sources: Sentences, beam_size: int, batch: int, dty
     }
 
 
-def timed(model: Seq2Seq, sources: Sentences, batch: int, search: dict[str, Any]) -> tuple[float, list[Decoded]]:
+def timed(model: Seq2Seq, sources: Ragged, batch: int, search: dict[str, Any]) -> tuple[float, list[Decoded]]:
     start = time.perf_counter()
     results = translations(model, sources, batch_size=batch, **search)
     return time.perf_counter() - start, results
 
 
-def few(sources: Sentences, count: int) -> Sentences:
-    return Sentences(sources.symbols, sources.ends[:count])
+def few(sources: Ragged, count: int) -> Ragged:
+    return Ragged(sources.values, sources.offsets[: count + 1])
 
 
 def same_output(batched: list[Decoded], alone: list[Decoded]) -> int:

@@ -32,6 +32,7 @@ python_maximum_signature_line_length = 88
 # Names of other packages have no page here to link to; ours must have one.
 _TYPE_VARIABLES = (
     "blocks.Row",
+    "data.atomic.Made",
     "tasks.config.Options",
     "tasks.task.M",
     "testing.contract_check.M",

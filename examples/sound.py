@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from chainrule.data.sounds import ClipBatches, clip_evaluation, prepare_sounds, write_wav
+from chainrule.data.sounds import clip_batches, clip_evaluation, prepare_sounds, write_wav
 from chainrule.models import WaveNet
 from chainrule.training import TrainingOptions, train
 
@@ -35,7 +35,7 @@ for pitch, hertz in {"low": 130, "high": 390}.items():
 sounds = prepare_sounds(folder / "strings", folder / "data")  # the folders are the labels
 torch.manual_seed(0)
 model = WaveNet(levels=256, channels=24, blocks=2, layers_per_block=5, skip_channels=48, num_classes=2)
-batches = ClipBatches(sounds.train, 4, 800, sounds.train_labels)
+batches = clip_batches(sounds.train, 4, 800, sounds.train_labels)
 options = TrainingOptions(budget=float(sys.argv[1]) if len(sys.argv) > 1 else 60.0, learning_rate=5e-3)
 train(
     model,

@@ -1,18 +1,18 @@
 """A file on disk becomes tensors: vocabularies, prepared corpora, batches."""
 
-from chainrule.data.batches import Batch
+from chainrule.data.batches import Batch, Batches
 from chainrule.data.characters import ByteVocabulary, CharVocabulary, WordVocabulary
 from chainrule.data.corpus import LEVELS, Corpus, load_vocabulary, open_corpus, prepare_corpus, vocabulary_from_json
 from chainrule.data.corpus_batches import LineBatches, StreamBatches, line_evaluation, stream_evaluation
 from chainrule.data.subwords import BPEVocabulary
 from chainrule.data.text import builtin_text, fingerprint, read_lines, read_text
-from chainrule.data.tokens import FileTokens, MemoryTokens, Tokens
-from chainrule.data.vocabulary import Vocabulary
+from chainrule.data.vocabulary import FileTokens, MemoryTokens, Tokens, Vocabulary
 
 __all__ = [
     "LEVELS",
     "BPEVocabulary",
     "Batch",
+    "Batches",
     "ByteVocabulary",
     "CharVocabulary",
     "Corpus",

@@ -128,6 +128,25 @@ class Batch:
     whole: bool = False
 
 
+class Batches:
+    """Batches of the rows to train on, a pure function of (seed, step).
+
+    The functions that make them raise the errors of `Shuffled`.
+
+    Args:
+        order: the rows of each step.
+        make: the batch of a step, of the rows (B,) that all processes read together.
+    """
+
+    def __init__(self, order: Shuffled, make: Callable[[int, Rows], Batch]):
+        self._order, self._make = order, make
+        self.steps_per_epoch = order.steps_per_epoch
+
+    def at(self, step: int) -> Batch:
+        """The batch of a step, counted from 0 over all epochs."""
+        return self._make(step, self._order.at(step))
+
+
 def check_batch_size(batch_size: int, shard: tuple[int, int]) -> None:
     """`ValueError` unless the processes can share the rows of a batch equally; `shard` is (rank, number of
     processes)."""

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.data.vocabulary import EOS, REPLACEMENT, UNKNOWN, Ids, Vocabulary, check_fields, cut_before_space
+from chainrule.data.vocabulary import EOS, REPLACEMENT, UNKNOWN, Ids, Vocabulary, cut_before_space
 
 _CODE_POINTS = 0x110000
 
@@ -30,6 +30,7 @@ class CharVocabulary(Vocabulary):
     """
 
     level: ClassVar[str] = "char"
+    _FIELDS: ClassVar[dict[str, Any]] = {"characters": str, "eos": bool}
     cuts_at_spaces: ClassVar[bool] = False
     unknown: int = 0
 
@@ -84,13 +85,10 @@ class CharVocabulary(Vocabulary):
         return {"format": 1, "level": self.level, "characters": self.characters, "eos": self.eos is not None}
 
     @classmethod
-    def from_json(cls, content: dict[str, Any]) -> Self:
-        check_fields(content, cls.level, {"characters": str, "eos": bool})
-        vocabulary = cls(content["characters"], eos=content["eos"])
-        if vocabulary.characters != content["characters"]:
-            raise ValueError(
-                "vocabulary field 'characters': expected each character once, in order; the file is damaged"
-            )
+    def _from_fields(cls, *, level: str, **fields: Any) -> Self:
+        vocabulary = cls(**fields)
+        if vocabulary.characters != fields["characters"]:
+            raise ValueError("characters: expected each once, in order, with the newline where it is <eos>")
         return vocabulary
 
 
@@ -124,6 +122,7 @@ class ByteVocabulary(Vocabulary):
     """
 
     level: ClassVar[str] = "byte"
+    _FIELDS: ClassVar[dict[str, Any]] = {"eos": bool}
     cuts_at_spaces: ClassVar[bool] = False
     reads_any_bytes: ClassVar[bool] = True
     unknown: None = None
@@ -162,11 +161,6 @@ class ByteVocabulary(Vocabulary):
     def to_json(self) -> dict[str, Any]:
         return {"format": 1, "level": self.level, "eos": self.eos is not None}
 
-    @classmethod
-    def from_json(cls, content: dict[str, Any]) -> Self:
-        check_fields(content, cls.level, {"eos": bool})
-        return cls(eos=content["eos"])
-
 
 _MOST_COUNTED = 1_000_000
 
@@ -190,6 +184,7 @@ class WordVocabulary(Vocabulary):
     """
 
     level: ClassVar[str] = "word"
+    _FIELDS: ClassVar[dict[str, Any]] = {"words": list[str]}
     cuts_at_spaces: ClassVar[bool] = True
     unknown: int = 0
     eos: int = 1
@@ -249,14 +244,12 @@ class WordVocabulary(Vocabulary):
         return {"format": 1, "level": self.level, "words": self.words}
 
     @classmethod
-    def from_json(cls, content: dict[str, Any]) -> Self:
-        check_fields(content, cls.level, {"words": list})
-        words = content["words"]
-        for word in words:
-            if not isinstance(word, str) or word.split() != [word] or word == UNKNOWN:
-                raise ValueError(f"vocabulary field 'words': expected words, got {word!r}; the file is damaged")
+    def _from_fields(cls, *, level: str, **fields: Any) -> Self:
+        words = fields["words"]
+        if wrong := [word for word in words if word.split() != [word] or word == UNKNOWN]:
+            raise ValueError(f"words: expected words, got {wrong[0]!r:.80}")
         if len(set(words)) != len(words):
-            raise ValueError("vocabulary field 'words': expected each word once; the file is damaged")
+            raise ValueError("words: expected each once")
         return cls(words)
 
 

@@ -1,22 +1,19 @@
 """A text file becomes symbols on disk: a training part and a held-out part, and the vocabulary of the first."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from chainrule.data.atomic import read_json
+from chainrule.data.atomic import load_record, read_fields
 from chainrule.data.characters import ByteVocabulary, CharVocabulary, WordVocabulary
-from chainrule.data.split import Part, split_by_position
 from chainrule.data.store import FORMAT, Store, StoreWriter
 from chainrule.data.subwords import BPEVocabulary
-from chainrule.data.text import Progress, no_progress, open_source
-from chainrule.data.tokens import FileTokens, Tokens, token_dtype
-from chainrule.data.vocabulary import Ids, Vocabulary
+from chainrule.data.text import Part, Progress, no_progress, open_source, split_by_position
+from chainrule.data.vocabulary import FileTokens, Ids, Tokens, Vocabulary, token_dtype
 
 MANIFEST = "corpus.json"
 READINGS = ("stream", "lines")
@@ -129,9 +126,8 @@ def prepare_corpus(
         counts = {}
         for name, part in (("train", train), ("valid", valid)):
             with closing(part.text(strict=strict, stage=f"{name} symbols", progress=progress)) as chunks:
-                read = _Counted(chunks)
-                written = _write_tokens(vocabulary.encode_chunks(read), writer, name, vocabulary, reading)
-            counts[name] = written | {"characters": read.characters, "bytes": part.stop - part.start}
+                written = _write_tokens(chunks, writer, name, vocabulary, by_lines=reading == "lines")
+            counts[name] = written | {"bytes": part.stop - part.start}
         vocabulary.save(writer.path("vocabulary.json"))
         writer.finish(asked | counts)
     return open_corpus(directory)
@@ -153,11 +149,10 @@ def open_corpus(directory: str | Path) -> Corpus:
             FileTokens(
                 store,
                 f"{name}.tokens",
-                token_dtype(len(vocabulary)),
                 store.manifest[name]["elements"],
+                len(vocabulary),
                 f"{name}.lines" if by_lines else None,
                 store.manifest[name]["lines"],
-                symbols=len(vocabulary),
             )
             for name in ("train", "valid")
         )
@@ -190,51 +185,43 @@ def _check_manifest(manifest: dict[str, Any], vocabulary: Vocabulary) -> None:
     options = manifest["options"]
     if options["reading"] not in READINGS or options["level"] != vocabulary.level:
         raise ValueError("reading or level")
+    types = dict.fromkeys(("elements", "lines", "unknown", "characters", "bytes"), int)
     for name in ("train", "valid"):
-        for count in ("elements", "lines", "unknown", "characters", "bytes"):
-            if type(manifest[name][count]) is not int or manifest[name][count] < 0:
-                raise ValueError(f"{name} {count}")
-
-
-class _Counted:
-    """Chunks of text, counted as they pass."""
-
-    def __init__(self, chunks: Iterator[str]):
-        self._chunks = chunks
-        self.characters = 0
-
-    def __iter__(self) -> Iterator[str]:
-        for chunk in self._chunks:
-            self.characters += len(chunk)
-            yield chunk
+        counts = read_fields(types, manifest[name], name)
+        if min(counts.values()) < 0:
+            raise ValueError(f"{name}: expected counts, got {counts}")
 
 
 def _write_tokens(
-    parts: Iterator[Ids], writer: StoreWriter, name: str, vocabulary: Vocabulary, reading: str
+    chunks: Iterator[str], writer: StoreWriter, name: str, vocabulary: Vocabulary, *, by_lines: bool
 ) -> dict[str, int]:
-    """Write symbols, and for lines where they start; return how many there are."""
-    unknown, ended = 0, True
+    """Write the symbols of a text, and for lines where they start; return how many there are."""
+    characters = unknown = 0
+    ended = True
     tokens = writer.growing(f"{name}.tokens", token_dtype(len(vocabulary)))
-    offsets = writer.growing(f"{name}.lines", "i8") if reading == "lines" else None
+    offsets = writer.growing(f"{name}.lines", "i8") if by_lines else None
     if offsets is not None:
         offsets.append([0])
-        parts = chain(parts, _last_line_end(vocabulary, lambda: ended))
-    for ids in parts:
-        if not len(ids):
-            continue
-        if offsets is not None:
+
+    def counted() -> Iterator[str]:
+        nonlocal characters
+        for chunk in chunks:
+            characters += len(chunk)
+            yield chunk
+
+    def encoded() -> Iterator[Ids]:
+        yield from vocabulary.encode_chunks(counted())
+        if not ended:  # the last line lacks its newline: every example ends in <eos>
+            yield np.array([vocabulary.eos], dtype=np.int64)
+
+    for ids in encoded():
+        if offsets is not None and len(ids):
             offsets.append(np.flatnonzero(ids == vocabulary.eos) + (tokens.rows + 1))
             ended = bool(ids[-1] == vocabulary.eos)
         tokens.append(ids)
-        if vocabulary.unknown is not None:
-            unknown += int((ids == vocabulary.unknown).sum())
-    return {"elements": tokens.rows, "lines": 0 if offsets is None else offsets.rows - 1, "unknown": unknown}
-
-
-def _last_line_end(vocabulary: Vocabulary, ended: Callable[[], bool]) -> Iterator[Ids]:
-    """The `<eos>` of a last line that lacks its newline: every example ends in one."""
-    if not ended():
-        yield np.array([vocabulary.eos], dtype=np.int64)
+        unknown += int((ids == vocabulary.unknown).sum())
+    lines = 0 if offsets is None else offsets.rows - 1
+    return {"elements": tokens.rows, "lines": lines, "unknown": unknown, "characters": characters}
 
 
 LEVELS: dict[str, type[Vocabulary]] = {
@@ -261,24 +248,12 @@ def vocabulary_from_json(content: dict[str, Any]) -> Vocabulary:
         >>> vocabulary_from_json({"format": 1, "level": "char", "characters": "ab", "eos": False}).encode("ba")
         array([2, 1])
     """
-    version = content.get("format")
-    if type(version) is not int or version < 1:
-        raise ValueError(f"vocabulary format: expected 1, got {version!r}; the file is damaged")
-    if version > 1:
-        raise ValueError(f"vocabulary format: expected 1, got {version}, which a newer chainrule wrote")
     level = content.get("level")
     if not isinstance(level, str) or level not in LEVELS:
-        raise ValueError(f"vocabulary level: expected one of {', '.join(LEVELS)}, got {level!r}")
+        raise ValueError(f"level: expected one of {', '.join(LEVELS)}, got {level!r:.80}; the file is damaged")
     return LEVELS[level].from_json(content)
 
 
 def load_vocabulary(path: str | Path) -> Vocabulary:
-    """Read a vocabulary written by `Vocabulary.save`; errors name the file."""
-    path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such file: expected a vocabulary")
-    content = read_json(path)
-    try:
-        return vocabulary_from_json(content)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
+    """Read a vocabulary written by `Vocabulary.save`; see `load_record`."""
+    return load_record(vocabulary_from_json, path)

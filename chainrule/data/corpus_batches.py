@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from chainrule.data.batches import Batch, check_batch_size, check_seed, padded
-from chainrule.data.tokens import Ids, Tokens
+from chainrule.data.vocabulary import Ids, Tokens
 
 
 class StreamBatches:

@@ -123,6 +123,23 @@ class Members:
             raise ValueError(f"{label}: cannot be read ({error}): restore the archive from a copy") from None
 
 
+def file_names(path: Path) -> Iterator[str]:
+    """The names of the files of a folder or an archive, hidden ones left out; none of what is neither or damaged."""
+    kind = path.name.lower() if path.is_file() else ""
+    try:
+        if path.is_dir():
+            names = (file.relative_to(path).as_posix() for file in path.rglob("*") if file.is_file())
+            yield from (name for name in names if is_visible(name, ("",)))
+        elif kind.endswith(TARS):
+            with tarfile.open(path) as tar:
+                yield from (member.name for member in tar if member.isfile() and is_visible(member.name, ("",)))
+        elif kind.endswith(ARCHIVES):
+            with zipfile.ZipFile(path) as archive:
+                yield from (name for name in archive.namelist() if is_visible(name, ("",)) and name[-1] != "/")
+    except _DAMAGED:
+        return
+
+
 def is_visible(name: str, endings: tuple[str, ...]) -> bool:
     """Whether a path has one of some endings, and neither it nor a folder of it is hidden."""
     hidden = any(part.startswith(".") and part != "." for part in name.split("/"))

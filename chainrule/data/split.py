@@ -1,13 +1,10 @@
-"""Choose what to train on and what to hold out: the end of a text, rows drawn from a seed, or one row in every n."""
+"""Choose the rows to hold out: a share drawn from a seed, or one row in every n."""
 
 from collections import Counter
-from collections.abc import Generator, Hashable, Iterator, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Hashable, Sequence, Set
 
 import numpy as np
 import numpy.typing as npt
-
-from chainrule.data.text import CHUNK_BYTES, Progress, Source, decode_chunks, no_progress, read_chunks
 
 Flags = npt.NDArray[np.bool_]
 
@@ -74,96 +71,3 @@ class OneInEvery:
         drawn = self._random.integers(self._every, size=last + 1 - first - len(known))
         self._chosen, self._first = np.concatenate([known, drawn]), first
         return np.asarray(self._chosen[group - first] == place)
-
-
-@dataclass(frozen=True)
-class Part:
-    """The bytes of `source` from `start` up to `stop`."""
-
-    source: Source
-    start: int
-    stop: int
-
-    def text(
-        self, *, strict: bool = True, stage: str = "", progress: Progress = no_progress
-    ) -> Generator[str, None, None]:
-        """The text of this part in chunks; errors tell the place in the whole source."""
-        yield from decode_chunks(
-            self._bytes(stage, progress),
-            name=self.source.label,
-            strict=strict,
-            offset=self.start,
-            lines_before=self._lines_before,
-        )
-
-    def _bytes(self, stage: str, progress: Progress) -> Iterator[bytes]:
-        done, total = 0, self.stop - self.start
-        with self.source.open() as file:
-            file.seek(self.start)
-            for chunk in read_chunks(file, total):
-                yield chunk
-                done += len(chunk)
-                progress(stage, done, total)
-
-    def _lines_before(self) -> int:
-        with self.source.open() as file:
-            return sum(chunk.count(b"\n") for chunk in read_chunks(file, self.start))
-
-
-def split_by_position(source: Source, validation_fraction: float, *, at_line_end: bool) -> tuple[Part, Part]:
-    """The beginning of a source to train on, and its last `validation_fraction`, cut at the nearest line end.
-
-    A text whose nearest line end would change the size of the held-out part by more than half is cut inside a line,
-    between two characters, unless `at_line_end` asks for whole lines.
-
-    Raises:
-        ValueError: there are not two lines (or characters) to share out.
-    """
-    target = min(max(round(source.size * (1 - validation_fraction)), 1), source.size - 1)
-    before, after = _line_end_before(source, target), _line_end_after(source, target)
-    ends = [end for end in (before, after) if 0 < end < source.size]
-    cut = min(ends, key=lambda end: abs(end - target), default=0)
-    if not at_line_end and (not cut or abs(cut - target) > (source.size - target) / 2):
-        cut = _character_start(source, target)
-    if not 0 < cut < source.size:
-        needed = "two lines" if at_line_end else "two characters"
-        raise ValueError(
-            f"{source.label}: expected at least {needed}, one to train on and one to hold out, got {source.size} bytes "
-            f"without: give more text"
-        )
-    return Part(source, 0, cut), Part(source, cut, source.size)
-
-
-def _line_end_after(source: Source, position: int) -> int:
-    """The first position from `position` on that follows a newline; without one, the end of the source."""
-    with source.open() as file:
-        file.seek(position - 1)
-        for chunk in read_chunks(file):
-            if (found := chunk.find(b"\n")) >= 0:
-                return position + found
-            position += len(chunk)
-    return source.size
-
-
-def _line_end_before(source: Source, position: int) -> int:
-    """The last position up to `position` that follows a newline; without one, 0."""
-    with source.open() as file:
-        while position > 0:
-            start = max(position - CHUNK_BYTES, 0)
-            file.seek(start)
-            if (found := file.read(position - start).rfind(b"\n")) >= 0:
-                return start + found + 1
-            position = start
-    return 0
-
-
-def _character_start(source: Source, position: int) -> int:
-    """The place next to `position` where a UTF-8 character begins; in other bytes than UTF-8, `position` itself."""
-    with source.open() as file:
-        first = max(position - 3, 0)
-        file.seek(first)
-        window = file.read(position + 4 - first)  # wide enough to hold the beginning of some character
-    starts = [first + place for place, byte in enumerate(window) if byte & 0xC0 != 0x80]
-    if not starts:
-        return position
-    return min((start for start in starts if start > 0), key=lambda start: abs(start - position), default=0)

@@ -215,9 +215,13 @@ class Store:
                 raise ValueError(f"expected numbers from 0 to {below - 1}, got {array.min()} to {array.max()}")
         return array
 
-    def offsets(self, name: str, end: int, *, shortest: int = 0) -> npt.NDArray[np.int64]:
-        """Read where rows begin, (N + 1,): from 0 up to `end`, each row with at least `shortest` elements."""
-        offsets: npt.NDArray[np.int64] = np.array(self.array(name, "i8"), dtype=np.int64)
+    def offsets(self, name: str, end: int, *, rows: int | None = None, shortest: int = 0) -> npt.NDArray[np.int64]:
+        """Read where rows begin, (N + 1,): from 0 up to `end`, each row with at least `shortest` elements.
+
+        N is `rows`, or any number for None.
+        """
+        sizes = (None if rows is None else rows + 1,)
+        offsets: npt.NDArray[np.int64] = np.array(self.array(name, "i8", sizes), dtype=np.int64)
         if not len(offsets) or offsets[0] != 0 or offsets[-1] != end or (np.diff(offsets) < shortest).any():
             raise DamagedDataError(
                 self.directory / name, f"expected where each row begins, in order, from 0 to {end}, got other numbers"

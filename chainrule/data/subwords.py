@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from chainrule.data.characters import visible
-from chainrule.data.vocabulary import EOS, Ids, Vocabulary, check_fields, cut_before_space
+from chainrule.data.vocabulary import EOS, Ids, Vocabulary, cut_before_space
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -42,6 +42,7 @@ class BPEVocabulary(Vocabulary):
     """
 
     level: ClassVar[str] = "bpe"
+    _FIELDS: ClassVar[dict[str, Any]] = {"merges": list[str], "eos": bool}
     cuts_at_spaces: ClassVar[bool] = True
     unknown: None = None
 
@@ -125,15 +126,14 @@ class BPEVocabulary(Vocabulary):
         return {"format": 1, "level": self.level, "merges": merges, "eos": self.eos is not None}
 
     @classmethod
-    def from_json(cls, content: dict[str, Any]) -> Self:
-        check_fields(content, cls.level, {"merges": list, "eos": bool})
+    def _from_fields(cls, *, level: str, **fields: Any) -> Self:
         merges = []
-        for merge in content["merges"]:
-            left, blank, right = merge.partition(" ") if isinstance(merge, str) else ("", "", "")
-            if not (left and blank and right):
-                raise ValueError(f"vocabulary field 'merges': expected two symbols, got {merge!r}; the file is damaged")
+        for merge in fields["merges"]:
+            left, _, right = merge.partition(" ")
+            if not (left and right):
+                raise ValueError(f"merges: expected two symbols, got {merge!r:.80}")
             merges.append((left, right))
-        return cls(merges, eos=content["eos"])
+        return cls(merges, eos=fields["eos"])
 
 
 def _tokenizers() -> Any:

@@ -1,4 +1,4 @@
-"""Bytes and text of files, or of the topics of `help()` in CPython, with which a first run needs no download."""
+"""Bytes and text of files and of parts of them, or of the topics of `help()` in CPython, for a run without a file."""
 
 import codecs
 import hashlib
@@ -6,9 +6,10 @@ import io
 import platform
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import chain
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -100,7 +101,7 @@ def decode_chunks(
     line = 1
     for chunk in chain(filter(None, chunks), [b""]):
         raw = pending + chunk
-        end = _last_whole_character(raw) if chunk else len(raw)
+        end = codecs.utf_8_decode(raw, "ignore", not chunk)[1]
         if end:
             yield decode(raw[:end], name=name, strict=strict, offset=offset, line=line, lines_before=lines_before)
         line += raw.count(b"\n", 0, end)
@@ -126,18 +127,6 @@ def decode(
         raise ValueError(
             f"{name}: invalid UTF-8 at byte {offset + error.start} (line {number}): convert it to UTF-8; {_REMEDY}"
         ) from None
-
-
-def _last_whole_character(raw: bytes) -> int:
-    """Place to cut `raw` without cutting a UTF-8 character that may continue after its end."""
-    for back in range(1, min(3, len(raw)) + 1):
-        byte = raw[-back]
-        if byte >= 0xC0:  # a first byte: of 2, 3 or 4
-            size = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
-            return len(raw) - back if size > back else len(raw)
-        if byte < 0x80:
-            break
-    return len(raw)
 
 
 def _name(path: str | Path) -> str:
@@ -183,6 +172,16 @@ class Source:
     size: int
     open: Callable[[], BinaryIO]
 
+    @contextmanager
+    def mapped(self) -> Iterator[bytes | mmap]:
+        """The bytes, read from the disk where they are looked at."""
+        with self.open() as file:
+            if isinstance(file, io.BytesIO):
+                yield file.getvalue()
+            else:
+                with mmap(file.fileno(), 0, access=ACCESS_READ) as content:
+                    yield content
+
     def fingerprint(self, progress: Progress = no_progress) -> dict[str, Any]:
         """`name`, number of `bytes` and `sha256`: equal for equal content."""
         digest, done = hashlib.sha256(), 0
@@ -207,3 +206,72 @@ def fingerprint(path: str | Path | None, progress: Progress = no_progress) -> di
     """`{"name", "bytes", "sha256"}` of a file (`None`: of the built-in text), to tell later whether it is still the
     same."""
     return open_source(path).fingerprint(progress)
+
+
+@dataclass(frozen=True)
+class Part:
+    """The bytes of `source` from `start` up to `stop`."""
+
+    source: Source
+    start: int
+    stop: int
+
+    def text(
+        self, *, strict: bool = True, stage: str = "", progress: Progress = no_progress
+    ) -> Generator[str, None, None]:
+        """The text of this part in chunks; errors tell the place in the whole source."""
+        yield from decode_chunks(
+            self._bytes(stage, progress),
+            name=self.source.label,
+            strict=strict,
+            offset=self.start,
+            lines_before=self._lines_before,
+        )
+
+    def _bytes(self, stage: str, progress: Progress) -> Iterator[bytes]:
+        done, total = 0, self.stop - self.start
+        with self.source.open() as file:
+            file.seek(self.start)
+            for chunk in read_chunks(file, total):
+                yield chunk
+                done += len(chunk)
+                progress(stage, done, total)
+
+    def _lines_before(self) -> int:
+        with self.source.open() as file:
+            return sum(chunk.count(b"\n") for chunk in read_chunks(file, self.start))
+
+
+def split_by_position(source: Source, validation_fraction: float, *, at_line_end: bool) -> tuple[Part, Part]:
+    """The beginning of a source to train on, and its last `validation_fraction`, cut at the nearest line end.
+
+    A text whose nearest line end would change the size of the held-out part by more than half is cut inside a line,
+    between two characters, unless `at_line_end` asks for whole lines.
+
+    Raises:
+        ValueError: there are not two lines (or characters) to share out.
+    """
+    target = min(max(round(source.size * (1 - validation_fraction)), 1), source.size - 1)
+    with source.mapped() as text:
+        after = text.find(b"\n", target - 1) + 1 or source.size
+        ends = [end for end in (text.rfind(b"\n", 0, target) + 1, after) if 0 < end < source.size]
+        cut = min(ends, key=lambda end: abs(end - target), default=0)
+        if not at_line_end and (not cut or abs(cut - target) > (source.size - target) / 2):
+            cut = _character_start(text, target)
+    if not 0 < cut < source.size:
+        needed = "two lines" if at_line_end else "two characters"
+        raise ValueError(
+            f"{source.label}: expected at least {needed}, one to train on and one to hold out, got {source.size} bytes "
+            f"without: give more text"
+        )
+    return Part(source, 0, cut), Part(source, cut, source.size)
+
+
+def _character_start(text: bytes | mmap, position: int) -> int:
+    """The place next to `position` where a UTF-8 character begins; in other bytes than UTF-8, `position` itself."""
+    first = max(position - 3, 0)
+    window = text[first : position + 4]  # wide enough to hold the beginning of some character
+    starts = [first + place for place, byte in enumerate(window) if byte & 0xC0 != 0x80]
+    if not starts:
+        return position
+    return min((start for start in starts if start > 0), key=lambda start: abs(start - position), default=0)

@@ -1,14 +1,14 @@
-"""Vocabulary: the map between text and the symbols 0..V-1 that a model predicts, and the span of each symbol."""
+"""Vocabulary: the map between text and the symbols 0..V-1 that a model predicts; the symbols of a corpus on disk."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.data.atomic import write_json
+from chainrule.data.atomic import Record, read_record
+from chainrule.data.store import DamagedDataError, Store
 
 Ids = npt.NDArray[np.int64]
 
@@ -16,7 +16,7 @@ UNKNOWN, EOS = "<unk>", "<eos>"
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
-class Vocabulary(ABC):
+class Vocabulary(Record, ABC):
     r"""A finite set of symbols and the map from text to them and back.
 
     One rule for the end of a line: where a vocabulary has `<eos>`, the newline *is* `<eos>`. `encode` turns each
@@ -34,6 +34,9 @@ class Vocabulary(ABC):
 
     reads_any_bytes: ClassVar[bool] = False
     """Whether what is no UTF-8 can be read too (`read_text` and `read_lines` with `strict=False`)."""
+
+    _FIELDS: ClassVar[dict[str, Any]]
+    """The fields of a record of `to_json` by their types, level and format left out."""
 
     unknown: int | None
     eos: int | None
@@ -73,9 +76,14 @@ class Vocabulary(ABC):
         """A record from which `vocabulary_from_json` builds an equal vocabulary."""
 
     @classmethod
-    @abstractmethod
     def from_json(cls, content: dict[str, Any]) -> Self:
         """Build the vocabulary of a record of `to_json`; raise ValueError for any other record."""
+        return read_record(cls._from_fields, {"level": str, **cls._FIELDS}, content)
+
+    @classmethod
+    def _from_fields(cls, *, level: str, **fields: Any) -> Self:
+        """Make a vocabulary of the values of a record, which may not fit together."""
+        return cls(**fields)
 
     def encode_chunks(self, chunks: Iterable[str]) -> Iterator[Ids]:
         """The symbols of a long text that comes in chunks cut anywhere, equal to those of the whole, in bounded
@@ -91,10 +99,6 @@ class Vocabulary(ABC):
         lines = text.split("\n")
         parts = [self.encode(line + "\n") for line in lines[:-1]] + [self.encode(lines[-1])]
         return np.concatenate(parts), np.repeat(np.arange(len(parts)), [len(part) for part in parts])
-
-    def save(self, path: str | Path) -> None:
-        """Write the vocabulary as JSON, atomically."""
-        write_json(Path(path), self.to_json())
 
     def check_ids(self, ids: npt.ArrayLike) -> Ids:
         """`ids` as a (T,) array; `ValueError` where one is outside [0, V)."""
@@ -137,17 +141,6 @@ def _last_run_of_space(text: str) -> int:
     return len(text[: cut + 1].rstrip())
 
 
-def check_fields(vocabulary: dict[str, Any], level: str, fields: dict[str, type]) -> None:
-    """`ValueError` unless the JSON of a vocabulary has exactly these fields, of these types."""
-    wrong = sorted(set(vocabulary) ^ {"format", "level", *fields})
-    if wrong:
-        raise ValueError(f"vocabulary of level {level}: missing or unexpected field {wrong[0]!r}; the file is damaged")
-    for name, kind in fields.items():
-        if type(vocabulary[name]) is not kind:
-            got = type(vocabulary[name]).__name__
-            raise ValueError(f"vocabulary field {name!r}: expected {kind.__name__}, got {got}; the file is damaged")
-
-
 _WINDOW = 8  # symbols decoded again with each next one: a character has at most four bytes
 
 
@@ -178,3 +171,124 @@ def symbol_spans(vocabulary: Vocabulary, ids: npt.ArrayLike) -> tuple[str, list[
         shown = len(vocabulary.decode(window))
     assert at == len(text)
     return text, spans
+
+
+class Tokens(ABC):
+    """A sequence of symbols, and the lines in it where the corpus is read by lines.
+
+    Attributes:
+        line_count: number of lines; 0 where the corpus is one stream.
+    """
+
+    line_count: int
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """The number of symbols."""
+
+    @abstractmethod
+    def rows(self, starts: Ids, stops: Ids) -> list[npt.NDArray[np.integer]]:
+        """The symbols from each start up to its stop, in the smallest type that holds them."""
+
+    @abstractmethod
+    def line_bounds(self, lines: Ids) -> tuple[Ids, Ids]:
+        """Start and end of each of the given lines, `<eos>` included."""
+
+    def slice(self, start: int, stop: int) -> Ids:
+        """The symbols from `start` up to `stop`, int64; `ValueError` where they are not all there."""
+        if not 0 <= start <= stop <= len(self):
+            raise ValueError(f"slice: expected 0 <= start <= stop <= {len(self)}, got {start} and {stop}")
+        return self.rows(np.array([start]), np.array([stop]))[0].astype(np.int64)
+
+
+class MemoryTokens(Tokens):
+    """Symbols in memory: for tests, short texts, and corpora made by other means.
+
+    Args:
+        ids: (N,) symbols.
+        eos: the symbol that ends a line, where the corpus is to be read by lines.
+
+    Example:
+        >>> tokens = MemoryTokens([5, 1, 6, 7, 1], eos=1)
+        >>> tokens.line_count
+        2
+    """
+
+    def __init__(self, ids: npt.ArrayLike, *, eos: int | None = None) -> None:
+        self._ids = np.asarray(ids, dtype=np.int64).reshape(-1)
+        self._offsets = np.zeros(1, dtype=np.int64)
+        if eos is not None and len(self._ids):
+            stops = np.flatnonzero(self._ids == eos) + 1
+            if not len(stops) or stops[-1] != len(self._ids):
+                raise ValueError(f"ids: expected the last line to end in the symbol {eos}, got {self._ids[-1]}")
+            self._offsets = np.concatenate([self._offsets, stops])
+        self.line_count = len(self._offsets) - 1
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def rows(self, starts: Ids, stops: Ids) -> list[npt.NDArray[np.integer]]:
+        return [self._ids[start:stop] for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)]
+
+    def line_bounds(self, lines: Ids) -> tuple[Ids, Ids]:
+        return self._offsets[lines], self._offsets[lines + 1]
+
+
+class FileTokens(Tokens):
+    """Symbols in a file of raw little-endian unsigned integers, memory-mapped for each read alone.
+
+    A map that lives only for one read keeps resident memory small however much of the file has been read.
+
+    Args:
+        store: the prepared folder.
+        name: the array of symbols, of the type that `token_dtype` gives.
+        count: how many there must be.
+        symbols: V, one more than the largest symbol there may be; checked in what is read.
+        lines: the array of int64 offsets where lines start, and the end of the last; `None` for a stream.
+        line_count: how many lines there must be.
+
+    Raises:
+        ValueError: a file has not the size it must have; in reading, a symbol or an offset is out of range.
+    """
+
+    def __init__(
+        self, store: Store, name: str, count: int, symbols: int, lines: str | None = None, line_count: int = 0
+    ) -> None:
+        self._dtype = np.dtype(token_dtype(symbols)).newbyteorder("<")
+        store.array(name, self._dtype, (count,))
+        if lines is not None:
+            store.array(lines, "i8", (line_count + 1,))
+        self._path, self._count, self._symbols = store.directory / name, count, symbols
+        self._lines, self.line_count = None if lines is None else store.directory / lines, line_count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def rows(self, starts: Ids, stops: Ids) -> list[npt.NDArray[np.integer]]:
+        if not self._count:
+            return [np.zeros(0, dtype=self._dtype) for _ in starts]
+        ids = np.asarray(np.memmap(self._path, dtype=self._dtype, mode="r", shape=(self._count,)))
+        rows = [ids[start:stop].copy() for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)]
+        if self._symbols <= np.iinfo(self._dtype).max:
+            largest = max((int(row.max()) for row in rows if len(row)), default=0)
+            if largest >= self._symbols:
+                raise DamagedDataError(self._path, f"expected symbols from 0 to {self._symbols - 1}, got {largest}")
+        return rows
+
+    def line_bounds(self, lines: Ids) -> tuple[Ids, Ids]:
+        if self._lines is None:
+            raise ValueError("this corpus is one stream: prepare it with reading='lines' to read it by lines")
+        offsets = np.asarray(np.memmap(self._lines, dtype="<i8", mode="r", shape=(self.line_count + 1,)))
+        starts, stops = offsets[lines].astype(np.int64), offsets[lines + 1].astype(np.int64)
+        if len(starts) and not (starts.min() >= 0 and (starts < stops).all() and stops.max() <= self._count):
+            raise DamagedDataError(self._lines, "expected where each line begins, in order, got other numbers")
+        return starts, stops
+
+
+def token_dtype(symbols: int) -> str:
+    """The smallest unsigned type that holds the symbols 0..V-1.
+
+    >>> token_dtype(256), token_dtype(257)
+    ('uint8', 'uint16')
+    """
+    return np.min_scalar_type(symbols - 1).name

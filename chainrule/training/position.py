@@ -1,8 +1,9 @@
 """Position of a run: its counters."""
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from chainrule.data.atomic import field_types, read_fields
 from chainrule.training.evaluate import Evaluation
 
 if TYPE_CHECKING:
@@ -93,36 +94,12 @@ class Position:
     @classmethod
     def from_json(cls, record: Any) -> "Position":
         """Raises ValueError where the record is not one that `to_json` made."""
-        names = {field.name for field in fields(cls)}
-        if not isinstance(record, dict) or set(record) != names:
-            raise ValueError(f"checkpoint: expected the counters {', '.join(sorted(names))}: the file is damaged")
-        for name, value in record.items():
-            if not _fits(name, value):
-                raise ValueError(f"checkpoint: expected a figure of the run for {name}, got {value!r:.80}: damaged")
-        pairs = {name: tuple(record[name]) for name in _PAIRS if record[name] is not None}
-        return cls(**(record | pairs))
-
-
-_PAIRS = ("best", "last")
-_NUMBERS = tuple(field.name for field in fields(Position) if "float" in str(field.type) and field.name not in _PAIRS)
-_OPTIONAL = tuple(field.name for field in fields(Position) if "None" in str(field.type))
-
-
-def _fits(name: str, value: Any) -> bool:
-    if value is None:
-        return name in _OPTIONAL
-    if name in _PAIRS:
-        return isinstance(value, list) and len(value) == 2 and _is_number(value[0]) and _is_count(value[1])
-    if name in _NUMBERS:
-        return _is_number(value)
-    if name == "validated_all":
-        return isinstance(value, bool)
-    return _is_count(value)
-
-
-def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and abs(value) < 1e300
-
-
-def _is_count(value: Any) -> bool:
-    return type(value) is int and 0 <= value < 1 << 62
+        try:
+            position = cls(**read_fields(field_types(cls), record))
+        except ValueError as error:
+            raise ValueError(f"checkpoint: {error}: the file is damaged") from None
+        for name, value in asdict(position).items():
+            for count in value if isinstance(value, tuple) else (value,):
+                if isinstance(count, int) and not 0 <= count < 1 << 62:
+                    raise ValueError(f"checkpoint: {name}: expected a count, got {value!r:.80}: the file is damaged")
+        return position

@@ -9,7 +9,8 @@ import pytest
 import soundfile
 import torch
 
-from chainrule.data.sounds import ClipBatches, write_wav
+from chainrule.data.batches import Batches
+from chainrule.data.sounds import write_wav
 from chainrule.tasks.sound import SoundTask
 
 RATE = 8000
@@ -63,7 +64,7 @@ def test_clips_are_found_shown_and_learnt(command, clips, tmp_path):
 def test_a_resumed_run_is_the_run_that_was_not_interrupted(command, clips, tmp_path, monkeypatch):
     arguments = (clips, *PATTERN, "--steps", 12, *TINY, "--validate-every", 5)
     assert command("train", *arguments, "--out", tmp_path / "whole").status == 0
-    at = ClipBatches.at
+    at = Batches.at
 
     def interrupted(self, step):
         if step == 7:
@@ -71,7 +72,7 @@ def test_a_resumed_run_is_the_run_that_was_not_interrupted(command, clips, tmp_p
         return at(self, step)
 
     with monkeypatch.context() as patch:
-        patch.setattr(ClipBatches, "at", interrupted)
+        patch.setattr(Batches, "at", interrupted)
         assert command("train", *arguments, "--out", tmp_path / "parts").status == 130
     assert command("train", clips, "--resume", "--out", tmp_path / "parts").status == 0
     whole, parts = ((tmp_path / name / "metrics.jsonl").read_text() for name in ("whole", "parts"))

@@ -117,7 +117,7 @@ def text(tmp_path):
 def test_the_same_corpus_is_used_again_and_another_is_written_anew(text, tmp_path, monkeypatch):
     written = []
     original = corpus_module._write_tokens
-    monkeypatch.setattr(corpus_module, "_write_tokens", lambda *a: written.append(a[2]) or original(*a))
+    monkeypatch.setattr(corpus_module, "_write_tokens", lambda *a, **k: written.append(a[2]) or original(*a, **k))
 
     def prepared(**options) -> bool:
         """Whether it had to be written."""
@@ -144,10 +144,10 @@ def test_a_corpus_cut_off_while_written_is_no_corpus(text, tmp_path, monkeypatch
 
     original = corpus_module._write_tokens
 
-    def full_at_the_second(*arguments):
+    def full_at_the_second(*arguments, **options):
         if arguments[2] == "valid":
             raise OSError(28, "No space left on device")
-        return original(*arguments)
+        return original(*arguments, **options)
 
     monkeypatch.setattr(corpus_module, "_write_tokens", full_at_the_second)
     with pytest.raises(OSError, match="No space"):

@@ -41,13 +41,13 @@ def test_a_saved_vocabulary_comes_back_equal(vocabulary, tmp_path):
         ({"format": "1"}, "expected 1"),
         ({"level": "morpheme"}, "expected one of char, byte, word, bpe, got 'morpheme'"),
         ({"level": ["char"]}, "expected one of"),
-        ({"characters": 5}, "expected str, got int"),
+        ({"characters": 5}, "characters: expected text, got 5"),
         ({"characters": "ba"}, "in order"),
         ({"characters": "aa"}, "once"),
-        ({"eos": 1}, "expected bool"),
+        ({"eos": 1}, "eos: expected true or false"),
         ({"eos": True}, "in order"),
         ({"more": 1}, "'more'"),
-        ({"characters": None}, "expected str"),
+        ({"characters": None}, "expected text"),
     ],
 )
 def test_a_changed_character_vocabulary_is_refused(change, message):
@@ -58,7 +58,7 @@ def test_a_changed_character_vocabulary_is_refused(change, message):
 
 @pytest.mark.parametrize("words", [["a", "a"], ["a b"], [""], ["<unk>"], [3], "ab", [["a"]]])
 def test_a_changed_word_vocabulary_is_refused(words):
-    with pytest.raises(ValueError, match="vocabulary field 'words'"):
+    with pytest.raises(ValueError, match=r"words: expected .*the file is damaged"):
         vocabulary_from_json({"format": 1, "level": "word", "words": words})
 
 

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainrule.data.split import split_by_position
-from chainrule.data.text import Source
+from chainrule.data.text import Source, split_by_position
 
 
 def source(raw: bytes) -> Source:

@@ -1,7 +1,7 @@
 """Images and what is said of them."""
 
 from chainrule.data.captions.caption_file import Caption, ImageStore, read_captions
-from chainrule.data.captions.captioned import CaptionBatches, CaptionedImages, caption_evaluation
+from chainrule.data.captions.captioned import CaptionedImages, caption_batches, caption_evaluation
 from chainrule.data.captions.prepare import (
     PreparedCaptions,
     captions_by_image,
@@ -12,10 +12,10 @@ from chainrule.data.captions.prepare import (
 
 __all__ = [
     "Caption",
-    "CaptionBatches",
     "CaptionedImages",
     "ImageStore",
     "PreparedCaptions",
+    "caption_batches",
     "caption_evaluation",
     "captions_by_image",
     "open_captions",

@@ -9,12 +9,11 @@ import numpy as np
 from chainrule.data.captions.caption_file import Caption, ImageStore, read_captions
 from chainrule.data.captions.captioned import CaptionedImages
 from chainrule.data.characters import WordVocabulary
-from chainrule.data.corpus import load_vocabulary
 from chainrule.data.images.folder import Fit, images_in
 from chainrule.data.pairs.prepare import encode_sentence
-from chainrule.data.pairs.sentences import Sentences
+from chainrule.data.ragged import Ragged
 from chainrule.data.split import hold_out
-from chainrule.data.store import DamagedDataError, Store, StoreWriter
+from chainrule.data.store import Store, StoreWriter
 from chainrule.data.text import fingerprint
 
 _MANIFEST = "captions.json"
@@ -104,8 +103,8 @@ def prepare_captions(
                 for own in captioned.values()
                 for caption in own
             ]
-            sentences = Sentences.of(rows)
-            sentences.save(writer, part)
+            sentences = Ragged.of(rows)
+            sentences.save(writer, f"{part}.symbols", f"{part}.offsets")
             writer.array(f"{part}.captions", np.cumsum([0, *map(len, captioned.values())]))
             pixels = writer.growing(f"{part}.images", np.uint8, (3, size, size))
             for name in captioned:
@@ -113,8 +112,8 @@ def prepare_captions(
             counts[part] = {
                 "images": len(captioned),
                 "captions": len(rows),
-                "words": len(sentences.symbols),
-                "unknown": int((sentences.symbols == vocabulary.unknown).sum()),
+                "words": len(sentences.values),
+                "unknown": int((sentences.values == vocabulary.unknown).sum()),
             }
         manifest = {
             **{name: None if path is None else store_fingerprint(path) for name, path in files.items()},
@@ -130,10 +129,7 @@ def prepare_captions(
 def open_captions(directory: str | Path) -> PreparedCaptions:
     """Open a folder written by `prepare_captions`; raises the errors of `Store`."""
     store = Store(directory, _MANIFEST, "captions")
-    path = store.directory / "vocabulary.json"
-    vocabulary = load_vocabulary(path)
-    if not isinstance(vocabulary, WordVocabulary):
-        raise DamagedDataError(path, "expected words")
+    vocabulary = WordVocabulary.load(store.directory / "vocabulary.json")
     with store.checked():
         counts, size = store.manifest["counts"], store.manifest["size"]
         train, valid = (
@@ -143,12 +139,9 @@ def open_captions(directory: str | Path) -> PreparedCaptions:
 
 
 def _open_part(store: Store, part: str, count: int, size: int, words: int) -> CaptionedImages:
-    captions = Sentences.load(store, part, words)
+    captions = Ragged.load(store, f"{part}.symbols", f"{part}.offsets", words, shortest=1)
     images = store.array(f"{part}.images", np.uint8, (count, 3, size, size))
-    ends = store.offsets(f"{part}.captions", len(captions), shortest=1)[1:]
-    if len(ends) != count:
-        raise DamagedDataError(store.directory / f"{part}.captions", f"expected captions of {count} images")
-    return CaptionedImages(images, captions, ends)
+    return CaptionedImages(images, captions, store.offsets(f"{part}.captions", len(captions), rows=count, shortest=1))
 
 
 def captions_by_image(path: str | Path, store: ImageStore, *, lower_case: bool = True) -> dict[str, list[Caption]]:

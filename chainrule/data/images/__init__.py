@@ -1,17 +1,15 @@
 """Images on disk become integers (C, H, W): folders, arrays, idx files; fewer bits; batches."""
 
-from chainrule.data.images.batches import ImageBatches, image_batch, image_evaluation
-from chainrule.data.images.blocks import block_image
+from chainrule.data.images.batches import image_batch, image_batches, image_evaluation
 from chainrule.data.images.folder import ImageFolder, Reading
 from chainrule.data.images.open import is_collection, is_images, open_source, source_fingerprint
-from chainrule.data.images.png import brightness, grid, png
+from chainrule.data.images.png import block_image, brightness, grid, png
 from chainrule.data.images.prepare import PreparedImages, check_alike, format_shape, open_images, prepare_images
 from chainrule.data.images.reduction import Binarise, Reduction
 from chainrule.data.images.source import ImageLabels, ImageSource
 
 __all__ = [
     "Binarise",
-    "ImageBatches",
     "ImageFolder",
     "ImageLabels",
     "ImageSource",
@@ -24,6 +22,7 @@ __all__ = [
     "format_shape",
     "grid",
     "image_batch",
+    "image_batches",
     "image_evaluation",
     "is_collection",
     "is_images",

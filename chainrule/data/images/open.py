@@ -1,8 +1,6 @@
 """From what a user names to images: a folder, archive, x.npz, x.npz:array, x.npy, or idx file, plain or gzip."""
 
-import tarfile
 import zipfile
-import zlib
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -11,18 +9,8 @@ import numpy as np
 
 from chainrule.data.images.folder import SUFFIXES, ImageFolder, Reading, images_in
 from chainrule.data.images.source import ImageLabels, ImageSource
-from chainrule.data.images.stacked import (
-    UNREADABLE,
-    IdxImages,
-    NumpyImages,
-    array_header,
-    idx_shape,
-    image_layout,
-    open_array,
-    open_plain_or_gzip,
-    read_header,
-)
-from chainrule.data.members import ARCHIVES, TARS, is_visible
+from chainrule.data.images.stacked import UNREADABLE, Header, StackedImages, image_layout, open_array
+from chainrule.data.members import ARCHIVES, TARS, file_names, is_visible
 from chainrule.data.text import check_file, fingerprint
 
 FAVOURITES = ("x_train", "train_images", "images_train", "train", "images", "x", "data")
@@ -37,11 +25,10 @@ def is_images(path: str | Path) -> bool:
     (True, True, False)
     """
     path, _ = _parts(path)
-    if path.is_dir():
-        return any(file.suffix.lower() in SUFFIXES for file in path.rglob("*"))
     name = path.name.lower()
-    if name.endswith(ARCHIVES) and path.is_file():
-        return _holds_images(path)
+    if path.is_dir() or (name.endswith(ARCHIVES) and path.is_file()):
+        names = file_names(path)  # of a .tar archive the first tells: its list takes long to read
+        return any(is_visible(name, tuple(SUFFIXES)) for name in (islice(names, 1) if name.endswith(TARS) else names))
     return name.endswith((".npz", ".npy", *SUFFIXES)) or "-idx" in name
 
 
@@ -71,8 +58,8 @@ def open_source(
     name = path.name.lower()
     if name.endswith(".npz"):
         return _of_archive(path, array, labelled)
-    source = NumpyImages(path, None) if name.endswith(".npy") else IdxImages(path)
-    if labelled is not False and isinstance(source, IdxImages):
+    source = StackedImages(path)
+    if labelled is not False and source.kind == "idx":
         source.labels = _idx_labels(path, source.count)
     if labelled and source.labels is None:
         raise ValueError(f"{path}: --labels: found none ({_label_name(path.name)} is missing): say --no-labels")
@@ -90,33 +77,9 @@ def is_collection(path: Path) -> bool:
     return path.is_dir() or path.name.lower().endswith((*ARCHIVES, *SUFFIXES))
 
 
-def _holds_images(archive: Path) -> bool:
-    """Whether the first file of a .tar archive is an image, or any of a .zip file, whose list is quickly read."""
-    try:
-        if not archive.name.lower().endswith(TARS):
-            with zipfile.ZipFile(archive) as opened:
-                names = opened.namelist()
-        else:
-            with tarfile.open(archive) as tar:
-                files = (member.name for member in tar if member.isfile() and is_visible(member.name, ("",)))
-                names = list(islice(files, 1))
-    except (OSError, EOFError, tarfile.TarError, zipfile.BadZipFile, zlib.error):
-        return False
-    return any(is_visible(name, tuple(SUFFIXES)) for name in names)
-
-
 def _parts(path: str | Path) -> tuple[Path, str | None]:
     file, colon, array = str(path).rpartition(":")
     return (Path(file), array) if colon and file.lower().endswith(".npz") else (Path(path), None)
-
-
-class _Archive(NumpyImages):
-    """An array of an .npz file, which may have another one that is meant to be held out."""
-
-    sibling: str | None = None
-
-    def held_out(self) -> str | None:
-        return self.sibling
 
 
 def _of_archive(path: Path, array: str | None, labelled: bool | None) -> ImageSource:
@@ -129,16 +92,16 @@ def _of_archive(path: Path, array: str | None, labelled: bool | None) -> ImageSo
     if array is not None and array not in names:
         raise ValueError(f"{path}: there is no array {array!r} (there are: {', '.join(names):.200})")
     chosen = array or _the_images(path, names)
-    source = _Archive(path, chosen)
+    source = StackedImages(path, chosen)
     others = [name for name in names if name != chosen]
-    source.sibling = next(
+    source.held_out = next(
         (
             f"{path}:{name}"
             for word in _HELD_OUT
             for name in others
             if "train" in chosen
             and name == chosen.replace("train", word)
-            and array_header(path, name)[0][1:] == array_header(path, chosen)[0][1:]
+            and _header(path, name).shape[1:] == _header(path, chosen).shape[1:]
         ),
         None,
     )
@@ -152,7 +115,7 @@ def _of_archive(path: Path, array: str | None, labelled: bool | None) -> ImageSo
 def _the_images(path: Path, names: list[str]) -> str:
     fitting = []
     for name in names:
-        shape, dtype, _ = array_header(path, name)
+        shape, dtype, _ = _header(path, name)
         if image_layout(shape) is not None and dtype.kind in "uifb":
             fitting.append(name)
     if not fitting:
@@ -176,21 +139,13 @@ def _array_labels(path: Path, chosen: str, others: list[str], count: int) -> Ima
     if not paired:
         return None
     name = paired[0]
-    shape, dtype, _ = array_header(path, name)
+    shape, dtype, _ = _header(path, name)
     if shape not in ((count,), (count, 1)) or dtype.kind not in "ui":
         raise ValueError(
             f"{path}: the array {name!r}: expected {count} whole numbers, labels of {chosen!r}, got shape {shape} of "
             f"{dtype}: say --no-labels to leave it out"
         )
-    try:
-        with open_array(path, name) as file:
-            read_header(file)
-            values = np.frombuffer(file.read(), dtype)
-        if len(values) != count:
-            raise ValueError(f"it holds {len(values)} numbers of {count}")
-    except UNREADABLE as error:
-        raise ValueError(f"{path}: the array {name!r}: cannot be read ({error}): restore it from a copy") from None
-    return ImageLabels.of(values.astype(np.int64))
+    return _labels(path, name, count)
 
 
 def _label_name(name: str) -> str:
@@ -203,18 +158,27 @@ def _idx_labels(path: Path, count: int) -> ImageLabels | None:
     found = next((file for file in (usual, other) if file != path and file.is_file()), None)
     if found is None:
         return None
-    shape = idx_shape(found)
-    if len(shape) != 1 or shape[0] != count:
+    shape = _header(found).shape
+    if shape != (count,):
         raise ValueError(
             f"{found}: expected {count} labels, one for each image of {path.name}, got shape {shape}: "
             "say --no-labels to leave it out"
         )
-    try:
-        with open_plain_or_gzip(found) as file:
-            file.read(8)
-            values = np.frombuffer(file.read(), np.uint8)
-        if len(values) != count:
-            raise ValueError(f"it holds {len(values)} labels of {count}")
-    except UNREADABLE as error:
-        raise ValueError(f"{found}: cannot be read ({error}): restore it from a copy") from None
+    return _labels(found, None, count)
+
+
+def _header(path: Path, array: str | None = None) -> Header:
+    with open_array(path, array) as (_, header):
+        return header
+
+
+def _labels(path: Path, array: str | None, count: int) -> ImageLabels:
+    at = "" if array is None else f": the array {array!r}"
+    with open_array(path, array) as (file, header):
+        try:
+            values = np.frombuffer(file.read(), header.dtype)
+            if len(values) != count:
+                raise ValueError(f"it holds {len(values)} labels of {count}")
+        except UNREADABLE as error:
+            raise ValueError(f"{path}{at}: cannot be read ({error}): restore it from a copy") from None
     return ImageLabels.of(values.astype(np.int64))

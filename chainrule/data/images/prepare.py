@@ -1,6 +1,5 @@
 """Prepare images on disk as arrays, a training part and a held-out part, in bounded memory."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from chainrule.data.images.open import open_source
 from chainrule.data.images.reduction import Reduction
 from chainrule.data.images.source import ImageSource, Pixels
 from chainrule.data.split import check_fraction, hold_out
-from chainrule.data.store import ArrayFile, Store, StoreWriter
+from chainrule.data.store import Store, StoreWriter
 
 TRAIN, VALID = "train", "valid"
 _MANIFEST = "images.json"
@@ -108,7 +107,10 @@ def prepare_images(
     with StoreWriter(directory, _MANIFEST) as writer:
         for place, (part, read, rows, how) in enumerate(parts, start=1):
             pixels = writer.growing(f"{part}.pixels", np.uint8, source.shape)
-            _write(pixels, read, rows, how, np.random.default_rng([seed, place]))
+            random, start = np.random.default_rng([seed, place]), 0
+            for block in read.blocks():
+                pixels.append(how.apply(block[rows[start : start + len(block)]], random))
+                start += len(block)
             if classes is not None:
                 assert read.labels is not None
                 writer.array(f"{part}.labels", read.labels.among(classes, read.label)[rows])
@@ -157,7 +159,7 @@ def _held_out(
     source: ImageSource, validation: str | Path | None, reading: Reading | None, *, skip_bad: bool
 ) -> ImageSource | None:
     """The images of another source that are held out; they must be as those to train on."""
-    named = validation if validation is not None else source.held_out()
+    named = validation if validation is not None else source.held_out
     if named is None:
         return None
     held_out = open_source(named, labelled=source.labels is not None, reading=reading, skip_bad=skip_bad)
@@ -183,18 +185,3 @@ def format_shape(shape: tuple[int, int, int]) -> str:
     """
     channels, height, width = shape
     return f"{height}×{width} pixels, {'grey' if channels == 1 else 'RGB'}"
-
-
-def _write(
-    file: ArrayFile, source: ImageSource, rows: npt.NDArray[np.bool_], how: Reduction, random: np.random.Generator
-) -> None:
-    """Write the chosen images of a source."""
-    for block in _chosen(source, rows):
-        file.append(how.apply(block, random))
-
-
-def _chosen(source: ImageSource, rows: npt.NDArray[np.bool_]) -> Iterator[Pixels]:
-    start = 0
-    for block in source.blocks():
-        yield block[rows[start : start + len(block)]]
-        start += len(block)

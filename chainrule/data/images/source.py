@@ -59,6 +59,7 @@ class ImageSource(ABC):
         deep: how many images were of 16 bits, scaled to 8.
         transparent: how many were transparent, put on white.
         skipped: names of images that could not be read and were left out, where that was asked for.
+        held_out: another part of the same file that is meant to be held out, by the name that opens it.
     """
 
     name: str
@@ -70,6 +71,7 @@ class ImageSource(ABC):
     deep: int = 0
     transparent: int = 0
     skipped: tuple[str, ...] = ()
+    held_out: str | None = None
 
     @property
     @abstractmethod
@@ -87,10 +89,6 @@ class ImageSource(ABC):
     def called(self, place: int) -> str:
         """The name of an image, counted from 0, as a reader finds it again."""
         return f"{self.name}[{place}]"
-
-    def held_out(self) -> str | None:
-        """Another part of the same file that is meant to be held out, by the name that opens it."""
-        return None
 
     def _rows_of_a_block(self) -> int:
         return max(1, BLOCK_BYTES // int(np.prod(self.shape)))

@@ -4,12 +4,12 @@ import gzip
 import shutil
 import zipfile
 import zlib
-from abc import abstractmethod
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -18,42 +18,49 @@ from chainrule.data.images.source import ImageSource, Pixels, found_levels
 from chainrule.data.text import fingerprint
 
 UNREADABLE = (OSError, EOFError, zlib.error, zipfile.BadZipFile, ValueError)
+_NUMPY = b"\x93NUMPY"
+
+
+class Header(NamedTuple):
+    """Shape and type of a stored array, and whether its first axis varies fastest (Fortran's order)."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    by_columns: bool
 
 
 class StackedImages(ImageSource):
-    """Images of an array, read block by block; a subclass opens the file at the first number.
+    """Images of an array, read block by block; nothing in the file is ever unpickled.
 
     Grey images (N, H, W), or (N, D) where D is a square; images with colours (N, H, W, C) or (N, C, H, W), C 1 or
     3. Numbers of any type are taken if they are whole and from 0 to 255.
 
     Args:
-        path: the file.
-        array_shape: of the array.
-        dtype: of its numbers.
+        path: an .npy file, an .npz file, or an idx file (LeCun's format of MNIST), compressed by gzip or not.
+        array: the name of the array in an .npz file.
 
     Raises:
-        ValueError: the array does not hold images.
+        ValueError: the file cannot be read, or its array does not hold images.
     """
 
-    def __init__(self, path: Path, name: str, label: str, array_shape: tuple[int, ...], dtype: np.dtype[Any]):
-        self.path, self.name, self.label = path, name, label
-        self._array_shape, self._dtype = array_shape, dtype
-        layout = image_layout(array_shape)
+    def __init__(self, path: Path, array: str | None = None):
+        at = "" if array is None else f":{array}"
+        self.path, self.name, self.label, self._array = path, path.name + at, f"{path}{at}", array
+        self.kind = "npz" if array else "npy" if path.name.lower().endswith(".npy") else "idx"
+        with open_array(path, array) as (_, header):
+            self._header = header
+        layout = image_layout(header.shape)
         if layout is None:
             raise ValueError(
-                f"{label}: expected images (N, H, W), (N, H, W, 3) or (N, 3, H, W), got an array of shape "
-                f"{array_shape}: reshape it"
+                f"{self.label}: expected images (N, H, W), (N, H, W, 3) or (N, 3, H, W), got an array of shape "
+                f"{header.shape}: reshape it"
             )
-        if dtype.kind not in "uifb":
-            raise ValueError(f"{label}: expected numbers, got {dtype}: write the images as uint8")
+        if header.dtype.kind not in "uifb":
+            raise ValueError(f"{self.label}: expected numbers, got {header.dtype}: write the images as uint8")
         self.shape, self._channels_last = layout
-        self.count = array_shape[0]
+        self.count = header.shape[0]
         if not self.count:
-            raise ValueError(f"{label}: expected at least one image, got none")
-
-    @abstractmethod
-    def _open(self) -> BinaryIO:
-        """The file, where the numbers begin."""
+            raise ValueError(f"{self.label}: expected at least one image, got none")
 
     @cached_property
     def levels(self) -> int:
@@ -75,14 +82,23 @@ class StackedImages(ImageSource):
 
     def _values(self, rows: int) -> Iterator[npt.NDArray[Any]]:
         """The array, so many images at a time."""
-        size, done = int(np.prod(self._array_shape[1:])) * self._dtype.itemsize, 0
-        with self._open() as file:
+        shape, dtype, by_columns = self._header
+        size, done = int(np.prod(shape[1:])) * dtype.itemsize, 0
+        with open_array(self.path, self._array) as (file, _):
+            if by_columns:  # the numbers of an image are far apart: a plain file lets them be picked
+                with TemporaryFile() as plain:
+                    shutil.copyfileobj(file, plain)
+                    plain.flush()
+                    array = np.memmap(plain, dtype, "r", shape=shape, order="F")
+                    for start in range(0, self.count, rows):
+                        yield np.ascontiguousarray(array[start : start + rows])
+                return
             while done < self.count:
                 count = min(rows, self.count - done)
                 raw = _read(file, count * size)
                 if len(raw) < count * size:
                     raise EOFError(f"it ends in image {done + len(raw) // size} of {self.count}")
-                yield np.frombuffer(raw, self._dtype).reshape(count, *self._array_shape[1:])
+                yield np.frombuffer(raw, dtype).reshape(count, *shape[1:])
                 done += count
             if self.kind == "idx" and file.read(1):
                 raise EOFError(f"it goes on after its {self.count} images")
@@ -108,54 +124,6 @@ class _NotWholeError(Exception):
     """A value that no pixel has; raised as a ValueError outside the net for unreadable files."""
 
 
-class NumpyImages(StackedImages):
-    """Images of an array in an .npy file, or of one array of an .npz file; nothing in it is ever unpickled.
-
-    Args:
-        path: the file.
-        array: the name of the array in an .npz file.
-    """
-
-    def __init__(self, path: Path, array: str | None):
-        self._array = array
-        self.kind = "npy" if array is None else "npz"
-        at = "" if array is None else f":{array}"
-        shape, dtype, self._by_columns = array_header(path, array)
-        super().__init__(path, path.name + at, f"{path}{at}", shape, dtype)
-
-    def _open(self) -> BinaryIO:
-        file = open_array(self.path, self._array)
-        read_header(file)
-        return file
-
-    def _values(self, rows: int) -> Iterator[npt.NDArray[Any]]:
-        if not self._by_columns:
-            yield from super()._values(rows)
-            return
-        # In Fortran's order the numbers of an image are far apart: a plain file lets them be picked.
-        with TemporaryFile() as plain:
-            with self._open() as file:
-                shutil.copyfileobj(file, plain)
-            plain.flush()
-            array = np.memmap(plain, self._dtype, "r", shape=self._array_shape, order="F")
-            for start in range(0, self.count, rows):
-                yield np.ascontiguousarray(array[start : start + rows])
-
-
-class IdxImages(StackedImages):
-    """Images of an idx file (LeCun's format of MNIST), compressed by gzip or not."""
-
-    kind = "idx"
-
-    def __init__(self, path: Path):
-        super().__init__(path, path.name, str(path), idx_shape(path), np.dtype(np.uint8))
-
-    def _open(self) -> BinaryIO:
-        file = open_plain_or_gzip(self.path)
-        file.read(4 + 4 * len(self._array_shape))
-        return file
-
-
 def image_layout(shape: tuple[int, ...]) -> tuple[tuple[int, int, int], bool] | None:
     """(C, H, W) of an array of images, and whether its channels come last; `None` where it can hold none.
 
@@ -174,49 +142,43 @@ def image_layout(shape: tuple[int, ...]) -> tuple[tuple[int, int, int], bool] | 
     return ((1, side, side), False) if side > 1 and side * side == shape[1] else None
 
 
-def array_header(path: Path, array: str | None) -> tuple[tuple[int, ...], np.dtype[Any], bool]:
-    """Shape and type of an array in a file, and whether it is in Fortran's order, without reading its numbers."""
-    try:
-        with open_array(path, array) as file:
-            shape, fortran, dtype = read_header(file)
-    except UNREADABLE as error:
-        raise ValueError(f"{path}: no array of NumPy, or damaged ({error}): restore it from a copy") from None
-    return shape, dtype, fortran and len(shape) > 1
+@contextmanager
+def open_array(path: Path, array: str | None = None) -> Iterator[tuple[BinaryIO, Header]]:
+    """Open an array in a file where its numbers begin; the arguments and errors are those of `StackedImages`."""
+    with ExitStack() as stack:
+        try:
+            if array is not None:
+                archive = stack.enter_context(zipfile.ZipFile(path))
+                file = stack.enter_context(cast(BinaryIO, archive.open(f"{array}.npy")))
+            else:
+                zipped = path.suffix.lower() == ".gz"
+                file = stack.enter_context(cast(BinaryIO, gzip.GzipFile(path)) if zipped else path.open("rb"))
+            header = read_header(file)
+        except UNREADABLE as error:
+            raise ValueError(
+                f"{path}: expected an array of NumPy, or an idx file of bytes ({error}): restore it from a copy"
+            ) from None
+        yield file, header
 
 
-def read_header(file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Read the header of an .npy file; what follows are its numbers."""
-    version = np.lib.format.read_magic(file)
-    if version not in ((1, 0), (2, 0)):
-        raise ValueError(f"format {version} of .npy is not read")
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    return read(file)
+def read_header(file: BinaryIO) -> Header:
+    """Read the header of an .npy file, or of an idx file of bytes; its numbers follow.
 
-
-def open_array(path: Path, array: str | None) -> BinaryIO:
-    """An .npy file, or one in an .npz file."""
-    if array is None:
-        return path.open("rb")
-    with zipfile.ZipFile(path) as archive:  # its file stays open until its member is closed
-        return cast(BinaryIO, archive.open(f"{array}.npy"))
-
-
-def open_plain_or_gzip(path: Path) -> BinaryIO:
-    """A file, decompressed where its name ends in .gz."""
-    return cast(BinaryIO, gzip.GzipFile(path)) if path.suffix.lower() == ".gz" else path.open("rb")
-
-
-def idx_shape(path: Path) -> tuple[int, ...]:
-    """The shape that the header of an idx file of bytes announces."""
-    try:
-        with open_plain_or_gzip(path) as file:
-            magic = file.read(4)
-            if len(magic) < 4 or magic[:2] != b"\0\0" or magic[2] != 8 or not 1 <= magic[3] <= 4:
-                raise ValueError(f"it begins with {magic.hex() or 'nothing'}, not with 00000803 or the like")
-            sizes = file.read(4 * magic[3])
-    except UNREADABLE as error:
-        raise ValueError(f"{path}: expected an idx file of bytes ({error}): restore it from a copy") from None
-    return tuple(int(size) for size in np.frombuffer(sizes, ">u4"))
+    Raises:
+        ValueError: it is neither.
+    """
+    magic = file.read(8)
+    if magic[:6] == _NUMPY:
+        version = tuple(magic[6:])
+        if version not in ((1, 0), (2, 0)):
+            raise ValueError(f"format {version} of .npy is not read")
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, by_columns, dtype = read(file)
+        return Header(shape, dtype, by_columns and len(shape) > 1)
+    if len(magic) < 8 or magic[:3] != b"\0\0\x08" or not 1 <= magic[3] <= 4:
+        raise ValueError(f"it begins with {magic.hex() or 'nothing'}, not with 00000803 or the like")
+    sizes = np.frombuffer(magic[4:] + file.read(4 * (magic[3] - 1)), ">u4")
+    return Header(tuple(sizes.tolist()), np.dtype(np.uint8), by_columns=False)
 
 
 def _read(file: BinaryIO, size: int) -> bytes:

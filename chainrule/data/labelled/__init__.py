@@ -1,6 +1,6 @@
 """Texts with labels on disk become labels to predict, conditioned on texts as numbers."""
 
-from chainrule.data.labelled.batches import LabelledBatches, Labels, labelled_evaluation
+from chainrule.data.labelled.batches import Labels, labelled_batches, labelled_evaluation
 from chainrule.data.labelled.encoded_texts import TEXT_LEVELS, EncodedTexts, TextLevel, TextSymbols
 from chainrule.data.labelled.labelled_file import Columns, LabelledFile, LabelledText
 from chainrule.data.labelled.prepare import (
@@ -9,8 +9,6 @@ from chainrule.data.labelled.prepare import (
     encoded_part,
     label_counts,
     load_counts,
-    load_labels,
-    load_symbols,
     open_labelled,
     part_facts,
     prepare_labelled,
@@ -20,7 +18,6 @@ __all__ = [
     "TEXT_LEVELS",
     "Columns",
     "EncodedTexts",
-    "LabelledBatches",
     "LabelledFile",
     "LabelledPart",
     "LabelledText",
@@ -30,10 +27,9 @@ __all__ = [
     "TextSymbols",
     "encoded_part",
     "label_counts",
+    "labelled_batches",
     "labelled_evaluation",
     "load_counts",
-    "load_labels",
-    "load_symbols",
     "open_labelled",
     "part_facts",
     "prepare_labelled",

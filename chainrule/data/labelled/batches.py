@@ -7,15 +7,19 @@ from typing import Any, Self
 import numpy as np
 import torch
 
-from chainrule.data.batches import Batch, Shuffled, by_length, in_order
+from chainrule.data.atomic import Record, read_record
+from chainrule.data.batches import Batch, Batches, Shuffled, by_length, in_order
 from chainrule.data.labelled.encoded_texts import EncodedTexts, Numbers
 
 
-class Labels:
+class Labels(Record):
     """Names of labels and their numbers, 0..C-1, in the order of the names (numbers by their value).
 
     Args:
         counts: how often each was seen in training, at least once.
+
+    Raises:
+        ValueError: there are fewer than two labels, or one was never seen.
 
     >>> labels = Labels.fit(["good", "bad", "good"])
     >>> labels.names, labels.encode("good"), labels.prior
@@ -23,6 +27,10 @@ class Labels:
     """
 
     def __init__(self, counts: Mapping[str, int]):
+        if len(counts) < 2 or min(counts.values()) < 1:
+            raise ValueError(
+                f"counts: expected two labels or more, each seen, got {len(counts)} of {dict(counts)!r:.80}"
+            )
         self.counts = {name: counts[name] for name in sorted(counts, key=_order)}
         self.names = tuple(self.counts)
         self._numbers = {name: number for number, name in enumerate(self.names)}
@@ -61,17 +69,8 @@ class Labels:
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Self:
-        """Build what `to_json` described.
-
-        Raises:
-            ValueError: it is something else.
-        """
-        counts = content.get("counts")
-        if content.get("format") != 1 or not isinstance(counts, dict) or len(counts) < 2:
-            raise ValueError("labels: expected format 1 and the counts of two labels or more; the file is damaged")
-        if not all(type(count) is int and count > 0 for count in counts.values()):
-            raise ValueError("labels: expected a count above 0 for each; the file is damaged")
-        return cls(counts)
+        """Build what `to_json` described; raise ValueError for anything else."""
+        return read_record(cls, {"counts": dict[str, int]}, content)
 
 
 def _order(name: str) -> tuple[bool, float, str]:
@@ -84,10 +83,15 @@ def _order(name: str) -> tuple[bool, float, str]:
 _BATCHES_IN_POOL = 32
 
 
-class LabelledBatches:
-    """Labels with the texts that they are conditioned on, as a pure function of (seed, step).
-
-    Rows come in the order of `Shuffled`, sorted by length in pools of 32 batches.
+def labelled_batches(
+    texts: EncodedTexts,
+    labels: Numbers,
+    batch_size: int,
+    limit: int | None = None,
+    seed: int = 0,
+    shard: tuple[int, int] = (0, 1),
+) -> Batches:
+    """Labels given texts, in the order of `Shuffled`, sorted by length in pools of 32 batches.
 
     Args:
         texts: N of them.
@@ -95,26 +99,11 @@ class LabelledBatches:
         limit: longer texts are cut to this many elements.
         batch_size, seed, shard: see `Shuffled`.
     """
-
-    def __init__(
-        self,
-        texts: EncodedTexts,
-        labels: Numbers,
-        batch_size: int,
-        limit: int | None = None,
-        seed: int = 0,
-        shard: tuple[int, int] = (0, 1),
-    ):
-        self._texts, self._labels, self._limit = texts, labels, limit
-        self._rows = Shuffled(
-            len(texts), batch_size, seed, shard, name="texts", sort=by_length(texts.lengths), pool=_BATCHES_IN_POOL,
-            within_pool=True,
-        )  # fmt: skip
-        self.steps_per_epoch = self._rows.steps_per_epoch
-
-    def at(self, step: int) -> Batch:
-        """The batch of a step, counted from 0 over all epochs."""
-        return _batch(self._texts, self._labels, self._rows.own(self._rows.at(step)), self._limit)
+    sort = by_length(texts.lengths)
+    order = Shuffled(
+        len(texts), batch_size, seed, shard, name="texts", sort=sort, pool=_BATCHES_IN_POOL, within_pool=True
+    )
+    return Batches(order, lambda _, rows: _batch(texts, labels, order.own(rows), limit))
 
 
 def labelled_evaluation(

@@ -12,7 +12,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from chainrule.data.atomic import Record, read_record
+from chainrule.data.ragged import Ragged
 from chainrule.data.store import Store, StoreWriter
+from chainrule.data.vocabulary import Ids
 
 TextLevel = Literal["word", "char", "byte"]
 TEXT_LEVELS: tuple[TextLevel, ...] = ("word", "char", "byte")
@@ -24,7 +27,7 @@ _WORDS_WITH_PART = 3  # in fewer words an n-gram says no more than the word
 _LONGEST = 40  # characters of a word that n-grams are made of: what is longer is no word
 
 
-class TextSymbols:
+class TextSymbols(Record):
     r"""From a text to the symbols of its elements, each a word, a character or a byte.
 
     A word is a run of letters, digits, apostrophes and hyphens, or a single other character; with `lower`, in lower
@@ -37,6 +40,9 @@ class TextSymbols:
         symbols: words or characters seen in training, each once; none for bytes.
         parts: n-grams seen in training, each once; None reads words without.
         lower: whether upper case is read as lower case.
+
+    Raises:
+        ValueError: a symbol or n-gram comes twice.
 
     >>> symbols = TextSymbols.fit(["so good", "so bad, so goods"], "word", min_count=1)
     >>> symbols.tokens("So good!")
@@ -53,6 +59,9 @@ class TextSymbols:
         self.level, self.lower = level, lower
         self.symbols = tuple(symbols)
         self.parts = None if parts is None else tuple(parts)
+        for listed in (self.symbols, self.parts or ()):
+            if len(set(listed)) < len(listed):
+                raise ValueError(f"symbols, parts: expected different texts, got {listed!r:.80}")
         self._numbers = {symbol: number for number, symbol in enumerate(self.symbols, 1)}
         self._part_numbers = {part: number for number, part in enumerate(self.parts or (), len(self.symbols) + 1)}
         self.encode = lru_cache(maxsize=1 << 16)(self._encode)
@@ -105,21 +114,10 @@ class TextSymbols:
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Self:
-        """Build what `to_json` described.
-
-        Raises:
-            ValueError: it is something else.
-        """
-        if content.keys() != {"format", "level", "lower", "symbols", "parts"} or content["format"] != 1:
-            raise ValueError("symbols: expected format 1 with level, lower, symbols and parts; the file is damaged")
-        symbols, parts = content["symbols"], content["parts"]
-        fits = content["level"] in TEXT_LEVELS and type(content["lower"]) is bool and isinstance(symbols, list)
-        for listed in (symbols, [] if parts is None else parts):
-            fits = fits and isinstance(listed, list) and all(isinstance(symbol, str) for symbol in listed)
-            fits = fits and len(set(listed)) == len(listed)
-        if not fits:
-            raise ValueError("symbols: expected different texts at a level word, char or byte; the file is damaged")
-        return cls(content["level"], symbols, parts, lower=content["lower"])
+        """Build what `to_json` described; raise ValueError for anything else."""
+        texts = tuple[str, ...]
+        types = {"level": TextLevel, "lower": bool, "symbols": texts, "parts": texts | None}
+        return read_record(cls, types, content)
 
 
 def _most_frequent(counts: Counter[str], least: int) -> list[str]:
@@ -144,13 +142,11 @@ NOTHING = -1  # fills up a bag, as `chainrule.models.SequenceClassifier` reads i
 
 @dataclass(frozen=True)
 class EncodedTexts:
-    """N texts, one after the other.
+    """N texts as numbers.
 
     Attributes:
-        tokens: the elements of all texts: numbers of bags, or symbols where there are no bags.
-        offsets: (N + 1,) where each text begins, and the end.
-        bags: the symbols of all bags; empty where an element is one symbol.
-        bag_offsets: where each bag begins, and the end; empty where an element is one symbol.
+        tokens: the elements of each text: symbols, or numbers of bags where there are bags.
+        bags: the symbols of each different element; None where an element is one symbol.
 
     >>> texts = EncodedTexts.of(["ab", "", "b"], TextSymbols("char", "ab"))
     >>> texts.context(np.array([0, 1]))
@@ -158,43 +154,25 @@ class EncodedTexts:
             [-1, -1]]), 'lengths': tensor([2, 0])}
     """
 
-    tokens: Numbers
-    offsets: Numbers
-    bags: Numbers
-    bag_offsets: Numbers
+    tokens: Ragged
+    bags: Ragged | None
 
     @classmethod
     def of(cls, texts: Iterable[str], symbols: TextSymbols) -> Self:
         """Encode texts; each different word is looked up once."""
-        tokens: list[int] = []
-        bags: list[int] = []
-        offsets, bag_offsets = [0], [0]
+        if symbols.parts is None:
+            return cls(Ragged.of([symbols.encode(token)[0] for token in symbols.tokens(text)] for text in texts), None)
         seen: dict[str, int] = {}
-        for text in texts:
-            for token in symbols.tokens(text):
-                if symbols.parts is None:
-                    tokens.append(symbols.encode(token)[0])
-                    continue
-                number = seen.setdefault(token, len(seen))
-                if number == len(bag_offsets) - 1:
-                    bags.extend(symbols.encode(token))
-                    bag_offsets.append(len(bags))
-                tokens.append(number)
-            offsets.append(len(tokens))
-        return cls(
-            np.array(tokens, dtype=np.int32),
-            np.array(offsets, dtype=np.int64),
-            np.array(bags, dtype=np.int32),
-            np.array(bag_offsets if symbols.parts is not None else [], dtype=np.int64),
-        )
+        tokens = Ragged.of([seen.setdefault(token, len(seen)) for token in symbols.tokens(text)] for text in texts)
+        return cls(tokens, Ragged.of(map(symbols.encode, seen)))
 
     def __len__(self) -> int:
-        return len(self.offsets) - 1
+        return len(self.tokens)
 
     @property
-    def lengths(self) -> Numbers:
+    def lengths(self) -> Ids:
         """(N,) elements of each text."""
-        return np.diff(self.offsets)
+        return self.tokens.lengths
 
     def context(self, rows: Numbers, limit: int | None = None) -> dict[str, Tensor]:
         """Some of the texts: `inputs` (B, T) symbols or (B, T, K) bags, and `lengths` (B,).
@@ -203,24 +181,20 @@ class EncodedTexts:
             rows: (B,) numbers of texts.
             limit: longer texts are cut to this many elements.
         """
-        starts, lengths = self.offsets[rows], self.offsets[np.asarray(rows) + 1] - self.offsets[rows]
-        if limit is not None:
-            lengths = np.minimum(lengths, limit)
-        padded = _ragged(self.tokens, starts, lengths)
-        if len(self.bag_offsets):
-            real = padded[padded != NOTHING]
-            kinds, place = np.unique(real, return_inverse=True)
-            begin = self.bag_offsets[kinds]
-            table = _ragged(self.bags, begin, self.bag_offsets[kinds + 1] - begin)
-            inputs = np.full((*padded.shape, max(table.shape[1], 1)), NOTHING, dtype=np.int64)
-            inputs[padded != NOTHING] = table[place] if len(real) else NOTHING
-            padded = inputs
-        return {"inputs": torch.from_numpy(padded), "lengths": torch.from_numpy(lengths.astype(np.int64))}
+        inputs, lengths = self.tokens.padded(rows, limit, NOTHING)
+        if self.bags is not None:
+            kinds, place = inputs.unique(return_inverse=True)  # each bag once, and nothing
+            real = kinds[kinds != NOTHING]
+            bags, _ = self.bags.padded(real.numpy(), fill=NOTHING)
+            nothing = bags.new_full((len(kinds) - len(real), max(bags.shape[1], 1)), NOTHING)
+            inputs = torch.cat([nothing, bags if bags.shape[1] else nothing[:0]])[place]
+        return {"inputs": inputs, "lengths": lengths}
 
     def save(self, writer: StoreWriter, part: str) -> None:
         """Write the arrays as PART.NAME."""
-        for name in ("tokens", "offsets", "bags", "bag_offsets"):
-            writer.array(f"{part}.{name}", getattr(self, name))
+        self.tokens.save(writer, f"{part}.tokens", f"{part}.offsets")
+        if self.bags is not None:
+            self.bags.save(writer, f"{part}.bags", f"{part}.bag_offsets")
 
     @classmethod
     def load(cls, store: Store, part: str, symbols: TextSymbols) -> Self:
@@ -229,19 +203,8 @@ class EncodedTexts:
         Raises:
             ValueError: a file is missing, or damaged.
         """
-        bags, bag_offsets = store.array(f"{part}.bags", "i4", below=len(symbols)), np.zeros(0, np.int64)
+        bags = None
         if symbols.parts is not None:
-            bag_offsets = store.offsets(f"{part}.bag_offsets", len(bags))
-        kinds = len(symbols) if symbols.parts is None else len(bag_offsets) - 1
-        tokens = store.array(f"{part}.tokens", "i4", below=kinds)
-        return cls(tokens, store.offsets(f"{part}.offsets", len(tokens)), bags, bag_offsets)
-
-
-def _ragged(values: Numbers, starts: Numbers, lengths: Numbers) -> npt.NDArray[np.int64]:
-    """Rows of unequal length in one array, padded with `NOTHING`."""
-    width = int(lengths.max(initial=0))
-    places = np.arange(width)
-    real = places < lengths[:, None]
-    rows = np.full(real.shape, NOTHING, dtype=np.int64)
-    rows[real] = values[(starts[:, None] + places)[real]]
-    return rows
+            bags = Ragged.load(store, f"{part}.bags", f"{part}.bag_offsets", len(symbols))
+        kinds = len(symbols) if bags is None else len(bags)
+        return cls(Ragged.load(store, f"{part}.tokens", f"{part}.offsets", kinds), bags)

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.data.atomic import read_json
 from chainrule.data.labelled.batches import Labels
 from chainrule.data.labelled.encoded_texts import EncodedTexts, Numbers, TextLevel, TextSymbols
 from chainrule.data.labelled.labelled_file import LabelledFile, LabelledText
@@ -145,8 +144,8 @@ def prepare_labelled(
             encoded.save(writer, part)
         writer.array(_COUNTS, label_counts(parts["train"], len(symbols), len(labels)))
         writer.json("valid.json", {"texts": [row.text for row in valid_rows]})
-        writer.json("symbols.json", symbols.to_json())
-        writer.json("labels.json", labels.to_json())
+        symbols.save(writer.path("symbols.json"))
+        labels.save(writer.path("labels.json"))
         writer.finish(manifest)
     return open_labelled(directory)
 
@@ -154,23 +153,14 @@ def prepare_labelled(
 def open_labelled(directory: str | Path) -> LabelledTexts:
     """Open a folder written by `prepare_labelled`; raises the errors of `Store`."""
     store = Store(directory, _MANIFEST, "texts")
-    symbols, labels = load_symbols(store.directory), load_labels(store.directory)
+    symbols = TextSymbols.load(store.directory / "symbols.json")
+    labels = Labels.load(store.directory / "labels.json")
     train, valid = (LabelledPart.load(store, part, symbols, labels) for part in ("train", "valid"))
     with store.checked("valid.json"):
         shown = tuple(map(str, store.json("valid.json")["texts"]))
         if len(shown) != len(valid.labels):
             raise ValueError(f"expected {len(valid.labels)} texts, got {len(shown)}")
     return LabelledTexts(symbols, labels, train, valid, shown, store.manifest)
-
-
-def load_symbols(directory: Path) -> TextSymbols:
-    """The symbols that a directory holds."""
-    return TextSymbols.from_json(read_json(directory / "symbols.json"))
-
-
-def load_labels(directory: Path) -> Labels:
-    """The labels that a directory holds."""
-    return Labels.from_json(read_json(directory / "labels.json"))
 
 
 def load_counts(directory: Path, shape: tuple[int, int]) -> npt.NDArray[np.int64]:
@@ -190,13 +180,12 @@ def label_counts(part: LabelledPart, symbols: int, labels: int) -> npt.NDArray[n
     [[0, 0], [0, 1], [1, 1]]
     """
     counts = np.zeros((symbols, labels), dtype=np.int64)
-    texts = part.texts
+    tokens, bags = part.texts.tokens, part.texts.bags
     for row, label in enumerate(part.labels.tolist()):
-        tokens = np.unique(texts.tokens[texts.offsets[row] : texts.offsets[row + 1]])
-        if len(texts.bag_offsets):
-            bags = [texts.bags[texts.bag_offsets[token] : texts.bag_offsets[token + 1]] for token in tokens]
-            tokens = np.unique(np.concatenate(bags)) if bags else tokens
-        counts[tokens, label] += 1
+        found = np.unique(tokens.row(row))
+        if bags is not None and len(found):
+            found = np.unique(np.concatenate([bags.row(token) for token in found]))
+        counts[found, label] += 1
     return counts
 
 

@@ -1,18 +1,23 @@
 """Pairs of sentences, a source and its target: files, vocabularies, numbers on disk, batches."""
 
-from chainrule.data.pairs.batches import PairBatches, pair_evaluation, scheduled_sampling_share
+from chainrule.data.pairs.batches import (
+    PairedSentences,
+    pair_batches,
+    pair_evaluation,
+    scheduled_sampling_share,
+    source_context,
+)
 from chainrule.data.pairs.prepare import Pairs, encode_sentence, held_out_texts, open_pairs, prepare_pairs
-from chainrule.data.pairs.sentences import Pair, PairedSentences, Sentences, read_pairs, read_sentences, source_context
+from chainrule.data.pairs.sentences import Pair, read_pairs, read_sentences
 
 __all__ = [
     "Pair",
-    "PairBatches",
     "PairedSentences",
     "Pairs",
-    "Sentences",
     "encode_sentence",
     "held_out_texts",
     "open_pairs",
+    "pair_batches",
     "pair_evaluation",
     "prepare_pairs",
     "read_pairs",

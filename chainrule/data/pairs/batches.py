@@ -1,23 +1,53 @@
-"""Pairs of sentences in batches."""
+"""Pairs of sentences as numbers, in batches."""
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from chainrule.data.batches import Batch, Rows, Shuffled, in_order
-from chainrule.data.pairs.sentences import PairedSentences
+from chainrule.data.batches import Batch, Batches, Rows, Shuffled, in_order
+from chainrule.data.ragged import Ragged
+from chainrule.data.vocabulary import Ids
 
 DECAYS = ("none", "linear", "inverse-sigmoid")
 _BATCHES_IN_POOL = 64
 
 
-class PairBatches:
-    r"""Pairs in the order of `Shuffled`, as a pure function of (seed, step).
+@dataclass(frozen=True)
+class PairedSentences:
+    """As many sentences of a source and of a target, each with its `<eos>`."""
 
-    They are sorted by target and source length in pools of 64 batches.
+    source: Ragged
+    target: Ragged
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def batch(self, chosen: Ids) -> Batch:
+        """The targets as x, given their sources."""
+        x, lengths = self.target.padded(chosen)
+        return Batch(x, lengths, context=source_context(self.source, chosen))
+
+
+def source_context(source: Ragged, chosen: Ids) -> dict[str, Tensor]:
+    """Source sentences as the context of `chainrule.models.Seq2Seq`."""
+    tokens, lengths = source.padded(chosen)
+    return {"tokens": tokens, "lengths": lengths}
+
+
+def pair_batches(
+    pairs: PairedSentences,
+    batch_size: int,
+    seed: int = 0,
+    shard: tuple[int, int] = (0, 1),
+    *,
+    decay: str = "none",
+    decay_steps: int = 1,
+) -> Batches:
+    r"""Pairs in the order of `Shuffled`, sorted by target and source length in pools of 64 batches.
 
     Args:
         pairs: as numbers.
@@ -28,39 +58,28 @@ class PairBatches:
     Raises:
         ValueError: there are no pairs for each process, or an argument is out of range.
 
-    >>> from chainrule.data.pairs import Sentences
-    >>> sentences = Sentences.of([np.array([2, 1]), np.array([3, 3, 1])])
-    >>> batch = PairBatches(PairedSentences(sentences, sentences), batch_size=2).at(0)
+    >>> from chainrule.data.ragged import Ragged
+    >>> sentences = Ragged.of([[2, 1], [3, 3, 1]])
+    >>> batch = pair_batches(PairedSentences(sentences, sentences), batch_size=2).at(0)
     >>> batch.x.shape, sorted(batch.context)
     (torch.Size([2, 3]), ['lengths', 'tokens'])
     """
+    scheduled_sampling_share(decay, 0, decay_steps)
+    source, target = pairs.source.lengths, pairs.target.lengths
 
-    def __init__(
-        self,
-        pairs: PairedSentences,
-        batch_size: int,
-        seed: int = 0,
-        shard: tuple[int, int] = (0, 1),
-        *,
-        decay: str = "none",
-        decay_steps: int = 1,
-    ):
-        scheduled_sampling_share(decay, 0, decay_steps)
-        self._pairs, self._decay, self._decay_steps = pairs, decay, decay_steps
+    def sort(rows: Rows) -> Rows:
+        return np.lexsort((source[rows], target[rows]))
 
-        def sort(rows: Rows) -> Rows:
-            return np.lexsort((pairs.source.lengths(rows), pairs.target.lengths(rows)))
+    order = Shuffled(len(pairs), batch_size, seed, shard, name="pairs", sort=sort, pool=_BATCHES_IN_POOL)
 
-        self._rows = Shuffled(len(pairs), batch_size, seed, shard, name="pairs", sort=sort, pool=_BATCHES_IN_POOL)
-        self.steps_per_epoch = self._rows.steps_per_epoch
-
-    def at(self, step: int) -> Batch:
-        """The batch of a step, counted from 0 over all epochs."""
-        batch = self._pairs.batch(self._rows.own(self._rows.at(step)))
-        if self._decay == "none":
+    def make(step: int, rows: Rows) -> Batch:
+        batch = pairs.batch(order.own(rows))
+        if decay == "none":
             return batch
-        share = torch.full((len(batch.x),), scheduled_sampling_share(self._decay, step, self._decay_steps))
+        share = torch.full((len(batch.x),), scheduled_sampling_share(decay, step, decay_steps))
         return replace(batch, context={**batch.context, "scheduled_sampling_rate": share})
+
+    return Batches(order, make)
 
 
 def scheduled_sampling_share(decay: str, step: int, steps: int) -> float:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,9 @@ import numpy as np
 from chainrule.blocks import in_blocks
 from chainrule.data.characters import WordVocabulary
 from chainrule.data.corpus import load_vocabulary
-from chainrule.data.pairs.sentences import Pair, PairedSentences, Sentences, read_pairs
+from chainrule.data.pairs.batches import PairedSentences
+from chainrule.data.pairs.sentences import Pair, read_pairs
+from chainrule.data.ragged import Ragged
 from chainrule.data.split import OneInEvery, check_fraction
 from chainrule.data.store import Store, StoreWriter
 from chainrule.data.subwords import BPEVocabulary
@@ -133,17 +136,13 @@ def open_pairs(directory: str | Path) -> Pairs:
     """Open a folder written by `prepare_pairs`; raises the errors of `Store`."""
     store = Store(directory, _MANIFEST, "pairs")
     vocabularies = {side: load_vocabulary(store.directory / f"{side}.json") for side in SIDES}
-    parts = {
-        part: PairedSentences(
-            *(Sentences.load(store, f"{part}.{side}", len(vocabulary)) for side, vocabulary in vocabularies.items())
-        )
-        for part in PARTS
-    }
+    sides = {}
     with store.checked():
-        for part, pairs in parts.items():
-            if not len(pairs.source) == len(pairs.target) == store.manifest["counts"][part]["pairs"]:
-                raise ValueError(f"{part} has {len(pairs.source)} sources, {len(pairs.target)} targets")
-    return Pairs(vocabularies["source"], vocabularies["target"], parts["train"], parts["valid"], store.manifest)
+        for part, side in product(PARTS, SIDES):
+            name, below, rows = f"{part}.{side}", len(vocabularies[side]), store.manifest["counts"][part]["pairs"]
+            sides[name] = Ragged.load(store, f"{name}.symbols", f"{name}.offsets", below, rows=rows, shortest=1)
+    train, valid = (PairedSentences(sides[f"{part}.source"], sides[f"{part}.target"]) for part in PARTS)
+    return Pairs(vocabularies["source"], vocabularies["target"], train, valid, store.manifest)
 
 
 def held_out_texts(directory: str | Path) -> tuple[list[str], list[str]]:

@@ -44,7 +44,6 @@ def date_text(moment: datetime, *, daily: bool) -> str:
 
 
 Unit = Literal["seconds", "business days", "months", "month ends"]
-UNITS: tuple[Unit, ...] = ("seconds", "business days", "months", "month ends")
 DAY = 86_400
 _NAMES = {DAY: "day", 3600: "hour", 60: "minute", 7 * DAY: "week"}
 
@@ -151,10 +150,10 @@ class Frequency:
 
 
 Floats = npt.NDArray[np.float64]
-CYCLES: dict[str, Callable[[datetime], float]] = {
-    "time of day": lambda date: (date.hour * 3600 + date.minute * 60 + date.second) / DAY,
-    "day of week": lambda date: date.weekday() / 7,
-    "day of year": lambda date: (date.timetuple().tm_yday - 1) / 366,
+CYCLES: dict[str, tuple[int, Callable[[datetime], float]]] = {  # seconds, and the place in it from 0 to 1
+    "time of day": (DAY, lambda date: (date.hour * 3600 + date.minute * 60 + date.second) / DAY),
+    "day of week": (7 * DAY, lambda date: date.weekday() / 7),
+    "day of year": (366 * DAY, lambda date: (date.timetuple().tm_yday - 1) / 366),
 }
 
 
@@ -167,11 +166,10 @@ def calendar_names(frequency: Frequency, dates: Sequence[datetime]) -> list[str]
     >>> calendar_names(hours, [datetime(2024, 1, 1), datetime(2024, 3, 1)])
     ['time of day', 'day of week']
     """
-    cycles = {"time of day": DAY, "day of week": 7 * DAY, "day of year": 366 * DAY}
     days = {"business days": DAY, "months": 30 * DAY, "month ends": 30 * DAY}
     step = days.get(frequency.unit, frequency.count)
     span = (dates[-1] - dates[0]).total_seconds()
-    return [name for name, cycle in cycles.items() if step < cycle and 2 * cycle <= span + step]
+    return [name for name, (cycle, _) in CYCLES.items() if step < cycle and 2 * cycle <= span + step]
 
 
 def calendar_features(dates: Sequence[datetime], names: Sequence[str]) -> Floats:
@@ -182,6 +180,6 @@ def calendar_features(dates: Sequence[datetime], names: Sequence[str]) -> Floats
     """
     columns = []
     for name in names:
-        angles = np.array([math.tau * CYCLES[name](date) for date in dates])
+        angles = np.array([math.tau * CYCLES[name][1](date) for date in dates])
         columns += [np.sin(angles), np.cos(angles)]
     return np.stack(columns, 1) if columns else np.zeros((len(dates), 0))

@@ -1,25 +1,23 @@
 """The schema of series: it turns a file into numbers for a model, and is fitted on training rows alone."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from chainrule.data.atomic import read_json, write_json
-from chainrule.data.series.frequency import CYCLES, UNITS, Frequency, calendar_features, calendar_names
+from chainrule.data.atomic import Record
+from chainrule.data.series.frequency import CYCLES, Frequency, calendar_features, calendar_names
 from chainrule.data.series.series_file import SeriesFile, read_series
 from chainrule.models.series_scaling import SeriesScaling
 
-FORMAT = 1
 Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class SeriesSchema:
+class SeriesSchema(Record):
     """Which columns are forecast from what, and in which units.
 
     Args:
@@ -33,6 +31,9 @@ class SeriesSchema:
         calendar: the cycles of the calendar that are told to the model.
         anchor: the lag that values are measured from; 0 for the centre.
         scalings: (S,) of the targets.
+
+    Raises:
+        ValueError: numbers of columns, or names of cycles, do not fit.
     """
 
     targets: tuple[str, ...]
@@ -45,6 +46,14 @@ class SeriesSchema:
     calendar: tuple[str, ...]
     anchor: int
     scalings: tuple[SeriesScaling, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.scalings) != len(self.targets):
+            raise ValueError(f"scalings: expected {len(self.targets)}, one for each series, got {len(self.scalings)}")
+        if not len(self.covariates) == len(self.centres) == len(self.spreads):
+            raise ValueError(f"centres, spreads: expected {len(self.covariates)}, one for each covariate")
+        if self.season < 1 or not CYCLES.keys() >= set(self.calendar):
+            raise ValueError(f"season, calendar: expected rows and known cycles, got {self.season}, {self.calendar}")
 
     @classmethod
     def fit(cls, file: SeriesFile, rows: int, season: int, anchor: int) -> "SeriesSchema":
@@ -124,58 +133,6 @@ class SeriesSchema:
             return known
         dates = future_dates(file.dates, self.frequency, max(missing, 0))
         return np.concatenate([known, calendar_features(dates, self.calendar)], 1)
-
-    def save(self, path: Path) -> None:
-        """Write it as JSON."""
-        write_json(path, {"format": FORMAT, **asdict(self)})
-
-    @classmethod
-    def load(cls, path: Path) -> "SeriesSchema":
-        """Read what `save` wrote.
-
-        Raises:
-            FileNotFoundError: there is no such file.
-            ValueError: it is damaged, or from a newer version.
-        """
-        if not path.is_file():
-            raise FileNotFoundError(f"{path}: no such file: expected the schema of series")
-        content: dict[str, Any] = read_json(path)
-        try:
-            if content.pop("format", None) != FORMAT:
-                raise ValueError(f"format: expected {FORMAT}")
-            return cls._from_json(content)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise ValueError(f"{path}: {error}; the file is damaged, or a newer chainrule wrote it") from None
-
-    @classmethod
-    def _from_json(cls, content: dict[str, Any]) -> "SeriesSchema":
-        step = content.pop("frequency")
-        frequency = None if step is None else Frequency(**step)
-        if frequency is not None and (frequency.unit not in UNITS or type(frequency.count) is not int):
-            raise ValueError(f"frequency: expected a unit and a count, got {step!r:.80}")
-        scalings = tuple(SeriesScaling(**part) for part in content.pop("scalings"))
-        schema = cls(
-            frequency=frequency,
-            scalings=scalings,
-            season=int(content.pop("season")),
-            anchor=int(content.pop("anchor")),
-            date=content.pop("date"),
-            targets=tuple(map(str, content.pop("targets"))),
-            covariates=tuple(map(str, content.pop("covariates"))),
-            calendar=tuple(map(str, content.pop("calendar"))),
-            centres=tuple(map(float, content.pop("centres"))),
-            spreads=tuple(map(float, content.pop("spreads"))),
-        )
-        counts = {len(schema.covariates), len(schema.centres), len(schema.spreads)}
-        if (
-            content
-            or len(counts) > 1
-            or len(scalings) != len(schema.targets)
-            or schema.season < 1
-            or not CYCLES.keys() >= set(schema.calendar)
-        ):
-            raise ValueError("expected one scaling for each series, and nothing that is not known")
-        return schema
 
 
 def future_dates(dates: list[datetime], frequency: Frequency, count: int) -> list[datetime]:

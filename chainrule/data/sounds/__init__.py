@@ -1,13 +1,12 @@
 """Sound files become integers on disk: found, read, resampled, companded, and batched."""
 
-from chainrule.data.sounds.batches import ClipBatches, clip_evaluation
+from chainrule.data.sounds.batches import clip_batches, clip_evaluation
 from chainrule.data.sounds.labels import Labelling
 from chainrule.data.sounds.levels import LinearLevels, MuLawLevels, SoundLevels, make_levels
 from chainrule.data.sounds.prepare import Sounds, open_sounds, prepare_sounds
 from chainrule.data.sounds.sound_file import Collection, SoundFile, read_sound, resampled, sound_facts, write_wav
 
 __all__ = [
-    "ClipBatches",
     "Collection",
     "Labelling",
     "LinearLevels",
@@ -15,6 +14,7 @@ __all__ = [
     "SoundFile",
     "SoundLevels",
     "Sounds",
+    "clip_batches",
     "clip_evaluation",
     "make_levels",
     "open_sounds",

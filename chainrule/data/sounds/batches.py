@@ -6,15 +6,22 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from chainrule.data.batches import Batch, Shuffled, by_length, padded
-from chainrule.data.tokens import Ids, Tokens
+from chainrule.data.batches import Batch, Batches, Shuffled, by_length, padded
+from chainrule.data.vocabulary import Ids, Tokens
 
 _BATCHES_IN_POOL = 64
 Labels = npt.NDArray[np.int64]
 
 
-class ClipBatches:
-    """Clips in the order of `Shuffled`, sorted by length in pools of 64 batches, as a function of (seed, step).
+def clip_batches(
+    tokens: Tokens,
+    batch_size: int,
+    longest: int,
+    labels: Labels | None = None,
+    seed: int = 0,
+    shard: tuple[int, int] = (0, 1),
+) -> Batches:
+    """Clips in the order of `Shuffled`, sorted by length in pools of 64 batches.
 
     A clip longer than `longest` is cut into pieces, each a sequence of its own.
 
@@ -23,31 +30,13 @@ class ClipBatches:
         longest: samples of a piece.
         labels: (clips,) integers, the context of the rows; `None` without labels.
         batch_size, seed, shard: see `Shuffled`.
-
-    Raises:
-        ValueError: a number is out of range, or there are fewer pieces than processes.
     """
-
-    def __init__(
-        self,
-        tokens: Tokens,
-        batch_size: int,
-        longest: int,
-        labels: Labels | None = None,
-        seed: int = 0,
-        shard: tuple[int, int] = (0, 1),
-    ):
-        self._pieces = _Pieces(tokens, longest, labels)
-        lengths = self._pieces.lengths
-        self._rows = Shuffled(
-            len(lengths), batch_size, seed, shard, name="clips", sort=by_length(lengths), pool=_BATCHES_IN_POOL
-        )
-        self.steps_per_epoch = self._rows.steps_per_epoch
-
-    def at(self, step: int) -> Batch:
-        """The batch of a step, counted from 0 over all epochs."""
-        pieces = self._rows.at(step)
-        return self._pieces.batch(self._rows.own(pieces), int(self._pieces.lengths[pieces].max()))
+    pieces = _Pieces(tokens, longest, labels)
+    lengths = pieces.lengths
+    order = Shuffled(
+        len(lengths), batch_size, seed, shard, name="clips", sort=by_length(lengths), pool=_BATCHES_IN_POOL
+    )
+    return Batches(order, lambda _, rows: pieces.batch(order.own(rows), int(lengths[rows].max())))
 
 
 def clip_evaluation(tokens: Tokens, batch_size: int, longest: int, labels: Labels | None = None) -> Iterator[Batch]:

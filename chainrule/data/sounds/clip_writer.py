@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -10,40 +9,31 @@ from chainrule.data.sounds.labels import Labelling
 from chainrule.data.sounds.levels import SoundLevels
 from chainrule.data.sounds.sound_file import SoundFile, read_sound
 from chainrule.data.store import StoreWriter
-from chainrule.data.tokens import token_dtype
+from chainrule.data.vocabulary import token_dtype
 
 
 class ClipWriter:
-    """The arrays of one part while they are written: samples, where clips begin, and labels."""
+    """The arrays of one part while they are written: samples, where clips begin, and labels.
+
+    Attributes:
+        codes: all samples, those of the present clip last.
+    """
 
     def __init__(self, writer: StoreWriter, part: str, levels: int):
-        self._samples = writer.growing(f"{part}.tokens", token_dtype(levels))
+        self.codes = writer.growing(f"{part}.tokens", token_dtype(levels))
         self._clips, self._labels = (writer.growing(f"{part}.{name}", "i8") for name in ("clips", "labels"))
         self._clips.append([0])
 
     @property
-    def samples(self) -> int:
-        """Samples written so far."""
-        return self._samples.rows
-
-    @property
-    def clips(self) -> int:
-        """Whole clips written so far."""
-        return self._clips.rows - 1
-
-    def add(self, codes: "np.ndarray[Any, Any]") -> None:
-        """Write samples of the present clip."""
-        self._samples.append(codes)
+    def counts(self) -> dict[str, int]:
+        """Whole clips and samples written so far."""
+        return {"clips": self._clips.rows - 1, "samples": self.codes.rows}
 
     def end(self, label: int | None) -> None:
         """End the present clip."""
-        self._clips.append([self.samples])
+        self._clips.append([self.codes.rows])
         if label is not None:
             self._labels.append([label])
-
-    def back_to(self, samples: int) -> None:
-        """Forget samples beyond the first `samples`: a file turned out to be damaged."""
-        self._samples.truncate(samples)
 
 
 @dataclass
@@ -74,7 +64,7 @@ class Writing:
 
     def cut(self, file: SoundFile, samples: int | None, first: ClipWriter, rest: ClipWriter) -> None:
         """Write the first `samples` samples into one part and the rest into another; all into the first for None."""
-        label, before, clips = self._label(file), (first.samples, rest.samples), 0
+        label, before, clips = self._label(file), first.codes.rows, 0
         read, low, high, clipped = 0, np.inf, -np.inf, 0
         try:
             for block in read_sound(file, self.rate):
@@ -82,17 +72,17 @@ class Writing:
                 clipped += int((np.abs(block) > 1).sum())
                 codes = self.levels.encode(block)
                 left = len(codes) if samples is None else max(samples - read, 0)
-                first.add(codes[:left])
+                first.codes.append(codes[:left])
                 if left < len(codes):
                     if not clips:
                         first.end(label)
                         clips = 1
-                    rest.add(codes[left:])
+                    rest.codes.append(codes[left:])
                 read += len(codes)
         except ValueError as error:
             if not self.skip_bad or clips:
                 raise
-            first.back_to(before[0])
+            first.codes.truncate(before)
             self.skipped.append({"file": file.name, "reason": str(error)})
             return
         if read:

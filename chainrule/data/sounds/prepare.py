@@ -16,7 +16,7 @@ from chainrule.data.sounds.levels import SoundLevels, make_levels
 from chainrule.data.sounds.sound_file import Collection, SoundFacts, SoundFile, sound_facts
 from chainrule.data.split import OneInEvery, check_fraction
 from chainrule.data.store import Store, StoreWriter
-from chainrule.data.tokens import FileTokens, token_dtype
+from chainrule.data.vocabulary import FileTokens
 
 _MANIFEST = "sounds.json"
 SEQUENCES = ("clips", "stream")
@@ -122,10 +122,10 @@ def prepare_sounds(
         else:
             for (file, _), length in zip(sounds, lengths, strict=True):
                 writing.cut(file, round(length * (1 - validation_fraction)), parts["train"], parts["valid"])
-        for part in parts.values():
-            if not part.samples:
-                raise ValueError(f"{source}: expected sounds to train on and to hold out, got too few: give more")
-        if writing.silent == sum(part.clips for part in parts.values()):
+        counts = {part: written.counts for part, written in parts.items()}
+        if not all(count["samples"] for count in counts.values()):
+            raise ValueError(f"{source}: expected sounds to train on and to hold out, got too few: give more")
+        if writing.silent == sum(count["clips"] for count in counts.values()):
             raise ValueError(f"{source}: expected sounds, got silence: every file has one amplitude only")
         manifest = {
             "source": collection.fingerprint(),
@@ -139,7 +139,7 @@ def prepare_sounds(
             "silent": writing.silent,
             "clipped": writing.clipped,
             "skipped": skipped,
-            **{name: {"clips": part.clips, "samples": part.samples} for name, part in parts.items()},
+            **counts,
         }
         writer.finish(manifest)
     return open_sounds(directory)
@@ -155,10 +155,7 @@ def open_sounds(directory: str | Path) -> Sounds:
         levels = make_levels(manifest["law"], manifest["levels"])
         for part in _PARTS:
             clips, samples = manifest[part]["clips"], manifest[part]["samples"]
-            tokens[part] = FileTokens(
-                store, f"{part}.tokens", token_dtype(levels.levels), samples, f"{part}.clips", clips,
-                symbols=levels.levels,
-            )  # fmt: skip
+            tokens[part] = FileTokens(store, f"{part}.tokens", samples, levels.levels, f"{part}.clips", clips)
             if manifest["labels"]:
                 labels[part] = np.array(store.array(f"{part}.labels", "i8", (clips,), len(manifest["labels"])))
     return Sounds(levels, tokens["train"], tokens["valid"], labels["train"], labels["valid"], manifest)

@@ -1,5 +1,6 @@
 """Sound files of a folder or an archive: amplitudes at one rate, block by block, and back to a file."""
 
+import io
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -10,7 +11,8 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.data.members import ARCHIVES, Member, Members, is_visible
+from chainrule.data.atomic import write_bytes
+from chainrule.data.members import Member, Members, file_names
 
 ENDINGS = (".wav", ".flac", ".ogg", ".mp3", ".aif", ".aiff")
 SoundFile = Member
@@ -19,19 +21,10 @@ Collection = partial(Members, endings=ENDINGS, noun="sound")
 
 def is_sounds(path: str | Path) -> bool:
     """Whether a path is meant as sounds: a sound file, or a folder or an archive with more sounds than other files."""
-    path = Path(path)
-    if path.name.lower().endswith(ENDINGS):
+    if str(path).lower().endswith(ENDINGS):
         return True
-    if path.is_dir():
-        names = [found.name for found in path.rglob("*") if found.is_file() and not found.name.startswith(".")]
-    elif path.is_file() and path.name.lower().endswith(ARCHIVES):
-        try:
-            names = [file.name for file in Collection(path).files]
-        except ValueError:
-            return False
-    else:
-        return False
-    sounds = sum(is_visible(name, ENDINGS) for name in names)
+    names = list(file_names(Path(path)))
+    sounds = sum(name.lower().endswith(ENDINGS) for name in names)
     return sounds > len(names) - sounds
 
 
@@ -113,21 +106,14 @@ def write_wav(path: str | Path, amplitudes: npt.ArrayLike, rate: int) -> None:
     """
     import wave
 
-    path = Path(path)
     numbers = np.clip(np.round(np.asarray(amplitudes, dtype=np.float64) * 32768), -32768, 32767).astype("<i2")
-    draft = path.with_name(f".{path.name}.part")
-    try:
-        with draft.open("wb") as target, wave.open(target, "wb") as sound:
-            sound.setnchannels(1)
-            sound.setsampwidth(2)
-            sound.setframerate(rate)
-            sound.writeframes(numbers.tobytes())
-        draft.replace(path)
-    except BaseException as error:
-        draft.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename == str(draft):
-            error.filename = str(path)  # the name that the user knows
-        raise
+    content = io.BytesIO()
+    with wave.open(content, "wb") as sound:
+        sound.setnchannels(1)
+        sound.setsampwidth(2)
+        sound.setframerate(rate)
+        sound.writeframes(numbers.tobytes())
+    write_bytes(Path(path), content.getvalue())
 
 
 def _opened(content: BinaryIO, label: str) -> Any:

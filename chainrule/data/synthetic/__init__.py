@@ -2,9 +2,7 @@
 
 from chainrule.data.synthetic.adding import AddingProblem
 from chainrule.data.synthetic.agreement import SubjectVerbAgreement
-from chainrule.data.synthetic.copy_memory import CopyMemory
-from chainrule.data.synthetic.delayed_recall import DelayedRecall
-from chainrule.data.synthetic.parity import Parity
+from chainrule.data.synthetic.recall import CopyMemory, DelayedRecall, Parity
 from chainrule.data.synthetic.task import SymbolTask, SyntheticBatch, SyntheticTask
 
 __all__ = [

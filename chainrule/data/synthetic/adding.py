@@ -49,15 +49,9 @@ class AddingProblem(SyntheticTask):
 
     def __init__(self, length: int):
         check_count("length", length, 3, "two marked steps, and the last, which is never marked")
-        super().__init__(
-            length=length,
-            distance=length - length // 2,
-            input_size=2,
-            output_size=1,
-            chance=1 / 6,
-            chance_accuracy=2 * TOLERANCE - TOLERANCE**2,
-            optimum=0.0,
-        )
+        self.length, self.distance = length, length - length // 2
+        self.input_size, self.output_size = 2, 1
+        self.chance, self.chance_accuracy = 1 / 6, 2 * TOLERANCE - TOLERANCE**2
 
     def sample(self, n: int, generator: torch.Generator) -> SyntheticBatch:
         """Draw n lists: inputs (n, T, 2), targets (n, T) with the sum at the last step, mask (n, T)."""

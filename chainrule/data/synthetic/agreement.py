@@ -73,15 +73,9 @@ class SubjectVerbAgreement(SymbolTask):
         clause = [(",",), ("which",), *(DEGREES, ADVERBS)[2 - rest :], ACTIONS, ("the",), NOUNS]
         clause += [PREPOSITIONS, ("the",), NOUNS] * phrases + [(",",)]
         places = [("the",), NOUNS, *clause, ("was",), PREDICATES, (".",)]
-        super().__init__(
-            length=len(places) - 1,
-            distance=distance,
-            input_size=len(self.vocabulary),
-            output_size=len(self.vocabulary),
-            chance=math.log(2),
-            chance_accuracy=0.5,
-            optimum=0.0,
-        )
+        self.length, self.distance = len(places) - 1, distance
+        self.input_size = self.output_size = len(self.vocabulary)
+        self.chance, self.chance_accuracy = math.log(2), 0.5
         self.sentence_entropy = math.fsum(math.log(len(choices)) for choices in places)
         self._first = [self.vocabulary.index(choices[0]) for choices in places]
         self._choices = [len(choices) for choices in places]

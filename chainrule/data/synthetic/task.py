@@ -39,24 +39,13 @@ class SyntheticTask(ABC):
         optimum: the loss of the perfect predictor, in the unit of `chance`.
     """
 
-    def __init__(
-        self,
-        *,
-        length: int,
-        distance: int,
-        input_size: int,
-        output_size: int,
-        chance: float,
-        chance_accuracy: float,
-        optimum: float,
-    ):
-        self.length = length
-        self.distance = distance
-        self.input_size = input_size
-        self.output_size = output_size
-        self.chance = chance
-        self.chance_accuracy = chance_accuracy
-        self.optimum = optimum
+    length: int
+    distance: int
+    input_size: int
+    output_size: int
+    chance: float
+    chance_accuracy: float
+    optimum: float = 0.0
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(length={self.length}, distance={self.distance})"

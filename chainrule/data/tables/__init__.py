@@ -1,9 +1,8 @@
 """A table on disk becomes rows of numbers: files, kinds of columns, schemas, batches."""
 
-from chainrule.data.tables.batches import TableBatches, table_evaluation
 from chainrule.data.tables.column_facts import ColumnFacts, ColumnKind
 from chainrule.data.tables.column_schema import OTHER, ColumnSchema
-from chainrule.data.tables.prepare import Table, open_table, prepare_table
+from chainrule.data.tables.prepare import Table, open_table, prepare_table, table_batches, table_evaluation
 from chainrule.data.tables.schema import TableSchema
 from chainrule.data.tables.table_file import TableFile, is_table, reads_quickly, table_bytes, write_rows
 
@@ -13,13 +12,13 @@ __all__ = [
     "ColumnKind",
     "ColumnSchema",
     "Table",
-    "TableBatches",
     "TableFile",
     "TableSchema",
     "is_table",
     "open_table",
     "prepare_table",
     "reads_quickly",
+    "table_batches",
     "table_bytes",
     "table_evaluation",
     "write_rows",

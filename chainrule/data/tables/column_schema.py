@@ -3,10 +3,11 @@
 import math
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
+from chainrule.data.atomic import field_types, read_fields
 from chainrule.data.tables.cell_column import (
     LARGEST,
     MISSING,
@@ -18,13 +19,11 @@ from chainrule.data.tables.cell_column import (
     as_number,
     number_text,
 )
-from chainrule.data.tables.column_facts import COLUMN_KINDS, ColumnFacts, ColumnKind
+from chainrule.data.tables.column_facts import ColumnFacts, ColumnKind
 from chainrule.heads.column import Column
 
 OTHER = "<other>"
-_KEYS = {"name", "kind", "categories", "numbers", "unseen", "decimals", "bounds"}
-_N = TypeVar("_N", int, float)
-_NUMBERS = {"atoms", "missing", "centre", "scale", "low", "finest"}
+_IMPLIED: dict[str, Any] = {"kind": None, "categories": 0, "decimals": None}  # of numbers: not written
 
 
 @dataclass(frozen=True)
@@ -42,6 +41,9 @@ class ColumnSchema:
         decimals: of a real column, the fewest and the most digits after the point; None writes all that a number has.
         bounds: of an integer or real column, the lowest and the highest number in training: samples keep to them.
 
+    Raises:
+        ValueError: these do not fit together.
+
     >>> colour = ColumnSchema("colour", "categorical", ("blue", "red", ""))
     >>> colour.encode("red"), colour.encode("?"), colour.decode(2.0)
     (1.0, 2.0, '')
@@ -54,6 +56,21 @@ class ColumnSchema:
     unseen: bool = False
     decimals: tuple[int, int] | None = None
     bounds: tuple[float, float] | None = None
+
+    def __post_init__(self) -> None:
+        numeric, listed = self.kind in ("integer", "real"), self.categories
+        if (self.kind == "categorical") != bool(listed) or len(set(listed)) < len(listed):
+            raise self._error(f"categories: expected different texts where it is categorical, got {listed!r:.80}")
+        if numeric != (self.numbers is not None) or (self.numbers is not None and self.numbers.kind != self.kind):
+            raise self._error(f"numbers: expected those of kind {self.kind}, got {self.numbers!r:.80}")
+        if self.unseen and not (OTHER in listed if self.numbers is None else self.numbers.missing):
+            raise self._error("unseen: expected a column that takes such cells")
+        fewest, most = self.decimals or (0, 0)
+        if not 0 <= fewest <= most <= MOST_DECIMALS:
+            raise self._error(f"decimals: expected from 0 to {MOST_DECIMALS}, got {self.decimals}")
+        lowest, highest = self.bounds or (0.0, 0.0)
+        if lowest > highest:
+            raise self._error(f"bounds: expected two numbers in order, got {self.bounds}")
 
     @classmethod
     def fit(cls, facts: ColumnFacts, kind: ColumnKind, min_count: int) -> "ColumnSchema":
@@ -178,56 +195,18 @@ class ColumnSchema:
 
     def to_json(self) -> dict[str, Any]:
         """As JSON takes it."""
-        numbers = None
+        content = asdict(self)
         if self.numbers is not None:
-            known = asdict(self.numbers)
-            numbers = {name: known[name] for name in sorted(_NUMBERS)} | {"atoms": list(self.numbers.atoms)}
-        return {
-            "name": self.name,
-            "kind": self.kind,
-            "categories": list(self.categories),
-            "numbers": numbers,
-            "unseen": self.unseen,
-            "decimals": None if self.decimals is None else list(self.decimals),
-            "bounds": None if self.bounds is None else list(self.bounds),
-        }
+            content["numbers"] = {name: value for name, value in content["numbers"].items() if name not in _IMPLIED}
+        return content
 
     @classmethod
     def from_json(cls, content: Any) -> "ColumnSchema":
-        """Check and read what `to_json` made.
-
-        Raises:
-            ValueError: it is something else.
-        """
-        if not isinstance(content, dict) or content.keys() != _KEYS:
-            raise ValueError(f"column: expected the keys {', '.join(sorted(_KEYS))}, got {content!r:.80}")
-        name, kind, categories, numbers = (content[key] for key in ("name", "kind", "categories", "numbers"))
-        if not isinstance(name, str) or kind not in COLUMN_KINDS or not isinstance(categories, list):
-            raise ValueError(f"column: expected a name, a kind and a list of categories, got {content!r:.80}")
-        if not all(isinstance(category, str) for category in categories) or len(set(categories)) < len(categories):
-            raise ValueError(f"column {name!r}: expected categories that are different texts, got others")
-        if (kind == "categorical") != bool(categories) or (kind in ("integer", "real")) != (numbers is not None):
-            raise ValueError(f"column {name!r}: categories and numbers do not fit the kind {kind}")
-        column = None if numbers is None else _column(name, kind, numbers)
-        unseen, digits, bounds = content["unseen"], content["decimals"], content["bounds"]
-        known = OTHER in categories if column is None else column.missing
-        if type(unseen) is not bool or (unseen and not known):
-            raise ValueError(f"column {name!r}: unseen: expected a boolean that fits the column, got {unseen!r:.80}")
-        fewest, most = _pair(name, "decimals", digits, int) or (0, 0)
-        if not 0 <= fewest <= most <= MOST_DECIMALS:
-            raise ValueError(f"column {name!r}: decimals: expected from 0 to {MOST_DECIMALS}, got {digits!r:.80}")
-        lowest, highest = _pair(name, "bounds", bounds, float) or (0.0, 0.0)
-        if not -math.inf < lowest <= highest < math.inf:
-            raise ValueError(f"column {name!r}: bounds: expected two finite numbers in order, got {bounds!r:.80}")
-        return cls(
-            name,
-            kind,
-            tuple(categories),
-            column,
-            unseen,
-            None if digits is None else (fewest, most),
-            None if bounds is None else (lowest, highest),
-        )
+        """Check and read what `to_json` made; raise ValueError for anything else."""
+        if isinstance(content, dict) and isinstance(content.get("numbers"), dict):
+            numbers = _IMPLIED | {"kind": content.get("kind")} | content["numbers"]
+            content = content | {"numbers": numbers}
+        return cls(**read_fields(field_types(cls), content, "column"))
 
     @cached_property
     def _codes(self) -> dict[str, int]:
@@ -239,26 +218,3 @@ class ColumnSchema:
 
 def _first(bad: Flags) -> int | None:
     return int(bad.argmax()) if bad.any() else None
-
-
-def _pair(name: str, key: str, content: Any, kind: type[_N]) -> tuple[_N, _N] | None:
-    if content is None:
-        return None
-    allowed = (int,) if kind is int else (int, float)
-    if not isinstance(content, list) or len(content) != 2 or any(type(value) not in allowed for value in content):
-        raise ValueError(f"column {name!r}: {key}: expected two numbers or null, got {content!r:.80}")
-    return kind(content[0]), kind(content[1])
-
-
-def _column(name: str, kind: Any, numbers: Any) -> Column:
-    fits = isinstance(numbers, dict) and numbers.keys() == _NUMBERS
-    if fits:
-        floats = [numbers["centre"], numbers["scale"], numbers["finest"]]
-        fits = isinstance(numbers["atoms"], list) and type(numbers["missing"]) is bool
-        fits = fits and (numbers["low"] is None or type(numbers["low"]) is int)
-        fits = fits and all(
-            type(value) in (int, float) and math.isfinite(value) for value in [*floats, *numbers["atoms"]]
-        )
-    if not fits:
-        raise ValueError(f"column {name!r}: expected {', '.join(sorted(_NUMBERS))}, got {numbers!r:.80}")
-    return Column(kind, **(numbers | {"atoms": tuple(map(float, numbers["atoms"]))}))

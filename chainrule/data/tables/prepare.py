@@ -1,4 +1,4 @@
-"""Prepare a table on disk: a schema from the rows to train on, then all rows as numbers, in bounded memory."""
+"""Prepare a table on disk: a schema from the rows to train on, then all rows as numbers, in bounded memory; batches."""
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -7,6 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+
+from chainrule.data.batches import Batch, Batches, Shuffled, in_order
 from chainrule.data.split import Flags, OneInEvery, check_fraction
 from chainrule.data.store import Store, StoreWriter
 from chainrule.data.tables.cell_column import Block, CellColumn, Lines
@@ -157,3 +161,24 @@ def _ahead(blocks: Generator[Block, None, None]) -> Iterator[Block]:
                 yield block
         finally:
             del following  # its exception refers to this frame: together they would wait for the garbage collector
+
+
+def table_batches(rows: Rows, batch_size: int, seed: int = 0, shard: tuple[int, int] = (0, 1)) -> Batches:
+    """Rows (N, D) in the order of `Shuffled`; see there for the other arguments.
+
+    >>> batches = table_batches(np.arange(10.0).reshape(5, 2), batch_size=2)
+    >>> batches.steps_per_epoch, batches.at(0).x.shape, batches.at(0).lengths
+    (2, torch.Size([2, 2]), tensor([2, 2]))
+    """
+    order = Shuffled(len(rows), batch_size, seed, shard)
+    return Batches(order, lambda _, chosen: _batch(rows[order.own(chosen)]))
+
+
+def table_evaluation(rows: Rows, batch_size: int) -> Iterator[Batch]:
+    """Every row once, in order."""
+    return (_batch(rows[chosen]) for chosen in in_order(len(rows), batch_size))
+
+
+def _batch(rows: Rows) -> Batch:
+    # Lengths say that each row is a whole sequence: it is scored in one pass.
+    return Batch(torch.from_numpy(np.array(rows)), lengths=torch.full((len(rows),), rows.shape[1]))

@@ -2,7 +2,7 @@
 
 import io
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -119,7 +119,7 @@ def quick_blocks(file: BinaryIO, delimiter: str, width: int, line: int, exact: E
     and lines end.
 
     Args:
-        file: where the first row begins.
+        file: where the first row begins; it can be sought in.
         delimiter: between cells.
         width: cells of each row, at least 2.
         line: lines before the first row.
@@ -135,14 +135,16 @@ def quick_blocks(file: BinaryIO, delimiter: str, width: int, line: int, exact: E
         whole = held if ended else held.removesuffix(b"\r")
         lone_returns = _RETURN in whole and whole.count(b"\r") != whole.count(b"\r\n")
         if lone_returns or not _regular(bytes_held, quotes, ord(delimiter), ended=ended):
-            yield from exact(_rest(held, file), line)
+            file.seek(-len(held), io.SEEK_CUR)
+            yield from exact(file, line)
             return
         newlines = np.flatnonzero(bytes_held == _NEWLINE)
         ends = newlines[np.searchsorted(quotes, newlines) % 2 == 0]  # outside of quotes
         cut = len(held) if ended else int(ends[-1]) + 1 if len(ends) else 0
         if not cut:
             if held:  # a row as long as that: the exact reader has a limit for cells
-                yield from exact(_rest(held, file), line)
+                file.seek(-len(held), io.SEEK_CUR)
+                yield from exact(file, line)
             return
         stretch, held = held[:cut], held[cut:]
         within = len(quotes[quotes < cut])
@@ -220,22 +222,3 @@ def _padded(stretch: bytes, text: "npt.NDArray[np.uint8]", delimiter: int) -> bo
         return False
     outer = blanks[0] == 0 or blanks[-1] == len(text) - 1
     return bool(outer or edges[text[blanks - 1]].any() or edges[text[blanks + 1]].any())
-
-
-def _rest(held: bytes, file: BinaryIO) -> BinaryIO:
-    return cast(BinaryIO, io.BufferedReader(_Rest(held, file)))
-
-
-class _Rest(io.RawIOBase):
-    """Bytes that were read from a file, and then the rest of it."""
-
-    def __init__(self, held: bytes, file: BinaryIO):
-        self._held, self._file = io.BytesIO(held), file
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        content = self._held.read(len(buffer)) or self._file.read(len(buffer))
-        buffer[: len(content)] = content
-        return len(content)

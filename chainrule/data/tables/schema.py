@@ -4,24 +4,23 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.data.atomic import read_json, write_json
+from chainrule.data.atomic import Record
 from chainrule.data.tables.cell_column import MISSING, Block, Flags
 from chainrule.data.tables.column_facts import COLUMN_KINDS, ColumnFacts, ColumnKind
 from chainrule.data.tables.column_schema import ColumnSchema
 from chainrule.data.tables.table_file import TableFile
 from chainrule.heads.column import Column
 
-FORMAT = 2
 Rows = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class TableSchema:
+class TableSchema(Record):
     """Translation of rows of text into numbers and back.
 
     Args:
@@ -33,8 +32,13 @@ class TableSchema:
     ([1.0], [['red'], ['blue']])
     """
 
+    FORMAT: ClassVar[int] = 2
     columns: tuple[ColumnSchema, ...]
     header: bool
+
+    def __post_init__(self) -> None:
+        if not self.kept:
+            raise ValueError("--types: all columns are left out: keep at least one")
 
     @classmethod
     def fit(
@@ -62,8 +66,6 @@ class TableSchema:
             columns.append(ColumnSchema.fit(column, types.get(column.name) or column.kind(), min_count))
             if column.name not in types:
                 column.refuse_identifier()
-        if all(column.kind == "skip" for column in columns):
-            raise ValueError("--types: all columns are left out: keep at least one")
         return cls(tuple(columns), header)
 
     @property
@@ -89,10 +91,11 @@ class TableSchema:
         for row in rows.tolist():
             yield [column.decode(value) for column, value in zip(kept, row, strict=True)]
 
-    def open(self, path: str | Path) -> tuple[TableFile, list[int]]:
+    def open(self, path: str | Path, *, complete: bool = True) -> tuple[TableFile, list[int]]:
         """Another file, its header compared with this one's, and the places of the kept columns in its rows.
 
-        Columns of a file with a header are found by name, in whatever order; those left out may be missing.
+        Columns of a file with a header are found by name, in whatever order; those left out may be missing, and all
+        where the rows need not be `complete`: their place is -1.
 
         Raises:
             ValueError: a column is missing or unknown, or there are more or fewer.
@@ -100,22 +103,21 @@ class TableSchema:
         """
         file = TableFile(path, header=self.header)
         names = [column.name for column in self.columns]
-        if self.header:
-            for column in self.kept:
-                if column.name not in file.names:
-                    raise ValueError(
-                        f"{path}: the column {column.name!r} is missing: expected the header {', '.join(names)}, "
-                        f"got {', '.join(file.names):.200}"
-                    )
-            for name in file.names:
-                if name not in names:
-                    raise ValueError(
-                        f"{path}: the column {name!r} was not there in training: remove it "
-                        f"(expected: {', '.join(names)})"
-                    )
-        elif len(file.names) != len(names):
+        if not self.header and len(file.names) != len(names):
             raise ValueError(f"{path}: expected {len(names)} columns without a header, got {len(file.names)}")
-        return file, [file.names.index(column.name) for column in self.kept]
+        missing = [column.name for column in self.kept if complete and column.name not in file.names]
+        unknown = [name for name in file.names if name not in names]
+        if missing:
+            raise ValueError(
+                f"{path}: the column {missing[0]!r} is missing: expected the header {', '.join(names)}, "
+                f"got {', '.join(file.names):.200}"
+            )
+        if unknown:
+            raise ValueError(
+                f"{path}: the column {unknown[0]!r} was not there in training: remove it (expected: {', '.join(names)})"
+            )
+        there = {name: place for place, name in enumerate(file.names)}
+        return file, [there.get(column.name, -1) for column in self.kept]
 
     def encoded(self, path: str | Path) -> Generator[tuple[int, list[str], list[float]], None, None]:
         """Line, cells and numbers of the rows of a file; errors name the line."""
@@ -168,20 +170,11 @@ class TableSchema:
             ValueError: a column is unknown, or a row is no row.
             FileNotFoundError: there is no such file.
         """
-        file = TableFile(path, header=self.header)
-        names = [column.name for column in self.columns]
-        if not self.header and len(file.names) != len(names):
-            raise ValueError(f"{path}: expected {len(names)} columns without a header, got {len(file.names)}")
-        there = file.names if self.header else names
-        for name in there:
-            if name not in names:
-                raise ValueError(
-                    f"{path}: the column {name!r} was not there in training: remove it (expected: {', '.join(names)})"
-                )
+        file, places = self.open(path, complete=False)
         for line, cells in file.rows():
             numbers, known = [], []
-            for column in self.kept:
-                cell = cells[there.index(column.name)] if column.name in there else ""
+            for column, place in zip(self.kept, places, strict=True):
+                cell = cells[place] if place >= 0 else ""
                 known.append(cell not in MISSING)
                 try:
                     numbers.append(column.encode(cell) if known[-1] else 0.0)
@@ -189,31 +182,5 @@ class TableSchema:
                     raise ValueError(f"{path} line {line}, {error}") from None
             yield line, numbers, known
 
-    def save(self, path: Path) -> None:
-        """Write it as JSON."""
-        columns = [column.to_json() for column in self.columns]
-        write_json(path, {"format": FORMAT, "header": self.header, "columns": columns})
-
-    @classmethod
-    def load(cls, path: Path) -> "TableSchema":
-        """Read what `save` wrote.
-
-        Raises:
-            FileNotFoundError: there is no such file.
-            ValueError: it is damaged, or from a newer version.
-        """
-        if not path.is_file():
-            raise FileNotFoundError(f"{path}: no such file: expected the schema of a table")
-        content: dict[str, Any] = read_json(path)
-        try:
-            if content.get("format") != FORMAT:
-                raise ValueError(f"format: expected {FORMAT}, got {content.get('format')!r}")
-            columns, header = content.get("columns"), content.get("header")
-            if not isinstance(columns, list) or not columns or type(header) is not bool:
-                raise ValueError("expected a list of columns and whether there is a header")
-            schema = cls(tuple(map(ColumnSchema.from_json, columns)), header)
-            if not schema.kept:
-                raise ValueError("expected at least one column that is not left out")
-        except ValueError as error:
-            raise ValueError(f"{path}: {error}; the file is damaged, or a newer chainrule wrote it") from None
-        return schema
+    def to_json(self) -> dict[str, Any]:
+        return super().to_json() | {"columns": [column.to_json() for column in self.columns]}

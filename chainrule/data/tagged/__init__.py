@@ -1,6 +1,6 @@
 """Sentences with a tag for every word: files in columns, vocabularies, batches."""
 
-from chainrule.data.tagged.batches import TaggedBatches, TaggedSentences, number_sentences, tagged_evaluation
+from chainrule.data.tagged.batches import TaggedSentences, number_sentences, tagged_batches, tagged_evaluation
 from chainrule.data.tagged.conll_file import ConllFile, Sentence, read_conll
 from chainrule.data.tagged.prepare import TaggedCorpus, open_tagged, prepare_tagged
 from chainrule.data.tagged.tag_scheme import find_scheme, impossible, repaired
@@ -9,7 +9,6 @@ from chainrule.data.tagged.vocabulary import TaggedVocabulary
 __all__ = [
     "ConllFile",
     "Sentence",
-    "TaggedBatches",
     "TaggedCorpus",
     "TaggedSentences",
     "TaggedVocabulary",
@@ -20,5 +19,6 @@ __all__ = [
     "prepare_tagged",
     "read_conll",
     "repaired",
+    "tagged_batches",
     "tagged_evaluation",
 ]

@@ -7,7 +7,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from chainrule.data.batches import Batch, Shuffled, by_length, in_order
+from chainrule.data.batches import Batch, Batches, Rows, Shuffled, by_length, in_order
+from chainrule.data.ragged import row_places
 from chainrule.data.tagged.conll_file import Sentence
 from chainrule.data.tagged.vocabulary import UNKNOWN, Numbers, TaggedVocabulary
 
@@ -48,16 +49,14 @@ class TaggedSentences:
             chosen: (B,) numbers of sentences.
             unknown: (words of those sentences,) which words to read as unknown; None reads each as it is.
         """
-        lengths = self.lengths[chosen]
-        width = int(lengths.max(initial=0))
-        real = np.arange(width) < lengths[:, None]
-        places = (self.starts[chosen][:, None] + np.arange(width))[real]
-        words, tags = np.zeros((2, len(chosen), width), dtype=np.int64)
+        lengths, rows = row_places(self.starts, chosen)
+        real, places = rows >= 0, rows[rows >= 0]
+        words, tags = np.zeros((2, *rows.shape), dtype=np.int64)
         words[real] = self.words[places] if unknown is None else np.where(unknown, UNKNOWN, self.words[places])
         tags[real] = self.tags[places]
         spelled = self.spellings[self.forms[places]]
         longest = int((spelled != 0).any(0).sum()) if len(places) else 1
-        characters = np.zeros((len(chosen), width, max(longest, 1)), dtype=np.int64)
+        characters = np.zeros((*rows.shape, max(longest, 1)), dtype=np.int64)
         characters[real] = spelled[:, : max(longest, 1)]
         context = {"words": torch.from_numpy(words), "characters": torch.from_numpy(characters)}
         return Batch(torch.from_numpy(tags), torch.from_numpy(lengths), context=context)
@@ -85,8 +84,15 @@ def number_sentences(sentences: Sequence[Sentence], vocabulary: TaggedVocabulary
     )
 
 
-class TaggedBatches:
-    r"""Sentences in the order of `Shuffled`, sorted by length in pools of 32 batches, as a function of (seed, step).
+def tagged_batches(
+    sentences: TaggedSentences,
+    counts: Sequence[int],
+    batch_size: int,
+    word_dropout: float = 0.25,
+    seed: int = 0,
+    shard: tuple[int, int] = (0, 1),
+) -> Batches:
+    r"""Sentences in the order of `Shuffled`, sorted by length in pools of 32 batches.
 
     Rare words are read as unknown by chance, so that the unknown word is learned: one that the training sentences hold
     c times with probability α / (α + c) (Kiperwasser and Goldberg 2016). Its characters stay.
@@ -100,39 +106,25 @@ class TaggedBatches:
     Raises:
         ValueError: there are fewer sentences than processes, or an argument is out of range.
     """
+    if not 0 <= word_dropout < float("inf"):
+        raise ValueError(f"word_dropout: expected a number >= 0, got {word_dropout}")
+    lengths = sentences.lengths
+    order = Shuffled(
+        len(sentences), batch_size, seed, shard, name="sentences", sort=by_length(lengths), pool=_BATCHES_IN_POOL
+    )
+    seen = np.array([np.inf, *counts])  # the unknown word stays what it is
+    chance = word_dropout / (word_dropout + seen) if word_dropout else np.zeros(len(seen))
 
-    def __init__(
-        self,
-        sentences: TaggedSentences,
-        counts: Sequence[int],
-        batch_size: int,
-        word_dropout: float = 0.25,
-        seed: int = 0,
-        shard: tuple[int, int] = (0, 1),
-    ):
-        if not 0 <= word_dropout < float("inf"):
-            raise ValueError(f"word_dropout: expected a number >= 0, got {word_dropout}")
-        self._sentences, self._seed = sentences, seed
-        self._rows = Shuffled(
-            len(sentences), batch_size, seed, shard, name="sentences", sort=by_length(sentences.lengths),
-            pool=_BATCHES_IN_POOL,
-        )  # fmt: skip
-        self.steps_per_epoch = self._rows.steps_per_epoch
-        seen = np.array([np.inf, *counts])  # the unknown word stays what it is
-        self._chance = word_dropout / (word_dropout + seen) if word_dropout else np.zeros(len(seen))
-
-    def at(self, step: int) -> Batch:
-        """The batch of a step, counted from 0 over all epochs."""
-        epoch, place = divmod(step, self.steps_per_epoch)
-        chosen = self._rows.at(step)
-        starts, lengths = self._sentences.starts[chosen], self._sentences.lengths[chosen]
+    def make(step: int, rows: Rows) -> Batch:
+        epoch, place = divmod(step, order.steps_per_epoch)
         # One draw for each word of the whole batch, so that the processes' rows are those of one process.
-        drawn = np.random.default_rng([self._seed, epoch, 1 + place]).random(int(lengths.sum()))
-        rank, world = self._rows.rank, self._rows.world
-        pieces = np.split(drawn, np.cumsum(lengths)[:-1])[rank::world]
-        words = [self._sentences.words[start : start + length] for start, length in zip(starts, lengths, strict=True)]
-        chance = self._chance[np.concatenate(words[rank::world])]
-        return self._sentences.batch(self._rows.own(chosen), np.concatenate(pieces) < chance)
+        drawn = np.random.default_rng([seed, epoch, 1 + place]).random(int(lengths[rows].sum()))
+        pieces = np.split(drawn, np.cumsum(lengths[rows])[:-1])[order.rank :: order.world]
+        own = order.own(rows)
+        words = [sentences.words[slice(*sentences.starts[row : row + 2])] for row in own]
+        return sentences.batch(own, np.concatenate(pieces) < chance[np.concatenate(words)])
+
+    return Batches(order, make)
 
 
 def tagged_evaluation(

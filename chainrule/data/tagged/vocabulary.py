@@ -4,24 +4,21 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.data.atomic import read_json, write_json
+from chainrule.data.atomic import Record
 from chainrule.data.tagged.conll_file import Sentence
 from chainrule.data.tagged.tag_scheme import Scheme, find_scheme
 
-FORMAT = 1
 UNKNOWN = 0
 WORD_CHARACTERS = 32  # of a longer word, its beginning and its end are read
 Numbers = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True)
-class TaggedVocabulary:
+class TaggedVocabulary(Record):
     """Translation of words and tags into numbers and back.
 
     A word is looked up in lower case; 0 is every word that was never seen. Its characters keep their case, and are
@@ -33,6 +30,9 @@ class TaggedVocabulary:
         characters: in order.
         tags: in alphabetical order, "O" first where there is one.
         scheme: how the tags mark spans; None where they mark none.
+
+    Raises:
+        ValueError: there is nothing of a kind, something twice, or no count above 0 for each word.
 
     >>> vocabulary = TaggedVocabulary.fit([Sentence(("The", "dog"), ("DET", "NOUN"), (1, 2), 1)])
     >>> vocabulary.word("the"), vocabulary.word("DOG"), vocabulary.word("cat")
@@ -46,6 +46,14 @@ class TaggedVocabulary:
     characters: tuple[str, ...]
     tags: tuple[str, ...]
     scheme: Scheme | None
+
+    def __post_init__(self) -> None:
+        for name in ("words", "characters", "tags"):
+            items = getattr(self, name)
+            if not items or len(set(items)) < len(items):
+                raise ValueError(f"{name}: expected some, each once, got {len(items)}")
+        if len(self.counts) != len(self.words) or min(self.counts) < 1:
+            raise ValueError("counts: expected one above 0 for each word")
 
     @classmethod
     def fit(cls, sentences: Iterable[Sentence]) -> "TaggedVocabulary":
@@ -109,47 +117,3 @@ class TaggedVocabulary:
     @cached_property
     def _tag_numbers(self) -> dict[str, int]:
         return {tag: number for number, tag in enumerate(self.tags)}
-
-    def save(self, path: Path) -> None:
-        """Write it as JSON."""
-        content = {
-            "format": FORMAT,
-            "scheme": self.scheme,
-            "tags": list(self.tags),
-            "characters": list(self.characters),
-            "words": list(self.words),
-            "counts": list(self.counts),
-        }
-        write_json(path, content)
-
-    @classmethod
-    def load(cls, path: Path) -> "TaggedVocabulary":
-        """Read what `save` wrote.
-
-        Raises:
-            FileNotFoundError: there is no such file.
-            ValueError: it is damaged, or from a newer version.
-        """
-        if not path.is_file():
-            raise FileNotFoundError(f"{path}: no such file: expected the vocabulary of a tagger")
-        content: dict[str, Any] = read_json(path)
-        if content.get("format") != FORMAT or not _sound(content):
-            raise ValueError(
-                f"{path}: expected words with counts, characters and tags in format {FORMAT}: the file is damaged, or "
-                "a newer chainrule wrote it"
-            )
-        words, counts, characters, tags = (tuple(content[name]) for name in ("words", "counts", "characters", "tags"))
-        return cls(words, counts, characters, tags, content["scheme"])
-
-
-def _sound(content: dict[str, Any]) -> bool:
-    for name in ("words", "characters", "tags"):
-        items = content.get(name)
-        if not isinstance(items, list) or not items or len(set(map(str, items))) < len(items):
-            return False
-        if not all(isinstance(item, str) for item in items):
-            return False
-    counts = content.get("counts")
-    if not isinstance(counts, list) or len(counts) != len(content["words"]):
-        return False
-    return all(type(count) is int and count > 0 for count in counts) and content.get("scheme") in (None, "bio", "bioes")

@@ -109,7 +109,8 @@ def _perplexity(
     import torch
 
     from chainrule.data.batches import Batch
-    from chainrule.data.pairs import Sentences, encode_sentence
+    from chainrule.data.pairs import encode_sentence
+    from chainrule.data.ragged import Ragged
     from chainrule.training import evaluate
 
     vocabulary, longest = run.prepared.vocabulary, run.data.max_length
@@ -117,7 +118,7 @@ def _perplexity(
     def batches() -> "Iterator[Batch]":
         for image, captions in zip(shown, people, strict=True):
             rows = [encode_sentence(vocabulary, each.text, longest, file, each.line) for each in captions]
-            x, lengths = Sentences.of(rows).padded(np.arange(len(rows)))
+            x, lengths = Ragged.of(rows).padded(np.arange(len(rows)))
             yield Batch(x, lengths, context=torch.from_numpy(store.image(image)).expand(len(rows), -1, -1, -1))
 
     return evaluate(model, batches()).perplexity

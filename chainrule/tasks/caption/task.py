@@ -204,10 +204,10 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
         return int(self.config.facts["words"] * options.embedding_size + options.num_layers * options.hidden_size**2)
 
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
-        from chainrule.data.captions import CaptionBatches, caption_evaluation
+        from chainrule.data.captions import caption_batches, caption_evaluation
 
         prepared, training = self.prepared, self.training
-        batches = CaptionBatches(prepared.train, training.batch_size, training.seed, shard)
+        batches = caption_batches(prepared.train, training.batch_size, training.seed, shard)
         return batches, lambda: caption_evaluation(prepared.valid)
 
     def introduce(self) -> Iterable[str]:

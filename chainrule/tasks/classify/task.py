@@ -130,16 +130,16 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
     @cached_property
     def symbols(self) -> "TextSymbols":
         """The elements of texts, read once."""
-        from chainrule.data.labelled import load_symbols
+        from chainrule.data.labelled import TextSymbols
 
-        return load_symbols(self.path / DATA)
+        return TextSymbols.load(self.path / DATA / "symbols.json")
 
     @cached_property
     def labels(self) -> "Labels":
         """The labels, read once."""
-        from chainrule.data.labelled import load_labels
+        from chainrule.data.labelled import Labels
 
-        return load_labels(self.path / DATA)
+        return Labels.load(self.path / DATA / "labels.json")
 
     def file(
         self,
@@ -208,11 +208,11 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
         return int(len(self.symbols) * options.embedding_size + options.num_layers * options.hidden_size**2)
 
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
-        from chainrule.data.labelled import LabelledBatches, labelled_evaluation
+        from chainrule.data.labelled import labelled_batches, labelled_evaluation
         from chainrule.tasks.classify.validation_metric import ROWS
 
         texts, training, limit = self.texts(), self.training, self.data.max_length
-        batches = LabelledBatches(
+        batches = labelled_batches(
             texts.train.texts, texts.train.labels, training.batch_size, limit, training.seed, shard
         )
         return batches, lambda: labelled_evaluation(texts.valid.texts, texts.valid.labels, ROWS, limit)

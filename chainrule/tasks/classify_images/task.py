@@ -120,14 +120,14 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
         return cast("ImageClassifier", model)
 
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
-        from chainrule.data.images.batches import LabelledImageBatches, labelled_image_evaluation
+        from chainrule.data.images.batches import labelled_image_batches, labelled_image_evaluation
 
         images, training = self.images(), self.training
         labels, held_out = images.train_labels, images.valid_labels
         assert labels is not None
         assert held_out is not None
         augmentation = training.augmentation(self.config.facts["found_levels"])
-        batches = LabelledImageBatches(images.train, labels, training.batch_size, training.seed, shard, augmentation)
+        batches = labelled_image_batches(images.train, labels, training.batch_size, training.seed, shard, augmentation)
         return batches, lambda: labelled_image_evaluation(images.valid, held_out, _ROWS)
 
     def introduce(self) -> Iterable[str]:

@@ -113,16 +113,14 @@ class ImageCodec(FileCodec):
 
 def _header(data: bytes) -> tuple[int, tuple[int, ...]]:
     """Where the numbers begin, and the shape of the array."""
-    if data.startswith(b"\x93NUMPY"):
-        file = BytesIO(data)
-        shape, fortran, dtype = read_header(file)
-        if fortran or dtype.itemsize != 1 or dtype.kind not in "ub":
-            raise ValueError(f"expected an array of bytes (uint8) in C order, got {dtype}")
-        return file.tell(), shape
-    if len(data) >= 4 and data[:3] == b"\0\0\x08" and 1 <= data[3] <= 4:
-        start = 4 + 4 * data[3]
-        return start, tuple(int(size) for size in np.frombuffer(data[4:start], ">u4"))
-    raise ValueError("expected an array of NumPy (.npy) or an idx file, not compressed")
+    file = BytesIO(data)
+    try:
+        shape, dtype, by_columns = read_header(file)
+    except ValueError:
+        raise ValueError("expected an array of NumPy (.npy) or an idx file, not compressed") from None
+    if by_columns or dtype.itemsize != 1 or dtype.kind not in "ub":
+        raise ValueError(f"expected an array of bytes (uint8) in C order, got {dtype}")
+    return file.tell(), shape
 
 
 def _is_image(content: bytes) -> bool:

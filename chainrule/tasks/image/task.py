@@ -195,12 +195,12 @@ class ImageTask(
         return images.manifest
 
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
-        from chainrule.data.images import ImageBatches, image_evaluation
+        from chainrule.data.images import image_batches, image_evaluation
 
         images, training = self.images(), self.training
         known = (None, None) if self.has_code else (images.train_labels, images.valid_labels)
         drawn = images.reduction if images.reduction.binarise == "per-epoch" else None
-        batches = ImageBatches(images.train, known[0], training.batch_size, training.seed, shard, drawn)
+        batches = image_batches(images.train, known[0], training.batch_size, training.seed, shard, drawn)
         rows = max(1, _ELEMENTS // images.valid[0].size)
         return batches, lambda: image_evaluation(images.valid, known[1], rows)
 

@@ -222,7 +222,7 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
 
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
         from chainrule.data import StreamBatches, stream_evaluation
-        from chainrule.data.sounds import ClipBatches, clip_evaluation
+        from chainrule.data.sounds import clip_batches, clip_evaluation
 
         sounds, training = self.sounds(), self.training
         rows, length, seed = training.batch_size, training.chunk_length, training.seed
@@ -232,7 +232,7 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
                 lambda: stream_evaluation(sounds.valid, _VALIDATION_ROWS, length),
             )
         return (
-            ClipBatches(sounds.train, rows, length, sounds.train_labels, seed, shard),
+            clip_batches(sounds.train, rows, length, sounds.train_labels, seed, shard),
             lambda: clip_evaluation(sounds.valid, _VALIDATION_ROWS, length, sounds.valid_labels),
         )
 

@@ -184,7 +184,7 @@ class TableTask(Task["TableMADE"], Scores, Samples, Inspects, Checks, Compresses
 
     def plan(self, given: frozenset[str]) -> RunConfig:
         """Few rows are soon learnt by heart: for them more dropout, and no more than `_MOST_PASSES` over the rows."""
-        from chainrule.data.tables.batches import TableBatches
+        from chainrule.data.tables import table_batches
 
         config, table = self.config, self.table()
         options, budget = config.options, config.duration.budget
@@ -192,7 +192,7 @@ class TableTask(Task["TableMADE"], Scores, Samples, Inspects, Checks, Compresses
             options = replace(options, dropout=_DROPOUT_OF_FEW)
         if budget is None:
             return replace(config, options=options)
-        batches = TableBatches(table.train, config.training.batch_size, config.training.seed)
+        batches = table_batches(table.train, config.training.batch_size, config.training.seed)
         model = self.with_options(**asdict(options)).new_model(config.training.seed)
         rate = step_rate(model, batches.at(0), config.training, seconds_to_measure(budget))
         passes = TRAINING_SHARE * budget * rate / batches.steps_per_epoch
@@ -237,10 +237,10 @@ class TableTask(Task["TableMADE"], Scores, Samples, Inspects, Checks, Compresses
         return sum(column.features() for column in schema.heads())
 
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
-        from chainrule.data.tables import TableBatches, table_evaluation
+        from chainrule.data.tables import table_batches, table_evaluation
 
         table, training = self.table(), self.training
-        batches = TableBatches(table.train, training.batch_size, training.seed, shard)
+        batches = table_batches(table.train, training.batch_size, training.seed, shard)
         return batches, lambda: table_evaluation(table.valid, _ROWS)
 
     def introduce(self) -> Iterable[str]:

@@ -161,10 +161,10 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
         return int(self.vocabulary.word_symbols * options.embedding_size + recurrences)
 
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
-        from chainrule.data.tagged import TaggedBatches, tagged_evaluation
+        from chainrule.data.tagged import tagged_batches, tagged_evaluation
 
         corpus, training = self.corpus(), self.training
-        batches = TaggedBatches(
+        batches = tagged_batches(
             corpus.train, corpus.vocabulary.counts, training.batch_size, training.word_dropout, training.seed, shard
         )
         return batches, lambda: tagged_evaluation(corpus.valid)

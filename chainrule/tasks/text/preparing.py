@@ -27,8 +27,7 @@ from chainrule.data import (
 from chainrule.tasks.run_directory import DATA, VOCABULARY
 
 if TYPE_CHECKING:
-    from chainrule.data.tokens import Tokens
-    from chainrule.data.vocabulary import Ids, Vocabulary
+    from chainrule.data.vocabulary import Ids, Tokens, Vocabulary
     from chainrule.tasks.text.task import TextTask
 
 _EVALUATION_ROWS = 16

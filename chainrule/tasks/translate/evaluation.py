@@ -80,16 +80,17 @@ def encoded_pairs(run: "TranslateTask", pairs: "list[Pair]", source: Path, targe
     Raises:
         ValueError: a sentence is longer than the run allows; the message names the file and the line.
     """
-    from chainrule.data.pairs import PairedSentences, Sentences, encode_sentence
+    from chainrule.data.pairs import PairedSentences, encode_sentence
+    from chainrule.data.ragged import Ragged
 
     limit, known = run.data.max_length, run.pairs
 
-    def sides() -> "Iterator[Sentences]":
+    def sides() -> "Iterator[Ragged]":
         for vocabulary, side, file in (
             (known.source_vocabulary, "source", source),
             (known.target_vocabulary, "target", target or source),
         ):
-            yield Sentences.of(
+            yield Ragged.of(
                 [encode_sentence(vocabulary, getattr(pair, side), limit, str(file), pair.line) for pair in pairs]
             )
 

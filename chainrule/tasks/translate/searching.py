@@ -7,7 +7,8 @@ from typing import TypeAlias
 import numpy as np
 import torch
 
-from chainrule.data.pairs.sentences import Sentences, source_context
+from chainrule.data.pairs import source_context
+from chainrule.data.ragged import Ragged
 from chainrule.data.vocabulary import Vocabulary
 from chainrule.decoding import Decoded, beam_search
 from chainrule.models import Seq2Seq, TransformerSeq2Seq
@@ -19,7 +20,7 @@ TranslationModel: TypeAlias = Seq2Seq | TransformerSeq2Seq
 
 def translations(
     model: TranslationModel,
-    sources: Sentences,
+    sources: Ragged,
     *,
     eos: int,
     max_length: int,
@@ -46,7 +47,7 @@ def translations(
         dtype: number format of matrix products, see `chainrule.training.computation.multiply_dtype`; probabilities of
             words are normalised and summed in float32 and float64 either way.
     """
-    order = np.argsort(sources.lengths(np.arange(len(sources))), kind="stable")
+    order = np.argsort(sources.lengths, kind="stable")
     results: dict[int, Decoded] = {}
     for first in range(0, len(order), batch_size):
         chosen = order[first : first + batch_size]
@@ -91,7 +92,7 @@ class Translator:
         eos = self.target_vocabulary.eos
         assert eos is not None
         spoken = [place for place, source in enumerate(sources) if source.strip()]
-        numbers = Sentences.of([self.source_vocabulary.encode(f"{sources[place]}\n") for place in spoken])
+        numbers = Ragged.of([self.source_vocabulary.encode(f"{sources[place]}\n") for place in spoken])
         found = translations(
             self.model,
             numbers,
@@ -136,9 +137,7 @@ class Translator:
     @torch.no_grad()
     def _attended(self, source: str, symbols: list[int]) -> torch.Tensor:
         device = self.model.bias_ho.device
-        context = source_context(
-            Sentences.of([self.source_vocabulary.encode(f"{source}\n")]), np.zeros(1, dtype=np.int64)
-        )
+        context = source_context(Ragged.of([self.source_vocabulary.encode(f"{source}\n")]), np.zeros(1, dtype=np.int64))
         x = torch.tensor([symbols], dtype=torch.long, device=device)
         return self.model.attended(x, map_state(lambda leaf: leaf.to(device), context))[0].cpu()
 

@@ -212,10 +212,10 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
         return int((symbols["source"] + symbols["target"]) * options.embedding_size + recurrences)
 
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
-        from chainrule.data.pairs import PairBatches, pair_evaluation
+        from chainrule.data.pairs import pair_batches, pair_evaluation
 
         pairs, training = self.pairs, self.training
-        batches = PairBatches(
+        batches = pair_batches(
             pairs.train,
             training.batch_size,
             training.seed,

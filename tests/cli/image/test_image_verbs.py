@@ -10,7 +10,8 @@ import torch
 from PIL import Image
 
 from chainrule.cli.main import main
-from chainrule.data.images import ImageBatches, Reduction
+from chainrule.data.batches import Batches
+from chainrule.data.images import Reduction
 from chainrule.tasks import open_run
 from chainrule.tasks.config import RunConfig
 from chainrule.tasks.image import ImageTask
@@ -95,7 +96,7 @@ def test_per_epoch_draws_train_and_validate_on_two_levels(command, archive, tmp_
 def test_a_resumed_run_is_the_run_that_was_not_interrupted(command, archive, tmp_path, monkeypatch):
     arguments = (archive, "--binarise", "per-epoch", "--steps", 12, "--validate-every", 4, *SMALL)
     assert command("train", *arguments, "--out", tmp_path / "whole").status == 0
-    at = ImageBatches.at
+    at = Batches.at
 
     def interrupted(self, step):
         if step == 7:
@@ -103,7 +104,7 @@ def test_a_resumed_run_is_the_run_that_was_not_interrupted(command, archive, tmp
         return at(self, step)
 
     with monkeypatch.context() as patch:
-        patch.setattr(ImageBatches, "at", interrupted)
+        patch.setattr(Batches, "at", interrupted)
         assert command("train", *arguments, "--out", tmp_path / "parts").status == 130
     assert command("train", archive, "--resume", "--out", tmp_path / "parts").status == 0
     whole, parts = ((tmp_path / name / "metrics.jsonl").read_text() for name in ("whole", "parts"))

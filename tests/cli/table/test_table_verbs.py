@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from chainrule.cli.main import main
-from chainrule.data.tables import TableBatches
+from chainrule.data.batches import Batches
 from chainrule.tasks.config import RunConfig
 from chainrule.tasks.table.task import TableTask, parse_types
 
@@ -63,7 +63,7 @@ def test_a_table_is_recognised_shown_and_learnt(command, rows, tmp_path):
 def test_a_resumed_run_is_the_run_that_was_not_interrupted(command, rows, tmp_path, monkeypatch):
     arguments = (rows, "--steps", 20, "--hidden-size", 8, "--validation-fraction", 0.2, "--validate-every", 5)
     assert command("train", *arguments, "--out", tmp_path / "whole").status == 0
-    at = TableBatches.at
+    at = Batches.at
 
     def interrupted(self, step):
         if step == 12:
@@ -71,7 +71,7 @@ def test_a_resumed_run_is_the_run_that_was_not_interrupted(command, rows, tmp_pa
         return at(self, step)
 
     with monkeypatch.context() as patch:
-        patch.setattr(TableBatches, "at", interrupted)
+        patch.setattr(Batches, "at", interrupted)
         assert command("train", *arguments, "--out", tmp_path / "parts").status == 130
     assert command("train", "--resume", "--out", tmp_path / "parts").status == 0
     whole, parts = ((tmp_path / name / "metrics.jsonl").read_text() for name in ("whole", "parts"))

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from chainrule.cli.main import main
-from chainrule.data.tagged import TaggedBatches
+from chainrule.data.batches import Batches
 from chainrule.tasks.tag import TagTask
 
 SMALL = ("--hidden-size", 8, "--embedding-size", 8, "--character-size", 8, "--dropout", 0.0)
@@ -199,7 +199,7 @@ def test_another_column_and_a_file_of_columns(command, files, tmp_path, typed):
 def test_a_resumed_run_is_the_run_that_was_not_interrupted(command, files, tmp_path, monkeypatch):
     arguments = (files / "names.conll", "--task", "tag", "--steps", 12, "--validate-every", 4, *SMALL[:-1], 0.3)
     assert command("train", *arguments, "--out", tmp_path / "whole").status == 0
-    at = TaggedBatches.at
+    at = Batches.at
 
     def interrupted(self, step):
         if step == 7:
@@ -207,7 +207,7 @@ def test_a_resumed_run_is_the_run_that_was_not_interrupted(command, files, tmp_p
         return at(self, step)
 
     with monkeypatch.context() as patch:
-        patch.setattr(TaggedBatches, "at", interrupted)
+        patch.setattr(Batches, "at", interrupted)
         assert command("train", *arguments, "--out", tmp_path / "parts").status == 130
     assert command("train", "--resume", "--out", tmp_path / "parts").status == 0
     whole, parts = ((tmp_path / name / "metrics.jsonl").read_text() for name in ("whole", "parts"))
@@ -271,7 +271,7 @@ def test_a_damaged_run_is_refused_in_a_line(refused, run, tmp_path, files):
     shutil.copytree(run, tmp_path / "copy")
     vocabulary = tmp_path / "copy" / "data" / "vocabulary.json"
     vocabulary.write_text(vocabulary.read_text().replace('"VERB"', "3"))
-    assert "vocabulary.json: expected words with counts" in refused("tag", tmp_path / "copy", files / "test.conllu")
+    assert "vocabulary.json: tags: expected text, got 3" in refused("tag", tmp_path / "copy", files / "test.conllu")
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,7 @@ def test_an_archive_finds_its_array_and_labels(tmp_path):
     np.savez_compressed(tmp_path / "parts.npz", train=PIXELS.reshape(7, -1)[:, :25] % 2, valid=np.zeros((3, 25)))
     source = open_source(tmp_path / "parts.npz")
     assert (source.shape, source.levels) == ((1, 5, 5), 2)
-    assert open_source(source.held_out()).count == 3
+    assert open_source(source.held_out).count == 3
 
 
 @pytest.mark.parametrize("kind", [np.float64, np.int32, np.uint8, bool])
@@ -189,9 +189,9 @@ def test_a_damaged_idx_file_is_refused(tmp_path):
     for content, reason in (
         (whole[:-1], "it ends in image 6 of 7"),
         (whole + b"x", "goes on after its 7 images"),
-        (b"P5 plain", "expected an idx file"),
+        (b"P5 plain", "or an idx file of bytes"),
         (whole[:8], "expected images"),
-        (b"\0\0\x0d" + whole[3:], "expected an idx file"),
+        (b"\0\0\x0d" + whole[3:], "or an idx file of bytes"),
     ):
         path.write_bytes(content)
         assert reason in refusal(path)
@@ -242,7 +242,7 @@ def test_a_damaged_archive_is_refused(tmp_path):
     assert "no .npz file, or damaged" in refusal(path)
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("images.npy", b"no array")
-    assert "no array of NumPy" in refusal(path)
+    assert "expected an array of NumPy" in refusal(path)
     content = io.BytesIO()
     np.save(content, PIXELS)
     with zipfile.ZipFile(path, "w") as archive:

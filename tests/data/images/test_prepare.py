@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainrule.data.images import ImageBatches, Reduction, image_evaluation, open_images, prepare_images
+from chainrule.data.images import Reduction, image_batches, image_evaluation, open_images, prepare_images
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (40, 5, 6), dtype=np.uint8)
 LABELS = np.arange(40) % 3 + 4
@@ -92,7 +92,7 @@ def test_fixed_draws_once_and_per_epoch_anew_but_not_what_is_held_out(archive, t
     anew = prepare_images(archive, tmp_path / "anew", binarise="per-epoch")
     assert np.array_equal(fixed.valid, anew.valid)
     assert int(fixed.train.max()) == int(anew.valid.max()) == 1
-    batches = ImageBatches(anew.train, None, 36, drawn=anew.reduction)
+    batches = image_batches(anew.train, None, 36, drawn=anew.reduction)
     first, again, second = batches.at(0).x, batches.at(0).x, batches.at(1).x
     assert first.equal(again)
     assert int(first.max()) == 1
@@ -103,7 +103,7 @@ def test_fixed_draws_once_and_per_epoch_anew_but_not_what_is_held_out(archive, t
 
 def test_every_step_draws_anew():
     grey = np.full((8, 1, 6, 6), 128, np.uint8)
-    batches = ImageBatches(grey, None, 4, drawn=Reduction(256, binarise="per-epoch"))
+    batches = image_batches(grey, None, 4, drawn=Reduction(256, binarise="per-epoch"))
     drawn = [batches.at(step).x for step in range(4)]
     assert not any(first.equal(second) for place, first in enumerate(drawn) for second in drawn[:place])
 
@@ -150,15 +150,15 @@ def test_what_was_changed_is_not_opened(archive, tmp_path):
 
 def test_an_epoch_reads_every_image_once_with_its_label():
     images = np.arange(12, dtype=np.uint8).reshape(12, 1, 1, 1)
-    batches = ImageBatches(images, np.arange(12), 5, seed=1)
+    batches = image_batches(images, np.arange(12), 5, seed=1)
     assert batches.steps_per_epoch == 2
     read = [batches.at(step) for step in range(2)]
     seen = [int(value) for batch in read for value in batch.x.flatten()]
     assert len(set(seen)) == 10
     assert seen == [int(label) for batch in read for label in batch.context]
     assert all(batch.whole for batch in read)
-    halves = [ImageBatches(images, None, 4, seed=1, shard=(rank, 2)).at(0).x.flatten().tolist() for rank in (0, 1)]
-    whole = ImageBatches(images, None, 4, seed=1).at(0).x.flatten().tolist()
+    halves = [image_batches(images, None, 4, seed=1, shard=(rank, 2)).at(0).x.flatten().tolist() for rank in (0, 1)]
+    whole = image_batches(images, None, 4, seed=1).at(0).x.flatten().tolist()
     assert [halves[place % 2][place // 2] for place in range(4)] == whole
     order = [int(value) for batch in image_evaluation(images, None, 5) for value in batch.x.flatten()]
     assert order == list(range(12))

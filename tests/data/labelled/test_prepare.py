@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from chainrule.data.labelled import LabelledBatches, Labels, labelled_evaluation, open_labelled, prepare_labelled
+from chainrule.data.labelled import Labels, labelled_batches, labelled_evaluation, open_labelled, prepare_labelled
 
 
 def rows(count: int = 40) -> str:
@@ -59,7 +59,7 @@ def test_what_is_on_the_disk_is_opened_again(source: Path, tmp_path: Path) -> No
         everything = np.arange(len(after.labels))
         assert torch.equal(before.texts.context(everything)["inputs"], after.texts.context(everything)["inputs"])
         assert before.labels.tolist() == after.labels.tolist()
-    assert isinstance(data.train.texts.tokens, np.memmap)
+    assert isinstance(data.train.texts.tokens.values, np.memmap)
     (tmp_path / "data" / "labelled.json").unlink()
     with pytest.raises(FileNotFoundError, match="prepare the data again"):
         open_labelled(tmp_path / "data")
@@ -128,9 +128,9 @@ def test_an_epoch_reads_every_row_once_in_batches_of_like_length(tmp_path: Path)
     path.write_text("".join(f"{'word ' * (n % 13)}{n}\t{n % 2}\n" for n in range(300)), encoding="utf-8")
     data = prepare_labelled(path, tmp_path / "data", validation_fraction=0.05)
     part = data.train
-    batches = LabelledBatches(part.texts, part.labels, 8, seed=3)
+    batches = labelled_batches(part.texts, part.labels, 8, seed=3)
     assert batches.steps_per_epoch == len(part.labels) // 8
-    seen = np.stack([batches._rows.at(step) for step in range(2 * batches.steps_per_epoch)])
+    seen = np.stack([batches._order.at(step) for step in range(2 * batches.steps_per_epoch)])
     assert [set(Counter(epoch.flatten().tolist()).values()) for epoch in np.split(seen, 2)] == [{1}, {1}]
     assert not np.array_equal(*np.split(seen, 2))
     spread = [int(np.ptp(part.texts.lengths[rows])) for rows in seen]
@@ -138,14 +138,14 @@ def test_an_epoch_reads_every_row_once_in_batches_of_like_length(tmp_path: Path)
     batch = batches.at(5)
     assert batch.whole
     assert torch.equal(batch.x, torch.from_numpy(part.labels[seen[5]].astype(np.int64)))
-    again = LabelledBatches(part.texts, part.labels, 8, seed=3).at(batches.steps_per_epoch + 2)
+    again = labelled_batches(part.texts, part.labels, 8, seed=3).at(batches.steps_per_epoch + 2)
     assert torch.equal(again.context["inputs"], batches.at(batches.steps_per_epoch + 2).context["inputs"])
 
 
 def test_processes_share_the_rows_of_a_batch(source: Path, tmp_path: Path) -> None:
     part = prepare_labelled(source, tmp_path / "data").train
-    whole = LabelledBatches(part.texts, part.labels, 4).at(1)
-    shares = [LabelledBatches(part.texts, part.labels, 4, shard=(rank, 2)).at(1) for rank in range(2)]
+    whole = labelled_batches(part.texts, part.labels, 4).at(1)
+    shares = [labelled_batches(part.texts, part.labels, 4, shard=(rank, 2)).at(1) for rank in range(2)]
     assert torch.equal(torch.stack([share.x for share in shares], 1).flatten(), whole.x)
 
 

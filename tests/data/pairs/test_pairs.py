@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from chainrule.data.pairs import (
-    PairBatches,
     held_out_texts,
     open_pairs,
+    pair_batches,
     pair_evaluation,
     prepare_pairs,
     read_pairs,
@@ -32,7 +32,7 @@ def written(path, rows, packed=False):
 
 
 def texts(vocabulary, sentences):
-    rows = np.split(np.asarray(sentences.symbols), sentences.ends[:-1])
+    rows = [sentences.row(place) for place in range(len(sentences))]
     assert all(row[-1] == vocabulary.eos for row in rows)
     return [vocabulary.decode(row[:-1]) for row in rows]
 
@@ -71,14 +71,14 @@ def test_vocabularies_are_those_of_the_training_pairs_alone(tmp_path):
 def test_an_epoch_reads_every_pair_once_and_each_step_is_a_function_of_its_number(tmp_path, shards):
     file = written(tmp_path / "p", [f"s{n} {line}\tt{n} {line}" for n, line in enumerate(lines(40))])
     pairs = prepare_pairs(tmp_path / "data", file, validation_source=file, min_count=1).train
-    whole = PairBatches(pairs, batch_size=8, seed=3)
-    parts = [PairBatches(pairs, 8, 3, (rank, shards)) for rank in range(shards)]
+    whole = pair_batches(pairs, batch_size=8, seed=3)
+    parts = [pair_batches(pairs, 8, 3, (rank, shards)) for rank in range(shards)]
     epochs = []
     for epoch in range(2):
         seen = []
         for step in range(epoch * 5, epoch * 5 + 5):
             batch = whole.at(step)
-            again = PairBatches(pairs, batch_size=8, seed=3).at(step)
+            again = pair_batches(pairs, batch_size=8, seed=3).at(step)
             assert torch.equal(batch.x, again.x)
             for rank, part in enumerate(parts):
                 own = part.at(step)
@@ -97,7 +97,7 @@ def test_an_epoch_reads_every_pair_once_and_each_step_is_a_function_of_its_numbe
 def test_pairs_of_like_length_are_side_by_side(tmp_path):
     file = written(tmp_path / "p", [f"{line}\t{line}" for line in lines(400)])
     pairs = prepare_pairs(tmp_path / "data", file, validation_source=file).train
-    batches = [PairBatches(pairs, batch_size=8).at(step) for step in range(50)]
+    batches = [pair_batches(pairs, batch_size=8).at(step) for step in range(50)]
     padded = sum(batch.x.numel() for batch in batches)
     assert padded < 1.1 * sum(int(batch.lengths.sum()) for batch in batches)
 
@@ -111,9 +111,9 @@ def test_own_words_rise_from_none_to_half_as_a_function_of_the_step(tmp_path):
     assert scheduled_sampling_share("inverse-sigmoid", 10**9, 100) == 0.5
     file = written(tmp_path / "p", ["a\tb"] * 4)
     pairs = prepare_pairs(tmp_path / "data", file, validation_source=file).train
-    batches = PairBatches(pairs, 2, decay="linear", decay_steps=10)
+    batches = pair_batches(pairs, 2, decay="linear", decay_steps=10)
     assert batches.at(5).context["scheduled_sampling_rate"].tolist() == [0.25, 0.25]
-    assert "scheduled_sampling_rate" not in PairBatches(pairs, 2).at(5).context
+    assert "scheduled_sampling_rate" not in pair_batches(pairs, 2).at(5).context
 
 
 def test_lines_end_where_they_end_and_lose_the_blanks_around_them(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from chainrule.data import MemoryTokens
-from chainrule.data.sounds import ClipBatches, clip_evaluation
+from chainrule.data.sounds import clip_batches, clip_evaluation
 
 LENGTHS = [3, 17, 5, 40, 8, 8, 1, 23, 30, 12]
 
@@ -35,7 +35,7 @@ def pieces(longest):
 
 @pytest.mark.parametrize("longest", [10, 100])
 def test_an_epoch_reads_every_piece_once_but_what_fills_no_batch(tokens, longest):
-    batches = ClipBatches(tokens, 3, longest)
+    batches = clip_batches(tokens, 3, longest)
     count = pieces(longest).total()
     assert batches.steps_per_epoch == count // 3
     for epoch in (0, 1):
@@ -51,30 +51,30 @@ def test_evaluation_reads_every_piece_once(tokens):
 
 
 def test_a_batch_is_a_function_of_the_step(tokens):
-    one, other = ClipBatches(tokens, 3, 10, seed=1), ClipBatches(tokens, 3, 10, seed=1)
+    one, other = clip_batches(tokens, 3, 10, seed=1), clip_batches(tokens, 3, 10, seed=1)
     steps = [11, 2, 7, 2]
     for step, expected in zip(steps, [one.at(step) for step in steps], strict=True):
         assert torch.equal(other.at(step).x, expected.x)
-    assert any(not torch.equal(one.at(step).x, ClipBatches(tokens, 3, 10, seed=2).at(step).x) for step in range(4))
+    assert any(not torch.equal(one.at(step).x, clip_batches(tokens, 3, 10, seed=2).at(step).x) for step in range(4))
 
 
 def test_labels_go_with_their_clips(tokens):
     labels = np.arange(len(LENGTHS))
-    batches = ClipBatches(tokens, 2, 10, labels)
+    batches = clip_batches(tokens, 2, 10, labels)
     for batch in (*map(batches.at, range(batches.steps_per_epoch)), *clip_evaluation(tokens, 3, 10, labels)):
         for row, label in zip(rows(batch), batch.context.tolist(), strict=True):
             assert {value // 100 for value in row if value} <= {label}
 
 
 def test_processes_share_a_batch(tokens):
-    whole = ClipBatches(tokens, 4, 10).at(1)
-    parts = [ClipBatches(tokens, 4, 10, shard=(rank, 2)).at(1) for rank in (0, 1)]
+    whole = clip_batches(tokens, 4, 10).at(1)
+    parts = [clip_batches(tokens, 4, 10, shard=(rank, 2)).at(1) for rank in (0, 1)]
     assert [rows(part) for part in parts] == [rows(whole)[0::2], rows(whole)[1::2]]
 
 
 def test_fewer_clips_than_a_batch_are_a_batch(tokens):
-    assert ClipBatches(tokens, 64, 100).at(0).x.shape == (len(LENGTHS), max(LENGTHS))
+    assert clip_batches(tokens, 64, 100).at(0).x.shape == (len(LENGTHS), max(LENGTHS))
     with pytest.raises(ValueError, match="clips: expected at least 16, one for each process, got 10"):
-        ClipBatches(tokens, 16, 100, shard=(0, 16))
+        clip_batches(tokens, 16, 100, shard=(0, 16))
     with pytest.raises(ValueError, match="chunk_length: expected at least 1"):
-        ClipBatches(tokens, 2, 0)
+        clip_batches(tokens, 2, 0)

@@ -14,11 +14,11 @@ from chainrule.data.tables import (
     OTHER,
     ColumnFacts,
     ColumnSchema,
-    TableBatches,
     TableFile,
     TableSchema,
     open_table,
     prepare_table,
+    table_batches,
     table_evaluation,
 )
 from chainrule.data.tables.cell_column import Block, ListedCells
@@ -259,14 +259,14 @@ def test_memory_does_not_grow_with_the_rows(tmp_path, monkeypatch):
 
 def test_an_epoch_reads_every_row_once_and_resumes_anywhere():
     rows = np.arange(46.0).reshape(23, 2)
-    batches, other = TableBatches(rows, 5, seed=1), TableBatches(rows, 5, seed=1)
+    batches, other = table_batches(rows, 5, seed=1), table_batches(rows, 5, seed=1)
     assert batches.steps_per_epoch == 4
     read = np.concatenate([batches.at(step).x.numpy() for step in range(4)])
     assert len(np.unique(read[:, 0])) == 20
     assert np.array_equal(other.at(6).x, batches.at(6).x)
     assert not np.array_equal(batches.at(0).x, batches.at(4).x)
-    halves = [TableBatches(rows, 4, seed=1, shard=(rank, 2)).at(2).x for rank in (0, 1)]
-    whole = TableBatches(rows, 4, seed=1).at(2).x
+    halves = [table_batches(rows, 4, seed=1, shard=(rank, 2)).at(2).x for rank in (0, 1)]
+    whole = table_batches(rows, 4, seed=1).at(2).x
     assert np.array_equal(np.stack(halves, 1).reshape(4, 2), whole)
     held_out = [batch.x for batch in table_evaluation(rows, 10)]
     assert np.array_equal(np.concatenate(held_out), rows)

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from chainrule.data import WordVocabulary
-from chainrule.data.pairs import Sentences
+from chainrule.data.ragged import Ragged
 from chainrule.models import Seq2Seq
 from chainrule.tasks.translate.searching import Translator, translations
 
@@ -25,9 +25,9 @@ def test_batches_by_length_give_each_sentence_what_it_gets_alone(beam_size):
     random, translator = np.random.default_rng(0), model()
     rows = [np.append(random.integers(2, 6, random.integers(0, 7)), 1) for _ in range(11)]
     options = {"eos": 1, "max_length": 9, "beam_size": beam_size, "n_best": beam_size, "length_penalty": 0.6}
-    together = translations(translator, Sentences.of(rows), batch_size=4, **options)
+    together = translations(translator, Ragged.of(rows), batch_size=4, **options)
     for row, result in zip(rows, together, strict=True):
-        [alone] = translations(translator, Sentences.of([row]), **options)
+        [alone] = translations(translator, Ragged.of([row]), **options)
         assert [part.tolist() for part in alone.sequences] == [part.tolist() for part in result.sequences]
         torch.testing.assert_close(alone.log_probs, result.log_probs, rtol=1e-12, atol=1e-12)
 
