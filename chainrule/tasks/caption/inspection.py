@@ -5,19 +5,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chainrule.tasks.abilities import Answer
-from chainrule.tasks.attention_report import attention_answer
+from chainrule.tasks.config import CheckedOptions, within
 from chainrule.tasks.display import quoted
-from chainrule.tasks.page import checked_page
+from chainrule.tasks.page import attention_answer, checked_page
 
 if TYPE_CHECKING:
     from chainrule.data.images.source import Pixels
     from chainrule.tasks.caption.task import CaptionTask
 
-MOST_ROWS = 64
-
 
 @dataclass(frozen=True)
-class CaptionerInspection:
+class CaptionerInspection(CheckedOptions):
     """Look inside a trained captioner: how large its parts are, and where it looked for each word that it wrote.
 
     Captions held-out images, or the one named by DATA, greedily. Prints the parts and how narrowly the decoder
@@ -28,47 +26,38 @@ class CaptionerInspection:
         data: An image file in place of held-out images.
     """
 
-    rows: int = 4
+    rows: int = within(4, 1, 64)
     """Held-out images, the first ones."""
 
 
 def inspect_captioner(
-    run: "CaptionTask", file: str | None, options: CaptionerInspection, *, out: Path | None
+    run: "CaptionTask", file: str | None, options: CaptionerInspection, *, out: Path | None, seed: int
 ) -> Answer:
     """Inspect a run on its held-out images, or on an image."""
     import torch
 
     from chainrule.diagnostics.report.attention_page import AttentionExample
     from chainrule.tasks.caption.searching import looked_at, search, words_of
-    from chainrule.training import units
+    from chainrule.training.evaluate import bits as as_bits
 
-    if not 1 <= options.rows <= MOST_ROWS:
-        raise ValueError(f"--rows: expected a whole number from 1 to {MOST_ROWS}, got {options.rows}")
     page, images = checked_page(out, run.path), _images(run, file, options.rows)
     model, vocabulary = run.model(), run.prepared.vocabulary
     found = search(model, [pixels for _, pixels, _ in images], vocabulary, beam=1, max_length=run.data.max_length)
-    weights, rows, examples = [], [], []
+    texts, examples = [], []
     for (name, pixels, people), decoded in zip(images, found, strict=True):
         symbols = decoded.sequences[0]
         if decoded.ended[0]:
             symbols = torch.cat([symbols, symbols.new_tensor([vocabulary.eos])])
         with torch.no_grad():
             conditionals = model(symbols.unsqueeze(0), torch.from_numpy(pixels).unsqueeze(0))
-        surprise = (-conditionals.log_prob(symbols.unsqueeze(0))[0]).double().tolist()
+        bits = list(map(as_bits, (-conditionals.log_prob(symbols.unsqueeze(0))[0]).double().tolist()))
         alpha = None if model.attention is None else looked_at(model, pixels, symbols)
-        if alpha is not None:
-            weights.append(alpha)
         [text], words = words_of(decoded, vocabulary), [vocabulary.token(symbol) for symbol in symbols.tolist()]
-        bits = [units.bits(term) for term in surprise]
         told = {"caption": text} | ({"people wrote": people[0]} if people else {})
         examples.append(AttentionExample(name, told, words, bits, alpha, image=pixels))
-        attention = None if alpha is None else alpha.tolist()
-        row = {"image": name, "caption": text, "references": people, "nats": sum(surprise)}
-        rows.append({**row, "symbols": words, "bits": bits, "attention": attention})
-    asked = "" if file is None else f" {quoted(Path(file))}"
-    command = f"chainrule inspect {quoted(run.path)}{asked} --rows {options.rows}"
-    looks_at = "places of the grid"
-    return attention_answer(run, model, weights, rows, examples, looks_at=looks_at, page=page, command=command)
+        texts.append({"image": name, "caption": text, "references": people})
+    asked = ("" if file is None else f" {quoted(Path(file))}") + f" --rows {options.rows}"
+    return attention_answer(run, model, examples, texts, looks_at="places of the grid", page=page, asked=asked)
 
 
 def _images(run: "CaptionTask", file: str | None, rows: int) -> "list[tuple[str, Pixels, list[str]]]":

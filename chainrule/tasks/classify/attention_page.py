@@ -6,7 +6,7 @@ from pathlib import Path
 
 from chainrule.data.atomic import write_text
 from chainrule.diagnostics.report.render import render
-from chainrule.tasks.classify.answers import LabelledAnswer
+from chainrule.tasks.classify.labelling import LabelledAnswer
 from chainrule.tasks.page import save_figure
 
 _DARKEST = 5  # times an even share

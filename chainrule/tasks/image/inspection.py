@@ -2,25 +2,26 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from chainrule.tasks.abilities import Answer, Record
+from chainrule.tasks.config import CheckedOptions, within
 from chainrule.tasks.display import quoted
 from chainrule.tasks.page import checked_page, write_page
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from chainrule.data.images.source import Pixels
-    from chainrule.diagnostics.mask_images import MaskImage
     from chainrule.diagnostics.receptive_field import ReceptiveField
     from chainrule.models import ImageModel
     from chainrule.tasks.image.task import ImageTask
 
-MOST_ROWS = 64
 _ELEMENTS = 1 << 16  # of the images whose surprise is drawn
 
 
 @dataclass(frozen=True)
-class ImageInspection:
+class ImageInspection(CheckedOptions):
     """Look inside a trained model of images: its masks, what a pixel depends on, its blind spot if it has one.
 
     The pixels that one depends on are found by derivatives of the trained model on held-out images, and compared with
@@ -33,25 +34,32 @@ class ImageInspection:
 
     pixel: str | None = None
     """Whose receptive field: ROW,COLUMN from 0; the one in the middle if not given."""
-    rows: int = 4
+    rows: int = within(4, 1, 64)
     """Held-out images on which derivatives are taken."""
 
 
-def inspect_images(run: "ImageTask", options: ImageInspection, *, out: Path | None) -> Answer:
+def inspect_images(
+    run: "ImageTask", data: str | None, options: ImageInspection, *, out: Path | None, seed: int
+) -> Answer:
     """Inspect a run on its held-out images."""
+    if data is not None:
+        raise ValueError(f"inspect: reads the held-out images of the run, got {data}: leave it out")
+    if run.has_code:
+        from chainrule.tasks.image.codes import inspect_codes
+
+        return inspect_codes(run, options, out=out, seed=seed)
     from chainrule.data.atomic import write_bytes
     from chainrule.data.images import png
     from chainrule.diagnostics.field_image import field_image
     from chainrule.diagnostics.mask_images import mask_images
+    from chainrule.diagnostics.receptive_field import receptive_field
     from chainrule.diagnostics.report.image_page import ImageReport, image_page
 
-    rows = options.rows
-    if not 1 <= rows <= MOST_ROWS:
-        raise ValueError(f"--rows: expected a whole number from 1 to {MOST_ROWS}, got {rows}")
-    page = checked_page(out, run.path)
+    rows, page = options.rows, checked_page(out, run.path)
     row, column = _pixel(options.pixel, run.shape)
     model, masks = run.model(), mask_images(run.new_model(0))
-    field = _field(run, model, row, column, rows)
+    batch = run.held_out_batch(rows)
+    field = receptive_field(model, (run.shape[0] - 1, row, column), batch.x, batch.context)
     surprise, words = _surprise(run, model)
     drawn, parameters = field_image(field), sum(weight.numel() for weight in model.parameters())
     asked = "" if options.pixel is None else f" --pixel {options.pixel}"
@@ -70,7 +78,10 @@ def inspect_images(run: "ImageTask", options: ImageInspection, *, out: Path | No
     write_page(page, image_page(report))
     write_bytes(image, png(drawn))
     facts = {"run": str(run.path), "model": run.config.model, "page": str(page), "image": str(image)}
-    shown = {"pixel": [row, column], **field.summary(), "masks": [_mask_facts(mask) for mask in masks]}
+    drawn_masks = [
+        {"type": mask.mask_type, "kernel": list(mask.taps.shape), "layers": list(mask.layers)} for mask in masks
+    ]
+    shown = {"pixel": [row, column], **field.summary(), "masks": drawn_masks}
     lines = [f"{run.path}: {report.model}", *report.findings]
     for mask in masks:
         last = f" ... {mask.layers[-1]}" if len(mask.layers) > 1 else ""
@@ -119,37 +130,27 @@ def _counted(elements: int) -> str:
     return f"{elements:,} element{'s' * (elements != 1)}"
 
 
-def _field(run: "ImageTask", model: "ImageModel", row: int, column: int, rows: int) -> "ReceptiveField":
-    from chainrule.data.images import image_batch
-    from chainrule.diagnostics.receptive_field import receptive_field
-
-    images = run.images()
-    labels = None if images.valid_labels is None else images.valid_labels[:rows]
-    batch = image_batch(images.valid[:rows], labels)
-    return receptive_field(model, (run.shape[0] - 1, row, column), batch.x, batch.context)
-
-
 def _surprise(run: "ImageTask", model: "ImageModel") -> "tuple[Pixels, str]":
     """The mean nats of each pixel over some held-out images, as brightness."""
-    import numpy as np
     import torch
 
-    from chainrule.data.images import image_batch
-
-    images = run.images()
-    count = max(1, min(len(images.valid), _ELEMENTS // images.valid[0].size))
-    labels = None if images.valid_labels is None else images.valid_labels[:count]
-    batch = image_batch(images.valid[:count], labels)
+    batch = run.held_out_batch(max(1, _ELEMENTS // run.dimensions))
     with torch.no_grad():
         nats = -model(batch.x, batch.context).log_prob(batch.x).sum(1).mean(0)  # (H, W)
-    most = float(nats.max())
-    scale = max(1, -(-280 // nats.shape[1]))
-    drawn = (np.asarray(nats / max(most, 1e-12)) * 255).round().clip(0, 255).astype(np.uint8)
     words = (
-        f"The mean over {count} held-out images, black for 0 and white for {most:.3g} nats of a pixel; "
-        f"{float(nats.sum()):.2f} nats in all."
+        f"The mean over {len(batch.x)} held-out images, black for 0 and white for {float(nats.max()):.3g} nats of a "
+        f"pixel; {float(nats.sum()):.2f} nats in all."
     )
-    return drawn.repeat(scale, 0).repeat(scale, 1), words
+    return bright(nats), words
+
+
+def bright(numbers: "Tensor") -> "Pixels":
+    """Numbers (H, W) as brightness, enlarged; white is the greatest."""
+    import numpy as np
+
+    scale = max(1, -(-280 // numbers.shape[1]))
+    drawn = (np.asarray(numbers / numbers.max().clamp_min(1e-12)) * 255).round().clip(0, 255).astype(np.uint8)
+    return drawn.repeat(scale, 0).repeat(scale, 1)
 
 
 def _unmasked(model: "ImageModel") -> str:
@@ -183,7 +184,3 @@ def _pixel(text: str | None, shape: tuple[int, int, int]) -> tuple[int, int]:
             f"--pixel: expected at most {height - 1},{width - 1} in an image of {height}×{width}, got {text}"
         )
     return row, column
-
-
-def _mask_facts(mask: "MaskImage") -> dict[str, Any]:
-    return {"type": mask.mask_type, "kernel": list(mask.taps.shape), "layers": list(mask.layers)}

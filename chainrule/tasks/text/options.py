@@ -40,9 +40,7 @@ class TextTraining(OptimisationOptions):
     batch_size: int | None = within(None, 1, 1 << 24)  # type: ignore[assignment]  # an int in every run that trains
     """Rows of a batch; 32 where not given, fewer of a short text."""
     learning_rate: float | None = within(None, 0.0, 1e3)  # type: ignore[assignment]  # a float in every run that trains
-    """Peak learning rate of AdamW."""
     weight_decay: float | None = within(None, 0.0, 1e3)  # type: ignore[assignment]  # a float in every run that trains
-    """Decoupled weight decay of matrices."""
     chunk_length: int = within(64, 1, 1 << 24)
     """Symbols that gradients flow through."""
     line_length: int = within(1024, 1, 1 << 24)

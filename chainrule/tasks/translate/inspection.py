@@ -5,19 +5,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chainrule.tasks.abilities import Answer
-from chainrule.tasks.attention_report import attention_answer
+from chainrule.tasks.config import CheckedOptions, within
 from chainrule.tasks.display import quoted
-from chainrule.tasks.page import checked_page
+from chainrule.tasks.page import attention_answer, checked_page
 
 if TYPE_CHECKING:
     from chainrule.data.pairs import Pair
     from chainrule.tasks.translate.task import TranslateTask
 
-MOST_ROWS = 64
-
 
 @dataclass(frozen=True)
-class TranslatorInspection:
+class TranslatorInspection(CheckedOptions):
     """Look inside a trained translator: how large its parts are, what each word attended to, what surprised it.
 
     Reads the references of held-out pairs, or those of DATA, and translates their sources greedily. Prints the parts
@@ -28,24 +26,21 @@ class TranslatorInspection:
         data: Pairs to read in place of held-out ones, a line each: the source, a tab, the target; .gz too.
     """
 
-    rows: int = 4
+    rows: int = within(4, 1, 64)
     """Pairs to read, the first ones."""
 
 
 def inspect_translator(
-    run: "TranslateTask", file: str | None, options: TranslatorInspection, *, out: Path | None
+    run: "TranslateTask", file: str | None, options: TranslatorInspection, *, out: Path | None, seed: int
 ) -> Answer:
     """Inspect a run on its held-out pairs, or on those of a file."""
     import numpy as np
     import torch
 
     from chainrule.diagnostics.report.attention_page import AttentionExample
-    from chainrule.tasks.translate.evaluation import encoded_pairs
-    from chainrule.tasks.translate.prediction import translator_of
-    from chainrule.training import units
+    from chainrule.tasks.translate.prediction import encoded_pairs, translator_of
+    from chainrule.training.evaluate import bits as as_bits
 
-    if not 1 <= options.rows <= MOST_ROWS:
-        raise ValueError(f"--rows: expected a whole number from 1 to {MOST_ROWS}, got {options.rows}")
     page = checked_page(out, run.path)
     pairs, translator = _pairs(run, file, options.rows), translator_of(run, None, "cpu")
     batch = encoded_pairs(run, pairs, Path(file or run.path), None).batch(np.arange(len(pairs)))
@@ -53,26 +48,17 @@ def inspect_translator(
     with torch.no_grad():
         nats = -translator.model(batch.x, batch.context, batch.lengths).log_prob(batch.x)  # (B, T)
     written = [best.text for best, *_ in translator.search([pair.source for pair in pairs])]
-    weights, rows, examples = [], [], []
+    examples = []
     for pair, translation, terms, length in zip(pairs, written, nats, batch.lengths.tolist(), strict=True):
         given, symbols = translator.symbols(pair.source, pair.target)
         alpha = translator.attention(pair.source, pair.target) if translator.model.has_attention else None
-        surprise = terms[:length].double().tolist()
-        if alpha is not None:
-            weights.append(alpha)
         texts = {"source": pair.source, "reference": pair.target, "translation": translation}
-        bits = [units.bits(term) for term in surprise]
+        bits = list(map(as_bits, terms[:length].double().tolist()))
         examples.append(AttentionExample(f"Pair {pair.line}", texts, symbols, bits, alpha, read=given))
-        attention = None if alpha is None else alpha.tolist()
-        rows.append(
-            {**texts, "nats": sum(surprise), "read": given, "symbols": symbols, "bits": bits, "attention": attention}
-        )
-    asked = "" if file is None else f" {quoted(Path(file))}"
-    command = f"chainrule inspect {quoted(run.path)}{asked} --rows {options.rows}"
-    looks_at = "symbols of the source"
-    return attention_answer(
-        run, translator.model, weights, rows, examples, looks_at=looks_at, page=page, command=command
-    )
+    asked, looks_at = "" if file is None else f" {quoted(Path(file))}", "symbols of the source"
+    asked += f" --rows {options.rows}"
+    texts_of = [example.lines for example in examples]
+    return attention_answer(run, translator.model, examples, texts_of, looks_at=looks_at, page=page, asked=asked)
 
 
 def _pairs(run: "TranslateTask", file: str | None, rows: int) -> "list[Pair]":
