@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from chainrule.tasks.abilities import Answer, Code, Record
 from chainrule.tasks.codes import STEPS, code_answer, traversal_words, traversed
@@ -189,41 +189,18 @@ def shown(run: "ImageTask", x: "Tensor") -> "Pixels":
     return pixels
 
 
-class CodePreview:
-    """Called at each validation: writes samples.png, draws of a variational model or reconstructions of another.
+def preview_images(run: "ImageTask", model: "CodeModel", step: int) -> "Pixels":
+    """Images to look at during training: draws of a variational model, reconstructions of another."""
+    import numpy as np
+    import torch
 
-    Args:
-        run: that is trained.
-        width: characters of a line.
-    """
+    from chainrule.latent import LatentModel
 
-    def __init__(self, run: "ImageTask", width: int):
-        self._run, self._width = run, width
-
-    def __call__(self, trained: Any, step: int, seconds: float) -> str:
-        from chainrule.data.atomic import write_bytes
-        from chainrule.data.images import block_image, grid, png
-        from chainrule.tasks.image.task import SAMPLES
-
-        run = self._run
-        images = self._images(trained, step)
-        write_bytes(run.path / SAMPLES, png(grid(images)))
-        shown = max(1, self._width // (min(run.shape[2], 32) + 2))
-        return block_image(images[:shown])
-
-    def _images(self, model: "CodeModel", step: int) -> Any:
-        import numpy as np
-        import torch
-
-        from chainrule.latent import LatentModel
-
-        device = next(model.parameters()).device
-        generator = torch.Generator(device).manual_seed(step)
-        if isinstance(model, LatentModel):
-            return draw_codes(self._run, model, _DRAWN, generator, mean=False)
-        x = self._run.held_out_batch(_PAIRS).x.to(device)
-        pairs = np.stack([shown(self._run, x), shown(self._run, model.from_codes(model.codes(x)))], 1)
-        return np.concatenate(list(pairs))
+    device = next(model.parameters()).device
+    if isinstance(model, LatentModel):
+        return draw_codes(run, model, _DRAWN, torch.Generator(device).manual_seed(step), mean=False)
+    x = run.held_out_batch(_PAIRS).x.to(device)
+    return np.concatenate(list(np.stack([shown(run, x), shown(run, model.from_codes(model.codes(x)))], 1)))
 
 
 def inspect_codes(run: "ImageTask", options: "ImageInspection", *, out: Path | None, seed: int) -> Answer:

@@ -35,11 +35,12 @@ from chainrule.tasks.image.codes import (
     ImageReconstruction,
     embed_images,
     interpolate_images,
+    preview_images,
     reconstruct_images,
 )
 from chainrule.tasks.image.image_data import ImageData, ImageDataTask
 from chainrule.tasks.image.inspection import ImageInspection, inspect_images
-from chainrule.tasks.image.sampling import ImageSampling, sample_images
+from chainrule.tasks.image.sampling import ImageSampling, Sampler, sample_images
 from chainrule.tasks.image.scoring import ImageScoring, score_images
 from chainrule.tasks.ladder import Ladder
 from chainrule.tasks.ledger import Basis, LedgerEntry
@@ -198,16 +199,13 @@ class ImageTask(
     def on_validation(self) -> "OnValidation":
         from chainrule.data.atomic import write_bytes
         from chainrule.data.images import block_image, grid, png
-        from chainrule.tasks.image.sampling import Sampler
-
-        if self.has_code:
-            from chainrule.tasks.image.codes import CodePreview
-
-            return CodePreview(self, _LINE)
 
         def preview(trained: Any, step: int, seconds: float) -> str:
-            sampler = Sampler(self, trained)
-            images = sampler.sketches(_PREVIEWED, sampler.labels_in_turn(_PREVIEWED), step, seconds)
+            if self.has_code:
+                images = preview_images(self, trained, step)
+            else:
+                sampler = Sampler(self, trained)
+                images = sampler.sketches(_PREVIEWED, sampler.labels_in_turn(_PREVIEWED), step, seconds)
             write_bytes(self.path / SAMPLES, png(grid(images)))
             shown = max(1, _LINE // (min(self.shape[2], 32) + 2))
             return block_image(images[:shown])
