@@ -29,7 +29,11 @@ def options_class(name: str, options: Iterable[tuple[str, Any, Any]], base: type
 
 
 def with_defaults(options: type[Options], **defaults: Any) -> type[Options]:
-    """A dataclass of the same options, some of them with other defaults."""
+    """A dataclass of the same options, some of them with other defaults.
+
+    >>> with_defaults(OptimisationOptions, batch_size=7)().batch_size
+    7
+    """
     found = {item.name: item for item in fields(options)}  # type: ignore[arg-type]  # Options is a dataclass; a TypeVar cannot say so
     made = [
         (name, found[name].type, field(default=value, metadata=found[name].metadata))
