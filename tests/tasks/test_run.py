@@ -220,7 +220,7 @@ def test_weights_of_other_shapes_are_refused(run):
 
 def test_a_vocabulary_of_another_size_or_level_is_refused(run):
     CharVocabulary("abcd").save(run.path / VOCABULARY)
-    with pytest.raises(ValueError, match="same model"):
+    with pytest.raises(ValueError, match="describe a model of at least"):
         open_run(run.path).model()
     change(run, data__level="byte")
     with pytest.raises(ValueError, match="level"):
