@@ -1,6 +1,7 @@
 """`chainrule train` with its defaults beside a plain script of the same field, in the same minutes, on the same data.
 
     python benchmarks/peers.py [--task text --task tag ...] [--minutes 3] [--seeds 1] [--avx2] [--data FOLDER]
+    python benchmarks/peers.py --task text --keep-peers [--minutes 3] ...
     python benchmarks/peers.py --same-shape [--minutes 3] [--seeds 1] [--avx2]
 
 The peers are the scripts of `benchmarks/peers/`, torch.nn only, each tuned as its field's tutorials are; `--peers
@@ -13,12 +14,16 @@ them. Of chainrule's minutes reading the data is a part, and so are validations 
 and torch comes before them. The columns show the seconds of training and of the whole process. plain_lstm.py runs
 with 256, 384 and 512 units; the size that is best on the test part counts, which favours the peer.
 
+`--keep-peers`: the rows of the peers are those of the results published before, if they are of the same machine and
+seeds: for a change of chainrule alone.
+
 `--same-shape`: the text model of both has 256 units, an embedding of 64, float32, 32 rows of 64 characters; only
 the speed counts, characters over seconds of training with all that belongs to it. `--avx2` runs both as a machine
 without AVX-512 would.
 """
 
 import argparse
+import json
 import os
 import re
 import statistics
@@ -30,7 +35,7 @@ from pathlib import Path
 from typing import Any
 
 from peer_tasks import TASKS, Task, chainrule
-from side_by_side import claim, machine, median_ratio, publish
+from side_by_side import claim, machine, median_ratio, publish, result_path
 
 AVX2 = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"}
 SHAPE = [
@@ -44,6 +49,7 @@ def main() -> None:
     parser.add_argument("--task", choices=TASKS, action="append")
     parser.add_argument("--minutes", type=float, default=3)
     parser.add_argument("--seeds", type=int, default=1, help="so many runs of each, seeds 0, 1, ...")
+    parser.add_argument("--keep-peers", action="store_true")
     parser.add_argument("--same-shape", action="store_true")
     parser.add_argument("--avx2", action="store_true")
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("CHAINRULE_DATA", "../shared/data")))
@@ -51,7 +57,6 @@ def main() -> None:
     options = parser.parse_args()
     if options.avx2:  # before torch looks
         os.environ.update(AVX2)
-    suffix = f"{options.minutes:g}m" + ("_avx2" if options.avx2 else "")
     for name in ["text"] if options.same_shape else options.task or list(TASKS):
         with tempfile.TemporaryDirectory() as folder:
             try:
@@ -60,9 +65,9 @@ def main() -> None:
                 print(f"{name}: skipped, there is no {error.filename}: name the folder with --data")
                 continue
             if options.same_shape:
-                publish(f"peers_same_shape_{suffix}", *same_shape(task, options, Path(folder)))
+                publish(results_name("same_shape", options), *same_shape(task, options, Path(folder)))
             else:
-                publish(f"peers_{name.replace('-', '_')}_{suffix}", *compare(name, task, options, Path(folder)))
+                publish(results_name(name, options), *compare(name, task, options, Path(folder)))
 
 
 PEERS = Path(__file__).parent / "peers"
@@ -72,12 +77,15 @@ Rows = list[dict[str, Any]]
 def compare(name: str, task: Task, options: argparse.Namespace, folder: Path) -> tuple[Rows, Rows]:
     """Run both by turns; rows of figures, the comparison last, and the claim."""
     rows: Rows = []
+    kept = kept_peers(name, options) if options.keep_peers else []
     for seed in range(options.seeds):
-        first, *others = task.peer
-        rows.append(peer(task, first, seed, options.minutes, options.peers))
+        first, *others = task.peer if not kept else [[]]
+        if not kept:
+            rows.append(peer(task, first, seed, options.minutes, options.peers))
         rows.append(ours(task, [], seed, options.minutes, folder / "run"))
         rows[-1][task.figure] = task.test(folder / "run")
         rows += [peer(task, arguments, seed, options.minutes, options.peers) for arguments in others]
+    rows += kept
     figures = {who: [row[task.figure] for row in rows if row["run"] == who] for who in {row["run"] for row in rows}}
     found = figures.pop(OURS)
     best = (min if task.lower else max)(figures, key=lambda who: statistics.mean(figures[who]))
@@ -104,6 +112,23 @@ def compare(name: str, task: Task, options: argparse.Namespace, folder: Path) ->
         errors = (100 - ours_mean) / (100 - peers_mean)
         return rows, [claim(f"{what}: error ÷ that of {best}", errors, "<=", 0.9)]
     return rows, [claim(f"{what}: {task.figure}, better than {best} by the seeds' spread", gain, ">=", spread)]
+
+
+def kept_peers(name: str, options: argparse.Namespace) -> Rows:
+    """The rows of the peers in the results published before, of this machine and these seeds."""
+    path = result_path(results_name(name, options))
+    if not path.exists():
+        raise SystemExit(f"--keep-peers: there is no {path.name} with peers to keep: run without it")
+    before = json.loads(path.read_text())
+    rows = [row for row in before["rows"] if row["run"] != OURS and "seed" in row]
+    if before["machine"] != machine() or {row["seed"] for row in rows} != set(range(options.seeds)):
+        raise SystemExit(f"--keep-peers: {path.name} is of another machine or other seeds: run without it")
+    return rows
+
+
+def results_name(name: str, options: argparse.Namespace) -> str:
+    """The name of the file of results of a task."""
+    return f"peers_{name.replace('-', '_')}_{options.minutes:g}m" + ("_avx2" if options.avx2 else "")
 
 
 def same_shape(task: Task, options: argparse.Namespace, folder: Path) -> tuple[Rows, Rows]:

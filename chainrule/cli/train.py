@@ -193,7 +193,9 @@ def training_options(config: RunConfig) -> "TrainingOptions":
 
     known = {item.name for item in fields(TrainingOptions)}
     settings = asdict(config.duration) | asdict(config.training)
-    unsettled = {name for name in ("batch_size", "learning_rate", "weight_decay") if settings[name] is None}
+    unsettled = {
+        name for name in ("batch_size", "optimiser", "learning_rate", "weight_decay") if settings[name] is None
+    }
     return TrainingOptions(**{name: value for name, value in settings.items() if name in known - unsettled})
 
 
@@ -278,9 +280,15 @@ def settle_computation(
         first = batches.at(0)
         steps = duration.steps or math.ceil((duration.epochs or 0.0) * batches.steps_per_epoch)
         seconds = seconds_to_choose(
-            network, first, candidates.default, process_group.device, budget=duration.budget, steps=steps
+            network,
+            first,
+            candidates.default,
+            process_group.device,
+            asked.optimiser,
+            budget=duration.budget,
+            steps=steps,
         )
-        choice = choose_computation(network, first, candidates, seconds, process_group.device)
+        choice = choose_computation(network, first, candidates, seconds, process_group.device, asked.optimiser)
     if process_group.first:
         print(choice, file=sys.stderr, flush=True)
         run.config = replace(

@@ -69,7 +69,7 @@ class SequenceTagger(LikelihoodModel):
         cell: Literal["lstm", "gru", "rnn", "transformer"] = "lstm",
         embedding_size: Size = 100,
         character_encoder: Literal["affixes", "lstm", "cnn", "none"] = "affixes",
-        character_size: Annotated[int, Range(2, 1 << 16)] = 64,
+        character_size: Annotated[int, Range(2, 1 << 16)] = 128,
         hidden_size: Size = 200,
         num_layers: Layers = 1,
         dropout: Probability = 0.4,

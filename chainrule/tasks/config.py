@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_or
 if TYPE_CHECKING:
     from chainrule.tasks.task import Task
 
-FORMAT = 5
+FORMAT = 6
 
 Options = TypeVar("Options")
 
@@ -81,8 +81,10 @@ class OptimisationOptions(CheckedOptions):
 
     batch_size: int = within(32, 1, 1 << 24)
     """Rows of a batch."""
+    optimiser: Literal["adamw", "muon"] = "adamw"
+    """adamw, or muon: orthogonal steps for the matrices of layers, AdamW for the rest."""
     learning_rate: float = within(6e-3, 0.0, 1e3)
-    """Peak learning rate of AdamW."""
+    """Peak learning rate."""
     weight_decay: float = within(0.01, 0.0, 1e3)
     """Decoupled weight decay of matrices."""
     warmup: float = within(0.03, 0.0, 1.0)

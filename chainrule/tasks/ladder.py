@@ -52,7 +52,7 @@ def step_rate(model: "TrainableModel", batch: "Batch", training: "OptimisationOp
     if len(candidates.precision) > 1 and seconds >= ENOUGH_SECONDS:
         backend = "vendor" if "vendor" in candidates.backend else candidates.backend[0]
         ways.append(Computation(candidates.threads[0], candidates.precision[0], backend))
-    return max(steps_per_second(model, batch, ways, seconds, device))
+    return max(steps_per_second(model, batch, ways, seconds, device, training.optimiser))
 
 
 _BATCHES = 16  # whose elements are counted, as one batch may be of short rows

@@ -13,7 +13,7 @@ from chainrule.base import TrainableModel
 from chainrule.layers.recurrent import Backend
 from chainrule.training.computation import Computation, computing, multiply_dtype, recurrent_layers, usable_threads
 from chainrule.training.evaluate import Batch, Objective, count_elements, score
-from chainrule.training.optimiser import clip_gradient, make_optimiser
+from chainrule.training.optimiser import Kind, clip_gradient, make_optimiser
 from chainrule.training.parallel import own_randomness
 
 SHARE, MOST_SECONDS = 0.02, 2.0  # of a run may go into the choice
@@ -96,7 +96,12 @@ def make_candidates(
 
 
 def choose_computation(
-    model: TrainableModel, batch: Batch, candidates: Candidates, seconds: float, device: torch.device
+    model: TrainableModel,
+    batch: Batch,
+    candidates: Candidates,
+    seconds: float,
+    device: torch.device,
+    optimiser: Kind = "adamw",
 ) -> Choice:
     """Time the candidates, one part of the computation after the other, each with the best of those before.
 
@@ -109,12 +114,13 @@ def choose_computation(
         candidates: the ways, from `make_candidates`.
         seconds: not to be exceeded by more than a step.
         device: where the model is trained.
+        optimiser: that updates the weights.
     """
     best, rates = candidates.default, dict[str, float]()
     deadline = monotonic() + seconds
     for name, values in candidates.parts.items():
         ways = [replace(best, **{name: value}) for value in values]
-        taken = _step_seconds(model, batch, ways, deadline - monotonic(), device, rounds=ENOUGH_STEPS)
+        taken = _step_seconds(model, batch, ways, deadline - monotonic(), device, optimiser, rounds=ENOUGH_STEPS)
         timed = {way: median(steps[1:]) for way, steps in zip(ways, taken, strict=True) if len(steps) >= LEAST_STEPS}
         if not timed:
             continue
@@ -126,7 +132,12 @@ def choose_computation(
 
 
 def steps_per_second(
-    model: TrainableModel, batch: Batch, ways: Sequence[Computation], seconds: float, device: torch.device
+    model: TrainableModel,
+    batch: Batch,
+    ways: Sequence[Computation],
+    seconds: float,
+    device: torch.device,
+    optimiser: Kind = "adamw",
 ) -> list[float]:
     """Training steps per second of a model in each of some ways to compute them; 0 where there was no time to try one.
 
@@ -139,13 +150,21 @@ def steps_per_second(
         ways: how to compute.
         seconds: not to be exceeded by more than a step.
         device: where to compute.
+        optimiser: that updates the weights.
     """
-    taken = _step_seconds(model, batch, ways, seconds, device)
+    taken = _step_seconds(model, batch, ways, seconds, device, optimiser)
     return [1 / median(steps[1:] or steps) if steps else 0.0 for steps in taken]
 
 
 def seconds_to_choose(
-    model: TrainableModel, batch: Batch, way: Computation, device: torch.device, *, budget: float | None, steps: int
+    model: TrainableModel,
+    batch: Batch,
+    way: Computation,
+    device: torch.device,
+    optimiser: Kind = "adamw",
+    *,
+    budget: float | None,
+    steps: int,
 ) -> float:
     """The seconds that timing candidates may take: 2% of a run, and 2 at most.
 
@@ -154,6 +173,7 @@ def seconds_to_choose(
         batch: its first batch.
         way: how its steps are computed if nothing else is chosen; tells how long a run of given steps takes.
         device: where it is trained.
+        optimiser: that updates the weights.
         budget: seconds that the run lasts; None where it has a number of steps.
         steps: that number.
     """
@@ -161,7 +181,7 @@ def seconds_to_choose(
         return min(MOST_SECONDS, SHARE * budget)
     if SHARE * steps < 2 * LEAST_STEPS:  # not even for two candidates
         return 0.0
-    (rate,) = steps_per_second(model, batch, [way], 0.0, device)
+    (rate,) = steps_per_second(model, batch, [way], 0.0, device, optimiser)
     return min(MOST_SECONDS, SHARE * steps / rate)
 
 
@@ -171,6 +191,7 @@ def _step_seconds(
     ways: Sequence[Computation],
     seconds: float,
     device: torch.device,
+    kind: Kind,
     *,
     rounds: int | None = None,
 ) -> list[list[float]]:
@@ -178,7 +199,7 @@ def _step_seconds(
     taken: list[list[float]] = [[] for _ in ways]
     with own_randomness(device):
         trial = copy.deepcopy(model).to(device).train()
-        optimiser = make_optimiser(trial, 0.0, 0.0)
+        optimiser = make_optimiser(trial, 0.0, 0.0, kind)
         began, running = monotonic(), list(range(len(ways)))
         while True:
             round_began = monotonic()

@@ -1,10 +1,13 @@
-"""AdamW over the parameters of a model, its learning rate, and its moments as named tensors."""
+"""The optimiser of a model, its learning rate, and its moments as named tensors."""
 
 import math
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.optim import AdamW
+
+from chainrule.training.muon import Muon, hidden_matrices
 
 
 def learning_rate(progress: float, peak: float, warmup: float, floor: float = 0.01) -> float:
@@ -32,20 +35,32 @@ def learning_rate(progress: float, peak: float, warmup: float, floor: float = 0.
     return peak * (floor + (1 - floor) * (1 + math.cos(math.pi * fall)) / 2)
 
 
+Kind = Literal["adamw", "muon"]
 BETAS = (0.9, 0.99)  # a shorter memory of squares than Adam's 0.999: runs here are a few thousand steps
 
 
-def make_optimiser(model: nn.Module, learning_rate: float, weight_decay: float) -> AdamW:
-    """AdamW (Loshchilov and Hutter 2019); biases, gains and other vectors do not decay."""
+def make_optimiser(model: nn.Module, learning_rate: float, weight_decay: float, kind: Kind = "adamw") -> AdamW:
+    """AdamW (Loshchilov and Hutter 2019), or Muon for hidden matrices; biases, gains and other vectors do not decay.
+
+    Raises:
+        ValueError: the model has no weights to train, or no hidden matrices for Muon.
+    """
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if not trained:
         raise ValueError("model: expected parameters that require a gradient, got none: there is nothing to train")
+    matrices = hidden_matrices(model) if kind == "muon" else {}
+    if kind == "muon" and not matrices:
+        raise ValueError("optimiser muon: expected a model with sequence layers, got one without: take adamw")
+    rest = [parameter for parameter in trained if parameter not in matrices]
     groups = [
-        {"params": [parameter for parameter in trained if parameter.dim() > 1], "weight_decay": weight_decay},
-        {"params": [parameter for parameter in trained if parameter.dim() <= 1], "weight_decay": 0.0},
+        {"params": [parameter for parameter in rest if parameter.dim() > 1], "weight_decay": weight_decay},
+        {"params": [parameter for parameter in rest if parameter.dim() <= 1], "weight_decay": 0.0},
     ]
+    groups = [group for group in groups if group["params"]]
     fused = all(parameter.device.type in ("cpu", "cuda") for parameter in trained)
-    return AdamW([group for group in groups if group["params"]], lr=learning_rate, betas=BETAS, fused=fused)
+    if matrices:
+        return Muon(groups, matrices, weight_decay=weight_decay, lr=learning_rate, betas=BETAS, fused=fused)
+    return AdamW(groups, lr=learning_rate, betas=BETAS, fused=fused)
 
 
 def clip_gradient(model: nn.Module, norm: float | None) -> Tensor:
@@ -54,7 +69,7 @@ def clip_gradient(model: nn.Module, norm: float | None) -> Tensor:
 
 
 def moments(optimiser: AdamW, model: nn.Module) -> dict[str, Tensor]:
-    """Moments of the optimiser, named `exp_avg.WEIGHT`, `exp_avg_sq.WEIGHT` and `step.WEIGHT`."""
+    """Moments of the optimiser, named `exp_avg.WEIGHT`, `exp_avg_sq.WEIGHT` and `step.WEIGHT`, or as Muon has them."""
     return {
         f"{kind}.{name}": value
         for name, parameter in model.named_parameters()
@@ -70,7 +85,9 @@ def restore_moments(optimiser: AdamW, model: nn.Module, tensors: dict[str, Tenso
     """
     optimiser.state.clear()
     for name, parameter in model.named_parameters():
-        remembered = {kind: tensors[f"{kind}.{name}"] for kind in _KINDS if f"{kind}.{name}" in tensors}
+        of_muon = isinstance(optimiser, Muon) and parameter in optimiser.matrices
+        kinds = _KINDS_OF_MUON if of_muon else _KINDS
+        remembered = {kind: tensors[f"{kind}.{name}"] for kind in kinds if f"{kind}.{name}" in tensors}
         for kind, value in remembered.items():
             expected = () if kind == "step" else tuple(parameter.shape)
             if tuple(value.shape) != expected:
@@ -78,10 +95,8 @@ def restore_moments(optimiser: AdamW, model: nn.Module, tensors: dict[str, Tenso
                     f"checkpoint: expected {kind} of {name} in shape {expected}, "
                     f"got {tuple(value.shape)}: it belongs to another model"
                 )
-        if remembered and len(remembered) < len(_KINDS):
-            raise ValueError(
-                f"checkpoint: expected {', '.join(_KINDS)} of {name}, got {', '.join(remembered)}: damaged"
-            )
+        if remembered and len(remembered) < len(kinds):
+            raise ValueError(f"checkpoint: expected {', '.join(kinds)} of {name}, got {', '.join(remembered)}: damaged")
         if remembered:
             optimiser.state[parameter] = {
                 kind: value.to(parameter.device, torch.float32 if kind == "step" else parameter.dtype)
@@ -89,4 +104,5 @@ def restore_moments(optimiser: AdamW, model: nn.Module, tensors: dict[str, Tenso
             }
 
 
-_KINDS = ("step", "exp_avg", "exp_avg_sq")
+_KINDS = ("step", "exp_avg", "exp_avg_sq")  # of AdamW
+_KINDS_OF_MUON = ("step", "momentum", "direction")

@@ -20,7 +20,8 @@ class TrainingOptions:
         batch_size: rows of a batch, over all processes.
         chunk_length: elements of a row that gradients flow through (truncated backpropagation through time).
         line_length: elements after which a line is cut, where each line is a sequence.
-        learning_rate: peak learning rate of AdamW.
+        optimiser: adamw, or muon: orthogonal steps for the matrices of sequence layers, AdamW for all other weights.
+        learning_rate: peak learning rate.
         weight_decay: decoupled weight decay of matrices; biases and gains have none.
         warmup: fraction of the run in which the learning rate rises linearly.
         clip_norm: largest global norm of the gradient; None leaves it as it is.
@@ -46,6 +47,7 @@ class TrainingOptions:
     batch_size: int = 32
     chunk_length: int = 64
     line_length: int = 1024
+    optimiser: Literal["adamw", "muon"] = "adamw"
     learning_rate: float = 6e-3
     weight_decay: float = 0.01
     warmup: float = 0.03
@@ -76,6 +78,8 @@ class TrainingOptions:
             raise ValueError(f"warmup: expected a fraction of the run in [0, 1), got {self.warmup}")
         if self.precision not in ("auto", "float32", "bfloat16"):
             raise ValueError(f"precision: expected auto, float32 or bfloat16, got {self.precision!r}")
+        if self.optimiser not in ("adamw", "muon"):
+            raise ValueError(f"optimiser: expected adamw or muon, got {self.optimiser!r}")
         if not isinstance(self.seed, int) or self.seed < 0:
             raise ValueError(f"seed: expected an integer >= 0, got {self.seed}")
 

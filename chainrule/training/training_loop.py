@@ -75,7 +75,7 @@ class TrainingLoop:
         self._train_batches = train_batches
         self._options, self._directory, self._process_group = options, directory, process_group
         self._interrupts = interrupts
-        self._optimiser = make_optimiser(model, options.learning_rate, options.weight_decay)
+        self._optimiser = make_optimiser(model, options.learning_rate, options.weight_decay, options.optimiser)
         self._duration = make_duration(options, train_batches.steps_per_epoch, valid_batches)
         self._validation = Validation(model, valid_batches, metric, observe, on_validation, self._duration, interrupts)
         self._state: State = None

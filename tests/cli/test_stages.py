@@ -50,7 +50,7 @@ def test_every_task_has_a_class_that_names_it_and_verbs(name):
 def test_a_task_has_defaults_of_its_own_and_the_words_that_all_share(command):
     shown = " ".join(command("train", "--task", "table", "--help").out.replace("│", "").split())
     assert "--batch-size INT Rows of a batch. [default: 128]" in shown
-    assert "--learning-rate FLOAT Peak learning rate of AdamW. [default: 0.003]" in shown
+    assert "--learning-rate FLOAT Peak learning rate. [default: 0.003]" in shown
 
 
 @pytest.mark.parametrize(

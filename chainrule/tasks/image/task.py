@@ -72,7 +72,7 @@ class ImageTraining(OptimisationOptions):
     batch_size: int = within(16, 1, 1 << 24)
     """Rows of a batch; 128 of a model with a code, where not given."""
     learning_rate: float = within(4e-3, 0.0, 1e3)
-    """Peak learning rate of AdamW; 0.001 of a model with a code, where not given."""
+    """Peak learning rate; 0.001 of a model with a code, where not given."""
 
 
 class ImageTask(

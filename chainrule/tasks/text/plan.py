@@ -26,6 +26,7 @@ from chainrule.training.evaluate import Batch, count_elements
 if TYPE_CHECKING:
     from chainrule.data.corpus import Corpus
     from chainrule.tasks.text.options import TextTraining
+    from chainrule.training.optimiser import Kind
 
 SIZES = (64, 96, 128, 192, 256, 320, 384, 512, 640, 768, 1024, 1536)
 PROBES = (128, 384)  # units of the models that are timed
@@ -105,6 +106,7 @@ class Plan:
     Args:
         options: of the model.
         batch_size: rows.
+        optimiser: of the weights.
         learning_rate: peak.
         weight_decay: of matrices.
         symbols: that training will read, about.
@@ -113,6 +115,7 @@ class Plan:
 
     options: Any
     batch_size: int
+    optimiser: "Kind"
     learning_rate: float
     weight_decay: float
     symbols: float
@@ -125,7 +128,7 @@ def plan_text(
     training: "TextTraining",
     duration: Duration,
     corpus: "Corpus",
-    measure: Callable[[Sequence[Shape], int], Speed],
+    measure: "Callable[[Sequence[Shape], int, Kind], Speed]",
 ) -> Plan:
     """Settle what is None in the options of a new run.
 
@@ -133,16 +136,17 @@ def plan_text(
         cell: the recurrent layer.
         options, training, duration: as the user gave them.
         corpus: the prepared text.
-        measure: times training steps of models of given shapes on batches of so many rows, on this machine; not called
-            where a number of steps or epochs is given.
+        measure: times training steps of models of given shapes on batches of so many rows with an optimiser, on this
+            machine; not called where a number of steps or epochs is given.
     """
     text, wide = len(corpus.train), corpus.level in ("word", "bpe")
+    optimiser = training.optimiser or usual_optimiser(wide)
     batch_size = training.batch_size or usual_batch_size(text, training.chunk_length)
 
     def shape(size: int) -> Shape:
         return shape_of(cell, options, len(corpus.vocabulary), corpus.level, size)
 
-    speed = measure([shape(size) for size in PROBES], batch_size) if duration.budget is not None else None
+    speed = measure([shape(size) for size in PROBES], batch_size, optimiser) if duration.budget is not None else None
 
     def symbols_read(size: int) -> float:
         if speed is not None and duration.budget is not None:
@@ -182,7 +186,7 @@ def plan_text(
     weight_decay = training.weight_decay
     if weight_decay is None:
         weight_decay = usual_weight_decay(learning_rate, text / (batch_size * training.chunk_length), wide)
-    return Plan(settled, batch_size, learning_rate, weight_decay, symbols, rate)
+    return Plan(settled, batch_size, optimiser, learning_rate, weight_decay, symbols, rate)
 
 
 def shape_of(cell: str, options: Any, vocabulary: int, level: str, size: int) -> Shape:
@@ -207,6 +211,11 @@ def tie_weights(options: Any, level: str) -> bool:
 def usual_batch_size(symbols: int, chunk_length: int) -> int:
     """32 rows, of a short text as many as have 16 chunks each."""
     return max(1, min(32, symbols // (16 * chunk_length)))
+
+
+def usual_optimiser(wide: bool) -> "Kind":
+    """Muon where the recurrent matrices are most of the work; words have most weights in their embeddings."""
+    return "adamw" if wide else "muon"
 
 
 def usual_dropout(passes: float, weights_a_symbol: float, wide: bool) -> float:

@@ -30,14 +30,17 @@ if TYPE_CHECKING:
     from chainrule.tasks.text.plan import Shape, Speed
     from chainrule.training import Evaluation as Measurement
     from chainrule.training import GradientProbe, TrainingBatches, ValidationBatches
+    from chainrule.training.optimiser import Kind
     from chainrule.training.validation import OnValidation
 
-PLANNED = ("batch_size", "learning_rate", "weight_decay")  # options of training that are settled when a run is made
+PLANNED = ("batch_size", "optimiser", "learning_rate", "weight_decay")  # of training, settled when a run is made
 _COUNTS = {"elements": int, "lines": int, "unknown": int, "characters": int, "bytes": int}
 _ELEMENT = {"char": "character", "byte": "byte", "word": "word", "bpe": "token"}
 _SAMPLE_LENGTH = {"char": 200, "byte": 200, "word": 40, "bpe": 60}
 _CHECKED_ROWS, _CHECKED_ELEMENTS = 4, 32
-_LEARNING_RATE, _WEIGHT_DECAY = 2e-3, 0.1  # of models whose size the plan does not choose
+# Of models whose size the plan does not choose:
+_LEARNING_RATE: dict["Kind", float] = {"adamw": 2e-3, "muon": 8e-3}
+_WEIGHT_DECAY = 0.1
 
 
 class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Checks, Compresses, Embeds):
@@ -151,14 +154,21 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
         config, corpus = self.config, corpus_of(self)
         if not self.MODELS[config.model].planned:
             rows = self.training.batch_size or usual_batch_size(len(corpus.train), self.training.chunk_length)
-            rate = self.training.learning_rate or _LEARNING_RATE
+            optimiser: Kind = self.training.optimiser or ("adamw" if self.has_code else "muon")
             decay = _WEIGHT_DECAY if self.training.weight_decay is None else self.training.weight_decay
-            training = replace(self.training, batch_size=rows, learning_rate=rate, weight_decay=decay)
+            training = replace(
+                self.training,
+                batch_size=rows,
+                optimiser=optimiser,
+                learning_rate=self.training.learning_rate or _LEARNING_RATE[optimiser],
+                weight_decay=decay,
+            )
             return Task.plan(TextTask(self.path, replace(config, training=training)), given)
 
-        def measure(shapes: Sequence["Shape"], batch_size: int) -> "Speed":
-            sized = TextTask(self.path, replace(config, training=replace(self.training, batch_size=batch_size)))
-            return measure_speed(config, shapes, batches_of(sized, corpus, (0, 1))[0].at(0))
+        def measure(shapes: Sequence["Shape"], batch_size: int, optimiser: "Kind") -> "Speed":
+            training = replace(self.training, batch_size=batch_size, optimiser=optimiser)
+            sized = TextTask(self.path, replace(config, training=training))
+            return measure_speed(sized.config, shapes, batches_of(sized, corpus, (0, 1))[0].at(0))
 
         plan = plan_text(config.model, config.options, self.training, config.duration, corpus, measure)
         left_open = [name for name, value in asdict(config.options).items() if value is None]
@@ -170,6 +180,7 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
             training=replace(
                 config.training,
                 batch_size=plan.batch_size,
+                optimiser=plan.optimiser,
                 learning_rate=plan.learning_rate,
                 weight_decay=plan.weight_decay,
             ),

@@ -32,7 +32,7 @@ def plan(seconds=180.0, per_multiply=1e-10, symbols=10**6, vocabulary=66, level=
         TextTraining(),
         Duration(budget=seconds),
         Text(range(vocabulary), range(symbols), level),
-        lambda shapes, batch_size: Speed(1e-6, per_multiply),
+        lambda shapes, batch_size, optimiser: Speed(1e-6, per_multiply),
     )
 
 

@@ -1,0 +1,114 @@
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from chainrule.models import MADE, ConvNet, RecurrentLM, TransformerLM
+from chainrule.training.muon import Muon, hidden_matrices, nearly_orthogonal
+from chainrule.training.optimiser import make_optimiser, moments, restore_moments
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 12), st.integers(1, 12), st.integers(0, 2**31))
+def test_five_iterations_keep_singular_vectors_and_draw_values_towards_one(rows, columns, seed):
+    torch.manual_seed(seed)
+    matrix = torch.randn(rows, columns, dtype=torch.float64)
+    left, values, right = torch.linalg.svd(matrix, full_matrices=False)
+    found = left.mT @ nearly_orthogonal(matrix[None], 5)[0] @ right.mT
+    assert torch.allclose(found, found.diagonal().diag(), atol=1e-10)
+    large = values > 0.05 * values.norm()
+    assert ((found.diagonal()[large] > 0.6) & (found.diagonal()[large] < 1.25)).all()
+
+
+def test_a_step_is_the_written_equation_for_each_gate():
+    torch.manual_seed(0)
+    layer = RecurrentLM(vocab_size=5, hidden_size=6, embedding_size=3).double()
+    optimiser = make_optimiser(layer, 0.01, 0.1, "muon")
+    weight = layer.recurrent.weight_hh_l0
+    expected, momentum = weight.detach().clone(), torch.zeros_like(weight)
+    directions = torch.zeros_like(weight)
+    for step in range(5):
+        torch.manual_seed(step)
+        weight.grad = torch.randn_like(weight)
+        momentum = 0.95 * momentum + 0.05 * weight.grad
+        if step % 2 == 0:
+            ahead = 0.05 * weight.grad + 0.95 * momentum
+            for rows in torch.arange(24).split(6):
+                x = ahead[rows] / ahead[rows].norm()
+                for _ in range(3):
+                    a = x @ x.T
+                    x = 3.4445 * x + (-4.775 * a + 2.0315 * a @ a) @ x
+                directions[rows] = x
+        expected = expected * (1 - 0.01 * 0.1) - 0.01 * 0.2 * 6**0.5 * directions
+        optimiser.step()
+    assert torch.allclose(weight, expected, rtol=0, atol=1e-13)
+
+
+def test_a_whole_matrix_moves_as_by_the_optimiser_of_torch():
+    torch.manual_seed(0)
+    ours, theirs = nn.Parameter(torch.randn(8, 16)), nn.Parameter(torch.empty(8, 16))
+    theirs.data.copy_(ours.data)
+    optimiser = Muon([], {ours: [8]}, weight_decay=0.1, lr=0.1)
+    reference = torch.optim.Muon([theirs], 0.1, 0.1, ns_steps=3, adjust_lr_fn="match_rms_adamw")
+    gradient = torch.randn(8, 16)
+    for _ in range(4):  # a gradient that stays: the direction of every second step is that of every step
+        ours.grad, theirs.grad = gradient.clone(), gradient.clone()
+        optimiser.step()
+        reference.step()
+    assert (ours - theirs).norm() < 0.02 * theirs.norm()  # torch's iteration is in bfloat16
+
+
+def test_weights_that_are_not_hidden_matrices_take_the_steps_of_adamw():
+    model, other = (RecurrentLM(vocab_size=5, hidden_size=6, embedding_size=3) for _ in range(2))
+    other.load_state_dict(model.state_dict())
+    for each, kind in ((model, "muon"), (other, "adamw")):
+        optimiser = make_optimiser(each, 0.01, 0.1, kind)
+        for seed in range(3):
+            torch.manual_seed(seed)
+            for weight in each.parameters():
+                weight.grad = torch.randn_like(weight)
+            optimiser.step()
+    differing = {
+        name for name, weight in model.state_dict().items() if not torch.equal(weight, other.state_dict()[name])
+    }
+    assert differing == {"recurrent.weight_ih_l0", "recurrent.weight_hh_l0"}
+
+
+def test_hidden_matrices_of_a_transformer_are_those_of_its_blocks():
+    model = TransformerLM(vocab_size=7, model_size=8, num_layers=1, num_heads=4, num_kv_heads=2, ngram_order=2)
+    names = {id(weight): name for name, weight in model.named_parameters()}
+    found = {names[id(weight)].rpartition("blocks.0.")[2]: rows for weight, rows in hidden_matrices(model).items()}
+    assert sorted(found.values()) == sorted([[8, 4, 4], [8], [32], [8]])
+    assert not [name for name in found if "embedding" in name or "ngram" in name or name == "weight_ho"]
+
+
+@pytest.mark.parametrize("model", [MADE(4, [8]), ConvNet((1, 8, 8), 3)])
+def test_a_model_without_sequence_layers_is_refused(model):
+    with pytest.raises(ValueError, match="take adamw"):
+        make_optimiser(model, 0.01, 0.1, "muon")
+
+
+def test_restored_momentum_continues_as_the_original_does():
+    first = RecurrentLM(vocab_size=5, hidden_size=6, embedding_size=3)
+    second = RecurrentLM(vocab_size=5, hidden_size=6, embedding_size=3)
+    optimisers = [make_optimiser(model, 0.01, 0.1, "muon") for model in (first, second)]
+
+    def update(place, seed):
+        torch.manual_seed(seed)
+        for weight in (first, second)[place].parameters():
+            weight.grad = torch.randn_like(weight)
+        optimisers[place].step()
+
+    update(0, 1)
+    update(0, 2)
+    update(0, 3)  # the next step keeps the direction of this one
+    second.load_state_dict(first.state_dict())
+    kept = {name: value.clone() for name, value in moments(optimisers[0], first).items()}
+    restore_moments(optimisers[1], second, kept)
+    update(0, 4)
+    update(1, 4)
+    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
+    kept["momentum.recurrent.weight_hh_l0"] = torch.zeros(3)
+    with pytest.raises(ValueError, match="belongs to another model"):
+        restore_moments(optimisers[1], second, kept)
