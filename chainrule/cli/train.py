@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
+from chainrule.cli.info import show_result
 from chainrule.cli.signature import DATA, MODEL, RUN, TRAINING, RunFlags, as_flags, joined_help
 from chainrule.tasks.config import ChosenComputation, Duration, RunConfig, options_class
-from chainrule.tasks.display import Verb, dump_json, flag, format_duration, printable, resume_command
+from chainrule.tasks.display import Verb, flag, printable, resume_command
 from chainrule.tasks.ladder import chosen_flags
 from chainrule.tasks.run_directory import CONFIG, DRAFT, lock_run, refuse_taken, remove, remove_folder
 from chainrule.tasks.task import Task
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from chainrule.base import TrainableModel
     from chainrule.training import TrainingBatches
     from chainrule.training.computation import Computation
-    from chainrule.training.loop import TrainingResult
     from chainrule.training.options import TrainingOptions
     from chainrule.training.parallel import Processes
 
@@ -361,46 +361,3 @@ def _describe(source: dict[str, Any] | None) -> str:
     if source is None:
         return "none"
     return f"{source['name']} ({source['bytes']} bytes, SHA-256 {source['sha256'][:12]}…)"
-
-
-def _longer(duration: Duration) -> str:
-    """The flag that makes a run of this duration longer."""
-    for name, value in asdict(duration).items():
-        if value is not None:
-            return f"{flag(name)} ...  (a larger total trains on)"
-    return "--budget ...  (a longer total trains on)"
-
-
-def show_result(run: Task[Any], result: "TrainingResult", *, json: bool) -> None:
-    """Print the summary of a training run, and what to do next."""
-    figures, told = run.best(result.best, result.best_value, result.best_rows)
-    if json:
-        summary = {
-            "run": str(run.path),
-            "steps": result.step,
-            "steps_now": result.steps_now,
-            "elements": result.elements,
-            "seconds": result.elapsed,
-            "ended_by": result.ended_by,
-            "best_step": result.best_step,
-            "nats_per_element": result.best.nats_per_element,
-            "validation_elements": result.best.elements,
-        }
-        print(dump_json(summary | figures))
-        return
-    again = f"{resume_command(run.path)} {_longer(run.config.duration)}"
-    if result.steps_now == 0:
-        print(
-            f"\nnothing to do: the run has had all that it was asked for, {result.step:,} steps\n"
-            f"best: {printable(told)}, at step {result.best_step:,}\n"
-            f"next: {again}"
-        )
-        return
-    early = " (stopped early: no more improvement)" if result.ended_by == "patience" else ""
-    commands = [*run.next_steps(), again]
-    print(
-        f"\n{result.step:,} steps in {format_duration(result.elapsed)}{early}\n"
-        f"best: {printable(told)}, at step {result.best_step:,}\n"
-        f"run:  {run.path}\n"
-        f"next: {commands[0]}\n" + "\n".join(f"      {command}" for command in commands[1:])
-    )
