@@ -10,7 +10,7 @@ import soundfile
 import torch
 
 from chainrule.data.sounds import ClipBatches, write_wav
-from chainrule.tasks.sound import SoundTask
+from chainrule.tasks.sound.task import SoundTask
 
 RATE = 8000
 TINY = ("--channels", 4, "--blocks", 1, "--layers-per-block", 3, "--skip-channels", 8)
