@@ -28,7 +28,7 @@ from torch import Tensor
 from chainrule.cli.main import main as chainrule
 from chainrule.data.sounds import Collection, Labelling, MuLawLevels, read_sound, write_wav
 from chainrule.models import WaveNet
-from chainrule.tasks.sound import SoundTask
+from chainrule.tasks.sound.task import SoundTask
 
 RATE, ORDER = 8000, 32
 AVERAGES = (0.9, 0.98, 0.995)

@@ -33,6 +33,7 @@ python_maximum_signature_line_length = 88
 _TYPE_VARIABLES = (
     "blocks.Row",
     "data.atomic.Made",
+    "testing.subject.M",
     "tasks.config.Options",
     "tasks.task.M",
     "testing.contract_check.M",

@@ -70,13 +70,14 @@ def model_bits(text: str) -> float:
     """-log2 p(text) under the run's best weights, every character predicted from all those before it."""
     from chainrule import open_run
     from chainrule.data import open_corpus, stream_evaluation
-    from chainrule.training import evaluate, units
+    from chainrule.training import evaluate
+    from chainrule.training.evaluate import bits
 
     run, held_out = open_run(RUN), open_corpus(RUN / "data").valid
     nats = evaluate(run.model(), stream_evaluation(held_out, batch_size=1, chunk_length=1024)).nats
     unknown = int((run.vocabulary.encode(text) == run.vocabulary.unknown).sum())
     # Where the model says "some character never seen", which one it is costs a code point more.
-    return units.bits(nats) + unknown * math.log2(sys.maxunicode + 1)
+    return bits(nats) + unknown * math.log2(sys.maxunicode + 1)
 
 
 def xz(text: str) -> int:

@@ -65,12 +65,12 @@ def compare() -> None:
 def model_bits(images: np.ndarray, labels: np.ndarray) -> float:
     """Mean bits per pixel under the model."""
     from chainrule import open_run
-    from chainrule.training import units
+    from chainrule.training.evaluate import bits
 
     model = open_run(RUN).model()
     x = torch.from_numpy(images).view(-1, 1, 8, 8).long()
     with torch.no_grad():
-        return units.bits(-float(model.log_prob(x, torch.from_numpy(labels)).double().sum()) / x.numel())
+        return bits(-float(model.log_prob(x, torch.from_numpy(labels)).double().sum()) / x.numel())
 
 
 def pixel_bits(known: np.ndarray, known_labels: np.ndarray, images: np.ndarray, labels: np.ndarray) -> float:

@@ -1,24 +1,33 @@
 """`chainrule compare RUN...`: runs side by side, ranked only where their figures are of the same thing."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from time import monotonic
+from typing import TYPE_CHECKING, Any
 
-from chainrule.cli.answers import show_answer
 from chainrule.cli.signature import joined_help
+from chainrule.cli.verbs import show_answer
 from chainrule.tasks import open_run
 from chainrule.tasks.abilities import Answer, Record, Scores
-from chainrule.tasks.display import Switch, Verb, format_duration, one_line
+from chainrule.tasks.display import Switch, Verb, aligned, format_duration, one_line
 from chainrule.tasks.ledger import LedgerEntry, why_not_ranked
 from chainrule.tasks.run_directory import WEIGHTS, count_weights
 from chainrule.tasks.task import Task
 
+if TYPE_CHECKING:
+    from chainrule.base import TrainableModel
+    from chainrule.training.evaluate import Batch
+
 _DATA = 12  # characters of a digest
+Line = tuple[dict[str, Any], LedgerEntry | None]
 
 
 def compare_verb(task: type[Task[Any]]) -> Verb:
-    """The verb, the same for every task: runs of several may be compared."""
+    """Compare runs: size, time, likelihood and how it was measured; rank them where that is allowed.
+
+    The verb is the same for every task: runs of several may be compared.
+    """
     compare.__doc__ = joined_help(compare.__doc__ or "", "")  # paragraphs in a line each, as in all verbs
     return compare
 
@@ -46,48 +55,27 @@ def compare(
     if not runs:
         raise ValueError("RUN: expected at least one run directory, got none")
     lines = [_measured(open_run(run), data, device, speed=speed) for run in runs]
-    entries = [line.entry for line in lines if line.entry is not None]
-    why = why_not_ranked(entries)
+    why = why_not_ranked([entry for _, entry in lines if entry is not None])
     if not why:
-        lines.sort(key=lambda line: float("inf") if line.entry is None else line.entry.nats_per_element)
+        lines.sort(key=lambda line: float("inf") if line[1] is None else line[1].nats_per_element)
     show_answer(_answer(lines, why), json=json)
 
 
-@dataclass(frozen=True)
-class _Line:
-    """A run, as it is shown.
-
-    Args:
-        run: its directory.
-        values: for JSON: task, model, parameters, seconds, speeds.
-        entry: its likelihood; None where none was measured yet.
-    """
-
-    run: str
-    values: dict[str, Any]
-    entry: LedgerEntry | None
-
-
-def _measured(run: Task[Any], data: Path | None, device: str, *, speed: bool) -> _Line:
+def _measured(run: Task[Any], data: Path | None, device: str, *, speed: bool) -> Line:
+    """Task, model, size, time trained and speeds of a run, for JSON, and its likelihood where one was measured."""
     weights = run.path / WEIGHTS
     if not weights.is_file():
         raise FileNotFoundError(f"{weights}: no weights yet: expected runs that were trained")
     entry = run.held_out() if data is None else _scored(run, data, device)
-    speeds = {}
-    if speed:
-        from chainrule.tasks.speeds import measure_speeds
-
-        found = measure_speeds(run, device)
-        speeds = {"scored_per_second": found.score, "drawn_per_second": found.sample}
     values = {
         "run": str(run.path),
         "task": run.name,
         "model": run.config.model,
         "parameters": count_weights(weights),
         "seconds": run.seconds_trained(),
-        **speeds,
+        **(_speeds(run, device) if speed else {}),
     }
-    return _Line(str(run.path), values, entry)
+    return values, entry
 
 
 def _scored(run: Task[Any], data: Path, device: str) -> LedgerEntry:
@@ -101,71 +89,97 @@ def _scored(run: Task[Any], data: Path, device: str) -> LedgerEntry:
     return replace(answer.entry(), data=str(run.fingerprint(str(data))["sha256"]))
 
 
-def _answer(lines: list[_Line], why: str) -> Answer:
-    rows = [_cells(line, None if why else place) for place, line in enumerate(lines, 1)]
+def _answer(lines: list[Line], why: str) -> Answer:
+    rows = [_cells(values, entry, "" if why else str(place)) for place, (values, entry) in enumerate(lines, 1)]
     names = [name for name in rows[0] if any(row[name] for row in rows)]
-    width = {name: max(len(name), *(len(row[name]) for row in rows)) for name in names}
-
-    def aligned(cells: Iterable[tuple[str, str]]) -> str:
-        return "  ".join(
-            f"{cell:<{width[name]}}" if name in _WORDS else f"{cell:>{width[name]}}" for name, cell in cells
-        ).rstrip()
+    places = [place for place, name in enumerate(names) if name in _WORDS]
+    heading, *texts = aligned([names, *([row[name] for name in names] for row in rows)], left=places)
 
     def records() -> Iterator[Record]:
-        for place, (line, row) in enumerate(zip(lines, rows, strict=True), 1):
-            likelihood = None if line.entry is None else line.entry.values()
-            ranks = {"rank": None if why or line.entry is None else place, "not_ranked": why or None}
-            yield Record(line.values | {"likelihood": likelihood} | ranks, aligned((name, row[name]) for name in names))
+        for place, ((values, entry), text) in enumerate(zip(lines, texts, strict=True), 1):
+            likelihood = None if entry is None else entry.values()
+            ranks = {"rank": None if why or entry is None else place, "not_ranked": why or None}
+            yield Record(values | {"likelihood": likelihood} | ranks, text)
 
     def closing() -> Iterable[str]:
         if why:
             yield f"not ranked: {why}"
-        elif any(line.entry is not None and line.entry.basis.kind == "bound" for line in lines):
+        elif any(entry is not None and entry.basis.kind == "bound" for _, entry in lines):
             yield "a bound is above the true figure: the model may be better than its rank"
 
-    return Answer(records(), aligned((name, name) for name in names), closing)
+    return Answer(records(), heading, closing)
 
 
 _WORDS = ("run", "task", "model", "measured", "of", "data")
 
 
-def _cells(line: _Line, rank: int | None) -> dict[str, str]:
-    values, entry = line.values, line.entry
-    seconds = values["seconds"]
-    cells = {
-        "#": "" if rank is None or entry is None else str(rank),
-        "run": one_line(line.run),
+def _cells(values: dict[str, Any], entry: LedgerEntry | None, rank: str) -> dict[str, str]:
+    def of(figure: float | None, form: str) -> str:
+        return "" if figure is None else format(figure, form)
+
+    known = {
+        "run": one_line(values["run"]),
         "task": values["task"],
         "model": values["model"],
         "parameters": f"{values['parameters']:,}",
-        "trained": "" if seconds is None else format_duration(seconds),
-        "nats": "",
-        "bits": "",
-        "bits/byte": "",
-        "error": "",
-        "measured": "no validation yet",
-        "of": "",
-        "data": "",
-        **{name: _rate(values.get(key)) for name, key in _RATES.items()},
+        "trained": "" if values["seconds"] is None else format_duration(values["seconds"]),
+    }
+    speeds = {
+        "scored/s": of(values.get("scored_per_second"), ",.0f"),
+        "drawn/s": of(values.get("drawn_per_second"), ",.0f"),
     }
     if entry is None:
-        return cells
+        empty = dict.fromkeys(("nats", "bits", "bits/byte", "error", "measured", "of", "data"), "")
+        return {"#": ""} | known | empty | {"measured": "no validation yet"} | speeds
     error = "" if entry.standard_error is None else f" ±{entry.standard_error / entry.elements:.4f}"
-    per_byte = entry.bits_per_byte
-    basis = entry.basis
-    return cells | {
-        "nats": f"{entry.nats_per_element:.4f}{error}" if basis.quantity == "nats" else "",
-        "bits": f"{entry.bits_per_element:.4f}" if basis.quantity == "nats" else "",
-        "error": "" if basis.quantity == "nats" else f"{entry.nats_per_element:.6f}",
-        "bits/byte": "" if per_byte is None else f"{per_byte:.4f}",
-        "measured": basis.how,
-        "of": basis.subject,
+    is_nats = entry.basis.quantity == "nats"
+    measured = {
+        "nats": f"{entry.nats_per_element:.4f}{error}" if is_nats else "",
+        "bits": f"{entry.bits_per_element:.4f}" if is_nats else "",
+        "bits/byte": of(entry.bits_per_byte, ".4f"),
+        "error": "" if is_nats else f"{entry.nats_per_element:.6f}",
+        "measured": entry.basis.how,
+        "of": entry.basis.subject,
         "data": entry.data[:_DATA],
     }
+    return {"#": rank} | known | measured | speeds
 
 
-_RATES = {"scored/s": "scored_per_second", "drawn/s": "drawn_per_second"}
+SECONDS = 0.5  # of each of the two
+_LONGEST = 1 << 16  # elements drawn, where a sequence has no end
+_DRAWN = 16  # sequences drawn together
 
 
-def _rate(value: float | None) -> str:
-    return "" if value is None else f"{value:,.0f}"
+def _speeds(run: Task[Any], device: str) -> dict[str, float | None]:
+    """Elements a second of a run's model: read, of held-out data in the batches of validation, and drawn."""
+    from chainrule.training.evaluate import count_elements, evaluate
+
+    model = run.model(device)
+    batch = next(iter(run.batches((0, 1))[1]()))
+    evaluate(model, [batch])  # what is done once is done now
+    began, read = monotonic(), 0
+    while monotonic() - began < SECONDS:
+        evaluate(model, [batch])
+        read += count_elements(batch)
+    return {"scored_per_second": read / (monotonic() - began), "drawn_per_second": _drawn(model, batch)}
+
+
+def _drawn(model: "TrainableModel", batch: "Batch") -> float | None:
+    """Elements drawn a second, given the conditions of a batch where there are any; None where nothing is drawn."""
+    import torch
+
+    from chainrule.base import AutoregressiveModel
+    from chainrule.decoding.draw_for import draw_for
+    from chainrule.latent import LatentModel
+    from chainrule.state import count_rows, map_state
+
+    rows = _DRAWN if batch.context is None else min(_DRAWN, count_rows(batch.context))
+    generator = torch.Generator(next(model.parameters()).device).manual_seed(0)
+    began, elements = monotonic(), 0
+    if isinstance(model, AutoregressiveModel):
+        stream = model.stream(rows, map_state(lambda leaf: leaf[:rows], batch.context), generator=generator)
+        elements = draw_for(stream, model.sequence_length or _LONGEST, SECONDS).numel()
+    elif isinstance(model, LatentModel):
+        while monotonic() - began < SECONDS:
+            elements += model.sample(rows, generator).numel()
+    return elements / (monotonic() - began) if elements else None

@@ -1,12 +1,27 @@
-"""`chainrule info RUN`: describe a run."""
+"""`chainrule info RUN` and `chainrule check RUN`: describe a run, as after training, and test its model."""
 
-from typing import Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
-from chainrule.cli.offered import offered
-from chainrule.tasks.display import Switch, dump_json, format_duration, one_line, resume_command, size_of
+from chainrule.cli.signature import offered
+from chainrule.tasks.abilities import Checks
+from chainrule.tasks.config import Duration
+from chainrule.tasks.display import (
+    Switch,
+    dump_json,
+    flag,
+    format_duration,
+    one_line,
+    printable,
+    resume_command,
+    size_of,
+)
 from chainrule.tasks.ladder import chosen_flags
 from chainrule.tasks.run_directory import METRICS, WEIGHTS, bytes_on_disk
 from chainrule.tasks.task import Task
+
+if TYPE_CHECKING:
+    from chainrule.training.loop import TrainingResult
 
 
 @offered(Task)
@@ -16,23 +31,23 @@ def info(run: Task[Any], /, *, json: Switch = False) -> None:
     Args:
         json: Print it as one JSON object.
     """
-    facts = gather(run)
+    facts, best = _gather(run)
     rows = run.describe(facts)
     if json:
         print(dump_json(facts))
     else:
-        show(facts, rows)
+        _show(facts, rows, best, next(iter(run.next_steps()), ""))
 
 
-def gather(run: Task[Any]) -> dict[str, Any]:
-    """All that is known of a run, ready for JSON."""
+def _gather(run: Task[Any]) -> tuple[dict[str, Any], str]:
+    """All that is known of a run, ready for JSON, and a line about its best validation."""
     model = run.model() if (run.path / WEIGHTS).is_file() else run.new_model(0)
     config = run.config.to_json(run.name)
     metrics = run.metrics()
-    validations = [record for record in metrics if record.get("event") == "validation"]
-    kept = [record for record in validations if record.get("best")]
+    kept = [record for record in metrics if record.get("event") == "validation" and record.get("best")]
+    best, told = _best(run, _Validation(kept[-1])) if kept else (None, "no validation yet")
     held_out = run.held_out()
-    return {
+    facts = {
         "run": str(run.path),
         "chainrule": config["chainrule"],
         "task": run.name,
@@ -44,11 +59,12 @@ def gather(run: Task[Any]) -> dict[str, Any]:
         "training": config["training"],
         "chosen": chosen_flags(run.config),
         "step": max((record["step"] for record in metrics if record.get("event") == "step"), default=0),
-        "best": _Validation(kept[-1]) if kept else None,
+        "best": best,
         "likelihood": None if held_out is None else held_out.values(),
         "measured": None if held_out is None else str(held_out),
         "continue": resume_command(run.path),
     }
+    return facts, told
 
 
 class _Validation(dict[str, Any]):
@@ -58,37 +74,115 @@ class _Validation(dict[str, Any]):
         raise ValueError(f"{METRICS}: the best validation has no figure {name}: the file is damaged")
 
 
-def show(facts: dict[str, Any], rows: dict[str, str]) -> None:
-    """Print facts as rows: the task's own among those that every run has.
+def _best(run: Task[Any], record: _Validation) -> tuple[dict[str, Any], str]:
+    """The figures of the best validation, and a line about it."""
+    from chainrule.training import Evaluation
 
-    Args:
-        facts: returned by `gather`.
-        rows: the task's own by name; `model` and `best` replace the usual ones, and a row without a name is a line.
-    """
-    model = facts["model"]
+    elements, value = int(record["elements"]), record[run.metric_name] if run.metric_name else None
+    found = Evaluation(record["nats_per_element"] * elements, elements)
+    figures, told = run.best(found, value, int(record.get("rows", 0)))
+    return figures | record, f"{told}, at step {record['step']:,}"
+
+
+def _show(facts: dict[str, Any], rows: dict[str, str], best: str, following: str) -> None:
+    """Print facts as rows: those about the data, `rows`, among those that every run has."""
+    model, training = facts["model"], facts["training"]
+    asked = f"{training['steps']:,} steps" if training["steps"] is not None else f"{training['epochs'] or 0:g} epochs"
+    if training["budget"] is not None:
+        asked = format_duration(training["budget"])
     options = ", ".join(f"{name} {value}" for name, value in model["options"].items() if value is not None)
-    first = {
+    shown = {
         "run": facts["run"],
         "model": f"{model['name']} ({options})",
         "parameters": f"{facts['parameters']:,}",
         "on disk": ", ".join(f"{name} {size_of(size)}" for name, size in facts["bytes"].items()),
-    }
-    last = {
-        "training": f"{facts['step']:,} steps; asked for {_asked(facts['training'])}",
-        **({"chosen": facts["chosen"]} if facts["chosen"] else {}),
-        "best": "no validation yet",
-        **({"measured": facts["measured"]} if facts["measured"] else {}),
+        **{name: text for name, text in rows.items() if name},
+        "training": f"{facts['step']:,} steps; asked for {asked}",
+        "chosen": facts["chosen"],
+        "best": best,
+        "measured": facts["measured"],
+        "next": following,
         "continue": facts["continue"],
     }
-    lines = rows.get("", "")
-    rows = {name: text for name, text in rows.items() if name}
-    for name, value in (first | {name: rows[name] for name in rows if name not in last} | last | rows).items():
-        print(f"{name:<12} {one_line(value)}")
-    if lines:
-        print(lines)
+    for name, value in shown.items():
+        if value:
+            print(f"{name:<12} {one_line(value)}")
+    if rows.get(""):
+        print(rows[""])
 
 
-def _asked(training: dict[str, Any]) -> str:
-    if training["budget"] is not None:
-        return format_duration(training["budget"])
-    return f"{training['steps']:,} steps" if training["steps"] is not None else f"{training['epochs']:g} epochs"
+@offered(Checks)
+def check(run: Checks, /, *, seed: int = 0, json: Switch = False) -> int:
+    """Check that a trained model keeps the contract: causality, total probability, step = forward and more.
+
+    Of a model of labels: total probability, rows that depend neither on each other nor on padding, and more. Of a
+    model with a latent code: that its bounds are bounds, and more. Runs on a piece of the run's own data. Exit
+    status 0 if every check holds, 1 if one fails.
+
+    Args:
+        seed: Seed of the perturbations and samples that the checks draw.
+        json: Print one JSON object a check, with "name", "ok", "applies" and "detail".
+    """
+    import torch
+
+    from chainrule.base import LikelihoodModel
+    from chainrule.latent import LatentModel
+    from chainrule.testing import check_model
+
+    assert isinstance(run, Task)
+    rows = run.checked_rows()
+    if not isinstance(rows.model, LikelihoodModel | LatentModel):
+        raise ValueError(f"check: a run of {run.config.model} has no likelihood, and no bound of one, to check")
+    if rows.note and not json:
+        print(rows.note)
+    with torch.random.fork_rng(devices=[]):
+        report = check_model(rows.model, rows.x, rows.context, rows.lengths, seed=seed)
+    if not json:
+        print(report)
+    for result in report.results if json else ():
+        names = ("name", "ok", "applies", "detail")
+        print(dump_json({name: getattr(result, name) for name in names}))
+    return 0 if report.ok else 1
+
+
+def _longer(duration: Duration) -> str:
+    """The flag that makes a run of this duration longer."""
+    for name, value in asdict(duration).items():
+        if value is not None:
+            return f"{flag(name)} ...  (a larger total trains on)"
+    return "--budget ...  (a longer total trains on)"
+
+
+def show_result(run: Task[Any], result: "TrainingResult", *, json: bool) -> None:
+    """Print the summary of a training run, and what to do next."""
+    figures, told = run.best(result.best, result.best_value, result.best_rows)
+    if json:
+        summary = {
+            "run": str(run.path),
+            "steps": result.step,
+            "steps_now": result.steps_now,
+            "elements": result.elements,
+            "seconds": result.elapsed,
+            "ended_by": result.ended_by,
+            "best_step": result.best_step,
+            "nats_per_element": result.best.nats_per_element,
+            "validation_elements": result.best.elements,
+        }
+        print(dump_json(summary | figures))
+        return
+    again = f"{resume_command(run.path)} {_longer(run.config.duration)}"
+    if result.steps_now == 0:
+        print(
+            f"\nnothing to do: the run has had all that it was asked for, {result.step:,} steps\n"
+            f"best: {printable(told)}, at step {result.best_step:,}\n"
+            f"next: {again}"
+        )
+        return
+    early = " (stopped early: no more improvement)" if result.ended_by == "patience" else ""
+    commands = [*run.next_steps(), again]
+    print(
+        f"\n{result.step:,} steps in {format_duration(result.elapsed)}{early}\n"
+        f"best: {printable(told)}, at step {result.best_step:,}\n"
+        f"run:  {run.path}\n"
+        f"next: {commands[0]}\n" + "\n".join(f"      {command}" for command in commands[1:])
+    )

@@ -12,7 +12,7 @@ from typing import Any, TextIO, cast
 
 from cyclopts import App, CycloptsError, UnknownOptionError, UnusedCliTokensError
 
-from chainrule.cli.stages import all_verbs, owners, verb_asked_for, verbs_of
+from chainrule.cli.stages import VERBS, all_verbs, owners, verb_asked_for, verbs_of
 from chainrule.cli.train import note_start
 from chainrule.tasks.abilities import Predicts
 from chainrule.tasks.display import Harmless, Verb, flag, printable, shortened
@@ -118,28 +118,9 @@ def _placeholder(name: str, task: type[Task[Any]]) -> Verb:
 
     def verb() -> None: ...
 
-    verb.__doc__ = SUMMARIES.get(name)
-    if verb.__doc__ is None:  # one of a task's own
-        assert issubclass(task, Predicts)
-        verb.__doc__ = (task.Prediction.__doc__ or "").partition("\n")[0]
+    found = VERBS.get(name) or (issubclass(task, Predicts) and task.Prediction)
+    verb.__doc__ = (getattr(found, "body", found).__doc__ or "").partition("\n")[0]
     return verb
-
-
-SUMMARIES = {
-    "train": "Train a model on data of any kind.",
-    "sample": "Draw from a trained model.",
-    "score": "Score data: nats and bits, exact under the model, or a bound that says so.",
-    "inspect": "Look inside a trained model.",
-    "check": "Check that a trained model keeps the contract: causality, total probability, step = forward and more.",
-    "info": "Show what a run is: model, size, data, best validation figure, how to continue.",
-    "compress": "Write a file without loss, in the bits that its likelihood says.",
-    "decompress": "Read a file that compress wrote.",
-    "compare": "Compare runs: size, time, likelihood and how it was measured; rank them where that is allowed.",
-    "embed": "Make numbers of inputs: codes of images and rows, the state after reading a text.",
-    "reconstruct": "Show images next to their reconstructions from their codes.",
-    "interpolate": "Go from one image to another through the codes between theirs.",
-    "evaluate": "Compare a run's answers with the right ones, by its task's own metrics.",
-}
 
 
 def _is_expected(error: Exception) -> bool:
@@ -150,24 +131,15 @@ def _is_expected(error: Exception) -> bool:
     return own or "can't allocate memory" in str(error) or type(error).__name__ == "OutOfMemoryError"
 
 
-_COSTLY = (
-    "--batch-size",
-    "--hidden-size",
-    "--channels",
-    "--rows",
-    "--steps",
-    "--beam",
-    "--paths",
-    "--particles",
-    "--number",
-)
+_COSTLY = "batch-size hidden-size channels rows steps beam paths particles number"
 
 
 def _one_line(error: Exception, known: set[str]) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     if isinstance(error, MemoryError) or "llocate" in str(error):
-        return f"out of memory: choose a smaller {' or '.join(name for name in _COSTLY if name in known) or 'model'}"
+        costly = [f"--{name}" for name in _COSTLY.split() if f"--{name}" in known]
+        return f"out of memory: choose a smaller {' or '.join(costly) or 'model'}"
     if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
         return f"unexpected argument {error.unused_tokens[0]!r}: `chainrule VERB --help` shows what a verb takes"
     return " ".join(str(error).split()) or type(error).__name__

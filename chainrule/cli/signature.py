@@ -1,15 +1,17 @@
-"""The parts of a verb's signature: what every task has, and dataclasses as flags."""
+"""A verb's signature: what every task has, dataclasses as flags, and the verb of the tasks that have an ability."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from inspect import cleandoc
+from inspect import Signature, cleandoc, signature
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 from cyclopts import Group, Parameter
 
 from chainrule.tasks.config import Duration, options_class
-from chainrule.tasks.display import Switch, parse_duration
+from chainrule.tasks.display import Switch, Verb, parse_duration
 from chainrule.tasks.model import argument_help
+from chainrule.tasks.task import Task
 
 
 def _refuse_flag(_: Any, value: str | None) -> None:
@@ -47,7 +49,11 @@ def described(options: type) -> type:
         return options
     hints = get_type_hints(options, include_extras=True)
     made = [
-        (item.name, Annotated[hints[item.name], Parameter(help=item.metadata.get("help", ""))], _copied(item))
+        (
+            item.name,
+            Annotated[hints[item.name], Parameter(help=item.metadata.get("help", ""))],
+            field(default=item.default, metadata=item.metadata),
+        )
         for item in fields(options)
     ]
     return options_class(options.__name__, made, options)
@@ -56,10 +62,6 @@ def described(options: type) -> type:
 def as_flags(options: type, group: Group | None = None) -> Any:
     """The annotation of a parameter that has a flag for each field of its class."""
     return Annotated[described(options), Parameter(name="*") if group is None else Parameter(name="*", group=group)]
-
-
-def _copied(item: Any) -> Any:
-    return field(default=item.default, metadata=dict(item.metadata))
 
 
 RUN, DATA, MODEL, TRAINING = (
@@ -97,3 +99,59 @@ class RunFlags:
         open_end = self.budget is None and self.steps is None and self.epochs is None
         budget = usual if open_end else self.budget
         return Duration(self.steps, self.epochs, None if budget is None else parse_duration(budget))
+
+
+Device = Annotated[str, Parameter(help="Where to compute: auto, cpu or cuda.")]
+_RUN = Annotated[Path, Parameter(help="The run directory.")]
+
+
+@dataclass(frozen=True)
+class Offered:
+    """A verb, whatever the task.
+
+    Args:
+        body: the function that does it. Its argument `run` is the opened run, where the verb takes a path; its argument
+            `options`, if it has one, is an instance of the task's class, where the verb has a flag for each field.
+        ability: that a task needs for the verb.
+        options: the attribute of the task that is the class of its options; empty if there are none.
+        out: the attribute of the task that says whether --out is a flag; empty where it always is.
+    """
+
+    body: Callable[..., int | None]
+    ability: type
+    options: str
+    out: str
+
+    def __call__(self, task: type[Task[Any]]) -> Verb | None:
+        """The verb for a task; None where the task lacks the ability."""
+        if not issubclass(task, self.ability):
+            return None
+        arguments, doc = dict(signature(self.body).parameters), self.body.__doc__
+        run, annotations = arguments["run"], dict[str, Any]()
+        annotations["run"] = _RUN if run.default is run.empty else Path | None
+        if self.out and not getattr(task, self.out):
+            annotations["out"] = Annotated[Path | None, Parameter(parse=False)]
+        if self.options:
+            options = getattr(task, self.options)
+            doc = joined_help(options.__doc__ or "", doc or "")
+            annotations["options"] = as_flags(options)
+            arguments["options"] = arguments["options"].replace(default=options())
+        for name, annotation in annotations.items():
+            arguments[name] = arguments[name].replace(annotation=annotation)
+        shape = Signature(list(arguments.values()))
+
+        def verb(*words: Any, **flags: Any) -> int | None:
+            given = shape.bind(*words, **flags)
+            given.apply_defaults()
+            if given.arguments["run"] is not None:
+                given.arguments["run"] = task.open(given.arguments["run"])
+            return self.body(*given.args, **given.kwargs)
+
+        made: Any = verb  # a function may have a signature, but its type knows none
+        made.__signature__, made.__annotations__, made.__doc__ = shape, {}, doc
+        return verb
+
+
+def offered(ability: type, options: str = "", out: str = "") -> Callable[[Callable[..., int | None]], Offered]:
+    """A decorator that makes an `Offered` of a function."""
+    return lambda body: Offered(body, ability, options, out)

@@ -14,22 +14,12 @@ from typing import Annotated, Any, cast, get_args
 
 from cyclopts import App, CycloptsError, Parameter
 
-from chainrule.cli.check import check
 from chainrule.cli.compare import compare_verb
-from chainrule.cli.compress import compress
-from chainrule.cli.decompress import decompress
-from chainrule.cli.embed import embed
-from chainrule.cli.evaluate import evaluate
-from chainrule.cli.info import info
-from chainrule.cli.inspect import inspect_verb
-from chainrule.cli.interpolate import interpolate
-from chainrule.cli.offered import Offered
-from chainrule.cli.predict import predict_verb
-from chainrule.cli.reconstruct import reconstruct
-from chainrule.cli.sample import sample
-from chainrule.cli.score import score
-from chainrule.cli.signature import as_flags
+from chainrule.cli.compress import compress, decompress
+from chainrule.cli.info import check, info
+from chainrule.cli.signature import Offered, as_flags
 from chainrule.cli.train import train_verb
+from chainrule.cli.verbs import embed, evaluate, inspect, interpolate, predict_verb, reconstruct, sample, score
 from chainrule.tasks import TASKS, task_class
 from chainrule.tasks.abilities import Predicts
 from chainrule.tasks.display import Verb
@@ -40,7 +30,7 @@ VERBS: dict[str, Callable[[type[Task[Any]]], Verb | None]] = {
     "train": train_verb,
     "sample": sample,
     "score": score,
-    "inspect": inspect_verb,
+    "inspect": inspect,
     "check": check,
     "info": info,
     "compare": compare_verb,
@@ -140,12 +130,10 @@ def verb_asked_for(name: str, arguments: Sequence[str]) -> tuple[type[Task[Any]]
         ValueError: --task names none, or standard input is to be trained on.
     """
     reading = first_reading(name, arguments)
-    if name in RUN_BY_FLAG:
-        run = reading.flags.get("--run")
-        task = _task_of_run(name, () if run is None else (run,))
-        return task, verb_of(task, name)
     if name != "train":
-        task = _task_of_run(name, reading.words)
+        run = reading.flags.get("--run") if name in RUN_BY_FLAG else next(iter(reading.words), None)
+        known = None if run is None else task_of(Path(run))
+        task = task_class(known) if known in TASKS and known is not None else all_verbs()[name]
         return task, verb_of(task, name)
     if "-" in reading.words:
         raise ValueError(
@@ -198,11 +186,6 @@ def _model_to_resume(reading: FirstReading) -> str | None:
         return str(read_config(Path(out) / CONFIG, lambda content: content["model"]["name"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None  # opening the run says what is wrong
-
-
-def _task_of_run(verb: str, words: tuple[str, ...]) -> type[Task[Any]]:
-    name = task_of(Path(words[0])) if words else None
-    return task_class(name) if name in TASKS and name is not None else all_verbs()[verb]
 
 
 @cache

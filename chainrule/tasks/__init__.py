@@ -12,16 +12,16 @@ if TYPE_CHECKING:
 
 # Imported when they are used; data that several recognise are those of the first.
 TASKS = {
-    "text": "chainrule.tasks.text:TextTask",
-    "table": "chainrule.tasks.table:TableTask",
-    "image": "chainrule.tasks.image:ImageTask",
-    "sound": "chainrule.tasks.sound:SoundTask",
-    "tag": "chainrule.tasks.tag:TagTask",
-    "classify": "chainrule.tasks.classify:ClassifyTask",
-    "classify-images": "chainrule.tasks.classify_images:ClassifyImagesTask",
-    "translate": "chainrule.tasks.translate:TranslateTask",
-    "caption": "chainrule.tasks.caption:CaptionTask",
-    "forecast": "chainrule.tasks.forecast:ForecastTask",
+    "text": "chainrule.tasks.text.task:TextTask",
+    "table": "chainrule.tasks.table.task:TableTask",
+    "image": "chainrule.tasks.image.task:ImageTask",
+    "sound": "chainrule.tasks.sound.task:SoundTask",
+    "tag": "chainrule.tasks.tag.task:TagTask",
+    "classify": "chainrule.tasks.classify.task:ClassifyTask",
+    "classify-images": "chainrule.tasks.classify_images.task:ClassifyImagesTask",
+    "translate": "chainrule.tasks.translate.task:TranslateTask",
+    "caption": "chainrule.tasks.caption.task:CaptionTask",
+    "forecast": "chainrule.tasks.forecast.task:ForecastTask",
 }
 
 

@@ -1,7 +1,19 @@
 """Abilities that a task may have: a verb of the command line is offered where the task has the verb's ability.
 
-Each ability has a dataclass of its options. Its docstring is the verb's help for that task, its fields are flags.
-An answer is an iterator of records: the verb sorts, counts and prints them.
+Each ability has a dataclass of its options, whose docstring is the verb's help for that task and whose fields are
+flags, and a method. A task declares both in a line: `Scoring, score = TableScoring, score_table`. An answer is an
+iterator of records: the verb sorts, counts and prints them.
+
+Arguments of the methods have the same meaning in all of them:
+
+- `data`: a path; "-" is standard input where the task reads one.
+- `options`: an instance of the ability's dataclass.
+- `out`: the file to write, where the task writes one; None for the usual place.
+- `seed`: of all that is drawn; the same seed gives the same.
+- `device`: auto, cpu or cuda.
+- `json`: whether records are printed as JSON: then all of them are whole.
+
+They raise ValueError or OSError for data that cannot be read and for a model that cannot do what is asked.
 """
 
 from abc import ABC, abstractmethod
@@ -70,15 +82,8 @@ class Scores(Measured):
     Scoring: ClassVar[type]
 
     @abstractmethod
-    def score(self, data: str, options: Any, *, ranked: bool, device: str) -> Answer:
-        """Score data: a record a row, a line or a file.
-
-        Args:
-            data: a path; "-" is standard input where the task reads one.
-            options: a `Scoring`.
-            ranked: whether records will be sorted by their surprise.
-            device: auto, cpu or cuda.
-        """
+    def score(self, data: str, options: Any, /, *, ranked: bool, device: str) -> Answer:
+        """Score data: a record a row, a line or a file; `ranked` where they will be sorted by their surprise."""
 
 
 class Samples(ABC):
@@ -88,17 +93,8 @@ class Samples(ABC):
     USUAL_NUMBER: ClassVar[int] = 1
 
     @abstractmethod
-    def sample(self, n: int, options: Any, *, out: Path | None, seed: int, device: str, json: bool) -> Answer:
-        """Draw n of them.
-
-        Args:
-            n: how many.
-            options: a `Sampling`.
-            out: a file to write, where the task writes one.
-            seed: the same seed gives the same samples.
-            device: auto, cpu or cuda.
-            json: whether records are printed as JSON: then all of them are whole.
-        """
+    def sample(self, n: int, options: Any, /, *, out: Path | None, seed: int, device: str, json: bool) -> Answer:
+        """Draw n of them."""
 
 
 class Predicts(ABC):
@@ -115,16 +111,8 @@ class Predicts(ABC):
     several: ClassVar[bool] = False
 
     @abstractmethod
-    def predict(self, data: list[str], options: Any, *, out: Path | None, device: str, json: bool) -> Answer:
-        """Predict: a record an input.
-
-        Args:
-            data: paths; "-" is standard input where the task reads one.
-            options: a `Prediction`.
-            out: where the verb writes the lines, for checks before any work.
-            device: auto, cpu or cuda.
-            json: whether records are printed as JSON.
-        """
+    def predict(self, data: list[str], options: Any, /, *, out: Path | None, device: str, json: bool) -> Answer:
+        """Predict: a record an input; the verb writes the lines to `out`."""
 
 
 @dataclass(frozen=True)
@@ -148,17 +136,8 @@ class Embeds(ABC):
     Embedding: ClassVar[type]
 
     @abstractmethod
-    def embed(self, data: str, options: Any, *, device: str) -> Iterator[Code]:
-        """The code of each input, in order.
-
-        Args:
-            data: a path; "-" is standard input where the task reads one.
-            options: an `Embedding`.
-            device: auto, cpu or cuda.
-
-        Raises:
-            ValueError: the model of the run has no code, or the data cannot be read.
-        """
+    def embed(self, data: str, options: Any, /, *, device: str) -> Iterator[Code]:
+        """The code of each input, in order."""
 
 
 class Evaluates(Measured):
@@ -167,14 +146,8 @@ class Evaluates(Measured):
     Evaluation: ClassVar[type]
 
     @abstractmethod
-    def evaluate(self, data: str | None, options: Any, *, device: str) -> Answer:
-        """Evaluate: one record with all figures.
-
-        Args:
-            data: a path; None where the options name the files.
-            options: an `Evaluation`.
-            device: auto, cpu or cuda.
-        """
+    def evaluate(self, data: str | None, options: Any, /, *, device: str) -> Answer:
+        """Evaluate: one record with all figures; `data` is None where the options name the files."""
 
 
 @dataclass(frozen=True)
@@ -284,15 +257,8 @@ class Inspects(ABC):
     writes_page: ClassVar[bool] = True
 
     @abstractmethod
-    def inspect(self, data: str | None, options: Any, *, out: Path | None, seed: int) -> Answer:
-        """Inspect: one record with all findings; a page is written to `out`, or into the run directory.
-
-        Args:
-            data: to read in place of held-out data; None for those.
-            options: an `Inspection`.
-            out: the page.
-            seed: of random choices.
-        """
+    def inspect(self, data: str | None, options: Any, /, *, out: Path | None, seed: int) -> Answer:
+        """Inspect held-out data, or `data`: one record with all findings; a page goes to `out` or the run directory."""
 
 
 class Reconstructs(ABC):
@@ -301,19 +267,8 @@ class Reconstructs(ABC):
     Reconstruction: ClassVar[type]
 
     @abstractmethod
-    def reconstruct(self, data: str, options: Any, *, out: Path | None, seed: int, device: str) -> Answer:
-        """Write data next to their reconstructions.
-
-        Args:
-            data: a path.
-            options: a `Reconstruction`.
-            out: the file to write; one named after the run if None.
-            seed: of a decoder that draws.
-            device: auto, cpu or cuda.
-
-        Raises:
-            ValueError: the model of the run has no code, or the data are not like those of training.
-        """
+    def reconstruct(self, data: str, options: Any, /, *, out: Path | None, seed: int, device: str) -> Answer:
+        """Write data next to their reconstructions."""
 
 
 class Interpolates(ABC):
@@ -322,16 +277,7 @@ class Interpolates(ABC):
     Interpolation: ClassVar[type]
 
     @abstractmethod
-    def interpolate(self, ends: tuple[str, str], options: Any, *, out: Path | None, seed: int, device: str) -> Answer:
-        """Write what lies between two inputs.
-
-        Args:
-            ends: their paths.
-            options: an `Interpolation`.
-            out: the file to write; one named after the run if None.
-            seed: of a decoder that draws.
-            device: auto, cpu or cuda.
-
-        Raises:
-            ValueError: as `Reconstructs.reconstruct`.
-        """
+    def interpolate(
+        self, ends: tuple[str, str], options: Any, /, *, out: Path | None, seed: int, device: str
+    ) -> Answer:
+        """Write what lies between two inputs, `ends`."""

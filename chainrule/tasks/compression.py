@@ -14,14 +14,7 @@ from typing import Any
 from chainrule.base import AutoregressiveModel
 from chainrule.coding.batches import read_batches, write_batches
 from chainrule.coding.container import Container, write_container
-from chainrule.coding.fingerprint import (
-    PORTABLE,
-    arithmetic_digest,
-    machine,
-    model_digest,
-    portable_form,
-    reproducible,
-)
+from chainrule.coding.fingerprint import PORTABLE, arithmetic_digest, machine, model_digest, portable_form, reproducible
 from chainrule.coding.lockstep import nothing
 from chainrule.coding.range_coder import DamagedError, needed_package
 from chainrule.tasks.abilities import Compresses, FileCodec
@@ -333,15 +326,11 @@ def _by_lzma(data: bytes) -> bytes:
     return lzma.compress(data, lzma.FORMAT_RAW, filters=_FILTERS)
 
 
-def _read_lzma(part: bytes, _: int, __: ProgressOf) -> bytes:
-    return lzma.decompress(part, lzma.FORMAT_RAW, filters=_FILTERS)
-
-
-def _read_stored(part: bytes, _: int, __: ProgressOf) -> bytes:
-    return part
-
-
-_READ = {"stored": _read_stored, "lzma": _read_lzma, "adaptive": _read_adaptive}
+_READ: dict[str, Callable[[bytes, int, ProgressOf], bytes]] = {
+    "stored": lambda part, _, __: part,
+    "lzma": lambda part, _, __: lzma.decompress(part, lzma.FORMAT_RAW, filters=_FILTERS),
+    "adaptive": _read_adaptive,
+}
 _TOLD = {
     "stored": "stored as it is",
     "lzma": "compressed by lzma",

@@ -17,7 +17,7 @@ FORMAT = 6
 Options = TypeVar("Options")
 
 
-def within(default: Any, low: float, high: float) -> Any:
+def within(default: Any, low: float, high: float = math.inf) -> Any:
     return field(default=default, metadata={"range": (low, high)})
 
 
@@ -28,11 +28,33 @@ def options_class(name: str, options: Iterable[tuple[str, Any, Any]], base: type
     return made
 
 
+def with_defaults(options: type[Options], **defaults: Any) -> type[Options]:
+    """A dataclass of the same options, some of them with other defaults.
+
+    >>> with_defaults(OptimisationOptions, batch_size=7)().batch_size
+    7
+    """
+    found = {item.name: item for item in fields(options)}  # type: ignore[arg-type]  # Options is a dataclass; a TypeVar cannot say so
+    made = [
+        (name, found[name].type, field(default=value, metadata=found[name].metadata))
+        for name, value in defaults.items()
+    ]
+    return options_class(options.__name__, made, options)
+
+
 class CheckedOptions:
     """A dataclass of options that checks itself when it is made; its fields have their ranges from `within`."""
 
     def __post_init__(self) -> None:
         check_options(self)
+
+
+@dataclass(frozen=True)
+class SplitOptions(CheckedOptions):
+    """Options of reading data of which a part is held out."""
+
+    validation_fraction: float = within(0.1, 1e-4, 0.5)
+    """Share of the data that is held out where there is no --validation."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +76,7 @@ class Duration(CheckedOptions):
 class OptimisationOptions(CheckedOptions):
     """The options of `chainrule.training.TrainingOptions` that every task has, except how long it lasts.
 
-    A task with other defaults, or more options, has a subclass.
+    A task with other defaults has `with_defaults` of them, one with more options a subclass.
     """
 
     batch_size: int = within(32, 1, 1 << 24)
@@ -85,6 +107,29 @@ class OptimisationOptions(CheckedOptions):
     """Where to compute: auto, cpu or cuda."""
     tensorboard: bool = False
     """Write TensorBoard events too."""
+
+
+@dataclass(frozen=True)
+class SearchOptions(CheckedOptions):
+    """Options of a beam search."""
+
+    beam: int = within(5, 1)
+    """Prefixes kept alive by the search; 1 is greedy."""
+    length_penalty: float = within(1.0, 0.0, 1e9)
+    """α of the score log p / length^α by which answers are ranked."""
+
+
+@dataclass(frozen=True)
+class NBestOptions(SearchOptions):
+    """Options of a beam search for several answers."""
+
+    n_best: int = within(1, 1)
+    """Answers to each input, the best first; at most as many as --beam."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.n_best > self.beam:
+            raise ValueError(f"n_best: expected 1 to --beam, {self.beam}, got {self.n_best}")
 
 
 @dataclass(frozen=True)
@@ -165,7 +210,9 @@ class RunConfig:
             options=read_options(task.MODELS[model["name"]].options, read_object(model, "options"), "model.options"),
             duration=read_options(Duration, duration, "training"),
             training=read_options(task.Training, training, "training"),
-            computation=_read_computation(content),
+            computation=None
+            if content["computation"] is None
+            else read_options(ChosenComputation, read_object(content, "computation"), "computation"),
         )
         _check_chosen(config)
         task.check_config(config)
@@ -183,12 +230,6 @@ def _check_chosen(config: RunConfig) -> None:
     known = [item.name for section in (config.options, config.training) for item in fields(section)]
     if unknown := [name for name in config.facts["chosen"]["options"] if name not in known]:
         raise ValueError(f"facts.chosen.options: expected names of options, got {unknown[0]!r:.80}")
-
-
-def _read_computation(content: dict[str, Any]) -> ChosenComputation | None:
-    if content["computation"] is None:
-        return None
-    return read_options(ChosenComputation, read_object(content, "computation"), "computation")
 
 
 def task_in(content: Any) -> str:
@@ -265,20 +306,24 @@ def _fits(value: Any, hint: Any, bounds: tuple[float, float] | None) -> bool:
         return value is None
     if hint is float and type(value) is int:
         value = float(value) if abs(value) < 1 << 53 else math.inf
-    if type(value) is not hint:  # exactly: True is no number
+    if type(value) is not hint if hint in _NAMES else not isinstance(value, hint):  # exactly: True is no number
         return False
     return bounds is None or bounds[0] <= value <= bounds[1]
 
 
+_NAMES = {NoneType: "nothing", int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+
+
 def _describe(hint: Any, bounds: tuple[float, float] | None) -> str:
     if get_origin(hint) in (UnionType, Union):
-        return " or ".join(_describe(member, bounds) for member in get_args(hint))
+        return " or ".join(_describe(member, bounds) for member in get_args(hint) if member is not NoneType)
     if get_origin(hint) is Literal:
         return "one of " + ", ".join(map(str, get_args(hint)))
     if get_origin(hint) is dict:
         return f"by name, {_describe(get_args(hint)[1], bounds)}"
-    named = {NoneType: "nothing", int: "a whole number", float: "a number", bool: "true or false", str: "text"}[hint]
-    return f"{named} from {bounds[0]} to {bounds[1]}" if bounds is not None and hint in (int, float) else named
+    if bounds is None or hint not in (int, float):
+        return _NAMES.get(hint, "a path")
+    return f"{_NAMES[hint]} {f'>= {bounds[0]}' if bounds[1] == math.inf else f'from {bounds[0]} to {bounds[1]}'}"
 
 
 def check_keys(where: str, content: dict[str, Any], expected: set[str]) -> None:

@@ -3,13 +3,19 @@
 import csv
 import io
 import json
+import math
 import re
 import shlex
-from collections.abc import Callable, Iterable, Mapping
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 from cyclopts import Parameter
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 Switch = Annotated[bool, Parameter(negative=())]
 """A flag without a value and without a --no- form."""
@@ -114,6 +120,47 @@ def csv_line(cells: Iterable[str]) -> str:
     return text.getvalue()
 
 
+BeginBar = Callable[[int | None, str], Callable[[int], None]]
+
+
+@contextmanager
+def progress_bars() -> Iterator[BeginBar]:
+    """Give a function that begins a bar, of a total where it is known and a word, and returns one that advances it.
+
+    Where standard error is no terminal, nothing is shown.
+    """
+    if not sys.stderr.isatty():
+        yield lambda total, word: lambda count: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+
+        def begin(total: int | None, word: str) -> Callable[[int], None]:
+            bar = progress.add_task(word, total=total)
+            return lambda count: progress.advance(bar, count)
+
+        yield begin
+
+
+def aligned(rows: Sequence[Sequence[str]], left: Collection[int] = (0,)) -> list[str]:
+    """Rows of a table, the heading first, as lines; the columns `left` are words, the others numbers.
+
+    >>> aligned([["", "a", "b"], ["total", "10", "2"]])
+    ['        a  b', 'total  10  2']
+    """
+    sizes = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.ljust(size) if place in left else cell.rjust(size)
+            for place, (cell, size) in enumerate(zip(row, sizes, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
 def measured_part(rows: int, all_rows: int) -> str:
     """The words before "held-out sentences".
 
@@ -121,6 +168,33 @@ def measured_part(rows: int, all_rows: int) -> str:
     ('64 of the 1,014 ', 'the ')
     """
     return "the " if rows >= all_rows else f"{rows:,} of the {all_rows:,} "
+
+
+_BARS = "▁▂▃▄▅▆▇█"
+
+
+def sparkline(values: Sequence[float], low: float, high: float) -> str:
+    """A bar for each value, low to high; what lies beyond is at the end.
+
+    >>> sparkline([0.0, 1.0, 2.0, 3.0, 9.0], 0.0, 3.0)
+    '▁▃▆██'
+    """
+    step = (high - low) / len(_BARS) or 1.0
+    return "".join(_BARS[min(max(int((value - low) / step), 0), len(_BARS) - 1)] for value in values)
+
+
+def loudness_line(amplitudes: "npt.ArrayLike", width: int = 60) -> str:
+    """Loudness of a sound from its beginning to its end: a bar for the largest amplitude of each of `width` parts.
+
+    Each step up is 6 decibels, twice the amplitude; the highest is 0.5 and more.
+
+    >>> loudness_line([0.0, 0.01, 0.3, -0.9], width=4)
+    '▁▂▇█'
+    """
+    import numpy as np
+
+    parts = [np.abs(part) for part in np.array_split(np.asarray(amplitudes), width) if len(part)]
+    return sparkline([math.log2(max(float(part.max()), 2.0**-10)) for part in parts], -len(_BARS), 0)
 
 
 # What moves a terminal's cursor, changes its settings, or turns the order of the text around it; halves of surrogate
@@ -167,7 +241,7 @@ def printable(text: str) -> str:
     >>> print(printable("\x1b[2J red\t1\n"), end="")
     \x1b[2J red	1
     """
-    return _UNSAFE.sub(_escaped, text) if not text.isprintable() else text
+    return _UNSAFE.sub(lambda found: _code(found[0]), text) if not text.isprintable() else text
 
 
 def one_line(text: str) -> str:
@@ -200,10 +274,6 @@ def dump_json(record: Any) -> str:
     {"text": "é\u009b2J"}
     """
     return _UNSAFE_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(record, ensure_ascii=False))
-
-
-def _escaped(found: re.Match[str]) -> str:
-    return _code(found[0])
 
 
 def _code(character: str) -> str:

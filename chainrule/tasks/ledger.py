@@ -1,8 +1,10 @@
 """A ledger of likelihoods: a figure, its unit, how it was measured and of which data, so that only like meets like."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
+
+from chainrule.tasks.abilities import Answer, Record
 
 _DIGEST = 12  # characters of a digest that people see
 
@@ -71,23 +73,23 @@ class LedgerEntry:
     @property
     def nats_per_element(self) -> float:
         """Nats of the average element."""
-        from chainrule.training import units
+        from chainrule.training.evaluate import per_element
 
-        return units.per_element(self.nats, self.elements)
+        return per_element(self.nats, self.elements)
 
     @property
     def bits_per_element(self) -> float:
         """Bits of the average element: bits/dim of an image."""
-        from chainrule.training import units
+        from chainrule.training.evaluate import bits
 
-        return units.bits(self.nats_per_element)
+        return bits(self.nats_per_element)
 
     @property
     def bits_per_byte(self) -> float | None:
         """Bits of a byte of the original text, which its tokens do not change; None for other data."""
-        from chainrule.training import units
+        from chainrule.training.evaluate import bits
 
-        return units.bits(self.nats) / self.bytes if self.bytes else None
+        return bits(self.nats) / self.bytes if self.bytes else None
 
     def values(self) -> dict[str, Any]:
         """The entry, ready for JSON."""
@@ -105,6 +107,50 @@ class LedgerEntry:
     def __str__(self) -> str:
         size = f"{self.elements:,} elements" + (f", {self.bytes:,} bytes" if self.bytes else "")
         return f"{self.basis}; {size}, data {self.data[:_DIGEST]}"
+
+
+@dataclass
+class Tally:
+    """Likelihoods of rows, added up while they are scored.
+
+    Args:
+        rows: how many there were.
+        nats: of all of them.
+        elements: of all of them.
+        standard_error: of `nats`, where they are drawn.
+    """
+
+    rows: int = 0
+    nats: float = 0.0
+    elements: int = 0
+    standard_error: float | None = None
+
+    def add(self, nats: float, elements: int) -> None:
+        """Count a row."""
+        self.rows, self.nats, self.elements = self.rows + 1, self.nats + nats, self.elements + elements
+
+    def answer(
+        self, records: Iterator[Record], told: Callable[[], Iterable[str]], *, heading: str, basis: Basis, empty: str
+    ) -> Answer:
+        """The answer of `chainrule score`.
+
+        Args:
+            records: add themselves here while they are made.
+            told: the lines below them, where there were any.
+            heading: the line above them.
+            basis: of the likelihoods.
+            empty: the error where there were none.
+        """
+
+        def some() -> Iterator[Record]:
+            yield from records
+            if not self.rows:
+                raise ValueError(empty)
+
+        def entry() -> LedgerEntry:
+            return LedgerEntry(basis, self.nats, self.elements, "", self.standard_error)
+
+        return Answer(some(), heading, told, entry, basis)
 
 
 _COMPARED: dict[str, Callable[[LedgerEntry], Any]] = {

@@ -12,22 +12,14 @@ from chainrule.tasks.config import OptimisationOptions, RunConfig
 from chainrule.tasks.ladder import Ladder, choose_size, is_open, tell_size
 from chainrule.tasks.ledger import Basis, LedgerEntry
 from chainrule.tasks.model import Model
-from chainrule.tasks.run_directory import (
-    CONFIG,
-    METRICS,
-    WEIGHTS,
-    count_weights,
-    read_config,
-    refuse_taken,
-    remove,
-)
+from chainrule.tasks.run_directory import CONFIG, METRICS, WEIGHTS, count_weights, read_config, refuse_taken, remove
 
 if TYPE_CHECKING:
     import torch
 
     from chainrule.base import TrainableModel
+    from chainrule.training import Evaluation as Measurement
     from chainrule.training import GradientProbe, TrainingBatches, ValidationBatches, ValidationMetric
-    from chainrule.training.loop import TrainingResult
     from chainrule.training.validation import Observe, OnValidation
 
 M = TypeVar("M", bound="TrainableModel")
@@ -197,19 +189,30 @@ class Task(ABC, Generic[M]):
         """Lines that describe the data."""
 
     @abstractmethod
-    def summary(self, result: "TrainingResult") -> tuple[dict[str, Any], str]:
-        """The figures of the task, and the line about the best validation."""
+    def best(self, found: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
+        """The best validation: the figures that the task names by names of its own, and all of them in a line.
+
+        Args:
+            found: the likelihood.
+            value: of the metric; None where the likelihood decides which weights are kept.
+            rows: held-out rows that the metric is of.
+        """
 
     @abstractmethod
     def next_steps(self) -> Sequence[str]:
-        """Commands to try after training."""
+        """Commands to try after training, the usual one first."""
 
     def on_validation(self) -> "OnValidation | None":
         """A function that shows, at each validation, what the model can do."""
         return None
 
+    @property
+    def metric_name(self) -> str:
+        """The metric that decides which weights are kept, as metrics.jsonl names it; empty for the likelihood."""
+        return ""
+
     def validation_metric(self) -> "ValidationMetric | None":
-        """The metric that decides which weights are kept, where it is not the likelihood."""
+        """That metric, where there is one."""
         return None
 
     def observe(self) -> "Observe | None":
@@ -222,10 +225,10 @@ class Task(ABC, Generic[M]):
 
     @abstractmethod
     def describe(self, facts: dict[str, Any]) -> dict[str, str]:
-        """The rows of `chainrule info` that are the task's own; `facts` may be extended for JSON.
+        """The rows of `chainrule info` about the data; a row without a name is lines below the others.
 
         Args:
-            facts: those of every run: model, data, facts, training, and `best`, the best validation or None.
+            facts: those of every run: model, data, facts, training; may be extended for JSON.
         """
 
     # Its likelihood.

@@ -3,12 +3,11 @@
 from chainrule.training.checkpoint import load_weights, save_weights
 from chainrule.training.dynamic_evaluation import DynamicEvaluator, dynamic_evaluation
 from chainrule.training.evaluate import Batch, Evaluation, Objective, TrainingBatches, ValidationBatches, evaluate
-from chainrule.training.gradient_monitor import GradientProbe
-from chainrule.training.guard import Interrupted, NonFiniteLossError
+from chainrule.training.gradient_monitor import GradientProbe, NonFiniteLossError
 from chainrule.training.loop import TrainingResult, train
 from chainrule.training.optimiser import learning_rate
 from chainrule.training.options import TrainingOptions
-from chainrule.training.parallel import process_shard
+from chainrule.training.parallel import Interrupted, process_shard
 from chainrule.training.validation import Findings, MetricValue, ValidationMetric
 
 __all__ = [

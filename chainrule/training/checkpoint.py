@@ -15,9 +15,9 @@ from torch.optim import AdamW
 from chainrule.base import AutoregressiveModel
 from chainrule.data.atomic import replacing
 from chainrule.state import State, count_rows, flatten, unflatten
+from chainrule.training.duration import Position
 from chainrule.training.optimiser import moments, restore_moments
 from chainrule.training.options import TrainingOptions
-from chainrule.training.position import Position
 
 CHECKPOINT = "checkpoint.safetensors"
 WEIGHTS = "model.safetensors"

@@ -1,6 +1,8 @@
-"""Gradients through time, every few steps of training, and warnings where they vanish or explode."""
+"""The health of a run: gradients through time every few steps, warnings where they vanish or explode, and figures that
+are not finite, which end it."""
 
 import math
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
@@ -10,8 +12,8 @@ from torch import Tensor, nn
 
 from chainrule.base import AutoregressiveModel
 from chainrule.state import State, select
+from chainrule.training.duration import Position
 from chainrule.training.evaluate import Batch
-from chainrule.training.position import Position
 
 GradientProbe: TypeAlias = Callable[[AutoregressiveModel, Tensor, Tensor | None, State, Tensor | None], list[Tensor]]
 ROWS = 4  # of a batch: a look at more costs more and says the same
@@ -216,3 +218,63 @@ def _cell(model: nn.Module) -> str | None:
     """LSTM, GRU or RNN: that of the model's first recurrent layers."""
     modes = (module.mode for module in model.modules() if isinstance(module, nn.RNNBase))
     return next(modes, "").partition("_")[0] or None
+
+
+class NonFiniteLossError(ValueError):
+    """The loss, the gradient or the weights stopped being finite numbers.
+
+    Attributes:
+        step: the step at which it was seen, counted from 1.
+        norms: gradient norms (before clipping) of the last steps, oldest first.
+        saved_step: the step of the last good checkpoint, 0 where none was written.
+    """
+
+    def __init__(self, what: str, step: int, norms: list[float], saved_step: int, learning_rate: float):
+        self.step = step
+        self.norms = norms
+        self.saved_step = saved_step
+        history = ", ".join(f"{norm:.3g}" for norm in norms) or "none yet"
+        kept = f"the checkpoint of step {saved_step} is kept" if saved_step else "no checkpoint had been written yet"
+        super().__init__(
+            f"{what} at step {step} (gradient norms up to it: {history}; learning rate {learning_rate:.3g}); "
+            f"{kept}: start again with a lower learning_rate, a longer warmup or a smaller clip_norm, "
+            "and if the precision was bfloat16 try float32"
+        )
+
+
+class Guard:
+    """Remembers the last gradient norms and refuses to go on without finite figures.
+
+    Args:
+        saved_step: step of the last good checkpoint; to be kept up to date by who saves.
+    """
+
+    def __init__(self, saved_step: int):
+        self.saved_step = saved_step
+        self._norms: deque[float] = deque(maxlen=12)
+
+    def step(self, step: int, nats: float, norm: float, learning_rate: float) -> None:
+        """Check a step's loss and gradient norm.
+
+        Raises:
+            NonFiniteLossError: one of them is infinite or no number.
+        """
+        self._norms.append(norm)
+        if not math.isfinite(nats):
+            raise self._error("the loss is not finite", step, learning_rate)
+        if not math.isfinite(norm):
+            raise self._error("the gradient is not finite", step, learning_rate)
+
+    def validation(self, step: int, nats: float, learning_rate: float) -> None:
+        """Check a validation's likelihood; raises as `step` does."""
+        if not math.isfinite(nats):
+            raise self._error("the validation loss is not finite", step, learning_rate)
+
+    def weights(self, model: nn.Module, step: int, learning_rate: float) -> None:
+        """Check the weights before they replace good ones; raises as `step` does."""
+        sums = torch.stack([parameter.detach().sum(dtype=torch.float64).cpu() for parameter in model.parameters()])
+        if not bool(sums.isfinite().all()):
+            raise self._error("a weight is not finite", step, learning_rate)
+
+    def _error(self, what: str, step: int, learning_rate: float) -> NonFiniteLossError:
+        return NonFiniteLossError(what, step, list(self._norms), self.saved_step, learning_rate)

@@ -10,9 +10,8 @@ from chainrule.base import TrainableModel
 from chainrule.training.checkpoint import CHECKPOINT, WEIGHTS, load_weights
 from chainrule.training.evaluate import Evaluation, TrainingBatches, ValidationBatches
 from chainrule.training.gradient_monitor import GradientProbe
-from chainrule.training.guard import deferred_interrupts
 from chainrule.training.options import TrainingOptions
-from chainrule.training.parallel import own_randomness, processes
+from chainrule.training.parallel import deferred_interrupts, own_randomness, processes
 from chainrule.training.report import make_display
 from chainrule.training.training_loop import TrainingLoop
 from chainrule.training.validation import Observe, OnValidation, ValidationMetric

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from chainrule.data.atomic import replacing
+from chainrule.training.duration import Position
 from chainrule.training.evaluate import Evaluation
-from chainrule.training.position import Position
 from chainrule.training.validation import Findings, MetricResult
 
 METRICS = "metrics.jsonl"

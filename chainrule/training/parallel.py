@@ -1,10 +1,14 @@
-"""The processes that train one model together, and all randomness as a function of process and step."""
+"""The processes that train one model together, the signals that end them, and randomness of process and step."""
 
 import gc
 import hashlib
 import os
+import signal
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
 
 import torch
 import torch.distributed as dist
@@ -128,3 +132,52 @@ def seed_step(seed: int, step: int, rank: int, purpose: str = "step") -> None:
     """Make what is drawn next a function of these arguments alone: there is no random state to save."""
     digest = hashlib.sha256(f"{purpose} {seed} {step} {rank}".encode()).digest()
     torch.manual_seed(int.from_bytes(digest[:7]))
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C or SIGTERM ended the run; `train(..., resume=True)` on the same directory continues it.
+
+    Attributes:
+        directory: the run directory.
+        step: the step that a resumed run continues from; 0 where it begins again.
+    """
+
+    def __init__(self, directory: Path, step: int):
+        self.directory = directory
+        self.step = step
+        super().__init__(f"interrupted; step {step} is saved in {directory}: resume=True (--resume) continues from it")
+
+
+class Interrupts:
+    """Whether someone asked the run to end."""
+
+    def __init__(self, *, patient: bool):
+        self.requested = False
+        self._patient = patient
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        """The signal handler: the first signal is a request, a second one breaks off whatever is going on."""
+        if self.requested and not self._patient:
+            raise KeyboardInterrupt
+        self.requested = True
+
+
+@contextmanager
+def deferred_interrupts(*, patient: bool = False) -> Iterator[Interrupts]:
+    """Take SIGINT and SIGTERM as requests while the block runs.
+
+    Outside the main thread, where Python allows no handlers, nothing is changed.
+
+    Args:
+        patient: never break off. Under torchrun, Ctrl-C reaches a process twice: from the terminal and from torchrun.
+    """
+    interrupts = Interrupts(patient=patient)
+    if threading.current_thread() is not threading.main_thread():
+        yield interrupts
+        return
+    before = {number: signal.signal(number, interrupts) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield interrupts
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

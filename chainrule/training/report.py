@@ -11,12 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from chainrule.training import units
-from chainrule.training.evaluate import Evaluation
-from chainrule.training.gradient_monitor import GradientAlarms, GradientWarning, Profile, record
-from chainrule.training.guard import Guard
+from chainrule.training.duration import Position
+from chainrule.training.evaluate import Evaluation, bits
+from chainrule.training.gradient_monitor import GradientAlarms, GradientWarning, Guard, Profile, record
 from chainrule.training.metrics import Metrics
-from chainrule.training.position import Position
 from chainrule.training.validation import Findings, MetricResult
 
 
@@ -25,7 +23,7 @@ class Display(ABC):
 
     def step(self, step: int, progress: float, nats_per_element: float, rate: float, seconds_left: float) -> None:
         """Show the fraction done, nats per element of the last steps, elements per second and the time left."""
-        nats = f"{nats_per_element:.3f} nats {units.bits(nats_per_element):.3f} bits/element"
+        nats = f"{nats_per_element:.3f} nats {bits(nats_per_element):.3f} bits/element"
         self._draw(progress, f"step {step:,}  {nats}  {rate:,.0f} elements/s  {_clock(seconds_left)} left")
 
     def validation(

@@ -10,7 +10,7 @@ from chainrule.base import AutoregressiveModel, TrainableModel
 from chainrule.state import State
 from chainrule.training.checkpoint import CHECKPOINT, WEIGHTS, restore_checkpoint, save_checkpoint, save_weights
 from chainrule.training.computation import emulation_note, multiply_dtype
-from chainrule.training.duration import make_duration
+from chainrule.training.duration import Position, make_duration
 from chainrule.training.evaluate import (
     Batch,
     Evaluation,
@@ -20,13 +20,18 @@ from chainrule.training.evaluate import (
     count_elements,
     score,
 )
-from chainrule.training.gradient_monitor import EVERY, EVERY_ON_GPU, GradientAlarms, GradientMonitor, GradientProbe
-from chainrule.training.guard import Guard, Interrupted, Interrupts
+from chainrule.training.gradient_monitor import (
+    EVERY,
+    EVERY_ON_GPU,
+    GradientAlarms,
+    GradientMonitor,
+    GradientProbe,
+    Guard,
+)
 from chainrule.training.metrics import Metrics
 from chainrule.training.optimiser import clip_gradient, learning_rate, make_optimiser
 from chainrule.training.options import TrainingOptions
-from chainrule.training.parallel import Processes, seed_step
-from chainrule.training.position import Position
+from chainrule.training.parallel import Interrupted, Interrupts, Processes, seed_step
 from chainrule.training.report import Display, Report, StepFigures
 from chainrule.training.validation import (
     Findings,

@@ -12,10 +12,9 @@ import numpy.typing as npt
 import torch
 
 from chainrule.base import TrainableModel
-from chainrule.training.duration import Duration
+from chainrule.training.duration import Duration, Position
 from chainrule.training.evaluate import Batch, Evaluation, ValidationBatches, evaluations
-from chainrule.training.guard import Interrupts
-from chainrule.training.position import Position
+from chainrule.training.parallel import Interrupts
 
 Rows = npt.NDArray[np.int64]
 OnValidation = Callable[[TrainableModel, int, float], str | None]

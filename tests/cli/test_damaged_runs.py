@@ -126,16 +126,16 @@ def test_a_validation_without_its_figures_is_told(command, run):
     path = run / "metrics.jsonl"
     records = [json.loads(line) for line in path.read_text().splitlines()]
     for record in records:
-        record.pop("perplexity", None)
+        record.pop("elements", None)
     path.write_text("".join(f"{json.dumps(record)}\n" for record in records))
-    assert "metrics.jsonl: the best validation has no figure perplexity" in last_line(command, "info", run)
+    assert "metrics.jsonl: the best validation has no figure elements" in last_line(command, "info", run)
 
 
 def test_a_perplexity_that_no_number_holds_is_shown(command, run):
     path = run / "metrics.jsonl"
     records = [json.loads(line) for line in path.read_text().splitlines()]
-    path.write_text("".join(json.dumps(r | {"perplexity": None}) + "\n" for r in records))
-    assert "perplexity beyond 1e308" in command("info", run).out
+    path.write_text("".join(json.dumps(r | {"nats_per_element": 800.0, "perplexity": None}) + "\n" for r in records))
+    assert "perplexity inf" in command("info", run).out
 
 
 def test_pixels_beyond_the_levels_are_told(command, tmp_path):

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from chainrule.models import RecurrentLM, TransformerLM, WaveNet
-from chainrule.tasks.text import TextTask
+from chainrule.tasks.text.task import TextTask
 
 
 def test_a_line_becomes_the_state_that_the_next_symbol_is_predicted_from(command, runs, tmp_path):

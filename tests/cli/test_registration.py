@@ -18,7 +18,7 @@ from chainrule.tasks.abilities import Answer, CheckedRows, Checks, Predicts, Rec
 from chainrule.tasks.config import CheckedOptions, OptimisationOptions
 from chainrule.tasks.model import Model
 from chainrule.tasks.task import Source, Task
-from chainrule.tasks.text import TextTask
+from chainrule.tasks.text.task import TextTask
 
 
 class Bigrams(AutoregressiveModel):
@@ -135,8 +135,8 @@ class FlipTask(Task[Flips], Scores, Samples, Predicts, Checks):
     def introduce(self):
         yield "flips"
 
-    def summary(self, result):
-        return {}, f"{result.best.nats_per_element:.3f} nats a flip"
+    def best(self, found, value, rows):
+        return {}, f"{found.nats_per_element:.3f} nats a flip"
 
     def next_steps(self):
         return []

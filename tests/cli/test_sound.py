@@ -11,7 +11,7 @@ import torch
 
 from chainrule.data.batches import Batches
 from chainrule.data.sounds import write_wav
-from chainrule.tasks.sound import SoundTask
+from chainrule.tasks.sound.task import SoundTask
 
 RATE = 8000
 TINY = ("--channels", 4, "--blocks", 1, "--layers-per-block", 3, "--skip-channels", 8)

@@ -47,6 +47,25 @@ def test_every_task_has_a_class_that_names_it_and_verbs(name):
     assert {"train", "info", "check", "inspect"} <= verbs_of(task_class(name)).keys()
 
 
+def test_a_task_has_defaults_of_its_own_and_the_words_that_all_share(command):
+    shown = " ".join(command("train", "--task", "table", "--help").out.replace("│", "").split())
+    assert "--batch-size INT Rows of a batch. [default: 128]" in shown
+    assert "--learning-rate FLOAT Peak learning rate. [default: 0.003]" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["score", "--samples", 0], "--samples: expected a whole number from 1 to 1048576, got 0"),
+        (["sample", "--length", 0], "--length: expected a whole number >= 1, got 0"),
+        (["inspect", "--steps", 1], "--steps: expected a whole number from 2 to 10000, got 1"),
+    ],
+)
+def test_a_value_out_of_the_range_of_an_option_is_refused_with_its_flag(refused, runs, arguments, line):
+    verb, *flags = arguments
+    assert line in refused(verb, runs / "stream", *(["-"] if verb == "score" else []), *flags)
+
+
 def test_help_of_a_verb_comes_from_a_task_that_has_it():
     for verb, task in all_verbs().items():
         assert verb in verbs_of(task)

@@ -13,8 +13,8 @@ from chainrule.diagnostics.mask_images import MaskImage
 from chainrule.diagnostics.report import Page
 from chainrule.diagnostics.report.image_page import image_sections
 from chainrule.diagnostics.report.page import Part, Table, Text
-from chainrule.tasks.classify.answers import LabelledAnswer
 from chainrule.tasks.classify.attention_page import attention_page
+from chainrule.tasks.classify.labelling import LabelledAnswer
 
 NASTY = "<script>\x1b[31m"
 

@@ -44,7 +44,7 @@ ASKED = RunConfig(
     model="gru",
     options=SETTLED,
     duration=Duration(steps=3),
-    training=TextTraining(batch_size=32, learning_rate=6e-3, weight_decay=0.1),
+    training=TextTraining(batch_size=32, optimiser="adamw", learning_rate=6e-3, weight_decay=0.1),
 )
 
 
@@ -93,7 +93,7 @@ def test_the_defaults_are_those_of_the_training_loop():
     assert ours.pop("watch_gradients") is False  # what the command line does with it: train(watch=...)
     assert (ours.pop("threads"), ours.pop("backend")) == (None, "auto")  # likewise: computing(model, ...)
     theirs = asdict(TrainingOptions())
-    for name in ("batch_size", "learning_rate", "weight_decay"):  # settled when the run is made
+    for name in ("batch_size", "optimiser", "learning_rate", "weight_decay"):  # settled when the run is made
         assert ours.pop(name) is None
         theirs.pop(name)
     assert ours == {name: value for name, value in theirs.items() if name not in asdict(Duration())}
@@ -220,7 +220,7 @@ def test_weights_of_other_shapes_are_refused(run):
 
 def test_a_vocabulary_of_another_size_or_level_is_refused(run):
     CharVocabulary("abcd").save(run.path / VOCABULARY)
-    with pytest.raises(ValueError, match="same model"):
+    with pytest.raises(ValueError, match="describe a model of at least"):
         open_run(run.path).model()
     change(run, data__level="byte")
     with pytest.raises(ValueError, match="level"):

@@ -20,8 +20,7 @@ from chainrule.training import (
     training_loop,
     validation,
 )
-from chainrule.training.gradient_monitor import GradientAlarms
-from chainrule.training.guard import Guard
+from chainrule.training.gradient_monitor import GradientAlarms, Guard
 from chainrule.training.metrics import Metrics
 from chainrule.training.report import Display, Report
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainrule.training import Evaluation, units
+from chainrule.training.evaluate import Evaluation, per_element, perplexity
 
 nats = st.floats(0, 1e6)
 counts = st.integers(1, 10**9)
@@ -22,9 +22,9 @@ def test_perplexity_of_a_uniform_choice_is_the_number_of_symbols(symbols: int, e
 
 
 def test_a_perplexity_beyond_the_largest_double_is_infinite() -> None:
-    assert units.perplexity(1e6, 1) == math.inf
+    assert perplexity(1e6, 1) == math.inf
 
 
 def test_nothing_has_no_average() -> None:
     with pytest.raises(ValueError, match="elements: expected at least 1"):
-        units.per_element(0.0, 0)
+        per_element(0.0, 0)

@@ -9,8 +9,8 @@ from training_toy import ToyBatch, ToyLines, ToyModel, ToyStream, held_out, opti
 
 from chainrule.base import Context, LikelihoodModel
 from chainrule.training import Evaluation, MetricValue, Objective, ValidationMetric, train
+from chainrule.training.duration import Position
 from chainrule.training.evaluate import count_elements
-from chainrule.training.position import Position
 from chainrule.training.validation import Likelihood, MetricResult
 
 INPUTS = torch.randn(32, 3, generator=torch.Generator().manual_seed(0))

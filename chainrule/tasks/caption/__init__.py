@@ -1,5 +1,1 @@
 """Captioned images."""
-
-from chainrule.tasks.caption.task import CaptionTask
-
-__all__ = ["CaptionTask"]

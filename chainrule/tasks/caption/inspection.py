@@ -5,18 +5,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chainrule.tasks.abilities import Answer
-from chainrule.tasks.attention_report import attention_answer
-from chainrule.tasks.page import check_number, checked_page, inspect_again
+from chainrule.tasks.config import CheckedOptions, within
+from chainrule.tasks.page import attention_answer, checked_page, inspect_again
 
 if TYPE_CHECKING:
     from chainrule.data.images.source import Pixels
     from chainrule.tasks.caption.task import CaptionTask
 
-MOST_ROWS = 64
-
 
 @dataclass(frozen=True)
-class CaptionerInspection:
+class CaptionerInspection(CheckedOptions):
     """Look inside a trained captioner: how large its parts are, and where it looked for each word that it wrote.
 
     Captions held-out images, or the one named by DATA, greedily. Prints the parts and how narrowly the decoder
@@ -27,12 +25,12 @@ class CaptionerInspection:
         data: An image file in place of held-out images.
     """
 
-    rows: int = 4
+    rows: int = within(4, 1, 64)
     """Held-out images, the first ones."""
 
 
 def inspect_captioner(
-    run: "CaptionTask", file: str | None, options: CaptionerInspection, *, out: Path | None
+    run: "CaptionTask", file: str | None, options: CaptionerInspection, *, out: Path | None, seed: int
 ) -> Answer:
     """Inspect a run on its held-out images, or on an image."""
     import torch
@@ -40,7 +38,6 @@ def inspect_captioner(
     from chainrule.diagnostics.report.attention_page import AttentionExample
     from chainrule.tasks.caption.searching import looked_at, search, words_of
 
-    check_number("rows", options.rows, 1, MOST_ROWS)
     page, images = checked_page(out, run.path), _images(run, file, options.rows)
     model, vocabulary = run.model(), run.prepared.vocabulary
     found = search(model, [pixels for _, pixels, _ in images], vocabulary, beam=1, max_length=run.data.max_length)

@@ -1,6 +1,7 @@
-"""Captions of many images, a batch at a time."""
+"""Captions of many images, a batch at a time, and their BLEU on held-out ones."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import torch
@@ -9,6 +10,14 @@ from chainrule.blocks import in_blocks
 from chainrule.data.characters import WordVocabulary
 from chainrule.decoding import Decoded, beam_search
 from chainrule.models.captioner import Captioner
+from chainrule.training.validation import MetricValue, Rows, ValidationMetric
+
+if TYPE_CHECKING:
+    from chainrule.base import TrainableModel
+    from chainrule.tasks.caption.task import CaptionTask
+
+_COMPARED = 300  # held-out images whose captions are compared at each validation
+_SHOWN = 2
 
 
 def search(
@@ -46,3 +55,23 @@ def looked_at(model: Captioner, image: np.ndarray, symbols: torch.Tensor) -> tor
     """The attention over the places of an image (3, S, S) when each of T symbols was written, (T, P)."""
     device = next(model.parameters()).device
     return model.attended(symbols.unsqueeze(0).to(device), torch.from_numpy(image).unsqueeze(0).to(device))[0].cpu()
+
+
+def caption_metric(run: "CaptionTask") -> ValidationMetric:
+    """BLEU-4 of greedy captions of the first held-out images; with two of them and a reference of each."""
+    from chainrule.metrics.bleu import caption_bleu
+
+    vocabulary, valid = run.prepared.vocabulary, run.prepared.valid
+    references = [run.held_out_captions(image) for image in range(min(_COMPARED, len(valid)))]
+
+    def answer(model: "TrainableModel", rows: Rows) -> Sequence[str]:
+        images = (valid.images[row] for row in rows)
+        found = search(cast(Captioner, model), images, vocabulary, beam=1, max_length=run.data.max_length)
+        return [words_of(each, vocabulary)[0] for each in found]
+
+    def compare(rows: Rows, captions: Sequence[str], step: int) -> MetricValue:
+        true = [references[row] for row in rows]
+        shown = [f"{caption}   ({row[0]})" for caption, row in list(zip(captions, true, strict=True))[:_SHOWN]]
+        return MetricValue("bleu", caption_bleu(captions, true).value, "\n".join(shown))
+
+    return ValidationMetric(len(references), answer, compare)

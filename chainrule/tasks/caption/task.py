@@ -1,25 +1,24 @@
 """Captioned images: pixels, words and captions in `data/`; a captioner looks at an image and writes a sentence."""
 
-import math
 import shutil
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
-from chainrule.tasks.abilities import Answer, CheckedRows, Checks, Evaluates, Inspects, Predicts
-from chainrule.tasks.caption.evaluation import CaptionEvaluation, evaluate_captioner
+from chainrule.tasks.abilities import CheckedRows, Checks, Evaluates, Inspects, Predicts
 from chainrule.tasks.caption.inspection import CaptionerInspection, inspect_captioner
-from chainrule.tasks.caption.prediction import CaptionOptions, caption
+from chainrule.tasks.caption.prediction import CaptionEvaluation, CaptionOptions, caption, evaluate_captioner
 from chainrule.tasks.config import (
     FINGERPRINT,
-    CheckedOptions,
     OptimisationOptions,
     RunConfig,
+    SplitOptions,
     check_entries,
     check_keys,
     read_object,
+    with_defaults,
     within,
 )
 from chainrule.tasks.display import measured_part, quoted, size_of
@@ -32,8 +31,8 @@ from chainrule.tasks.task import Shard, Source, Task
 if TYPE_CHECKING:
     from chainrule.data.captions import PreparedCaptions
     from chainrule.models.captioner import Captioner
+    from chainrule.training import Evaluation as Measurement
     from chainrule.training import TrainingBatches, ValidationBatches, ValidationMetric
-    from chainrule.training.loop import TrainingResult
 
 BACKBONE = f"{DATA}/backbone.safetensors"
 _LADDER = Ladder("words", ({"hidden_size": 128, "embedding_size": 128, "image_features": 64},), passes=5)
@@ -42,7 +41,7 @@ _CHECKED_ROWS, _CHECKED_ELEMENTS = 3, 8
 
 
 @dataclass(frozen=True)
-class CaptionData(CheckedOptions):
+class CaptionData(SplitOptions):
     """How images and captions are read, and which are held out."""
 
     image_size: int = within(64, 8, 1024)
@@ -55,18 +54,6 @@ class CaptionData(CheckedOptions):
     """Read captions in lower case."""
     max_length: int = within(100, 1, 1 << 16)
     """Most words of a caption."""
-    validation_fraction: float = within(0.1, 1e-4, 0.5)
-    """Share of the images that is held out, where none are named."""
-
-
-@dataclass(frozen=True)
-class CaptionTraining(OptimisationOptions):
-    """How a captioner is trained."""
-
-    batch_size: int = within(64, 1, 1 << 24)
-    """Images of a batch."""
-    learning_rate: float = within(2e-3, 0.0, 1e3)
-    """Peak learning rate."""
 
 
 class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
@@ -89,7 +76,7 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
         ),
     }
     Data = CaptionData
-    Training = CaptionTraining
+    Training = with_defaults(OptimisationOptions, batch_size=64, learning_rate=2e-3)
     MODELS: ClassVar[dict[str, Model]] = {
         "lstm": Model("chainrule.models.captioner:Captioner", fixed={"cell": "lstm"}),
         "gru": Model("chainrule.models.captioner:Captioner", fixed={"cell": "gru"}),
@@ -99,10 +86,11 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
     LADDERS: ClassVar[dict[str, Ladder]] = dict.fromkeys(MODELS, _LADDER)
     NEEDS: ClassVar[dict[str, str]] = {"sacrebleu": "metrics"}
     PREPARED = f"{DATA}/captions.json"
-    Prediction = CaptionOptions
+    metric_name = "bleu"
+    Prediction, predict = CaptionOptions, caption
     several = True
-    Evaluation = CaptionEvaluation
-    Inspection = CaptionerInspection
+    Evaluation, evaluate = CaptionEvaluation, evaluate_captioner
+    Inspection, inspect = CaptionerInspection, inspect_captioner
 
     @cached_property
     def prepared(self) -> "PreparedCaptions":
@@ -165,7 +153,7 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
     def prepare(self) -> dict[str, Any]:
         from chainrule.data.captions import prepare_captions
 
-        data, sources = self.data, self.config.sources
+        sources, options = self.config.sources, asdict(self.data)
         assert sources["source"] is not None
         assert sources["captions"] is not None
         found = prepare_captions(
@@ -174,13 +162,9 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
             sources["captions"],
             dev_images=sources["validation"],
             validation_captions=sources["validation_captions"],
-            size=data.image_size,
-            fit=data.fit,
-            min_count=data.min_count,
-            max_length=data.max_length,
-            lower_case=data.lower_case,
-            validation_fraction=data.validation_fraction,
+            size=options.pop("image_size"),
             seed=self.training.seed,
+            **options,
         ).manifest
         weights = sources["backbone_weights"]
         if weights is not None:  # kept in the run, so that nothing else is needed to go on with it
@@ -218,16 +202,15 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
         yield f"images are {how[self.data.fit]} to {facts['size']}×{facts['size']} pixels ({others} for another way)"
 
     def validation_metric(self) -> "ValidationMetric":
-        from chainrule.tasks.caption.validation_metric import caption_metric
+        from chainrule.tasks.caption.searching import caption_metric
 
         return caption_metric(self)
 
-    def summary(self, result: "TrainingResult") -> tuple[dict[str, Any], str]:
-        images = self.config.facts["counts"]["valid"]["images"]
+    def best(self, found: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
+        part, perplexity = measured_part(rows, self.config.facts["counts"]["valid"]["images"]), found.perplexity
         return (
-            {"bleu": result.best_value, "perplexity": result.best.perplexity},
-            f"BLEU-4 {result.best_value:.2f} on {measured_part(result.best_rows, images)}held-out images (greedy), "
-            f"perplexity of their captions {result.best.perplexity:.4g}",
+            {"bleu": value, "perplexity": perplexity},
+            f"BLEU-4 {value:.2f} on {part}held-out images (greedy), perplexity of their captions {perplexity:.4g}",
         )
 
     def next_steps(self) -> Sequence[str]:
@@ -238,28 +221,16 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
         ]
 
     def describe(self, facts: dict[str, Any]) -> dict[str, str]:
-        known, best = facts["facts"], facts["best"]
-        rows = {
+        known = facts["facts"]
+        return {
             "data": f"{known['source']['name']} ({size_of(known['source']['bytes'])}), {known['captions']['name']}",
             "split": _split(known),
             "vocabulary": f"{known['words']:,} words",
-            "caption": f"chainrule caption {quoted(self.path)} image.jpg",
         }
-        if best is not None:
-            rows["best"] = (
-                f"BLEU-4 {best['bleu']:.2f}, perplexity {best['perplexity'] or math.inf:.4g}, at step {best['step']:,}"
-            )
-        return rows
-
-    def predict(self, data: list[str], options: CaptionOptions, *, out: Path | None, device: str, json: bool) -> Answer:
-        return caption(self, data, options, device=device)
 
     @property
     def basis(self) -> Basis:
         return Basis("symbol", tokens=f"word level, {self.config.facts['words']:,} symbols", given="the image")
-
-    def evaluate(self, data: str | None, options: CaptionEvaluation, *, device: str) -> Answer:
-        return evaluate_captioner(self, data, options, device=device)
 
     def checked_rows(self) -> CheckedRows:
         import numpy as np
@@ -271,9 +242,6 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
         assert batch.lengths is not None
         x, lengths = batch.x[:, :_CHECKED_ELEMENTS], batch.lengths.clamp(max=_CHECKED_ELEMENTS)
         return CheckedRows(self.model(), x, batch.context, lengths)
-
-    def inspect(self, data: str | None, options: CaptionerInspection, *, out: Path | None, seed: int) -> Answer:
-        return inspect_captioner(self, data, options, out=out)
 
 
 def _split(facts: dict[str, Any]) -> str:

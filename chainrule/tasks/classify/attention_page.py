@@ -9,7 +9,7 @@ from markupsafe import Markup
 from chainrule.data.atomic import write_text
 from chainrule.diagnostics.report.page import Page, Text
 from chainrule.diagnostics.report.render import marked
-from chainrule.tasks.classify.answers import LabelledAnswer
+from chainrule.tasks.classify.labelling import LabelledAnswer
 from chainrule.tasks.page import save_figure
 
 _DARKEST = 5  # times an even share

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from chainrule.tasks.abilities import Answer, Record
+from chainrule.tasks.config import CheckedOptions, within
+from chainrule.tasks.display import aligned
 
 if TYPE_CHECKING:
     from chainrule.metrics.classification import ClassificationScores
@@ -14,7 +16,7 @@ _MATRIX = 20  # labels of a table of confusions that is shown
 
 
 @dataclass(frozen=True)
-class LabelEvaluation:
+class LabelEvaluation(CheckedOptions):
     """Compare a classifier with texts whose labels are known.
 
     Accuracy, F1 averaged over labels, nats per text, how far confidence is from accuracy, the table of confusions, and
@@ -28,7 +30,7 @@ class LabelEvaluation:
     """Name, or number from 1, of the column of texts; that of training if not given."""
     label_column: str | None = None
     """The same of the labels."""
-    errors: int = 5
+    errors: int = within(5, 0)
     """So many mistakes."""
 
 
@@ -40,8 +42,6 @@ def evaluate_labels(run: "ClassifyTask", data: str | None, options: LabelEvaluat
     from chainrule.metrics.classification import classification_scores
     from chainrule.tasks.classify.validation_metric import ROWS, label_log_probs, surest_mistakes
 
-    if options.errors < 0:
-        raise ValueError(f"--errors: expected a whole number >= 0, got {options.errors}")
     if data is None:
         raise ValueError("DATA: expected a file of texts and labels, got none")
     names, limit = run.labels.names, run.data.max_length
@@ -85,18 +85,15 @@ def label_lines(figures: dict[str, Any], names: tuple[str, ...], what: str) -> I
     yield f"macro F1           {figures['macro_f1']:.2%}"
     yield f"{f'nats per {what}':<18} {figures[f'nats_per_{what}']:.4f}"
     yield f"calibration error  {figures['calibration_error']:.2%} between confidence and accuracy, on average"
-    width = max(len(name) for name in (*names, "label"))
-    yield f"{'label':<{width}}  precision   recall       F1  {f'{what}s':>7}"
-    for name, row in figures["labels"].items():
-        precision, recall, f1, count = (row[part] for part in ("precision", "recall", "f1", f"{what}s"))
-        yield f"{name:<{width}}  {precision:>9.2%}  {recall:>7.2%}  {f1:>7.2%}  {count:>7,}"
+    rows = [
+        (name, *(f"{row[part]:.2%}" for part in ("precision", "recall", "f1")), f"{row[f'{what}s']:,}")
+        for name, row in figures["labels"].items()
+    ]
+    yield from aligned([("label", "precision", "recall", "F1", f"{what}s"), *rows])
     if len(names) <= _MATRIX:
-        cells = [[f"{count:,}" for count in row] for row in figures["confusion"]]
-        columns = [max(len(name), *(len(row[place]) for row in cells)) for place, name in enumerate(names)]
         yield "confusions, a row for each true label, a column for each given one:"
-        yield " " * width + "".join(f"  {name:>{size}}" for name, size in zip(names, columns, strict=True))
-        for name, row in zip(names, cells, strict=True):
-            yield f"{name:<{width}}" + "".join(f"  {cell:>{size}}" for cell, size in zip(row, columns, strict=True))
+        cells = [(name, *map("{:,}".format, row)) for name, row in zip(names, figures["confusion"], strict=True)]
+        yield from aligned([("", *names), *cells])
     if figures["errors"]:
         yield "mistakes made with most confidence:"
         for error in figures["errors"]:

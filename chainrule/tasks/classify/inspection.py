@@ -9,17 +9,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chainrule.tasks.abilities import Answer, Record
+from chainrule.tasks.classify.labelling import LabelledAnswer, answers
+from chainrule.tasks.config import CheckedOptions, within
+from chainrule.tasks.page import checked_page
 
 if TYPE_CHECKING:
-    from chainrule.tasks.classify.answers import LabelledAnswer
     from chainrule.tasks.classify.task import ClassifyTask
 
-_MOST_ROWS, _MOST_SHOWN = 1 << 16, 1000
 _SEEN = 3  # times that a word must be read, so that its mean share says something
 
 
 @dataclass(frozen=True)
-class ClassifierInspection:
+class ClassifierInspection(CheckedOptions):
     """Look inside a trained classifier: its parts, how sure it is of its labels, and what its attention takes up.
 
     The attention of a text is spread over as many words as its entropy says; a word's share is compared with an even
@@ -31,23 +32,19 @@ class ClassifierInspection:
         seed: Without effect: nothing is drawn.
     """
 
-    rows: int = 256
+    rows: int = within(256, 1, 1 << 16)
     """Texts to read at most."""
-    top: int = 12
+    top: int = within(12, 1, 1000)
     """Words with the largest share of attention to show."""
 
 
 def inspect_classifier(
-    run: "ClassifyTask", data: str | None, options: ClassifierInspection, *, out: Path | None
+    run: "ClassifyTask", data: str | None, options: ClassifierInspection, *, out: Path | None, seed: int
 ) -> Answer:
     """Inspect a run on its held-out texts, or on a file."""
     from chainrule.data.labelled import LabelledText
     from chainrule.diagnostics.parts import parts_of
-    from chainrule.tasks.classify.answers import answers
-    from chainrule.tasks.page import check_number, checked_page
 
-    for name, most in (("rows", _MOST_ROWS), ("top", _MOST_SHOWN)):
-        check_number(name, getattr(options, name), 1, most)
     model = run.model()
     if out is not None and model.attention is None:
         raise ValueError(
@@ -82,7 +79,7 @@ def inspect_classifier(
     return Answer(iter([Record(figures, "\n".join(_lines(figures)))]))
 
 
-def _certainty(read: Sequence["LabelledAnswer"], names: tuple[str, ...]) -> dict[str, Any]:
+def _certainty(read: Sequence[LabelledAnswer], names: tuple[str, ...]) -> dict[str, Any]:
     """Probabilities of the labels that are given: of all texts, and by label."""
     given: dict[str, list[float]] = {name: [] for name in names}
     for answer in read:
@@ -96,7 +93,7 @@ def _certainty(read: Sequence["LabelledAnswer"], names: tuple[str, ...]) -> dict
     }
 
 
-def _attention(read: Sequence["LabelledAnswer"], top: int) -> dict[str, Any]:
+def _attention(read: Sequence[LabelledAnswer], top: int) -> dict[str, Any]:
     """Over how much of a text attention is spread, and the words whose share is largest, in even shares."""
     spread, shares = [], defaultdict[str, list[float]](list)
     for answer in read:

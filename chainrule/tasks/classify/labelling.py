@@ -1,7 +1,7 @@
-"""A label and its probability for every text."""
+"""Texts read by a trained classifier: a label and its probability, or the features that it is predicted from."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import exp
 from pathlib import Path
@@ -9,17 +9,29 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from chainrule.tasks.abilities import Answer, Record
+from chainrule.blocks import in_blocks
+from chainrule.tasks.abilities import Answer, Code, Record
+from chainrule.tasks.config import CheckedOptions, within
 
 if TYPE_CHECKING:
-    from chainrule.tasks.classify.answers import LabelledAnswer
+    from chainrule.data.labelled import LabelledText
+    from chainrule.models import SequenceClassifier
     from chainrule.tasks.classify.task import ClassifyTask
 
+_BLOCK = 64  # texts read together
 _IMAGED = {".html": 500, ".png": 20}  # texts of a page or image
 
 
 @dataclass(frozen=True)
-class Labelling:
+class TextColumn(CheckedOptions):
+    """Which column of a file holds the texts."""
+
+    text_column: str | None = None
+    """Name, or number from 1, of the column of texts; found by itself where it can be."""
+
+
+@dataclass(frozen=True)
+class Labelling(TextColumn):
     """Label texts: a line for each with its label, the probability of that, and the text, tabs between them.
 
     Args:
@@ -28,30 +40,35 @@ class Labelling:
         json: Print a JSON object for each text, with the probabilities of all labels, the words and their weights.
     """
 
-    text_column: str | None = None
-    """Name, or number from 1, of the column of texts; found by itself where it can be."""
-    top: Annotated[int, Parameter(name=["--top", "-n"])] = 1
+    top: Annotated[int, Parameter(name=["--top", "-n"])] = within(1, 1)
     """The so many likeliest labels of each text."""
     attention: Path | None = None
     """A page (.html) or image (.png) to write, in which the words are shaded by how much they counted."""
 
 
-def label_texts(run: "ClassifyTask", file: str, options: Labelling, *, device: str) -> Answer:
+@dataclass(frozen=True)
+class LabelledEmbedding(TextColumn):
+    """Embed texts: for each the number of its line, and the pooled features that its label is predicted from.
+
+    Args:
+        data: A text a line, or a file in columns as that of training; - is standard input.
+    """
+
+
+def label_texts(
+    run: "ClassifyTask", data: list[str], options: Labelling, *, out: Path | None, device: str, json: bool
+) -> Answer:
     """Label the texts of a file."""
-    top, attention = options.top, options.attention
-    if top < 1:
-        raise ValueError(f"--top: expected a whole number >= 1, got {top}")
+    attention = options.attention
     if attention is not None and attention.suffix not in _IMAGED:
         raise ValueError(f"--attention: expected a file name that ends in .html or .png, got {attention}")
     pooling = run.config.options.pooling
     if attention is not None and "attention" not in pooling.split("+"):
         raise ValueError(f"--attention: the model pools by {pooling}: train one with --pooling attention")
-    return Answer(_records(run, file, options, device))
+    return Answer(_records(run, data[0], options, device))
 
 
 def _records(run: "ClassifyTask", file: str, options: Labelling, device: str) -> Iterator[Record]:
-    from chainrule.tasks.classify.answers import answers
-
     attention, names = options.attention, run.labels.names
     rows = run.file(file, text_column=options.text_column, labelled=False)
     shown: list[LabelledAnswer] = []
@@ -95,3 +112,73 @@ def _values(answer: "LabelledAnswer", names: tuple[str, ...]) -> dict[str, Any]:
         "cut": answer.cut,
     }
     return values if answer.attention is None else values | {"attention": answer.attention}
+
+
+@dataclass(frozen=True)
+class LabelledAnswer:
+    """The answer of a classifier to one text.
+
+    Attributes:
+        row: the text, with its line.
+        log_probs: of each label, nats.
+        tokens: the elements that were read.
+        attention: how much each of them counted, where the model has attention.
+        cut: elements at the end that were not read.
+    """
+
+    row: "LabelledText"
+    log_probs: tuple[float, ...]
+    tokens: list[str]
+    attention: list[float] | None
+    cut: int
+
+    @property
+    def best(self) -> int:
+        """The number of the likeliest label."""
+        return max(range(len(self.log_probs)), key=self.log_probs.__getitem__)
+
+
+def answers(
+    run: "ClassifyTask", model: "SequenceClassifier", rows: "Iterable[LabelledText]"
+) -> Iterator[LabelledAnswer]:
+    """The answers to texts, in order, in bounded memory; an empty text is answered with the prior."""
+    import torch
+
+    limit = run.data.max_length
+    for block, context in _contexts(run, model, rows):
+        with torch.no_grad():
+            log_probs = model(context).logits.double().tolist()
+            attention = None if model.attention is None else model.attend(context).tolist()
+        for place, row in enumerate(block):
+            tokens = run.symbols.tokens(row.text)
+            read = min(len(tokens), limit)
+            weights = None if attention is None else attention[place][:read]
+            yield LabelledAnswer(row, tuple(log_probs[place]), tokens[:read], weights, len(tokens) - read)
+
+
+def embed_texts(run: "ClassifyTask", file: str, options: LabelledEmbedding, *, device: str) -> Iterator[Code]:
+    """The code of each text."""
+    import torch
+
+    model = run.model(device)
+    for block, context in _contexts(run, model, run.file(file, text_column=options.text_column, labelled=False)):
+        with torch.no_grad():
+            features = model.features(context).float().cpu().tolist()
+        for row, numbers in zip(block, features, strict=True):
+            yield Code(str(row.line), numbers, row.label or None)
+
+
+def _contexts(
+    run: "ClassifyTask", model: "SequenceClassifier", rows: "Iterable[LabelledText]"
+) -> "Iterator[tuple[list[LabelledText], Any]]":
+    """Texts in blocks, and each block as the model reads it."""
+    import numpy as np
+
+    from chainrule.data.labelled import EncodedTexts
+    from chainrule.state import map_state
+
+    device = next(model.parameters()).device
+    for block in in_blocks(rows, _BLOCK):
+        texts = EncodedTexts.of((row.text for row in block), run.symbols)
+        context = texts.context(np.arange(len(block)), run.data.max_length)
+        yield block, map_state(lambda leaf: leaf.to(device), context)

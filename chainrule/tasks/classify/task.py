@@ -1,6 +1,6 @@
 """Labels: texts with a label each, and a classifier that learns p(label | text).
 
-Everything about texts is in this file, `answers` and `labelling`; `validation_metric` and `evaluation` know labels
+Everything about texts is in this file and `labelling`; `validation_metric` and `evaluation` know labels
 alone, and serve images too.
 
 data/symbols.json                     words and their n-grams, or characters
@@ -11,21 +11,20 @@ data/valid.json                       the held-out texts, to show
 data/labelled.json                    counts and fingerprints
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
-from chainrule.tasks.abilities import Answer, CheckedRows, Checks, Code, Embeds, Evaluates, Inspects, Predicts
-from chainrule.tasks.classify.embedding import LabelledEmbedding, embed_texts
+from chainrule.tasks.abilities import CheckedRows, Checks, Embeds, Evaluates, Inspects, Predicts
 from chainrule.tasks.classify.evaluation import LabelEvaluation, evaluate_labels
 from chainrule.tasks.classify.inspection import ClassifierInspection, inspect_classifier
-from chainrule.tasks.classify.labelling import Labelling, label_texts
+from chainrule.tasks.classify.labelling import LabelledEmbedding, Labelling, TextColumn, embed_texts, label_texts
 from chainrule.tasks.config import (
     FINGERPRINT,
-    CheckedOptions,
     OptimisationOptions,
+    SplitOptions,
     check_entries,
     check_keys,
     read_object,
@@ -40,8 +39,8 @@ from chainrule.tasks.task import Shard, Source, Task
 if TYPE_CHECKING:
     from chainrule.data.labelled import LabelledFile, LabelledTexts, Labels, TextSymbols
     from chainrule.models import SequenceClassifier
+    from chainrule.training import Evaluation as Measurement
     from chainrule.training import TrainingBatches, ValidationBatches, ValidationMetric
-    from chainrule.training.loop import TrainingResult
 
 _FACTS = ("source", "validation", "columns", "train", "valid", "labels", "symbols")
 _COUNTS = {"rows": int, "elements": int, "longest": int, "empty": int, "cut": int}
@@ -52,11 +51,9 @@ _MODEL = "chainrule.models.sequence_classifier:SequenceClassifier"
 
 
 @dataclass(frozen=True)
-class LabelledData(CheckedOptions):
+class LabelledData(TextColumn, SplitOptions):
     """How a file of labelled texts is read."""
 
-    text_column: str | None = None
-    """Name, or number from 1, of the column of texts; found by itself where it can be."""
     label_column: str | None = None
     """The same of the labels."""
     level: Literal["word", "char", "byte"] = "word"
@@ -67,8 +64,6 @@ class LabelledData(CheckedOptions):
     """Read a word also by its runs of 3 to 6 characters, so that one never seen says something too."""
     min_count: int = within(2, 1, 1 << 40)
     """Rarer words or characters are unknown."""
-    validation_fraction: float = within(0.1, 1e-4, 0.5)
-    """Share of the rows that is held out where there is no --validation."""
     max_length: int = within(1024, 1, 1 << 24)
     """Elements after which a text is cut."""
 
@@ -77,10 +72,7 @@ class LabelledData(CheckedOptions):
 class ClassifierTraining(OptimisationOptions):
     """How a classifier is trained."""
 
-    batch_size: int = within(32, 1, 1 << 24)
-    """Texts of a batch."""
     learning_rate: float = within(1e-3, 0.0, 1e3)
-    """Peak learning rate."""
     precision: Literal["auto", "float32", "bfloat16"] = "float32"
     """Precision of matrix products; those of a classifier are too small to gain by bfloat16 on a processor."""
     naive_bayes: bool = True
@@ -112,10 +104,11 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
     }
     BUDGET = "1m"
     PREPARED = f"{DATA}/labelled.json"
-    Prediction = Labelling
-    Evaluation = LabelEvaluation
-    Inspection = ClassifierInspection
-    Embedding = LabelledEmbedding
+    metric_name = "accuracy"
+    Prediction, predict = Labelling, label_texts
+    Evaluation, evaluate = LabelEvaluation, evaluate_labels
+    Inspection, inspect = ClassifierInspection, inspect_classifier
+    Embedding, embed = LabelledEmbedding, embed_texts
 
     @classmethod
     def check_facts(cls, facts: dict[str, Any]) -> None:
@@ -168,21 +161,15 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
     def prepare(self) -> dict[str, Any]:
         from chainrule.data.labelled import prepare_labelled
 
-        data, sources = self.data, self.config.sources
+        sources, options = self.config.sources, asdict(self.data)
         assert sources["source"] is not None
         manifest = prepare_labelled(
             sources["source"],
             self.path / DATA,
+            limit=options.pop("max_length"),
             validation=sources["validation"],
-            validation_fraction=data.validation_fraction,
-            text_column=data.text_column,
-            label_column=data.label_column,
-            level=data.level,
-            lower=data.lower,
-            ngrams=data.ngrams,
-            min_count=data.min_count,
-            limit=data.max_length,
             seed=self.training.seed,
+            **options,
         ).manifest
         return {name: manifest[name] for name in _FACTS}
 
@@ -250,12 +237,10 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
             lambda row: (f"line {part.lines[row]}", texts.valid_texts[row]),
         )
 
-    def summary(self, result: "TrainingResult") -> tuple[dict[str, Any], str]:
-        value, nats = result.best_value, result.best.nats_per_element
-        assert value is not None
-        counts = self.config.facts["labels"]
+    def best(self, found: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
+        counts, nats = self.config.facts["labels"], found.nats_per_element
         usual = max(counts.values()) / sum(counts.values())
-        part = measured_part(result.best_rows, self.config.facts["valid"]["rows"])
+        part = measured_part(rows, self.config.facts["valid"]["rows"])
         return (
             {"accuracy": value, "nats_per_text": nats},
             f"accuracy {value:.2%} on {part}held-out texts, where the most frequent label alone has about {usual:.0%} "
@@ -267,30 +252,19 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
         return [f"echo 'a text' | chainrule classify {path} -", f"chainrule evaluate {path} TEST"]
 
     def describe(self, facts: dict[str, Any]) -> dict[str, str]:
-        found, best = facts["facts"], facts["best"]
+        found = facts["facts"]
         train, valid = found["train"], found["valid"]
         held_out = (found["validation"] or {"name": "rows of the same file"})["name"]
-        rows = {
+        return {
             "data": f"{found['source']['name']}: {train['rows']:,} texts to train on, longest {train['longest']:,}",
             "held out": f"{valid['rows']:,} texts, {held_out}",
             "labels": labels_with_shares(found["labels"]),
             "symbols": f"{found['symbols']:,}, level {self.data.level}",
-            "classify": f"chainrule classify {quoted(self.path)} FILE",
         }
-        if best is not None:
-            nats = f"{best['nats_per_element']:.4f} nats per text"
-            rows["best"] = f"accuracy {best['accuracy']:.2%} ({nats}) at step {best['step']:,}"
-        return rows
-
-    def predict(self, data: list[str], options: Labelling, *, out: Path | None, device: str, json: bool) -> Answer:
-        return label_texts(self, data[0], options, device=device)
 
     @property
     def basis(self) -> Basis:
         return Basis("label", f"{len(self.labels)} labels", given="the text")
-
-    def evaluate(self, data: str | None, options: LabelEvaluation, *, device: str) -> Answer:
-        return evaluate_labels(self, data, options, device=device)
 
     def checked_rows(self) -> CheckedRows:
         import numpy as np
@@ -301,12 +275,6 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
         context = part.texts.context(rows, _CHECKED_ELEMENTS)
         told = f"{len(rows)} held-out texts, the first {_CHECKED_ELEMENTS} {_ELEMENT[self.data.level]} of each"
         return CheckedRows(self.model(), torch.from_numpy(np.array(part.labels[rows], np.int64)), context, note=told)
-
-    def embed(self, data: str, options: LabelledEmbedding, *, device: str) -> Iterator[Code]:
-        return embed_texts(self, data, options, device=device)
-
-    def inspect(self, data: str | None, options: ClassifierInspection, *, out: Path | None, seed: int) -> Answer:
-        return inspect_classifier(self, data, options, out=out)
 
 
 def labels_with_shares(counts: dict[str, int], most: int = 12) -> str:

@@ -1,5 +1,1 @@
 """Labels of images."""
-
-from chainrule.tasks.classify_images.task import ClassifyImagesTask
-
-__all__ = ["ClassifyImagesTask"]

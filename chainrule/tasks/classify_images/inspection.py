@@ -1,12 +1,13 @@
 """Inside a trained classifier of images: where it looked, and how far attention reaches."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chainrule.tasks.abilities import Answer
-from chainrule.tasks.classify_images.options import ImageClassifierInspection
-from chainrule.tasks.page import check_number, checked_page, inspect_again, page_answer
+from chainrule.tasks.config import CheckedOptions, within
+from chainrule.tasks.page import checked_page, inspect_again, page_answer
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -15,12 +16,29 @@ if TYPE_CHECKING:
     from chainrule.models import ImageClassifier
     from chainrule.tasks.classify_images.task import ClassifyImagesTask
 
-MOST_ROWS = 4096
 _DISTANCE_ROWS = 64  # whose attention is averaged
 
 
-def inspect_classifier(run: "ClassifyImagesTask", options: ImageClassifierInspection, *, out: Path | None) -> Answer:
+@dataclass(frozen=True)
+class ImageClassifierInspection(CheckedOptions):
+    """Look inside a trained classifier of images: where it looked, right and wrong, and how far attention reaches.
+
+    Maps are by attention rollout for vit and cct, by Grad-CAM for cnn and swin. The distance of attention is that of
+    the places that are read, in pixels, averaged by their weights. Writes a page (HTML, one file, needs no network).
+    """
+
+    rows: int = within(1000, 1, 4096)
+    """Held-out images that are labelled."""
+    examples: int = within(12, 0, 4096)
+    """So many wrong answers on the page, and so many right ones."""
+
+
+def inspect_classifier(
+    run: "ClassifyImagesTask", data: str | None, options: ImageClassifierInspection, *, out: Path | None, seed: int
+) -> Answer:
     """Inspect a run on its held-out images."""
+    if data is not None:
+        raise ValueError(f"inspect: reads the held-out images of the run, got {data}: leave it out")
     import numpy as np
     import torch
 
@@ -31,8 +49,6 @@ def inspect_classifier(run: "ClassifyImagesTask", options: ImageClassifierInspec
     from chainrule.diagnostics.report.page import Page, parts_section
     from chainrule.tasks.classify.validation_metric import surest_mistakes
 
-    check_number("rows", options.rows, 1, MOST_ROWS)
-    check_number("examples", options.examples, 0, MOST_ROWS)
     page, images, model = checked_page(out, run.path), run.images(), run.model()
     assert images.valid_labels is not None
     pixels = torch.from_numpy(np.array(images.valid[: options.rows]))

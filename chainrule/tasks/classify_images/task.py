@@ -5,27 +5,22 @@ data/train.labels, valid.labels    their labels
 data/images.json                   counts, names of labels, fingerprints
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from math import exp
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, cast
+
+from cyclopts import Parameter
 
 from chainrule.tasks.abilities import Answer, CheckedRows, Checks, Code, Embeds, Evaluates, Inspects, Predicts, Record
-from chainrule.tasks.classify_images.options import (
-    ImageClassifierEmbedding,
-    ImageClassifierInspection,
-    ImageClassifierTraining,
-    ImageLabelEvaluation,
-    ImageLabelling,
-)
-from chainrule.tasks.config import RunConfig
+from chainrule.tasks.classify_images.inspection import ImageClassifierInspection, inspect_classifier
+from chainrule.tasks.config import CheckedOptions, OptimisationOptions, within
 from chainrule.tasks.display import measured_part, quoted
-from chainrule.tasks.image.image_data_task import ImageDataTask
-from chainrule.tasks.image.options import ImageReading
+from chainrule.tasks.image.image_data import ImageDataTask, ImageFiles, ImageReading
 from chainrule.tasks.ladder import Ladder
 from chainrule.tasks.ledger import Basis
 from chainrule.tasks.model import Model
-from chainrule.tasks.run_directory import DATA
 from chainrule.tasks.task import Shard, Source
 
 if TYPE_CHECKING:
@@ -34,12 +29,79 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from chainrule.data.images import ImageSource, PreparedImages
+    from chainrule.data.images.augmentation import Augmentation
     from chainrule.models.image_classifier import ImageClassifier
+    from chainrule.training import Evaluation as Measurement
     from chainrule.training import TrainingBatches, ValidationBatches, ValidationMetric
-    from chainrule.training.loop import TrainingResult
 
 _ROWS = 128  # of a batch that is only read
 _CHECKED_ROWS = 3
+
+
+@dataclass(frozen=True)
+class ImageClassifierTraining(OptimisationOptions):
+    """How a classifier of images is trained."""
+
+    batch_size: int = within(64, 1, 1 << 24)
+    learning_rate: float = within(2e-3, 0.0, 1e3)
+    weight_decay: float = within(0.05, 0.0, 1e3)
+    shift: float = within(2.0, 0.0, 1e4)
+    """Move each image at random, by so many pixels at most."""
+    rotate: float = within(0.0, 0.0, 180.0)
+    """Turn each image at random, by so many degrees at most."""
+    scale: float = within(0.0, 0.0, 9.0)
+    """Scale each image at random: 0.1 is by 1 / 1.1 to 1.1."""
+    flip: bool = False
+    """Mirror half of the images, left for right: only where that keeps labels, as of a cat and not of a digit."""
+    random_operations: int = within(0, 0, 16)
+    """So many random operations on each image: shifts, turns, shears, brightness, contrast, cutout (RandAugment)."""
+    magnitude: float = within(0.3, 0.0, 1.0)
+    """Strength of random operations, as a share of the largest."""
+
+    def augmentation(self, levels: int) -> "Augmentation":
+        """How images of so many levels are changed in training."""
+        from chainrule.data.images.augmentation import Augmentation
+
+        return Augmentation(
+            self.shift, self.rotate, self.scale, self.flip, self.random_operations, self.magnitude, levels
+        )
+
+
+@dataclass(frozen=True)
+class ImageLabelling(CheckedOptions, ImageFiles):
+    """Label images: a line for each with its label, the probability of that, and its name, tabs between them.
+
+    Args:
+        file: An image file, a folder, a .zip or .tar file, an npz, npy or idx file.
+        json: Print a JSON object for each image, with the probabilities of all labels.
+    """
+
+    top: Annotated[int, Parameter(name=["--top", "-n"])] = within(1, 1)
+    """The so many likeliest labels of each image."""
+
+
+@dataclass(frozen=True)
+class ImageLabelEvaluation(CheckedOptions):
+    """Compare a classifier with images whose labels are known.
+
+    Accuracy, F1 averaged over labels, nats per image, how far confidence is from accuracy, the table of confusions,
+    and the mistakes made with most confidence.
+
+    Args:
+        data: Images and labels, as those of training.
+    """
+
+    errors: int = within(5, 0)
+    """So many mistakes."""
+
+
+@dataclass(frozen=True)
+class ImageClassifierEmbedding(ImageFiles):
+    """Embed images: for each its name, and the features that its label is predicted from.
+
+    Args:
+        data: An image file, a folder, an npz, npy or idx file.
+    """
 
 
 class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, Checks, Inspects, Embeds):
@@ -71,15 +133,11 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
         "cct": Ladder("images", ({"model_size": 64, "num_layers": 2},), passes=10, steps=8000),
         "swin": Ladder("images", ({"model_size": 32, "num_heads": 2},), passes=10, steps=8000),
     }
+    metric_name = "accuracy"
     Prediction = ImageLabelling
     Evaluation = ImageLabelEvaluation
-    Inspection = ImageClassifierInspection
+    Inspection, inspect = ImageClassifierInspection, inspect_classifier
     Embedding = ImageClassifierEmbedding
-
-    @classmethod
-    def check_asked(cls, asked: RunConfig, given: frozenset[str]) -> None:
-        super().check_asked(asked, given)
-        _ = asked.data.reading  # an invalid size is rejected before anything is read
 
     @classmethod
     def check_facts(cls, facts: dict[str, Any]) -> None:
@@ -93,20 +151,7 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
         return tuple(self.config.facts["classes"])
 
     def prepare(self) -> dict[str, Any]:
-        from chainrule.data.images import prepare_images
-
-        data, sources = self.config.data, self.config.sources
-        assert sources["source"] is not None
-        images = prepare_images(
-            sources["source"],
-            self.path / DATA,
-            labelled=True,
-            reading=data.reading,
-            skip_bad=data.skip_bad,
-            validation=sources["validation"],
-            validation_fraction=data.validation_fraction,
-            seed=self.training.seed,
-        )
+        images = self.prepared(labelled=True)
         _check_labels(images)
         return images.manifest
 
@@ -130,17 +175,6 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
         batches = labelled_image_batches(images.train, labels, training.batch_size, training.seed, shard, augmentation)
         return batches, lambda: labelled_image_evaluation(images.valid, held_out, _ROWS)
 
-    def introduce(self) -> Iterable[str]:
-        from chainrule.data.images import format_shape
-
-        facts, names = self.config.facts, self.classes
-        counts = facts["images"]
-        yield f"{facts['name']}: images of {format_shape(self.shape)}, {len(names)} labels: {', '.join(names[:12])}"
-        held_out = facts["validation"]["name"] if facts["validation"] else f"drawn, seed {self.training.seed}"
-        yield f"{counts['train']:,} images to train on, {counts['valid']:,} held out ({held_out})"
-        if facts["left_out"]["count"]:
-            yield f"{facts['left_out']['count']} image files cannot be read and are left out"
-
     def validation_metric(self) -> "ValidationMetric":
         import torch
 
@@ -157,10 +191,8 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
             lambda row: (f"held-out image {row}", ""),
         )
 
-    def summary(self, result: "TrainingResult") -> tuple[dict[str, Any], str]:
-        value, nats = result.best_value, result.best.nats_per_element
-        assert value is not None
-        part = measured_part(result.best_rows, self.config.facts["images"]["valid"])
+    def best(self, found: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
+        part, nats = measured_part(rows, self.config.facts["images"]["valid"]), found.nats_per_element
         return (
             {"accuracy": value, "nats_per_image": nats},
             f"accuracy {value:.2%} on {part}held-out images ({nats:.4f} nats per image)",
@@ -170,25 +202,7 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
         path = quoted(self.path)
         return [f"chainrule classify {path} IMAGE", f"chainrule evaluate {path} TEST"]
 
-    def describe(self, facts: dict[str, Any]) -> dict[str, str]:
-        from chainrule.data.images import format_shape
-
-        images, best = facts["facts"], facts["best"]
-        counts, names = images["images"], self.classes
-        rows = {
-            "data": f"{images['name']}, images of {format_shape(self.shape)}",
-            "labels": f"{len(names)}: {', '.join(names[:12])}" + (", ..." if len(names) > 12 else ""),
-            "split": f"{counts['train']:,} images to train on, {counts['valid']:,} held out",
-            "classify": f"chainrule classify {quoted(self.path)} IMAGE",
-        }
-        if best is not None:
-            nats = f"{best['nats_per_element']:.4f} nats per image"
-            rows["best"] = f"accuracy {best['accuracy']:.2%} ({nats}) at step {best['step']:,}"
-        return rows
-
     def predict(self, data: list[str], options: ImageLabelling, *, out: Path | None, device: str, json: bool) -> Answer:
-        if options.top < 1:
-            raise ValueError(f"--top: expected a whole number >= 1, got {options.top}")
         names, top = self.classes, options.top
 
         def records() -> Iterator[Record]:
@@ -212,8 +226,6 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
         from chainrule.tasks.classify.evaluation import label_figures, label_lines
         from chainrule.tasks.classify.validation_metric import surest_mistakes
 
-        if options.errors < 0:
-            raise ValueError(f"--errors: expected a whole number >= 0, got {options.errors}")
         if data is None:
             raise ValueError("DATA: expected labelled images, got none")
         source = self._source(data, labelled=True, skip_bad=False)
@@ -252,13 +264,6 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
                     features = model.features(model.scaled(x)).float().cpu().tolist()
                 yield from map(Code, names[start : start + _ROWS], features)
 
-    def inspect(self, data: str | None, options: ImageClassifierInspection, *, out: Path | None, seed: int) -> Answer:
-        from chainrule.tasks.classify_images.inspection import inspect_classifier
-
-        if data is not None:
-            raise ValueError(f"inspect: reads the held-out images of the run, got {data}: leave it out")
-        return inspect_classifier(self, options, out=out)
-
     def _source(self, data: str, *, labelled: bool, skip_bad: bool) -> "ImageSource":
         from chainrule.data.images import check_alike, is_collection, open_source
 
@@ -273,16 +278,7 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
 
         path = Path(data)
         if path.is_file() and path.suffix.lower() in SUFFIXES:
-            pixels, _ = self.config.data.reading.image(path.read_bytes(), data)
-            if pixels.shape != self.shape:
-                from chainrule.data.images import format_shape
-
-                channels, height, width = pixels.shape
-                raise ValueError(
-                    f"{data}: expected an image of {format_shape(self.shape)}, as those trained on, got "
-                    f"{format_shape((channels, height, width))}: convert it"
-                )
-            yield pixels[None], [data]
+            yield self.read_pixels(path)[None], [data]
             return
         source, start = self._source(data, labelled=False, skip_bad=skip_bad), 0
         for block in source.blocks():

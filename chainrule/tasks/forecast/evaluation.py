@@ -1,18 +1,30 @@
-"""A trained forecaster at rolling origins, compared with naive forecasts."""
+"""A trained forecaster at rolling origins: compared with naive forecasts, and what it gains from what it knows."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chainrule.tasks.abilities import Answer, Record
+from chainrule.tasks.config import CheckedOptions, within
+from chainrule.tasks.display import aligned, one_line
+from chainrule.tasks.forecast.prediction import draw_paths
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
     from chainrule.data.series import SeriesFile
     from chainrule.tasks.forecast.task import ForecastTask
 
+    Floats = npt.NDArray[np.float64]
+
+
+_SHARES = (0.0, 0.25, 0.5, 1.0)  # of the rows before those that lags reach
+
 
 @dataclass(frozen=True)
-class ForecastEvaluation:
+class ForecastEvaluation(CheckedOptions):
     """Forecast a file again and again from origins a horizon apart, and score what was forecast by what came.
 
     Of the file that the run was trained on the first origin is the first row held out; of another, the first that has
@@ -28,7 +40,7 @@ class ForecastEvaluation:
 
     start: str | None = None
     """The first origin: a date, or the number of a row from 1, not one that was trained on."""
-    paths: int = 100
+    paths: int = within(100, 2)
     """How many draws each forecast has."""
     seed: int = 0
     """Seed of the draws."""
@@ -38,8 +50,6 @@ def evaluate_series(run: "ForecastTask", data: str | None, options: ForecastEval
     """Evaluate a run on a file."""
     from chainrule.data.series import rolling_origins
 
-    if options.paths < 2:
-        raise ValueError(f"--paths: expected a whole number >= 2, got {options.paths}")
     if data is None:
         raise ValueError("DATA: expected a file of series to forecast, got none")
     file, horizon = run.schema.open(data), run.data.horizon
@@ -51,22 +61,20 @@ def evaluate_series(run: "ForecastTask", data: str | None, options: ForecastEval
             "choose an earlier --start"
         )
     figures = _scores(run, file, origins, options, device)
-    return Answer(iter([Record(figures, "\n".join(_lines(file, figures)))]))
+    return Answer(iter([Record(figures, "\n".join(_lines(figures)))]))
 
 
-def _lines(file: "SeriesFile", figures: dict[str, Any]) -> Iterable[str]:
+def _lines(figures: dict[str, Any]) -> Iterable[str]:
     yield (
         f"{figures['origins']} origins from row {figures['first_row']} on, {figures['horizon']} rows each, "
         f"{figures['paths']} paths; {figures['nats_per_value']:.4f} nats per value"
     )
-    width = max(len(name) for name in (*file.targets, "series"))
-    yield f"{'series':<{width}}  {'forecast':<28} {'CRPS':>10} {'RMSE':>10} {'MAE':>10} {'in 80%':>7} {'in 50%':>7}"
+    rows = [("series", "forecast", "CRPS", "RMSE", "MAE", "in 80%", "in 50%")]
     for row in figures["scores"]:
-        numbers = " ".join(f"{row[name]:>10.4g}" for name in ("crps", "rmse", "mae"))
-        shares = " ".join(
-            f"{'':>7}" if row[name] is None else f"{row[name]:>7.1%}" for name in ("coverage", "coverage_50")
-        )
-        yield f"{row['series']:<{width}}  {row['forecast']:<28} {numbers} {shares}".rstrip()
+        numbers = (f"{row[name]:.4g}" for name in ("crps", "rmse", "mae"))
+        shares = ("" if row[name] is None else f"{row[name]:.1%}" for name in ("coverage", "coverage_50"))
+        rows.append((row["series"], row["forecast"], *numbers, *shares))
+    yield from aligned(rows, left=(0, 1))
 
 
 def _first_origin(run: "ForecastTask", file: "SeriesFile", data: str, start: str | None) -> int:
@@ -106,7 +114,6 @@ def _scores(
     from chainrule.data.series import window_evaluation
     from chainrule.metrics.forecast_scores import ForecastScores, naive_paths
     from chainrule.metrics.forecasting import seasonal_naive
-    from chainrule.tasks.forecast.drawing import draw_paths
     from chainrule.training import evaluate as likelihood
 
     values, horizon, unit = file.values, run.data.horizon, np.ones(1)
@@ -147,3 +154,73 @@ def _scores(
         "nats_per_value": nats.nats_per_element,
         "scores": rows,
     }
+
+
+@dataclass(frozen=True)
+class ForecastInspection(CheckedOptions):
+    """Show what a trained forecaster gains from the past, and from each column that is known in advance.
+
+    The likelihood of the last horizons of the held-out rows, or of DATA, is taken again: with fewer rows of the past,
+    and with one column at a time shuffled in time, which keeps its values and breaks its ties.
+
+    Args:
+        data: A file with the columns that the run was trained on, to read in place of the held-out rows.
+        seed: Seed of the shuffling.
+    """
+
+    origins: int = within(32, 1)
+    """Forecasts to look at, a horizon apart."""
+
+
+def inspect_series(
+    run: "ForecastTask", data: str | None, options: ForecastInspection, *, out: Path | None, seed: int
+) -> Answer:
+    """Inspect a run on its held-out rows, or on a file."""
+    import numpy as np
+
+    from chainrule.data.series import rolling_origins, window_evaluation
+    from chainrule.training import evaluate
+
+    values, features, first = _rows_of(run, data)
+    horizon, history, schema, model = run.data.horizon, run.history, run.schema, run.model()
+    origins = rolling_origins(first, len(values), horizon)[-options.origins :]
+    if not origins:
+        raise ValueError(f"{data}: expected at least {first + horizon} rows, got {len(values)}: give it more")
+    history = min(history, origins[0])
+
+    def nats(features: "Floats", past: int) -> float:
+        return evaluate(model, window_evaluation(values, features, origins, past, horizon, 256)).nats_per_element
+
+    lag = min(run.longest_lag, history)
+    pasts = sorted({lag + round(share * (history - lag)) for share in _SHARES})
+    told = [{"rows": past, "nats_per_value": nats(features, past)} for past in pasts]
+    usual, random, columns = told[-1]["nats_per_value"], np.random.default_rng(seed), len(schema.covariates)
+    # Two features for each cycle of the calendar, its sine and cosine.
+    places = [[place] for place in range(columns)]
+    places += [[columns + 2 * cycle, columns + 2 * cycle + 1] for cycle in range(len(schema.calendar))]
+    known = {}
+    for name, place in zip([*schema.covariates, *schema.calendar], places, strict=True):
+        shuffled = features.copy()
+        shuffled[:, place] = features[random.permutation(len(features))][:, place]
+        known[name] = nats(shuffled, history) - usual
+    figures = {"run": str(run.path), "origins": len(origins), "nats_per_value": usual, "past": told, "known": known}
+    return Answer(iter([Record(figures, "\n".join(_inspection_lines(run, figures)))]))
+
+
+def _rows_of(run: "ForecastTask", data: str | None) -> "tuple[Floats, Floats, int]":
+    """Values, features, and the first row to forecast."""
+    if data is None:
+        series = run.series()
+        return series.values, series.features, series.train_rows
+    file = run.schema.open(data)
+    return file.values, run.schema.features(file), run.longest_lag
+
+
+def _inspection_lines(run: "ForecastTask", figures: dict[str, Any]) -> Iterable[str]:
+    lags = ", ".join(map(str, run.schema.lags))
+    yield f"{figures['origins']} forecasts of {run.data.horizon} rows, {figures['nats_per_value']:.4f} nats per value"
+    yield f"reads the values {lags} rows back at each step"
+    for past in figures["past"]:
+        yield f"from {past['rows']:>6,} rows of the past   {past['nats_per_value']:>9.4f} nats per value"
+    for name, nats in figures["known"].items():
+        yield f"without {one_line(name):<24} {nats:>+9.4f} nats per value"

@@ -8,20 +8,27 @@ from secrets import randbelow
 from typing import TYPE_CHECKING, Any
 
 from chainrule.tasks.abilities import Answer, Record
+from chainrule.tasks.config import CheckedOptions, within
 from chainrule.tasks.display import csv_line
+from chainrule.tasks.page import save_figure
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
     from chainrule.data.series import SeriesFile
+    from chainrule.models.forecaster import Forecaster
     from chainrule.tasks.forecast.task import ForecastTask
 
     Floats = npt.NDArray[np.float64]
 
+_TOGETHER = 1 << 14  # paths drawn side by side
+_PATHS = 20  # drawn as lines
+_BLUE, _GREY = "#2a6fbb", "#888888"
+
 
 @dataclass(frozen=True)
-class ForecastPrediction:
+class ForecastPrediction(CheckedOptions):
     """Forecast what comes after the last row of a file.
 
     Args:
@@ -33,9 +40,9 @@ class ForecastPrediction:
 
     quantiles: str = "0.1,0.5,0.9"
     """Which quantiles to give, separated by commas."""
-    paths: int = 100
+    paths: int = within(100, 2)
     """How many possible futures to draw; quantiles are those of the draws."""
-    horizon: int | None = None
+    horizon: int | None = within(None, 1)
     """Rows to forecast; that of the run if not given."""
     plot: Path | None = None
     """An image (.png, .svg, .pdf) of the last rows, some paths and the quantiles."""
@@ -44,20 +51,14 @@ class ForecastPrediction:
 
 
 def predict_series(
-    run: "ForecastTask", data: str, options: ForecastPrediction, *, out: Path | None, device: str, json: bool
+    run: "ForecastTask", data: list[str], options: ForecastPrediction, *, out: Path | None, device: str, json: bool
 ) -> Answer:
     """Forecast a file."""
     levels = parse_quantiles(options.quantiles)
-    if options.paths < 2:
-        raise ValueError(f"--paths: expected a whole number >= 2, got {options.paths}")
     horizon = run.data.horizon if options.horizon is None else options.horizon
-    if horizon < 1:
-        raise ValueError(f"--horizon: expected a whole number >= 1, got {horizon}")
     seed = randbelow(1 << 31) if options.seed is None else options.seed
-    found = _forecast(run, data, horizon, levels, options.paths, seed, device)
+    found = _forecast(run, data[0], horizon, levels, options.paths, seed, device)
     if options.plot is not None:
-        from chainrule.tasks.forecast.plot import plot_forecast
-
         plot_forecast(found, options.plot)
         print(f"{options.plot} (seed {seed})", file=sys.stderr)
 
@@ -145,7 +146,6 @@ def _forecast(
     from chainrule.data.series import future_dates
     from chainrule.data.series.frequency import date_text
     from chainrule.metrics.forecasting import quantiles_of_samples
-    from chainrule.tasks.forecast.drawing import draw_paths
 
     schema = run.schema
     file = schema.open(data)
@@ -161,3 +161,96 @@ def _forecast(
         dates = future_dates(file.dates[:origin], schema.frequency, horizon)[origin:]
         times = [date_text(date, daily=schema.frequency.daily) for date in dates]
     return Forecast(file, times, list(levels), quantiles_of_samples(drawn, levels), drawn)
+
+
+def draw_paths(
+    model: "Forecaster",
+    values: "Floats",
+    features: "Floats",
+    origins: Sequence[int],
+    past: int,
+    horizon: int,
+    paths: int,
+    seed: int,
+) -> "Floats":
+    """Forecasts of all series from each origin.
+
+    Args:
+        model: the trained model.
+        values: (T, S).
+        features: (N, F) covariates, as far as the last forecast goes.
+        origins: rows at which forecasts begin.
+        past: rows before each that it is made from; fewer where there are not so many.
+        horizon: H.
+        paths: n draws of each.
+        seed: of the draws.
+
+    Returns:
+        (n, O, S, H).
+    """
+    import torch
+
+    from chainrule.data.series import window_context
+    from chainrule.decoding.sample_paths import sample_paths
+
+    generator = torch.Generator(next(model.parameters()).device).manual_seed(seed)
+    past, series = min(past, min(origins)), values.shape[1]
+    places = [(origin, number) for origin in origins for number in range(series)]
+    block = max(_TOGETHER // paths, 1)
+    drawn = []
+    for start in range(0, len(places), block):
+        context = window_context(values, features, places[start : start + block], past, horizon)
+        drawn.append(sample_paths(model, context, paths=paths, length=horizon, generator=generator).cpu())
+    result: Floats = torch.cat(drawn).view(len(origins), series, paths, horizon).movedim(2, 0).double().numpy()
+    return result
+
+
+def plot_forecast(forecast: Forecast, out: Path) -> None:
+    """Draw the last rows of each series, some paths, and bands between quantiles; written all or nothing.
+
+    Raises:
+        ValueError: matplotlib is not installed, or does not write such images.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ValueError("--plot: matplotlib is not installed: pip install 'chainrule[plots]'") from None
+    names = forecast.file.targets
+    figure = Figure(figsize=(9, 2.6 * len(names)), layout="constrained")
+    if out.suffix[1:].lower() not in figure.canvas.get_supported_filetypes():
+        raise ValueError(f"--plot: expected a file .png, .svg or .pdf, got {out}")
+    axes = figure.subplots(len(names), squeeze=False)[:, 0]
+    for number, name in enumerate(names):
+        _draw(axes[number], forecast, number, name)
+    save_figure(figure, out)
+
+
+def _draw(axis: Any, forecast: Forecast, number: int, name: str) -> None:
+    values, horizon = forecast.file.values[:, number], len(forecast.times)
+    shown = min(max(4 * horizon, 50), len(values))
+    before, after = range(-shown, 0), range(horizon)
+    axis.plot(before, values[len(values) - shown :], color="black", linewidth=1)
+    for path in forecast.paths[:_PATHS, number]:
+        axis.plot([-1, *after], [values[-1], *path], color=_GREY, linewidth=0.5, alpha=0.4)
+    quantiles, count = forecast.quantiles[:, number], len(forecast.levels)
+    for place in range(count // 2):
+        low, high = forecast.levels[place], forecast.levels[count - 1 - place]
+        label = f"{low:g} to {high:g}"
+        axis.fill_between(after, quantiles[place], quantiles[count - 1 - place], color=_BLUE, alpha=0.25, label=label)
+    axis.plot(after, forecast.paths[:, number].mean(0), color=_BLUE, linewidth=1.5, label="mean")
+    axis.axvline(-0.5, color=_GREY, linewidth=0.8)
+    axis.set_title(name, loc="left", fontsize=10)
+    axis.legend(loc="upper left", fontsize=8, frameon=False)
+    ticks = sorted({-shown, -shown // 2, -1, horizon - 1})
+    axis.set_xticks(ticks, [_time(forecast, tick) for tick in ticks], fontsize=8)
+
+
+def _time(forecast: Forecast, step: int) -> str:
+    """Name of a step, counted from the first forecast one."""
+    if step >= 0:
+        return forecast.times[step]
+    row = len(forecast.file.values) + step
+    if not forecast.file.dates:
+        return str(row + 1)
+    date = forecast.file.dates[row].isoformat(sep=" ")
+    return date[: len(forecast.times[0])]

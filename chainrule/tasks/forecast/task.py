@@ -6,17 +6,29 @@ data/series.json                 counts and fingerprints
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
-from chainrule.tasks.abilities import Answer, CheckedRows, Checks, Evaluates, Inspects, Predicts
-from chainrule.tasks.config import FINGERPRINT, CheckedOptions, OptimisationOptions, RunConfig, check_entries, within
-from chainrule.tasks.display import quoted, size_of
-from chainrule.tasks.forecast.evaluation import ForecastEvaluation, evaluate_series
-from chainrule.tasks.forecast.inspection import ForecastInspection, inspect_series
+from chainrule.tasks.abilities import CheckedRows, Checks, Evaluates, Inspects, Predicts
+from chainrule.tasks.config import (
+    FINGERPRINT,
+    OptimisationOptions,
+    RunConfig,
+    SplitOptions,
+    check_entries,
+    with_defaults,
+    within,
+)
+from chainrule.tasks.display import quoted, size_of, sparkline
+from chainrule.tasks.forecast.evaluation import (
+    ForecastEvaluation,
+    ForecastInspection,
+    evaluate_series,
+    inspect_series,
+)
 from chainrule.tasks.forecast.prediction import ForecastPrediction, predict_series
 from chainrule.tasks.ledger import Basis
 from chainrule.tasks.model import Model
@@ -26,8 +38,8 @@ from chainrule.tasks.task import Shard, Source, Task
 if TYPE_CHECKING:
     from chainrule.data.series import PreparedSeries, SeriesSchema
     from chainrule.models.forecaster import Forecaster
+    from chainrule.training import Evaluation as Measurement
     from chainrule.training import TrainingBatches, ValidationBatches
-    from chainrule.training.loop import TrainingResult
     from chainrule.training.validation import OnValidation
 
 _WARM_UP = 48  # rows read before a forecast in addition to those that lags reach, at least
@@ -38,7 +50,7 @@ _FROM_DATA = ("anchor", "num_covariates")  # arguments of the model
 
 
 @dataclass(frozen=True)
-class ForecastData(CheckedOptions):
+class ForecastData(SplitOptions):
     """How series are read, and what is forecast."""
 
     target: str | None = None
@@ -59,14 +71,6 @@ class ForecastData(CheckedOptions):
     """Share of the rows that is held out, the last ones."""
 
 
-@dataclass(frozen=True)
-class ForecastTraining(OptimisationOptions):
-    """How a forecaster is trained."""
-
-    learning_rate: float = within(2e-3, 0.0, 1e3)
-    """Peak learning rate."""
-
-
 class ForecastTask(Task["Forecaster"], Predicts, Evaluates, Inspects, Checks):
     """A run on series."""
 
@@ -79,7 +83,7 @@ class ForecastTask(Task["Forecaster"], Predicts, Evaluates, Inspects, Checks):
         )
     }
     Data = ForecastData
-    Training = ForecastTraining
+    Training = with_defaults(OptimisationOptions, learning_rate=2e-3)
     MODELS: ClassVar[dict[str, Model]] = {
         "lstm": Model("chainrule.models.forecaster:Forecaster", fixed={"cell": "lstm"}, hidden=_FROM_DATA),
         "gru": Model("chainrule.models.forecaster:Forecaster", fixed={"cell": "gru"}, hidden=_FROM_DATA),
@@ -87,9 +91,9 @@ class ForecastTask(Task["Forecaster"], Predicts, Evaluates, Inspects, Checks):
     }
     BUDGET = "1m"
     PREPARED = f"{DATA}/series.json"
-    Prediction = ForecastPrediction
-    Evaluation = ForecastEvaluation
-    Inspection = ForecastInspection
+    Prediction, predict = ForecastPrediction, predict_series
+    Evaluation, evaluate = ForecastEvaluation, evaluate_series
+    Inspection, inspect = ForecastInspection, inspect_series
     writes_page = False
 
     @classmethod
@@ -131,20 +135,10 @@ class ForecastTask(Task["Forecaster"], Predicts, Evaluates, Inspects, Checks):
     def prepare(self) -> dict[str, Any]:
         from chainrule.data.series import prepare_series
 
-        data, source = self.data, self.config.sources["source"]
+        source, options = self.config.sources["source"], asdict(self.data)
         assert source is not None
-        prepared = prepare_series(
-            source,
-            self.path / DATA,
-            target=data.target,
-            horizon=data.horizon,
-            covariates=data.covariates,
-            date=data.date,
-            season=data.season,
-            anchor=data.anchor,
-            validation_fraction=data.validation_fraction,
-        )
-        return prepared.facts
+        del options["history"]  # of the forecasts
+        return prepare_series(source, self.path / DATA, **options).facts
 
     def build(self) -> "Forecaster":
         schema = self.schema
@@ -189,8 +183,7 @@ class ForecastTask(Task["Forecaster"], Predicts, Evaluates, Inspects, Checks):
         yield f"  known in advance: {self._known()}; lags: {', '.join(map(str, schema.lags))}"
 
     def on_validation(self) -> "OnValidation":
-        from chainrule.tasks.forecast.drawing import draw_paths
-        from chainrule.tasks.sparkline import sparkline
+        from chainrule.tasks.forecast.prediction import draw_paths
 
         series, horizon = self.series(), self.data.horizon
         origin = len(series.values) - horizon
@@ -210,42 +203,28 @@ class ForecastTask(Task["Forecaster"], Predicts, Evaluates, Inspects, Checks):
 
         return preview
 
-    def summary(self, result: "TrainingResult") -> tuple[dict[str, Any], str]:
-        nats = result.best.nats_per_element
-        return (
-            {"nats_per_value": nats},
-            f"{nats:.4f} nats per value of the held-out rows, in the unit of the series",
-        )
+    def best(self, found: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
+        nats = found.nats_per_element
+        told = f"{nats:.4f} nats per value of the held-out rows, in the unit of the series"
+        return {"nats_per_value": nats}, told
 
     def next_steps(self) -> Sequence[str]:
         path, source = quoted(self.path), quote(str(self.config.sources["source"]))
         return [f"chainrule forecast {path} {source} --plot forecast.png", f"chainrule evaluate {path} {source}"]
 
     def describe(self, facts: dict[str, Any]) -> dict[str, str]:
-        found, best = facts["facts"], facts["best"]
+        found = facts["facts"]
         targets = ", ".join(self.schema.targets)
-        rows = {
+        return {
             "data": f"{found['source']['name']} ({size_of(found['source']['bytes'])}), {self._step()}",
             "forecast": f"{targets}, {self.data.horizon} rows ahead from {self.history}",
             "known": self._known(),
             "split": f"{found['rows']['train']:,} rows to train on, the last {found['rows']['valid']:,} held out",
-            "next": f"chainrule forecast {quoted(self.path)} series.csv --plot forecast.png",
         }
-        if best is not None:
-            rows["best"] = f"{best['nats_per_element']:.4f} nats per held-out value, at step {best['step']:,}"
-        return rows
-
-    def predict(
-        self, data: list[str], options: ForecastPrediction, *, out: Path | None, device: str, json: bool
-    ) -> Answer:
-        return predict_series(self, data[0], options, out=out, device=device, json=json)
 
     @property
     def basis(self) -> Basis:
         return Basis("value", "density in the unit of the series", given="the past")
-
-    def evaluate(self, data: str | None, options: ForecastEvaluation, *, device: str) -> Answer:
-        return evaluate_series(self, data, options, device=device)
 
     def checked_rows(self) -> CheckedRows:
         from chainrule.data.series import window_batch
@@ -256,9 +235,6 @@ class ForecastTask(Task["Forecaster"], Predicts, Evaluates, Inspects, Checks):
         past = min(self.longest_lag, min(origins))
         batch = window_batch(series.values, series.features, places, past, steps)
         return CheckedRows(self.model(), batch.x, batch.context)
-
-    def inspect(self, data: str | None, options: ForecastInspection, *, out: Path | None, seed: int) -> Answer:
-        return inspect_series(self, data, options, seed=seed)
 
     def _step(self) -> str:
         step = self.config.facts["step"]

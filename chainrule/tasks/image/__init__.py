@@ -1,5 +1,1 @@
 """Images."""
-
-from chainrule.tasks.image.task import ImageTask
-
-__all__ = ["ImageTask"]

@@ -2,26 +2,25 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from chainrule.tasks.abilities import Answer
-from chainrule.tasks.page import check_number, checked_page, inspect_again, page_answer
+from chainrule.tasks.config import CheckedOptions, within
+from chainrule.tasks.page import checked_page, inspect_again, page_answer
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from chainrule.data.images.source import Pixels
-    from chainrule.diagnostics.mask_images import MaskImage
     from chainrule.diagnostics.receptive_field import ReceptiveField
     from chainrule.models import ImageModel
     from chainrule.tasks.image.task import ImageTask
 
-MOST_ROWS = 64
 _ELEMENTS = 1 << 16  # of the images whose surprise is drawn
 
 
 @dataclass(frozen=True)
-class ImageInspection:
+class ImageInspection(CheckedOptions):
     """Look inside a trained model of images: its masks, what a pixel depends on, its blind spot if it has one.
 
     The pixels that one depends on are found by derivatives of the trained model on held-out images, and compared with
@@ -34,25 +33,33 @@ class ImageInspection:
 
     pixel: str | None = None
     """Whose receptive field: ROW,COLUMN from 0; the one in the middle if not given."""
-    rows: int = 4
+    rows: int = within(4, 1, 64)
     """Held-out images on which derivatives are taken."""
 
 
-def inspect_images(run: "ImageTask", options: ImageInspection, *, out: Path | None) -> Answer:
+def inspect_images(
+    run: "ImageTask", data: str | None, options: ImageInspection, *, out: Path | None, seed: int
+) -> Answer:
     """Inspect a run on its held-out images."""
+    if data is not None:
+        raise ValueError(f"inspect: reads the held-out images of the run, got {data}: leave it out")
+    if run.has_code:
+        from chainrule.tasks.image.codes import inspect_codes
+
+        return inspect_codes(run, options, out=out, seed=seed)
     from chainrule.data.atomic import write_bytes
     from chainrule.data.images import png
     from chainrule.diagnostics.field_image import field_image
     from chainrule.diagnostics.mask_images import mask_images
+    from chainrule.diagnostics.receptive_field import receptive_field
     from chainrule.diagnostics.report import Page
     from chainrule.diagnostics.report.image_page import image_sections
 
-    rows = options.rows
-    check_number("rows", rows, 1, MOST_ROWS)
-    page = checked_page(out, run.path)
+    rows, page = options.rows, checked_page(out, run.path)
     row, column = _pixel(options.pixel, run.shape)
     model, masks = run.model(), mask_images(run.new_model(0))
-    field = _field(run, model, row, column, rows)
+    batch = run.held_out_batch(rows)
+    field = receptive_field(model, (run.shape[0] - 1, row, column), batch.x, batch.context)
     surprise, words = _surprise(run, model)
     drawn, parameters = field_image(field), sum(weight.numel() for weight in model.parameters())
     lead = f"{run.config.model} with {parameters:,} parameters; {run.config.facts['name']}, {run.reduction}"
@@ -61,8 +68,10 @@ def inspect_images(run: "ImageTask", options: ImageInspection, *, out: Path | No
     sections = image_sections(found, drawn, surprise, words, masks, unmasked)
     image = page.with_name("receptive-field.png" if out is None else f"{page.stem}.png")
     write_bytes(image, png(drawn))
-    figures = {"image": str(image), "pixel": [row, column], **field.summary()}
-    figures |= {"masks": [_mask_facts(mask) for mask in masks]}
+    drawn_masks = [
+        {"type": mask.mask_type, "kernel": list(mask.taps.shape), "layers": list(mask.layers)} for mask in masks
+    ]
+    figures = {"image": str(image), "pixel": [row, column], **field.summary(), "masks": drawn_masks}
     lines = [*found]
     for mask in masks:
         last = f" ... {mask.layers[-1]}" if len(mask.layers) > 1 else ""
@@ -110,31 +119,16 @@ def _counted(elements: int) -> str:
     return f"{elements:,} element{'s' * (elements != 1)}"
 
 
-def _field(run: "ImageTask", model: "ImageModel", row: int, column: int, rows: int) -> "ReceptiveField":
-    from chainrule.data.images import image_batch
-    from chainrule.diagnostics.receptive_field import receptive_field
-
-    images = run.images()
-    labels = None if images.valid_labels is None else images.valid_labels[:rows]
-    batch = image_batch(images.valid[:rows], labels)
-    return receptive_field(model, (run.shape[0] - 1, row, column), batch.x, batch.context)
-
-
 def _surprise(run: "ImageTask", model: "ImageModel") -> "tuple[Pixels, str]":
     """The mean nats of each pixel over some held-out images, as brightness."""
     import torch
 
-    from chainrule.data.images import image_batch
-
-    images = run.images()
-    count = max(1, min(len(images.valid), _ELEMENTS // images.valid[0].size))
-    labels = None if images.valid_labels is None else images.valid_labels[:count]
-    batch = image_batch(images.valid[:count], labels)
+    batch = run.held_out_batch(max(1, _ELEMENTS // run.dimensions))
     with torch.no_grad():
         nats = -model(batch.x, batch.context).log_prob(batch.x).sum(1).mean(0)  # (H, W)
     words = (
-        f"The mean over {count} held-out images, black for 0 and white for {float(nats.max()):.3g} nats of a pixel; "
-        f"{float(nats.sum()):.2f} nats in all."
+        f"The mean over {len(batch.x)} held-out images, black for 0 and white for {float(nats.max()):.3g} nats of a "
+        f"pixel; {float(nats.sum()):.2f} nats in all."
     )
     return bright(nats), words
 
@@ -179,7 +173,3 @@ def _pixel(text: str | None, shape: tuple[int, int, int]) -> tuple[int, int]:
             f"--pixel: expected at most {height - 1},{width - 1} in an image of {height}×{width}, got {text}"
         )
     return row, column
-
-
-def _mask_facts(mask: "MaskImage") -> dict[str, Any]:
-    return {"type": mask.mask_type, "kernel": list(mask.taps.shape), "layers": list(mask.layers)}

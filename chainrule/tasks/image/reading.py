@@ -1,4 +1,4 @@
-"""Images that a user names, reduced to the levels of a run's model, in batches with their names."""
+"""Images that a user names, reduced to the levels of a run's model: many with their names, or one; a file to write."""
 
 import sys
 from collections.abc import Iterator
@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from chainrule.data.images import ImageSource
+    from chainrule.data.images.source import Pixels
     from chainrule.tasks.image.task import ImageTask
 
 _ELEMENTS = 1 << 16  # of the images of a batch
@@ -85,3 +86,34 @@ def named_images(run: "ImageTask", source: "ImageSource") -> Iterator[NamedImage
             labels = [None if numbers is None or classes is None else classes[numbers[place]] for place in places]
             yield NamedImages(batch.x, batch.context, [source.called(place) for place in places], labels)
             start += len(batch.x)
+
+
+def read_image(run: "ImageTask", path: Path) -> "Pixels":
+    """An image file read, reduced and checked as those that the run was trained on, (C, H, W) levels.
+
+    Where these had fewer levels than 8 bits, brightness from black to white is spread over them.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is no image, or of another size or kind.
+    """
+    import numpy as np
+
+    reduction, pixels = run.reduction, run.read_pixels(path)
+    if reduction.found < 256:
+        pixels = (pixels.astype(np.float64) * ((reduction.found - 1) / 255)).round().astype(np.uint8)
+    return reduction.apply(pixels, np.random.default_rng([run.config.training.seed, 3]))
+
+
+def checked_png(out: Path | None, run: "ImageTask", what: str) -> Path:
+    """The PNG file to write: `out`, or one here that is named after the run.
+
+    Raises:
+        ValueError: the name does not end in .png, or its directory is not there.
+    """
+    place = out or Path(f"{run.path.resolve().name}-{what}.png")
+    if place.suffix.lower() != ".png":
+        raise ValueError(f"--out {place}: expected a name that ends in .png")
+    if place.is_dir() or not place.parent.is_dir():
+        raise ValueError(f"--out {place}: expected a file in a directory that is there")
+    return place

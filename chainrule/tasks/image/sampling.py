@@ -1,21 +1,24 @@
-"""Images drawn from a trained model, as a grid in a PNG file."""
+"""Images drawn from a trained model, as 8 bits to be looked at, or as a grid in a PNG file."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from chainrule.tasks.abilities import Answer, Record
 from chainrule.tasks.display import Switch
-from chainrule.tasks.image.image_file import checked_png, read_image
+from chainrule.tasks.image.reading import checked_png, read_image
 from chainrule.tasks.parallel_draws import ParallelDraws
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from chainrule.data.images.source import Pixels
+    from chainrule.models import ImageModel
     from chainrule.tasks.image.task import ImageTask
 
 _MOST = 4096
+_TOGETHER = 64  # images drawn in one batch
 
 
 @dataclass(frozen=True)
@@ -47,11 +50,10 @@ class ImageSampling:
 
 
 def sample_images(
-    run: "ImageTask", n: int, options: ImageSampling, *, out: Path | None, seed: int, device: str
+    run: "ImageTask", n: int, options: ImageSampling, *, out: Path | None, seed: int, device: str, json: bool
 ) -> Answer:
     """Draw n images and write them to a file."""
     from chainrule.heads.categorical import check_filters
-    from chainrule.tasks.image.sampler import Sampler
 
     if n > _MOST:
         raise ValueError(f"-n: expected a whole number from 1 to {_MOST}, got {n}")
@@ -86,7 +88,7 @@ def _sample_codes(
     """Draw codes, and images from them."""
     import torch
 
-    from chainrule.tasks.image.code_images import code_model, draw_codes
+    from chainrule.tasks.image.codes import draw_codes
 
     others = {
         "--label": options.label is not None,
@@ -97,7 +99,7 @@ def _sample_codes(
     }
     for name in (name for name, given in others.items() if given):
         raise ValueError(f"{name}: a {run.config.model} draws a code, and the whole image from it: leave it out")
-    place, model = checked_png(out, run, "samples"), code_model(run, device, "sample")
+    place, model = checked_png(out, run, "samples"), run.code_model(device, "sample")
     generator = torch.Generator(next(model.parameters()).device).manual_seed(seed)
     _write(place, run, draw_codes(run, model, n, generator, mean=options.mean), None)
     values = {"out": str(place), "images": n, "labels": None, "seed": seed}
@@ -136,3 +138,91 @@ def _write(out: Path, run: "ImageTask", images: "Pixels", known: "Tensor | None"
 def _said(n: int, run: "ImageTask", label: str | None, completed: str | None) -> str:
     drawn = f"{n} image{'s' * (n > 1)}" if completed is None else f"{completed}, and {n} completion{'s' * (n > 1)}"
     return drawn + (f", label {label}" if label is not None else ", labels in turn" if run.conditions else "")
+
+
+class Sampler:
+    """Draws images of a run's model.
+
+    Args:
+        run: whose labels and levels they have.
+        model: trained.
+        temperature: see `AutoregressiveModel.sample`.
+        draw: draws whole images, called as `model.sample`, which is the default.
+    """
+
+    def __init__(
+        self,
+        run: "ImageTask",
+        model: "ImageModel",
+        temperature: float = 1.0,
+        draw: "Callable[..., Tensor] | None" = None,
+    ):
+        self.run, self.model, self.temperature = run, model, temperature
+        self.draw = model.sample if draw is None else draw
+
+    def labels_in_turn(self, n: int) -> "Tensor | None":
+        """(n,) all labels in turn; `None` without labels."""
+        import torch
+
+        classes = self.run.classes
+        return None if classes is None else torch.arange(n) % len(classes)
+
+    def label(self, name: str | None, n: int) -> "Tensor | None":
+        """(n,) the label of that name; all in turn where none is named.
+
+        Raises:
+            ValueError: there is no such label, or the model has none.
+        """
+        import torch
+
+        classes = self.run.classes
+        if name is None:
+            return self.labels_in_turn(n)
+        if classes is None:
+            raise ValueError(f"--label {name}: this model was trained without labels: leave it out")
+        if name not in classes:
+            raise ValueError(f"--label {name}: expected one of {', '.join(classes):.200}")
+        return torch.full((n,), classes.index(name))
+
+    def sketches(self, n: int, labels: "Tensor | None", seed: int, seconds: float) -> "Pixels":
+        """Draw images as `images` does, in about `seconds`: they are black from where that is over."""
+        import torch
+
+        from chainrule.decoding.draw_for import draw_for
+
+        generator = torch.Generator(next(self.model.parameters()).device).manual_seed(seed)
+        stream = self.model.stream(n, labels, temperature=self.temperature, generator=generator)
+        length = self.model.sequence_length
+        drawn = draw_for(stream, length, seconds).cpu()
+        rest = drawn.new_zeros(n, length - drawn.shape[1], *drawn.shape[2:])
+        return self._shown(self.model.from_sequence(torch.cat([drawn, rest], 1)))
+
+    def _shown(self, levels: "Tensor") -> "Pixels":
+        import numpy as np
+
+        from chainrule.data.images import brightness
+
+        return brightness(levels.numpy().astype(np.uint8), self.run.reduction.levels)
+
+    def images(self, n: int, labels: "Tensor | None", seed: int, first_rows: "Tensor | None" = None) -> "Pixels":
+        """Draw images, (n, C, H, W) of 8 bits.
+
+        Args:
+            n: how many.
+            labels: (n,), or `None`.
+            seed: the same seed draws the same images.
+            first_rows: (1, C, rows, W) levels that all of them begin with.
+        """
+        import torch
+
+        device = next(self.model.parameters()).device
+        generator = torch.Generator(device).manual_seed(seed)
+        prefix = None if first_rows is None else self.model.to_sequence(first_rows)
+        drawn = [
+            self.draw(
+                len(rows), None if labels is None else labels[rows], prefix=prefix, temperature=self.temperature,
+                generator=generator,
+            ).cpu()
+            for rows in torch.arange(n).split(_TOGETHER)
+        ]  # fmt: skip
+        return self._shown(torch.cat(drawn))

@@ -6,18 +6,16 @@ data/images.json                           counts, levels, names of labels, fing
 samples.png                                drawn at the last validation
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from chainrule.tasks.abilities import (
-    Answer,
     CheckedRows,
     Checks,
-    Code,
     Compresses,
     Embeds,
     FileCodec,
@@ -27,27 +25,36 @@ from chainrule.tasks.abilities import (
     Samples,
     Scores,
 )
-from chainrule.tasks.config import RunConfig
-from chainrule.tasks.display import flag, quoted, size_of
-from chainrule.tasks.image.code_options import CODE_TRAINING, ImageEmbedding, ImageInterpolation, ImageReconstruction
-from chainrule.tasks.image.image_data_task import ImageDataTask
+from chainrule.tasks.codes import CodedTask
+from chainrule.tasks.config import OptimisationOptions, RunConfig, within
+from chainrule.tasks.display import flag, quoted
+from chainrule.tasks.image.codes import (
+    CODE_TRAINING,
+    ImageEmbedding,
+    ImageInterpolation,
+    ImageReconstruction,
+    embed_images,
+    interpolate_images,
+    preview_images,
+    reconstruct_images,
+)
+from chainrule.tasks.image.image_data import ImageData, ImageDataTask
 from chainrule.tasks.image.inspection import ImageInspection, inspect_images
-from chainrule.tasks.image.options import ImageData, ImageTraining
-from chainrule.tasks.image.sampling import ImageSampling, sample_images
+from chainrule.tasks.image.sampling import ImageSampling, Sampler, sample_images
 from chainrule.tasks.image.scoring import ImageScoring, score_images
-from chainrule.tasks.image.words import best_figures, best_words, describe_labels, introduction
 from chainrule.tasks.ladder import Ladder
 from chainrule.tasks.ledger import Basis, LedgerEntry
 from chainrule.tasks.model import Model
-from chainrule.tasks.run_directory import DATA
 from chainrule.tasks.task import Shard, Source, Task
 
 if TYPE_CHECKING:
-    from chainrule.data.images import Reduction
+    from torch import Tensor
+
+    from chainrule.data.batches import Batch
     from chainrule.models import ImageModel
+    from chainrule.training import Evaluation as Measurement
     from chainrule.training import TrainingBatches, ValidationBatches
-    from chainrule.training.loop import TrainingResult
-    from chainrule.training.validation import Observe, OnValidation
+    from chainrule.training.validation import OnValidation
 
 SAMPLES = "samples.png"
 _ELEMENTS = 1 << 16  # of the images that are validated on together
@@ -55,11 +62,30 @@ _PREVIEWED = 16
 _LINE = 90  # characters in which the preview on the terminal has to fit
 _CHECKED_ROWS, _CHECKED_SIDE = 4, 5
 _FROM_DATA = ("levels", "num_classes")  # arguments of the models
-_CODED = ("vae", "pixel-vae", "hierarchical-vae", "autoencoder")  # models with a code, which know no labels
+_MEASURED = 256  # held-out images whose codes are looked at during training
+
+
+@dataclass(frozen=True)
+class ImageTraining(OptimisationOptions):
+    """How a model of images is trained: each of them is hundreds of elements."""
+
+    batch_size: int = within(16, 1, 1 << 24)
+    """Rows of a batch; 128 of a model with a code, where not given."""
+    learning_rate: float = within(4e-3, 0.0, 1e3)
+    """Peak learning rate; 0.001 of a model with a code, where not given."""
 
 
 class ImageTask(
-    ImageDataTask["ImageModel"], Scores, Samples, Inspects, Checks, Compresses, Embeds, Reconstructs, Interpolates
+    CodedTask["ImageModel"],
+    ImageDataTask["ImageModel"],
+    Scores,
+    Samples,
+    Inspects,
+    Checks,
+    Compresses,
+    Embeds,
+    Reconstructs,
+    Interpolates,
 ):
     """A run on images, of an `ImageModel` or, where `has_code`, a `chainrule.latent.CodeModel`."""
 
@@ -91,6 +117,7 @@ class ImageTask(
         "hierarchical-vae": Model("chainrule.models.hierarchical_vae:HierarchicalVAE", hidden=("levels",)),
         "autoencoder": Model("chainrule.models.autoencoder:Autoencoder", hidden=("levels",)),
     }
+    CODED = ("vae", "pixel-vae", "hierarchical-vae", "autoencoder")  # they know no labels
     BUDGET = "10m"
     LADDERS: ClassVar[dict[str, Ladder]] = {
         "gated-pixelcnn": Ladder("pixels", ({"channels": 16, "layers": 5}, {"channels": 8, "layers": 3}), steps=1000),
@@ -99,13 +126,13 @@ class ImageTask(
         ("vae", "hierarchical-vae", "autoencoder"),
         Ladder("pixels", ({"hidden_size": 150}, {"hidden_size": 75}), steps=1000),
     )
-    Scoring = ImageScoring
-    Sampling = ImageSampling
+    Scoring, score = ImageScoring, score_images
+    Sampling, sample = ImageSampling, sample_images
     USUAL_NUMBER = 16
-    Inspection = ImageInspection
-    Embedding = ImageEmbedding
-    Reconstruction = ImageReconstruction
-    Interpolation = ImageInterpolation
+    Inspection, inspect = ImageInspection, inspect_images
+    Embedding, embed = ImageEmbedding, embed_images
+    Reconstruction, reconstruct = ImageReconstruction, reconstruct_images
+    Interpolation, interpolate = ImageInterpolation, interpolate_images
 
     @classmethod
     def recognises(cls, path: Path) -> bool:
@@ -113,39 +140,18 @@ class ImageTask(
 
         return is_images(path)
 
-    @classmethod
-    def check_asked(cls, asked: RunConfig, given: frozenset[str]) -> None:
-        super().check_asked(asked, given)
-        _ = asked.data.reading  # an invalid size is rejected before anything is read
-
-    @property
-    def reduction(self) -> "Reduction":
-        """From stored values to levels."""
-        from chainrule.data.images import Reduction
-
-        facts = self.config.facts
-        return Reduction(facts["found_levels"], facts["bits"], facts["binarise"])
-
-    @property
-    def classes(self) -> tuple[str, ...] | None:
-        """Names of the labels."""
-        classes = self.config.facts["classes"]
-        return None if classes is None else tuple(classes)
-
-    @property
-    def has_code(self) -> bool:
-        """Whether the model of the run has a code: then it is a `chainrule.latent.CodeModel`."""
-        return self.config.model in _CODED
-
-    @classmethod
-    def coded_models(cls) -> tuple[str, ...]:
-        """The models that have a code."""
-        return _CODED
-
     @property
     def conditions(self) -> tuple[str, ...] | None:
         """Names of the labels that the model is conditioned on; `None` where it knows none."""
         return None if self.has_code else self.classes
+
+    def held_out_batch(self, count: int) -> "Batch":
+        """The first held-out images, with their labels where the model is conditioned on them."""
+        from chainrule.data.images import image_batch
+
+        images = self.images()
+        labels = None if self.has_code or images.valid_labels is None else images.valid_labels[:count]
+        return image_batch(images.valid[:count], labels)
 
     @property
     def dimensions(self) -> int:
@@ -176,23 +182,9 @@ class ImageTask(
         return int(self.config.options.channels) ** 2 // 4
 
     def prepare(self) -> dict[str, Any]:
-        from chainrule.data.images import prepare_images
-
-        data, sources = self.data, self.config.sources
-        assert sources["source"] is not None
-        images = prepare_images(
-            sources["source"],
-            self.path / DATA,
-            bits=data.bits,
-            binarise=None if data.binarise == "no" else data.binarise,
-            labelled=data.labels,
-            reading=data.reading,
-            skip_bad=data.skip_bad,
-            validation=sources["validation"],
-            validation_fraction=data.validation_fraction,
-            seed=self.training.seed,
-        )
-        return images.manifest
+        data = self.data
+        binarise = None if data.binarise == "no" else data.binarise
+        return self.prepared(bits=data.bits, binarise=binarise, labelled=data.labels).manifest
 
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
         from chainrule.data.images import image_batches, image_evaluation
@@ -204,69 +196,44 @@ class ImageTask(
         rows = max(1, _ELEMENTS // images.valid[0].size)
         return batches, lambda: image_evaluation(images.valid, known[1], rows)
 
-    def introduce(self) -> Iterable[str]:
-        return introduction(self)
-
     def on_validation(self) -> "OnValidation":
         from chainrule.data.atomic import write_bytes
         from chainrule.data.images import block_image, grid, png
-        from chainrule.tasks.image.sampler import Sampler
-
-        if self.has_code:
-            from chainrule.tasks.image.code_preview import CodePreview
-
-            return CodePreview(self, _LINE)
 
         def preview(trained: Any, step: int, seconds: float) -> str:
-            sampler = Sampler(self, trained)
-            images = sampler.sketches(_PREVIEWED, sampler.labels_in_turn(_PREVIEWED), step, seconds)
+            if self.has_code:
+                images = preview_images(self, trained, step)
+            else:
+                sampler = Sampler(self, trained)
+                images = sampler.sketches(_PREVIEWED, sampler.labels_in_turn(_PREVIEWED), step, seconds)
             write_bytes(self.path / SAMPLES, png(grid(images)))
             shown = max(1, _LINE // (min(self.shape[2], 32) + 2))
             return block_image(images[:shown])
 
         return preview
 
-    def observe(self) -> "Observe | None":
-        from chainrule.tasks.image.code_preview import observer
+    def coded_rows(self) -> "tuple[Tensor, None]":
+        return self.held_out_batch(_MEASURED).x, None
 
-        return observer(self) if self.has_code else None
-
-    def summary(self, result: "TrainingResult") -> tuple[dict[str, Any], str]:
-        best, count = result.best, self.config.facts["images"]["valid"]
-        part = "" if best.elements >= self.dimensions * count else f"first {best.elements // self.dimensions:,} of the "
-        values = {"values": str(self.reduction)}
-        return best_figures(self, best.nats_per_element) | values, best_words(self, best.nats_per_element, part)
+    def best(self, found: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
+        read = found.elements // self.dimensions
+        part = "" if read >= self.config.facts["images"]["valid"] else f"first {read:,} of the "
+        of = f"the {part}held-out images{', given their labels' if self.conditions else ''} ({self.reduction})"
+        if self.basis.quantity != "nats":  # an autoencoder maximises minus half the squared error
+            error = 2 * found.nats_per_element
+            figures = {"mean_squared_error": error, "values": str(self.reduction)}
+            return figures, f"mean squared error {error:.6f} of values from 0 to 1 on {of}"
+        nats, bits = found.nats_per_element * self.dimensions, found.bits_per_element
+        bound = "at most " if self.basis.kind == "bound" else ""
+        return (
+            {"nats_per_image": nats, "bits_per_dimension": bits, "values": str(self.reduction)},
+            f"{bound}{nats:.2f} nats per image, {bits:.4f} bits/dim on {of}",
+        )
 
     def next_steps(self) -> Sequence[str]:
-        path = quoted(self.path)
-        if self.has_code:
-            source = quote(str(self.config.sources["source"]))
-            scored = f"chainrule score {path} {source} --top 10"
-            return [f"chainrule reconstruct {path} {source}", scored, f"chainrule inspect {path}"]
-        return [
-            f"chainrule sample {path} -n 16 --out grid.png",
-            f"chainrule score {path} {quote(str(self.config.sources['source']))} --top 10",
-            f"chainrule inspect {path}",
-        ]
-
-    def describe(self, facts: dict[str, Any]) -> dict[str, str]:
-        from chainrule.data.images import format_shape
-
-        images, data, best = facts["facts"], facts["data"], facts["best"]
-        held_out = images["validation"]["name"] if images["validation"] else f"{data['validation_fraction']:.0%}, drawn"
-        counts = images["images"]
-        rows = {
-            "data": f"{images['name']} ({size_of(images['source']['bytes'])}), images of {format_shape(self.shape)}",
-            "values": str(self.reduction),
-            "labels": describe_labels(self.classes),
-            "split": f"{counts['train']:,} images to train on, {counts['valid']:,} held out ({held_out})",
-            "sample": f"chainrule sample {quoted(self.path)} -n 16",
-        }
-        if best is not None:
-            nats = best["nats_per_element"]
-            best.update(best_figures(self, nats))
-            rows["best"] = f"{best_words(self, nats)}, at step {best['step']:,}"
-        return rows
+        path, source = quoted(self.path), quote(str(self.config.sources["source"]))
+        first = f"reconstruct {path} {source}" if self.has_code else f"sample {path} -n 16 --out grid.png"
+        return [f"chainrule {first}", f"chainrule score {path} {source} --top 10", f"chainrule inspect {path}"]
 
     def codec(self) -> FileCodec:
         from chainrule.tasks.image.compression import ImageCodec
@@ -288,37 +255,12 @@ class ImageTask(
         # An autoencoder maximises minus half the squared error.
         return entry if entry is None or entry.basis.quantity == "nats" else replace(entry, nats=2 * entry.nats)
 
-    def score(self, data: str, options: ImageScoring, *, ranked: bool, device: str) -> Answer:
-        return score_images(self, data, options, device=device)
-
-    def sample(self, n: int, options: ImageSampling, *, out: Path | None, seed: int, device: str, json: bool) -> Answer:
-        return sample_images(self, n, options, out=out, seed=seed, device=device)
-
-    def embed(self, data: str, options: ImageEmbedding, *, device: str) -> Iterator[Code]:
-        from chainrule.tasks.image.code_images import embed_images
-
-        return embed_images(self, data, options, device=device)
-
-    def reconstruct(
-        self, data: str, options: ImageReconstruction, *, out: Path | None, seed: int, device: str
-    ) -> Answer:
-        from chainrule.tasks.image.code_images import reconstruct_images
-
-        return reconstruct_images(self, data, options, out=out, seed=seed, device=device)
-
-    def interpolate(
-        self, ends: tuple[str, str], options: ImageInterpolation, *, out: Path | None, seed: int, device: str
-    ) -> Answer:
-        from chainrule.tasks.image.code_images import interpolate_images
-
-        return interpolate_images(self, ends, options, out=out, seed=seed, device=device)
-
     def checked_rows(self) -> CheckedRows:
         """The middle of held-out images, and the trained weights in the same model for images of that size."""
         from chainrule.data.images import image_batch
 
         if self.has_code:
-            rows = image_batch(self.images().valid[:_CHECKED_ROWS], None).x
+            rows = self.held_out_batch(_CHECKED_ROWS).x
             return CheckedRows(self.model(), rows, note=f"on {len(rows)} held-out images")
         channels, height, width = self.shape
         small = self.model_of((channels, min(height, _CHECKED_SIDE), min(width, _CHECKED_SIDE)))
@@ -333,12 +275,3 @@ class ImageTask(
         batch = image_batch(pieces, labels)
         told = f"on the middle {height}×{width} pixels of {len(pieces)} held-out images, with the trained weights"
         return CheckedRows(small.eval(), batch.x, batch.context, note=told)
-
-    def inspect(self, data: str | None, options: ImageInspection, *, out: Path | None, seed: int) -> Answer:
-        if data is not None:
-            raise ValueError(f"inspect: reads the held-out images of the run, got {data}: leave it out")
-        if self.has_code:
-            from chainrule.tasks.image.code_inspection import inspect_codes
-
-            return inspect_codes(self, options, out=out, seed=seed)
-        return inspect_images(self, options, out=out)

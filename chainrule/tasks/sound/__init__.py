@@ -1,5 +1,1 @@
 """Sounds."""
-
-from chainrule.tasks.sound.task import SoundTask
-
-__all__ = ["SoundTask"]

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chainrule.tasks.abilities import Answer, Record
-from chainrule.tasks.page import check_number
+from chainrule.tasks.config import CheckedOptions, within
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -16,7 +17,7 @@ _SHARES = (0.5, 0.9, 0.99)
 
 
 @dataclass(frozen=True)
-class SoundInspection:
+class SoundInspection(CheckedOptions):
     """Show how far back a trained model of sounds listens: by its architecture, and by its derivatives.
 
     The derivatives are those of one conditional with respect to every sample before it, on held-out sounds or those of
@@ -29,17 +30,18 @@ class SoundInspection:
         json: Print it as one JSON object, with the influence of every sample, the nearest first.
     """
 
-    rows: int = 4
+    rows: int = within(4, 1)
     """Clips to read."""
 
 
-def inspect_sounds(run: "SoundTask", data: str | None, options: SoundInspection, *, seed: int) -> Answer:
+def inspect_sounds(
+    run: "SoundTask", data: str | None, options: SoundInspection, *, out: Path | None, seed: int
+) -> Answer:
     """Inspect a run at the last of a few samples of each clip, one more than the receptive field if there are."""
     import torch
 
     from chainrule.diagnostics.receptive_field import receptive_field
 
-    check_number("rows", options.rows, 1)
     model = run.model()
     seen = model.receptive_field
     clips, context = (

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chainrule.tasks.abilities import Answer, Record
+from chainrule.tasks.display import loudness_line
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -38,10 +39,13 @@ class SoundSampling:
     """Draw from the fewest levels whose probability reaches p."""
 
 
-def sample_sounds(run: "SoundTask", n: int, options: SoundSampling, *, out: Path, seed: int, device: str) -> Answer:
+def sample_sounds(
+    run: "SoundTask", n: int, options: SoundSampling, *, out: Path | None, seed: int, device: str, json: bool
+) -> Answer:
     """Draw n sounds and write them."""
     import torch
 
+    out = out or Path("sample.wav")
     if out.suffix.lower() != ".wav":
         raise ValueError(f"--out: expected a name that ends in .wav, got {out}")
     if not out.parent.is_dir():
@@ -55,7 +59,6 @@ def sample_sounds(run: "SoundTask", n: int, options: SoundSampling, *, out: Path
 
     def records() -> Iterator[Record]:
         from chainrule.data.sounds import write_wav
-        from chainrule.tasks.sparkline import loudness_line
 
         generator = torch.Generator(next(model.parameters()).device).manual_seed(seed)
         for start in range(0, n, _ROWS):
@@ -85,17 +88,9 @@ def sample_sounds(run: "SoundTask", n: int, options: SoundSampling, *, out: Path
 def _labels(run: "SoundTask", label: str | None, n: int) -> "Tensor | None":
     import torch
 
-    from chainrule.data.sounds.labels import label_number
-
-    if not run.labels:
-        if label is not None:
-            raise ValueError(
-                "--label: this run was trained without labels: leave it out, or train with --label-pattern"
-            )
-        return None
-    if label is None:
-        return torch.arange(n) % len(run.labels)
-    return torch.full((n,), label_number(run.labels, label))
+    if label is not None:
+        return torch.full((n,), run.label(label))
+    return torch.arange(n) % len(run.labels) if run.labels else None
 
 
 def _prompt(run: "SoundTask", path: Path) -> "Tensor":

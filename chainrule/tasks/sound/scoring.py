@@ -1,14 +1,15 @@
-"""How surprising sounds are to a trained model, and where in each it is most so."""
+"""Sounds read by a trained model: how surprising each is and where it is most so, and its features."""
 
 import math
 import sys
+from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from chainrule.tasks.abilities import Answer, Record
+from chainrule.tasks.abilities import Answer, Code, Record
 from chainrule.tasks.display import Switch, one_line
-from chainrule.tasks.ledger import LedgerEntry
+from chainrule.tasks.ledger import Tally
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,55 +40,34 @@ class SoundScoring:
     """Leave out files that cannot be read."""
 
 
-@dataclass(frozen=True)
-class _ScoredSound:
-    """The surprise of a file; `most_at` is the second around which it is highest."""
-
-    file: str
-    label: str | None
-    samples: int
-    seconds: float
-    nats: float
-    bits_per_sample: float
-    most_at: float
-
-    def record(self) -> Record:
-        figures = f"{self.nats:>10.1f} {self.bits_per_sample:>11.4f} {self.seconds:>8.2f} {self.most_at:>8.2f}"
-        label = "" if self.label is None else f" ({self.label})"
-        return Record(asdict(self), f"{figures}  {one_line(self.file)}{label}", self.bits_per_sample)
-
-
-def score_sounds(run: "SoundTask", data: str, options: SoundScoring, *, device: str) -> Answer:
+def score_sounds(run: "SoundTask", data: str, options: SoundScoring, *, ranked: bool, device: str) -> Answer:
     """Score files one at a time."""
     from chainrule.data.sounds import Collection
-    from chainrule.data.sounds.labels import label_number
 
     if options.label is not None:
-        if not run.labels:
-            raise ValueError("--label: this run was trained without labels: leave it out")
-        label_number(run.labels, options.label)
-    files, model = Collection(data).files, run.model(device)
-    count, samples, nats = 0, 0, 0.0
+        run.label(options.label)
+    files, model, total = Collection(data).files, run.model(device), Tally()
 
     def records() -> Iterator[Record]:
-        nonlocal count, samples, nats
         for file in files:
             try:
-                sound = _score(run, model, file, options.label)
+                found = _score(run, model, file, options.label)
             except ValueError as error:
                 if not options.skip_bad:
                     raise
                 print(f"skipped: {error}", file=sys.stderr)
                 continue
-            count, samples, nats = count + 1, samples + sound.samples, nats + sound.nats
-            yield sound.record()
-        if not samples:
-            raise ValueError(f"{data}: expected at least one sound to score, got none")
+            total.add(found["nats"], found["samples"])
+            figures = "{nats:>10.1f} {bits_per_sample:>11.4f} {seconds:>8.2f} {most_at:>8.2f}".format(**found)
+            label = "" if found["label"] is None else f" ({found['label']})"
+            yield Record(found, f"{figures}  {one_line(found['file'])}{label}", found["bits_per_sample"])
 
     def closing() -> Iterable[str]:
-        yield f"{count:,} files, {samples:,} samples, {nats / samples / math.log(2):.4f} bits per sample"
+        bits = total.nats / total.elements / math.log(2)
+        yield f"{total.rows:,} files, {total.elements:,} samples, {bits:.4f} bits per sample"
 
-    return Answer(records(), _HEADING, closing, lambda: LedgerEntry(run.basis, nats, samples, ""))
+    empty = f"{data}: expected at least one sound to score, got none"
+    return total.answer(records(), closing, heading=_HEADING, basis=run.basis, empty=empty)
 
 
 def label_of(run: "SoundTask", file: "SoundFile", label: str | None) -> "tuple[str | None, Tensor | None]":
@@ -109,14 +89,10 @@ def label_of(run: "SoundTask", file: "SoundFile", label: str | None) -> "tuple[s
         raise ValueError(f"{file.label}: {error}; --label says it for all") from None
 
 
-def _score(run: "SoundTask", model: "WaveNet", file: "SoundFile", label: str | None) -> _ScoredSound:
+def _score(run: "SoundTask", model: "WaveNet", file: "SoundFile", label: str | None) -> dict[str, Any]:
     """The surprise of one file, in memory that does not grow with it but for a number a sample.
 
-    Args:
-        run: of sounds.
-        model: its model.
-        file: the sound.
-        label: of it; `None` reads it off the name, in a run with labels.
+    `most_at` is the second around which it is highest.
 
     Raises:
         ValueError: it cannot be read, has no samples, or no label that the run knows.
@@ -141,12 +117,45 @@ def _score(run: "SoundTask", model: "WaveNet", file: "SoundFile", label: str | N
         raise ValueError(f"{file.label}: expected a sound, got none: it has no samples")
     width = min(max(round(_WINDOW * run.rate), 1), len(nats))
     means = np.convolve(nats, np.full(width, 1 / width), mode="valid")
-    return _ScoredSound(
-        file=file.name,
-        label=name,
-        samples=len(nats),
-        seconds=len(nats) / run.rate,
-        nats=float(nats.sum()),
-        bits_per_sample=float(nats.mean() / math.log(2)),
-        most_at=float((means.argmax() + width / 2) / run.rate),
-    )
+    return {
+        "file": file.name,
+        "label": name,
+        "samples": len(nats),
+        "seconds": len(nats) / run.rate,
+        "nats": float(nats.sum()),
+        "bits_per_sample": float(nats.mean() / math.log(2)),
+        "most_at": float((means.argmax() + width / 2) / run.rate),
+    }
+
+
+@dataclass(frozen=True)
+class SoundEmbedding:
+    """Embed sounds: for each file the features of the last layer after its last sample, which see the receptive field.
+
+    Args:
+        data: A folder of sounds, an archive of them, or one file; resampled as those of the run were.
+    """
+
+    label: str | None = None
+    """Label of all sounds, in a run with labels; read off their names if not given."""
+
+
+def embed_sounds(run: "SoundTask", data: str, options: SoundEmbedding, *, device: str) -> Iterator[Code]:
+    """The code of each file."""
+    import torch
+
+    from chainrule.data.sounds import Collection, read_sound
+
+    model = run.model(device)
+    place = next(model.parameters()).device
+    for file in Collection(data).files:
+        name, context = label_of(run, file, options.label)
+        end: deque[int] = deque(maxlen=model.receptive_field)  # nothing earlier is seen
+        for block in read_sound(file, run.rate):
+            end.extend(run.levels.encode(block)[-model.receptive_field :].tolist())
+        if not end:
+            raise ValueError(f"{file.label}: expected a sound, got none: it has no samples")
+        x = torch.tensor([[*end, 0]], device=place)  # the features at an element are of those before it
+        with torch.no_grad():
+            h = model.features(x, None if context is None else context.to(place))[0, -1]
+        yield Code(file.name, h.float().cpu().tolist(), name)

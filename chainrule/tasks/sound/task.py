@@ -6,41 +6,29 @@ data/train.clips, .labels, valid. ...     where clips begin, and what they are
 preview.wav                               drawn at the last validation
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
-from chainrule.tasks.abilities import (
-    Answer,
-    CheckedRows,
-    Checks,
-    Code,
-    Compresses,
-    Embeds,
-    FileCodec,
-    Inspects,
-    Samples,
-    Scores,
-)
-from chainrule.tasks.config import FINGERPRINT, CheckedOptions, OptimisationOptions, RunConfig, check_entries, within
-from chainrule.tasks.display import quoted
+from chainrule.tasks.abilities import CheckedRows, Checks, Compresses, Embeds, FileCodec, Inspects, Samples, Scores
+from chainrule.tasks.config import FINGERPRINT, OptimisationOptions, RunConfig, SplitOptions, check_entries, within
+from chainrule.tasks.display import loudness_line, quoted
 from chainrule.tasks.ladder import Ladder
 from chainrule.tasks.ledger import Basis
 from chainrule.tasks.model import Model
 from chainrule.tasks.run_directory import DATA
-from chainrule.tasks.sound.embedding import SoundEmbedding, embed_sounds
 from chainrule.tasks.sound.inspection import SoundInspection, inspect_sounds
 from chainrule.tasks.sound.sampling import SoundSampling, sample_sounds
-from chainrule.tasks.sound.scoring import SoundScoring, score_sounds
+from chainrule.tasks.sound.scoring import SoundEmbedding, SoundScoring, embed_sounds, score_sounds
 from chainrule.tasks.task import Shard, Source, Task
 
 if TYPE_CHECKING:
     from chainrule.data.sounds import Labelling, SoundLevels, Sounds
     from chainrule.models.wavenet import WaveNet
+    from chainrule.training import Evaluation as Measurement
     from chainrule.training import TrainingBatches, ValidationBatches
-    from chainrule.training.loop import TrainingResult
     from chainrule.training.validation import OnValidation
 
 _USUAL_LEVELS = {"mu": 256, "linear": 65536}
@@ -52,7 +40,7 @@ _CHECKED_ROWS, _CHECKED_SAMPLES = 3, 24
 
 
 @dataclass(frozen=True)
-class SoundData(CheckedOptions):
+class SoundData(SplitOptions):
     """How sounds become sequences of levels, and which are held out."""
 
     rate: int | None = within(None, 100, 1_000_000)
@@ -67,8 +55,6 @@ class SoundData(CheckedOptions):
     """The label in file names, such as '{label}_*' for 7_jackson_12.wav, in place of folders."""
     sequences: Literal["auto", "clips", "stream"] = "auto"
     """Each file a sequence, or all of them one; auto looks how long they are."""
-    validation_fraction: float = within(0.1, 1e-4, 0.5)
-    """Share of the files, or of each of a few, that is held out."""
     skip_bad: bool = False
     """Leave out files that cannot be read."""
 
@@ -78,9 +64,7 @@ class SoundTraining(OptimisationOptions):
     """How a model of sounds is trained: a row is thousands of samples."""
 
     batch_size: int = within(2, 1, 1 << 24)
-    """Rows of a batch."""
     learning_rate: float = within(3e-3, 0.0, 1e3)
-    """Peak learning rate."""
     chunk_length: int = within(8192, 1, 1 << 24)
     """Samples of a row: of a piece of a longer clip, or of a stream."""
 
@@ -109,10 +93,10 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
         )
     }
     PREPARED = f"{DATA}/sounds.json"
-    Scoring = SoundScoring
-    Sampling = SoundSampling
-    Inspection = SoundInspection
-    Embedding = SoundEmbedding
+    Scoring, score = SoundScoring, score_sounds
+    Sampling, sample = SoundSampling, sample_sounds
+    Inspection, inspect = SoundInspection, inspect_sounds
+    Embedding, embed = SoundEmbedding, embed_sounds
     writes_page = False
 
     @classmethod
@@ -143,6 +127,18 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
     def labels(self) -> list[str]:
         """Labels that may condition a sound; empty in a run without labels."""
         return cast(list[str], self.config.facts["labels"])
+
+    def label(self, name: str) -> int:
+        """The number of a label.
+
+        Raises:
+            ValueError: there is no such label, or the run has none.
+        """
+        from chainrule.data.sounds.labels import label_number
+
+        if not self.labels:
+            raise ValueError("--label: this run was trained without labels: leave it out or train with --label-pattern")
+        return label_number(self.labels, name)
 
     @property
     def levels(self) -> "SoundLevels":
@@ -181,25 +177,16 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
     def prepare(self) -> dict[str, Any]:
         from chainrule.data.sounds import prepare_sounds
 
-        data, source = self.data, self.config.sources["source"]
+        source = self.config.sources["source"]
         assert source is not None
-        assert data.levels is not None
-        sounds = prepare_sounds(
+        return prepare_sounds(
             source,
             self.path / DATA,
-            rate=data.rate,
-            law=data.law,
-            levels=data.levels,
-            labels=data.labels,
-            label_pattern=data.label_pattern,
-            sequences=data.sequences,
+            **asdict(self.data),
             longest_clip=self.training.chunk_length,
             validation=self.config.sources["validation"],
-            validation_fraction=data.validation_fraction,
-            skip_bad=data.skip_bad,
             seed=self.training.seed,
-        )
-        return sounds.manifest
+        ).manifest
 
     @classmethod
     def fingerprint(cls, path: str | None) -> dict[str, Any]:
@@ -247,7 +234,6 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
 
             from chainrule.data.sounds import write_wav
             from chainrule.decoding.draw_for import draw_for
-            from chainrule.tasks.sparkline import loudness_line
 
             device = next(trained.parameters()).device
             label = None if not self.labels else torch.tensor([step % len(self.labels)], device=device)
@@ -261,13 +247,10 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
 
         return preview
 
-    def summary(self, result: "TrainingResult") -> tuple[dict[str, Any], str]:
-        best, samples = result.best, self.config.facts["valid"]["samples"]
-        part = "" if best.elements >= samples else f"first {best.elements:,} of {samples:,} samples of the "
-        return (
-            {"bits_per_sample": best.bits_per_element},
-            f"{best.bits_per_element:.4f} bits per sample on the {part}held-out sounds",
-        )
+    def best(self, found: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
+        samples, bits = self.config.facts["valid"]["samples"], found.bits_per_element
+        part = "" if found.elements >= samples else f"first {found.elements:,} of {samples:,} samples of the "
+        return {"bits_per_sample": bits}, f"{bits:.4f} bits per sample on the {part}held-out sounds"
 
     def next_steps(self) -> Sequence[str]:
         path, label = quoted(self.path), f" --label {quote(self.labels[0])}" if self.labels else ""
@@ -277,31 +260,19 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
         ]
 
     def describe(self, facts: dict[str, Any]) -> dict[str, str]:
-        lines, best = list(_found(self.config.facts)), facts["best"]
+        lines = list(_found(self.config.facts))
         seen = facts["receptive_field"] = self.new_model(0).receptive_field
-        rows = {
+        return {
             "data": lines[0],
             "sees": f"{seen:,} samples, {1000 * seen / self.rate:.0f} ms",
-            "sample": f"chainrule sample {quoted(self.path)} -n 3 --out new.wav",
             "": "\n".join(lines[1:]),
         }
-        if best is not None:
-            rows["best"] = (
-                f"{best['bits_per_element']:.4f} bits per sample of the held-out sounds, at step {best['step']:,}"
-            )
-        return rows
 
     @property
     def basis(self) -> Basis:
         facts = self.config.facts
         given = "the label" if self.labels else ""
         return Basis("sample", f"{facts['levels']:,} {facts['law']} levels at {self.rate:,} Hz", given=given)
-
-    def score(self, data: str, options: SoundScoring, *, ranked: bool, device: str) -> Answer:
-        return score_sounds(self, data, options, device=device)
-
-    def sample(self, n: int, options: SoundSampling, *, out: Path | None, seed: int, device: str, json: bool) -> Answer:
-        return sample_sounds(self, n, options, out=out or Path("sample.wav"), seed=seed, device=device)
 
     def checked_rows(self) -> CheckedRows:
         import numpy as np
@@ -320,12 +291,6 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
         from chainrule.tasks.sound.compression import SoundCodec
 
         return SoundCodec(self.levels, self.rate, self.labels, self.labelling)
-
-    def embed(self, data: str, options: SoundEmbedding, *, device: str) -> Iterator[Code]:
-        return embed_sounds(self, data, options, device=device)
-
-    def inspect(self, data: str | None, options: SoundInspection, *, out: Path | None, seed: int) -> Answer:
-        return inspect_sounds(self, data, options, seed=seed)
 
 
 def _found(facts: dict[str, Any]) -> Iterable[str]:

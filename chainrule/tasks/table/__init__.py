@@ -1,5 +1,1 @@
 """Tables."""
-
-from chainrule.tasks.table.task import TableTask
-
-__all__ = ["TableTask"]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from chainrule.blocks import in_blocks
 from chainrule.tasks.abilities import Answer, Record
+from chainrule.tasks.config import CheckedOptions, within
 from chainrule.tasks.display import csv_line
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ _TOGETHER = 1 << 14  # particles
 
 
 @dataclass(frozen=True)
-class TableSampling:
+class TableSampling(CheckedOptions):
     """Draw rows of a table from a trained model, or fill in what is missing in some.
 
     A missing cell that the model expects to be missing may stay empty.
@@ -32,12 +33,12 @@ class TableSampling:
 
     complete: Path | None = None
     """A table whose empty cells, and columns that it does not have, are drawn given the others."""
-    particles: int = 256
+    particles: int = within(256, 1)
     """How many draws each completion is chosen from, where known columns come after unknown ones."""
 
 
 def sample_rows(
-    run: "TableTask", n: int, options: TableSampling, *, out: Path | None, seed: int, device: str
+    run: "TableTask", n: int, options: TableSampling, *, out: Path | None, seed: int, device: str, json: bool
 ) -> Answer:
     """Draw n rows, or n completions of each row of a file; into the file `out` where it is given."""
     if run.has_code and options.complete is not None:
@@ -80,8 +81,6 @@ def _completed(run: "TableTask", file: Path, n: int, particles: int, seed: int, 
 
     from chainrule.decoding import complete
 
-    if particles < 1:
-        raise ValueError(f"--particles: expected a whole number >= 1, got {particles}")
     model = run.model(device)
     generator = torch.Generator(next(model.parameters()).device).manual_seed(seed)
     unseen, trained = run.schema.unseen(), model

@@ -1,14 +1,15 @@
-"""How surprising the rows of a table are to a trained model, and which of their cells."""
+"""Rows of a table read by a trained model: how surprising they are, and which of their cells; and their codes."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from chainrule.blocks import in_blocks
-from chainrule.tasks.abilities import Answer, Record
-from chainrule.tasks.bounds import refuse_samples
+from chainrule.tasks.abilities import Answer, Code, Record
+from chainrule.tasks.codes import MOST_SAMPLES, BoundMeter, refuse_samples
+from chainrule.tasks.config import CheckedOptions, within
 from chainrule.tasks.display import one_line
-from chainrule.tasks.ledger import LedgerEntry
+from chainrule.tasks.ledger import Tally
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -22,7 +23,7 @@ _HEADING = f"{'line':>8} {'nats':>10}  most surprising cell, and its nats"
 
 
 @dataclass(frozen=True)
-class TableScoring:
+class TableScoring(CheckedOptions):
     """Score a table: nats of each row, exact under the model, and the cell that surprised most.
 
     A cell is named by how far it is beyond what is usual in its column. Of a variational autoencoder the nats are a
@@ -34,34 +35,50 @@ class TableScoring:
         top: Only so many rows, the most surprising ones.
     """
 
-    samples: int | None = None
+    samples: int | None = within(None, 1, MOST_SAMPLES)
     """K, codes drawn for the bound of a variational autoencoder, twice; 100 if not given. More bring it nearer."""
 
 
-def score_table(run: "TableTask", file: str, options: TableScoring, *, device: str) -> Answer:
+def score_table(run: "TableTask", file: str, options: TableScoring, *, ranked: bool, device: str) -> Answer:
     """Score the rows of a file."""
+    empty = f"{file}: expected at least one row to score, got none"
     if run.has_code:
-        from chainrule.tasks.table.codes import score_by_bounds
-
-        return score_by_bounds(run, file, options, device=device)
+        return _by_bounds(run, file, options, device, empty)
     refuse_samples(options.samples, run.config.model)
-    count, total = 0, 0.0
-
-    def records() -> Iterator[Record]:
-        nonlocal count, total
-        for record in _scored(run, file, device):
-            count, total = count + 1, total + record.surprise
-            yield record
-        if not count:
-            raise ValueError(f"{file}: expected at least one row to score, got none")
+    total = Tally()
 
     def closing() -> Iterable[str]:
-        yield f"{count:,} rows, {total / count:.4f} nats per row"
+        yield f"{total.rows:,} rows, {total.nats / total.rows:.4f} nats per row"
 
-    def entry() -> LedgerEntry:
-        return LedgerEntry(run.basis, total, count * len(run.schema.kept), "")
+    return total.answer(_scored(run, file, device, total), closing, heading=_HEADING, basis=run.basis, empty=empty)
 
-    return Answer(records(), _HEADING, closing, entry)
+
+def _by_bounds(run: "TableTask", file: str, options: TableScoring, device: str, empty: str) -> Answer:
+    total = BoundMeter(run.code_model(device, "score"), options.samples)
+
+    def records() -> Iterator[Record]:
+        for lines, x in blocks(run, file):
+            for line, (nats, elbo, kl) in zip(lines, total.measure(x), strict=True):
+                values = {"line": line, "nats_at_most": nats, "negative_elbo": elbo, "kl": kl}
+                yield Record(values, f"{line:>8} {nats:>10.3f} {elbo:>10.3f} {kl:>8.3f}", nats)
+
+    def closing() -> Iterable[str]:
+        yield f"{total.rows:,} rows, {total.said('row')}"
+
+    heading = f"{'line':>8} {'nats ≤':>10} {'-ELBO':>10} {'KL':>8}"
+    basis = replace(run.basis, samples=total.samples)
+    return total.answer(records(), closing, heading=heading, basis=basis, empty=empty)
+
+
+def blocks(run: "TableTask", file: str) -> "Iterator[tuple[list[int], Tensor]]":
+    """Lines and rows (B, D) of a file."""
+    import torch
+
+    for block in in_blocks(run.schema.encoded(file), BLOCK):
+        yield (
+            [line for line, _, _ in block],
+            torch.tensor([numbers for _, _, numbers in block], dtype=torch.float64),
+        )
 
 
 def nats_of(model: "TableMADE", rows: "Tensor") -> "Tensor":
@@ -78,7 +95,7 @@ def usual_nats(run: "TableTask", model: "TableMADE") -> "Tensor":
     return torch.stack([nats_of(model, rows).sum(0) for rows in held_out.split(BLOCK)]).sum(0) / len(held_out)
 
 
-def _scored(run: "TableTask", file: str, device: str) -> Iterator[Record]:
+def _scored(run: "TableTask", file: str, device: str, total: Tally) -> Iterator[Record]:
     import torch
 
     model, columns = run.model(device), run.schema.kept
@@ -96,5 +113,27 @@ def _scored(run: "TableTask", file: str, device: str) -> Iterator[Record]:
                 "unseen": sum(not column.seen(cell) for column, cell in zip(columns, cells, strict=True)),
                 "row": dict(zip(names, cells, strict=True)),
             }
+            total.add(sum(row), len(row))
             cell = one_line(f"{names[place]}={cells[place]}")
             yield Record(values, f"{line:>8} {sum(row):>10.3f}  {cell} ({row[place]:.2f})", sum(row))
+
+
+@dataclass(frozen=True)
+class TableEmbedding:
+    """Embed the rows of a table: for each its line, and the mean of its code.
+
+    Args:
+        data: The table.
+    """
+
+
+def embed_rows(run: "TableTask", file: str, options: TableEmbedding, *, device: str) -> Iterator[Code]:
+    """The code of each row."""
+    import torch
+
+    model = run.code_model(device, "embed")
+    place = next(model.parameters()).device
+    for lines, x in blocks(run, file):
+        with torch.no_grad():
+            codes = model.codes(x.to(place)).float().cpu().tolist()
+        yield from map(Code, map(str, lines), codes)

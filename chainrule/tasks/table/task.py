@@ -7,7 +7,7 @@ data/table.json                counts and fingerprints
 
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -17,45 +17,36 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
-from chainrule.tasks.abilities import (
-    Answer,
-    CheckedRows,
-    Checks,
-    Code,
-    Compresses,
-    Embeds,
-    FileCodec,
-    Inspects,
-    Samples,
-    Scores,
-)
-from chainrule.tasks.codes import code_findings
+from chainrule.tasks.abilities import CheckedRows, Checks, Compresses, Embeds, FileCodec, Inspects, Samples, Scores
+from chainrule.tasks.codes import CodedTask
 from chainrule.tasks.config import (
     FINGERPRINT,
-    CheckedOptions,
     Duration,
     OptimisationOptions,
     RunConfig,
+    SplitOptions,
     check_entries,
+    with_defaults,
     within,
 )
-from chainrule.tasks.display import format_duration, quoted, size_of
+from chainrule.tasks.display import aligned, format_duration, quoted, size_of
 from chainrule.tasks.ladder import TRAINING_SHARE, said_passes, seconds_to_measure, step_rate
 from chainrule.tasks.ledger import Basis
 from chainrule.tasks.model import Model, check_memory
 from chainrule.tasks.run_directory import DATA
-from chainrule.tasks.table.codes import TableEmbedding, embed_rows
 from chainrule.tasks.table.inspection import TableInspection, inspect_table
 from chainrule.tasks.table.sampling import TableSampling, sample_rows
-from chainrule.tasks.table.scoring import TableScoring, score_table
-from chainrule.tasks.task import Shard, Source, Task
+from chainrule.tasks.table.scoring import TableEmbedding, TableScoring, embed_rows, score_table
+from chainrule.tasks.task import Shard, Source
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from chainrule.data.tables import Table, TableSchema
     from chainrule.models.table_made import TableMADE
+    from chainrule.training import Evaluation as Measurement
     from chainrule.training import TrainingBatches, ValidationBatches
-    from chainrule.training.loop import TrainingResult
-    from chainrule.training.validation import Findings, Observe, OnValidation
+    from chainrule.training.validation import OnValidation
 
 _ROWS = 1024  # of a validation batch
 _CHECKED_ROWS, _SHOWN_ROWS = 4, 3
@@ -66,30 +57,18 @@ _LARGE = 50 << 20  # bytes of a file that takes a minute to read without polars
 
 
 @dataclass(frozen=True)
-class TableData(CheckedOptions):
+class TableData(SplitOptions):
     """How a table is read, and which of its rows are held out."""
 
     header: Literal["auto", "yes", "no"] = "auto"
     """Whether the first row is a header."""
-    validation_fraction: float = within(0.1, 1e-4, 0.5)
-    """Share of the rows that is held out."""
     types: str = ""
     """Kinds of columns where those found are not meant: COLUMN=KIND,... of categorical, integer, real and skip."""
     min_count: int = within(2, 1, 1 << 40)
     """Rarer categories become <other>."""
 
 
-@dataclass(frozen=True)
-class TableTraining(OptimisationOptions):
-    """How a model of a table is trained: rows are short and many, and a pass over them is cheap."""
-
-    batch_size: int = within(128, 1, 1 << 24)
-    """Rows of a batch."""
-    learning_rate: float = within(3e-3, 0.0, 1e3)
-    """Peak learning rate."""
-
-
-class TableTask(Task["TableMADE"], Scores, Samples, Inspects, Checks, Compresses, Embeds):
+class TableTask(CodedTask["TableMADE"], Scores, Samples, Inspects, Checks, Compresses, Embeds):
     """A run on a table, of a `TableMADE` or, where `has_code`, a `TableVAE`."""
 
     name = "table"
@@ -102,17 +81,18 @@ class TableTask(Task["TableMADE"], Scores, Samples, Inspects, Checks, Compresses
         "validation": Source("A table to hold out in place of some rows of DATA.", "--validation"),
     }
     Data = TableData
-    Training = TableTraining
+    Training = with_defaults(OptimisationOptions, batch_size=128, learning_rate=3e-3)  # rows are short and many
     MODELS: ClassVar[dict[str, Model]] = {
         "made": Model("chainrule.models.table_made:TableMADE"),
         "vae": Model("chainrule.models.table_vae:TableVAE"),
     }
+    CODED = ("vae",)
     BUDGET = "1m"
     PREPARED = f"{DATA}/table.json"
-    Scoring = TableScoring
-    Sampling = TableSampling
-    Inspection = TableInspection
-    Embedding = TableEmbedding
+    Scoring, score = TableScoring, score_table
+    Sampling, sample = TableSampling, sample_rows
+    Inspection, inspect = TableInspection, inspect_table
+    Embedding, embed = TableEmbedding, embed_rows
 
     @classmethod
     def recognises(cls, path: Path) -> bool:
@@ -143,11 +123,6 @@ class TableTask(Task["TableMADE"], Scores, Samples, Inspects, Checks, Compresses
         from chainrule.data.tables import open_table
 
         return open_table(self.path / DATA)
-
-    @property
-    def has_code(self) -> bool:
-        """Whether the model of the run has a code: then it is a `chainrule.latent.LatentModel`."""
-        return self.config.model == "vae"
 
     def prepare(self) -> dict[str, Any]:
         from chainrule.data.tables import prepare_table, reads_quickly
@@ -206,15 +181,11 @@ class TableTask(Task["TableMADE"], Scores, Samples, Inspects, Checks, Compresses
 
     def choice(self) -> str:
         chosen, duration = self.config.facts["chosen"], self.config.duration
-        told = f"{chosen['elements_per_second']:,.0f} rows/s here; "
-        if duration.epochs is not None:
-            return (
-                told + f"{duration.epochs:g} passes over the rows are enough: dropout {self.config.options.dropout:g}"
-            )
-        passes = said_passes(chosen["passes"], "rows")
-        return (
-            told + f"{format_duration(duration.budget or 0)} is about {passes}: dropout {self.config.options.dropout:g}"
-        )
+        enough = f"{duration.epochs or 0:g} passes over the rows are enough"
+        if duration.epochs is None:
+            enough = f"{format_duration(duration.budget or 0)} is about {said_passes(chosen['passes'], 'rows')}"
+        speed = f"{chosen['elements_per_second']:,.0f} rows/s here"
+        return f"{speed}; {enough}: dropout {self.config.options.dropout:g}"
 
     def build(self) -> "TableMADE":
         return cast("TableMADE", self.MODELS[self.config.model].build(self.config.options, columns=self.schema.heads()))
@@ -264,22 +235,15 @@ class TableTask(Task["TableMADE"], Scores, Samples, Inspects, Checks, Compresses
 
         return preview
 
-    def observe(self) -> "Observe | None":
-        if not self.has_code:
-            return None
+    def coded_rows(self) -> "tuple[Tensor, None]":
+        import torch
 
-        def findings(trained: Any) -> "Findings":
-            import torch
+        return torch.from_numpy(self.table().valid[:_LOOKED_AT].copy()), None
 
-            return code_findings(trained, torch.from_numpy(self.table().valid[:_LOOKED_AT].copy()))
-
-        return findings
-
-    def summary(self, result: "TrainingResult") -> tuple[dict[str, Any], str]:
-        best, width, rows = result.best, len(self.schema.kept), self.config.facts["rows"]["valid"]
-        part = "" if best.elements >= width * rows else f"first {best.elements // width:,} of the "
-        nats = best.nats_per_element * width
-        bound = "at most " if self.has_code else ""
+    def best(self, found: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
+        width, held_out, bound = len(self.schema.kept), self.config.facts["rows"]["valid"], "at most " * self.has_code
+        part = "" if found.elements >= width * held_out else f"first {found.elements // width:,} of the "
+        nats = found.nats_per_element * width
         return {"nats_per_row": nats}, f"{bound}{nats:.4f} nats per row on the {part}held-out rows ({width} columns)"
 
     def next_steps(self) -> Sequence[str]:
@@ -290,21 +254,13 @@ class TableTask(Task["TableMADE"], Scores, Samples, Inspects, Checks, Compresses
         ]
 
     def describe(self, facts: dict[str, Any]) -> dict[str, str]:
-        table, data, best = facts["facts"], facts["data"], facts["best"]
+        table, data = facts["facts"], facts["data"]
         held_out = table["validation"]["name"] if table["validation"] else f"{data['validation_fraction']:.0%}, drawn"
-        rows = {
+        return {
             "data": f"{table['source']['name']} ({size_of(table['source']['bytes'])}), {len(table['columns'])} columns",
             "split": f"{table['rows']['train']:,} rows to train on, {table['rows']['valid']:,} held out ({held_out})",
-            "sample": f"chainrule sample {quoted(self.path)} -n 16",
             "": "\n".join(["columns", *("  " + line for line in _columns_table(table))]),
         }
-        if best is not None:
-            best["nats_per_row"] = best["nats_per_element"] * len(self.schema.kept)
-            bound = "at most " if self.has_code else ""
-            rows["best"] = (
-                f"{bound}{best['nats_per_row']:.4f} nats per row of the held-out rows, at step {best['step']:,}"
-            )
-        return rows
 
     def codec(self) -> FileCodec:
         from chainrule.tasks.table.compression import TableCodec
@@ -319,28 +275,10 @@ class TableTask(Task["TableMADE"], Scores, Samples, Inspects, Checks, Compresses
             return Basis("column", base_measure, kind="bound", samples=1)
         return Basis("column", base_measure)
 
-    def score(self, data: str, options: TableScoring, *, ranked: bool, device: str) -> Answer:
-        return score_table(self, data, options, device=device)
-
-    def sample(self, n: int, options: TableSampling, *, out: Path | None, seed: int, device: str, json: bool) -> Answer:
-        return sample_rows(self, n, options, out=out, seed=seed, device=device)
-
     def checked_rows(self) -> CheckedRows:
         import torch
 
         return CheckedRows(self.model(), torch.from_numpy(self.table().valid[:_CHECKED_ROWS].copy()))
-
-    def embed(self, data: str, options: TableEmbedding, *, device: str) -> Iterator[Code]:
-        return embed_rows(self, data, device=device)
-
-    def inspect(self, data: str | None, options: TableInspection, *, out: Path | None, seed: int) -> Answer:
-        from chainrule.tasks.table.code_inspection import inspect_codes
-
-        if self.has_code:
-            return inspect_codes(self, data, options, out=out, seed=seed)
-        if out is not None:
-            raise ValueError(f"--out {out}: a {self.config.model} of a table writes no page: leave it out")
-        return inspect_table(self, data, options, seed=seed)
 
 
 def parse_types(text: str) -> dict[str, str]:
@@ -362,8 +300,7 @@ def _columns_table(table: dict[str, Any]) -> list[str]:
     for column in table["columns"]:
         kind = column["kind"] if column["kind"] == column["found"] else f"{column['kind']} (not {column['found']})"
         rows.append((column["name"], kind, column["distinct"], f"{column['missing']:,}"))
-    name, kind, count = (max(len(row[place]) for row in rows) for place in range(3))
-    return [f"{row[0]:<{name}}  {row[1]:<{kind}}  {row[2]:>{count}}  {row[3]:>7}" for row in rows]
+    return aligned(rows, left=(0, 1))
 
 
 def _short(cell: str) -> str:

@@ -1,5 +1,1 @@
 """Tags of words."""
-
-from chainrule.tasks.tag.task import TagTask
-
-__all__ = ["TagTask"]

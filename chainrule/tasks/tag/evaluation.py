@@ -3,11 +3,12 @@
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING, Any
 
 from chainrule.tasks.abilities import Answer, Record
+from chainrule.tasks.config import CheckedOptions, within
+from chainrule.tasks.display import Switch, aligned
+from chainrule.tasks.tag.tagging import sentences_of
 
 if TYPE_CHECKING:
     from chainrule.data.tagged import Sentence, TaggedVocabulary
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class TagEvaluation:
+class TagEvaluation(CheckedOptions):
     """Compare a run's answers with the right ones, by its task's own metrics; shown are the options of a tagger.
 
     `chainrule evaluate RUN --help` shows those of RUN.
@@ -30,11 +31,11 @@ class TagEvaluation:
 
     column: str | None = None
     """Column of the tags; that of training if not given."""
-    repair: Annotated[bool, Parameter(negative=())] = False
+    repair: Switch = False
     """Read impossible sequences of BIO tags as the nearest possible ones, in place of refusing them."""
-    allow_unseen: Annotated[bool, Parameter(negative=())] = False
+    allow_unseen: Switch = False
     """Count words whose tag was never seen in training as wrong, in place of refusing them."""
-    confusions: int = 10
+    confusions: int = within(10, 0)
     """So many pairs of a true tag and a wrong one."""
 
 
@@ -43,11 +44,8 @@ def evaluate_tags(run: "TagTask", data: str | None, options: TagEvaluation, *, d
     from chainrule.data.tagged import number_sentences, tagged_evaluation
     from chainrule.data.tagged.prepare import check_tags_known, possible
     from chainrule.metrics.tagging import tag_accuracy
-    from chainrule.tasks.tag.reading import sentences_of
     from chainrule.tasks.tag.validation_metric import predicted_tags
 
-    if options.confusions < 0:
-        raise ValueError(f"--confusions: expected a whole number >= 0, got {options.confusions}")
     if data is None:
         raise ValueError("DATA: expected a file of tagged sentences, got none")
     vocabulary = run.vocabulary
@@ -117,7 +115,6 @@ def _lines(figures: dict[str, Any]) -> Iterator[str]:
         for name, scores in figures["by_type"].items():
             yield f"  {name:<20} {scores['f1']:>7.2%} of {scores['entities']:,}"
     if figures["confused"]:
-        width = max(len(pair["true"]) for pair in figures["confused"])
         yield "most confused, the true tag first:"
-        for pair in figures["confused"]:
-            yield f"  {pair['true']:<{width}} as {pair['given']:<{width}} {pair['words']:>6,}"
+        pairs = [(pair["true"], f"as {pair['given']}", f"{pair['words']:,}") for pair in figures["confused"]]
+        yield from ("  " + line for line in aligned(pairs, left=(0, 1)))

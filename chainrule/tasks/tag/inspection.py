@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from chainrule.tasks.abilities import Answer, Record
-from chainrule.tasks.page import check_number
+from chainrule.tasks.config import CheckedOptions, within
+from chainrule.tasks.display import aligned
+from chainrule.tasks.tag.tagging import sentences_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -15,11 +17,9 @@ if TYPE_CHECKING:
     from chainrule.models import SequenceTagger
     from chainrule.tasks.tag.task import TagTask
 
-_MOST_ROWS, _MOST_SHOWN = 1 << 16, 1000
-
 
 @dataclass(frozen=True)
-class TagInspection:
+class TagInspection(CheckedOptions):
     """Look inside a trained tagger: its parts, how sure it is of each tag, and which tags it likes to see together.
 
     Certainty is the probability, given the whole sentence, of the tag that a word gets. Works on held-out sentences or
@@ -27,24 +27,19 @@ class TagInspection:
 
     Args:
         data: Sentences to read in place of the held-out ones; - is standard input.
-        out: Refused: a tagger has no page.
         seed: Without effect: nothing is drawn.
     """
 
-    rows: int = 256
+    rows: int = within(256, 1, 1 << 16)
     """Sentences to read at most."""
-    top: int = 8
+    top: int = within(8, 1, 1000)
     """Words of least certainty, and pairs of neighbouring tags, to show."""
 
 
-def inspect_tagger(run: "TagTask", data: str | None, options: TagInspection, *, out: Path | None) -> Answer:
+def inspect_tagger(run: "TagTask", data: str | None, options: TagInspection, *, out: Path | None, seed: int) -> Answer:
     """Inspect a run on its held-out sentences, or on a file."""
     from chainrule.diagnostics.parts import parts_of
 
-    for name, most in (("rows", _MOST_ROWS), ("top", _MOST_SHOWN)):
-        check_number(name, getattr(options, name), 1, most)
-    if out is not None:
-        raise ValueError(f"--out {out}: inspecting a tagger writes no page: leave it out, or give --json")
     model = run.model()
     sentences, words, source = _read(run, data, options.rows)
     figures = {
@@ -61,7 +56,6 @@ def inspect_tagger(run: "TagTask", data: str | None, options: TagInspection, *, 
 def _read(run: "TagTask", data: str | None, rows: int) -> "tuple[TaggedSentences, list[list[str]], str]":
     """Sentences as numbers and as words, and where they come from."""
     from chainrule.data.tagged import number_sentences
-    from chainrule.tasks.tag.reading import sentences_of
 
     if data is None:
         corpus = run.corpus()
@@ -148,10 +142,8 @@ def _lines(figures: dict[str, Any]) -> Iterator[str]:
         f"certainty       {figures['certainty']:.2%} on average, below one half for {figures['below_half']:.2%} of the "
         "words"
     )
-    width = max(map(len, [*figures["tags"], "tag"]))
-    yield f"{'tag':<{width}}    words  certainty"
-    for name, row in figures["tags"].items():
-        yield f"{name:<{width}}  {row['words']:>7,}  {row['certainty']:>9.2%}"
+    rows = [(name, f"{row['words']:,}", f"{row['certainty']:.2%}") for name, row in figures["tags"].items()]
+    yield from aligned([("tag", "words", "certainty"), *rows])
     yield "least sure of:"
     for word in figures["least_sure"]:
         other = f"{word['or']} {word['its_probability']:.1%}"

@@ -1,13 +1,13 @@
-"""Sentences with a tag for every word."""
+"""Sentences read by a trained tagger: a tag for every word, or the features that the tags are predicted from."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from cyclopts import Parameter
-
-from chainrule.tasks.abilities import Answer, Record
+from chainrule.tasks.abilities import Answer, Code, Record
+from chainrule.tasks.config import CheckedOptions, within
+from chainrule.tasks.display import Switch
 
 if TYPE_CHECKING:
     from chainrule.data.tagged import ConllFile
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Tagging:
+class Tagging(CheckedOptions):
     """Tag sentences: the file comes back with the tags in their column, everything else as it was.
 
     Args:
@@ -24,22 +24,18 @@ class Tagging:
         json: Print a JSON object for each sentence: words, tags, the probability of each, the log-probability of all.
     """
 
-    text: Annotated[bool, Parameter(negative=())] = False
+    text: Switch = False
     """Each line of FILE is a sentence, its words separated by blanks."""
-    n_best: int | None = None
+    n_best: int | None = within(None, 1)
     """With --json: the so many most probable tag sequences of each sentence, with their log-probabilities."""
 
 
-def tag_file(run: "TagTask", file: str, options: Tagging, *, out: Path | None, device: str, json: bool) -> Answer:
+def tag_file(run: "TagTask", data: list[str], options: Tagging, *, out: Path | None, device: str, json: bool) -> Answer:
     """Tag a file."""
-    from chainrule.tasks.tag.reading import sentences_of
-
     n = options.n_best
-    if n is not None and n < 1:
-        raise ValueError(f"--n-best: expected a whole number >= 1, got {n}")
     if n is not None and not json:
         raise ValueError("--n-best: columns hold one tag a word: say --json too")
-    sentences = sentences_of(run, file, tagged=False, text=options.text)
+    sentences = sentences_of(run, data[0], tagged=False, text=options.text)
 
     def closing() -> Iterable[str]:
         if out is not None:
@@ -89,3 +85,80 @@ def _records(run: "TagTask", file: "ConllFile", n: int | None, device: str) -> I
                 "log_prob": alternatives[0]["log_prob"],
             }
             yield Record(values if n is None else values | {"n_best": alternatives})
+
+
+@dataclass(frozen=True)
+class TagEmbedding:
+    """Embed sentences: for each the number of its line, and the mean of the features that its tags are predicted from.
+
+    Args:
+        data: Sentences in columns as those of training, with tags or without, or a word a line; .gz too; - is standard
+            input.
+    """
+
+    text: Switch = False
+    """Each line of DATA is a sentence, its words separated by blanks."""
+
+
+def embed_sentences(run: "TagTask", file: str, options: TagEmbedding, *, device: str) -> Iterator[Code]:
+    """The code of each sentence."""
+    import torch
+
+    from chainrule.data.tagged import number_sentences, tagged_evaluation
+    from chainrule.layers.pooling import mean_pooling
+    from chainrule.state import map_state
+
+    model = run.model(device)
+    place = next(model.parameters()).device
+    found = sentences_of(run, file, tagged=False, text=options.text)
+    sentences = iter(found.sentences)
+    for batch in tagged_evaluation(number_sentences(found.sentences, run.vocabulary)):
+        assert batch.lengths is not None
+        lengths = batch.lengths.to(place)
+        with torch.no_grad():
+            h = model.features(map_state(lambda part: part.to(place), batch.context), lengths)
+        for numbers in mean_pooling(h, lengths).float().cpu().tolist():
+            yield Code(str(next(sentences).line), numbers)
+
+
+def sentences_of(
+    run: "TagTask", file: str, *, tagged: bool, column: str | None = None, text: bool = False
+) -> "ConllFile":
+    """Read a file, or standard input for "-".
+
+    Args:
+        tagged: whether every word must have its tag.
+        column: of the tags; that of training if not given, or where the form of the file is another, upos or the last.
+        text: each line is a sentence, its words separated by blanks.
+
+    Raises:
+        FileNotFoundError, ValueError: as `chainrule.data.tagged.read_conll`.
+    """
+    from chainrule.data.delimited import STDIN
+    from chainrule.data.tagged.conll_file import ConllFile, is_conllu, read_lines_of
+
+    name = "standard input" if file == STDIN else file
+    lines = read_lines_of(file)
+    if text:
+        return _from_text(name, lines, run.data.max_length)
+    facts = run.config.facts
+    if column is None and is_conllu(lines) == facts["conllu"]:
+        column = facts["column"]
+    return ConllFile(name, lines, column, tagged=tagged, max_length=run.data.max_length)
+
+
+def _from_text(name: str, lines: list[str], max_length: int) -> "ConllFile":
+    from chainrule.data.tagged.conll_file import ConllFile
+
+    rows: list[str] = []
+    for number, line in enumerate(lines, 1):
+        words = line.split()
+        if len(words) > max_length:
+            raise ValueError(
+                f"{name} line {number}: expected at most {max_length} words, got {len(words)}: put a sentence on each "
+                "line, or train with a greater --max-length"
+            )
+        rows += [*words, ""]
+    file = ConllFile(name, rows, tagged=False)
+    file.sentences = [replace(sentence, line=number) for number, sentence in enumerate(file.sentences, 1)]
+    return file

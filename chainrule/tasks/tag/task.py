@@ -6,42 +6,39 @@ data/valid.json                       the words of the held-out sentences, to sh
 data/corpus.json                      counts and fingerprints
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
-from chainrule.tasks.abilities import Answer, CheckedRows, Checks, Code, Embeds, Evaluates, Inspects, Predicts
-from chainrule.tasks.config import FINGERPRINT, CheckedOptions, OptimisationOptions, check_entries, within
+from chainrule.tasks.abilities import CheckedRows, Checks, Embeds, Evaluates, Inspects, Predicts
+from chainrule.tasks.config import FINGERPRINT, OptimisationOptions, SplitOptions, check_entries, within
 from chainrule.tasks.display import measured_part, quoted
 from chainrule.tasks.ledger import Basis
 from chainrule.tasks.model import Model
 from chainrule.tasks.run_directory import DATA
-from chainrule.tasks.tag.embedding import TagEmbedding, embed_sentences
 from chainrule.tasks.tag.evaluation import TagEvaluation, evaluate_tags
 from chainrule.tasks.tag.inspection import TagInspection, inspect_tagger
-from chainrule.tasks.tag.tagging import Tagging, tag_file
+from chainrule.tasks.tag.tagging import TagEmbedding, Tagging, embed_sentences, tag_file
 from chainrule.tasks.task import Shard, Source, Task
 
 if TYPE_CHECKING:
     from chainrule.data.tagged import TaggedCorpus, TaggedVocabulary
     from chainrule.models import SequenceTagger
+    from chainrule.training import Evaluation as Measurement
     from chainrule.training import TrainingBatches, ValidationBatches, ValidationMetric
-    from chainrule.training.loop import TrainingResult
 
 _CHECKED_ROWS, _CHECKED_WORDS = 4, 12
 _MODEL = "chainrule.models.sequence_tagger:SequenceTagger"
 
 
 @dataclass(frozen=True)
-class TagData(CheckedOptions):
+class TagData(SplitOptions):
     """How a file of tagged sentences is read."""
 
     column: str | None = None
     """Column of the tags: upos, xpos or another name of CoNLL-U, or a number from 1; upos or the last if not given."""
-    validation_fraction: float = within(0.1, 1e-4, 0.5)
-    """Share of the sentences that is held out where there is no --validation."""
     max_length: int = within(512, 1, 1 << 20)
     """Words of the longest sentence that is taken."""
     repair: bool = False
@@ -52,12 +49,8 @@ class TagData(CheckedOptions):
 class TagTraining(OptimisationOptions):
     """How a tagger is trained."""
 
-    batch_size: int = within(32, 1, 1 << 24)
-    """Sentences of a batch."""
     learning_rate: float = within(4e-3, 0.0, 1e3)
-    """Peak learning rate."""
     clip_norm: float | None = within(5.0, 0.0, 1e9)
-    """Largest global norm of the gradient."""
     precision: Literal["auto", "float32", "bfloat16"] = "float32"
     """Precision of matrix products; those of a tagger are too small to gain by bfloat16 on a processor."""
     word_dropout: float = within(0.25, 0.0, 1e6)
@@ -85,10 +78,11 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
         "transformer": Model(_MODEL, fixed={"cell": "transformer"}, hidden=("num_characters",), num_layers=2),
     }
     PREPARED = f"{DATA}/corpus.json"
-    Prediction = Tagging
-    Evaluation = TagEvaluation
-    Inspection = TagInspection
-    Embedding = TagEmbedding
+    Prediction, predict = Tagging, tag_file
+    Evaluation, evaluate = TagEvaluation, evaluate_tags
+    Inspection, inspect = TagInspection, inspect_tagger
+    Embedding, embed = TagEmbedding, embed_sentences
+    writes_page = False
 
     @classmethod
     def recognises(cls, path: Path) -> bool:
@@ -126,16 +120,13 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
     def prepare(self) -> dict[str, Any]:
         from chainrule.data.tagged import prepare_tagged
 
-        data, sources = self.data, self.config.sources
+        sources = self.config.sources
         assert sources["source"] is not None
         return prepare_tagged(
             sources["source"],
             self.path / DATA,
-            column=data.column,
+            **asdict(self.data),
             validation=sources["validation"],
-            validation_fraction=data.validation_fraction,
-            max_length=data.max_length,
-            repair=data.repair,
             seed=self.training.seed,
         ).manifest
 
@@ -188,11 +179,13 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
 
         return tag_metric(self.corpus())
 
-    def summary(self, result: "TrainingResult") -> tuple[dict[str, Any], str]:
-        name = "entity F1" if self.config.facts["scheme"] else "accuracy"
-        value, nats = result.best_value, result.best.nats_per_element
-        assert value is not None
-        part = measured_part(result.best_rows, self.config.facts["sentences"]["valid"])
+    @property
+    def metric_name(self) -> str:
+        return "f1" if self.config.facts["scheme"] else "accuracy"
+
+    def best(self, found: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
+        name, nats = "entity F1" if self.config.facts["scheme"] else "accuracy", found.nats_per_element
+        part = measured_part(rows, self.config.facts["sentences"]["valid"])
         return (
             {name.replace(" ", "_").lower(): value, "nats_per_word": nats},
             f"{name} {value:.2%} on {part}held-out sentences ({nats:.4f} nats per word)",
@@ -204,30 +197,19 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
 
     def describe(self, facts: dict[str, Any]) -> dict[str, str]:
         tags = facts["tags"] = list(self.vocabulary.tags)
-        found, best = facts["facts"], facts["best"]
+        found = facts["facts"]
         held_out = (found["validation"] or {"name": f"{found['sentences']['valid']:,} of its sentences"})["name"]
         scheme = f", spans in {found['scheme'].upper()}" if found["scheme"] else ""
-        rows = {
+        return {
             "data": f"{found['source']['name']}: {found['sentences']['train']:,} sentences to train on, "
             f"{found['words']['train']:,} words, {found['different_words']:,} different ones in lower case",
             "held out": f"{held_out}, {found['words']['valid']:,} words",
             "tags": f"{len(tags)} of column {found['column']}{scheme}: {' '.join(tags)}",
-            "tag": f"chainrule tag {quoted(self.path)} FILE",
         }
-        if best is not None:
-            name, value = ("entity F1", best["f1"]) if found["scheme"] else ("accuracy", best["accuracy"])
-            rows["best"] = f"{name} {value:.2%} ({best['nats_per_element']:.4f} nats per word) at step {best['step']:,}"
-        return rows
-
-    def predict(self, data: list[str], options: Tagging, *, out: Path | None, device: str, json: bool) -> Answer:
-        return tag_file(self, data[0], options, out=out, device=device, json=json)
 
     @property
     def basis(self) -> Basis:
         return Basis("tag", f"{len(self.vocabulary.tags)} tags", given="the words")
-
-    def evaluate(self, data: str | None, options: TagEvaluation, *, device: str) -> Answer:
-        return evaluate_tags(self, data, options, device=device)
 
     def checked_rows(self) -> CheckedRows:
         import numpy as np
@@ -240,12 +222,6 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
         context = {name: part[:, :_CHECKED_WORDS] for name, part in batch.context.items()}
         told = f"{len(x)} held-out sentences of up to {x.shape[1]} words"
         return CheckedRows(self.model(), x, context, batch.lengths.clamp(max=_CHECKED_WORDS), told)
-
-    def embed(self, data: str, options: TagEmbedding, *, device: str) -> Iterator[Code]:
-        return embed_sentences(self, data, options, device=device)
-
-    def inspect(self, data: str | None, options: TagInspection, *, out: Path | None, seed: int) -> Answer:
-        return inspect_tagger(self, data, options, out=out)
 
 
 def _counted(facts: dict[str, Any], part: str) -> str:

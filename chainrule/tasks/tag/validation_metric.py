@@ -33,14 +33,6 @@ def predicted_tags(
             yield [vocabulary.tags[tag] for tag in row[:length]]
 
 
-def true_tags(batches: Iterable["Batch"], vocabulary: "TaggedVocabulary") -> Iterator[list[str]]:
-    """The tags of the sentences themselves, in order."""
-    for batch in batches:
-        assert batch.lengths is not None
-        for row, length in zip(batch.x.tolist(), batch.lengths.tolist(), strict=True):
-            yield [vocabulary.tags[tag] for tag in row[:length]]
-
-
 def tag_metric(corpus: "TaggedCorpus") -> ValidationMetric:
     """Entity F1 of the held-out sentences where the tags mark spans, the accuracy of words where they do not.
 
@@ -50,7 +42,12 @@ def tag_metric(corpus: "TaggedCorpus") -> ValidationMetric:
     from chainrule.metrics.tagging import entity_scores, tag_accuracy
 
     vocabulary = corpus.vocabulary
-    gold = list(true_tags(tagged_evaluation(corpus.valid), vocabulary))
+    gold = [
+        [vocabulary.tags[tag] for tag in row[:length]]
+        for batch in tagged_evaluation(corpus.valid)
+        if batch.lengths is not None
+        for row, length in zip(batch.x.tolist(), batch.lengths.tolist(), strict=True)
+    ]
     unknown = [[not vocabulary.word(word) for word in words] for words in corpus.valid_words]
     marks_spans = vocabulary.scheme is not None
     interesting = {place for place, row in enumerate(gold) if len(row) > 1 and (not marks_spans or set(row) != {"O"})}

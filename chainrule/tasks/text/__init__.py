@@ -1,5 +1,1 @@
 """Texts."""
-
-from chainrule.tasks.text.task import TextTask
-
-__all__ = ["TextTask"]

@@ -1,40 +1,50 @@
-"""Lines of a text through a code: bounds of their likelihood, codes, and draws."""
+"""Lines of a text through a code: bounds of their likelihood, draws, and what is told of a line."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chainrule.tasks.abilities import Answer, Code, Record
+import torch
+from torch import Tensor
+
+from chainrule.base import length_mask
+from chainrule.decoding import greedy
+from chainrule.diagnostics.active_units import active_units
+from chainrule.diagnostics.report.code_page import code_sections
+from chainrule.diagnostics.report.page import Table
+from chainrule.models import SentenceVAE
+from chainrule.tasks.abilities import Answer, Record
+from chainrule.tasks.codes import BoundMeter, about_code, code_answer, error_words, errors, traversal_words, traversed
 from chainrule.tasks.display import flag, one_line
 from chainrule.tasks.ledger import LedgerEntry
+from chainrule.tasks.page import checked_page, inspect_again
+from chainrule.tasks.text.embedding import batched_lines
+from chainrule.tasks.text.inspection import TextInspection
+from chainrule.tasks.text.preparing import own_window
+from chainrule.tasks.text.rows import Row, TextScoring, size_of_text
+from chainrule.tasks.text.sampling import TextSampling
+from chainrule.training.evaluate import describe_figures
+from chainrule.training.validation import OnValidation
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from chainrule.models import SentenceVAE
-    from chainrule.tasks.text.rows import TextScoring
-    from chainrule.tasks.text.sampling import TextSampling
     from chainrule.tasks.text.task import TextTask
-    from chainrule.training.validation import OnValidation
 
 _LOOKED_AT = 512  # held-out lines whose codes are
 _SHOWN = 3
+_PAIRS = 12  # lines that are shown with their reconstructions
+_RANGES = 24  # of positions
+_LOGITS = 1 << 24  # held at a time
 _UNFIT = {"prompt": "", "temperature": 1.0, "top_k": None, "top_p": None}  # options of other models, as not given
 
 
-def score_by_bounds(run: "TextTask", file: str, options: "TextScoring", *, ranked: bool, device: str) -> Answer:
+def score_by_bounds(run: "TextTask", file: str, options: TextScoring, *, ranked: bool, device: str) -> Answer:
     """Score the lines of a file by bounds."""
-    from chainrule.tasks.bounds import BoundMeter, checked_samples
-    from chainrule.tasks.text.embedding import batched_lines
-    from chainrule.tasks.text.rows import Row, size_of_text
-    from chainrule.training.units import describe_figures
-
     per = options.per or ("line" if ranked else "file")
     if per == "element":
         raise ValueError("--per element: the bound is of a whole line, which is encoded at once: use --per line")
-    samples = checked_samples(options.samples)
-    total, bounds = Row(None, None), BoundMeter(code_model(run, device), samples)
-    basis, unknown = replace(run.basis, samples=samples), run.vocabulary.unknown
+    total, bounds = Row(None, None), BoundMeter(run.code_model(device, "score"), options.samples)
+    basis, unknown = replace(run.basis, samples=bounds.samples), run.vocabulary.unknown
 
     def records() -> Iterator[Record]:
         for rows, x, lengths in batched_lines(run, file, ends=True):
@@ -65,31 +75,14 @@ def score_by_bounds(run: "TextTask", file: str, options: "TextScoring", *, ranke
     return Answer(records(), heading, closing, entry, basis)
 
 
-def embed_sentences(run: "TextTask", file: str, *, device: str) -> Iterator[Code]:
-    """The mean of the code of each line."""
-    import torch
-
-    from chainrule.tasks.text.embedding import batched_lines
-
-    model = code_model(run, device)
-    place = next(model.parameters()).device
-    for rows, x, lengths in batched_lines(run, file, ends=True):
-        with torch.no_grad():
-            codes = model.codes(x.to(place), lengths=lengths.to(place)).float().cpu().tolist()
-        for (line, _, _), numbers in zip(rows, codes, strict=True):
-            yield Code(str(line), numbers)
-
-
-def sample_sentences(run: "TextTask", n: int, options: "TextSampling", *, seed: int, device: str) -> Answer:
+def sample_sentences(run: "TextTask", n: int, options: TextSampling, *, seed: int, device: str) -> Answer:
     """Draw a code for each of n lines, and the line from it."""
-    import torch
-
     for name, usual in _UNFIT.items():
         if getattr(options, name) != usual:
             raise ValueError(
                 f"{flag(name)}: a {run.config.model} draws a code, and the whole line from it: leave it out"
             )
-    model = code_model(run, device)
+    model = run.code_model(device, "sample")
     generator = torch.Generator(next(model.parameters()).device).manual_seed(seed)
 
     def records() -> Iterator[Record]:
@@ -101,11 +94,10 @@ def sample_sentences(run: "TextTask", n: int, options: "TextSampling", *, seed: 
     return Answer(records())
 
 
-def sentence_preview(run: "TextTask") -> "OnValidation":
+def sentence_preview(run: "TextTask") -> OnValidation:
     """A function that draws a few lines at each validation."""
 
     def preview(trained: Any, step: int, seconds: float) -> str:
-        import torch
 
         generator = torch.Generator(next(trained.parameters()).device).manual_seed(step)
         return "\n".join(text_of(run, ids)[0] for ids in trained.sample(_SHOWN, generator).tolist())
@@ -113,10 +105,8 @@ def sentence_preview(run: "TextTask") -> "OnValidation":
     return preview
 
 
-def held_out(run: "TextTask") -> "tuple[Tensor, Tensor]":
+def held_out(run: "TextTask") -> tuple[Tensor, Tensor]:
     """(N, T) symbols of held-out lines, cut as in training, and their lengths."""
-    from chainrule.tasks.text.preparing import own_window
-
     x, lengths, _ = own_window(run, _LOOKED_AT, run.training.line_length)
     assert lengths is not None
     return x, lengths
@@ -129,10 +119,71 @@ def text_of(run: "TextTask", ids: list[int]) -> tuple[str, int]:
     return run.vocabulary.decode(read), min(len(read) + 1, len(ids))
 
 
-def code_model(run: "TextTask", device: str) -> "SentenceVAE":
-    """The trained model of a run that has a code."""
-    from chainrule.models import SentenceVAE
+def inspect_codes(run: "TextTask", data: str | None, options: TextInspection, *, out: Path | None, seed: int) -> Answer:
+    """Inspect the code of a run on its held-out lines."""
+    if data is not None or options.property is not None:
+        what = data if data is not None else f"--property {options.property}"
+        raise ValueError(f"inspect: reads the codes of held-out lines of the run, got {what}: leave it out")
+    page, model = checked_page(out, run.path), run.code_model("cpu", "inspect")
+    x, lengths = held_out(run)
+    use = active_units(model, x, lengths=lengths)
+    ranges = _ranges(int(lengths.max()))
+    own, other = _nats(model, x, lengths, ranges)
+    codes = use.codes[:_PAIRS]
+    texts = [text_of(run, row)[0] for row in x[:_PAIRS].tolist()]
+    strips = {
+        place: Table(["z", "line"], list(zip(values, _texts(run, model, at), strict=True)))
+        for place, values, at in traversed(use)
+    }
+    how = "the decoder's most probable symbol at each step"
+    sections = code_sections(
+        use,
+        "line",
+        (
+            f"Held-out lines, each with {how} from its code.",
+            Table(["line", "rebuilt"], list(zip(texts, _texts(run, model, codes), strict=True))),
+        ),
+        (
+            error_words("a symbol at each position, those before it given,", "line"),
+            errors("position", ranges, own, other),
+        ),
+        (traversal_words(use, "line", f" A line is {how}."), strips),
+        None,
+    )
+    facts = {
+        "rows": len(x),
+        "position_nats": {"positions": ranges, "own_code": own.tolist(), "another": other.tolist()},
+    }
+    about = about_code(run, model, f"{run.config.facts['source']['name']}, {len(x):,} held-out lines")
+    command = inspect_again(run, seed=seed)
+    return code_answer(run, page, use, sections, facts, about=about, command=command)
 
-    model: Any = run.model(device)
-    assert isinstance(model, SentenceVAE)
-    return model
+
+def _texts(run: "TextTask", model: SentenceVAE, z: Tensor) -> list[str]:
+    """The line of each code (N, L), symbol by symbol the most probable one."""
+
+    with torch.no_grad():
+        found = greedy(model.decoder, z.to(next(model.parameters())), max_length=model.max_length, eos=model.eos)
+    return [text_of(run, decoded.sequences[0].tolist())[0] for decoded in found]
+
+
+def _ranges(length: int) -> list[str]:
+    """The positions of a line in at most so many ranges, from 1."""
+    size = -(-length // _RANGES)
+    starts = range(1, length + 1, size)
+    return [str(start) if size == 1 else f"{start}–{min(start + size - 1, length)}" for start in starts]
+
+
+def _nats(model: SentenceVAE, x: Tensor, lengths: Tensor, ranges: list[str]) -> tuple[Tensor, Tensor]:
+    """The mean −ln p of the symbols in each range of positions, (R,), with their own codes and with others'."""
+
+    rows, size = max(1, _LOGITS // (x.shape[1] * model.vocab_size)), -(-x.shape[1] // len(ranges))
+    with torch.no_grad():
+        codes = model.codes(x, lengths=lengths)
+        found = []
+        for z in (codes, codes.roll(1, 0)):
+            parts = zip(x.split(rows), z.split(rows), lengths.split(rows), strict=True)
+            nats = torch.cat([-model.decoder(x, z, lengths).log_prob(x) for x, z, lengths in parts])
+            nats = nats.double().masked_fill(~length_mask(lengths, x.shape[1]), torch.nan)
+            found.append(torch.stack([part.nanmean() for part in nats.split(size, 1)]))
+    return found[0], found[1]

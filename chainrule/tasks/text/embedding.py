@@ -29,26 +29,22 @@ class TextEmbedding:
     """
 
 
-def embed_lines(run: "TextTask", file: str, *, device: str) -> Iterator[Code]:
+def embed_lines(run: "TextTask", file: str, options: TextEmbedding, *, device: str) -> Iterator[Code]:
     """The code of each line of a file."""
     import torch
 
-    if run.has_code:
-        from chainrule.tasks.text.codes import embed_sentences
-
-        yield from embed_sentences(run, file, device=device)
-        return
-    model = run.model(device)
-    features: Any = getattr(model, "features", None)
-    if features is None:
+    model: Any = run.model(device)
+    if not run.has_code and not hasattr(model, "features"):
         raise ValueError(f"embed: a {run.config.model} has no features of what it has read, and no code")
     place = next(model.parameters()).device
-    for rows, x, lengths in batched_lines(run, file, ends=False):
-        # The features at an element are of those before it: at one past the end, of the whole line.
+    for rows, x, lengths in batched_lines(run, file, ends=run.has_code):
         with torch.no_grad():
-            h = features(torch.nn.functional.pad(x, (0, 1)).to(place))
-        found = h[torch.arange(len(rows)), lengths.to(place)].float().cpu().tolist()
-        for (line, _, _), numbers in zip(rows, found, strict=True):
+            if run.has_code:
+                h = model.codes(x.to(place), lengths=lengths.to(place))
+            else:  # the features at an element are of those before it: at one past the end, of the whole line
+                h = model.features(torch.nn.functional.pad(x, (0, 1)).to(place))
+                h = h[torch.arange(len(rows)), lengths.to(place)]
+        for (line, _, _), numbers in zip(rows, h.float().cpu().tolist(), strict=True):
             yield Code(str(line), numbers)
 
 

@@ -5,31 +5,28 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
+from chainrule.data.vocabulary import symbol_spans
+from chainrule.diagnostics.mixer_views import MixerView, cache_size, mixer_views
+from chainrule.diagnostics.report import Page, ReadRow, ReadText, reading_line
+from chainrule.diagnostics.report.heads_page import cache_line, head_line, heads_sections, kept_line
+from chainrule.models import TransformerLM
 from chainrule.tasks.abilities import Answer
 from chainrule.tasks.display import one_line
 from chainrule.tasks.page import page_answer
-from chainrule.tasks.text.inspection import count_unknown, read_window
+from chainrule.tasks.text.inspection import TextInspection, count_unknown, read_window
 
 if TYPE_CHECKING:
-    from chainrule.diagnostics.mixer_views import MixerView
-    from chainrule.models import TransformerLM
-    from chainrule.tasks.text.inspection import TextInspection
     from chainrule.tasks.text.task import TextTask
 
 MOST_WEIGHTS = 1 << 24  # of a head on all rows
 
 
 def inspect_heads(
-    run: "TextTask", model: "TransformerLM", file: str | None, options: "TextInspection", *, page: Path, command: str
+    run: "TextTask", model: TransformerLM, file: str | None, options: TextInspection, *, page: Path, command: str
 ) -> Answer:
     """Inspect a Transformer on the run's held-out text, or on a file."""
-    import torch
-
-    from chainrule.data.vocabulary import symbol_spans
-    from chainrule.diagnostics.mixer_views import cache_size, mixer_views
-    from chainrule.diagnostics.report import Page, ReadRow, ReadText, reading_line
-    from chainrule.diagnostics.report.heads_page import cache_line, heads_sections
-
     if options.property is not None:
         raise ValueError(f"--property: units are sought in recurrences, got {run.config.model}: leave it out")
     if broken := [name for name, weight in model.named_parameters() if not weight.isfinite().all()]:
@@ -47,7 +44,8 @@ def inspect_heads(
     unknown = 0 if run.vocabulary.unknown is None else count_unknown(run, x, counts)
     note = f"{unknown} elements were never seen in training and are read as unknown." if unknown else ""
     read, cache = ReadText(name, run.config.data.level, rows, unknown, note=note), cache_size(model)
-    described = f"{run.config.model} of {len(views)} block{'s' * (len(views) != 1)} with {_width(model)} features"
+    width = model.embedding.embedding_dim
+    described = f"{run.config.model} of {len(views)} block{'s' * (len(views) != 1)} with {width} features"
     mean = float(bits.double().sum() / lengths.sum())
     reading = reading_line(read, lengths, mean)
     sections = heads_sections(views, cache, bits, read, lengths)
@@ -58,7 +56,9 @@ def inspect_heads(
         "unknown": unknown,
         "bits_per_element": mean,
         "cache": asdict(cache),
-        "blocks": [_block(view) for view in views],
+        "blocks": [
+            {"mixer": view.name, "heads": [asdict(head) for head in view.heads], "kept": view.kept} for view in views
+        ],
         "rows": [
             {
                 "symbols": row[:count].tolist(),
@@ -72,18 +72,8 @@ def inspect_heads(
     return page_answer(run, page, content, figures, lines, about=described)
 
 
-def _width(model: "TransformerLM") -> int:
-    return model.embedding.embedding_dim
-
-
-def _block(view: "MixerView") -> dict[str, Any]:
-    return {"mixer": view.name, "heads": [asdict(head) for head in view.heads], "kept": view.kept}
-
-
-def _table(views: "Iterable[MixerView]") -> Iterable[str]:
+def _table(views: Iterable[MixerView]) -> Iterable[str]:
     """A line for each head; for blocks without attention weights, one for the block."""
-    from chainrule.diagnostics.report.heads_page import head_line, kept_line
-
     for number, view in enumerate(views, 1):
         if view.weights is None:
             yield f"block {number}, {view.name}: {kept_line(view)}"

@@ -1,9 +1,7 @@
 """Inside a trained model of a text: figures, verdicts and a page."""
 
 import math
-import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,12 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from chainrule.tasks.abilities import Answer
-from chainrule.tasks.display import one_line, quoted
-from chainrule.tasks.page import check_number, checked_page, inspect_again, page_answer
+from chainrule.tasks.config import CheckedOptions, within
+from chainrule.tasks.display import aligned, one_line, progress_bars, quoted
+from chainrule.tasks.page import checked_page, inspect_again, page_answer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from torch import Tensor
 
     from chainrule.base import AutoregressiveModel
@@ -27,11 +24,11 @@ if TYPE_CHECKING:
     from chainrule.models import RecurrentLM
     from chainrule.tasks.text.task import TextTask
 
-MOST_ROWS, MOST_STEPS, MOST_SYMBOLS = 256, 10_000, 1 << 16
+MOST_SYMBOLS = 1 << 16
 
 
 @dataclass(frozen=True)
-class TextInspection:
+class TextInspection(CheckedOptions):
     """Look inside a trained model of a text: the memory of a recurrence, the attention heads of a Transformer.
 
     Of a recurrence, how far gradients and inputs reach, and what the gates do; of a Transformer, the kind of each head,
@@ -48,9 +45,9 @@ class TextInspection:
         seed: Seed of the changes of inputs by which memory is measured.
     """
 
-    rows: int = 8
+    rows: int = within(8, 1, 256)
     """Rows of text to read."""
-    steps: int = 200
+    steps: int = within(200, 2, 10_000)
     """Symbols of a row, over which gradients are followed."""
     property: Annotated[str | None, Parameter(name="--property")] = None
     """Property to seek units of a recurrence for: quotes, parentheses, brackets, late-in-line, indentation, upper-case,
@@ -61,12 +58,10 @@ class TextInspection:
 def inspect_text(run: "TextTask", file: str | None, options: TextInspection, *, out: Path | None, seed: int) -> Answer:
     """Inspect a run on its held-out text, or on a file."""
     rows, steps = options.rows, options.steps
-    check_number("rows", rows, 1, MOST_ROWS)
-    check_number("steps", steps, 2, MOST_STEPS)
     if rows * steps > MOST_SYMBOLS:
         raise ValueError(f"--rows {rows} --steps {steps}: expected at most {MOST_SYMBOLS} symbols, got {rows * steps}")
     if run.has_code:
-        from chainrule.tasks.text.code_inspection import inspect_codes
+        from chainrule.tasks.text.codes import inspect_codes
 
         return inspect_codes(run, file, options, out=out, seed=seed)
     page = checked_page(out, run.path)
@@ -86,34 +81,26 @@ def inspect_text(run: "TextTask", file: str | None, options: TextInspection, *, 
     from chainrule.diagnostics.clipping import clipping
     from chainrule.diagnostics.panels import new_figure
     from chainrule.diagnostics.report import Page, mean_surprise, reading_line, recurrence_sections
+    from chainrule.diagnostics.text_properties import text_property
 
-    wanted = _wanted(options.property)
+    wanted = None if options.property is None else text_property(options.property)
     model = _recurrent(run, trained_model)
     new_figure()  # where matplotlib is missing, that is said before any work is done
     x, lengths, name = read_window(run, file, rows, steps)
     read, has_property = _read(run, name, x, lengths, wanted, options.property)
-    with _working() as stage:
-        stage("following gradients through time")
+    with progress_bars() as begin:
+        begin(None, "following gradients through time")
         try:
             inspection = inspect_recurrence(model, x, lengths, has_property=has_property, seed=seed)
         except ValueError as error:
             raise ValueError(f"{run.path}: {str(error).removeprefix('module: ')}") from None
-        stage("drawing the page")
+        begin(None, "drawing the page")
         trained = clipping(run.metrics(), run.config.training.clip_norm)
         sections = recurrence_sections(inspection, read, trained)
         lead = f"{_model_line(run)}; {reading_line(read, inspection.flow.lengths, mean_surprise(inspection))}"
         content = Page(f"Inside {run.path}", lead, sections, command)
         figures = inspection_figures(inspection, read, x, run.vocabulary, trained)
         return page_answer(run, page, content, figures, _table(inspection, read, trained), about=_model_line(run))
-
-
-def _wanted(name: str | None) -> Any:
-    from chainrule.diagnostics.text_properties import text_property
-
-    try:
-        return None if name is None else text_property(name)
-    except ValueError as error:
-        raise ValueError(f"--{error}") from None
 
 
 def _recurrent(run: "TextTask", model: "AutoregressiveModel") -> "RecurrentLM":
@@ -186,42 +173,15 @@ def _model_line(run: "TextTask") -> str:
     return f"{run.config.model} of {layers} with {options.hidden_size} units"
 
 
-@contextmanager
-def _working() -> "Iterator[Callable[[str], None]]":
-    """Shows on a terminal that something goes on, and for how long."""
-    if not sys.stderr.isatty():
-        yield lambda stage: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    columns = SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("", total=None)
-        yield lambda stage: progress.update(task, description=stage)
-
-
 def _table(inspection: "Inspection", read: "ReadText", trained: "Clipping | None") -> Iterable[str]:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
     from chainrule.diagnostics.report import mean_surprise, reading_line, remarks
     from chainrule.diagnostics.report.layer_figures import layer_table
 
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    table.add_column("")
-    for number in range(1, len(inspection.layers) + 1):
-        table.add_column(f"layer {number}", overflow="fold")
-    for figure, values in layer_table(inspection):
-        table.add_row(figure.name, *values)
+    names = (f"layer {number}" for number in range(1, len(inspection.layers) + 1))
+    rows = [["", *names], *([figure.name, *values] for figure, values in layer_table(inspection))]
     reading = reading_line(read, inspection.flow.lengths, mean_surprise(inspection))
     yield f"{one_line(reading)}\n"
-    width = None if sys.stdout.isatty() else 30 + 34 * len(inspection.layers)
-    console = Console(highlight=False, markup=False, emoji=False, color_system=None, width=width)
-    with console.capture() as drawn:
-        console.print(table)
-    yield "\n".join(line.rstrip() for line in drawn.get().splitlines()) + "\n"
+    yield "\n".join(aligned(rows, left=range(len(rows[0])))) + "\n"
     for number, layer in enumerate(inspection.layers, 1):
         yield f"layer {number}: {layer.verdict.sentence} [{layer.verdict.rule}]"
     for line in remarks(inspection, read):
@@ -238,6 +198,10 @@ def inspection_figures(
 
     flow, surprise, has = inspection.flow, inspection.surprise, inspection.has_property
     assert surprise is not None
+    chosen, clipped = read.chosen, None
+    if trained is not None:
+        clipped = {name: getattr(trained, name) for name in ("limit", "steps", "share", "factor")}
+        clipped["logged"] = len(trained.logged_steps)
     rows = [
         {
             "symbols": x[row, :length].tolist(),
@@ -252,35 +216,19 @@ def inspection_figures(
         "elements": int(flow.lengths.sum()),
         "unknown": read.unknown,
         "bits_per_element": mean_surprise(inspection),
-        "property": _property(read),
+        "property": chosen and {"name": chosen.name, "pattern": chosen.pattern.pattern, "share": read.share},
         "nonfinite": [{"row": row, "step": step} for row, step in flow.nonfinite],
         "layers": [_layer(inspection, index) for index in range(len(inspection.layers))],
-        "clipping": None if trained is None else _clipping(trained),
+        "clipping": clipped,
         "rows": rows,
     }
     return {name: _finite(value) for name, value in figures.items()}
-
-
-def _property(read: "ReadText") -> dict[str, Any] | None:
-    if read.chosen is None:
-        return None
-    return {"name": read.chosen.name, "pattern": read.chosen.pattern.pattern, "share": read.share}
 
 
 def _layer(inspection: "Inspection", index: int) -> dict[str, Any]:
     flow = inspection.flow
     influence = {"influence": flow.influence[index], "influence_perturbed": flow.influence_perturbed[index]}
     return asdict(inspection.layers[index]) | influence
-
-
-def _clipping(trained: "Clipping") -> dict[str, Any]:
-    return {
-        "limit": trained.limit,
-        "steps": trained.steps,
-        "logged": len(trained.logged_steps),
-        "share": trained.share,
-        "factor": trained.factor,
-    }
 
 
 def _finite(value: Any) -> Any:

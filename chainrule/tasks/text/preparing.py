@@ -1,6 +1,5 @@
 """Symbols of a text: prepared on disk, in batches for training, and in a few rows to look at closely."""
 
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from itertools import islice
@@ -24,6 +23,7 @@ from chainrule.data import (
     read_text,
     stream_evaluation,
 )
+from chainrule.tasks.display import progress_bars
 from chainrule.tasks.run_directory import DATA, VOCABULARY
 
 if TYPE_CHECKING:
@@ -42,8 +42,14 @@ def prepared(run: "TextTask") -> Corpus:
         ValueError, OSError: the text cannot be read, is too short, or has other symbols than the vocabulary.
     """
     data, sources = run.data, run.config.sources
-    progress = _Progress() if sys.stderr.isatty() else None
-    try:
+    with progress_bars() as begin:
+        bars: dict[str, tuple[int, Callable[[int], None]]] = {}
+
+        def progress(stage: str, done: int, total: int) -> None:
+            before, advance = bars.get(stage) or (0, begin(total, stage))
+            advance(done - before)
+            bars[stage] = done, advance
+
         corpus = prepare_corpus(
             sources["source"],
             run.path / DATA,
@@ -55,9 +61,6 @@ def prepared(run: "TextTask") -> Corpus:
             min_count=data.min_count,
             progress=progress,
         )
-    finally:
-        if progress is not None:
-            progress.clear()
     if not (run.path / VOCABULARY).exists():
         corpus.vocabulary.save(run.path / VOCABULARY)
     elif len(corpus.vocabulary) != len(run.vocabulary):
@@ -93,25 +96,6 @@ def usual_fraction(source: str | None) -> float:
     """
     size = len(builtin_text()) if source is None else fingerprint(source)["bytes"]
     return max(0.01, min(0.05, 10_000 / max(size, 1)))
-
-
-class _Progress:
-    """One line on the terminal while a large text is read."""
-
-    def __init__(self) -> None:
-        self._shown = ""
-
-    def __call__(self, stage: str, done: int, total: int) -> None:
-        line = f"{stage}: {100 * done // max(total, 1)}%"
-        if line != self._shown:
-            sys.stderr.write(f"\r\x1b[K{line}")
-            sys.stderr.flush()
-            self._shown = line
-
-    def clear(self) -> None:
-        """Leave no trace."""
-        if self._shown:
-            sys.stderr.write("\r\x1b[K")
 
 
 _LINES_LOOKED_AT = 1 << 16

@@ -8,7 +8,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal
 
 from chainrule.tasks.abilities import Answer, Record
-from chainrule.tasks.bounds import refuse_samples
+from chainrule.tasks.codes import MOST_SAMPLES, refuse_samples
+from chainrule.tasks.config import CheckedOptions, within
 from chainrule.tasks.display import Switch, one_line
 from chainrule.tasks.ledger import LedgerEntry
 
@@ -23,7 +24,7 @@ _HEADING = f"{'line':>8} {'nats':>10} {'bits/elem':>9} {'unknown':>7}  text"
 
 
 @dataclass(frozen=True)
-class TextScoring:
+class TextScoring(CheckedOptions):
     """Score a text: nats and bits, exact under the model.
 
     A model trained on a stream scores every symbol given everything before it in the file; a model trained on lines
@@ -47,7 +48,7 @@ class TextScoring:
     stays as it is."""
     adapt_rate: float | None = None
     """Step of each weight after each part, in units of its usual gradient; with --adapt."""
-    samples: int | None = None
+    samples: int | None = within(None, 1, MOST_SAMPLES)
     """K, codes drawn for the bound of a sentence-vae, twice; 100 if not given. More bring it nearer."""
 
 
@@ -85,7 +86,8 @@ def score_text(run: "TextTask", file: str, options: TextScoring, *, ranked: bool
 
     def records() -> Iterator[Record]:
         try:
-            for row in total.adding(_rows(scored, vocabulary, per)):
+            for row in _rows(scored, vocabulary, per):
+                total.add(row.nats, row.elements, row.unknown, (row.characters, row.bytes))
                 if per != "file":
                     yield row.record(per, options.by, width)
         finally:
@@ -102,7 +104,7 @@ def score_text(run: "TextTask", file: str, options: TextScoring, *, ranked: bool
             f"{figures['bits_per_element']:.4f} bits per element, perplexity {figures['perplexity']:.4f}, "
             f"{figures['unknown']} unknown"
         )
-        from chainrule.training.units import describe_figures
+        from chainrule.training.evaluate import describe_figures
 
         yield describe_figures(total.text_figures())
 
@@ -132,30 +134,25 @@ class Row:
         self.characters += text[0]
         self.bytes += text[1]
 
-    def adding(self, rows: "Iterable[Row]") -> "Iterator[Row]":
-        """Pass rows on and add them up here."""
-        for row in rows:
-            self.add(row.nats, row.elements, row.unknown, (row.characters, row.bytes))
-            yield row
-
     def figures(self) -> dict[str, Any]:
         """All that is reported, units made in one place."""
-        from chainrule.training import units
+        from chainrule.training.evaluate import Evaluation
 
+        total = Evaluation(self.nats, self.elements)
         return {
             "nats": self.nats,
             "elements": self.elements,
-            "bits_per_element": units.bits(units.per_element(self.nats, self.elements)),
-            "perplexity": units.perplexity(self.nats, self.elements),
+            "bits_per_element": total.bits_per_element,
+            "perplexity": total.perplexity,
             "unknown": self.unknown,
         }
 
     def text_figures(self) -> dict[str, Any]:
         """Figures that compare between levels; only where the row knows the text it was read from."""
         counts = {"elements": self.elements, "unknown": self.unknown}
-        from chainrule.training import units
+        from chainrule.training.evaluate import text_figures
 
-        return units.text_figures(self.nats, counts | {"characters": self.characters, "bytes": self.bytes})
+        return text_figures(self.nats, counts | {"characters": self.characters, "bytes": self.bytes})
 
     def record(self, per: Per, by: str, width: int) -> Record:
         """The row as it is printed, its text cut to `width`."""

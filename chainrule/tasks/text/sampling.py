@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from chainrule.tasks.abilities import Answer, Record
+from chainrule.tasks.config import CheckedOptions, within
 
 if TYPE_CHECKING:
     import torch
@@ -23,7 +24,7 @@ _LEARNT = 1 << 20  # symbols of the training text that a draft of n-grams learns
 
 
 @dataclass(frozen=True)
-class TextSampling:
+class TextSampling(CheckedOptions):
     """Draw texts from a trained model.
 
     Args:
@@ -34,7 +35,7 @@ class TextSampling:
 
     prompt: Annotated[str, Parameter(allow_leading_hyphen=True)] = ""
     """Beginning of each text."""
-    length: int = 500
+    length: int = within(500, 1)
     """Symbols to draw after the prompt; a model of lines may end earlier, at the end of its line."""
     temperature: float = 1.0
     """1 is the model's own distribution, below it is bolder, 0 always takes the likeliest symbol."""
@@ -50,12 +51,13 @@ class TextSampling:
     given."""
 
 
-def sample_text(run: "TextTask", n: int, options: TextSampling, *, seed: int, device: str, whole: bool) -> Answer:
-    """Draw n texts; a single one comes in pieces unless it is wanted `whole`."""
+def sample_text(
+    run: "TextTask", n: int, options: TextSampling, *, out: Path | None, seed: int, device: str, json: bool
+) -> Answer:
+    """Draw n texts; a single one comes in pieces where it goes to the screen."""
     from chainrule.heads.categorical import check_filters
 
-    if options.length < 1:
-        raise ValueError(f"--length: expected a whole number >= 1, got {options.length}")
+    whole = json or out is not None
     check_filters(options.temperature, options.top_k, options.top_p)
     vocabulary = run.vocabulary
     if run.has_code:

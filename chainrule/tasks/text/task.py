@@ -1,6 +1,6 @@
 """Texts: a file becomes symbols, a recurrent language model reads them one at a time."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from functools import cached_property
 from hashlib import sha256
@@ -8,24 +8,9 @@ from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from chainrule.tasks.abilities import (
-    Answer,
-    CheckedRows,
-    Checks,
-    Code,
-    Compresses,
-    Embeds,
-    FileCodec,
-    Inspects,
-    Samples,
-    Scores,
-)
-from chainrule.tasks.config import (
-    FINGERPRINT,
-    RunConfig,
-    check_entries,
-    check_keys,
-)
+from chainrule.tasks.abilities import CheckedRows, Checks, Compresses, Embeds, FileCodec, Inspects, Samples, Scores
+from chainrule.tasks.codes import CodedTask
+from chainrule.tasks.config import FINGERPRINT, RunConfig, check_entries, check_keys
 from chainrule.tasks.display import format_duration, quoted, size_of
 from chainrule.tasks.ladder import said_passes
 from chainrule.tasks.ledger import Basis, LedgerEntry
@@ -38,14 +23,15 @@ from chainrule.tasks.text.rows import TextScoring, score_text
 from chainrule.tasks.text.sampling import Sampler, TextSampling, sample_text
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from chainrule.base import AutoregressiveModel
     from chainrule.data.vocabulary import Vocabulary
-    from chainrule.latent import CodeModel
     from chainrule.tasks.text.plan import Shape, Speed
+    from chainrule.training import Evaluation as Measurement
     from chainrule.training import GradientProbe, TrainingBatches, ValidationBatches
-    from chainrule.training.loop import TrainingResult
     from chainrule.training.optimiser import Kind
-    from chainrule.training.validation import Observe, OnValidation
+    from chainrule.training.validation import OnValidation
 
 PLANNED = ("batch_size", "optimiser", "learning_rate", "weight_decay")  # of training, settled when a run is made
 _COUNTS = {"elements": int, "lines": int, "unknown": int, "characters": int, "bytes": int}
@@ -57,7 +43,7 @@ _LEARNING_RATE: dict["Kind", float] = {"adamw": 2e-3, "muon": 8e-3}
 _WEIGHT_DECAY = 0.1
 
 
-class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks, Compresses, Embeds):
+class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Checks, Compresses, Embeds):
     """A run on a text."""
 
     name = "text"
@@ -69,13 +55,14 @@ class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks, C
     Data = TextData
     Training = TextTraining
     MODELS = MODELS
+    CODED = (CODED,)
     LADDERS = LADDERS
     FREE: ClassVar[frozenset[str]] = Task.FREE | {"watch_gradients", "watch_every"}
     PREPARED = f"{DATA}/corpus.json"
-    Scoring = TextScoring
-    Sampling = TextSampling
-    Inspection = TextInspection
-    Embedding = TextEmbedding
+    Scoring, score = TextScoring, score_text
+    Sampling, sample = TextSampling, sample_text
+    Inspection, inspect = TextInspection, inspect_text
+    Embedding, embed = TextEmbedding, embed_lines
 
     @classmethod
     def check_facts(cls, facts: dict[str, Any]) -> None:
@@ -106,11 +93,6 @@ class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks, C
         source = asked.sources["source"]
         data = "python-help" if source is None else Path(source).stem
         return f"{data}-{asked.data.level}-{asked.model}"
-
-    @property
-    def has_code(self) -> bool:
-        """Whether the model of the run has a code: then it is a `chainrule.models.SentenceVAE`."""
-        return self.config.model == CODED
 
     @classmethod
     def check_asked(cls, asked: RunConfig, given: frozenset[str]) -> None:
@@ -229,15 +211,6 @@ class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks, C
             model = self.build()
         return model.to_empty(device="cpu")
 
-    def fewest_weights(self) -> int:
-        options = self.config.options
-        if not self.MODELS[self.config.model].planned:
-            return super().fewest_weights()
-        size, layers = options.hidden_size or 1, options.num_layers or 1
-        # Adaptive softmax gives rare words narrow rows, of its tied embedding too.
-        width = 1 if options.adaptive_softmax else options.embedding_size or size
-        return int(width * len(self.vocabulary) + layers * size**2)
-
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
         from chainrule.tasks.text.preparing import batches_of, corpus_of
 
@@ -251,9 +224,9 @@ class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks, C
         )
 
     def on_validation(self) -> "OnValidation":
-        from chainrule.tasks.text.codes import sentence_preview
-
         if self.has_code:
+            from chainrule.tasks.text.codes import sentence_preview
+
             return sentence_preview(self)
         vocabulary = self.vocabulary
         ends = vocabulary.eos if self.data.reading == "lines" else None
@@ -264,11 +237,10 @@ class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks, C
 
         return sample
 
-    def observe(self) -> "Observe | None":
-        from chainrule.tasks.codes import code_findings
+    def coded_rows(self) -> "tuple[Tensor, Tensor | None]":
         from chainrule.tasks.text.codes import held_out
 
-        return (lambda model: code_findings(cast("CodeModel", model), *held_out(self))) if self.has_code else None
+        return held_out(self)
 
     def watch(self) -> "GradientProbe | None":
         if not self.training.watch_gradients:
@@ -277,19 +249,19 @@ class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks, C
 
         return gradient_profile
 
-    def summary(self, result: "TrainingResult") -> tuple[dict[str, Any], str]:
-        from chainrule.training.units import describe_figures, text_figures
+    def best(self, found: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
+        from chainrule.training.evaluate import describe_figures, text_figures
 
-        best, counts = result.best, self.config.facts["valid"]
-        held_out = counts["elements"]
-        figures = text_figures(best.nats_per_element * held_out, counts)
+        counts, bound = self.config.facts["valid"], "at most " if self.has_code else ""
+        figures = text_figures(found.nats_per_element * counts["elements"], counts)
         # A validation that would take too much of the run reads a part, the same each time.
-        part = "" if best.elements >= held_out else f"first {best.elements:,} of {held_out:,} symbols of the "
-        element, bits = _ELEMENT[self.data.level], f"{self._bound}{best.bits_per_element:.4f} bits"
+        whole = found.elements >= counts["elements"]
+        part = "" if whole else f"first {found.elements:,} of {counts['elements']:,} symbols of the "
         return (
-            {"bits_per_element": best.bits_per_element, "perplexity": best.perplexity} | figures,
-            f"{bits} ({best.nats_per_element:.4f} nats) per {element} on the {part}held-out text, "
-            f"perplexity {best.perplexity:.4g}; {describe_figures(figures)}",
+            {"bits_per_element": found.bits_per_element, "perplexity": found.perplexity} | figures,
+            f"{bound}{found.bits_per_element:.4f} bits ({found.nats_per_element:.4f} nats) per "
+            f"{_ELEMENT[self.data.level]} on the {part}held-out text, perplexity {found.perplexity:.4g}; "
+            f"{describe_figures(figures)}",
         )
 
     def next_steps(self) -> Sequence[str]:
@@ -297,30 +269,14 @@ class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks, C
         return [f"chainrule sample {path}", f"chainrule score {path} FILE --per line --sort"]
 
     def describe(self, facts: dict[str, Any]) -> dict[str, str]:
-        from chainrule.training.units import describe_figures, text_figures
-
         facts["vocabulary_size"] = len(self.vocabulary)
-        corpus, data, best = facts["facts"], facts["data"], facts["best"]
+        corpus, data = facts["facts"], facts["data"]
         held_out = corpus["validation"]["name"] if corpus["validation"] else f"last {data['validation_fraction']:.0%}"
-        rows = {
+        return {
             "data": f"{corpus['source']['name']} ({size_of(corpus['source']['bytes'])}), read as {data['reading']}",
             "split": f"{_count(corpus['train'])} to train on, {_count(corpus['valid'])} held out ({held_out})",
             "vocabulary": f"{facts['vocabulary_size']:,} symbols, level {data['level']}",
-            "sample": f"chainrule sample {quoted(self.path)}",
         }
-        if best is not None:
-            figures = text_figures(best["nats_per_element"] * corpus["valid"]["elements"], corpus["valid"])
-            best.update(figures)
-            rows["best"] = (
-                f"{self._bound}{best['bits_per_element']:.4f} bits ({best['nats_per_element']:.4f} nats) per element, "
-                f"{_perplexity(best)}, at step {best['step']:,}"
-            )
-            rows["per text"] = describe_figures(figures)
-        return rows
-
-    @property
-    def _bound(self) -> str:
-        return "at most " if self.has_code else ""
 
     @property
     def basis(self) -> Basis:
@@ -342,12 +298,6 @@ class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks, C
             return None
         return replace(entry, bytes=round(counts["bytes"] * entry.elements / counts["elements"]))
 
-    def score(self, data: str, options: TextScoring, *, ranked: bool, device: str) -> Answer:
-        return score_text(self, data, options, ranked=ranked, device=device)
-
-    def sample(self, n: int, options: TextSampling, *, out: Path | None, seed: int, device: str, json: bool) -> Answer:
-        return sample_text(self, n, options, seed=seed, device=device, whole=json or out is not None)
-
     def checked_rows(self) -> CheckedRows:
         from chainrule.tasks.text.preparing import own_window
 
@@ -358,16 +308,6 @@ class TextTask(Task["AutoregressiveModel"], Scores, Samples, Inspects, Checks, C
         from chainrule.tasks.text.compression import TextCodec
 
         return TextCodec(self.vocabulary, self.data.reading, _ELEMENT[self.data.level])
-
-    def embed(self, data: str, options: TextEmbedding, *, device: str) -> Iterator[Code]:
-        return embed_lines(self, data, device=device)
-
-    def inspect(self, data: str | None, options: TextInspection, *, out: Path | None, seed: int) -> Answer:
-        return inspect_text(self, data, options, out=out, seed=seed)
-
-
-def _perplexity(best: dict[str, Any]) -> str:
-    return "perplexity " + ("beyond 1e308" if best["perplexity"] is None else f"{best['perplexity']:.4f}")
 
 
 def _count(part: dict[str, int]) -> str:

@@ -5,18 +5,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chainrule.tasks.abilities import Answer
-from chainrule.tasks.attention_report import attention_answer
-from chainrule.tasks.page import check_number, checked_page, inspect_again
+from chainrule.tasks.config import CheckedOptions, within
+from chainrule.tasks.page import attention_answer, checked_page, inspect_again
 
 if TYPE_CHECKING:
     from chainrule.data.pairs import Pair
     from chainrule.tasks.translate.task import TranslateTask
 
-MOST_ROWS = 64
-
 
 @dataclass(frozen=True)
-class TranslatorInspection:
+class TranslatorInspection(CheckedOptions):
     """Look inside a trained translator: how large its parts are, what each word attended to, what surprised it.
 
     Reads the references of held-out pairs, or those of DATA, and translates their sources greedily. Prints the parts
@@ -27,22 +25,20 @@ class TranslatorInspection:
         data: Pairs to read in place of held-out ones, a line each: the source, a tab, the target; .gz too.
     """
 
-    rows: int = 4
+    rows: int = within(4, 1, 64)
     """Pairs to read, the first ones."""
 
 
 def inspect_translator(
-    run: "TranslateTask", file: str | None, options: TranslatorInspection, *, out: Path | None
+    run: "TranslateTask", file: str | None, options: TranslatorInspection, *, out: Path | None, seed: int
 ) -> Answer:
     """Inspect a run on its held-out pairs, or on those of a file."""
     import numpy as np
     import torch
 
     from chainrule.diagnostics.report.attention_page import AttentionExample
-    from chainrule.tasks.translate.evaluation import encoded_pairs
-    from chainrule.tasks.translate.prediction import translator_of
+    from chainrule.tasks.translate.prediction import encoded_pairs, translator_of
 
-    check_number("rows", options.rows, 1, MOST_ROWS)
     page = checked_page(out, run.path)
     pairs, translator = _pairs(run, file, options.rows), translator_of(run, None, "cpu")
     batch = encoded_pairs(run, pairs, Path(file or run.path), None).batch(np.arange(len(pairs)))

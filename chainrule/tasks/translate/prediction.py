@@ -1,4 +1,4 @@
-"""Sentences in, their translations out."""
+"""Sentences in, their translations out, or compared with their references."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chainrule.tasks.abilities import Answer, Record
+from chainrule.tasks.config import NBestOptions, SearchOptions, within
 
 if TYPE_CHECKING:
+    from chainrule.data.pairs import Pair, PairedSentences
     from chainrule.tasks.translate.searching import Translation, Translator
     from chainrule.tasks.translate.task import TranslateTask
 
@@ -15,7 +17,7 @@ _TOGETHER = 4096  # sentences read before they are sorted by length and translat
 
 
 @dataclass(frozen=True)
-class TranslationOptions:
+class TranslationOptions(NBestOptions):
     """Translate sentences, a line each.
 
     An empty line is answered by an empty line. With --n-best, each translation has a line of its own: the number of the
@@ -26,22 +28,17 @@ class TranslationOptions:
         json: Print a JSON object for each sentence.
     """
 
-    beam: int = 5
-    """Prefixes kept alive by the search; 1 is greedy."""
-    n_best: int = 1
-    """Translations of each sentence, at most as many as --beam."""
-    length_penalty: float = 1.0
-    """α of the score log p / length^α by which translations are ranked."""
-    max_length: int | None = None
+    max_length: int | None = within(None, 1)
     """Most symbols of a translation; some more than training ever saw if not given."""
     attention: Path | None = None
     """An image of what the translation of the first sentence attended to, .png, .svg or .pdf."""
 
 
-def translate(run: "TranslateTask", file: str, options: TranslationOptions, *, out: Path | None, device: str) -> Answer:
+def translate(
+    run: "TranslateTask", data: list[str], options: TranslationOptions, *, out: Path | None, device: str, json: bool
+) -> Answer:
     """Translate the sentences of a file."""
-    check_search(options.beam, options.n_best, options.length_penalty, options.max_length)
-    translator = translator_of(run, options.max_length, device)
+    translator, file = translator_of(run, options.max_length, device), data[0]
     if options.attention is not None and not translator.model.has_attention:
         raise ValueError("--attention: expected a run with attention, got one that reads a fixed vector")
     sentences = read_sources(run, file)
@@ -65,18 +62,6 @@ def translate(run: "TranslateTask", file: str, options: TranslationOptions, *, o
             yield f"{len(sentences):,} sentences translated into {out}"
 
     return Answer(records(), closing=closing)
-
-
-def check_search(beam: int, n_best: int, length_penalty: float, max_length: int | None) -> None:
-    """Raise ValueError for a search that cannot be."""
-    if beam < 1:
-        raise ValueError(f"--beam: expected a whole number >= 1, got {beam}")
-    if not 1 <= n_best <= beam:
-        raise ValueError(f"--n-best: expected 1 to --beam, {beam}, got {n_best}")
-    if not 0 <= length_penalty < float("inf"):
-        raise ValueError(f"--length-penalty: expected a number >= 0, got {length_penalty}")
-    if max_length is not None and max_length < 1:
-        raise ValueError(f"--max-length: expected a whole number >= 1, got {max_length}")
 
 
 def translator_of(run: "TranslateTask", max_length: int | None, device: str) -> "Translator":
@@ -133,3 +118,82 @@ def _drawn(
     [[best]] = translator.search([source], beam_size=options.beam, length_penalty=options.length_penalty)
     save_figure(attention_map(translator.attention(source, best.text), *translator.symbols(source, best.text)), path)
     return Record({}, f"what the translation of {source!r:.60} attended to: {path}", notice=True)
+
+
+@dataclass(frozen=True)
+class TranslationEvaluation(SearchOptions):
+    """Compare translations with references: BLEU and chrF by sacrebleu, with their signatures, and perplexity.
+
+    Sentences are decoded, no word of a reference is shown to the model; perplexity, over all words and ends of the
+    references, is the model's own exact likelihood.
+
+    Args:
+        data: Pairs, a line each: the source, a tab, the target; .gz too.
+    """
+
+    source: Path | None = None
+    """In place of DATA: source sentences, a line each."""
+    target: Path | None = None
+    """Their references, a line each."""
+    tokenize: str | None = None
+    """How BLEU cuts words: 13a, intl, char or none; as in training if not given."""
+
+
+def evaluate_translator(
+    run: "TranslateTask", data: str | None, options: TranslationEvaluation, *, device: str
+) -> Answer:
+    """Translate the sources of pairs, and compare with their targets."""
+    from chainrule.data.pairs import pair_evaluation, read_pairs
+    from chainrule.metrics.bleu import bleu, chrf
+    from chainrule.training.evaluate import evaluate
+
+    source, target = options.source, options.target
+    if (data is None) == (source is None) or (source is None) != (target is None):
+        raise ValueError("DATA: expected pairs, or --source and --target in its place, and nothing else")
+    first = Path(data) if source is None and data is not None else source
+    assert first is not None
+    pairs = list(read_pairs(first, target))
+    if not pairs:
+        raise ValueError(f"{first}: expected at least one pair, got none")
+    numbers, translator = encoded_pairs(run, pairs, first, target), translator_of(run, None, device)
+    found = translator.search(
+        [pair.source for pair in pairs], beam_size=options.beam, length_penalty=options.length_penalty
+    )
+    hypotheses, references = [best.text for best, *_ in found], [pair.target for pair in pairs]
+    scores = [bleu(hypotheses, references, tokenize=options.tokenize or run.tokenize), chrf(hypotheses, references)]
+    perplexity = evaluate(translator.model, pair_evaluation(numbers)).perplexity
+    figures = {
+        "sentences": len(pairs),
+        "beam": options.beam,
+        "length_penalty": options.length_penalty,
+        **{score.name: {"value": score.value, "signature": score.signature} for score in scores},
+        "perplexity": perplexity,
+    }
+    search = "greedy" if options.beam == 1 else f"beam {options.beam}, length penalty {options.length_penalty:g}"
+    lines = [f"{score.name:<10} {score.value:6.2f}  {score.signature}" for score in scores]
+    lines.append(f"perplexity {perplexity:6.2f}  per symbol of the references, ends included")
+    lines.append(f"{len(pairs):,} sentences, {search}")
+    return Answer(iter([Record(figures, "\n".join(lines))]))
+
+
+def encoded_pairs(run: "TranslateTask", pairs: "list[Pair]", source: Path, target: Path | None) -> "PairedSentences":
+    """Pairs as numbers.
+
+    Raises:
+        ValueError: a sentence is longer than the run allows; the message names the file and the line.
+    """
+    from chainrule.data.pairs import PairedSentences, encode_sentence
+    from chainrule.data.ragged import Ragged
+
+    limit, known = run.data.max_length, run.pairs
+
+    def sides() -> "Iterator[Ragged]":
+        for vocabulary, side, file in (
+            (known.source_vocabulary, "source", source),
+            (known.target_vocabulary, "target", target or source),
+        ):
+            yield Ragged.of(
+                [encode_sentence(vocabulary, getattr(pair, side), limit, str(file), pair.line) for pair in pairs]
+            )
+
+    return PairedSentences(*sides())

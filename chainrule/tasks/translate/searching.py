@@ -1,21 +1,28 @@
-"""Sentences in, sentences out: a model searched in batches of like length, and its answers as text."""
+"""Sentences in, sentences out: a model searched in batches of like length, its answers as text, and their BLEU."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 import numpy as np
 import torch
 
-from chainrule.data.pairs import source_context
+from chainrule.data.pairs import held_out_texts, source_context
 from chainrule.data.ragged import Ragged
 from chainrule.data.vocabulary import Vocabulary
 from chainrule.decoding import Decoded, beam_search
 from chainrule.models import Seq2Seq, TransformerSeq2Seq
 from chainrule.state import map_state
+from chainrule.tasks.run_directory import DATA
 from chainrule.training.computation import autocast
+from chainrule.training.validation import MetricValue, Rows, ValidationMetric
+
+if TYPE_CHECKING:
+    from chainrule.base import TrainableModel
+    from chainrule.tasks.translate.task import TranslateTask
 
 TranslationModel: TypeAlias = Seq2Seq | TransformerSeq2Seq
+_COMPARED = 2000  # of the held-out pairs, the first: as many as tell one epoch from the next
 
 
 def translations(
@@ -157,3 +164,26 @@ class Translation:
     log_prob: float
     score: float
     ended: bool
+
+
+def translation_metric(run: "TranslateTask") -> ValidationMetric:
+    """BLEU of greedy translations of the held-out sentences; with it one of them, another each time."""
+    from chainrule.metrics.bleu import bleu
+
+    sources, references = (texts[:_COMPARED] for texts in held_out_texts(run.path / DATA))
+    pairs, tokenize, longest = run.pairs, run.tokenize, run.longest
+
+    def answer(model: "TrainableModel", rows: Rows) -> Sequence[str]:
+        translator = Translator(
+            cast(TranslationModel, model), pairs.source_vocabulary, pairs.target_vocabulary, longest
+        )
+        return [best.text for best, *_ in translator.search([sources[row] for row in rows])]
+
+    def compare(rows: Rows, hypotheses: Sequence[str], step: int) -> MetricValue:
+        place = int(np.random.default_rng(step).integers(len(rows)))
+        source, reference = sources[rows[place]], references[rows[place]]
+        example = f"source      {source}\nreference   {reference}\nhypothesis  {hypotheses[place]}"
+        value = bleu(hypotheses, [references[row] for row in rows], tokenize=tokenize).value
+        return MetricValue("bleu", value, example)
+
+    return ValidationMetric(len(sources), answer, compare)

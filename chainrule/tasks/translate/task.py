@@ -6,17 +6,17 @@ data/pairs.json                   counts and fingerprints
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
-from chainrule.tasks.abilities import Answer, CheckedRows, Checks, Evaluates, Inspects, Predicts
+from chainrule.tasks.abilities import CheckedRows, Checks, Evaluates, Inspects, Predicts
 from chainrule.tasks.config import (
     FINGERPRINT,
-    CheckedOptions,
     OptimisationOptions,
     RunConfig,
+    SplitOptions,
     check_entries,
     check_keys,
     read_object,
@@ -28,16 +28,20 @@ from chainrule.tasks.ledger import Basis
 from chainrule.tasks.model import Model
 from chainrule.tasks.run_directory import DATA
 from chainrule.tasks.task import Shard, Source, Task
-from chainrule.tasks.translate.evaluation import TranslationEvaluation, evaluate_translator
 from chainrule.tasks.translate.inspection import TranslatorInspection, inspect_translator
 from chainrule.tasks.translate.plan import LADDER, with_usual_training
-from chainrule.tasks.translate.prediction import TranslationOptions, translate
+from chainrule.tasks.translate.prediction import (
+    TranslationEvaluation,
+    TranslationOptions,
+    evaluate_translator,
+    translate,
+)
 
 if TYPE_CHECKING:
     from chainrule.data.pairs import Pairs
     from chainrule.tasks.translate.searching import TranslationModel
+    from chainrule.training import Evaluation as Measurement
     from chainrule.training import TrainingBatches, ValidationBatches, ValidationMetric
-    from chainrule.training.loop import TrainingResult
 
 _COUNTS = {"pairs": int, "source_symbols": int, "source_unknown": int, "source_longest": int}
 _COUNTS |= {"target_symbols": int, "target_unknown": int, "target_longest": int}
@@ -45,7 +49,7 @@ _CHECKED_ROWS, _CHECKED_ELEMENTS = 4, 12
 
 
 @dataclass(frozen=True)
-class PairsData(CheckedOptions):
+class PairsData(SplitOptions):
     """How pairs of sentences are read."""
 
     level: Literal["word", "bpe"] = "word"
@@ -56,8 +60,6 @@ class PairsData(CheckedOptions):
     """Most symbols of each vocabulary; no limit to words, 4096 pieces, if not given."""
     max_length: int = within(256, 1, 1 << 20)
     """Most symbols of a sentence."""
-    validation_fraction: float = within(0.1, 1e-4, 0.5)
-    """Share of the pairs that is held out where there is no --validation."""
     tokenize: Literal["auto", "13a", "intl", "char", "none"] = "auto"
     """How BLEU cuts words: 13a, or none where words and punctuation are separate already; auto: none at level word."""
 
@@ -67,9 +69,7 @@ class TranslatorTraining(OptimisationOptions):
     """How a translator is trained."""
 
     batch_size: int = within(64, 1, 1 << 24)
-    """Pairs of a batch."""
     learning_rate: float = within(2e-3, 0.0, 1e3)
-    """Peak learning rate."""
     scheduled_sampling: Literal["none", "linear", "inverse-sigmoid"] = "none"
     """How the share of words that are the model's own, not the reference's, rises to one half in training."""
     sampling_steps: int = within(10_000, 1, 1 << 53)
@@ -115,9 +115,10 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
     }
     NEEDS: ClassVar[dict[str, str]] = {"sacrebleu": "metrics"}
     PREPARED = f"{DATA}/pairs.json"
-    Prediction = TranslationOptions
-    Evaluation = TranslationEvaluation
-    Inspection = TranslatorInspection
+    metric_name = "bleu"
+    Prediction, predict = TranslationOptions, translate
+    Evaluation, evaluate = TranslationEvaluation, evaluate_translator
+    Inspection, inspect = TranslatorInspection, inspect_translator
 
     @property
     def tokenize(self) -> str:
@@ -165,20 +166,17 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
     def prepare(self) -> dict[str, Any]:
         from chainrule.data.pairs import prepare_pairs
 
-        data, sources = self.data, self.config.sources
+        sources, options = self.config.sources, asdict(self.data)
         assert sources["source"] is not None
+        del options["tokenize"]  # of the metric
         found = prepare_pairs(
             self.path / DATA,
             sources["source"],
             sources["target"],
             validation_source=sources["validation"],
             validation_target=sources["validation_target"],
-            level=data.level,
-            min_count=data.min_count,
-            vocabulary_size=data.vocabulary_size,
-            max_length=data.max_length,
-            validation_fraction=data.validation_fraction,
             seed=self.training.seed,
+            **options,
         ).manifest
         held_out = {"validation": found["validation_source"], "validation_target": found["validation_target"]}
         return {name: found[name] for name in ("source", "target", "counts", "symbols")} | held_out
@@ -204,13 +202,6 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
         )
         return cast("TranslationModel", model)
 
-    def fewest_weights(self) -> int:
-        if self.config.model != "seq2seq":
-            return super().fewest_weights()
-        options, symbols = self.config.options, self.config.facts["symbols"]
-        recurrences = 3 * options.num_layers * options.hidden_size**2
-        return int((symbols["source"] + symbols["target"]) * options.embedding_size + recurrences)
-
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
         from chainrule.data.pairs import pair_batches, pair_evaluation
 
@@ -235,18 +226,15 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
             yield f"{side}: {facts['symbols'][side]:,} symbols at level {self.data.level}{rare}"
 
     def validation_metric(self) -> "ValidationMetric":
-        from chainrule.tasks.translate.validation_metric import translation_metric
+        from chainrule.tasks.translate.searching import translation_metric
 
         return translation_metric(self)
 
-    def summary(self, result: "TrainingResult") -> tuple[dict[str, Any], str]:
-        value = result.best_value
-        assert value is not None
-        perplexity, pairs = result.best.perplexity, self.config.facts["counts"]["valid"]["pairs"]
+    def best(self, found: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
+        part = measured_part(rows, self.config.facts["counts"]["valid"]["pairs"])
         return (
-            {"bleu": value, "perplexity": perplexity},
-            f"BLEU {value:.2f} by greedy decoding of {measured_part(result.best_rows, pairs)}held-out sentences "
-            f"(perplexity {perplexity:.2f})",
+            {"bleu": value, "perplexity": found.perplexity},
+            f"BLEU {value:.2f} by greedy decoding of {part}held-out sentences (perplexity {found.perplexity:.2f})",
         )
 
     def next_steps(self) -> Sequence[str]:
@@ -254,25 +242,14 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
         return [f"chainrule translate {path} FILE", f"chainrule evaluate {path} --source FILE --target FILE"]
 
     def describe(self, facts: dict[str, Any]) -> dict[str, str]:
-        found, best = facts["facts"], facts["best"]
+        found = facts["facts"]
         held_out = f" ({found['validation']['name']})" if found["validation"] else ""
-        rows = {
+        return {
             "data": f"{_names(found)}: {_counted(found, 'train')}",
             "held out": f"{_counted(found, 'valid')}{held_out}",
             "vocabulary": f"level {self.data.level}: {found['symbols']['source']:,} symbols of the source, "
             f"{found['symbols']['target']:,} of the target",
-            "translate": f"chainrule translate {quoted(self.path)} FILE",
         }
-        if best is not None:
-            rows["best"] = (
-                f"BLEU {best['bleu']:.2f} ({best['nats_per_element']:.4f} nats per symbol) at step {best['step']:,}"
-            )
-        return rows
-
-    def predict(
-        self, data: list[str], options: TranslationOptions, *, out: Path | None, device: str, json: bool
-    ) -> Answer:
-        return translate(self, data[0], options, out=out, device=device)
 
     @property
     def basis(self) -> Basis:
@@ -281,9 +258,6 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
             tokens=f"{self.data.level} level, {self.config.facts['symbols']['target']:,} symbols",
             given="the source",
         )
-
-    def evaluate(self, data: str | None, options: TranslationEvaluation, *, device: str) -> Answer:
-        return evaluate_translator(self, data, options, device=device)
 
     def checked_rows(self) -> CheckedRows:
         import numpy as np
@@ -294,9 +268,6 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
         return CheckedRows(
             self.model(), batch.x[:, :_CHECKED_ELEMENTS], batch.context, batch.lengths.clamp(max=_CHECKED_ELEMENTS)
         )
-
-    def inspect(self, data: str | None, options: TranslatorInspection, *, out: Path | None, seed: int) -> Answer:
-        return inspect_translator(self, data, options, out=out)
 
 
 def _names(facts: dict[str, Any]) -> str:

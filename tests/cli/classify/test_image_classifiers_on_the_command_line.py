@@ -57,7 +57,7 @@ def test_images_with_labels_become_a_classifier_that_every_verb_takes(command, d
     assert (run / "report.html").read_text().count("<img") == 2 * (len(inspected["wrong"]) + len(inspected["right"]))
     assert len(inspected["attention"]) == {"cnn": 0, "vit": 1, "cct": 1, "swin": 2}[model]
     assert all(distance >= 0 for heads in inspected["attention"] for distance in heads)
-    assert "10: 0, 1, 2" in command("info", run).out
+    assert "10 labels: 0, 1, 2" in command("info", run).out
 
 
 def test_a_cnn_learns_digits_and_goes_on_where_it_was(command, digits, tmp_path):

@@ -10,8 +10,8 @@ import pytest
 
 from chainrule.cli.main import main
 from chainrule.data.series import SeriesWindows
-from chainrule.tasks.forecast import ForecastTask
 from chainrule.tasks.forecast.prediction import parse_quantiles
+from chainrule.tasks.forecast.task import ForecastTask
 
 
 def lines(rows=240, future=6):

@@ -14,7 +14,7 @@ from chainrule.data.batches import Batches
 from chainrule.data.images import Reduction
 from chainrule.tasks import open_run
 from chainrule.tasks.config import RunConfig
-from chainrule.tasks.image import ImageTask
+from chainrule.tasks.image.task import ImageTask
 
 SMALL = ("--channels", 6, "--layers", 1, "--first-kernel-size", 3, "--batch-size", 4)
 SIZE = 6 * 7

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from chainrule.models import RecurrentLM
 from chainrule.tasks import open_run
 from chainrule.tasks.config import Duration
-from chainrule.tasks.text import TextTask
 from chainrule.tasks.text.options import TextTraining
 from chainrule.tasks.text.plan import SIZES, Shape, Speed, plan_text
+from chainrule.tasks.text.task import TextTask
 
 OPTIONS = TextTask.MODELS["lstm"].options
 

@@ -42,6 +42,7 @@ def test_info_shows_the_best_validation_not_the_last(command, run_copy):
             "nats_per_element": nats,
             "bits_per_element": nats / 0.7,
             "perplexity": 9.0,
+            "elements": 100,
             "best": step < 30,
         }
         for step, nats in figures

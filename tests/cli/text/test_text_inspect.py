@@ -11,7 +11,7 @@ from chainrule.diagnostics import inspect_recurrence
 from chainrule.diagnostics.text_properties import PROPERTIES
 from chainrule.tasks import open_run
 from chainrule.tasks.run_directory import WEIGHTS
-from chainrule.tasks.text import TextTask
+from chainrule.tasks.text.task import TextTask
 from chainrule.training.checkpoint import save_weights
 
 SMALL = ["--rows", 2, "--steps", 16]
