@@ -36,8 +36,6 @@ _TYPE_VARIABLES = (
     "testing.subject.M",
     "tasks.config.Options",
     "tasks.task.M",
-    "testing.contract_check.M",
-    "testing.contract_check.S",
     "testing.subject.N",
 )
 nitpick_ignore = [("py:class", f"chainrule.{name}") for name in _TYPE_VARIABLES]
