@@ -11,7 +11,14 @@ import torch
 
 from chainrule.base import TrainableModel
 from chainrule.layers.recurrent import Backend
-from chainrule.training.computation import Computation, computing, multiply_dtype, recurrent_layers, usable_threads
+from chainrule.training.computation import (
+    Computation,
+    computing,
+    multiplies_bfloat16,
+    multiply_dtype,
+    recurrent_layers,
+    usable_threads,
+)
 from chainrule.training.evaluate import Batch, Objective, count_elements, score
 from chainrule.training.optimiser import Kind, clip_gradient, make_optimiser
 from chainrule.training.parallel import own_randomness
@@ -97,7 +104,9 @@ def make_candidates(
             precisions = ("bfloat16", "float32")
         layers = recurrent_layers(model)
         if backend == "auto" and layers and all(layer.vendor_computes_this() for layer in layers):
-            backends = ("auto", "vendor", "bptt")
+            # A vendor's kernel may not exist in a precision that the processor has not.
+            emulated = usual == "bfloat16" and not multiplies_bfloat16()
+            backends = ("auto", "bptt") if emulated else ("auto", "vendor", "bptt")
     return Candidates(counts, precisions, backends)
 
 

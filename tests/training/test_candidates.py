@@ -18,12 +18,13 @@ def language_model() -> RecurrentLM:
     return RecurrentLM(7, embedding_size=3, hidden_size=4, dropout=0.2)
 
 
-def seconds(monkeypatch: pytest.MonkeyPatch, of) -> None:
-    """Let each step take, in place of its real time, what `of` says of its computation."""
+def seconds(monkeypatch: pytest.MonkeyPatch, of, *, real_steps: bool = False) -> None:
+    """Let each step take, in place of its real time, what `of` says of its computation; whether it is taken at all."""
     real, clock = timing._take_step, [0.0]
 
     def take_step(model, optimiser, batch, way, device):
-        real(model, optimiser, batch, way, device)
+        if real_steps:
+            real(model, optimiser, batch, way, device)
         clock[0] += of(way)
         return of(way)
 
@@ -32,7 +33,7 @@ def seconds(monkeypatch: pytest.MonkeyPatch, of) -> None:
 
 
 def test_timing_leaves_weights_modes_and_randomness_as_they_are(language_model, monkeypatch):
-    seconds(monkeypatch, lambda way: 1.0)
+    seconds(monkeypatch, lambda way: 1.0, real_steps=True)
     language_model.eval()
     before, threads = copy.deepcopy(language_model.state_dict()), torch.get_num_threads()
     state = torch.random.get_rng_state()
@@ -84,6 +85,12 @@ def test_only_what_the_user_left_open_is_a_candidate(language_model):
     assert asked.default == Computation(3, "float32", "bptt")
     assert make_candidates(language_model, CPU).backend == ("auto", "vendor", "bptt")
     assert make_candidates(ToyModel(), CPU).backend == ("auto",)  # no layer of ours
+
+
+def test_an_emulated_precision_is_not_asked_of_the_vendor(language_model, monkeypatch):
+    monkeypatch.setattr(timing, "multiplies_bfloat16", lambda: False)
+    assert make_candidates(language_model, CPU, precision="bfloat16").backend == ("auto", "bptt")
+    assert make_candidates(language_model, CPU, precision="float32").backend == ("auto", "vendor", "bptt")
 
 
 def test_both_backends_compute_the_same(language_model):
