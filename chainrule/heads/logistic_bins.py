@@ -24,12 +24,13 @@ def standard_edges(value: Tensor, means: Tensor, log_scales: Tensor, levels: int
     Where a number is too large for its type it is held at the largest that sums of many can bear.
     """
     # 2v / L - 1 is exact in binary where L is a power of two: the one rounding is that of the difference from the mean.
-    lower = value * (2 / levels) - 1
+    # The upper edge of a bin is the lower one of the next to the last bit: a narrow mixture on an edge sums to 1.
+    lower, upper = (edge * (2 / levels) - 1 for edge in (value, value + 1))
     inverse_scale = (-log_scales).clamp(max=largest_exponent(means.dtype)).exp()
     largest = torch.finfo(means.dtype).max * 2.0**-20
     return (
         ((lower - means) * inverse_scale).clamp(-largest, largest),
-        ((lower + 2 / levels - means) * inverse_scale).clamp(-largest, largest),
+        ((upper - means) * inverse_scale).clamp(-largest, largest),
     )
 
 

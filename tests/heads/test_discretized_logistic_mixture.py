@@ -35,6 +35,11 @@ def test_it_sums_to_one_over_its_levels(levels, components):
     assert float(total(DiscretizedLogisticMixture(logits, means, log_scales, levels))) == pytest.approx(1, abs=1e-9)
 
 
+def test_a_narrow_mixture_on_an_edge_sums_to_one():
+    logits, means, log_scales = torch.tensor([[0.0], [0.0], [-19.0]], dtype=torch.float64)
+    assert float(total(DiscretizedLogisticMixture(logits, means, log_scales, 10))) == pytest.approx(1, abs=1e-12)
+
+
 def test_the_sum_misses_a_tail_that_is_not_taken(monkeypatch):
     def without_tails(value, means, log_scales, levels):
         a, b = standard_edges(value, means, log_scales, levels)

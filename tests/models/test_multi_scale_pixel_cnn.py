@@ -208,5 +208,5 @@ def test_what_is_no_whole_image_is_refused():
         model.to_sequence(torch.zeros(2, 1, 3, 5))
     with pytest.raises(ValueError, match=r"sequence: expected \(B, 25\), all elements of an image, got \(1, 24\)"):
         model.from_sequence(torch.zeros(1, 24))
-    with pytest.raises(ValueError, match="components: expected at least 1"):
+    with pytest.raises(ValueError, match="components: expected an integer >= 1"):
         made(components=0)

@@ -226,7 +226,7 @@ def test_it_trains_under_bfloat16(kind):
         ({"kind": "column"}, "kind: expected 'row'"),
         ({"kind": "row", "channels": 7}, "channels: expected an even number"),
         ({"kind": "row", "image_shape": (3, 2, 2), "channels": 4}, "channels: expected at least 6"),
-        ({"kind": "diagonal", "layers": 0}, "layers: expected at least 1"),
+        ({"kind": "diagonal", "layers": 0}, "layers: expected an integer >= 1"),
         ({"kind": "diagonal", "dropout": 1.0}, "dropout: expected a number in"),
     ],
 )
