@@ -38,7 +38,6 @@ def files_that_run() -> set[str]:
             if status := main(arguments):
                 raise SystemExit(f"{arguments[0]} failed with status {status}")
     sys.setprofile(None)
-    threading.setprofile(None)  # type: ignore[arg-type]  # None ends it
     return found
 
 

@@ -42,11 +42,11 @@ class MADEConditional(Head):
         """Every vector, (2^D, 1, ..., D), or (2^D, ..., D) of the batch shape, expanded.
 
         Raises:
-            NotImplementedError: D is above 12.
+            NotImplementedError: D is above 12; torch.distributions has this error for what cannot be listed.
         """
         size = self.made.num_features
         if size > LISTED:
-            raise NotImplementedError(f"2^{size} vectors are too many to list")
+            raise NotImplementedError(f"2^{size} vectors are too many to list")  # as torch.distributions does
         values = torch.tensor(list(product((0.0, 1.0), repeat=size)), dtype=self.h.dtype, device=self.h.device)
         values = values.view(-1, *[1] * len(self._batch_shape), size)
         return values.expand(-1, *self._batch_shape, size) if expand else values

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, make_dataclass
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 if TYPE_CHECKING:
     from chainrule.tasks.task import Task
@@ -34,7 +34,7 @@ def with_defaults(options: type[Options], **defaults: Any) -> type[Options]:
     >>> with_defaults(OptimisationOptions, batch_size=7)().batch_size
     7
     """
-    found = {item.name: item for item in fields(options)}  # type: ignore[arg-type]  # Options is a dataclass; a TypeVar cannot say so
+    found = {item.name: item for item in fields(cast(Any, options))}
     made = [
         (name, found[name].type, field(default=value, metadata=found[name].metadata))
         for name, value in defaults.items()
@@ -270,7 +270,7 @@ def read_options(kind: type[Options], content: dict[str, Any], where: str) -> Op
     Raises:
         ValueError: a key is unknown or missing, a value is of another type or out of range.
     """
-    names = {item.name for item in fields(kind)}  # type: ignore[arg-type]  # Options is a dataclass; a TypeVar cannot say so
+    names = {item.name for item in fields(cast(Any, kind))}
     check_keys(where, content, names)
     try:
         return kind(**content)

@@ -111,11 +111,7 @@ def make_candidates(
 
 
 def choose_computation(
-    model: TrainableModel,
-    batch: Batch,
-    candidates: Candidates,
-    seconds: float,
-    device: torch.device,
+    model: TrainableModel, batch: Batch, candidates: Candidates, seconds: float, device: torch.device
 ) -> Choice:
     """Time the candidates stage by stage, each with the best of those before, in steps of AdamW.
 
@@ -170,13 +166,7 @@ def steps_per_second(
 
 
 def seconds_to_choose(
-    model: TrainableModel,
-    batch: Batch,
-    way: Computation,
-    device: torch.device,
-    *,
-    budget: float | None,
-    steps: int,
+    model: TrainableModel, batch: Batch, way: Computation, device: torch.device, *, budget: float | None, steps: int
 ) -> float:
     """The seconds that timing candidates may take: 2% of a run, and 2 at most.
 
@@ -210,17 +200,18 @@ def _step_seconds(
     taken: list[list[float]] = [[] for _ in ways]
     with own_randomness(device):
         trial = copy.deepcopy(model).to(device).train()
-        optimisers = [make_optimiser(trial, 0.0, 0.0, kind) for _ in ways]  # each counts its own steps
+        optimiser = make_optimiser(trial, 0.0, 0.0, kind)
         began, running = monotonic(), list(range(len(ways)))
         while True:
             round_began = monotonic()
             for index in running:
                 with computing(trial, ways[index]):
-                    taken[index].append(_take_step(trial, optimisers[index], batch, ways[index], device))
+                    taken[index].append(_take_step(trial, optimiser, batch, ways[index], device))
                 if monotonic() - began > seconds and not all(taken):
                     return taken
             quickest = min(taken[index][0] for index in running)
             running = [index for index in running if taken[index][0] <= HOPELESS * quickest]
+            running.reverse()  # Muon's dear steps, every second one, meet all ways
             now = monotonic()
             if now + (now - round_began) - began > seconds or max(map(len, taken)) == rounds:
                 return taken

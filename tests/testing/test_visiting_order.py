@@ -25,9 +25,6 @@ class Reordered:
     def forward(self, x, context=None, lengths=None):
         return self.laid_out(super().forward(self.to_sequence(x), context, lengths))
 
-    def laid_out(self, conditionals):
-        raise NotImplementedError
-
 
 class ReorderedSymbols(Reordered, Tiny):
     def laid_out(self, conditionals):

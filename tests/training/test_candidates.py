@@ -87,6 +87,13 @@ def test_only_what_the_user_left_open_is_a_candidate(language_model):
     assert make_candidates(ToyModel(), CPU).backend == ("auto",)  # no layer of ours
 
 
+def test_the_order_of_the_ways_turns_so_that_every_second_step_meets_each(language_model, monkeypatch):
+    met = []
+    seconds(monkeypatch, lambda way: met.append(way.threads) or 1.0)
+    steps_per_second(language_model, BATCH, [Computation(1), Computation(2)], 8.0, CPU, "muon")
+    assert met[::2][:8] == [1, 2, 2, 1, 1, 2, 2, 1]  # each step asks twice: for the clock, and for its seconds
+
+
 def test_an_emulated_precision_is_not_asked_of_the_vendor(language_model, monkeypatch):
     monkeypatch.setattr(timing, "multiplies_bfloat16", lambda: False)
     assert make_candidates(language_model, CPU, precision="bfloat16").backend == ("auto", "bptt")

@@ -2,7 +2,7 @@
 
 import math
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,7 @@ DISTINCT = 10_000  # different cells that are counted; more are only averaged
 MOST_CATEGORIES = 1_000
 MOST_ATOMS = 256
 ColumnKind = Literal["categorical", "integer", "real", "skip"]
-COLUMN_KINDS = ("categorical", "integer", "real", "skip")
+COLUMN_KINDS: tuple[ColumnKind, ...] = get_args(ColumnKind)
 _TOGETHER = 1024  # numbers whose moments are taken at once: always the same ones, however the rows were read
 _FEW = 20  # rows: fewer say nothing of whether a column identifies them
 _MANY = 1000  # different integers in so many rows identify them, whatever their order

@@ -14,7 +14,7 @@ from chainrule.data.batches import Batch, Batches, Shuffled, in_order
 from chainrule.data.split import Flags, OneInEvery, check_fraction
 from chainrule.data.store import Store, StoreWriter
 from chainrule.data.tables.cell_column import Block, CellColumn, Lines
-from chainrule.data.tables.column_facts import DISTINCT, MOST_CATEGORIES, ColumnFacts, ColumnKind
+from chainrule.data.tables.column_facts import DISTINCT, MOST_CATEGORIES, ColumnFacts
 from chainrule.data.tables.schema import Rows, TableSchema
 from chainrule.data.tables.table_file import TableFile
 from chainrule.data.text import fingerprint
@@ -44,7 +44,7 @@ def prepare_table(
     path: str | Path,
     directory: str | Path,
     *,
-    types: Mapping[str, ColumnKind] | None = None,
+    types: Mapping[str, str] | None = None,
     header: bool | None = None,
     validation: str | Path | None = None,
     validation_fraction: float = 0.1,

@@ -41,9 +41,7 @@ class TableSchema(Record):
             raise ValueError("--types: all columns are left out: keep at least one")
 
     @classmethod
-    def fit(
-        cls, facts: Sequence[ColumnFacts], header: bool, types: Mapping[str, ColumnKind], min_count: int
-    ) -> "TableSchema":
+    def fit(cls, facts: Sequence[ColumnFacts], header: bool, types: Mapping[str, str], min_count: int) -> "TableSchema":
         """The schema of training rows.
 
         Args:
@@ -55,16 +53,18 @@ class TableSchema(Record):
         Raises:
             ValueError: a type is asked for a column that is not there; see `ColumnSchema.fit` too.
         """
-        names = [column.name for column in facts]
+        names, asked = [column.name for column in facts], dict[str, ColumnKind]()
         for name, kind in types.items():
             if name not in names:
                 raise ValueError(f"--types {name}={kind}: there is no such column (there are: {', '.join(names)})")
-            if kind not in COLUMN_KINDS:
+            known = next((known for known in COLUMN_KINDS if known == kind), None)
+            if known is None:
                 raise ValueError(f"--types {name}={kind}: expected one of {', '.join(COLUMN_KINDS)}")
+            asked[name] = known
         columns = []
         for column in facts:
-            columns.append(ColumnSchema.fit(column, types.get(column.name) or column.kind(), min_count))
-            if column.name not in types:
+            columns.append(ColumnSchema.fit(column, asked.get(column.name) or column.kind(), min_count))
+            if column.name not in asked:
                 column.refuse_identifier()
         return cls(tuple(columns), header)
 

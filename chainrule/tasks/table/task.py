@@ -147,7 +147,7 @@ class TableTask(CodedTask["TableMADE"], Scores, Samples, Inspects, Checks, Compr
         table = prepare_table(
             source,
             self.path / DATA,
-            types=parse_types(data.types),  # type: ignore[arg-type]  # which kinds there are is checked there
+            types=parse_types(data.types),
             header={"auto": None, "yes": True, "no": False}[data.header],
             validation=self.config.sources["validation"],
             validation_fraction=data.validation_fraction,
