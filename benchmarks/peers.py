@@ -17,7 +17,7 @@ with 256, 384 and 512 units; the size that is best on the test part counts, whic
 `--keep-peers`: the rows of the peers are those of the results published before, if they are of the same machine and
 seeds: for a change of chainrule alone.
 
-`--same-shape`: the text model of both has 256 units, an embedding of 64, float32, 32 rows of 64 characters; only
+`--same-shape`: the text model of both has 256 units, an embedding of 64, float32, AdamW, 32 rows of 64 characters; only
 the speed counts, characters over seconds of training with all that belongs to it. `--avx2` runs both as a machine
 without AVX-512 would.
 """
@@ -41,6 +41,7 @@ AVX2 = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"}
 SHAPE = [
     "--hidden-size", "256", "--num-layers", "1", "--embedding-size", "64", "--dropout", "0.2", "--batch-size", "32",
     "--chunk-length", "64", "--precision", "float32", "--ngram-order", "1", "--embedding-dropout", "0",
+    "--optimiser", "adamw",
 ]  # fmt: skip
 
 

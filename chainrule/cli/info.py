@@ -3,7 +3,7 @@
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from chainrule.cli.signature import offered
+from chainrule.cli.signature import Seed, offered
 from chainrule.tasks.abilities import Checks
 from chainrule.tasks.config import Duration
 from chainrule.tasks.display import (
@@ -79,6 +79,8 @@ def _best(run: Task[Any], record: _Validation) -> tuple[dict[str, Any], str]:
     from chainrule.training import Evaluation
 
     elements, value = int(record["elements"]), record[run.metric_name] if run.metric_name else None
+    if elements < 1:
+        raise ValueError(f"{METRICS}: expected elements in the best validation, got {elements}: the file is damaged")
     found = Evaluation(record["nats_per_element"] * elements, elements)
     figures, told = run.best(found, value, int(record.get("rows", 0)))
     return figures | record, f"{told}, at step {record['step']:,}"
@@ -112,7 +114,7 @@ def _show(facts: dict[str, Any], rows: dict[str, str], best: str, following: str
 
 
 @offered(Checks)
-def check(run: Checks, /, *, seed: int = 0, json: Switch = False) -> int:
+def check(run: Checks, /, *, seed: Seed = 0, json: Switch = False) -> int:
     """Check that a trained model keeps the contract: causality, total probability, step = forward and more.
 
     Of a model of labels: total probability, rows that depend neither on each other nor on padding, and more. Of a

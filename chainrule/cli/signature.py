@@ -8,7 +8,7 @@ from typing import Annotated, Any, get_type_hints
 
 from cyclopts import Group, Parameter
 
-from chainrule.tasks.config import Duration, options_class
+from chainrule.tasks.config import MOST_SEED, Duration, options_class
 from chainrule.tasks.display import Switch, Verb, parse_duration
 from chainrule.tasks.model import argument_help
 from chainrule.tasks.task import Task
@@ -21,6 +21,15 @@ def _refuse_flag(_: Any, value: str | None) -> None:
 
 Input = Annotated[str, Parameter(allow_leading_hyphen=True, validator=_refuse_flag)]
 """A path, or - for standard input; another word with a hyphen before it is a flag that the verb lacks."""
+
+
+def _refuse_seed(_: Any, value: int | None) -> None:
+    if value is not None and not 0 <= value <= MOST_SEED:
+        raise ValueError(f"expected a whole number from 0 to {MOST_SEED}, got {value}")
+
+
+Seed = Annotated[int, Parameter(validator=_refuse_seed)]
+"""A seed that torch takes."""
 
 
 def joined_help(own: str, common: str) -> str:

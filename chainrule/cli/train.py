@@ -229,6 +229,8 @@ def create_run(
         FileExistsError: `out` is taken.
         ValueError, OSError: the options cannot be trained with, or the data cannot be read; `out` is as it was.
     """
+    from chainrule.training.optimiser import make_optimiser
+
     refuse_taken(out, overwrite=overwrite)
     _check_startable(training_options(asked))
     made = not out.exists()
@@ -241,7 +243,9 @@ def create_run(
         draft.config = draft.plan(given)
         draft.write_config()
         draft.batches((0, 1))
-        draft.new_model(asked.training.seed)
+        training = training_options(draft.config)
+        network = draft.new_model(asked.training.seed)
+        make_optimiser(network, training.learning_rate, training.weight_decay, training.optimiser)
         remove(out)
         for part in sorted(draft_path.iterdir(), key=lambda part: part.name == CONFIG):  # last: it makes it a run
             part.rename(out / part.name)

@@ -9,13 +9,14 @@ import io
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from secrets import randbelow
 from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from chainrule.cli.signature import Device, Input, offered
+from chainrule.cli.signature import Device, Input, Seed, offered
 from chainrule.tasks.abilities import (
     Answer,
     Code,
@@ -44,7 +45,7 @@ def sample(
     n: Annotated[int | None, Parameter(name=["-n", "--number"])] = None,
     options: Any,
     out: Path | None = None,
-    seed: int | None = None,
+    seed: Seed | None = None,
     device: Device = "cpu",
     json: Switch = False,
 ) -> None:
@@ -59,7 +60,7 @@ def sample(
     count = run.USUAL_NUMBER if n is None else n
     if not 1 <= count <= _MOST:
         raise ValueError(f"-n: expected a whole number from 1 to {_MOST}, got {count}")
-    chosen = randbelow(1 << 31) if seed is None else _checked_seed(seed)
+    chosen = randbelow(1 << 31) if seed is None else seed
     show_answer(run.sample(count, options, out=out, seed=chosen, device=device, json=json), json=json)
 
 
@@ -138,7 +139,7 @@ def embed(
     if first is None:
         raise ValueError(f"{data}: expected at least one input, got none")
     if array is None:
-        show_answer(Answer(_code_records(first, codes, json=json)), json=json, out=out)
+        show_answer(Answer(code_records(first, codes, json=json)), json=json, out=out)
         return
     import numpy as np
 
@@ -149,7 +150,7 @@ def embed(
     write_bytes(array, file.getvalue())
 
 
-def _code_records(first: Code, others: Iterator[Code], *, json: bool) -> Iterator[Record]:
+def code_records(first: Code, others: Iterator[Code], *, json: bool) -> Iterator[Record]:
     """The codes as lines of CSV, a header first."""
 
     def named(code: Code) -> dict[str, str]:
@@ -157,7 +158,7 @@ def _code_records(first: Code, others: Iterator[Code], *, json: bool) -> Iterato
 
     if not json:
         yield Record({}, csv_line([*named(first), *(f"z{number}" for number in range(len(first.numbers)))]))
-    for code in (first, *others):
+    for code in chain((first,), others):
         cells = [*named(code).values(), *(f"{number:.9g}" for number in code.numbers)]
         yield Record(named(code) | {"code": code.numbers}, csv_line(cells))
 
@@ -170,7 +171,7 @@ def inspect(
     *,
     out: Path | None = None,
     options: Any,
-    seed: int = 0,
+    seed: Seed = 0,
     json: Switch = False,
 ) -> None:
     """Look inside a trained model.
@@ -181,7 +182,7 @@ def inspect(
         seed: Seed of random choices.
         json: Print all findings as one JSON object, and nothing else, on standard output.
     """
-    show_answer(run.inspect(data, options, out=out, seed=_checked_seed(seed)), json=json)
+    show_answer(run.inspect(data, options, out=out, seed=seed), json=json)
 
 
 @offered(Reconstructs, "Reconstruction")
@@ -192,7 +193,7 @@ def reconstruct(
     *,
     options: Any,
     out: Path | None = None,
-    seed: int = 0,
+    seed: Seed = 0,
     device: Device = "auto",
     json: Switch = False,
 ) -> None:
@@ -216,7 +217,7 @@ def interpolate(
     *,
     options: Any,
     out: Path | None = None,
-    seed: int = 0,
+    seed: Seed = 0,
     device: Device = "auto",
     json: Switch = False,
 ) -> None:
@@ -271,12 +272,6 @@ def predict(
         json: Print one JSON object for each.
     """
     show_answer(run.predict([file], options, out=out, device=device, json=json), json=json, out=out)
-
-
-def _checked_seed(seed: int) -> int:
-    if not 0 <= seed < 1 << 63:
-        raise ValueError(f"--seed: expected a whole number from 0 to {(1 << 63) - 1}, got {seed}")
-    return seed
 
 
 def show_answer(

@@ -179,6 +179,8 @@ def read_record(make: Callable[..., Made], types: Mapping[str, Any], content: An
         ValueError: the content is of another format, or not as expected.
     """
     try:
+        if type(content) is not dict:
+            raise ValueError(f"expected an object, got {content!r:.80}")
         found = content.get("format")
         if type(found) is not int or found != version:
             raise ValueError(f"format: expected {version}, got {found!r:.80}")

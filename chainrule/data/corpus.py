@@ -219,7 +219,8 @@ def _write_tokens(
             offsets.append(np.flatnonzero(ids == vocabulary.eos) + (tokens.rows + 1))
             ended = bool(ids[-1] == vocabulary.eos)
         tokens.append(ids)
-        unknown += int((ids == vocabulary.unknown).sum())
+        if vocabulary.unknown is not None:
+            unknown += int((ids == vocabulary.unknown).sum())
     lines = 0 if offsets is None else offsets.rows - 1
     return {"elements": tokens.rows, "lines": lines, "unknown": unknown, "characters": characters}
 

@@ -17,6 +17,9 @@ FORMAT = 6
 Options = TypeVar("Options")
 
 
+MOST_SEED = (1 << 63) - 1
+
+
 def within(default: Any, low: float, high: float = math.inf) -> Any:
     return field(default=default, metadata={"range": (low, high)})
 
@@ -101,7 +104,7 @@ class OptimisationOptions(CheckedOptions):
     """Threads of the processor; the fastest number where not given."""
     backend: Literal["auto", "vendor", "bptt"] = "auto"
     """Kernel of recurrent layers: a vendor's, or steps written out; auto takes the faster."""
-    seed: int = within(0, 0, (1 << 63) - 1)
+    seed: int = within(0, 0, MOST_SEED)
     """The same seed gives the same run on the same machine."""
     device: str = "auto"
     """Where to compute: auto, cpu or cuda."""

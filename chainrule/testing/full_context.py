@@ -83,7 +83,8 @@ def _compare_contexts(subject: SequenceSubject, x: Tensor) -> None:
             return
         x = subject.altered(x)
     if replaced and not seen.all():
-        raise Violation(f"the context never influences p(x_{int((~seen).nonzero()[0])} | x_<t, c)")
+        place = int((~seen).nonzero()[0])
+        raise Violation(f"the context never influences p(x_{place} | x_<{place}, c)")
     if replaced:
         silent = min(part for part, heard in told.items() if not heard)
         raise Violation(f"entry {silent} of the context never influences any conditional")

@@ -7,27 +7,25 @@ from chainrule.testing.contract_check import KINDS, contract_check
 from chainrule.testing.subject import DoesNotApply, M, Subject, Violation
 from chainrule.testing.weights import weighted
 
-DRAWS = ("fresh", "biased", "jittered", "remembering", "uneven")
-
 
 @contract_check(*KINDS)
 def check_gradients_reach_parameters(subject: Subject[M]) -> str:
     """Training can move every parameter: `log_prob` gives each a gradient that is not all zero, and so does `unroll`.
 
     Of a model with a latent code, `training_objective` does. Gradients at several x and weights count together, since a
-    unit may be saturated at one of them. At the weights as they are, gradients must be finite. Parameters that do not
-    require gradients are left out.
+    unit may be saturated at one of them. At the weights as they are, gradients must be finite; with a latent code also
+    at weights of other sizes. Parameters that do not require gradients are left out.
     """
     wanted = [name for name, weight in subject.model.named_parameters() if weight.requires_grad and weight.numel()]
     if not wanted:
         raise DoesNotApply("no parameter requires a gradient")
     missing: dict[str, set[str]] = {}
-    for label, model in weighted(subject, *DRAWS):
+    for label, model in weighted(subject, *subject.gradient_draws):
         for way, total in subject.objectives(model):
-            gradients = gradients_of(total, model, "" if label else way)
+            gradients = gradients_of(total, model, way if subject.finite_gradients or not label else "")
             absent = missing.setdefault(way, set(wanted))
             absent -= {name for name, gradient in gradients.items() if gradient.any()}
-        if not any(missing.values()):
+        if not any(missing.values()) and not subject.finite_gradients:
             break
     for way, absent in missing.items():
         if absent:

@@ -18,6 +18,7 @@ class LatentSubject(Subject[LatentModel]):
     """A `LatentModel`; the rows that it is asked about have a code each as their context."""
 
     models, named = LatentModel, "a LatentModel"
+    gradient_draws, finite_gradients = ("jittered",), True
 
     @classmethod
     def check_arguments(cls, model: LatentModel, x: Tensor, context: Context, lengths: Tensor | None) -> None:
@@ -39,7 +40,8 @@ class LatentSubject(Subject[LatentModel]):
     def numbers(self, batch: Batch, model: LatentModel | None = None) -> Tensor:
         model, (x, z, lengths) = model or self.model, batch
         posterior, codes = model.encode(x, lengths=lengths), model.codes(x, lengths=lengths)
-        log_likelihood = model.log_likelihood(x, z, lengths=lengths)
+        # By element, as the numbers of a row are compared at the scale of the largest.
+        log_likelihood = model.log_likelihood(x, z, lengths=lengths) / self.x[0].numel()
         return torch.cat([posterior.mean, posterior.variance, codes, log_likelihood.unsqueeze(1)], 1).unsqueeze(1)
 
     def draws(self, generator: torch.Generator) -> dict[str, Tensor]:

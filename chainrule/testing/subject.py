@@ -56,6 +56,8 @@ class Subject(ABC, Generic[M]):
     models: ClassVar[type]  # that are examined in this way
     named: ClassVar[str]  # one of them, in words
     axes: ClassVar[int] = 2  # of x at least, none of them empty
+    gradient_draws: ClassVar[tuple[str, ...]] = ("fresh", "biased", "jittered", "remembering", "uneven")  # of weights
+    finite_gradients: ClassVar[bool] = False  # at all of these, or at the weights as they are alone
     adds_up = False  # whether log-likelihoods are sums over elements, and so 0 of an empty row
 
     def __init__(self, model: M, x: Tensor, context: Context, lengths: Tensor | None, seed: int):

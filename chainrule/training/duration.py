@@ -106,9 +106,11 @@ class Position:
         except ValueError as error:
             raise ValueError(f"checkpoint: {error}: the file is damaged") from None
         for name, value in asdict(position).items():
-            for count in value if isinstance(value, tuple) else (value,):
-                if isinstance(count, int) and not 0 <= count < 1 << 62:
+            for number in value if isinstance(value, tuple) else (value,):
+                if isinstance(number, int) and not 0 <= number < 1 << 62:
                     raise ValueError(f"checkpoint: {name}: expected a count, got {value!r:.80}: the file is damaged")
+                if isinstance(number, float) and not abs(number) < 1e300:  # multiplied it must stay finite
+                    raise ValueError(f"checkpoint: {name}: expected less, got {value!r:.80}: the file is damaged")
         return position
 
 

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.optim import AdamW
 
 from chainrule.layers import MultiHeadAttention, Recurrent, SequenceLayer
+from chainrule.layers.feed_forward import GATED, FeedForward
 from chainrule.training.computation import multiply_dtype
 
 MOMENTUM = 0.95
@@ -23,7 +24,8 @@ class Muon(AdamW):
         M \leftarrow \mu M + (1 - \mu) G, \quad O \leftarrow \mathrm{NS}((1 - \mu) G + \mu M), \quad
         W \leftarrow (1 - \eta \lambda) W - 0.2 \sqrt{\max(r, c)}\, \eta\, O
 
-    for each (r, c) block of a hidden matrix: a gate of a recurrent layer, the queries, keys or values of attention. O
+    for each (r, c) block of a hidden matrix: a gate of a recurrent layer, the queries, keys or values of attention, the
+    gate of a feed-forward network. O
     is renewed in every second step: M changes little in one.
     :math:`0.2 \sqrt{\max(r, c)}` gives O the size of a step of AdamW (Liu et al. 2025), so that learning rate and
     weight decay mean the same for all weights. Weights that are not hidden matrices take steps of AdamW.
@@ -48,11 +50,17 @@ class Muon(AdamW):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
-        """Update all weights that have a gradient."""
+        """Update all weights that have a gradient.
+
+        Raises:
+            ValueError: there is a closure, which would make new gradients after those of the matrices were taken.
+        """
+        if closure is not None:
+            raise ValueError("closure: Muon takes none: compute the gradients before step()")
         gradients = {weight: weight.grad for weight in self.matrices if weight.grad is not None}
         for weight in gradients:  # AdamW passes over weights without a gradient
             weight.grad = None
-        loss = super().step(closure)
+        super().step()
         due: dict[tuple[int, ...], list[tuple[Tensor, Tensor]]] = {}
         for weight, gradient in gradients.items():
             weight.grad = gradient
@@ -73,7 +81,6 @@ class Muon(AdamW):
         rate, decay = self.param_groups[-1]["lr"], self.param_groups[-1]["weight_decay"]
         for weight in gradients:
             weight.mul_(1 - rate * decay).sub_(self.state[weight]["direction"], alpha=rate)
-        return loss
 
 
 def nearly_orthogonal(matrices: Tensor, iterations: int = ITERATIONS) -> Tensor:
@@ -102,14 +109,19 @@ def nearly_orthogonal(matrices: Tensor, iterations: int = ITERATIONS) -> Tensor:
 def hidden_matrices(model: nn.Module) -> dict[Tensor, list[int]]:
     """Matrices that map features to features inside sequence layers, each with the rows of its blocks.
 
-    Embeddings, the output matrix and whatever is outside sequence layers are none: their rows belong to symbols.
+    Left out are embeddings, the output matrix and whatever is outside sequence layers: their rows belong to symbols.
+    Where a recurrent layer reads symbols without an embedding, one-hot, its input matrix is taken as the others are.
 
     >>> from chainrule.models import RecurrentLM
     >>> model = RecurrentLM(vocab_size=5, hidden_size=8, embedding_size=4)
     >>> [(tuple(weight.shape), rows) for weight, rows in hidden_matrices(model).items()]
     [((32, 4), [8, 8, 8, 8]), ((32, 8), [8, 8, 8, 8])]
     """
-    return {weight: rows for weight, rows in _blocks(model) if weight.requires_grad}
+    found: dict[Tensor, list[int]] = {}
+    for weight, rows in _blocks(model):
+        if weight.requires_grad:
+            found.setdefault(weight, rows)
+    return found
 
 
 def _blocks(model: nn.Module) -> Iterator[tuple[Tensor, list[int]]]:
@@ -120,7 +132,9 @@ def _blocks(model: nn.Module) -> Iterator[tuple[Tensor, list[int]]]:
                     yield weight, [layer.hidden_size] * (len(weight) // layer.hidden_size)
         elif isinstance(layer, SequenceLayer):
             for part in layer.modules():
-                if isinstance(part, nn.Linear) and len(part.weight) > 1:
+                if isinstance(part, FeedForward) and part.activation == GATED:
+                    yield part.linear1.weight, [len(part.linear1.weight) // 2] * 2
+                elif isinstance(part, nn.Linear) and len(part.weight) > 1:
                     yield part.weight, [len(part.weight)]
                 elif isinstance(part, MultiHeadAttention):
                     keys = (len(part.in_proj_weight) - part.model_size) // 2

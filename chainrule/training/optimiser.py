@@ -50,7 +50,7 @@ def make_optimiser(model: nn.Module, learning_rate: float, weight_decay: float, 
         raise ValueError("model: expected parameters that require a gradient, got none: there is nothing to train")
     matrices = hidden_matrices(model) if kind == "muon" else {}
     if kind == "muon" and not matrices:
-        raise ValueError("optimiser muon: expected a model with sequence layers, got one without: take adamw")
+        raise ValueError("optimiser muon: expected matrices in sequence layers, got a model without: take adamw")
     rest = [parameter for parameter in trained if parameter not in matrices]
     groups = [
         {"params": [parameter for parameter in rest if parameter.dim() > 1], "weight_decay": weight_decay},
@@ -102,6 +102,8 @@ def restore_moments(optimiser: AdamW, model: nn.Module, tensors: dict[str, Tenso
                 kind: value.to(parameter.device, torch.float32 if kind == "step" else parameter.dtype)
                 for kind, value in remembered.items()
             }
+            if of_muon:  # it counts on the processor
+                optimiser.state[parameter]["step"] = remembered["step"].to("cpu", torch.float32)
 
 
 _KINDS = ("step", "exp_avg", "exp_avg_sq")  # of AdamW

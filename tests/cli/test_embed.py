@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 import torch
 
+from chainrule.cli.verbs import code_records
 from chainrule.models import RecurrentLM, TransformerLM, WaveNet
+from chainrule.tasks.abilities import Code
 from chainrule.tasks.text.task import TextTask
 
 
@@ -39,6 +41,21 @@ def test_codes_are_an_array_or_json_where_asked(command, runs, text_file, tmp_pa
     records = [json.loads(line) for line in command("embed", runs / "words", text_file, "--json").out.splitlines()]
     assert [record["input"] for record in records] == [str(line) for line in range(1, 61)]
     np.testing.assert_allclose(np.array([record["code"] for record in records]), codes, rtol=1e-6)
+
+
+def test_a_code_is_told_before_the_next_is_made():
+    made = []
+
+    def others():
+        for number in (1, 2):
+            made.append(number)
+            yield Code(str(number), [0.5])
+
+    records = code_records(Code("0", [0.5]), others(), json=False)
+    assert [next(records).line for _ in range(2)] == ["input,z0", "0,0.5"]
+    assert made == []
+    assert next(records).line == "1,0.5"
+    assert made == [1]
 
 
 def test_bad_input_is_one_line(refused, runs, text_file, tmp_path):

@@ -66,3 +66,9 @@ def test_a_changed_record_is_refused_in_a_short_line(tmp_path, change, message):
         Settings.load(path)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) - len(str(path)) < 200
+
+
+@pytest.mark.parametrize("content", [3, [1], None, "text"])
+def test_what_is_no_object_is_no_record(content):
+    with pytest.raises(ValueError, match="expected an object, got"):
+        Settings.from_json(content)

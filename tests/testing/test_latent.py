@@ -5,6 +5,7 @@ import torch
 from latent_models import Coins, LinearGaussian, Whole
 
 from chainrule.heads import Bernoulli, DiagonalNormal
+from chainrule.models import VAE
 from chainrule.testing import check_exact, check_model
 
 
@@ -112,6 +113,31 @@ class UnusedWeight(Coins):
         self.unused = torch.nn.Parameter(torch.ones(3))
 
 
+class InfiniteOnceMoved(Coins):
+    def __init__(self):
+        super().__init__()
+        self.began = self.encoder.bias.detach().clone()
+
+    def training_objective(self, x, context=None, lengths=None):
+        bias = self.encoder.bias
+        steep = (bias - bias.detach()).abs().sqrt().sum()  # 0, but its derivative is infinite
+        moved = not torch.equal(bias.detach().float(), self.began)
+        return super().training_objective(x, context, lengths) + moved * steep
+
+
+class AllZero(Coins):
+    def __init__(self):
+        super().__init__()
+        for weight in self.parameters():
+            torch.nn.init.zeros_(weight)
+
+
+class RowsThatMixALittle(VAE):
+    def encode(self, x, *, lengths=None):
+        found = super().encode(x)
+        return DiagonalNormal(found.mean + 1e-6 * found.mean.mean(0), found.log_scale)
+
+
 @pytest.mark.parametrize(
     ("kind", "rule"),
     [
@@ -128,10 +154,17 @@ class UnusedWeight(Coins):
         (WiderPrior, "posterior"),
         (Forgetful, "save_load"),
         (UnusedWeight, "gradients_reach_parameters"),
+        (InfiniteOnceMoved, "gradients_reach_parameters"),
+        (AllZero, "gradients_reach_parameters"),
     ],
 )
 def test_a_broken_model_is_found_out(kind, rule):
     assert rule in failures(*coins(kind))
+
+
+def test_a_large_likelihood_does_not_hide_a_slight_mixing_of_rows():
+    model = RowsThatMixALittle((1, 8, 8), levels=256, latent_size=2, hidden_size=8)
+    assert "batch_independence" in failures(model, torch.randint(256, (3, 1, 8, 8)))
 
 
 def test_a_sound_model_passes():

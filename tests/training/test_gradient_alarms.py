@@ -110,3 +110,9 @@ def test_the_remedy_for_an_explosion_names_what_to_turn() -> None:
     (warning,) = [warning for _ in range(3) for warning in watcher.look([growing(1e9)])]
     for part in ("--learning-rate", "--clip-norm", "--chunk-length", "--model lstm"):
         assert part in warning.text
+
+
+@pytest.mark.parametrize("damage", [{"elapsed": 1e300}, {"step": -1}, {"best": [float("nan"), 3]}, {"step": True}])
+def test_a_damaged_position_is_refused(damage):
+    with pytest.raises(ValueError, match=r"checkpoint: .*the file is damaged"):
+        Position.from_json(Position().to_json() | damage)

@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from chainrule.layers.feed_forward import FeedForward
 from chainrule.models import MADE, ConvNet, RecurrentLM, TransformerLM
 from chainrule.training.muon import Muon, hidden_matrices, nearly_orthogonal
 from chainrule.training.optimiser import make_optimiser, moments, restore_moments
@@ -81,6 +82,18 @@ def test_hidden_matrices_of_a_transformer_are_those_of_its_blocks():
     found = {names[id(weight)].rpartition("blocks.0.")[2]: rows for weight, rows in hidden_matrices(model).items()}
     assert sorted(found.values()) == sorted([[8, 4, 4], [8], [32], [8]])
     assert not [name for name in found if "embedding" in name or "ngram" in name or name == "weight_ho"]
+
+
+def test_the_halves_of_a_gated_feed_forward_network_are_two_blocks():
+    model = TransformerLM(vocab_size=7, model_size=8, num_layers=1, num_heads=4, activation="swiglu")
+    (weight,) = (part.linear1.weight for part in model.modules() if isinstance(part, FeedForward))
+    assert hidden_matrices(model)[weight] == [21, 21]
+
+
+def test_a_closure_is_refused():
+    optimiser = make_optimiser(RecurrentLM(vocab_size=5, hidden_size=6), 0.01, 0.1, "muon")
+    with pytest.raises(ValueError, match="closure"):
+        optimiser.step(lambda: None)
 
 
 @pytest.mark.parametrize("model", [MADE(4, [8]), ConvNet((1, 8, 8), 3)])

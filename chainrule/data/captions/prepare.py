@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from chainrule.data.atomic import read_value
 from chainrule.data.captions.caption_file import Caption, ImageStore, read_captions
 from chainrule.data.captions.captioned import CaptionedImages
 from chainrule.data.characters import WordVocabulary
@@ -133,13 +134,14 @@ def open_captions(directory: str | Path) -> PreparedCaptions:
     with store.checked():
         counts, size = store.manifest["counts"], store.manifest["size"]
         train, valid = (
-            _open_part(store, part, counts[part]["images"], size, len(vocabulary)) for part in ("train", "valid")
+            _open_part(store, part, read_value(int, counts[part]["images"], f"counts.{part}.images"), size, vocabulary)
+            for part in ("train", "valid")
         )
     return PreparedCaptions(vocabulary, train, valid, store.manifest)
 
 
-def _open_part(store: Store, part: str, count: int, size: int, words: int) -> CaptionedImages:
-    captions = Ragged.load(store, f"{part}.symbols", f"{part}.offsets", words, shortest=1)
+def _open_part(store: Store, part: str, count: int, size: int, vocabulary: WordVocabulary) -> CaptionedImages:
+    captions = Ragged.load(store, f"{part}.symbols", f"{part}.offsets", len(vocabulary), shortest=1)
     images = store.array(f"{part}.images", np.uint8, (count, 3, size, size))
     return CaptionedImages(images, captions, store.offsets(f"{part}.captions", len(captions), rows=count, shortest=1))
 

@@ -28,7 +28,9 @@ def is_images(path: str | Path) -> bool:
     name = path.name.lower()
     if path.is_dir() or (name.endswith(ARCHIVES) and path.is_file()):
         names = file_names(path)  # of a .tar archive the first tells: its list takes long to read
-        return any(is_visible(name, tuple(SUFFIXES)) for name in (islice(names, 1) if name.endswith(TARS) else names))
+        if path.is_file() and name.endswith(TARS):
+            names = islice(names, 1)
+        return any(is_visible(name, tuple(SUFFIXES)) for name in names)
     return name.endswith((".npz", ".npy", *SUFFIXES)) or "-idx" in name
 
 

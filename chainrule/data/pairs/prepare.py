@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from chainrule.blocks import in_blocks
+from chainrule.data.atomic import read_value
 from chainrule.data.characters import WordVocabulary
 from chainrule.data.corpus import load_vocabulary
 from chainrule.data.pairs.batches import PairedSentences
@@ -139,7 +140,8 @@ def open_pairs(directory: str | Path) -> Pairs:
     sides = {}
     with store.checked():
         for part, side in product(PARTS, SIDES):
-            name, below, rows = f"{part}.{side}", len(vocabularies[side]), store.manifest["counts"][part]["pairs"]
+            name, below = f"{part}.{side}", len(vocabularies[side])
+            rows = read_value(int, store.manifest["counts"][part]["pairs"], f"counts.{part}.pairs")
             sides[name] = Ragged.load(store, f"{name}.symbols", f"{name}.offsets", below, rows=rows, shortest=1)
     train, valid = (PairedSentences(sides[f"{part}.source"], sides[f"{part}.target"]) for part in PARTS)
     return Pairs(vocabularies["source"], vocabularies["target"], train, valid, store.manifest)

@@ -45,6 +45,7 @@ def date_text(moment: datetime, *, daily: bool) -> str:
 
 Unit = Literal["seconds", "business days", "months", "month ends"]
 DAY = 86_400
+_MOST = 10**9
 _NAMES = {DAY: "day", 3600: "hour", 60: "minute", 7 * DAY: "week"}
 
 
@@ -54,7 +55,10 @@ class Frequency:
 
     Args:
         unit: seconds; business days, Monday to Friday; months of the calendar; or their last days.
-        count: at least 1.
+        count: 1 to 10^9.
+
+    Raises:
+        ValueError: the count is out of range.
 
     >>> hourly = Frequency("seconds", 3600)
     >>> str(hourly), hourly.season, hourly.after(datetime(2016, 7, 1, 23))
@@ -63,6 +67,10 @@ class Frequency:
 
     unit: Unit
     count: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.count <= _MOST:
+            raise ValueError(f"count: expected 1 to {_MOST:,} {self.unit} from a row to the next, got {self.count:,}")
 
     @classmethod
     def find(cls, dates: Sequence[datetime], lines: Sequence[int], where: str) -> "Frequency":

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from chainrule.data.atomic import read_value
 from chainrule.data.members import Members
 from chainrule.data.sounds.batches import Labels
 from chainrule.data.sounds.clip_writer import ClipWriter, Writing
@@ -154,7 +155,7 @@ def open_sounds(directory: str | Path) -> Sounds:
     with store.checked():
         levels = make_levels(manifest["law"], manifest["levels"])
         for part in _PARTS:
-            clips, samples = manifest[part]["clips"], manifest[part]["samples"]
+            clips, samples = (read_value(int, manifest[part][name], f"{part}.{name}") for name in ("clips", "samples"))
             tokens[part] = FileTokens(store, f"{part}.tokens", samples, levels.levels, f"{part}.clips", clips)
             if manifest["labels"]:
                 labels[part] = np.array(store.array(f"{part}.labels", "i8", (clips,), len(manifest["labels"])))

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chainrule.tasks.abilities import Answer, Record
-from chainrule.tasks.config import NBestOptions, SearchOptions, within
+from chainrule.tasks.config import MOST_SEED, NBestOptions, SearchOptions, within
 from chainrule.tasks.display import Switch
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class CaptionEvaluation(SearchOptions):
     length_penalty: float = within(0.7, 0.0, 1e9)
     shuffle: Switch = False
     """Give the model a wrong image for each caption, to measure how much it knows of captions alone."""
-    seed: int = 0
+    seed: int = within(0, 0, MOST_SEED)
     """Seed of the shuffling."""
 
 

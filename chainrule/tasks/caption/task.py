@@ -54,6 +54,8 @@ class CaptionData(SplitOptions):
     """Read captions in lower case."""
     max_length: int = within(100, 1, 1 << 16)
     """Most words of a caption."""
+    validation_fraction: float = within(0.1, 1e-4, 0.5)
+    """Share of the images that is held out where there is no --validation-captions."""
 
 
 class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):

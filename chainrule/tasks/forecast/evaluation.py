@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chainrule.tasks.abilities import Answer, Record
-from chainrule.tasks.config import CheckedOptions, within
+from chainrule.tasks.config import MOST_SEED, CheckedOptions, within
 from chainrule.tasks.display import aligned, one_line
 from chainrule.tasks.forecast.prediction import draw_paths
 
@@ -42,7 +42,7 @@ class ForecastEvaluation(CheckedOptions):
     """The first origin: a date, or the number of a row from 1, not one that was trained on."""
     paths: int = within(100, 2)
     """How many draws each forecast has."""
-    seed: int = 0
+    seed: int = within(0, 0, MOST_SEED)
     """Seed of the draws."""
 
 

@@ -8,7 +8,7 @@ from secrets import randbelow
 from typing import TYPE_CHECKING, Any
 
 from chainrule.tasks.abilities import Answer, Record
-from chainrule.tasks.config import CheckedOptions, within
+from chainrule.tasks.config import MOST_SEED, CheckedOptions, within
 from chainrule.tasks.display import csv_line
 from chainrule.tasks.page import save_figure
 
@@ -46,7 +46,7 @@ class ForecastPrediction(CheckedOptions):
     """Rows to forecast; that of the run if not given."""
     plot: Path | None = None
     """An image (.png, .svg, .pdf) of the last rows, some paths and the quantiles."""
-    seed: int | None = None
+    seed: int | None = within(None, 0, MOST_SEED)
     """The same seed gives the same paths; new ones each time if not given."""
 
 

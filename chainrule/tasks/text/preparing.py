@@ -43,12 +43,12 @@ def prepared(run: "TextTask") -> Corpus:
     """
     data, sources = run.data, run.config.sources
     with progress_bars() as begin:
-        bars: dict[str, tuple[int, Callable[[int], None]]] = {}
+        bars: dict[tuple[str, int], tuple[int, Callable[[int], None]]] = {}  # of two files in one stage, two
 
         def progress(stage: str, done: int, total: int) -> None:
-            before, advance = bars.get(stage) or (0, begin(total, stage))
+            before, advance = bars.get((stage, total)) or (0, begin(total, stage))
             advance(done - before)
-            bars[stage] = done, advance
+            bars[stage, total] = done, advance
 
         corpus = prepare_corpus(
             sources["source"],

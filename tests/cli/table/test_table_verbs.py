@@ -140,6 +140,15 @@ def test_options_of_another_task_are_refused(refused, run, rows, tmp_path):
     assert not (tmp_path / "x").exists()
 
 
+def test_an_optimiser_that_cannot_be_leaves_the_old_run(refused, rows, run, tmp_path):
+    out = tmp_path / "run"
+    shutil.copytree(run, out)
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    message = refused("train", rows, "--out", out, "--overwrite", "--steps", 3, "--optimiser", "muon")
+    assert "take adamw" in message
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+
+
 def test_a_table_is_a_text_where_a_level_is_given(command, rows, tmp_path):
     out = tmp_path / "run"
     arguments = ("--level", "char", "--hidden-size", 8, "--steps", 2, "--batch-size", 2, "--chunk-length", 8)

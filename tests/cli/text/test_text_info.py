@@ -54,6 +54,13 @@ def test_info_shows_the_best_validation_not_the_last(command, run_copy):
     assert "1.5000 nats" in command("info", run_copy).out
 
 
+def test_a_best_validation_of_nothing_is_damage(refused, run_copy):
+    figures = {"nats_per_element": 1.5, "bits_per_element": 2.2, "perplexity": 4.5, "elements": 0}
+    record = {"event": "validation", "step": 10, "best": True} | figures
+    (run_copy / "metrics.jsonl").write_text(json.dumps(record) + "\n")
+    assert "metrics.jsonl: expected elements in the best validation, got 0" in refused("info", run_copy)
+
+
 def test_a_run_without_weights_still_tells_how_to_go_on(command, run_copy):
     (run_copy / "model.safetensors").unlink()
     assert "--resume" in command("info", run_copy).out

@@ -311,6 +311,11 @@ def test_an_archive_without_images_is_no_source_of_them(tmp_path):
         file = shutil.make_archive(str(tmp_path / "packed"), kind, tmp_path / "words")
         assert not is_images(file)
         assert "found none" in refusal(Path(file))
+    folder = tmp_path / "folder.tar"  # of a folder all files tell, whatever its name
+    folder.mkdir()
+    (folder / "a.txt").write_text("a")
+    Image.new("L", (2, 2)).save(folder / "b.png")
+    assert is_images(folder)
     (tmp_path / "broken.zip").write_bytes(b"PK no")
     assert not is_images(tmp_path / "broken.zip")
     assert "no archive that can be read" in refusal(tmp_path / "broken.zip")

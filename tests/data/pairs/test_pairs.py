@@ -1,6 +1,7 @@
 """Pairs of sentences become numbers and batches; what does not fit together is refused in one line."""
 
 import gzip
+import json
 
 import numpy as np
 import pytest
@@ -168,7 +169,14 @@ def test_what_was_changed_on_the_disk_is_noticed(tmp_path):
     symbols.write_bytes(np.full(12, 99, dtype="<i4").tobytes())
     with pytest.raises(ValueError, match=r"train\.source\.symbols: damaged \(expected numbers from 0"):
         open_pairs(tmp_path / "data")
-    (tmp_path / "data" / "pairs.json").unlink()
+    prepare_pairs(tmp_path / "data", file, validation_source=file)
+    manifest = tmp_path / "data" / "pairs.json"
+    content = json.loads(manifest.read_text())
+    content["counts"]["train"]["pairs"] = None  # the two sides would not be compared
+    manifest.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=r"counts\.train\.pairs: expected a whole number, got None"):
+        open_pairs(tmp_path / "data")
+    manifest.unlink()
     with pytest.raises(FileNotFoundError, match="no prepared pairs here"):
         open_pairs(tmp_path / "data")
 

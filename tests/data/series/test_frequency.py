@@ -88,3 +88,9 @@ def test_only_cycles_that_were_seen_twice_are_told():
 @pytest.mark.parametrize("cell", ["", "112", "20160701", "2024-13", "2024-02-30", "Jan 2024", "1-2", "-5"])
 def test_other_texts_are_no_dates(cell):
     assert as_date(cell) is None
+
+
+@pytest.mark.parametrize("count", [-1, 0, 10**30])
+def test_a_step_that_cannot_be_is_refused(count):
+    with pytest.raises(ValueError, match="count: expected 1 to"):
+        Frequency("months", count)
