@@ -217,19 +217,21 @@ class RunConfig:
             if content["computation"] is None
             else read_options(ChosenComputation, read_object(content, "computation"), "computation"),
         )
-        _check_chosen(config)
+        planned = task.MODELS[config.model].planned  # by a rule that need not measure
+        _check_chosen(config, UNMEASURED if planned else MEASURED)
         task.check_config(config)
         return config
 
 
-_CHOSEN = {"options": list, "passes": float, "elements_per_second": float | None}
+MEASURED: dict[str, Any] = {"options": list, "passes": float, "elements_per_second": float}
+UNMEASURED: dict[str, Any] = {"options": list, "passes": float | None, "elements_per_second": float | None}
 
 
-def _check_chosen(config: RunConfig) -> None:
+def _check_chosen(config: RunConfig, kinds: Mapping[str, Any]) -> None:
     """Check the record of options that were settled for the user, of a run that has one."""
     if "chosen" not in config.facts:
         return
-    check_entries("facts", config.facts, "chosen", _CHOSEN)
+    check_entries("facts", config.facts, "chosen", kinds)
     known = [item.name for section in (config.options, config.training) for item in fields(section)]
     if unknown := [name for name in config.facts["chosen"]["options"] if name not in known]:
         raise ValueError(f"facts.chosen.options: expected names of options, got {unknown[0]!r:.80}")

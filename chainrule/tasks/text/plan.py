@@ -109,8 +109,8 @@ class Plan:
         optimiser: of the weights.
         learning_rate: peak.
         weight_decay: of matrices.
-        symbols: that training will read, about.
-        rate: symbols a second here; None where the run has a number of steps or epochs.
+        symbols: that training will read, about; None where nothing follows from it, so that the speed was not measured.
+        rate: symbols a second here; None where it was not measured.
     """
 
     options: Any
@@ -118,7 +118,7 @@ class Plan:
     optimiser: "Kind"
     learning_rate: float
     weight_decay: float
-    symbols: float
+    symbols: float | None
     rate: float | None
 
 
@@ -137,7 +137,8 @@ def plan_text(
         options, training, duration: as the user gave them.
         corpus: the prepared text.
         measure: times training steps of models of given shapes on batches of so many rows with an optimiser, on this
-            machine; not called where a number of steps or epochs is given.
+            machine; not called where a number of steps or epochs is given, or the user left nothing open that follows
+            from it.
     """
     text, wide = len(corpus.train), corpus.level in ("word", "bpe")
     optimiser = training.optimiser or usual_optimiser(wide)
@@ -146,11 +147,14 @@ def plan_text(
     def shape(size: int) -> Shape:
         return shape_of(cell, options, len(corpus.vocabulary), corpus.level, size)
 
-    speed = measure([shape(size) for size in PROBES], batch_size, optimiser) if duration.budget is not None else None
+    budget, size = duration.budget, options.hidden_size
+    speed = None
+    if budget is not None and None in (size, options.dropout):
+        speed = measure([shape(probe) for probe in (PROBES if size is None else (size,))], batch_size, optimiser)
 
     def symbols_read(size: int) -> float:
-        if speed is not None and duration.budget is not None:
-            return TRAINING_SHARE * duration.budget / speed.seconds(shape(size).multiplies)
+        if speed is not None and budget is not None:
+            return TRAINING_SHARE * budget / speed.seconds(shape(size).multiplies)
         if duration.steps is not None:
             return float(duration.steps * batch_size * training.chunk_length)
         return (duration.epochs or 1.0) * text
@@ -160,14 +164,15 @@ def plan_text(
         worth = text * passes if passes <= 1 else text * (1 + REPEATS * (1 - math.exp((1 - passes) / REPEATS)))
         return LAW(shape(size).multiplies, worth)
 
-    size = options.hidden_size
     if size is None:
         within = [size for size in SIZES if shape(size).multiplies <= WEIGHTS_A_SYMBOL * text]
         size = min(within or SIZES[:1], key=predicted)
-    chosen, symbols = shape(size), symbols_read(size)
-    tied = tie_weights(options, corpus.level)
-    passes = symbols / text
-    dropout = options.dropout if options.dropout is not None else usual_dropout(passes, chosen.multiplies / text, wide)
+    chosen, tied = shape(size), tie_weights(options, corpus.level)
+    symbols = None if budget is not None and speed is None else symbols_read(size)
+    dropout = options.dropout
+    if dropout is None:
+        assert symbols is not None
+        dropout = usual_dropout(symbols / text, chosen.multiplies / text, wide)
     narrow = len(corpus.vocabulary) <= NGRAM_VOCABULARY and not wide and not tied
     settled = replace(
         options,
@@ -245,13 +250,16 @@ def usual_learning_rate(size: int, wide: bool) -> float:
 
 
 def measure_speed(config: RunConfig, shapes: Sequence[Shape], batch: Batch) -> Speed:
-    """Time training steps of two shapes on a batch, within 2% of the budget of a run."""
+    """Time training steps of one or two shapes on a batch, each within 1% of the budget of a run.
+
+    All of the time of one shape is charged to its multiply-adds.
+    """
     import torch
 
     from chainrule.models.recurrent_lm import RecurrentLM
 
     training = config.training
-    seconds = seconds_to_measure(config.duration.budget or 0.0) / len(shapes)
+    seconds = seconds_to_measure(config.duration.budget or 0.0) / len(PROBES)
     cost = []
     for shape in shapes:
         with torch.random.fork_rng(devices=[]):
@@ -265,8 +273,8 @@ def measure_speed(config: RunConfig, shapes: Sequence[Shape], batch: Batch) -> S
                 adaptive_softmax=shape.adaptive,
             )
         cost.append(1 / (step_rate(model, batch, training, seconds) * count_elements(batch)))
-    first, second = (shape.multiplies for shape in shapes)
-    slope = max((cost[1] - cost[0]) / (second - first), 0.0)
-    if slope == 0.0:  # the difference drowned in noise: charge everything to the multiply-adds
-        return Speed(0.0, cost[1] / second)
+    first, last = (shapes[place].multiplies for place in (0, -1))
+    slope = 0.0 if len(shapes) == 1 else max((cost[1] - cost[0]) / (last - first), 0.0)
+    if slope == 0.0:  # one, or the difference drowned in noise: charge everything to the multiply-adds
+        return Speed(0.0, cost[-1] / last)
     return Speed(max(cost[0] - slope * first, 0.0), slope)

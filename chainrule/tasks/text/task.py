@@ -173,7 +173,8 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
         plan = plan_text(config.model, config.options, self.training, config.duration, corpus, measure)
         left_open = [name for name, value in asdict(config.options).items() if value is None]
         left_open += [name for name in PLANNED if getattr(self.training, name) is None]
-        chosen = {"options": left_open, "passes": plan.symbols / len(corpus.train), "elements_per_second": plan.rate}
+        passes = None if plan.symbols is None else plan.symbols / len(corpus.train)
+        chosen = {"options": left_open, "passes": passes, "elements_per_second": plan.rate}
         return replace(
             config,
             options=plan.options,
@@ -192,6 +193,8 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
             return super().choice()
         chosen, options, duration = self.config.facts["chosen"], self.config.options, self.config.duration
         size = f"{options.num_layers} × {options.hidden_size} units, dropout {options.dropout:g}"
+        if chosen["passes"] is None:
+            return size
         passes = said_passes(chosen["passes"], "text")
         if chosen["elements_per_second"] is None or duration.budget is None:
             return f"{passes}: {size}"

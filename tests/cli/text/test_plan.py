@@ -71,6 +71,22 @@ def test_what_the_user_said_stays():
     assert {name: settled[name] for name in said} == said
 
 
+@pytest.mark.parametrize(
+    ("said", "sizes"), [({}, [128, 384]), ({"hidden_size": 77}, [77]), ({"hidden_size": 77, "dropout": 0.1}, None)]
+)
+def test_only_what_something_follows_from_is_measured(said, sizes):
+    timed = []
+
+    def measure(shapes, batch_size, optimiser):
+        timed.append([shape.hidden_size for shape in shapes])
+        return Speed(1e-6, 1e-10)
+
+    text = Text(range(66), range(10**6))
+    found = plan_text("lstm", OPTIONS(**said), TextTraining(), Duration(budget=180.0), text, measure)
+    assert timed == ([] if sizes is None else [sizes])
+    assert (found.symbols is None) == (found.rate is None) == (sizes is None)
+
+
 def test_nothing_is_left_open_and_the_model_can_be_made():
     for level, vocabulary in (("char", 66), ("byte", 256), ("word", 9000), ("bpe", 512)):
         options = asdict(plan(level=level, vocabulary=vocabulary).options)
