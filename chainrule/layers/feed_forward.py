@@ -2,9 +2,10 @@
 
 from collections.abc import Callable
 
+import torch
 from torch import Tensor, nn
 
-from chainrule.layers.prepared_linear import prepared_linear
+from chainrule.layers.prepared_linear import numpy_may_compute, prepared_linear
 from chainrule.ranges import check_sizes
 
 PrepareLinear = Callable[[Tensor, Tensor | None], Callable[[Tensor], Tensor]]
@@ -67,10 +68,24 @@ class FeedForward(nn.Module):
         """
         first = linear(self.linear1.weight, self.linear1.bias)
         second = linear(self.linear2.weight, self.linear2.bias)
-        return lambda x: second(self._activated(first(x)))
+        by_numpy = self.activation == "gelu" and numpy_may_compute(self.linear1.weight)
+        activated = _gelu_of_rows if by_numpy else self._activated
+        return lambda x: second(activated(first(x)))
 
     def _activated(self, hidden: Tensor) -> Tensor:
         if self.activation == GATED:
             opening, value = hidden.chunk(2, -1)
             return nn.functional.silu(opening) * value
         return ACTIVATIONS[self.activation](hidden)
+
+
+def _gelu_of_rows(x: Tensor) -> Tensor:
+    """x Φ(x) without gradients, in a type of NumPy's: of a single row oneDNN's function takes four times as long."""
+    if x.shape[0] != 1 or x.dtype not in (torch.float32, torch.float64):
+        return nn.functional.gelu(x)
+    row = x.detach().numpy()
+    product = torch.from_numpy(row * row.dtype.type(0.5**0.5)).erf_().numpy()
+    product += 1
+    product *= row
+    product *= row.dtype.type(0.5)
+    return torch.from_numpy(product)

@@ -108,20 +108,26 @@ def _position(path: Path, content: Any) -> Position:
 
 
 def _carried_state(path: Path, model: nn.Module, tensors: dict[str, Tensor], skeleton: Any) -> State:
-    """The state that the next chunk continues from; it must look like one that the model begins with."""
+    """The state that the next chunk continues from.
+
+    It must look like one that the model begins with; an axis that is empty there, as that of a cache, may have grown.
+    """
     try:
         state = unflatten(tensors, skeleton)
         if state is not None and isinstance(model, AutoregressiveModel):
             expected, found = flatten(model.initial_state(count_rows(state))), flatten(state)
-            if expected[1] != found[1] or _shapes(expected[0]) != _shapes(found[0]):
-                raise ValueError(f"expected tensors of shapes {_shapes(expected[0])}, got {_shapes(found[0])}")
+            if expected[1] != found[1]:
+                raise ValueError("expected that of this model, got another")
+            for name, tensor in found[0].items():
+                _check_grown(name, tuple(tensor.shape), tuple(expected[0][name].shape))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"{path}: its carried state is damaged ({error!s:.200}): restore it from a copy") from None
     return state
 
 
-def _shapes(tensors: dict[str, Tensor]) -> list[tuple[int, ...]]:
-    return [tuple(tensor.shape) for tensor in tensors.values()]
+def _check_grown(name: str, shape: tuple[int, ...], begun: tuple[int, ...]) -> None:
+    if len(shape) != len(begun) or any(first and size != first for size, first in zip(shape, begun, strict=True)):
+        raise ValueError(f"expected {name} in shape {begun}, its empty axes as long as they may be, got {shape}")
 
 
 @torch.no_grad()

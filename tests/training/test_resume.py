@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 from killed_runs import MOMENTS
-from training_toy import ToyLines, ToyModel, ToyStream, held_out, options, remains
+from training_toy import SYMBOLS, ToyLines, ToyModel, ToyStream, held_out, options, remains
 
+from chainrule.models import RecurrentLM, TransformerLM, WaveNet
 from chainrule.training import train
+from chainrule.training.checkpoint import read_sealed, write_sealed
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +71,50 @@ def test_a_run_resumed_twice_ends_with_the_same_bits(whole: Path, tmp_path: Path
             train(ToyModel(), Stopping(stop), held_out, options(), tmp_path, resume=resume, progress=False)
     train(ToyModel(), ToyStream(), held_out, options(), tmp_path, resume=True, progress=False)
     assert remains(tmp_path) == remains(whole)
+
+
+def attention(mixer: str = "softmax", **options: object) -> TransformerLM:
+    sizes = {"model_size": 8, "num_layers": 2, "num_heads": 2, "ngram_buckets": 16}
+    return TransformerLM(SYMBOLS, **sizes, attention=mixer, **options)
+
+
+CARRIED = {
+    "lstm": lambda: RecurrentLM(SYMBOLS, hidden_size=8, embedding_size=4, num_layers=2),
+    "transformer": attention,
+    "transformer, a short window": lambda: attention(window=3),
+    "linear": lambda: attention("linear"),
+    "delta": lambda: attention("delta"),
+    "min-gru": lambda: attention("min-gru"),
+    "wavenet": lambda: WaveNet(SYMBOLS, channels=4, blocks=1, layers_per_block=2),
+}
+NO_MATRICES = ("wavenet", "muon")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [(name, kind) for name in CARRIED for kind in ("adamw", "muon") if (name, kind) != NO_MATRICES]
+)
+def test_what_a_model_carries_from_chunk_to_chunk_comes_back(name: str, kind: str, tmp_path: Path) -> None:
+    def run(data: ToyStream, directory: Path, *, resume: bool = False) -> None:
+        torch.manual_seed(0)
+        train(CARRIED[name](), data, held_out, options(optimiser=kind), directory, resume=resume, progress=False)
+
+    run(ToyStream(), tmp_path / "whole")
+    with pytest.raises(ConnectionError):
+        run(Stopping(6), tmp_path / "stopped")  # its last checkpoint is in the middle of a pass
+    run(ToyStream(), tmp_path / "stopped", resume=True)
+    assert remains(tmp_path / "stopped") == remains(tmp_path / "whole")
+
+
+def test_a_carried_state_of_another_shape_is_damage(tmp_path: Path) -> None:
+    directory = tmp_path / "run"
+    with pytest.raises(ConnectionError):
+        train(CARRIED["transformer"](), Stopping(6), held_out, options(), directory, progress=False)
+    file = directory / "checkpoint.safetensors"
+    tensors, record = read_sealed(file)
+    name = next(name for name, tensor in tensors.items() if name.startswith("state") and tensor.dim() == 4)
+    write_sealed(file, tensors | {name: tensors[name][..., :1].contiguous()}, record)
+    with pytest.raises(ValueError, match=r"carried state is damaged \(expected state\.\S+ in shape"):
+        train(CARRIED["transformer"](), ToyStream(), held_out, options(), directory, resume=True, progress=False)
 
 
 def test_a_run_over_whole_lines_resumes_with_the_same_bits(tmp_path: Path) -> None:
