@@ -108,7 +108,9 @@ def _verbs(arguments: list[str]) -> dict[str, Verb]:
     if name in shown:
         task, verb = verb_asked_for(name, arguments[1:])
         if verb is None:
-            raise ValueError(f"{name}: a run of the task {task.name} has no such verb, but {', '.join(verbs_of(task))}")
+            raise ValueError(
+                f"{name}: a run of the task {task.name} has no such verb; it has {', '.join(verbs_of(task))}"
+            )
         verbs[name] = verb
     return verbs
 

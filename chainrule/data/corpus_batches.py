@@ -41,8 +41,8 @@ class StreamBatches:
         needed = batch_size * chunk_length + chunk_length - 1
         if len(tokens) < needed:
             raise ValueError(
-                f"corpus: expected at least {needed} elements for {batch_size} tracks with chunks of {chunk_length}, "
-                f"got {len(tokens)}: lower --batch-size or --chunk-length, or give more text"
+                f"the text: expected at least {needed:,} symbols for {batch_size} rows of chunks of {chunk_length:,}, "
+                f"got {len(tokens):,}: lower --batch-size or --chunk-length, or give more text"
             )
         self.tokens, self.batch_size, self.chunk_length, self.seed = tokens, batch_size, chunk_length, seed
         self.steps_per_epoch = (len(tokens) - chunk_length + 1) // (batch_size * chunk_length)

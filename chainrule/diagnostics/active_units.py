@@ -106,9 +106,9 @@ def _of_the_bound(model: LatentModel) -> list[str]:
     if model.beta > 1:
         found.append(f"beta is {model.beta:g}: lower it to 1")
     if not model.kl_warmup:
-        found.append("kl_warmup is 0: let the weight of the KL divergence grow over the first third, kl_warmup 0.3")
+        found.append("kl_warmup is 0: let the weight of the KL divergence grow over the first third (--kl-warmup 0.3)")
     if not model.free_bits and model.importance_samples == 1 and not model.doubly_reparameterised:
-        found.append("free_bits is 0: leave each number of the code some nats that cost nothing, free_bits 0.1")
+        found.append("free_bits is 0: leave each number of the code some nats that cost nothing (--free-bits 0.1)")
     decoded = model.decode(torch.zeros(1, model.latent_size).to(next(model.parameters())))
     if isinstance(decoded, Conditioned):
         found.append("the decoder sees what it wrote: show it less, by word_dropout, fewer layers or smaller kernels")

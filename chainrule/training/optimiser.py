@@ -50,7 +50,7 @@ def make_optimiser(model: nn.Module, learning_rate: float, weight_decay: float, 
         raise ValueError("model: expected parameters that require a gradient, got none: there is nothing to train")
     matrices = hidden_matrices(model) if kind == "muon" else {}
     if kind == "muon" and not matrices:
-        raise ValueError("optimiser muon: expected matrices in sequence layers, got a model without: take adamw")
+        raise ValueError("optimiser: expected adamw for a model without matrices in sequence layers, got muon")
     rest = [parameter for parameter in trained if parameter not in matrices]
     groups = [
         {"params": [parameter for parameter in rest if parameter.dim() > 1], "weight_decay": weight_decay},

@@ -114,10 +114,9 @@ def choose_device(device: str) -> torch.device:
     if name == "cpu":
         return torch.device("cpu")
     number = int(index or os.environ.get("LOCAL_RANK", "0"))
-    if number >= torch.cuda.device_count():
-        raise ValueError(
-            f"device: expected one of {torch.cuda.device_count()} GPUs, got {device} (number {number}): use device cpu"
-        )
+    if number >= (gpus := torch.cuda.device_count()):
+        there = "there is no GPU here" if not gpus else f"expected one of {gpus} GPUs, got number {number}"
+        raise ValueError(f"device: {there}: use device cpu")
     return torch.device("cuda", number)
 
 

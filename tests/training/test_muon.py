@@ -98,7 +98,7 @@ def test_a_closure_is_refused():
 
 @pytest.mark.parametrize("model", [MADE(4, [8]), ConvNet((1, 8, 8), 3)])
 def test_a_model_without_sequence_layers_is_refused(model):
-    with pytest.raises(ValueError, match="take adamw"):
+    with pytest.raises(ValueError, match="expected adamw"):
         make_optimiser(model, 0.01, 0.1, "muon")
 
 

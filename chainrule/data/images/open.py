@@ -62,9 +62,9 @@ def open_source(
         return _of_archive(path, array, labelled)
     source = StackedImages(path)
     if labelled is not False and source.kind == "idx":
-        source.labels = _idx_labels(path, source.count)
+        source.labels = _idx_labels(path, source.count, labelled)
     if labelled and source.labels is None:
-        raise ValueError(f"{path}: --labels: found none ({_label_name(path.name)} is missing): say --no-labels")
+        raise ValueError(f"{path}: expected labels, got none: {_label_name(path.name)} is missing")
     return source
 
 
@@ -108,9 +108,9 @@ def _of_archive(path: Path, array: str | None, labelled: bool | None) -> ImageSo
         None,
     )
     if labelled is not False:
-        source.labels = _array_labels(path, chosen, others, source.count)
+        source.labels = _array_labels(path, chosen, others, source.count, labelled)
     if labelled and source.labels is None:
-        raise ValueError(f"{path}: --labels: found none for the array {chosen!r}: say --no-labels")
+        raise ValueError(f"{path}: expected labels, got no array 'labels' beside {chosen!r}")
     return source
 
 
@@ -128,7 +128,7 @@ def _the_images(path: Path, names: list[str]) -> str:
     return named[0] if named else fitting[0]
 
 
-def _array_labels(path: Path, chosen: str, others: list[str], count: int) -> ImageLabels | None:
+def _array_labels(path: Path, chosen: str, others: list[str], count: int, labelled: bool | None) -> ImageLabels | None:
     """The array of labels that a name like y_train gives to x_train, or the only one that can be it."""
     paired = [
         name
@@ -145,7 +145,7 @@ def _array_labels(path: Path, chosen: str, others: list[str], count: int) -> Ima
     if shape not in ((count,), (count, 1)) or dtype.kind not in "ui":
         raise ValueError(
             f"{path}: the array {name!r}: expected {count} whole numbers, labels of {chosen!r}, got shape {shape} of "
-            f"{dtype}: say --no-labels to leave it out"
+            f"{dtype}{_leave_out(labelled)}"
         )
     return _labels(path, name, count)
 
@@ -154,7 +154,7 @@ def _label_name(name: str) -> str:
     return name.replace("images", "labels").replace("idx3", "idx1").replace("idx4", "idx1")
 
 
-def _idx_labels(path: Path, count: int) -> ImageLabels | None:
+def _idx_labels(path: Path, count: int, labelled: bool | None) -> ImageLabels | None:
     usual = path.with_name(_label_name(path.name))
     other = usual.with_suffix("") if usual.suffix == ".gz" else usual.with_name(usual.name + ".gz")
     found = next((file for file in (usual, other) if file != path and file.is_file()), None)
@@ -163,10 +163,15 @@ def _idx_labels(path: Path, count: int) -> ImageLabels | None:
     shape = _header(found).shape
     if shape != (count,):
         raise ValueError(
-            f"{found}: expected {count} labels, one for each image of {path.name}, got shape {shape}: "
-            "say --no-labels to leave it out"
+            f"{found}: expected {count} labels, one for each image of {path.name}, got shape {shape}"
+            f"{_leave_out(labelled)}"
         )
     return _labels(found, None, count)
+
+
+def _leave_out(labelled: bool | None) -> str:
+    """The remedy for labels that do not fit, where nobody insists on them."""
+    return "" if labelled else ": say --no-labels to leave it out"
 
 
 def _header(path: Path, array: str | None = None) -> Header:

@@ -97,6 +97,8 @@ def prepare_images(
     if held_out is None and source.count < 2:
         raise ValueError(f"{source.label}: expected at least two images, one of them to hold out, got 1")
     classes = None if source.labels is None else source.labels.names
+    if labelled and classes is not None and len(classes) == 1:
+        raise ValueError(f"{source.label}: all images have the label {classes[0]!r:.60}: expected at least two labels")
     stored = Reduction(source.levels) if binarise == "per-epoch" else reduction
     if held_out is None:
         chosen = hold_out(source.count, validation_fraction, seed)

@@ -82,7 +82,10 @@ def _records(run: "ClassifyTask", file: str, options: Labelling, device: str) ->
     if not count:
         raise ValueError(f"{file}: expected at least one text, got none")
     if empty:
-        print(f"{empty:,} empty texts: answered with the shares of the labels in training", file=sys.stderr)
+        print(
+            f"{empty:,} empty text{'s' * (empty != 1)}: answered with the shares of the labels in training",
+            file=sys.stderr,
+        )
     if cut:
         print(f"{cut:,} texts were read up to their element {run.data.max_length:,} (--max-length)", file=sys.stderr)
     if attention is not None:

@@ -215,4 +215,5 @@ def describe_labels(classes: tuple[str, ...] | None) -> str:
     """
     if classes is None:
         return "no labels"
-    return f"{len(classes)} labels: {', '.join(classes[:10])}" + (", ..." if len(classes) > 10 else "")
+    shown = ", ".join(classes[:10]) + (", ..." if len(classes) > 10 else "")
+    return f"{len(classes)} label{'s' * (len(classes) != 1)}: {shown}"

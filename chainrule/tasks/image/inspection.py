@@ -104,10 +104,10 @@ def findings(field: "ReceptiveField", rows: int) -> list[str]:
             f"Beyond its reach: {_counted(summary['beyond_reach'])}; more layers or larger kernels reach farther."
         )
     if summary["as_declared"]:
-        lines.append(f"The masks allow the same {_counted(summary['declared'])} (visible_past).")
+        lines.append(f"The model declares the same {_counted(summary['declared'])} (visible_past).")
     else:
         lines.append(
-            f"The masks allow {_counted(summary['declared'])} (visible_past): of the others no derivative is seen "
+            f"The model declares {_counted(summary['declared'])} (visible_past): of the others no derivative is seen "
             "on these images; look at more with --rows."
         )
     if summary["not_permitted"]:
@@ -146,12 +146,15 @@ def _unmasked(model: "ImageModel") -> str:
     """Means of keeping the order in layers without a mask."""
     from torch import nn
 
+    from chainrule.layers import MultiHeadAttention
     from chainrule.layers.masked_conv2d import MaskedConv2d
 
     plain = [
         name for name, layer in model.named_modules() if isinstance(layer, nn.Conv2d) and max(layer.kernel_size) > 1
     ]
     masked = [name for name, layer in model.named_modules() if isinstance(layer, MaskedConv2d)]
+    if any(isinstance(layer, MultiHeadAttention) for layer in model.modules()):
+        return "No masked layer: each element attends to those before it alone, by the order of causal attention."
     if not plain:
         return "" if masked else "This model has no masks: its layers are shifted instead."
     return (

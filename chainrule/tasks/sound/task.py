@@ -304,7 +304,7 @@ def _found(facts: dict[str, Any]) -> Iterable[str]:
     )
     if facts["labels"]:
         some = ", ".join(facts["labels"][:12]) + (", ..." if len(facts["labels"]) > 12 else "")
-        yield f"{len(facts['labels'])} labels: {some}"
+        yield f"{len(facts['labels'])} label{'s' * (len(facts['labels']) != 1)}: {some}"
     others = {found: count for found, count in facts["rates"].items() if int(found) != rate}
     if others:
         yield "resampled: " + ", ".join(f"{count:,} files of {int(found):,} Hz" for found, count in others.items())

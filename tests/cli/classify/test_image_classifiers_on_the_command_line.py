@@ -101,3 +101,7 @@ def test_labels_that_are_half_there_or_of_a_single_image_get_one_line(refused, c
     line = refused("train", images, *task, "--out", tmp_path / "other")
     assert "stray.png: outside the sub-folders (cat, dog)" in line
     assert "--no-labels" not in line
+    np.savez(tmp_path / "alike.npz", images=np.zeros((9, 8, 8), np.uint8), labels=np.full(9, 3))
+    line = refused("train", tmp_path / "alike.npz", *task, "--out", tmp_path / "other")
+    assert "all images have the label '3': expected at least two labels" in line
+    assert not (tmp_path / "other").exists()

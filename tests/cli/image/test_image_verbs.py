@@ -273,7 +273,7 @@ def test_what_cannot_be_is_refused_in_one_line_and_leaves_nothing(refused, run, 
         ("sample", run, "--temperature", -1): "temperature",
         ("score", run, "large.npz"): "expected images of 6×7 pixels",
         ("score", run, "unseen.npz"): "the label '9' was not in training",
-        ("score", run, "bare.npz"): "--labels: found none",
+        ("score", run, "bare.npz"): "expected labels, got no array",
         ("score", run, "none.npz"): "no such file",
         ("score", run, archive, "--top", 0): "--top",
         ("inspect", run, "--pixel", "6,0"): "at most 5,6",
@@ -294,7 +294,7 @@ def test_what_cannot_be_is_refused_in_one_line_and_leaves_nothing(refused, run, 
             5,
         ): "an option of gated-pixelcnn, pixelcnn, pixel-vae, not",
         ("train", archive, "--validation", "large.npz"): "expected images of 6×7 pixels",
-        ("train", "bare.npz", "--labels"): "found none",
+        ("train", "bare.npz", "--labels"): "expected labels, got no array",
     }.items():
         assert reason in refused(*arguments), arguments
     assert not (tmp_path / "runs").exists() or not list((tmp_path / "runs").iterdir())

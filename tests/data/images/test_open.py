@@ -212,7 +212,9 @@ def test_labels_of_another_number_of_images_are_refused(tmp_path):
     np.savez(tmp_path / "x.npz", images=PIXELS, labels=np.arange(7) / 2)
     assert "'labels': expected 7 whole numbers" in refusal(tmp_path / "x.npz")
     np.savez(tmp_path / "y.npz", images=PIXELS)
-    assert "found none" in refusal(tmp_path / "y.npz", labelled=True)
+    assert "expected labels, got no array 'labels'" in refusal(tmp_path / "y.npz", labelled=True)
+    assert "--no-labels" in refusal(tmp_path / "x.npz")
+    assert "--no-labels" not in refusal(tmp_path / "x.npz", labelled=True)  # as a classifier insists
 
 
 def test_arrays_that_are_no_images_are_refused(tmp_path):

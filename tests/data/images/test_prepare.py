@@ -49,7 +49,7 @@ def test_a_file_or_a_second_array_is_held_out_whole(archive, tmp_path):
     [
         ({"images": PIXELS[:, :4], "labels": LABELS}, "expected images of 5×6 pixels, grey"),
         ({"images": PIXELS, "labels": LABELS + 1}, "the label '7' was not in training (known: 4, 5, 6)"),
-        ({"images": PIXELS}, "--labels: found none"),
+        ({"images": PIXELS}, "expected labels, got no array"),
     ],
 )
 def test_other_images_than_those_trained_on_are_no_validation(archive, tmp_path, arrays, reason):
