@@ -58,7 +58,7 @@ def score_by_bounds(run: "TextTask", file: str, options: TextScoring, *, ranked:
                     surprise = nats if options.by == "nats" else nats / len(ids)
                     yield Record(values | {"text": shown}, told, surprise)
         if not total.elements:
-            raise ValueError("the text to score is empty: expected at least one line")
+            raise ValueError(f"{file}: expected at least one line to score, got an empty text")
         if per == "file":
             figures = {"nats_at_most": total.nats, "standard_error": bounds.standard_error}
             figures |= {"negative_elbo": bounds.elbo, "kl": bounds.kl, "elements": total.elements}

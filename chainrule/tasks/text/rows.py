@@ -93,7 +93,7 @@ def score_text(run: "TextTask", file: str, options: TextScoring, *, ranked: bool
         finally:
             close()
         if not total.elements:
-            raise ValueError("the text to score is empty: expected at least one symbol")
+            raise ValueError(f"{file}: expected at least one symbol to score, got an empty text")
         if per == "file":
             yield Record(total.figures() | total.text_figures())
 
