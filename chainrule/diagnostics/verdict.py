@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 
 OPEN_FORGET, OPEN_UPDATE = 0.8, 0.5  # on average, below which a gate is held to let go too early
+BEGUN_FORGET, MOVED_FORGET = 0.73, 0.68  # σ(1), where the forget gate of chainrule's LSTM begins, and clearly below it
 SATURATED, DEAD = 0.3, 0.3
 EXPLOSION = 100.0
 
@@ -71,13 +72,13 @@ def verdict(e: Evidence) -> Verdict:
         )
     if math.isinf(e.reach):
         return Verdict("carries", f"{keep}: nothing hinders learning at these distances")
-    if e.cell == "lstm" and gate["forget"] < OPEN_FORGET:
+    if e.cell == "lstm" and gate["forget"] < (MOVED_FORGET if e.began_open else OPEN_FORGET):
         mean = gate["forget"]
         if e.began_open:
             return Verdict(
                 "forget-gate-learned",
-                f"{keep}; training moved the forget gate, which began open, to {mean:.2f}: nothing to mend unless the "
-                "data reaches back further, then train on longer chunks",
+                f"{keep}; training moved the forget gate, which began at {BEGUN_FORGET}, to {mean:.2f}: nothing to "
+                "mend unless the data reaches back further, then train on longer chunks",
             )
         return Verdict("forget-gate-low", f"{keep}; the forget gate sits at {mean:.2f}: raise its bias to 1 or more")
     if e.cell == "gru" and gate["update"] < OPEN_UPDATE:

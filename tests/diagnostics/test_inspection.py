@@ -174,6 +174,8 @@ def test_a_forget_gate_that_began_open_is_not_to_be_opened():
     verdict = inspect_recurrence(model, torch.randint(0, 5, (4, 60))).layers[0].verdict
     assert verdict.rule == "forget-gate-learned"
     assert "bias" not in verdict.sentence
+    untrained = inspect_recurrence(RecurrentLM(5, "lstm", hidden_size=16), torch.randint(0, 5, (4, 60)))
+    assert untrained.layers[0].verdict.rule == "fades"  # nothing has moved the gate yet
 
 
 def test_one_loss_that_says_nothing_does_not_decide():

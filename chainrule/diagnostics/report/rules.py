@@ -4,7 +4,15 @@ from dataclasses import dataclass
 
 from chainrule.diagnostics.distance import THRESHOLD
 from chainrule.diagnostics.hidden_units import FLAT
-from chainrule.diagnostics.verdict import DEAD, EXPLOSION, OPEN_FORGET, OPEN_UPDATE, SATURATED
+from chainrule.diagnostics.verdict import (
+    BEGUN_FORGET,
+    DEAD,
+    EXPLOSION,
+    MOVED_FORGET,
+    OPEN_FORGET,
+    OPEN_UPDATE,
+    SATURATED,
+)
 
 
 @dataclass(frozen=True)
@@ -39,7 +47,8 @@ RULES = {
         "None needed; read further back with --steps to find where it ends.",
     ),
     "forget-gate-learned": Rule(
-        f"an LSTM of chainrule, whose forget gate began with a bias of 1, and is below {OPEN_FORGET:g} on average now",
+        f"an LSTM of chainrule, whose forget gate began with a bias of 1, at {BEGUN_FORGET:g}, and is below "
+        f"{MOVED_FORGET:g} on average now",
         "Training shut the gate: within a chunk, older memory did not help to predict.",
         "None needed if the text asks for no more memory than this; else train on longer chunks (--chunk-length).",
     ),
