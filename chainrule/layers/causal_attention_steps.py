@@ -105,10 +105,10 @@ class CausalAttentionSteps:
             pairs *= arrays.turns[end - 1]
         arrays.keys[:, end - 1] = parts[self.heads : -self.groups]
         arrays.values[:, end - 1] = parts[-self.groups :]
-        queries = parts[: self.heads].reshape(self.groups, -1, self.head_size).transpose(0, 2, 1)
-        scores = arrays.keys[:, begin:end] @ queries  # (G, t, H/G)
-        weights = torch.from_numpy(scores).softmax(1).numpy()
-        read = weights.transpose(0, 2, 1) @ arrays.values[:, begin:end]
+        queries = parts[: self.heads].reshape(self.groups, -1, self.head_size)
+        scores = queries @ arrays.keys[:, begin:end].transpose(0, 2, 1)  # (G, H/G, t)
+        weights = torch.from_numpy(scores).softmax(2).numpy()
+        read = weights @ arrays.values[:, begin:end]
         return torch.from_numpy(read.reshape(1, -1))
 
     def _adopt(self, state: State) -> None:
