@@ -12,7 +12,7 @@ from chainrule.coding.range_coder import DamagedError
 MAGIC = b"\x89chain\r\n"  # a byte above 127 and both line ends: programs that take it for a text change it visibly
 VERSION = 1
 _START = struct.Struct("<8sBII")  # magic, version, bytes of the header and their CRC
-_LONGEST_HEADER = 1 << 28  # bytes: a few packed ones must not fill the memory
+_LONGEST_HEADER = 1 << 25  # bytes, of some 300,000 files; as JSON they take up to 25 times that in memory
 _CHECKSUM = struct.Struct("<I")
 # Words that headers have in common: the compressor of the header refers to them.
 _DICTIONARY = (
@@ -43,13 +43,19 @@ class Container:
 def write_container(header: dict[str, Any], parts: Sequence[bytes]) -> bytes:
     """A file of a header and parts.
 
+    Raises:
+        ValueError: the header is too long to be read back.
+
     >>> content = read_container(write_container({"name": "a"}, [b"one", b""]))
     >>> content.header["name"], content.parts
     ('a', [b'one', b''])
     """
     packer = zlib.compressobj(9, wbits=-15, zdict=_DICTIONARY)
-    described = json.dumps(header | {"parts": [len(part) for part in parts]}, ensure_ascii=False)
-    packed = packer.compress(described.encode("utf-8", "surrogatepass")) + packer.flush()
+    text = json.dumps(header | {"parts": [len(part) for part in parts]}, ensure_ascii=False)
+    described = text.encode("utf-8", "surrogatepass")
+    if len(described) > _LONGEST_HEADER:
+        raise ValueError(f"header: expected at most {_LONGEST_HEADER} bytes, got {len(described)}: write fewer files")
+    packed = packer.compress(described) + packer.flush()
     pieces = [_START.pack(MAGIC, VERSION, len(packed), zlib.crc32(packed)), packed]
     pieces += [_CHECKSUM.pack(zlib.crc32(part)) + part for part in parts]
     return b"".join(pieces)

@@ -24,7 +24,7 @@ unfold unsqueeze view view_as_complex view_as_real where zero zeros_like
 """
 _ARITHMETIC = {"abs", "div", "mul", "reciprocal", "sqrt"}  # of complex numbers: several roundings, in some order
 _MAKERS = {"linspace", "logspace"}  # of numbers that are rounded, in some order
-_OWN = ("asinh", "cos", "exp", "expm1", "log", "log1p", "sigmoid", "sin", "softplus", "tanh")
+_OWN = ("asinh", "cos", "exp", "expm1", "log", "log1p", "sigmoid", "sin", "tanh")
 
 
 def portable_copy(model: torch.nn.Module) -> Any:
@@ -103,10 +103,16 @@ class PortableArithmetic(TorchDispatchMode):
     def _pow(self, x: Any, y: Any) -> Tensor:
         if isinstance(y, int | float) and y == 2:
             return torch.mul(x, x)
-        return functions.exp(torch.as_tensor(y, dtype=torch.float64) * functions.log(torch.as_tensor(x).double()))
+        x, y = torch.as_tensor(x).double(), torch.as_tensor(y, dtype=torch.float64)
+        size = functions.exp(y * functions.log(x.abs()))
+        signed = torch.where(y % 2 == 1, -size, torch.where(y == y.floor(), size, torch.nan))
+        return torch.where(x < 0, signed, size).masked_fill(y == 0, 1.0)
 
     def _rsqrt(self, x: Tensor) -> Tensor:
         return 1 / x.sqrt()
+
+    def _softplus(self, x: Tensor, beta: float = 1, threshold: float = 20) -> Tensor:
+        return functions.softplus(x * beta) / beta
 
     def _silu(self, x: Tensor) -> Tensor:
         return x * functions.sigmoid(x)

@@ -107,10 +107,7 @@ class Reader(Coder):
         made = np.zeros(len(probabilities), dtype=np.int64)
         for rows, decoder in self._groups:
             if len(going := self.going(rows)):
-                try:
-                    made[going] = decoder.decode(_family(), probabilities[going])
-                except AssertionError as error:  # constriction's word for data that no encoder writes
-                    raise DamagedError(f"coded data: not what was written ({error})") from None
+                made[going] = _decoded(decoder, _family(), probabilities[going])
         return made
 
 
@@ -131,14 +128,22 @@ def read_even(data: bytes, counts: Rows) -> Rows:
     """The symbols that `write_even` wrote.
 
     Raises:
-        DamagedError: the data are no whole number of words.
+        DamagedError: the data are no whole number of words, or not what was written; that is not always noticed.
     """
     if len(data) % 4:
         raise DamagedError("coded data: expected a whole number of 4-byte words: they were cut or changed")
     symbols, open_ones = np.zeros(len(counts), dtype=np.int64), counts > 1
     if open_ones.any():
         decoder = _queue().RangeDecoder(np.frombuffer(data, dtype="<u4").astype(np.uint32))
-        symbols[open_ones] = decoder.decode(_even(), counts[open_ones].astype(np.int32))
+        symbols[open_ones] = _decoded(decoder, _even(), counts[open_ones].astype(np.int32))
+    return symbols
+
+
+def _decoded(decoder: Any, family: Any, parameters: Numbers) -> Rows:
+    try:
+        symbols: Rows = decoder.decode(family, parameters)
+    except AssertionError as error:  # constriction's word for data that no encoder writes
+        raise DamagedError(f"coded data: not what was written ({error})") from None
     return symbols
 
 

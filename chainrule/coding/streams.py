@@ -61,9 +61,13 @@ def encode(model: AutoregressiveModel, x: Tensor, context: Context = None, *, po
     threads = _PORTABLE if portable else torch.get_num_threads()
     with _computing(model, context, threads) as (own, conditions):
         writer = Writer([np.arange(rows)])
-        code_rows(own, writer, rows, length, sequence, conditions)
-        marks = _marks(model, own, rows, length, conditions)
-    body = _HEAD.pack(0, *marks, threads, rows, length)[4:] + writer.finish()[0]
+        written = code_rows(own, writer, rows, length, sequence, conditions)
+        written = written.to(sequence.dtype)
+        same = (written == sequence) | (written.isnan() & sequence.isnan())
+        if not same.all():
+            raise ValueError(f"x: expected elements of the model's support, got {sequence[~same][0].item():g}")
+        arithmetic = _probed(own, rows, length, conditions)
+    body = _HEAD.pack(0, _weights(model), arithmetic, threads, rows, length)[4:] + writer.finish()[0]
     return struct.pack("<I", crc32(body)) + body
 
 
@@ -85,12 +89,11 @@ def decode(model: AutoregressiveModel, data: bytes, context: Context = None) -> 
     if len(data) < _HEAD.size or crc32(data[4:]) != struct.unpack_from("<I", data)[0]:
         raise DamagedError("data: the checksum does not match: the coded bytes were changed or cut")
     _, own, arithmetic, threads, rows, length = _HEAD.unpack_from(data)
+    if _weights(model) != own:  # before anything as large as the head says is made
+        raise ValueError("data: written with another model or other weights: decode with the model that encoded")
     context = _rows_of(context, rows, next(model.parameters(), torch.empty(0)).device)
     with _computing(model, context, threads) as (ready, conditions):
-        found = _marks(model, ready, rows, length, conditions)
-        if found[0] != own:
-            raise ValueError("data: written with another model or other weights: decode with the model that encoded")
-        if found[1] != arithmetic:
+        if _probed(ready, rows, length, conditions) != arithmetic:
             raise ValueError(
                 "data: written where this model gives other last bits, with another context, torch or processor; "
                 f"here: {machine(model)}"
@@ -110,11 +113,12 @@ def _computing(model: AutoregressiveModel, context: Context, threads: int) -> It
             yield made, map_state(lambda leaf: leaf.double() if leaf.is_floating_point() else leaf, context)
 
 
-def _marks(
-    model: AutoregressiveModel, ready: AutoregressiveModel, rows: int, length: int, context: Context
-) -> tuple[bytes, bytes]:
-    probed = arithmetic_digest(ready, rows, length, context)
-    return bytes.fromhex(model_digest(model)), bytes.fromhex(probed)
+def _weights(model: AutoregressiveModel) -> bytes:
+    return bytes.fromhex(model_digest(model))
+
+
+def _probed(model: AutoregressiveModel, rows: int, length: int, context: Context) -> bytes:
+    return bytes.fromhex(arithmetic_digest(model, rows, length, context))
 
 
 def _rows_of(context: Context, rows: int, device: torch.device) -> Context:

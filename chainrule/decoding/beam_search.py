@@ -14,6 +14,8 @@ from chainrule.decoding.decoded import Decoded, Ended, Hypothesis
 from chainrule.ranges import check_sizes
 from chainrule.state import State, count_rows, expand, map_state, select
 
+_LARGEST_LOG = 709.0  # of a float
+
 
 @torch.no_grad()
 def beam_search(
@@ -84,10 +86,11 @@ def beam_search(
     0.5108
     """
     _check_numbers(beam_size, max_length, eos, length_penalty, n_best, min_length, no_repeat_ngram)
+    _check_prefix(prefix, eos)
     _check_limit(max_length, model.sequence_length, prefix)
+    length_penalty = float(length_penalty)  # a power with a whole exponent may be too large for a tensor
     device = next(model.parameters(), torch.empty(0)).device
     row_count, context, prefix = _rows(context, prefix, device)
-    _check_prefix(prefix, eos)
     if row_count == 0:
         return []
     beam, state = _begin(model, row_count, context, prefix, device)
@@ -211,6 +214,8 @@ def _check_numbers(
         raise ValueError(f"eos: expected a symbol >= 0, or None where sequences have no end symbol, got {eos}")
     if not 0 <= length_penalty < math.inf:
         raise ValueError(f"length_penalty: expected a number >= 0 (0 for no penalty), got {length_penalty}")
+    if length_penalty * math.log(max_length) > _LARGEST_LOG:
+        raise ValueError(f"length_penalty: expected max_length ** length_penalty to be finite, got {length_penalty}")
     if not 1 <= n_best <= beam_size:
         raise ValueError(f"n_best: expected 1 to beam_size, {beam_size}, got {n_best}: widen the beam for more")
     if not 0 <= min_length < max_length:
@@ -221,9 +226,13 @@ def _check_numbers(
 
 
 def _check_prefix(prefix: Tensor | None, eos: int | None) -> None:
-    if prefix is None or eos is None or not prefix.shape[1]:
+    if prefix is None:
         return
-    ended = (prefix[:, -1] == eos).nonzero()
+    if prefix.dim() not in (1, 2) or (prefix.is_floating_point() and not (prefix == prefix.trunc()).all()):
+        raise ValueError(f"prefix: expected integers (P,) or (B, P), got {tuple(prefix.shape)} of {prefix.dtype}")
+    if eos is None or not prefix.shape[-1]:
+        return
+    ended = (torch.atleast_2d(prefix)[:, -1] == eos).nonzero()
     if len(ended):
         raise ValueError(f"prefix: row {int(ended[0])} ends in eos={eos}: a sequence that has ended is not extended")
 

@@ -80,6 +80,9 @@ def complete(
     rows, time = x.shape
     device = next(model.parameters(), x).device
     x, known = x.to(device), known.to(device)
+    if not rows:  # of which not every model makes a step
+        none = torch.zeros(0, dtype=torch.float64, device=device)
+        return Completed(x, none, none)
     spread = torch.arange(rows, device=device).repeat_interleave(particles)
     if context is not None:
         context = select(expand(map_state(lambda leaf: leaf.to(device), context), rows), spread)

@@ -14,7 +14,7 @@ from chainrule.state import State
 
 USUAL_ORDER = 6
 _CODES = 2**63  # an n-gram is a number of 63 bits
-_REMEMBERED = 2**14  # contexts whose distribution is kept
+_CONTEXTS, _NUMBERS = 2**14, 2**24  # of which distributions are kept at most, and that these hold
 
 
 class _Order(NamedTuple):
@@ -128,6 +128,6 @@ class NgramDraft(AutoregressiveModel):
                 q *= order.below[row]
                 q[order.symbols[followed]] += order.shares[followed]
             known = torch.from_numpy(np.log(q)).float()
-            if len(self._known) < _REMEMBERED:
+            if len(self._known) < min(_CONTEXTS, _NUMBERS // self.vocab_size):
                 self._known[context] = known
         return known

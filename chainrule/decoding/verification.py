@@ -62,5 +62,6 @@ def verify_by_rejection(
     ratio = p.log_prob(y) - q.log_prob(y)
     right[:, :-1] = torch.rand(y.shape, dtype=ratio.dtype, device=y.device, generator=generator).log() < ratio
     lacking = (p.probs - q.probs).clamp_min(0).log()
-    others = Categorical(lacking).sample(generator=generator)
+    nothing = (lacking == -torch.inf).all(-1, keepdim=True)  # p and q differ by rounding alone
+    others = Categorical(torch.where(nothing, p.logits, lacking)).sample(generator=generator)
     return torch.cat([torch.where(right[:, :-1], y, others), symbols], 1), right

@@ -8,6 +8,18 @@ from torch import Tensor
 THRESHOLD = 0.01  # of its largest value, below which a gradient or an influence counts as gone
 
 
+def gradient_norms(gradient: Tensor) -> Tensor:
+    """Euclidean norms of gradients in rows that are finite, (..., M) → (...), float64, on the CPU.
+
+    Infinite where the gradient overflowed: products of infinite numbers with zeros make it NaN from there on.
+
+    >>> gradient_norms(torch.tensor([[3.0, 4.0], [torch.inf, 1.0], [torch.nan, 0.0]]))
+    tensor([5., inf, inf], dtype=torch.float64)
+    """
+    norms = torch.linalg.vector_norm(gradient.double().cpu(), dim=-1)
+    return norms.masked_fill(norms.isnan(), math.inf)
+
+
 def by_distance(values: Tensor, lengths: Tensor) -> Tensor:
     """The mean over rows of the values k steps before each row's last, (B, T) → (T,), float64, on the CPU.
 
@@ -25,10 +37,12 @@ def by_distance(values: Tensor, lengths: Tensor) -> Tensor:
 def reach(profile: Tensor) -> float:
     """The number of steps back from which a profile (T,) stays under 1% of its value at distance 0; else infinite.
 
+    NaN where there is no gradient at distance 0.
+
     >>> reach(torch.tensor([1.0, 0.1, 0.001])), reach(torch.tensor([1.0, 0.5]))
     (2.0, inf)
     """
-    return steps_above(profile, THRESHOLD * float(profile[~profile.isnan()][0]))
+    return steps_above(profile, THRESHOLD * float(profile[0])) if profile[0] > 0 else math.nan
 
 
 def steps_above(curve: Tensor, level: float) -> float:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from chainrule.diagnostics.backpropagation import run_back
 from chainrule.diagnostics.derivatives import Passage
-from chainrule.diagnostics.distance import by_distance, reach
+from chainrule.diagnostics.distance import by_distance, gradient_norms, reach
 from chainrule.diagnostics.influence import influence, memory_length
 from chainrule.diagnostics.jacobians import jacobian_norms, products_of_bounds, running_products
 from chainrule.diagnostics.panels import Array, draw_every, draw_influence, draw_jacobians, draw_last, new_figure
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 class GradientFlow:
     """Gradients of a loss through time, and how the steps stretch them. Lists are over layers, bottom first.
 
-    Arrays are batch first, zero past a row's end, and NaN in a row where something is not finite. Norms are float64.
+    Arrays are batch first, zero past a row's end, and NaN in a row of `nonfinite`. Norms are float64. A gradient that
+    overflows on its way back is infinite or NaN from there on.
 
     Args:
         loss: "last", "mean" or "function".
@@ -46,7 +47,7 @@ class GradientFlow:
         memory_length_perturbed: the same for `influence_perturbed`.
         weight_gradients: ∂L/∂W by torch.nn's names; rows that are not finite are left out.
         gates: each gate by name, and "hidden" and "cell" for h and c, (B, T, M).
-        nonfinite: (row, step) of the first number that is not finite, for each row that has one.
+        nonfinite: (row, step) of the first input or output that is not finite, for each row that has one.
         replay_error: how far the replayed h_t are from the module's own, at most.
     """
 
@@ -226,10 +227,15 @@ def flow_figures(flow: "GradientFlow") -> "list[Figure]":
     def profile(values: Tensor) -> Array:
         return np.asarray(by_distance(values, flow.lengths))
 
+    finite = [row for row in range(len(flow.lengths)) if row not in dict(flow.nonfinite)]
+
+    def norms(gradient: Tensor) -> Array:
+        return np.asarray(by_distance(gradient_norms(gradient[finite]), flow.lengths[finite]))
+
     def gradients(axes: "Axes", layer: int) -> None:
-        delta, local = profile(flow.delta[layer].norm(dim=-1)), profile(flow.local[layer].norm(dim=-1))
+        delta, local = norms(flow.delta[layer]), norms(flow.local[layer])
         if flow.loss == "last":
-            cell = profile(flow.delta_cell[layer].norm(dim=-1)) if flow.delta_cell else None
+            cell = norms(flow.delta_cell[layer]) if flow.delta_cell else None
             furthest = max(reach(torch.from_numpy(each)) for each in (delta, cell) if each is not None)
             draw_last(axes, delta, local, furthest, cell)
         else:

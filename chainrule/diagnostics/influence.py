@@ -88,6 +88,8 @@ def _changes(subject: Subject, generator: torch.Generator) -> tuple[Tensor, Tens
     seen = subject.features[subject.real].unique()
     if len(seen) < 2:
         seen = torch.arange(subject.layers[0].input_size, device=before.device)
+    if len(seen) < 2:
+        return before, before, times  # there is no other symbol
     others = torch.searchsorted(seen, before)
     others += torch.randint(1, len(seen), (len(before),), generator=generator).to(before.device)
     return before, seen[others % len(seen)], times

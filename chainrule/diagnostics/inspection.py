@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from chainrule.diagnostics.backpropagation import Backpropagation, backpropagate
-from chainrule.diagnostics.distance import by_distance, reach
+from chainrule.diagnostics.distance import by_distance, gradient_norms, reach
 from chainrule.diagnostics.gradient_flow import GradientFlow, gradient_flow
 from chainrule.diagnostics.hidden_units import (
     SIGMOIDS,
@@ -141,13 +141,14 @@ def _layer(
     *,
     began_open: bool,
 ) -> LayerInspection:
+    finite = [row for row in range(len(flow.lengths)) if row not in dict(flow.nonfinite)]
+
     def profile(values: Tensor) -> Tensor:
-        return by_distance(values, flow.lengths)
+        return by_distance(values[finite], flow.lengths[finite])
 
     def norms(gradient: Tensor) -> Tensor:
-        return profile(torch.linalg.vector_norm(gradient, dim=-1))
+        return by_distance(gradient_norms(gradient[finite]), flow.lengths[finite])
 
-    finite = [row for row in range(len(flow.lengths)) if row not in dict(flow.nonfinite)]
     real = torch.arange(flow.delta[0].shape[1]) < flow.lengths.cpu().unsqueeze(1)
     values = {name: gate.cpu()[finite][real[finite]] for name, gate in flow.gates[index].items()}  # (P, M) each
     gates = {name: gate for name, gate in values.items() if name in SIGMOIDS}
@@ -157,18 +158,18 @@ def _layer(
         flat["candidate"] = saturation(values["candidate"], "tanh")
     elif nonlinearity in ("tanh", "sigmoid"):
         flat["hidden"] = saturation(values["hidden"], nonlinearity)
-    longest = int(flow.lengths[finite].max()) - 1
     delta_single, cell_single = single.delta[index], single.cell[index] if single.cell else None
     # An LSTM's gradient travels by the cell, which may keep it where h has lost it.
     profiles = [delta_single] if cell_single is None else [delta_single, cell_single]
-    relative = torch.stack([each[: longest + 1] / each[0] for each in profiles]).amax(0)
+    relative = torch.stack([each / each[0] for each in profiles]).nan_to_num(-1.0, posinf=math.inf).amax(0)
+    relative = relative[relative >= 0]  # up to the longest distance to a loss that has a gradient
     evidence = Evidence(
         cell={LSTM: "lstm", GRU: "gru", RNN: "rnn"}[type(layer)],
         nonlinearity=nonlinearity,
-        steps=longest,
+        steps=max(len(relative) - 1, 0),
         reach=max(reach(each) for each in profiles),
-        end=float(relative[-1]),
-        growth=float(relative.amax()),
+        end=float(relative[-1]) if len(relative) else math.nan,
+        growth=float(relative.amax()) if len(relative) else math.nan,
         spectral_norm=flow.spectral_norm[index],
         largest_slope=LARGEST_SLOPES[nonlinearity],
         saturation=flat,

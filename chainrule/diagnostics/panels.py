@@ -52,9 +52,11 @@ def draw_last(axes: "Axes", delta: Array, local: Array, reach: float, cell: Arra
     else:
         labels.append(_line(axes, local, "‖g‖", ORANGE))
     deciding, colour = _deciding(delta, reach, cell)
-    _threshold(axes, THRESHOLD * float(deciding[0]), "1%")
+    if not math.isnan(reach):
+        _threshold(axes, THRESHOLD * float(deciding[0]), "1%")
     _finish(axes, "steps back from the loss", "norm of the gradient", (0, _longest(delta)), (bottom, top), labels)
-    _mark_reach(axes, reach, THRESHOLD * float(deciding[0]), colour)
+    if not math.isnan(reach):
+        _mark_reach(axes, reach, THRESHOLD * float(deciding[0]), colour)
 
 
 def draw_every(axes: "Axes", delta: Array, local: Array) -> None:
@@ -178,8 +180,8 @@ def _mark_reach(axes: "Axes", reach: float, height: float, colour: str) -> None:
 
 
 def _longest(curve: Array) -> int:
-    """The largest distance that is known."""
-    return int(np.count_nonzero(~np.isnan(curve))) - 1
+    """The largest distance that is known; of an empty curve 1, so that axes have a width."""
+    return max(int(np.count_nonzero(~np.isnan(curve))) - 1, 1)
 
 
 def _decades(*curves: Array) -> tuple[float, float]:

@@ -101,8 +101,8 @@ def receptive_field(
         seed: of the draws.
 
     Raises:
-        ValueError: there is no such position; x is needed and not given; integers enter the model in a way that is
-            not seen.
+        ValueError: there is no such position; x has no rows, or is needed and not given; integers enter the model in a
+            way that is not seen.
 
     >>> from chainrule.models import WaveNet
     >>> _ = torch.manual_seed(0)
@@ -119,6 +119,8 @@ def receptive_field(
     if x is None:
         x = _random(twin, _ROWS if context is None else count_rows(context), context, generator)
     x = x.detach().cpu().double() if x.is_floating_point() else x.detach().cpu()
+    if not len(x):
+        raise ValueError("x: expected at least one row, got none")
     if context is not None:
         context = expand(context, len(x))
     order = twin.to_sequence(torch.arange(x[0].numel()).view(1, *x.shape[1:]))[0]  # (T,): place t of the order in x

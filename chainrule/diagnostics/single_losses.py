@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from chainrule.diagnostics.backpropagation import Backpropagation, backpropagate
+from chainrule.diagnostics.backpropagation import backpropagate
+from chainrule.diagnostics.distance import gradient_norms
 
 LOSSES = 6  # of each row: in its second half, so that each looks far back
 
@@ -49,7 +50,10 @@ def single_losses(module: nn.Module, x: Tensor, lengths: Tensor, rows: list[int]
 
     def profiles(part: str) -> list[Tensor]:
         layers = range(len(getattr(passes[0][1], part)))
-        return [_profile([(end, _norms(found, part, layer)[chosen]) for end, found in passes]) for layer in layers]
+        return [
+            _profile([(end, gradient_norms(getattr(found, part)[layer][chosen])) for end, found in passes])
+            for layer in layers
+        ]
 
     return SingleLosses(profiles("delta"), profiles("local"), profiles("delta_cell"))
 
@@ -60,13 +64,8 @@ def _ends(lengths: Tensor) -> list[Tensor]:
     return [torch.minimum(end, lengths) for end in ends]
 
 
-def _norms(found: Backpropagation, part: str, layer: int) -> Tensor:
-    values: Tensor = getattr(found, part)[layer]
-    return torch.linalg.vector_norm(values.double().cpu(), dim=-1)
-
-
 def _profile(losses: list[tuple[Tensor, Tensor]]) -> Tensor:
-    """Combine (ends (B,), norms (B, T)) of several losses; NaN at distances that no loss has."""
+    """Combine (ends (B,), norms (B, T)) of several losses; NaN at distances that no loss with a gradient has."""
     steps = torch.arange(losses[0][1].shape[1])
     kept = at_the_loss = torch.zeros(len(steps), dtype=torch.float64)
     count = 0

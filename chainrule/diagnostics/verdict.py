@@ -16,11 +16,11 @@ class Evidence:
     Args:
         cell: "rnn", "lstm" or "gru".
         nonlinearity: of an RNN.
-        steps: the longest distance to a loss.
+        steps: the longest distance to a loss that has a gradient.
         reach: steps back after which the gradients of single losses, in h and in c where there is one, stay under 1% of
-            their values at the loss; infinite if they never do.
-        end: the gradient at the longest distance, as a part of its value at the loss.
-        growth: the largest gradient, relative to its value at the loss.
+            their values at the loss; infinite if they never do, NaN where no loss has a gradient.
+        end: the gradient at the longest distance, as a part of its value at the loss; NaN as `reach`.
+        growth: the largest gradient, relative to its value at the loss; infinite if it overflows, NaN as `reach`.
         spectral_norm: of W_hh.
         largest_slope: of the nonlinearity.
         saturation: the share of each nonlinearity that is flat, by gate ("hidden" for an RNN's own).
@@ -62,9 +62,15 @@ def verdict(e: Evidence) -> Verdict:
         return Verdict(
             "dead-units", f"{e.dead:.0%} of the units are zero everywhere and learn nothing: lower the learning rate"
         )
+    if math.isnan(e.growth):
+        return Verdict(
+            "no-gradient",
+            "no gradient arrives: a layer above is dead, or the model is certain of every element",
+        )
     if e.growth > EXPLOSION:
+        grow = "overflow" if math.isinf(e.growth) else f"grow {e.growth:.0f}-fold"
         remedy = "clip the gradient and lower the learning rate" + (", or use an LSTM or GRU" if rnn else "")
-        return Verdict("explodes", f"gradients grow {e.growth:.0f}-fold on their way back: {remedy}")
+        return Verdict("explodes", f"gradients {grow} on their way back: {remedy}")
     if rnn and e.saturation and max(e.saturation.values()) > SATURATED:
         flat = max(e.saturation.values())
         return Verdict(

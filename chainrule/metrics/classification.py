@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 BINS = 15  # of the calibration error, as Guo et al. have them
+_BELOW_ONE = 1 - 2**-24  # in float32; torchmetrics has a bin more for 1 itself
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,8 @@ def classification_scores(log_probs: Tensor, labels: Tensor, names: Sequence[str
         names: of the C labels.
 
     Raises:
-        ValueError: the shapes do not agree, there is nothing to score, or torchmetrics is not installed.
+        ValueError: the shapes do not agree, a label is outside [0, C), there is nothing to score, or torchmetrics is
+            not installed.
 
     >>> import torch
     >>> scores = classification_scores(torch.tensor([[0.9, 0.1], [0.2, 0.8]]).log(), torch.tensor([0, 0]), ["a", "b"])
@@ -70,7 +72,9 @@ def classification_scores(log_probs: Tensor, labels: Tensor, names: Sequence[str
         )
     if not len(labels):
         raise ValueError("labels: expected at least one, got none")
-    probs = log_probs.double().exp()
+    if not 0 <= labels.min() <= labels.max() < classes:
+        raise ValueError(f"labels: expected integers in [0, {classes}), got {labels.min()} to {labels.max()}")
+    probs = log_probs.double().exp().clamp(max=_BELOW_ONE)  # above 1 by rounding, torchmetrics takes them for scores
     confusion = multiclass_confusion_matrix(probs, labels, classes)
     by_label = {}
     for place, name in enumerate(names):

@@ -194,7 +194,7 @@ class FileCodec(ABC):
 
     @abstractmethod
     def restore(
-        self, layout: dict[str, Any], side: bytes | None, elements: "Sequence[Tensor]", lost: set[int]
+        self, layout: dict[str, Any], side: bytes | None, elements: "Sequence[Tensor]", lost: set[int], most: int
     ) -> bytes:
         """The files, one after the other, byte for byte; what can be saved of them where rows are lost.
 
@@ -203,6 +203,7 @@ class FileCodec(ABC):
             side: of `express`; `None` where it is lost.
             elements: of each batch, laid out as the model reads them.
             lost: numbers of the rows of each batch that are lost.
+            most: bytes that `side` may unpack to.
         """
 
     def finish(self, layout: dict[str, Any], bundle: "Bundle") -> "Bundle":

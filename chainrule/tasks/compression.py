@@ -17,6 +17,7 @@ from chainrule.coding.container import Container, write_container
 from chainrule.coding.fingerprint import PORTABLE, arithmetic_digest, machine, model_digest, portable_form, reproducible
 from chainrule.coding.lockstep import nothing
 from chainrule.coding.range_coder import DamagedError, needed_package
+from chainrule.coding.unpacking import unpacked
 from chainrule.tasks.abilities import Compresses, FileCodec
 from chainrule.tasks.bundle import Bundle, cut
 from chainrule.tasks.task import Task
@@ -29,6 +30,7 @@ _HEADER = {"sha256": str, "files": list, "method": str}
 _RUN_HEADER = {"kind": str, "model": str, "machine": str, "threads": int, "arithmetic": str, "layout": dict}
 _MOST_THREADS = 1 << 12
 _LONGEST = 1 << 20  # elements of a row, where the files are shorter than that, as compressed images may be
+_BESIDE = 32  # bytes to keep for each byte of the files, at most: a line of one character with its number, as JSON
 # What a header of other data leads to, where its checksum was made to fit.
 _UNFIT = (
     ValueError,
@@ -38,7 +40,7 @@ _UNFIT = (
     RuntimeError,
     AttributeError,
     MemoryError,
-    lzma.LZMAError,
+    StopIteration,
     zlib.error,
 )
 ProgressOf = Callable[[int, str], Callable[[int], None]]
@@ -142,7 +144,7 @@ def decompress_data(
             raise DamagedError(f"{name}: its one part is damaged: nothing can be saved")
         try:
             data = _READ[method](part, sum(size for _, size in header["files"]), progress)
-        except (ValueError, MemoryError, OverflowError, lzma.LZMAError) as error:
+        except (ValueError, MemoryError, OverflowError) as error:
             raise DamagedError(f"{name}: its part does not fit its header ({error}): nothing can be saved") from None
     if not container.damaged and hashlib.sha256(data).hexdigest() != header["sha256"]:
         raise DamagedError(f"{name}: what was read is not what was written, by its SHA-256: nothing is written")
@@ -261,10 +263,13 @@ def _restored(
     codec: FileCodec, model: Any, header: dict[str, Any], parts: Any, name: str, progress: ProgressOf
 ) -> bytes:
     layout = header["layout"]
-    laid = codec.lay_out(layout)
+    other = DamagedError(f"{name}: its layout is of other data than its files: nothing can be saved")
     most = max(sum(size for _, size in header["files"]), _LONGEST)
+    if not all(0 <= number <= most for number in _numbers(layout)):  # before anything so large is laid out
+        raise other
+    laid = codec.lay_out(layout)
     if len(parts) != 1 + laid.coders or max(laid.rows, laid.length, len(laid.batches)) > most:
-        raise DamagedError(f"{name}: its layout is of other data than its files: nothing can be saved")
+        raise other
     with _computing(codec.ready(model, layout), header) as ready:
         if arithmetic_digest(ready, laid.rows, laid.length, laid.batches[0].context) != header["arithmetic"]:
             raise DamagedError(
@@ -274,7 +279,16 @@ def _restored(
         elements = read_batches(ready, laid, parts[1:], progress(layout.get("symbols", size), "reading"))
     groups = zip(laid.groups(), parts[1:], strict=True)
     lost = {int(row) for rows, part in groups if part is None for row in rows}
-    return codec.restore(layout, parts[0], elements, lost)
+    return codec.restore(layout, parts[0], elements, lost, _BESIDE * most)
+
+
+def _numbers(layout: Any) -> Iterator[int]:
+    """The whole numbers of a layout."""
+    if isinstance(layout, dict | list | tuple):
+        for part in layout.values() if isinstance(layout, dict) else layout:
+            yield from _numbers(part)
+    elif isinstance(layout, int):
+        yield layout
 
 
 @contextmanager
@@ -328,7 +342,7 @@ def _by_lzma(data: bytes) -> bytes:
 
 _READ: dict[str, Callable[[bytes, int, ProgressOf], bytes]] = {
     "stored": lambda part, _, __: part,
-    "lzma": lambda part, _, __: lzma.decompress(part, lzma.FORMAT_RAW, filters=_FILTERS),
+    "lzma": lambda part, size, _: unpacked(part, size, _FILTERS),
     "adaptive": _read_adaptive,
 }
 _TOLD = {

@@ -58,7 +58,17 @@ def test_a_header_that_is_none_is_refused_though_its_checksum_fits(header):
         read_container(start + packed)
 
 
-def test_a_header_that_would_fill_the_memory_is_refused(monkeypatch):
+def test_a_header_that_would_fill_the_memory_is_neither_read_nor_written(monkeypatch):
+    data = write_container(HEADER | {"sha256": "0" * 200}, PARTS)
     monkeypatch.setattr(container, "_LONGEST_HEADER", 100)
     with pytest.raises(DamagedError, match="the header is none"):
-        read_container(write_container(HEADER | {"sha256": "0" * 200}, PARTS))
+        read_container(data)
+    with pytest.raises(ValueError, match="header: expected at most 100 bytes, got"):
+        write_container(HEADER | {"sha256": "0" * 200}, PARTS)
+
+
+def test_a_small_header_of_many_entries_is_refused():
+    packer = zlib.compressobj(9, wbits=-15)
+    packed = packer.compress(b'{"parts": [], "x": [' + b" " * (1 << 25) + b"]}") + packer.flush()
+    with pytest.raises(DamagedError, match="the header is none"):
+        read_container(struct.pack("<8sBII", b"\x89chain\r\n", 1, len(packed), zlib.crc32(packed)) + packed)

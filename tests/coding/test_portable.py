@@ -84,6 +84,23 @@ def test_functions_are_those_of_the_library(name):
     assert torch.allclose(getattr(functions, name)(x), expected, rtol=2e-9, atol=1e-15, equal_nan=True)
 
 
+@pytest.mark.parametrize("exponent", [3, -1, 0, 0.5, 2, -2.5])
+def test_powers_are_those_of_the_library(exponent):
+    x = torch.tensor([-2.0, -0.7, 0.0, 0.3, 3.0], dtype=torch.float64)
+    exponents = torch.full_like(x, exponent)
+    with torch.no_grad(), PortableArithmetic():
+        made, each = x**exponent, x**exponents
+    assert torch.allclose(made, x**exponent, rtol=1e-12, equal_nan=True)
+    assert torch.allclose(each, x**exponent, rtol=1e-12, equal_nan=True)
+
+
+def test_softplus_may_be_steeper():
+    x = torch.linspace(-9, 9, 50, dtype=torch.float64)
+    with torch.no_grad(), PortableArithmetic():
+        made = torch.nn.functional.softplus(x, beta=2)
+    assert torch.allclose(made, torch.nn.functional.softplus(x, beta=2, threshold=40), rtol=1e-12)
+
+
 def test_an_operation_that_processors_compute_differently_is_refused():
     with torch.no_grad(), PortableArithmetic(), pytest.raises(ValueError, match=r"no portable form.*lgamma"):
         torch.lgamma(torch.ones(3, dtype=torch.float64))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from chainrule.coding import DamagedError, decode, encode
 from chainrule.heads import Column, NotDiscreteError
-from chainrule.models import Forecaster, PixelCNNPP, RecurrentLM, SeriesScaling, TableMADE
+from chainrule.models import MADE, Forecaster, PixelCNNPP, RecurrentLM, SeriesScaling, TableMADE
 
 
 def language_model(seed=0, **options):
@@ -127,6 +127,28 @@ def test_a_machine_that_rounds_otherwise_is_refused(monkeypatch):
     monkeypatch.setattr(RecurrentLM, "_predictor", last_bit)
     with pytest.raises(ValueError, match="other last bits"):
         decode(model, data)
+
+
+@pytest.mark.parametrize(
+    ("make", "x"),
+    [
+        (lambda: MADE(4, [8]), [[0.5, 1.0, 0.0, 0.3]]),
+        (language_model, [[2.5, 1.0]]),
+        (lambda: RecurrentLM(vocab_size=1, hidden_size=4), [[5, 0]]),
+        (lambda: TableMADE([Column("integer")], 8, 1), [[0.5]]),
+    ],
+)
+@pytest.mark.parametrize("portable", [False, True])
+def test_elements_outside_the_support_are_never_coded_as_others(make, x, portable):
+    with pytest.raises(ValueError, match="x: expected elements of the model's support, got"):
+        encode(make(), torch.tensor(x), portable=portable)
+
+
+def test_what_a_head_announces_is_not_made_before_the_weights_are_compared(monkeypatch):
+    data = encode(language_model(0), torch.randint(7, (2, 9)))
+    monkeypatch.setattr("chainrule.coding.streams.arithmetic_digest", None)
+    with pytest.raises(ValueError, match="other weights"):
+        decode(language_model(1), data)
 
 
 def test_symbols_outside_the_support_and_weights_that_diverged_are_named():

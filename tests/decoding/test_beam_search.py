@@ -185,3 +185,22 @@ def test_nothing_is_kept_of_the_search_for_gradients_nor_on_the_model():
     assert not result.log_probs.requires_grad
     assert torch.is_grad_enabled()
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"length_penalty": 400, "max_length": 100}, "length_penalty: expected max_length .* to be finite, got 400"),
+        ({"prefix": torch.tensor(1)}, r"prefix: expected integers \(P,\) or \(B, P\), got \(\) of"),
+        ({"prefix": torch.tensor([0.5])}, "prefix: expected integers"),
+    ],
+)
+def test_arguments_that_cannot_be_are_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        beam_search(TinyDecoder(), CONTEXT, **{"beam_size": 2, "max_length": 5, "eos": EOS} | options)
+
+
+def test_a_large_whole_penalty_is_the_same_number():
+    options = {"beam_size": 2, "max_length": 60, "eos": EOS}
+    whole, real = (beam_search(TinyDecoder(), CONTEXT[:1], length_penalty=power, **options) for power in (150, 150.0))
+    assert as_lists(whole) == as_lists(real)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from decoded_models import TinyDecoder
 
-from chainrule.decoding import complete
+from chainrule.decoding import NgramDraft, complete
 from chainrule.models import MADE, WaveNet
 
 
@@ -121,3 +121,10 @@ def test_the_impossible_is_said():
     model.step = without_two
     with pytest.raises(ValueError, match="row 0: the known elements up to 1 are impossible"):
         complete(model, torch.tensor([[0, 2]]), torch.ones(1, 2).bool(), torch.zeros(1, 2, dtype=torch.float64))
+
+
+def test_no_rows_are_completed_as_none():
+    model, x = NgramDraft([0, 1], 3), torch.zeros(0, 4, dtype=torch.long)
+    found = complete(model, x, x.bool())
+    assert found.x.shape == (0, 4)
+    assert found.log_evidence.shape == found.effective_particles.shape == (0,)

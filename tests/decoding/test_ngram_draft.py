@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from chainrule.decoding import NgramDraft
+from chainrule.decoding import NgramDraft, ngram_draft
 from chainrule.testing import check_causality, check_step_equals_forward, check_total_probability
 
 TEXT = torch.randint(3, (200,), generator=torch.Generator().manual_seed(0))
@@ -33,6 +33,15 @@ def test_an_unseen_context_falls_back_to_a_shorter_one():
     assert probs[0, 1] > 0.4
     assert (probs > 0).all()
     assert NgramDraft([], 4)(torch.zeros(1, 2, dtype=torch.long)).probs.unique().tolist() == [0.25]
+
+
+def test_remembered_distributions_hold_so_many_numbers(monkeypatch):
+    monkeypatch.setattr(ngram_draft, "_NUMBERS", 35)
+    model, x = NgramDraft(TEXT, 10, 3), TEXT[:12].view(2, 6)
+    usual = model(x).logits
+    assert len(model._known) == 3
+    assert torch.equal(model(x).logits, usual)
+    assert ngram_draft._CONTEXTS * 3 < 35 << 20
 
 
 def test_a_wide_vocabulary_has_shorter_ngrams():

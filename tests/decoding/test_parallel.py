@@ -6,6 +6,7 @@ from decoded_models import Table, TinyDecoder
 
 from chainrule.base import AutoregressiveModel
 from chainrule.decoding import NgramDraft, parallel, sample_parallel
+from chainrule.decoding.verification import verify_by_rejection
 from chainrule.heads import Categorical
 from chainrule.models import (
     MADE,
@@ -167,6 +168,17 @@ def test_guesses_accepted_by_chance_keep_the_distribution():
     statistic, drawn = chi_square()
     assert statistic < CRITICAL
     assert 0 < drawn.acceptance_rate < 1
+
+
+def test_where_rounding_alone_tells_p_from_q_nothing_impossible_is_drawn(monkeypatch):
+    scores = torch.tensor([-torch.inf, -2.285769462585449, 0.06995270401239395])
+    p, q = Categorical(scores.expand(1, 2, 3)), Categorical((scores + 7.840776443481445).expand(1, 3))
+    guesses = torch.tensor([[1, 0]])
+    assert (p.probs[:, 0] - q.probs <= 0).all()
+    monkeypatch.setattr(torch, "rand", lambda *shape, **_: torch.full(shape[0], 1 - 2**-24))
+    symbols, right = verify_by_rejection(p, torch.zeros(1, 2, 3), guesses, [q], seeded())
+    assert not right[0, 0]  # the guess is refused, by rounding
+    assert symbols[0, 0] > 0
 
 
 def test_accepting_every_guess_is_found_out(monkeypatch):

@@ -42,6 +42,8 @@ def make(
     lines: tuple[str, ...] = (NASTY, "plain words"),
     level: str = "char",
     chosen: str | None = "vowel",
+    *,
+    dead: bool = False,
     **options,
 ) -> tuple[Inspection, ReadText]:
     text = "".join(lines)
@@ -54,6 +56,8 @@ def make(
     subject, x, lengths, has = read(vocabulary, list(lines), wanted)
     torch.manual_seed(0)
     model = RecurrentLM(len(vocabulary), cell, hidden_size=6, **options)
+    if dead:
+        model.recurrent.bias_ih_l1.data.fill_(-50)
     marks = None if wanted is None else has
     return inspect_recurrence(model, x, torch.tensor(lengths), has_property=marks), subject
 

@@ -66,6 +66,11 @@ def test_symbols_are_changed_to_other_symbols(x):
     assert flow.memory_length == flow.memory_length_perturbed == [7]
 
 
+def test_a_single_symbol_has_no_other():
+    flow = gradient_flow(RNN(1, 4), torch.zeros(2, 9, dtype=torch.long))
+    assert math.isnan(flow.memory_length[0])
+
+
 @pytest.mark.parametrize("embedding", [None, 3])
 def test_models_are_given_other_symbols(embedding):
     model = RecurrentLM(5, "rnn", embedding, hidden_size=6)

@@ -7,7 +7,7 @@ import torch
 from recurrences import KINDS, B, N, T
 from torch import nn
 
-from chainrule.diagnostics import inspect_recurrence
+from chainrule.diagnostics import gradient_flow, inspect_recurrence
 from chainrule.diagnostics.backpropagation import backpropagate
 from chainrule.diagnostics.distance import by_distance, reach
 from chainrule.diagnostics.hidden_units import dead_units, histogram, saturation, separating_units
@@ -26,7 +26,8 @@ def test_profiles_run_back_from_each_rows_own_end():
 def test_reach_is_where_a_profile_goes_under_for_good():
     assert reach(torch.tensor([2.0, 0.01, 1.0, 0.019, 0.001, math.nan])) == 3
     assert reach(torch.tensor([1.0, 2.0, 4.0])) == math.inf
-    assert math.isnan(torch.tensor([math.nan])[0])
+    assert math.isnan(reach(torch.tensor([math.nan])))
+    assert math.isnan(reach(torch.tensor([0.0, 0.0])))
 
 
 @pytest.mark.parametrize("kind", ["tanh", "sigmoid"])
@@ -195,6 +196,67 @@ def test_single_losses_are_those_of_backpropagation_each_by_its_weight():
             total[:end] += norms
             base[:end] += norms[0]
     torch.testing.assert_close(found.delta[0] / found.delta[0][0], (total / base).double())
+
+
+def _overflowing():
+    model = RecurrentLM(5, "rnn", hidden_size=64).float()
+    model.recurrent.weight_hh_l0.data.normal_(0, 3 / 8)
+    return model, torch.randint(0, 5, (1, 400))
+
+
+def _growing():
+    layer = RNN(N, N, nonlinearity="identity", bias=False).float()
+    layer.weight_hh_l0.data = 15 * torch.eye(N, dtype=torch.float32)
+    return layer, 1e-30 * torch.randn(2, 31, N, dtype=torch.float32)
+
+
+@pytest.mark.parametrize("make", [_overflowing, _growing])
+def test_a_gradient_that_overflows_explodes(make):
+    layer = inspect_recurrence(*make()).layers[0]
+    assert layer.verdict.rule == "explodes"
+    assert "overflow" in layer.verdict.sentence
+    assert layer.growth == layer.delta_last[-1] == math.inf
+
+
+def _under_a_dead_layer():
+    model = RecurrentLM(5, "rnn", hidden_size=6, num_layers=2, nonlinearity="relu")
+    model.recurrent.bias_ih_l1.data.fill_(-50)
+    return model, torch.randint(0, 5, (2, 12))
+
+
+def _certain():
+    model = RecurrentLM(2, "rnn", hidden_size=6)
+    model.bias_ho.data[:] = torch.tensor([2000.0, 0.0])
+    return model, torch.zeros(2, 12, dtype=torch.long)
+
+
+def _zero():
+    layer = LSTM(N, 4)
+    for weight in layer.parameters():
+        weight.data.zero_()
+    return layer, torch.randn(2, 9, N)
+
+
+@pytest.mark.parametrize("make", [_under_a_dead_layer, _certain, _zero])
+def test_where_no_gradient_arrives_the_verdict_says_so(make):
+    module, x = make()
+    *rest, top = inspect_recurrence(module, x).layers
+    assert top.verdict.rule == ("dead-units" if rest else "no-gradient")
+    for layer in rest or [top]:
+        assert layer.verdict.rule == "no-gradient"
+        assert math.isnan(layer.growth)
+        assert math.isnan(layer.reach)
+    assert [len(figure.axes) for figure in gradient_flow(module, x).plot()] == [len(rest) + 1] * 3
+
+
+def test_the_losses_with_a_gradient_decide_where_others_have_none():
+    layer = RNN(N, 2, nonlinearity="relu", bias=False)
+    layer.weight_hh_l0.data, layer.weight_ih_l0.data = torch.eye(2), torch.eye(2, N)
+    x = torch.zeros(1, 12, N)
+    x[0, 0, :2], x[0, 11, :2] = 1, -2  # the last state is 0, and so is the gradient there
+    found = inspect_recurrence(layer, x).layers[0]
+    assert found.verdict.rule == "carries"
+    assert (found.steps, found.end, found.growth) == (10, 1.0, 1.0)
 
 
 @pytest.mark.parametrize("rule", VERDICTS)

@@ -160,3 +160,8 @@ def test_places_are_told_by_whole_columns():
     x = torch.tensor([[0, 1, 0], [1, 1, 0]])
     assert places(x[:, [2, 0, 1]], x).tolist() == [2, 0, 1]
     assert places(1 - x, x).tolist() == [-1, 2, 1]
+
+
+def test_no_rows_are_refused():
+    with pytest.raises(ValueError, match="x: expected at least one row, got none"):
+        receptive_field(MADE(4, [8]), 2, torch.zeros(0, 4))

@@ -213,6 +213,13 @@ def test_a_row_that_is_not_finite_is_named_and_left_out():
     assert 'data-b="∞"' in html
 
 
+def test_a_layer_that_no_gradient_reaches_is_shown():
+    inspection, subject = make("rnn", nonlinearity="relu", num_layers=2, dead=True)
+    html = report_page(inspection, subject)
+    assert "no gradient arrives" in html
+    assert "<td>none</td>" in html
+
+
 @pytest.mark.parametrize(
     ("cell", "options"), [("rnn", {"nonlinearity": "relu"}), ("gru", {"reset_after": False}), ("lstm", {})]
 )

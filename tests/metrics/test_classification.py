@@ -48,6 +48,20 @@ def test_calibration_error_is_the_weighted_gap_of_each_bin() -> None:
     assert classification_scores(sure, torch.tensor([0, 1]), ["a", "b"]).calibration_error == pytest.approx(0, abs=1e-6)
 
 
+def test_a_log_probability_above_zero_by_rounding_changes_no_score() -> None:
+    log_probs = torch.tensor([[0.9, 0.1]] * 9 + [[1.0, 0.0]]).log()
+    labels = torch.zeros(10, dtype=torch.long)
+    above = log_probs.clone()
+    above[-1, 0] = 6e-8
+    scores = [classification_scores(each, labels, ["a", "b"]).calibration_error for each in (log_probs, above)]
+    assert scores == pytest.approx([0.09, 0.09], abs=1e-6)
+
+
+def test_certainty_shares_the_last_bin() -> None:
+    log_probs, labels = torch.tensor([[1.0, 0.0], [0.96, 0.04]]).log(), torch.tensor([1, 0])
+    assert classification_scores(log_probs, labels, ["a", "b"]).calibration_error == pytest.approx(0.48, abs=1e-6)
+
+
 def test_a_label_that_never_occurs_has_no_weight() -> None:
     log_probs = torch.tensor([[0.8, 0.1, 0.1], [0.1, 0.8, 0.1]]).log()
     scores = classification_scores(log_probs, torch.tensor([0, 1]), NAMES)
@@ -58,5 +72,7 @@ def test_a_label_that_never_occurs_has_no_weight() -> None:
 def test_arguments_are_checked() -> None:
     with pytest.raises(ValueError, match=r"expected shape \(N, 3\) with N labels, got \(4, 2\) and \(4,\)"):
         classification_scores(torch.zeros(4, 2), torch.zeros(4, dtype=torch.long), NAMES)
+    with pytest.raises(ValueError, match=r"labels: expected integers in \[0, 3\), got 1 to 3"):
+        classification_scores(torch.zeros(2, 3), torch.tensor([1, 3]), NAMES)
     with pytest.raises(ValueError, match="expected at least one, got none"):
         classification_scores(torch.zeros(0, 3), torch.zeros(0, dtype=torch.long), NAMES)

@@ -143,11 +143,15 @@ def _number(number: int) -> bytes:
 
 
 def _read_number(data: bytes, at: int) -> tuple[int, int]:
-    """A number that begins at a place, and the place after it."""
-    number = shift = 0
-    while True:
+    """A number below 2^63 that begins at a place, and the place after it.
+
+    Raises:
+        IndexError: there is none.
+    """
+    number = 0
+    for shift in range(0, 63, 7):
         byte = data[at]
-        number |= (byte & 127) << shift
-        shift, at = shift + 7, at + 1
+        number, at = number | (byte & 127) << shift, at + 1
         if byte < 128:
             return number, at
+    raise IndexError

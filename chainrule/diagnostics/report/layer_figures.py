@@ -46,7 +46,7 @@ LAYER_FIGURES = [
     LayerFigure(
         "gradient growth",
         "the largest ‖δ‖ on the way back, relative to its value at the loss",
-        lambda layer: f"×{layer.growth:.3g}",
+        lambda layer: "none" if math.isnan(layer.growth) else f"×{layer.growth:.3g}".replace("inf", "∞"),
     ),
     LayerFigure(
         "memory, by gradients",

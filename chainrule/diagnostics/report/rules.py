@@ -30,8 +30,14 @@ RULES = {
         "No gradient passes through such a unit, so training cannot bring it back.",
         "Lower the learning rate and train again; or use tanh, or a cell with gates.",
     ),
+    "no-gradient": Rule(
+        "‖δ‖ is zero at every single loss",
+        "A layer above is dead, or the loss is as low as it can be: the model is certain of every element, or a bare "
+        "layer's output is zero.",
+        "Where a layer is dead, lower the learning rate and train again; else read other data.",
+    ),
     "explodes": Rule(
-        f"‖δ‖ of single losses grows more than {EXPLOSION:g}-fold on its way back",
+        f"‖δ‖ of single losses grows more than {EXPLOSION:g}-fold on its way back, or overflows",
         "A few early steps then decide the direction of the update, and the loss may jump.",
         "Clip the gradient (--clip-norm 1) and lower the learning rate; a plain RNN: use an LSTM or GRU.",
     ),

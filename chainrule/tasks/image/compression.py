@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
+from PIL import ExifTags, Image
 from torch import Tensor
 
 from chainrule.coding.batches import Laid, lay_rows
@@ -46,6 +46,8 @@ class ImageCodec(FileCodec):
         first, *others = contents = list(files.values())
         if not others and not _is_image(first):
             return self._of_array(first)
+        if len(set(map(_as_png, files))) < len(files):
+            raise ValueError("two of its images would come back under one name, as x.bmp and x.bmp.png do")
         pixels = [_pixels(content) for content in contents]
         x = np.stack([np.atleast_3d(part).transpose(2, 0, 1) for part in pixels if self._fits(part)])
         laid = self._laid({"count": len(x)}, torch.from_numpy(x.astype(np.int64)))
@@ -58,7 +60,7 @@ class ImageCodec(FileCodec):
         if found is None or found[0] != self.shape:
             raise ValueError(f"expected images of {_size(self.shape)}, got an array of shape {sizes}")
         pixels = np.frombuffer(data, np.uint8, offset=start)
-        if len(pixels) != np.prod(sizes) or pixels.max(initial=0) >= self.reduction.levels:
+        if not len(pixels) or len(pixels) != np.prod(sizes) or pixels.max(initial=0) >= self.reduction.levels:
             raise ValueError(f"expected whole images of levels below {self.reduction.levels}")
         x = torch.from_numpy(pixels.reshape(-1, *self._stored(last=found[1])).astype(np.int64))
         layout: dict[str, Any] = {"count": len(x), "last": found[1]}
@@ -74,14 +76,16 @@ class ImageCodec(FileCodec):
             layout["count"], size, x, most=min(max(ELEMENTS // size, 16), 512), share=BITS_OF_A_PART // bits
         )
 
-    def restore(self, layout: dict[str, Any], side: bytes | None, elements: Sequence[Tensor], lost: set[int]) -> bytes:
+    def restore(
+        self, layout: dict[str, Any], side: bytes | None, elements: Sequence[Tensor], lost: set[int], most: int
+    ) -> bytes:
         """The file; lost images are black, and the header of the file is left out if it is lost."""
         x = torch.cat(list(elements))
         for row in lost:
             x[row :: len(elements[0])] = 0
         x = x[: layout["count"]]
         x = x.permute(0, 2, 3, 1) if layout["last"] else x
-        head = zlib.decompress(side) if side else b""
+        head = zlib.decompressobj().decompress(side, most) if side else b""
         return head + x.contiguous().numpy().astype(np.uint8).tobytes()
 
     def finish(self, layout: dict[str, Any], bundle: Bundle) -> Bundle:
@@ -91,7 +95,7 @@ class ImageCodec(FileCodec):
         channels, height, width = self.shape
         x = np.frombuffer(bundle.data, np.uint8).reshape(-1, channels, height, width)
         contents = [png(part[0] if channels == 1 else part.transpose(1, 2, 0)) for part in x]
-        names = [name if name.lower().endswith(".png") else f"{name}.png" for name, _ in bundle.described["files"]]
+        names = [_as_png(name) for name, _ in bundle.described["files"]]
         files = [[name, len(content)] for name, content in zip(names, contents, strict=True)]
         return Bundle(b"".join(contents), bundle.described | {"files": files})
 
@@ -127,15 +131,25 @@ def _is_image(content: bytes) -> bool:
     return content.startswith((b"\x89PNG", b"BM", b"\xff\xd8", b"GIF8", b"RIFF", b"II*\0", b"MM\0*"))
 
 
+def _as_png(name: str) -> str:
+    """The name under which an image file comes back."""
+    return name if name.lower().endswith(".png") else f"{name}.png"
+
+
 def _pixels(content: bytes) -> Pixels:
-    """The pixels of a file that keeps them without loss: (H, W) or (H, W, 3)."""
+    """The pixels of a file that keeps them without loss, and has nothing else to show: (H, W) or (H, W, 3)."""
     try:
         with Image.open(BytesIO(content), formats=("PNG", "BMP", "PPM", "TIFF")) as image:
-            if image.mode not in ("L", "RGB") or getattr(image, "n_frames", 1) > 1:
-                raise ValueError(f"expected 8 bits of grey or of three colours, got the mode {image.mode}")
-            return np.asarray(image)
-    except OSError:
+            pixels = np.asarray(image)
+            mode, several = image.mode, getattr(image, "n_frames", 1) > 1
+            more = "transparency" in image.info or image.getexif().get(ExifTags.Base.Orientation, 1) != 1
+    except Exception:  # which depends on how the file is damaged
         raise ValueError("expected image files without loss: PNG, BMP, PPM or TIFF") from None
+    if mode not in ("L", "RGB") or several:
+        raise ValueError(f"expected 8 bits of grey or of three colours, got the mode {mode}")
+    if more:
+        raise ValueError("expected images without a transparent colour, not turned by their EXIF data")
+    return pixels
 
 
 def _size(shape: tuple[int, int, int]) -> str:

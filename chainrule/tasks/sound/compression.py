@@ -12,6 +12,7 @@ from torch import Tensor
 
 from chainrule.coding.batches import CodedBatch, Laid
 from chainrule.coding.range_coder import read_even, write_even
+from chainrule.coding.unpacking import unpacked
 from chainrule.data.sounds.labels import Labelling, label_number
 from chainrule.tasks.abilities import Expressed, FileCodec
 
@@ -59,7 +60,8 @@ class SoundCodec(FileCodec):
 
     def express(self, files: Mapping[str, bytes]) -> Expressed:
         found = {name: _find_samples(content, self.rate) for name, content in files.items()}
-        if 2 * sum(part.stop - part.start for part in found.values()) < sum(map(len, files.values())):
+        sampled = sum(part.stop - part.start for part in found.values())
+        if not sampled or 2 * sampled < sum(map(len, files.values())):
             raise ValueError(f"no wav files of one channel with 8 or 16 bits at {self.rate} Hz, uncompressed")
         layout = {
             "files": [[part.start, part.stop, part.bits, part.size] for part in found.values()],
@@ -105,7 +107,9 @@ class SoundCodec(FileCodec):
         total = sum(piece.length for piece in order)
         return Laid(rows, order[0].length, batches, min(max(total // SAMPLES_OF_A_PART, 1), rows))
 
-    def restore(self, layout: dict[str, Any], side: bytes | None, elements: Sequence[Tensor], lost: set[int]) -> bytes:
+    def restore(
+        self, layout: dict[str, Any], side: bytes | None, elements: Sequence[Tensor], lost: set[int], most: int
+    ) -> bytes:
         """The files; where rows are lost, silence, and where `side` is, zeros in place of headers."""
         found = [_Samples(*part) for part in layout["files"]]
         levels = [np.full(part.count, self.levels.silence) for part in found]
@@ -120,7 +124,7 @@ class SoundCodec(FileCodec):
         ranks = np.concatenate(counts) // 2
         if side is not None:
             size = int.from_bytes(side[:4], "little")
-            beside = lzma.decompress(side[4 : 4 + size])
+            beside = unpacked(side[4 : 4 + size], most)
             if not lost:
                 ranks = read_even(side[4 + size :], np.concatenate(counts))
         contents, taken, place = [], 0, 0

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from chainrule.coding.batches import Laid, lay_rows
+from chainrule.coding.unpacking import unpacked
 from chainrule.data.tables.cell_column import LARGEST, MISSING, MOST_DECIMALS, as_number, decimals, number_text
 from chainrule.tasks.abilities import Expressed, FileCodec
 
@@ -78,11 +79,13 @@ class TableCodec(FileCodec):
     def _laid(self, layout: dict[str, Any], x: Tensor | None) -> Laid:
         return lay_rows(layout["count"], len(self.places), x, most=ROWS)
 
-    def restore(self, layout: dict[str, Any], side: bytes | None, elements: Sequence[Tensor], lost: set[int]) -> bytes:
+    def restore(
+        self, layout: dict[str, Any], side: bytes | None, elements: Sequence[Tensor], lost: set[int], most: int
+    ) -> bytes:
         """The file; where rows are lost, the header and the other rows."""
         kept: dict[str, Any] = {"lines": [], "cells": [], "separator": ",", "end": ""}
         if side:
-            kept = json.loads(lzma.decompress(side))
+            kept = json.loads(unpacked(side, most))
         texts = list(zip(self.schema.kept, layout["digits"], strict=True))
         cells = [
             [_text(column, value, digits) for value, (column, digits) in zip(row, texts, strict=True)]

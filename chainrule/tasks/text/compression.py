@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from chainrule.coding.batches import CodedBatch, Laid
+from chainrule.coding.unpacking import unpacked
 from chainrule.data.vocabulary import REPLACEMENT
 from chainrule.tasks.abilities import Expressed, FileCodec
 
@@ -75,7 +76,9 @@ class TextCodec(FileCodec):
         coders = min(max(symbols // SYMBOLS_OF_A_PART, 1), size)
         return Laid(size, length, batches, coders, self.eos)
 
-    def restore(self, layout: dict[str, Any], side: bytes | None, elements: Sequence[Tensor], lost: set[int]) -> bytes:
+    def restore(
+        self, layout: dict[str, Any], side: bytes | None, elements: Sequence[Tensor], lost: set[int], most: int
+    ) -> bytes:
         """The file; where something is lost, the rest of it, with U+FFFD for symbols outside the vocabulary."""
         rows = []
         for batch, laid in zip(elements, self.lay_out(layout).batches, strict=True):
@@ -88,7 +91,7 @@ class TextCodec(FileCodec):
             ids = ids[:-1]
         if lost or side is None:
             return _bytes(self.vocabulary, ids, {}, repeat(REPLACEMENT))
-        extra = json.loads(lzma.decompress(side)) if side else {}
+        extra = json.loads(unpacked(side, most)) if side else {}
         return _bytes(self.vocabulary, ids, extra, iter(extra.get("unknown", ())))
 
 

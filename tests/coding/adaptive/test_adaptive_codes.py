@@ -122,3 +122,11 @@ def test_a_length_far_beyond_the_code_is_refused_before_it_is_read():
     code = adaptive.compress(NOISE[:3000] + bytes(range(97, 123)) * 40)
     with pytest.raises(ValueError, match="expected the code of 30000000 bytes"):
         adaptive.decompress(code, 30_000_000)
+
+
+def test_a_number_of_a_code_has_at_most_63_bits():
+    with pytest.raises(ValueError, match="data: expected the code of 10 bytes"):
+        adaptive.decompress(b"\1" + b"\xff" * 8 + b"\x7f" + bytes(100), 10)
+    assert adaptive._read_number(b"\xff" * 8 + b"\x7f", 0) == (2**63 - 1, 9)
+    with pytest.raises(IndexError):
+        adaptive._read_number(b"\xff" * 9 + b"\x01", 0)
