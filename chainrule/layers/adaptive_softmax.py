@@ -92,7 +92,7 @@ class AdaptiveSoftmax(nn.Module):
 
     def embed(self, symbols: Tensor) -> Tensor:
         """The vectors (.., M) of symbols (..) in [0, V + input_only)."""
-        flat = symbols.reshape(-1).contiguous()
+        flat = symbols.reshape(-1).long().contiguous()
         starts = [0, *self.cutoffs] + ([self.vocab_size] if self.input_only else [])
         group = torch.bucketize(flat, torch.tensor(starts[1:], device=flat.device), right=True)
         order, vectors = [], []

@@ -106,6 +106,13 @@ def symbols_of(x: Any) -> Tensor:
     return x.long()
 
 
+def symbols_before(x: Any, x_prev: Tensor | None, start: int) -> Tensor:
+    """The symbols before each of (B, T): `x_prev` (B,), or the start symbol's number, then x without its last."""
+    x = symbols_of(x)
+    x_prev = x.new_full((len(x),), start) if x_prev is None else symbols_of(x_prev)
+    return torch.cat([x_prev.unsqueeze(1), x[:, :-1]], 1)[:, : x.shape[1]]  # which may be 0
+
+
 def project(x: Tensor, weight_ih: Tensor, bias: Tensor | None) -> Tensor:
     """W_ih x + b, (R, G·M).
 

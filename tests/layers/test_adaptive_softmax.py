@@ -135,3 +135,9 @@ def test_default_cutoffs_divide_the_text_as_frequencies_say():
 def test_wrong_arguments_of_the_rule_are_named(arguments, name):
     with pytest.raises(ValueError, match=name):
         default_cutoffs(*arguments)
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.uint8])
+def test_narrow_integers_have_the_vectors_of_wide_ones(dtype):
+    layer, symbols = AdaptiveSoftmax(M, V, CUTOFFS, input_only=1), torch.arange(V + 1)
+    assert torch.equal(layer.embed(symbols.to(dtype)), layer.embed(symbols))
