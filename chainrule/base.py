@@ -310,7 +310,7 @@ class AutoregressiveModel(LikelihoodModel):
         if context is not None:
             context = expand(map_state(lambda leaf: leaf.to(device), context), n)
         if prefix is not None:
-            prefix = _rows_of(prefix.to(device), n)
+            prefix = _rows_of(prefix, n).to(device)
 
         def pick(conditional: Distribution) -> Tensor:
             return head_of(conditional).filtered(temperature, top_k, top_p).sample(generator=generator)
@@ -350,6 +350,8 @@ def check_rows(context: Context, batch_size: int) -> None:
 
 def _rows_of(prefix: Tensor, n: int) -> Tensor:
     """(P,), (1, P, ...) or (n, P, ...) -> (n, P, ...)."""
+    if not isinstance(prefix, Tensor):
+        raise ValueError(f"prefix: expected a tensor, got {type(prefix).__name__}: make it one with torch.as_tensor")
     if prefix.dim() == 1:
         prefix = prefix.unsqueeze(0)
     if prefix.shape[0] not in (1, n):

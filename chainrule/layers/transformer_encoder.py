@@ -102,7 +102,7 @@ class TransformerEncoder(nn.Module):
             return x, x[:, -1].unsqueeze(0) if x.shape[1] else x.new_zeros(1, len(x), x.shape[2])
         if not x.shape[1]:
             return x, x.new_zeros(1, len(x), x.shape[2])
-        last = x[torch.arange(len(x), device=x.device), (lengths - 1).clamp(min=0)]
+        last = x[torch.arange(len(x), device=x.device), (lengths.long() - 1).clamp(min=0)]
         return x, last.unsqueeze(0)
 
 

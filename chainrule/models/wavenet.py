@@ -137,7 +137,8 @@ class WaveNet(AutoregressiveModel):
 
     def _before(self, x: Tensor, x_prev: Tensor | None) -> Tensor:
         """The symbols before each element, (B, T)."""
-        return symbols_before(x.long(), None if x_prev is None else x_prev.long(), self.levels)
+        x_prev = None if x_prev is None else x_prev.long()
+        return symbols_before(x.long(), x_prev, self.levels, bounded=self.components is None)
 
     def _hidden(self, gated: Tensor) -> Tensor:
         return self.hidden(self.skip(gated).relu()).relu()
