@@ -98,6 +98,6 @@ class SequenceRegressor(LikelihoodModel):
             )
         answers = self(context)
         rows, outputs = answers.batch_shape
-        if x.shape not in ((rows, outputs), (rows,) * (outputs == 1)):
+        if x.shape != (rows, outputs) and (x.shape != (rows,) or outputs != 1):
             raise ValueError(f"x: expected answers of shape {(rows, outputs)}, got {tuple(x.shape)}")
         return answers.log_prob(x.view(rows, outputs)).sum(1)
