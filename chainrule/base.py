@@ -204,13 +204,15 @@ class AutoregressiveModel(LikelihoodModel):
         r"""Exact log-likelihood :math:`\sum_t \log p(x_t \mid x_{<t}, c)` of each row, (B,), nats."""
         if lengths is None:
             return self.forward(x, context).log_prob(x).flatten(1).sum(1)
-        x = self.to_sequence(x)
-        real = length_mask(lengths, x.shape[1])
-        # Padding may hold anything, NaN and out-of-range symbols included: a real element, inside the support, replaces
-        # it.
-        inside = x.flatten(0, 1)[real.flatten().int().argmax().view(1)]
-        x = torch.where(_spread(real, x), x, inside.masked_fill(~real.any(), 0))
-        x = self.from_sequence(x)
+        sequence = self.to_sequence(x)
+        check_lengths(lengths, (len(sequence), sequence.shape[1]))
+        real = length_mask(lengths, sequence.shape[1])
+        if real.numel():
+            # Padding may hold anything, NaN and out-of-range symbols included: a real element, inside the support,
+            # replaces it.
+            inside = sequence.flatten(0, 1)[real.flatten().int().argmax().view(1)]
+            inside = inside.masked_fill(~real.any(), 0)
+            x = self.from_sequence(torch.where(_spread(real, sequence), sequence, inside))
         terms = self.to_sequence(self.forward(x, context, lengths).log_prob(x))
         return terms.masked_fill(~_spread(real, terms), 0).flatten(1).sum(1)
 
@@ -308,7 +310,7 @@ class AutoregressiveModel(LikelihoodModel):
         if context is not None:
             context = expand(map_state(lambda leaf: leaf.to(device), context), n)
         if prefix is not None:
-            prefix = _rows_of(prefix.to(device), n)
+            prefix = _rows_of(prefix, n).to(device)
 
         def pick(conditional: Distribution) -> Tensor:
             return head_of(conditional).filtered(temperature, top_k, top_p).sample(generator=generator)
@@ -348,6 +350,8 @@ def check_rows(context: Context, batch_size: int) -> None:
 
 def _rows_of(prefix: Tensor, n: int) -> Tensor:
     """(P,), (1, P, ...) or (n, P, ...) -> (n, P, ...)."""
+    if not isinstance(prefix, Tensor):
+        raise ValueError(f"prefix: expected a tensor, got {type(prefix).__name__}: make it one with torch.as_tensor")
     if prefix.dim() == 1:
         prefix = prefix.unsqueeze(0)
     if prefix.shape[0] not in (1, n):

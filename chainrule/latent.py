@@ -214,6 +214,8 @@ class LatentModel(CodeModel):
         _check_samples(samples)
         if chunk < 1:
             raise ValueError(f"chunk: expected at least 1 code at once, got {chunk}")
+        if not len(x):
+            return torch.zeros(0, dtype=torch.float64, device=x.device)
         bounds = []
         # Few rows with many draws each: rows are encoded again for each part of their draws.
         for rows in torch.arange(len(x), device=x.device).split(max(1, chunk // samples)):
@@ -225,7 +227,7 @@ class LatentModel(CodeModel):
                 total = weights if total is None else torch.logaddexp(total, weights)
             assert total is not None
             bounds.append(total - math.log(samples))
-        return torch.cat(bounds) if bounds else torch.zeros(0, dtype=torch.float64, device=x.device)
+        return torch.cat(bounds)
 
     @torch.no_grad()
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:

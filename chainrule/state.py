@@ -147,6 +147,9 @@ def flatten(state: State, name: str = "state") -> tuple[dict[str, Tensor], Any]:
             named = {key: flatten(state[key], f"{name}.{index}") for index, key in enumerate(sorted(state))}
             tensors = {key: leaf for leaves, _ in named.values() for key, leaf in leaves.items()}
             return tensors, {"dict": {key: skeleton for key, (_, skeleton) in named.items()}}
+        case Shared():
+            tensors, skeleton = flatten(state.values, f"{name}.values")
+            return {f"{name}.rows": state.rows, **tensors}, {"shared": [f"{name}.rows", skeleton]}
     raise TypeError(f"state: expected a tree of tensors, tuples, lists, dicts and None, got {type(state).__name__}")
 
 
@@ -163,6 +166,8 @@ def unflatten(tensors: dict[str, Tensor], skeleton: Any) -> State:
             return [unflatten(tensors, branch) for branch in branches]
         case {"dict": branches}:
             return {name: unflatten(tensors, branch) for name, branch in branches.items()}
+        case {"shared": [rows, values]}:
+            return Shared(tensors[rows], unflatten(tensors, values))
     raise ValueError(f"state skeleton: expected a name, null, or a tuple, list or dict of them, got {skeleton!r}")
 
 

@@ -240,6 +240,7 @@ def test_the_context_of_one_row_is_for_all_and_of_n_rows_for_each():
         ({"n": 1}, "length: expected the number of elements to draw: this model leaves it open, got None"),
         ({"n": 1, "length": 0}, "length: expected at least 1"),
         ({"n": 1, "length": 2, "prefix": X[0, :3]}, r"length: expected at least 3 \(the prefix is counted\), got 2"),
+        ({"n": 1, "length": 3, "prefix": [1, 2]}, "prefix: expected a tensor, got list: make it one with"),
         ({"n": 3, "length": 9, "prefix": X[:2]}, r"prefix: expected shape \(P,\), or 1 or 3 rows, got \(2, 6\)"),
         ({"n": 1, "length": 3, "temperature": -1.0}, "temperature"),
         ({"n": 1, "length": 3, "top_k": 0}, "top_k"),

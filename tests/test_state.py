@@ -114,3 +114,11 @@ def test_forks_copy_nothing_of_what_they_share_until_little_of_it_is_in_use():
     few = share(select(forked, torch.tensor([0, 1, 3]))["memory"])
     assert few.values.tolist() == [[1.0], [5.0]]
     assert few.rows.tolist() == [1, 1, 0]
+
+
+def test_branches_that_rows_share_are_saved_and_read_back(tmp_path):
+    state = select({"memory": share((torch.arange(3.0), None))}, torch.tensor([2, 2, 0]))
+    save_state(state, tmp_path / "state")
+    memory = load_state(tmp_path / "state")["memory"]
+    assert memory.rows.tolist() == [2, 2, 0]
+    assert same(memory.values, state["memory"].values)

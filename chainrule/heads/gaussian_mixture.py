@@ -82,7 +82,8 @@ class GaussianMixture(LocationScaleMixture):
         """
         if not bool(((value >= 0) & (value <= 1)).all()):
             raise ValueError(f"value: expected probabilities in [0, 1], got {value.min()} to {value.max()}")
-        scales = self.log_scales.clamp(max=largest_exponent(self.means.dtype)).exp()
+        largest = largest_exponent(self.means.dtype)
+        scales = self.log_scales.clamp(-largest, largest).exp()
         quantiles = self.means + scales * torch.special.ndtri(value.unsqueeze(-1))
         low, high = quantiles.amin(-1), quantiles.amax(-1)
         for _ in range(HALVINGS):

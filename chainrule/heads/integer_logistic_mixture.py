@@ -94,6 +94,7 @@ class IntegerLogisticMixture(LocationScaleMixture):
 
     def log_prob(self, value: Tensor) -> Tensor:
         """log p(value), nats; value (...) broadcast against the batch shape, −inf for other values."""
+        value = value.long() if value.dtype == torch.bool else value  # a truth value is 0 or 1
         return super().log_prob(value).masked_fill((value < self.low) | (value != value.floor()), -torch.inf)
 
     def sample(self, sample_shape: Any = (), *, generator: torch.Generator | None = None) -> Tensor:

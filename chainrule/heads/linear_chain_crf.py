@@ -155,8 +155,8 @@ class LinearChainCRF(nn.Module):
         greatest = emissions.detach().amax(2)
         greatest = torch.where(greatest.isfinite(), greatest, 0)
         emissions = emissions - greatest.unsqueeze(2)
-        forbids = self.forbidden_starts is not None or bool((emissions.detach() == -torch.inf).any())
         starts, transitions, ends = (self._allowed(name).to(dtype) for name in ("starts", "transitions", "ends"))
+        forbids = self.forbidden_starts is not None or _any_is_forbidden(emissions, starts, transitions, ends)
         return TagChain(starts, transitions, ends, emissions, real, forbids), greatest.sum(1)
 
     def _allowed(self, name: str) -> Tensor:
@@ -180,6 +180,11 @@ class LinearChainCRF(nn.Module):
                 f"emissions: row {row}, of length {int(chain.real[row].sum())}, has no tag sequence of finite score: "
                 "look for NaN or infinite emissions, and for constraints that no sequence of this length can meet"
             )
+
+
+def _any_is_forbidden(*scores: Tensor) -> bool:
+    """Whether a score is -inf; asked once for all, as a GPU has to be waited for."""
+    return bool(torch.stack([(part.detach() == -torch.inf).any() for part in scores]).any())
 
 
 def forward_messages(chain: TagChain) -> list[Tensor]:

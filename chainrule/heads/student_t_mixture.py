@@ -75,7 +75,8 @@ class StudentTMixture(LocationScaleMixture):
     def component_log_prob(self, value: Tensor) -> Tensor:
         half = self.degrees / 2
         peak = log_gamma_ratio(half) - math.log(2 * math.pi) / 2
-        tail = (half + 0.5) * (self._standard(value).square() / self.degrees).log1p()
+        largest = torch.finfo(self.means.dtype).max ** 0.5 / 2  # below 1 degree, division takes the square out again
+        tail = (half + 0.5) * (self._standard(value) / self.degrees.sqrt()).clamp(-largest, largest).square().log1p()
         return peak - tail - self.log_scales.clamp_min(-largest_exponent(self.means.dtype))
 
     @torch.no_grad()

@@ -47,8 +47,8 @@ class AdaptiveSoftmax(nn.Module):
     ):
         super().__init__()
         check_sizes(hidden_size=hidden_size, vocab_size=vocab_size)
-        ends = [0, *cutoffs, vocab_size]
-        if any(first >= second for first, second in pairwise(ends)):
+        ends = [0, *map(int, cutoffs), vocab_size]
+        if ends[1:-1] != list(cutoffs) or any(first >= second for first, second in pairwise(ends)):
             raise ValueError(
                 f"cutoffs: expected ascending integers from 1 to {vocab_size - 1}, V - 1, got {list(cutoffs)}"
             )
@@ -57,7 +57,7 @@ class AdaptiveSoftmax(nn.Module):
         if input_only < 0:
             raise ValueError(f"input_only: expected an integer >= 0, got {input_only}")
         self.vocab_size = vocab_size
-        self.cutoffs = tuple(cutoffs)
+        self.cutoffs = tuple(ends[1:-1])
         self.input_only = input_only
         self.head_weight = nn.Parameter(torch.empty(ends[1] + len(cutoffs), hidden_size))
         self.head_bias = nn.Parameter(torch.empty(len(self.head_weight)))
@@ -92,7 +92,7 @@ class AdaptiveSoftmax(nn.Module):
 
     def embed(self, symbols: Tensor) -> Tensor:
         """The vectors (.., M) of symbols (..) in [0, V + input_only)."""
-        flat = symbols.reshape(-1).contiguous()
+        flat = symbols.reshape(-1).long().contiguous()
         starts = [0, *self.cutoffs] + ([self.vocab_size] if self.input_only else [])
         group = torch.bucketize(flat, torch.tensor(starts[1:], device=flat.device), right=True)
         order, vectors = [], []

@@ -51,6 +51,8 @@ class AffixEmbedding(nn.Module):
         Returns:
             (..., N); zeros for a word without characters.
         """
+        if not characters.shape[-1]:
+            return self.table.weight.new_zeros(*characters.shape[:-1], self.output_size)
         lengths = (characters != 0).sum(-1, keepdim=True)
         rows = []
         for order in range(1, self.longest + 1):

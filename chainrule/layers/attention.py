@@ -5,8 +5,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor, nn
 
-from chainrule.base import length_mask
-from chainrule.lengths import check_lengths
+from chainrule.layers.packing import real_steps
 from chainrule.ranges import check_sizes
 from chainrule.state import Shared, State, leaves
 
@@ -66,16 +65,10 @@ class Attention(nn.Module, ABC):
         """
         if memory.dim() != 3 or memory.shape[2] != self.memory_size:
             raise ValueError(f"memory: expected shape (B, S, {self.memory_size}), got {tuple(memory.shape)}")
-        rows, positions = memory.shape[:2]
-        if lengths is None:
-            real = torch.ones(rows, positions, dtype=torch.bool, device=memory.device)
+        real = real_steps(memory, lengths)
+        if real is None:
+            real = torch.ones(memory.shape[:2], dtype=torch.bool, device=memory.device)
         else:
-            check_lengths(lengths)
-            if lengths.shape != (rows,):
-                raise ValueError(
-                    f"lengths: expected {rows} integers, one a row, got {tuple(lengths.shape)} of {lengths.dtype}"
-                )
-            real = length_mask(lengths, positions)
             memory = memory.masked_fill(~real.unsqueeze(2), 0)
         values = memory if self.weight_value is None else nn.functional.linear(memory, self.weight_value)
         return {"keys": self._keys(memory), "values": values, "real": real}

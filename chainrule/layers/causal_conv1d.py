@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from chainrule.layers.packing import last_before_ends, zero_past_ends
-from chainrule.layers.sequence_layer import LayerStep, SequenceLayer
+from chainrule.layers.sequence_layer import LayerStep, SequenceLayer, check_features, checked_tensor
 from chainrule.ranges import check_sizes
 from chainrule.state import State
 
@@ -62,8 +62,13 @@ class CausalConv1d(SequenceLayer):
         return self.weight.new_zeros(batch_size, self.past, self.weight.shape[1])
 
     def forward(self, x: Tensor, state: State = None, lengths: Tensor | None = None) -> tuple[Tensor, State]:
+        size = self.weight.shape[1]
+        check_features(x, "BT", size)
         x = zero_past_ends(x, lengths)
-        rows = nn.functional.pad(x, (0, 0, self.past, 0)) if state is None else torch.cat([state, x], 1)
+        if state is None:
+            rows = nn.functional.pad(x, (0, 0, self.past, 0))
+        else:
+            rows = torch.cat([checked_tensor(state, len(x), self.past, size), x], 1)
         return zero_past_ends(self.convolve(rows), lengths), last_before_ends(rows, self.past, lengths)
 
     def convolve(self, rows: Tensor) -> Tensor:
@@ -71,6 +76,8 @@ class CausalConv1d(SequenceLayer):
         return self._sum(rows, self._matrix())
 
     def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
+        check_features(x_t, "B", self.weight.shape[1])
+        state = checked_tensor(state, len(x_t), self.past, self.weight.shape[1])
         return self._step(x_t, state, self._matrix())
 
     def prepare(self) -> LayerStep:

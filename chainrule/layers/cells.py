@@ -106,6 +106,33 @@ def symbols_of(x: Any) -> Tensor:
     return x.long()
 
 
+def symbols_before(x: Any, x_prev: Tensor | None, start: int, *, bounded: bool = True) -> Tensor:
+    """The symbols before each of x, (B, T): `x_prev`, or the start symbol, then x without its last.
+
+    Args:
+        x: (B, T) integers in [0, start).
+        x_prev: (B,) the symbols before them, or `None`.
+        start: number of the start symbol.
+        bounded: whether a symbol above `start` is an error; looked for on a processor alone, as in `check_lengths`.
+
+    Raises:
+        ValueError: x are no such integers.
+    """
+    x = symbols_of(x)
+    if x.dim() != 2:
+        raise ValueError(f"x: expected symbols (B, T), got shape {tuple(x.shape)}")
+    x_prev = x.new_full((len(x),), start) if x_prev is None else symbols_of(x_prev)
+    before = torch.cat([x_prev.unsqueeze(1), x[:, :-1]], 1)[:, : x.shape[1]]  # T may be 0
+    if bounded and before.numel() and before.device.type == "cpu" and not needs_plain_form():
+        least, greatest = map(int, before.aminmax())
+        if least < 0 or greatest > start:
+            raise ValueError(
+                f"x: expected symbols in [0, {start}), got {least if least < 0 else greatest}: "
+                "mask padding before, or give the model its lengths"
+            )
+    return before
+
+
 def project(x: Tensor, weight_ih: Tensor, bias: Tensor | None) -> Tensor:
     """W_ih x + b, (R, G·M).
 

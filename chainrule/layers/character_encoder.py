@@ -74,7 +74,9 @@ class CharacterEncoder(nn.Module):
             raise ValueError(
                 f"characters: expected integers (..., K), got {characters.dtype} of {tuple(characters.shape)}"
             )
-        rows = characters.reshape(-1, characters.shape[-1])
+        if not characters.shape[-1]:
+            return self.embedding.weight.new_zeros(*characters.shape[:-1], self.output_size)
+        rows = characters.long().reshape(-1, characters.shape[-1])
         words, place = torch.unique(rows, dim=0, return_inverse=True)
         # The word without characters sorts first; reading it as one letter long spares a case, and its row is zeroed.
         lengths = (words != 0).sum(1)

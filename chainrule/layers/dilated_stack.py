@@ -12,7 +12,7 @@ from chainrule.layers.activations import gate
 from chainrule.layers.causal_conv1d import CausalConv1d
 from chainrule.layers.packing import last_before_ends, zero_past_ends
 from chainrule.layers.prepared_linear import numpy_may_compute
-from chainrule.layers.sequence_layer import LayerStep, SequenceLayer
+from chainrule.layers.sequence_layer import LayerStep, SequenceLayer, check_features
 from chainrule.state import State
 
 
@@ -76,6 +76,7 @@ class DilatedStack(SequenceLayer):
         return {"bias": bias, "past": past, "end": torch.zeros(batch_size, dtype=torch.long, device=like.device)}
 
     def forward(self, x: Tensor, state: State = None, lengths: Tensor | None = None) -> tuple[Tensor, State]:
+        check_features(x, "BT", self.residual.shape[-1])
         h = zero_past_ends(x, lengths)
         state = self.initial_state(len(x)) if state is None else state
         bias, found, after = state["bias"], [], []

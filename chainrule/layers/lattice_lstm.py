@@ -37,7 +37,7 @@ def lattice_lstm(
             zero, is part of it.
         weights: (G, K, M, 4M), U_k transposed.
         offsets: K neighbours that are read.
-        c0: (G, P, B, M), the cells before the first step; zero by default.
+        c0: (G, P, B, M), the cells before the first step, read inside its window; zero by default.
         windows: of each of the T steps; all positions by default.
 
     Returns:
@@ -163,7 +163,11 @@ class _LatticeLSTM(torch.autograd.Function):
                     _add_product(d_weight, _rows(h[:, t - 1, read]).transpose(1, 2), d)
             dc_t.mul_(f)
         d_weights = torch.stack(d_products, 1).to(weights.dtype)
-        return d_gates.to(ctx.projected_type), None, d_weights, None if c0 is None else dc.to(c0.dtype), None, None
+        d_c0 = None
+        if c0 is not None:  # read inside the first window alone; elsewhere dc is of positions that began later
+            d_c0 = torch.zeros_like(c0)
+            d_c0[:, slice(*windows[0])] = dc[:, slice(*windows[0])].to(c0.dtype)
+        return d_gates.to(ctx.projected_type), None, d_weights, d_c0, None, None
 
 
 def _overlap(window: Window, before: Window, offset: int) -> Iterator[tuple[slice, slice]]:

@@ -5,10 +5,9 @@ from abc import ABC
 import torch
 from torch import Tensor, nn
 
-from chainrule.base import length_mask
+from chainrule.layers.packing import real_steps
 from chainrule.layers.positions import rotate, rotations
 from chainrule.layers.sequence_layer import check_features
-from chainrule.lengths import check_lengths
 from chainrule.ranges import check_sizes
 
 HEAD_POSITIONS = ("rotary", "alibi")
@@ -110,13 +109,8 @@ class MultiHeadAttention(nn.Module, ABC):
     def _checked(self, x: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """x with zeros for padding, which may hold NaN, and the (B, T) real elements where there are lengths."""
         check_features(x, "BT", self.model_size)
-        if lengths is None:
-            return x, None
-        check_lengths(lengths)
-        if lengths.shape != x.shape[:1]:
-            raise ValueError(f"lengths: expected {len(x)} integers, one a row, got shape {tuple(lengths.shape)}")
-        real = length_mask(lengths, x.shape[1])
-        return x.masked_fill(~real.unsqueeze(2), 0), real
+        real = real_steps(x, lengths)
+        return (x, None) if real is None else (x.masked_fill(~real.unsqueeze(2), 0), real)
 
     def extra_repr(self) -> str:
         return f"{self.model_size}, num_heads={self.num_heads}, num_kv_heads={self.num_kv_heads}"

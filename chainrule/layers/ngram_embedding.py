@@ -123,7 +123,7 @@ def hashed_rows(columns: list[Tensor], rows: int) -> Tensor:
 
 
 def _code(columns: list[Tensor], multiplier: int) -> Tensor:
-    code = columns[-1]
+    code = columns[-1].long()
     for column in reversed(columns[:-1]):
         code = code * multiplier + column  # 64 bits, which wrap around
     return code

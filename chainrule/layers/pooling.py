@@ -5,6 +5,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
+from chainrule.layers.packing import real_steps, zero_past_ends
 from chainrule.ranges import check_sizes
 
 POOLINGS = ("last", "mean", "max", "attention")
@@ -23,10 +24,8 @@ def mean_pooling(h: Tensor, lengths: Tensor | None = None) -> Tensor:
     >>> mean_pooling(torch.tensor([[[1.0], [3.0], [9.0]]]), torch.tensor([2]))
     tensor([[2.]])
     """
-    if lengths is None:
-        lengths = torch.full((h.shape[0],), h.shape[1], device=h.device)
-    total = h.masked_fill(~_real(h, lengths).unsqueeze(2), 0).sum(1)
-    return total / lengths.clamp(min=1).unsqueeze(1)
+    total = zero_past_ends(h, lengths).sum(1)
+    return total / (max(h.shape[1], 1) if lengths is None else lengths.to(h.device).clamp(min=1).unsqueeze(1))
 
 
 def max_pooling(h: Tensor, lengths: Tensor | None = None) -> Tensor:
@@ -43,12 +42,13 @@ def max_pooling(h: Tensor, lengths: Tensor | None = None) -> Tensor:
     >>> max_pooling(torch.tensor([[[1.0], [3.0], [9.0]]]), torch.tensor([2]))
     tensor([[3.]])
     """
+    real = real_steps(h, lengths)
     if h.shape[1] == 0:
         return h.new_zeros(h.shape[0], h.shape[2])
-    if lengths is None:
+    if real is None:
         return h.amax(1)
-    largest = h.masked_fill(~_real(h, lengths).unsqueeze(2), -torch.inf).amax(1)
-    return largest.masked_fill((lengths == 0).unsqueeze(1), 0)
+    largest = h.masked_fill(~real.unsqueeze(2), -torch.inf).amax(1)
+    return largest.masked_fill(~real.any(1, keepdim=True), 0)
 
 
 @final
@@ -84,16 +84,15 @@ class AttentionPooling(nn.Module):
             z (B, M), and the weights α (B, T): they sum to 1 over a row's real steps and are 0 past its end; all 0, as
             z is, for an empty row.
         """
+        h = zero_past_ends(h, lengths)
         alpha = self.weights(h, lengths)
-        if lengths is not None:
-            h = h.masked_fill(~_real(h, lengths).unsqueeze(2), 0)
         return (alpha.unsqueeze(1).to(h) @ h).squeeze(1), alpha
 
     def weights(self, h: Tensor, lengths: Tensor | None = None) -> Tensor:
         """α alone, (B, T)."""
-        if lengths is None:
+        real = real_steps(h, lengths)
+        if real is None:
             return self._energies(h).softmax(1)
-        real = _real(h, lengths)
         energies = self._energies(h.masked_fill(~real.unsqueeze(2), 0))
         # The lowest number in place of -inf: the softmax of an empty row is then no NaN.
         lowest = torch.finfo(energies.dtype).min
@@ -102,8 +101,3 @@ class AttentionPooling(nn.Module):
     def _energies(self, h: Tensor) -> Tensor:
         energies = self.energy(self.hidden(h).tanh()).squeeze(2)
         return energies.float() if energies.dtype in (torch.bfloat16, torch.float16) else energies
-
-
-def _real(h: Tensor, lengths: Tensor) -> Tensor:
-    """(B, T) booleans, true at real steps."""
-    return torch.arange(h.shape[1], device=h.device) < lengths.to(h.device).unsqueeze(1)

@@ -5,8 +5,8 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor, nn
 
-from chainrule.base import length_mask
-from chainrule.layers.sequence_layer import SequenceLayer
+from chainrule.layers.packing import real_steps
+from chainrule.layers.sequence_layer import SequenceLayer, check_features
 from chainrule.ranges import check_sizes
 from chainrule.state import State
 
@@ -17,6 +17,8 @@ class PositionEmbedding(SequenceLayer, ABC):
     The state is the number of elements that each row has read, (B,) integers.
     """
 
+    model_size: int  # N
+
     @abstractmethod
     def vectors(self, positions: Tensor) -> Tensor:
         """P of integers (...), (..., N)."""
@@ -26,18 +28,23 @@ class PositionEmbedding(SequenceLayer, ABC):
     def _device(self) -> torch.device: ...
 
     def forward(self, x: Tensor, state: State = None, lengths: Tensor | None = None) -> tuple[Tensor, State]:
+        check_features(x, "BT", self.model_size)
         count = self.initial_state(len(x)) if state is None else state
         steps = torch.arange(x.shape[1], device=count.device)
         positions = steps if state is None else count.unsqueeze(1) + steps
+        real = real_steps(x, lengths)
+        if real is not None:  # padding has no position, and need not have one
+            positions = positions.where(real.any(0) if state is None else real, 0)
         y = x + self.vectors(positions).to(x.dtype)
-        if lengths is None:
+        if real is None or lengths is None:
             return y, count + x.shape[1]
-        return y.masked_fill(~length_mask(lengths, x.shape[1]).unsqueeze(2), 0), count + lengths
+        return y.masked_fill(~real.unsqueeze(2), 0), count + lengths
 
     def initial_state(self, batch_size: int) -> State:
         return torch.zeros(batch_size, dtype=torch.long, device=self._device)
 
     def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
+        check_features(x_t, "B", self.model_size)
         return x_t + self.vectors(state).to(x_t.dtype), state + 1
 
 
@@ -89,7 +96,7 @@ class LearnedPositions(PositionEmbedding):
         super().__init__()
         check_sizes(positions=positions, model_size=model_size)
         self.weight = nn.Parameter(torch.empty(positions, model_size))
-        self.std = std
+        self.model_size, self.std = model_size, std
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

@@ -134,7 +134,7 @@ class Recurrent(nn.RNNBase, SequenceLayer):
             table = cells.project(features)
 
         def step(x_t: Tensor, state: State) -> tuple[Tensor, State]:
-            projected = cells.project(x_t) if x_t.is_floating_point() else table.index_select(0, x_t)
+            projected = cells.project(x_t) if x_t.is_floating_point() else table.index_select(0, x_t.long())
             return cells.advance(projected, state)
 
         return step

@@ -35,11 +35,13 @@ def scaled_dot_product(
         )
     heads, groups = queries.shape[1], keys.shape[1]
     if needs_plain_form():
-        weights = attention_weights(queries, keys, visible_keys(queries.shape[2], 0) if causal else mask)
+        if causal:
+            mask = visible_keys(queries.shape[2], 0, device=queries.device)
+        weights = attention_weights(queries, keys, mask)
         return weights @ _repeated(values, heads)
     if groups < heads and queries.shape[2] == 1 and (mask is None or mask.shape[1] == 1):
         # The heads that share a key are its queries, side by side: no key is repeated.
-        grouped = queries.view(len(queries), groups, heads // groups, -1)
+        grouped = queries.view(len(queries), groups, heads // groups, queries.shape[3])
         return nn.functional.scaled_dot_product_attention(grouped, keys, values, mask).view(queries.shape)
     keys, values = _repeated(keys, heads), _repeated(values, heads)
     return nn.functional.scaled_dot_product_attention(queries, keys, values, mask, is_causal=causal)

@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor, nn
 
-from chainrule.base import length_mask
 from chainrule.layers.dropout import dropout
 from chainrule.layers.multi_head_attention import HEAD_POSITIONS, MultiHeadAttention
 from chainrule.layers.norms import norm_layer
+from chainrule.layers.packing import zero_past_ends
 from chainrule.layers.positions import SinusoidalPositions, distance_slopes
 from chainrule.layers.residual_block import ResidualBlock, shrink_residuals
 from chainrule.layers.scaled_dot_product import attention_weights, distances, scaled_dot_product
@@ -91,24 +91,18 @@ class TransformerEncoder(nn.Module):
             The outputs (B, T, D), zero past each row's end; and that of each row's last element, (1, B, D), zero for a
             row of length 0.
         """
-        padding = None
-        if lengths is not None:
-            padding = (torch.arange(x.shape[1], device=x.device) >= lengths.unsqueeze(1)).unsqueeze(2)
-            x = x.masked_fill(padding, 0)
-        x = self.project(x)
+        x = self.project(zero_past_ends(x, lengths))
         if self.positions is not None:
             x, _ = self.positions(x)
         x = dropout(x, self.dropout, self.training)
         for block in self.blocks:
             x = block(x, lengths)
-        x = self.norm(x)
-        if padding is not None:
-            x = x.masked_fill(padding, 0)
+        x = zero_past_ends(self.norm(x), lengths)
         if lengths is None:
             return x, x[:, -1].unsqueeze(0) if x.shape[1] else x.new_zeros(1, len(x), x.shape[2])
         if not x.shape[1]:
             return x, x.new_zeros(1, len(x), x.shape[2])
-        last = x[torch.arange(len(x), device=x.device), (lengths - 1).clamp(min=0)]
+        last = x[torch.arange(len(x), device=x.device), (lengths.long() - 1).clamp(min=0)]
         return x, last.unsqueeze(0)
 
 
@@ -158,7 +152,7 @@ class EncoderBlock(ResidualBlock):
     def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
         """(B, T, D) -> (B, T, D), zero past each row's end."""
         y = self._after_mixer(x, self.mixer(self._mixer_input(x), lengths))
-        return y if lengths is None else y.masked_fill(~length_mask(lengths, x.shape[1]).unsqueeze(2), 0)
+        return zero_past_ends(y, lengths)
 
     def last_products(self) -> list[nn.Linear]:
         """The last product of each residual branch; see `shrink_residuals`."""

@@ -5,7 +5,6 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from chainrule.base import length_mask
 from chainrule.layers.causal_attention import CausalAttention
 from chainrule.layers.combinators import Serial
 from chainrule.layers.delta_net import DeltaNet
@@ -13,6 +12,7 @@ from chainrule.layers.linear_attention import LinearAttention
 from chainrule.layers.minimal_recurrence import MinGRU, MinLSTM
 from chainrule.layers.multi_head_attention import HEAD_POSITIONS
 from chainrule.layers.norms import norm_layer, prepared_norm
+from chainrule.layers.packing import zero_past_ends
 from chainrule.layers.positions import LearnedPositions, PositionEmbedding, SinusoidalPositions
 from chainrule.layers.residual_block import ResidualBlock, shrink_residuals
 from chainrule.layers.sequence_layer import LayerStep, SequenceLayer
@@ -124,7 +124,7 @@ class TransformerStack(SequenceLayer):
         if self.positions is not None:
             x, position = self.positions(x, position, lengths)
         y, states = self.blocks(x, states, lengths)
-        return self.norm(y), {"blocks": states, "position": position}
+        return zero_past_ends(self.norm(y), lengths), {"blocks": states, "position": position}
 
     def rewind(self, before: State, after: State, read: int, kept: int) -> State | None:
         """The state after the first `kept` of `read` elements, as `CausalAttention.rewind`; `None` of other mixers."""
@@ -172,10 +172,7 @@ class TransformerBlock(ResidualBlock, SequenceLayer):
 
     def forward(self, x: Tensor, state: State = None, lengths: Tensor | None = None) -> tuple[Tensor, State]:
         read, state = self.mixer(self._mixer_input(x), state, lengths)
-        y = self._after_mixer(x, read)
-        if lengths is not None:
-            y = y.masked_fill(~length_mask(lengths, x.shape[1]).unsqueeze(2), 0)
-        return y, state
+        return zero_past_ends(self._after_mixer(x, read), lengths), state
 
     def initial_state(self, batch_size: int) -> State:
         return self.mixer.initial_state(batch_size)

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from chainrule.base import AutoregressiveModel, Context, Step, length_mask
+from chainrule.base import AutoregressiveModel, Context, Step
 from chainrule.heads import Categorical
 from chainrule.layers.attention import AdditiveAttention, Attention, MultiplicativeAttention
-from chainrule.layers.cells import StackedCells, multiplied
+from chainrule.layers.cells import StackedCells, multiplied, symbols_before, symbols_of
+from chainrule.layers.packing import real_steps, zero_past_ends
 from chainrule.layers.recurrent_stack import recurrent_stack
 from chainrule.ranges import check_shares, check_sizes
 from chainrule.state import State, count_rows, share
@@ -120,8 +121,7 @@ class AttentiveDecoder(AutoregressiveModel, ABC):
         """
 
     def forward(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Categorical:
-        if lengths is not None:
-            x = x.masked_fill(~length_mask(lengths, x.shape[1]), 0)
+        x = zero_past_ends(x, lengths)
         return self.unroll(x, self.initial_state(len(x), context))[0]
 
     def log_prob(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
@@ -139,13 +139,12 @@ class AttentiveDecoder(AutoregressiveModel, ABC):
         scheduled_sampling_rate: Tensor | None,
         label_smoothing: float,
     ) -> Tensor:
-        if lengths is None:
-            real = torch.ones(x.shape, dtype=torch.bool, device=x.device)
-        else:
-            real = length_mask(lengths, x.shape[1])
-        x = x.masked_fill(~real, 0)
+        x = zero_past_ends(symbols_of(x), lengths)
+        real = real_steps(x, lengths)
+        if real is None:
+            real = torch.ones_like(x, dtype=torch.bool)
         state = self.initial_state(len(x), context)
-        if scheduled_sampling_rate is None:
+        if scheduled_sampling_rate is None or not x.shape[1]:
             combined, _ = self._read(x, state, None)
         else:
             combined = self._read_own(x, state, scheduled_sampling_rate)
@@ -235,9 +234,7 @@ class AttentiveDecoder(AutoregressiveModel, ABC):
 
     def _read(self, x: Tensor, state: State, x_prev: Tensor | None) -> tuple[Tensor, State]:
         """Features that predict each element of a chunk, (B, T, E), and the state after the chunk."""
-        if x_prev is None:
-            x_prev = self._start(len(x))
-        embedded = self._embedded(torch.cat([x_prev.unsqueeze(1), x[:, :-1]], 1))
+        embedded = self._embedded(symbols_before(x, x_prev, self.vocab_size))
         if self.input_feeding:
             return self._read_fed(embedded, state)
         h, last = self.decoder(embedded, state["h"])
@@ -245,6 +242,8 @@ class AttentiveDecoder(AutoregressiveModel, ABC):
 
     def _read_fed(self, embedded: Tensor, state: State) -> tuple[Tensor, State]:
         """The same with input feeding, step by step; what depends on the words alone is computed at once before."""
+        if not embedded.shape[1]:
+            return state["fed"].unsqueeze(1)[:, :0], state
         cells = StackedCells(self.decoder)
         projected, layers, fed = cells.project(embedded), cells.layers_of(state["h"]), state["fed"]
         combined = []
@@ -275,7 +274,7 @@ class AttentiveDecoder(AutoregressiveModel, ABC):
         return nn.functional.dropout(combined, self.dropout, self.training), alpha
 
     def _embedded(self, symbols: Tensor) -> Tensor:
-        return nn.functional.dropout(self.embedding(symbols), self.dropout, self.training)
+        return nn.functional.dropout(self.embedding(symbols_of(symbols)), self.dropout, self.training)
 
     def _scores(self, combined: Tensor) -> Tensor:
         return nn.functional.linear(combined, self._output_weight(), self.bias_ho)

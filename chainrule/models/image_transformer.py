@@ -132,7 +132,7 @@ class ImageTransformer(ImageModel):
         features, _ = self._features(self._before(self.to_sequence(x).long(), None), label, place, None)
         logits = self.output(self.stack(features)[0])
         channels, _, width = self.image_shape
-        return Categorical(logits.view(len(x), -1, width, channels, self.levels).permute(0, 3, 1, 2, 4))
+        return Categorical(logits.unflatten(1, (-1, width, channels)).permute(0, 3, 1, 2, 4))
 
     def initial_state(self, batch_size: int, context: Tensor | None = None) -> State:
         device = self.output.weight.device

@@ -8,11 +8,12 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
-from chainrule.base import AutoregressiveModel, Step, check_rows, length_mask, refuse_context
+from chainrule.base import AutoregressiveModel, Step, check_rows, refuse_context
 from chainrule.heads import Bernoulli
 from chainrule.layers.cells import project
 from chainrule.layers.masked_linear import MaskedLinear
 from chainrule.layers.masks import made_degrees, made_masks
+from chainrule.layers.packing import real_steps
 from chainrule.models.made_columns import Columns, DegreeLayer
 from chainrule.ranges import check_shares, check_sizes
 from chainrule.state import State
@@ -92,9 +93,9 @@ class MADE(AutoregressiveModel):
 
     def forward(self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None) -> Bernoulli:
         x = self._wide(x, "x").to(self.output.weight.dtype)
-        if lengths is not None:
-            real = self.from_sequence(length_mask(lengths, self.num_features).expand(len(x), -1))
-            x = x.masked_fill(~real, 0)
+        real = real_steps(x, lengths)
+        if real is not None:
+            x = x.masked_fill(~self.from_sequence(real), 0)
         if ((x != 0) & (x != 1)).any():
             value = x[(x != 0) & (x != 1)][0].item()
             raise ValueError(f"x: expected 0 and 1, got {value:g}: binarise the columns, or model them as another kind")
@@ -243,6 +244,8 @@ class MADE(AutoregressiveModel):
                 else f"{int(context.min())} to {int(context.max())}"
             )
             raise ValueError(f"context: expected (B,) labels from 0 to {size - 1}, got {got}")
+        else:
+            context = context.long()
         check_rows(context, batch_size)
         return context.expand(batch_size, *context.shape[1:])
 

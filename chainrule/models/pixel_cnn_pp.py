@@ -235,7 +235,9 @@ class _Scan(RasterScan):
         (h,) = self.first.known(0, row["seen"], row["from_above"], column)
         h, horizontal = self.horizontal.pixel(column, h, row["horizontal"])
         assert self.model.head.bias is not None
-        mixture = self.model._mixture(torch.addmm(self.model.head.bias, nn.functional.elu(h), self.head))
+        with torch.autocast(h.device.type, enabled=False):  # as in a pass, see `_outputs`
+            outputs = torch.addmm(self.model.head.bias, nn.functional.elu(h.to(self.head.dtype)), self.head)
+        mixture = self.model._mixture(outputs)
         pixel = {
             "earlier": torch.empty(len(h), 0, dtype=torch.long, device=h.device),
             "logits": mixture.logits,

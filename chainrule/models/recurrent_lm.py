@@ -9,8 +9,9 @@ from torch import Tensor, distributions, nn
 from chainrule.base import AutoregressiveModel, Step, refuse_context
 from chainrule.heads import Categorical
 from chainrule.layers import AdaptiveSoftmax, NgramEmbedding, default_cutoffs
-from chainrule.layers.cells import symbols_of
+from chainrule.layers.cells import symbols_before, symbols_of
 from chainrule.layers.dropout import dropout
+from chainrule.layers.packing import zero_past_ends
 from chainrule.layers.recurrent_stack import recurrent_stack
 from chainrule.ranges import Layers, Probability, Range, Size, check_shares, check_sizes
 from chainrule.state import State, count_rows
@@ -142,7 +143,7 @@ class RecurrentLM(AutoregressiveModel):
 
     def features(self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None) -> Tensor:
         """h_t of the top layer, which each element is predicted from: (B, T) elements to (B, T, M)."""
-        x = symbols_of(x)
+        x = zero_past_ends(symbols_of(x), lengths)
         recurrent, recent = self.parts(self.initial_state(x.shape[0], context))
         h, _ = self.recurrent(self.inputs(x, None, recent), recurrent, lengths)
         return h
@@ -151,7 +152,7 @@ class RecurrentLM(AutoregressiveModel):
         recurrent, recent = self.parts(state)
         h, recurrent = self.recurrent(self.inputs(x, x_prev, recent), recurrent)
         if recent is not None:
-            recent = torch.cat([recent, self._read(x, x_prev)], 1)[:, -recent.shape[1] :]
+            recent = torch.cat([recent, symbols_before(x, x_prev, self.vocab_size)], 1)[:, -recent.shape[1] :]
         return self.conditional(h), self._state(recurrent, recent)
 
     def initial_state(self, batch_size: int, context: Tensor | None = None) -> State:
@@ -163,7 +164,7 @@ class RecurrentLM(AutoregressiveModel):
         recurrent, recent = self.parts(state)
         if x_prev is None:
             x_prev = self._start(count_rows(recurrent))
-        features, recent = self._features(x_prev.unsqueeze(1), recent)
+        features, recent = self._features(symbols_of(x_prev).unsqueeze(1), recent)
         h, recurrent = self.recurrent.step(features.squeeze(1), recurrent)
         return self.conditional(h), self._state(recurrent, recent)
 
@@ -179,8 +180,7 @@ class RecurrentLM(AutoregressiveModel):
 
         def step(x_prev: Tensor | None, state: State) -> tuple[distributions.Categorical, State]:
             recurrent, recent = self.parts(state)
-            if x_prev is None:
-                x_prev = start.expand(count_rows(recurrent))
+            x_prev = start.expand(count_rows(recurrent)) if x_prev is None else symbols_of(x_prev)
             if self.ngrams is not None and recent is not None:
                 ngrams, recent = self.ngrams.step(x_prev, recent)
                 x_prev = self._vectors(x_prev) + ngrams
@@ -200,7 +200,7 @@ class RecurrentLM(AutoregressiveModel):
         Returns:
             (B, T, E), or the symbols themselves (B, T) where there is no embedding.
         """
-        return self._features(self._read(symbols_of(x), x_prev), recent)[0]
+        return self._features(symbols_before(x, x_prev, self.vocab_size), recent)[0]
 
     def embedded(self, symbols: Tensor) -> Tensor:
         """The embedding of single symbols (..): (.., E), or the symbols where there is no embedding."""
@@ -219,11 +219,6 @@ class RecurrentLM(AutoregressiveModel):
 
     def _start(self, rows: int) -> Tensor:
         return torch.full((rows,), self.vocab_size, device=self.recurrent.weight_hh_l0.device)
-
-    def _read(self, x: Tensor, x_prev: Tensor | None) -> Tensor:
-        if x_prev is None:
-            x_prev = torch.full_like(x[:, 0], self.vocab_size)
-        return torch.cat([x_prev.unsqueeze(1), x[:, :-1]], 1)
 
     def _features(self, symbols: Tensor, recent: Tensor | None) -> tuple[Tensor, Tensor | None]:
         if self.ngrams is None:

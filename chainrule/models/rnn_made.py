@@ -170,8 +170,8 @@ class RNNMADE(AutoregressiveModel):
         if x.dim() != 3 or x.shape[2] != self.num_features:
             raise ValueError(f"x: expected shape (B, T, D) with D = {self.num_features}, got {tuple(x.shape)}")
         before = self._start(len(x)) if x_prev is None else self._frame(x_prev, (len(x), self.num_features))
-        frames = self._frame(x[:, :-1], (len(x), x.shape[1] - 1, self.num_features))
-        return self._dropped(torch.cat([before.unsqueeze(1), frames], 1))
+        frames = self._frame(x[:, :-1], (len(x), max(x.shape[1] - 1, 0), self.num_features))
+        return self._dropped(torch.cat([before.unsqueeze(1), frames], 1)[:, : x.shape[1]])
 
     def _start(self, rows: int) -> Tensor:
         start = self.recurrent.weight_hh_l0.new_zeros(rows, self.num_features + 1)

@@ -5,11 +5,11 @@ from typing import Literal, Unpack, final
 import torch
 from torch import Tensor, nn
 
-from chainrule.base import length_mask
 from chainrule.heads.diagonal_normal import DiagonalNormal
 from chainrule.latent import LatentModel, OneLayerObjective
 from chainrule.layers.bidirectional import Bidirectional
 from chainrule.layers.cells import symbols_of
+from chainrule.layers.packing import zero_past_ends
 from chainrule.models.conditioned import Conditioned, lengths_to
 from chainrule.models.vector_to_sequence import VectorToSequence
 from chainrule.ranges import Probability, Size, check_shares, check_sizes
@@ -75,9 +75,7 @@ class SentenceVAE(LatentModel):
 
     def encode(self, x: Tensor, *, lengths: Tensor | None = None) -> DiagonalNormal:
         lengths = self._lengths(x, lengths)
-        if lengths is not None:
-            x = x.masked_fill(~length_mask(lengths, x.shape[1]), 0)
-        _, final_state = self.encoder(self.embedding(symbols_of(x)), lengths)
+        _, final_state = self.encoder(self.embedding(zero_past_ends(symbols_of(x), lengths)), lengths)
         top = final_state[0][-1] if self.decoder.language_model.recurrent.has_cell else final_state[-1]
         return DiagonalNormal(*self.posterior(top).chunk(2, 1))
 
@@ -88,14 +86,12 @@ class SentenceVAE(LatentModel):
         lengths = self._lengths(x, lengths)
         if not (self.training and self.word_dropout):
             return self.decoder.log_prob(x, z, lengths)
-        x = symbols_of(x)
-        real = torch.ones_like(x, dtype=torch.bool) if lengths is None else length_mask(lengths, x.shape[1])
-        x = x.masked_fill(~real, 0)
+        x = zero_past_ends(symbols_of(x), lengths)
         hidden = torch.rand(x.shape, device=x.device) < self.word_dropout
         model = self.decoder.language_model
         read = model.inputs(x.masked_fill(hidden, self.vocab_size))
         h, _ = model.recurrent(read, self.decoder.initial_state(len(x), z), lengths)
-        return model.conditional(h).log_prob(x).masked_fill(~real, 0).sum(1)
+        return zero_past_ends(model.conditional(h).log_prob(x), lengths).sum(1)
 
     def _lengths(self, x: Tensor, lengths: Tensor | None) -> Tensor | None:
         """Given lengths, or those up to the end of each sentence."""

@@ -4,8 +4,10 @@ from typing import Literal, final
 
 from torch import Tensor, nn
 
-from chainrule.base import Context, length_mask
+from chainrule.base import Context
 from chainrule.layers.bidirectional import Bidirectional
+from chainrule.layers.cells import symbols_of
+from chainrule.layers.packing import zero_past_ends
 from chainrule.models.attentive_decoder import AttentiveDecoder, Encoded
 from chainrule.ranges import Layers, Probability, Size, check_sizes
 
@@ -95,7 +97,7 @@ class Seq2Seq(AttentiveDecoder):
                 f'context: expected "tokens" (B, S) and "lengths" (B,), '
                 f"got {tuple(tokens.shape)} and {tuple(lengths.shape)}"
             )
-        tokens = tokens.masked_fill(~length_mask(lengths, tokens.shape[1]), 0)
+        tokens = zero_past_ends(symbols_of(tokens), lengths)
         outputs, final = self.encoder(self._dropped(self.source_embedding(tokens)), lengths)
         top = final[0][-1] if self.decoder.has_cell else final[-1]
         return Encoded(self._dropped(outputs), lengths, self._dropped(top))

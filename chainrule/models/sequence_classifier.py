@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from chainrule.base import Context, LikelihoodModel
 from chainrule.heads import Categorical
 from chainrule.layers.bidirectional import TRANSFORMER, Bidirectional, row_encoder
+from chainrule.layers.packing import real_steps
 from chainrule.layers.pooling import POOLINGS, AttentionPooling, max_pooling, mean_pooling
 from chainrule.layers.recurrent import Recurrent
 from chainrule.layers.recurrent_stack import recurrent_stack
@@ -226,6 +227,7 @@ class SequenceClassifier(LikelihoodModel):
             )
         inputs, lengths = context["inputs"], context.get("lengths")
         if self.feature_size is None:
+            inputs = inputs if inputs.is_floating_point() else inputs.long()
             fits = not inputs.is_floating_point() and inputs.dim() in (2, 3)
             wanted = "integers (B, T), or bags of them (B, T, K)"
         else:
@@ -233,9 +235,9 @@ class SequenceClassifier(LikelihoodModel):
             wanted = f"features (B, T, {self.feature_size})"
         if not fits:
             raise ValueError(f"context: expected {wanted}, got shape {tuple(inputs.shape)} of {inputs.dtype}")
-        if lengths is not None:
+        real = real_steps(inputs, lengths)
+        if real is not None:
             # Padding may hold anything: it must neither be looked up nor spoil a product.
-            real = torch.arange(inputs.shape[1], device=inputs.device) < lengths.unsqueeze(1)
             filling = NOTHING if self.feature_size is None else 0
             inputs = inputs.masked_fill(~real.view(real.shape + (1,) * (inputs.dim() - 2)), filling)
         return inputs, lengths

@@ -88,10 +88,16 @@ class SequenceRegressor(LikelihoodModel):
             x: (B, K) the right answers y; (B,) where K = 1.
             context: the sequences, as `forward` takes them.
             lengths: None: an answer has no length. Those of the sequences are in the context.
+
+        Raises:
+            ValueError: the answers have another shape.
         """
         if lengths is not None:
             raise ValueError(
                 "lengths: expected None: an answer has no length; put those of the sequences in the context"
             )
         answers = self(context)
-        return answers.log_prob(x.reshape(answers.batch_shape)).sum(1)
+        rows, outputs = answers.batch_shape
+        if x.shape != (rows, outputs) and (x.shape != (rows,) or outputs != 1):
+            raise ValueError(f"x: expected answers of shape {(rows, outputs)}, got {tuple(x.shape)}")
+        return answers.log_prob(x.view(rows, outputs)).sum(1)

@@ -63,7 +63,7 @@ class TableLayout:
         """(B, N) outputs of a network as the distribution of a row."""
         sizes = [len(places) * self._count(places) for places in self.places]
         parts = zip(self.groups, self.places, outputs.split(sizes, 1), strict=True)
-        columns = [TableColumn(group, part.view(len(part), len(places), -1)) for group, places, part in parts]
+        columns = [TableColumn(group, part.unflatten(1, (len(places), -1))) for group, places, part in parts]
         return TableRow(columns, self.places)
 
     def read_column(self, place: int, values: Tensor) -> Tensor:

@@ -6,11 +6,12 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor, nn
 
-from chainrule.base import AutoregressiveModel, Step, Unroll, length_mask, refuse_context
+from chainrule.base import AutoregressiveModel, Step, Unroll, refuse_context
 from chainrule.heads import Categorical
-from chainrule.layers.cells import symbols_of
+from chainrule.layers.cells import symbols_before, symbols_of
 from chainrule.layers.dropout import dropout
 from chainrule.layers.ngram_embedding import NgramEmbedding
+from chainrule.layers.packing import zero_past_ends
 from chainrule.layers.prepared_linear import packed_linear, prepared_linear
 from chainrule.layers.sequence_layer import LayerStep
 from chainrule.layers.transformer_stack import Mixer, TransformerStack
@@ -141,9 +142,7 @@ class TransformerLM(AutoregressiveModel):
     def features(self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None) -> Tensor:
         """norm(h_t) of the last block, which each element is predicted from: (B, T) elements to (B, T, D)."""
         refuse_context(context)
-        x = symbols_of(x)
-        if lengths is not None:  # padding influences no result, but must be a symbol
-            x = x.masked_fill(~length_mask(lengths, x.shape[1]), 0)
+        x = zero_past_ends(symbols_of(x), lengths)  # padding influences no result, but must be a symbol
         inputs, _ = self._features(self._before(x, None), None)
         return self.stack(inputs)[0]
 
@@ -153,7 +152,7 @@ class TransformerLM(AutoregressiveModel):
         return {"stack": self.stack.initial_state(batch_size), "recent": recent}
 
     def unroll(self, x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[Categorical, State]:
-        features, recent = self._features(self._before(symbols_of(x), x_prev), state["recent"])
+        features, recent = self._features(self._before(x, x_prev), state["recent"])
         h, after = self.stack(features, state["stack"])
         return self._conditional(h), {"stack": after, "recent": recent}
 
@@ -168,7 +167,7 @@ class TransformerLM(AutoregressiveModel):
         def read(x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[Categorical, State]:
             if len(x) > 1:
                 return self.unroll(x, state, x_prev)
-            features, recent = self._features(self._before(symbols_of(x), x_prev), state["recent"])
+            features, recent = self._features(self._before(x, x_prev), state["recent"])
             h, after = advance(features, state["stack"])
             return Categorical(predict(h)), {"stack": after, "recent": recent}
 
@@ -204,10 +203,7 @@ class TransformerLM(AutoregressiveModel):
         return predict(h), {"stack": after, "recent": recent}
 
     def _before(self, x: Tensor, x_prev: Tensor | None) -> Tensor:
-        """The symbols before each element: `x_prev` or the start symbol, then x without its last."""
-        if x_prev is None:
-            x_prev = torch.full_like(x[:, 0], self.vocab_size)
-        return torch.cat([x_prev.unsqueeze(1), x[:, :-1]], 1)
+        return symbols_before(x, x_prev, self.vocab_size)
 
     def _features(self, symbols: Tensor, recent: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Inputs of the first block for symbols (B, T), (B, T, D), and the last symbols after them."""

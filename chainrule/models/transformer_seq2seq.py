@@ -5,11 +5,13 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from chainrule.base import AutoregressiveModel, Context, Step, length_mask
+from chainrule.base import AutoregressiveModel, Context, Step
 from chainrule.heads import Categorical
+from chainrule.layers.cells import symbols_before, symbols_of
 from chainrule.layers.decoder_block import DecoderBlock, DecoderStep
 from chainrule.layers.dropout import dropout
 from chainrule.layers.norms import norm_layer
+from chainrule.layers.packing import real_steps, zero_past_ends
 from chainrule.layers.prepared_linear import prepared_linear
 from chainrule.layers.residual_block import shrink_residuals
 from chainrule.layers.transformer_encoder import TransformerEncoder
@@ -129,8 +131,7 @@ class TransformerSeq2Seq(AutoregressiveModel):
         return super().visible_past(length).triu(-reach)
 
     def forward(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Categorical:
-        if lengths is not None:
-            x = x.masked_fill(~length_mask(lengths, x.shape[1]), 0)
+        x = zero_past_ends(x, lengths)
         return self.unroll(x, self.initial_state(len(x), context))[0]
 
     def log_prob(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
@@ -140,11 +141,10 @@ class TransformerSeq2Seq(AutoregressiveModel):
         return self._sum_of_terms(x, context, lengths, self.label_smoothing)
 
     def _sum_of_terms(self, x: Tensor, context: Context, lengths: Tensor | None, label_smoothing: float) -> Tensor:
-        if lengths is None:
-            real = torch.ones(x.shape, dtype=torch.bool, device=x.device)
-        else:
-            real = length_mask(lengths, x.shape[1])
-        x = x.masked_fill(~real, 0)
+        x = zero_past_ends(symbols_of(x), lengths)
+        real = real_steps(x, lengths)
+        if real is None:
+            real = torch.ones_like(x, dtype=torch.bool)
         h, _ = self._read(x, self.initial_state(len(x), context), None)
         h, symbols = h[real], x[real]  # of real elements alone, (R, D) and (R,)
         terms = Categorical(self._scores(h)).log_prob(symbols)
@@ -238,15 +238,13 @@ class TransformerSeq2Seq(AutoregressiveModel):
                 f'context: expected "tokens" (B, S) and "lengths" (B,), '
                 f"got {tuple(tokens.shape)} and {tuple(lengths.shape)}"
             )
-        tokens = tokens.masked_fill(~length_mask(lengths, tokens.shape[1]), 0)
+        tokens = zero_past_ends(symbols_of(tokens), lengths)
         features = self.source_embedding(tokens) * self.source_embedding.embedding_dim**0.5
         return self.encoder(features, lengths)[0], lengths
 
     def _read(self, x: Tensor, state: State, x_prev: Tensor | None) -> tuple[Tensor, State]:
         """Features to predict each element of a chunk from, (B, T, D), and the state after the chunk."""
-        if x_prev is None:
-            x_prev = torch.full_like(x[:, 0], self.vocab_size)
-        h, after = self._embedded(torch.cat([x_prev.unsqueeze(1), x[:, :-1]], 1)), []
+        h, after = self._embedded(symbols_before(x, x_prev, self.vocab_size)), []
         for block, before, memory in zip(self._blocks, state["blocks"], _memories(state), strict=True):
             h, following = block(h, before, memory)
             after.append(following)
@@ -255,7 +253,7 @@ class TransformerSeq2Seq(AutoregressiveModel):
     def _advance(self, steps: list[DecoderStep], x_prev: Tensor | None, state: State) -> tuple[Tensor, State]:
         if x_prev is None:
             x_prev = torch.full((count_rows(state["blocks"]),), self.vocab_size, device=self.bias_ho.device)
-        h, after = self._embedded(x_prev), []
+        h, after = self._embedded(symbols_of(x_prev)), []
         for step, before, memory in zip(steps, state["blocks"], _memories(state), strict=True):
             h, following = step(h, before, memory)
             after.append(following)

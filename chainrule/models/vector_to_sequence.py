@@ -5,6 +5,7 @@ from typing import final
 from torch import Tensor, distributions, nn
 
 from chainrule.base import AutoregressiveModel, Context, Step, check_rows
+from chainrule.layers.packing import zero_past_ends
 from chainrule.models.recurrent_lm import RecurrentLM
 from chainrule.ranges import check_sizes
 from chainrule.state import State
@@ -57,7 +58,7 @@ class VectorToSequence(AutoregressiveModel):
 
     def forward(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> distributions.Categorical:
         model = self.language_model
-        h, _ = model.recurrent(model.inputs(x), self.initial_state(len(x), context), lengths)
+        h, _ = model.recurrent(model.inputs(zero_past_ends(x, lengths)), self.initial_state(len(x), context), lengths)
         return model.conditional(h)
 
     def unroll(self, x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[distributions.Categorical, State]:

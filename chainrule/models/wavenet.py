@@ -9,7 +9,9 @@ from torch.distributions import Distribution
 from chainrule.base import AutoregressiveModel, Step
 from chainrule.heads import Categorical, DiscretizedLogisticMixture
 from chainrule.heads.logistic_bins import bin_centres
+from chainrule.layers.cells import symbols_before
 from chainrule.layers.dilated_stack import DilatedStack
+from chainrule.layers.packing import zero_past_ends
 from chainrule.models.labels import checked_labels
 from chainrule.ranges import Range, check_sizes
 from chainrule.state import State
@@ -118,7 +120,7 @@ class WaveNet(AutoregressiveModel):
         return super().visible_past(length).triu(-self.receptive_field)
 
     def forward(self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None) -> Distribution:
-        return self.unroll(x, self.initial_state(len(x), context))[0]
+        return self.unroll(zero_past_ends(x, lengths), self.initial_state(len(x), context))[0]
 
     def initial_state(self, batch_size: int, context: Tensor | None = None) -> State:
         return self.stack.initial_state(batch_size, self._label_bias(context, batch_size))
@@ -135,8 +137,8 @@ class WaveNet(AutoregressiveModel):
 
     def _before(self, x: Tensor, x_prev: Tensor | None) -> Tensor:
         """The symbols before each element, (B, T)."""
-        x_prev = self._start(len(x)) if x_prev is None else x_prev
-        return torch.cat([x_prev.unsqueeze(1).long(), x[:, :-1].long()], 1)
+        x_prev = None if x_prev is None else x_prev.long()
+        return symbols_before(x.long(), x_prev, self.levels, bounded=self.components is None)
 
     def _hidden(self, gated: Tensor) -> Tensor:
         return self.hidden(self.skip(gated).relu()).relu()
@@ -153,7 +155,7 @@ class WaveNet(AutoregressiveModel):
             advance = self.stack.prepare(table, [self.skip, self.hidden, self.output])
 
         def step(x_prev: Tensor | None, state: State) -> tuple[Distribution, State]:
-            symbols = start.expand(len(state["end"])) if x_prev is None else x_prev
+            symbols = start.expand(len(state["end"])) if x_prev is None else x_prev.long()
             scores, state = advance(symbols, state)
             return self._head(scores, symbols), state
 
@@ -164,7 +166,8 @@ class WaveNet(AutoregressiveModel):
         if self.components is None:
             return self.embedding(symbols)
         weight, bias, start = self.input.unbind()
-        return torch.where((symbols == self.levels).unsqueeze(-1), start, self._centres(symbols) * weight + bias)
+        values = (self._centres(symbols) * weight + bias).to(weight.dtype)
+        return torch.where((symbols == self.levels).unsqueeze(-1), start, values)
 
     def _start(self, rows: int) -> Tensor:
         return torch.full((rows,), self.levels, device=self.skip.weight.device)
@@ -182,7 +185,8 @@ class WaveNet(AutoregressiveModel):
 
     def _centres(self, symbols: Tensor) -> Tensor:
         """(..) to (.., 1), never in half precision, in which neighbouring levels would be one."""
-        return bin_centres(symbols.to(self.skip.weight.dtype), self.levels).unsqueeze(-1)
+        wide = torch.promote_types(self.skip.weight.dtype, torch.float32)
+        return bin_centres(symbols.to(wide), self.levels).unsqueeze(-1)
 
     def _label_bias(self, label: Tensor | None, batch_size: int) -> Tensor | None:
         """(B, L, 2N); `None` where there are no labels."""

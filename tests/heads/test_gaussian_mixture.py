@@ -197,3 +197,8 @@ def test_the_mass_of_an_interval_is_that_of_the_cdf_and_exact_in_both_tails():
     expected = torch.special.log_ndtr(torch.tensor(-30.0).double())  # the mass beyond 31 is e^-30 of that beyond 30
     torch.testing.assert_close(upper, expected[None])
     assert one.log_mass(torch.tensor(1e200), torch.tensor(2e200)) == -torch.inf
+
+
+def test_quantiles_of_0_and_1_are_infinite_however_small_the_scale():
+    x = GaussianMixture(torch.zeros(2), torch.zeros(2), torch.full((2,), -200.0))
+    assert x.icdf(torch.tensor([0.0, 1.0])).tolist() == [-math.inf, math.inf]

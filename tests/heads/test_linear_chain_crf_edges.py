@@ -188,3 +188,20 @@ def test_constraints_are_no_weights():
 def test_bad_arguments_are_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call(LinearChainCRF(3))
+
+
+def test_learned_scores_of_minus_infinity_forbid_with_a_finite_gradient():
+    crf, emissions = random_crf(), drawn(1, 3, 3).requires_grad_()
+    with torch.no_grad():
+        crf.transitions[:, 2] = -math.inf
+        crf.starts[2] = -math.inf
+    constrained = LinearChainCRF(
+        3, TagConstraints(*(parameter > -math.inf for parameter in (crf.transitions, crf.starts, crf.ends)))
+    ).to(emissions)
+    constrained.load_state_dict({name: part.nan_to_num(neginf=0.0) for name, part in crf.state_dict().items()})
+    tags, found = torch.tensor([[0, 1, 0]]), []
+    for layer in (crf, constrained):
+        log_prob = layer.log_prob(tags, emissions)
+        found.append((log_prob, *torch.autograd.grad(log_prob.sum(), [emissions, *layer.parameters()])))
+    for got, expected in zip(*found, strict=True):
+        torch.testing.assert_close(got, expected)

@@ -121,3 +121,12 @@ def test_the_ratio_of_gamma_functions_and_its_slope_are_smooth_where_the_series_
     (slope,) = torch.autograd.grad(ratio.sum(), x)
     for pair in (ratio, slope):
         assert pair[0].item() == pytest.approx(pair[1].item(), rel=1e-9)
+
+
+def test_few_degrees_and_a_tiny_scale_leave_value_and_gradient_finite():
+    degrees = torch.tensor([0.1, 3.0], requires_grad=True)
+    log_prob = StudentTMixture(torch.zeros(2), torch.zeros(2), torch.tensor([-1000.0, 0.0]), degrees)
+    log_prob = log_prob.component_log_prob(torch.tensor(7.0))
+    assert log_prob.isfinite().all()
+    log_prob.sum().backward()
+    assert degrees.grad.isfinite().all()

@@ -150,3 +150,8 @@ def test_a_row_is_its_columns_each_in_its_place():
 def test_a_column_that_cannot_be_is_refused(arguments, named):
     with pytest.raises(ValueError, match=named):
         Column(**arguments)
+
+
+def test_truth_values_are_integers_of_a_mixture():
+    x = IntegerLogisticMixture(torch.zeros(1), torch.zeros(1), torch.zeros(1))
+    assert x.log_prob(torch.tensor(True)) == x.log_prob(torch.tensor(1))

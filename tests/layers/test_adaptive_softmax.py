@@ -89,7 +89,7 @@ def test_it_begins_at_the_uniform_distribution_with_vectors_of_one_length():
         assert lengths[start:end].square().mean() == pytest.approx(1, abs=0.1)
 
 
-@pytest.mark.parametrize("cutoffs", [(0, 4), (4, 4), (6, 4), (4, 30), (31,)])
+@pytest.mark.parametrize("cutoffs", [(0, 4), (4, 4), (6, 4), (4, 30), (31,), (4.5, 6)])
 def test_bad_cutoffs_are_refused_in_one_line(cutoffs):
     with pytest.raises(ValueError, match="cutoffs: expected ascending integers from 1 to 29") as caught:
         AdaptiveSoftmax(M, V, cutoffs)
@@ -135,3 +135,9 @@ def test_default_cutoffs_divide_the_text_as_frequencies_say():
 def test_wrong_arguments_of_the_rule_are_named(arguments, name):
     with pytest.raises(ValueError, match=name):
         default_cutoffs(*arguments)
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.uint8])
+def test_narrow_integers_have_the_vectors_of_wide_ones(dtype):
+    layer, symbols = AdaptiveSoftmax(M, V, CUTOFFS, input_only=1), torch.arange(V + 1)
+    assert torch.equal(layer.embed(symbols.to(dtype)), layer.embed(symbols))

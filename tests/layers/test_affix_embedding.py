@@ -60,3 +60,13 @@ def test_the_table_learns_from_words_and_not_from_padding():
 def test_an_impossible_size_is_refused(name):
     with pytest.raises(ValueError, match=name):
         AffixEmbedding(**{"num_characters": 26, name: 0})
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.uint8])
+def test_narrow_integers_have_the_rows_of_wide_ones(dtype):
+    layer, characters = AffixEmbedding(26, output_size=4, buckets=1000), spelled("walked", "a")
+    assert torch.equal(layer(characters.to(dtype)), layer(characters))
+
+
+def test_words_without_places_for_characters_are_zero():
+    assert AffixEmbedding(26, output_size=4)(torch.zeros(2, 3, 0, dtype=torch.long)).tolist() == [[[0.0] * 4] * 3] * 2

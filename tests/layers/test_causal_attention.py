@@ -8,6 +8,7 @@ from torch import nn
 
 from chainrule.layers import CausalAttention, causal_attention, causal_attention_steps
 from chainrule.layers.positions import distance_slopes, rotate, rotations
+from chainrule.layers.scaled_dot_product import scaled_dot_product
 from chainrule.state import flatten, select
 
 SIZE = 8
@@ -299,3 +300,12 @@ def test_a_state_of_another_layer_is_refused():
         layer(x, longer)
     with pytest.raises(ValueError, match="state: expected"):
         layer(x, torch.zeros(2))
+
+
+def test_heads_that_share_a_key_read_no_rows():
+    assert attention()(torch.zeros(0, 1, SIZE, dtype=torch.float64))[0].shape == (0, 1, SIZE)
+
+
+def test_a_transformed_pass_makes_its_mask_where_its_queries_are():
+    x = torch.empty(1, 1, 3, 2, device="meta")
+    assert torch.vmap(lambda x: scaled_dot_product(x, x, x, causal=True))(x.unsqueeze(0)).is_meta

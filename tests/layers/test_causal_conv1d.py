@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from chainrule.layers.causal_conv1d import CausalConv1d
+from chainrule.layers.dilated_stack import DilatedStack
 
 KINDS = pytest.mark.parametrize(("kernel_size", "dilation"), [(1, 1), (2, 1), (2, 4), (3, 2), (3, 1)])
 
@@ -45,3 +46,20 @@ def test_it_sees_its_taps_and_nothing_else():
 def test_wrong_sizes_are_named():
     with pytest.raises(ValueError, match="dilation: expected an integer >= 1, got 0"):
         CausalConv1d(1, 1, dilation=0)
+
+
+def test_features_and_states_of_another_size_are_refused():
+    layer, x = CausalConv1d(3, 5), torch.zeros(2, 4, 3)
+    for call in (
+        lambda: layer(x, torch.zeros(2, 3, 3)),
+        lambda: layer.step(x[:, 0], torch.zeros(2, 3, 3)),
+    ):
+        with pytest.raises(ValueError, match=r"state: expected a tensor of shape \(2, 1, 3\)"):
+            call()
+    for call in (
+        lambda: layer(x[:, :, :1]),
+        lambda: layer.step(x[:, 0, :1], layer.initial_state(2)),
+        lambda: DilatedStack(3, [1, 2])(x[:, :, :1]),
+    ):
+        with pytest.raises(ValueError, match="x: expected features"):
+            call()

@@ -93,3 +93,10 @@ def test_wrong_arguments_are_named(options, message):
 def test_features_are_no_characters():
     with pytest.raises(ValueError, match="characters: expected integers"):
         make("cnn")(torch.zeros(2, 3, 4))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_bytes_are_characters_and_words_without_places_for_them_are_zero(kind):
+    encoder = make(kind)
+    assert torch.equal(encoder(WORDS.to(torch.uint8)), encoder(WORDS))
+    assert torch.equal(encoder(WORDS[:, :, :0]), torch.zeros(3, 2, 6, dtype=torch.float64))

@@ -11,6 +11,7 @@ CASES = {
     "diagonals of a high image": ((-1, 0), [(0, 1), (0, 2), (1, 3), (2, 4), (3, 4)], False),
     "one position": ((0,), [(0, 1)] * 4, False),
     "a single step": ((-1, 0, 1), [(0, 3)], True),
+    "positions that begin later, a cell before": ((-1, 0), [(0, 2), (0, 4), (2, 4)], True),
 }
 
 
@@ -20,7 +21,7 @@ def written_out(projected, weights, offsets, c0, windows):
     size = weights.shape[2]
     zero = projected.new_zeros(streams, batch, size)
     h = [[zero] * positions for _ in range(steps)]
-    c = [zero if c0 is None else c0[:, p] for p in range(positions)]
+    c = [c0[:, p] if c0 is not None and p in range(*windows[0]) else zero for p in range(positions)]
     for t, (first, end) in enumerate(windows):
         for p in range(first, end):
             a = projected[:, t, p]

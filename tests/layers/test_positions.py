@@ -61,3 +61,22 @@ def test_learned_positions_end_where_the_table_does():
 def test_sinusoids_need_pairs():
     with pytest.raises(ValueError, match="even number of features, got 3"):
         SinusoidalPositions(3)
+
+
+def test_padding_needs_no_learned_position():
+    layer, x = LearnedPositions(4, model_size=2), torch.zeros(2, 3, 2)
+    y, count = layer(x, torch.tensor([3, 0]), torch.tensor([0, 3]))
+    assert torch.equal(y[1], layer.weight[:3])
+    assert not y[0].any()
+    assert count.tolist() == [3, 3]
+    longer, _ = layer(torch.zeros(2, 5, 2), lengths=torch.tensor([4, 1]))
+    assert torch.equal(longer[0, :4], layer.weight)
+    with pytest.raises(ValueError, match="learned positions end after 4 elements, got 5"):
+        layer(x, torch.tensor([3, 0]), torch.tensor([2, 3]))
+
+
+@pytest.mark.parametrize("layer", [SinusoidalPositions(8), LearnedPositions(4, 8)])
+def test_features_of_another_width_are_refused(layer):
+    for call in (lambda: layer(torch.zeros(2, 3, 1)), lambda: layer.step(torch.zeros(2, 1), layer.initial_state(2))):
+        with pytest.raises(ValueError, match="x: expected features"):
+            call()

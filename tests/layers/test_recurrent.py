@@ -281,6 +281,8 @@ def test_symbols_may_come_in_any_type_of_integers(dtype):
     layer, x = KINDS["lstm"](), torch.randint(N, (B, T))
     assert torch.equal(layer(x.to(dtype))[0], layer(x)[0])
     assert torch.equal(layer.step(x[:, 0].to(dtype), layer.initial_state(B))[0], layer(x)[0][:, 0])
+    prepared, _ = layer.prepare()(x[:, 0].to(dtype), layer.initial_state(B))
+    assert torch.equal(prepared, layer.prepare()(x[:, 0], layer.initial_state(B))[0])
 
 
 def test_recurrent_is_a_torch_rnn_module_with_its_parameter_names():

@@ -361,3 +361,8 @@ def test_wrong_contexts_are_named(context, message):
 def test_degrees_that_do_not_fit_are_named(degrees, message):
     with pytest.raises(ValueError, match=message):
         MADE(3, [4]).with_masks(torch.arange(3), degrees)
+
+
+def test_labels_may_be_bytes():
+    model, x, labels = MADE(3, [4], context_size=4), torch.ones(5, 3), torch.tensor([0, 1, 3, 0, 2])
+    assert torch.equal(model.log_prob(x, labels.to(torch.uint8)), model.log_prob(x, labels))

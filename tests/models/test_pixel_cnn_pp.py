@@ -224,3 +224,12 @@ def test_a_label_changes_every_conditional():
 def test_wrong_sizes_are_named(name):
     with pytest.raises(ValueError, match=f"{name}: expected (at least 2|an integer >= 1)"):
         made(**{name: 0})
+
+
+def test_a_step_under_autocast_has_the_head_of_a_pass():
+    model, x = made(image_shape=(1, 1, 1), levels=256).eval(), torch.zeros(1, 1, 1, 1, dtype=torch.long)
+    torch.nn.init.zeros_(model.head.weight)
+    torch.nn.init.constant_(model.head.bias, 0.123456)  # lies between two numbers in bfloat16
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        conditional, _ = model.stepper()(None, model.initial_state(1))
+        assert torch.equal(conditional.means, model(x).means[:, 0, 0, 0])

@@ -133,3 +133,9 @@ def test_wrong_options_are_named(options, message):
 def test_a_context_is_refused():
     with pytest.raises(ValueError, match="context"):
         RecurrentLM(vocab_size=4, hidden_size=8)(torch.zeros(1, 2, dtype=torch.long), torch.zeros(1, 2))
+
+
+def test_padding_is_not_looked_up_in_an_embedding():
+    model, x = RecurrentLM(4, embedding_size=3, hidden_size=5, ngram_order=2), torch.tensor([[1, 2, 3], [0, -1, 9]])
+    logits = model(x, lengths=torch.tensor([3, 1])).logits
+    torch.testing.assert_close(logits[1, :1], model(x[1:, :1]).logits[0])

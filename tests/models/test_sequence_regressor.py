@@ -14,6 +14,11 @@ def test_its_log_likelihood_is_the_squared_error():
     torch.testing.assert_close(model.log_prob(y, x), -error - 1.5 * math.log(math.pi))
 
 
+def test_single_answers_need_no_axis_of_their_own():
+    model, x, y = SequenceRegressor(2, hidden_size=4), torch.randn(5, 6, 2), torch.randn(5, 1)
+    assert torch.equal(model.log_prob(y.squeeze(1), x), model.log_prob(y, x))
+
+
 def test_padding_changes_nothing():
     model, x = SequenceRegressor(2, hidden_size=4, num_layers=2), torch.randn(3, 6, 2)
     padded = x.clone()
@@ -43,6 +48,7 @@ def test_it_learns_a_sum_over_time():
     [
         (lambda model: model(torch.zeros(3, 6, 1)), "context"),
         (lambda model: model(None), "context"),
+        (lambda model: model.log_prob(torch.zeros(1, 3), torch.zeros(3, 6, 2)), "x"),
         (lambda model: model.log_prob(torch.zeros(3), torch.zeros(3, 6, 2), torch.ones(3)), "lengths"),
         (lambda model: SequenceRegressor(2, num_outputs=0), "num_outputs"),
         (lambda model: SequenceRegressor(0), "input_size"),

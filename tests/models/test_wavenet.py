@@ -171,3 +171,18 @@ def test_labels_are_checked():
         made(num_classes=3)(x)
     with pytest.raises(ValueError, match=r"context: expected labels in \[0, 3\), got 0 to 3"):
         made(num_classes=3)(x, torch.tensor([0, 3]))
+
+
+def test_levels_stay_apart_in_half_precision():
+    model = made(levels=256, components=2).bfloat16()
+    centres = model._centres(torch.arange(256))
+    assert len(centres.unique()) == 256
+    x = torch.randint(256, (2, 6))
+    assert model(x).logits.isfinite().all()
+    assert model.embedded(x).dtype == torch.bfloat16
+
+
+def test_a_stepper_reads_bytes_as_symbols_on_any_path():
+    model, prefix = made(blocks=1).bfloat16(), torch.tensor([[1, 0], [0, 1]])  # no NumPy in bfloat16
+    drawn = model.sample(2, length=5, prefix=prefix.to(torch.uint8), temperature=0.0)
+    assert torch.equal(drawn, model.sample(2, length=5, prefix=prefix, temperature=0.0))
