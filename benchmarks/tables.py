@@ -66,7 +66,7 @@ def few_pictures(result: dict[str, Any]) -> str:
     seeds = len({row["seed"] for row in rows})
     return (
         f"{table(['training pictures', *(f'`{model}`' for model in models)], lines)}\n\n"
-        f"Test accuracy, the mean of {seeds} seeds, {rows[0]['minutes']:g} minutes a run. `{result['command']}`, "
+        f"Test accuracy, the mean of {seeds} seeds, {rows[0]['minutes']:g} min a run. `{result['command']}`, "
         f"{result['date']}, {machine(result)}.\n\n"
         "![Test accuracy of four classifiers by the number of pictures they were trained on](_static/few_pictures.png)"
     )
