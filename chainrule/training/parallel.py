@@ -115,8 +115,8 @@ def choose_device(device: str) -> torch.device:
         return torch.device("cpu")
     number = int(index or os.environ.get("LOCAL_RANK", "0"))
     if number >= (gpus := torch.cuda.device_count()):
-        there = "there is no GPU here" if not gpus else f"expected one of {gpus} GPUs, got number {number}"
-        raise ValueError(f"device: {there}: use device cpu")
+        known = f"one of {gpus} GPUs" if gpus else "cpu, as there is no GPU here"
+        raise ValueError(f"device: expected {known}, got {device} (number {number})")
     return torch.device("cuda", number)
 
 
