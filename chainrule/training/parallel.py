@@ -115,8 +115,8 @@ def choose_device(device: str) -> torch.device:
         return torch.device("cpu")
     number = int(index or os.environ.get("LOCAL_RANK", "0"))
     if number >= (gpus := torch.cuda.device_count()):
-        known = f"one of {gpus} GPUs" if gpus else "cpu, as there is no GPU here"
-        raise ValueError(f"device: expected {known}, got {device} (number {number})")
+        known = f"one of {gpus} GPUs" if gpus else "a GPU that is there, of which there is none"
+        raise ValueError(f"device: expected {known}, got {device} (number {number}): use device cpu")
     return torch.device("cuda", number)
 
 
