@@ -7,10 +7,7 @@ from torch import Tensor
 
 
 def check_lengths(lengths: Any, rows: tuple[int, int] | None = None) -> None:
-    """Raise ValueError unless lengths are a tensor of integers, and fit `rows` = (B, T) where given.
-
-    Their number is always checked, their values on a processor alone: a GPU would have to be waited for.
-    """
+    """Raise ValueError unless lengths are a tensor of integers, and fit `rows` = (B, T) where given."""
     if not isinstance(lengths, Tensor):
         raise ValueError(
             f"lengths: expected a tensor of integers, got {type(lengths).__name__}: make it one with torch.tensor"
@@ -27,8 +24,6 @@ def check_lengths(lengths: Any, rows: tuple[int, int] | None = None) -> None:
         raise ValueError(
             f"lengths: expected {batch_size} integers, one a row, got {tuple(lengths.shape)} of {lengths.dtype}"
         )
-    if lengths.device.type != "cpu" or not batch_size:
-        return
-    shortest, longest = int(lengths.min()), int(lengths.max())
+    shortest, longest = (int(lengths.min()), int(lengths.max())) if batch_size else (0, 0)
     if not 0 <= shortest <= longest <= time:
         raise ValueError(f"lengths: expected values in [0, {time}] (the time steps of x), got {shortest} to {longest}")

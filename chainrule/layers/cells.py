@@ -113,7 +113,8 @@ def symbols_before(x: Any, x_prev: Tensor | None, start: int, *, bounded: bool =
         x: (B, T) integers in [0, start).
         x_prev: (B,) the symbols before them, or `None`.
         start: number of the start symbol.
-        bounded: whether a symbol above `start` is an error; looked for on a processor alone, as in `check_lengths`.
+        bounded: whether a symbol above `start` is an error; looked for on a processor alone: a GPU would have to be
+            waited for.
 
     Raises:
         ValueError: x are no such integers.

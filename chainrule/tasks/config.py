@@ -218,13 +218,13 @@ class RunConfig:
             else read_options(ChosenComputation, read_object(content, "computation"), "computation"),
         )
         planned = task.MODELS[config.model].planned  # by a rule that need not measure
-        _check_chosen(config, UNMEASURED if planned else MEASURED)
+        _check_chosen(config, _UNMEASURED if planned else _MEASURED)
         task.check_config(config)
         return config
 
 
-MEASURED: dict[str, Any] = {"options": list, "passes": float, "elements_per_second": float}
-UNMEASURED: dict[str, Any] = {"options": list, "passes": float | None, "elements_per_second": float | None}
+_MEASURED: dict[str, Any] = {"options": list, "passes": float, "elements_per_second": float}
+_UNMEASURED: dict[str, Any] = {"options": list, "passes": float | None, "elements_per_second": float | None}
 
 
 def _check_chosen(config: RunConfig, kinds: Mapping[str, Any]) -> None:

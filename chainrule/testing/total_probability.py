@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy
 import torch
 from torch import Tensor
-from torch.distributions import Distribution
+from torch.distributions import Categorical, Distribution
 
 from chainrule.base import AutoregressiveModel, LikelihoodModel
 from chainrule.state import expand, select
@@ -79,11 +79,12 @@ def _sum_conditionals(subject: SequenceSubject, model: AutoregressiveModel, labe
 def _sum_over_support(subject: SequenceSubject, model: AutoregressiveModel, label: str, support: Tensor) -> str:
     x = subject.x
     conditionals = subject.conditionals(subject.of(x), model)
-    if type(conditionals).log_prob in PLAIN and len(support) > 512:
+    many = len(support) > 512
+    if many and isinstance(conditionals, Categorical) and type(conditionals).log_prob in PLAIN:
         # One sum over the table is the sum over the values.
-        totals = conditionals.logits.exp().sum(-1)  # type: ignore[attr-defined]  # those in PLAIN have it
+        totals = conditionals.logits.exp().sum(-1)
     else:
-        if len(support) > 512:
+        if many:
             x = x[:2, :FEW] if subject.shortens else x[:2]
             conditionals = subject.conditionals(subject.of(x, subject.rows[:2]), model)
         totals = torch.zeros(conditionals.batch_shape, device=subject.device)
