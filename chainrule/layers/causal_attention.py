@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from chainrule.layers.banded_attention import banded_attention
 from chainrule.layers.causal_attention_steps import CausalAttentionSteps
 from chainrule.layers.multi_head_attention import MultiHeadAttention
 from chainrule.layers.positions import distance_slopes
@@ -10,6 +11,8 @@ from chainrule.layers.scaled_dot_product import attention_weights, distances, sc
 from chainrule.layers.sequence_layer import LayerStep, SequenceLayer
 from chainrule.ranges import check_sizes
 from chainrule.state import State
+
+_BANDED = 6  # windows in a chunk from which bands of scores are faster than all of them with a mask
 
 
 class CausalAttention(MultiHeadAttention, SequenceLayer):
@@ -64,9 +67,14 @@ class CausalAttention(MultiHeadAttention, SequenceLayer):
 
     def forward(self, x: Tensor, state: State = None, lengths: Tensor | None = None) -> tuple[Tensor, State]:
         x, real = self._checked(x, lengths)
-        queries, keys, values, mask, state = self._read(x, state)
-        causal = mask is None and x.shape[1] > 1
-        y = self._joined(scaled_dot_product(queries, keys, values, mask, causal=causal))
+        queries, keys, values, even, state = self._read(x, state)
+        if even and x.shape[1] >= _BANDED * self.window:
+            slopes = distance_slopes(self.num_heads) if self.position == "alibi" else None
+            heads = banded_attention(queries, keys, values, self.window, slopes)
+        else:
+            mask = self._mask(queries, keys, even, state)
+            heads = scaled_dot_product(queries, keys, values, mask, causal=mask is None and x.shape[1] > 1)
+        y = self._joined(heads)
         if real is not None:
             y = y * real.unsqueeze(2)
         return y, self._after(keys, values, state, x.shape[1], lengths)
@@ -121,43 +129,47 @@ class CausalAttention(MultiHeadAttention, SequenceLayer):
     def attended(self, x: Tensor, state: State = None) -> Tensor:
         """α of a chunk, (B, H, T, n + T), n elements in the cache; 0 where a query may not read."""
         x, _ = self._checked(x, None)
-        queries, keys, _, mask, _ = self._read(x, state)
+        queries, keys, _, even, state = self._read(x, state)
+        mask = self._mask(queries, keys, even, state)
         if mask is None:
             mask = visible_keys(x.shape[1], keys.shape[2] - x.shape[1], self.window, x.device)
         return attention_weights(queries, keys, mask)
 
-    def _read(self, x: Tensor, state: State) -> tuple[Tensor, Tensor, Tensor, Tensor | None, State]:
-        """Queries of the chunk, keys and values of the cache and the chunk, the mask, and the state before.
+    def _read(self, x: Tensor, state: State) -> tuple[Tensor, Tensor, Tensor, bool, State]:
+        """Queries of the chunk, keys and values of the cache and the chunk, and the state before.
 
-        There is no mask where the causal one will do, or a single element reads all of its cache.
+        The fourth says whether all rows have read equally many elements before.
         """
         fresh = state is None
         state = self._checked_state(state, len(x))
-        cached, time = state["keys"].shape[2], x.shape[1]
+        time = x.shape[1]
         first = 0 if fresh else _common(state["count"])
-        if first is None:  # rows have read different numbers of elements
+        if first is None:
             positions = state["count"].unsqueeze(1) + torch.arange(time, device=x.device)
         else:
             positions = torch.arange(first, first + time, device=x.device)
         queries, keys, values = self._heads(x, positions)
-        mask = None
-        whole = time == 1 or (cached == 0 and time <= self.window)
-        if self.position == "alibi" or not whole or first is None:
-            mask = self._mask(time, cached, None if first is not None else state["count"], queries)
-        if cached:
+        if state["keys"].shape[2]:
             keys = torch.cat([state["keys"].to(keys.dtype), keys], 2)
             values = torch.cat([state["values"].to(values.dtype), values], 2)
-        return queries, keys, values, mask, state
+        return queries, keys, values, first is not None, state
 
-    def _mask(self, time: int, cached: int, count: Tensor | None, like: Tensor) -> Tensor:
-        mask = visible_keys(time, cached, self.window, like.device)  # (T, n + T)
-        mask = mask[None, None]
-        if count is not None:  # the cache of a row that has read less begins with slots that hold nothing
-            held = torch.arange(-cached, time, device=like.device) >= -count.unsqueeze(1)
+    def _mask(self, queries: Tensor, keys: Tensor, even: bool, state: State) -> Tensor | None:
+        """What queries may read, or what is added to their scores.
+
+        There is no mask where the causal one will do, or a single element reads all of its cache.
+        """
+        time = queries.shape[2]
+        cached = keys.shape[2] - time
+        if even and self.position != "alibi" and (time == 1 or (cached == 0 and time <= self.window)):
+            return None
+        mask = visible_keys(time, cached, self.window, queries.device)[None, None]  # of (T, n + T)
+        if not even:  # the cache of a row that has read less begins with slots that hold nothing
+            held = torch.arange(-cached, time, device=queries.device) >= -state["count"].unsqueeze(1)
             mask = mask & held[:, None, None]
         if self.position == "alibi":
-            slopes = distance_slopes(self.num_heads).to(like).view(-1, 1, 1)
-            return (-slopes * distances(time, cached, like.device)).masked_fill(~mask, -torch.inf)
+            slopes = distance_slopes(self.num_heads).to(queries).view(-1, 1, 1)
+            return (-slopes * distances(time, cached, queries.device)).masked_fill(~mask, -torch.inf)
         return mask
 
     def _after(self, keys: Tensor, values: Tensor, state: State, time: int, lengths: Tensor | None) -> State:

@@ -38,18 +38,18 @@ def scaled_dot_product(
         if causal:
             mask = visible_keys(queries.shape[2], 0, device=queries.device)
         weights = attention_weights(queries, keys, mask)
-        return weights @ _repeated(values, heads)
+        return weights @ repeated_heads(values, heads)
     if groups < heads and queries.shape[2] == 1 and (mask is None or mask.shape[1] == 1):
         # The heads that share a key are its queries, side by side: no key is repeated.
         grouped = queries.view(len(queries), groups, heads // groups, queries.shape[3])
         return nn.functional.scaled_dot_product_attention(grouped, keys, values, mask).view(queries.shape)
-    keys, values = _repeated(keys, heads), _repeated(values, heads)
+    keys, values = repeated_heads(keys, heads), repeated_heads(values, heads)
     return nn.functional.scaled_dot_product_attention(queries, keys, values, mask, is_causal=causal)
 
 
 def attention_weights(queries: Tensor, keys: Tensor, mask: Tensor | None = None) -> Tensor:
     """How much of each key a query reads, (B, H, T, S); the arguments are those of `scaled_dot_product`."""
-    scores = queries @ _repeated(keys, queries.shape[1]).transpose(2, 3) / math.sqrt(queries.shape[3])
+    scores = queries @ repeated_heads(keys, queries.shape[1]).transpose(2, 3) / math.sqrt(queries.shape[3])
     if mask is not None:
         scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
     return scores.softmax(-1)
@@ -79,5 +79,6 @@ def distances(time: int, cached: int, device: torch.device | str | None = None) 
     return torch.arange(time, device=device).unsqueeze(1) - keys
 
 
-def _repeated(keys: Tensor, heads: int) -> Tensor:
+def repeated_heads(keys: Tensor, heads: int) -> Tensor:
+    """The keys or values of each of H query heads, (B, H, S, d), from (B, G, S, d)."""
     return keys if keys.shape[1] == heads else keys.repeat_interleave(heads // keys.shape[1], 1)

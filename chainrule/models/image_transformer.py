@@ -21,13 +21,14 @@ from chainrule.state import State
 class ImageTransformer(ImageModel):
     r"""A causal Transformer over the T = H·W·C elements of an image (Parmar et al. 2018; Chen et al. 2020, ImageGPT).
 
-    .. math:: h^{(0)}_t = E[x_{t-1}] + \sum_n E_n[x_{t-n}] + R_{i} + S_{j} + K_{k}, \qquad
+    .. math:: h^{(0)}_t = E_1[x_{t-1}] + \sum_n E_n[x_{t-n}] + R_{i} + S_{j} + K_{k}, \qquad
         p(x_t \mid x_{<t}) = \mathrm{softmax}(W_{ho}\, \mathrm{norm}(h^{(L)}_t) + b_o)
 
-    for the element of row i, column j and channel k. Beside the element before it, a place reads its neighbours: n are
-    the distances to the same channel of the pixels to the left, above, above left and above right; outside the image
-    they are a symbol of their own, as is the element before the first. Attention reads the whole past, or the last
-    `window` elements in each block.
+    for the element of row i, column j and channel k. Beside the element before it, a place reads its neighbourhood: n
+    are the distances to the same channel of the pixels up to `radius` rows above it, and up to `radius` columns to
+    either side, that come before it: a causal convolution of symbols. Outside the image they are a symbol of their
+    own, as is the element before the first. Attention reads the whole past, or the last `window` elements in each
+    block.
 
     Args:
         image_shape: (C, H, W).
@@ -36,6 +37,7 @@ class ImageTransformer(ImageModel):
         num_layers: L, blocks.
         num_heads: of queries.
         num_kv_heads: of keys and values, a divisor of `num_heads`; `None` is as many.
+        radius: r, rows above and columns to either side that a place reads by itself.
         window: elements that each block reads; `None` is all.
         feed_forward_size: units of the feed-forward networks; `None` is 4·D.
         activation: "gelu", "relu" or "swiglu".
@@ -60,6 +62,7 @@ class ImageTransformer(ImageModel):
         num_layers: Layers = 6,
         num_heads: Layers = 4,
         num_kv_heads: Layers | None = None,
+        radius: Size = 3,
         window: Size | None = None,
         feed_forward_size: Size | None = None,
         activation: Literal["gelu", "relu", "swiglu"] = "gelu",
@@ -81,16 +84,16 @@ class ImageTransformer(ImageModel):
             dropout=dropout,
         )
         channels, height, width = self.image_shape
-        # How far back, and how many rows and columns away: left, above, above left, above right.
-        moves = [(1, 0), (0, 1), (1, 1), (-1, 1)]
-        self.neighbours = [((row * width + column) * channels, row, column) for column, row in moves]
-        self.neighbours = [
-            (back, row, column)
-            for back, row, column in self.neighbours
-            if row < height and abs(column) < width and back > 1  # at 1 it is the element before, which is read anyway
+        # How many rows above and columns to the left.
+        moves = [(up, left) for up in range(radius + 1) for left in range(-radius, radius + 1) if (up, left) > (0, 0)]
+        back = [(up * width + left) * channels for up, left in moves]
+        self.neighbours = [(1, 0, 0)] + [
+            (distance, *move)
+            for distance, move in zip(back, moves, strict=True)
+            if move[0] < height and abs(move[1]) < width and distance > 1  # at 1 it is the element before
         ]
-        # One row more in each table: the start, and what lies outside.
-        self.embeddings = nn.ModuleList(nn.Embedding(levels + 1, model_size) for _ in range(1 + len(self.neighbours)))
+        # A row for each symbol of each neighbour, and for what lies outside.
+        self.embedding = nn.Embedding(len(self.neighbours) * (levels + 1), model_size)
         self.places = nn.ModuleList(nn.Embedding(size, model_size) for size in (height, width, channels) if size > 1)
         self.label = None if num_classes is None else nn.Embedding(num_classes, model_size)
         self.output = nn.Linear(model_size, levels)
@@ -100,7 +103,8 @@ class ImageTransformer(ImageModel):
         """Draw new weights of the embeddings and the output; those of the blocks are left as they are."""
         if self.output.weight.is_meta:
             return
-        for embedding in (*self.embeddings, *self.places, self.label):
+        nn.init.normal_(self.embedding.weight, std=len(self.neighbours) ** -0.5)
+        for embedding in (*self.places, self.label):
             if isinstance(embedding, nn.Embedding):
                 nn.init.normal_(embedding.weight, std=0.5)
         nn.init.normal_(self.output.weight, std=(3 * self.output.in_features) ** -0.5)
@@ -109,7 +113,7 @@ class ImageTransformer(ImageModel):
     @property
     def _kept(self) -> int:
         """Elements before the last one that the neighbours of the next may be."""
-        return max((back for back, _, _ in self.neighbours), default=1) - 1
+        return max(back for back, _, _ in self.neighbours) - 1
 
     def visible_past(self, length: int) -> Tensor:
         reach = self.stack.reach
@@ -117,10 +121,10 @@ class ImageTransformer(ImageModel):
             return super().visible_past(length)
         places = torch.arange(length)
         # What each place reads by itself, and which places a conditional reads.
-        inputs = torch.ones(length, length, dtype=torch.bool).tril(-1).triu(-1)
-        for neighbour in self.neighbours:
-            inside = self._inside(places, neighbour)
-            inputs[places[inside], places[inside] - neighbour[0]] = True
+        inputs = torch.zeros(length, length, dtype=torch.bool)
+        earlier = places.unsqueeze(1) - torch.tensor(self.neighbours)[:, 0]
+        rows, columns = self._inside(places).nonzero(as_tuple=True)
+        inputs[rows, earlier[rows, columns]] = True
         read = torch.ones(length, length, dtype=torch.bool).tril().triu(1 - reach)
         return (read.float() @ inputs.float()) > 0
 
@@ -199,13 +203,14 @@ class ImageTransformer(ImageModel):
         if recent is None:
             recent = symbols.new_full((len(symbols), self._kept), self.levels)
         past, time = torch.cat([recent, symbols], 1), symbols.shape[1]
-        places = place.unsqueeze(1) + torch.arange(time, device=symbols.device)
-        first, *others = self.embeddings
-        features = first(symbols)
-        for neighbour, embedding in zip(self.neighbours, others, strict=True):
-            begin = past.shape[1] - time - (neighbour[0] - 1)
-            seen = past[:, begin : begin + time]
-            features = features + embedding(seen.masked_fill(~self._inside(places, neighbour), self.levels))
+        offsets = torch.arange(time, device=symbols.device)
+        places = place.unsqueeze(1) + offsets
+        back = torch.tensor([back for back, _, _ in self.neighbours], device=symbols.device)
+        seen = past[:, self._kept + 1 + offsets.unsqueeze(1) - back]  # (B, T, N)
+        seen = seen.masked_fill(~self._inside(places), self.levels)
+        rows = seen + (self.levels + 1) * torch.arange(len(back), device=back.device)
+        features = nn.functional.embedding_bag(rows.flatten(0, 1), self.embedding.weight, mode="sum")
+        features = features.unflatten(0, symbols.shape)
         for embedding, index in zip(self.places, self._indices(places), strict=True):
             features = features + embedding(index)
         if self.label is not None:
@@ -218,9 +223,10 @@ class ImageTransformer(ImageModel):
         indices = (places // (width * channels), places // channels % width, places % channels)
         return [index for index, size in zip(indices, (height, width, channels), strict=True) if size > 1]
 
-    def _inside(self, places: Tensor, neighbour: tuple[int, int, int]) -> Tensor:
-        """Whether the neighbour of each place lies in the image."""
+    def _inside(self, places: Tensor) -> Tensor:
+        """Whether the N neighbours of each place lie in the image, (..., N)."""
         channels, _, width = self.image_shape
-        _, up, left = neighbour
+        _, up, left = torch.tensor(self.neighbours, device=places.device).unbind(1)
+        places = places.unsqueeze(-1)
         column = places // channels % width - left
-        return (places // (width * channels) >= up) & (column >= 0) & (column < width)
+        return (places >= 1) & (places // (width * channels) >= up) & (column >= 0) & (column < width)
