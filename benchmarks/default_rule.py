@@ -72,7 +72,7 @@ def compare(text: str, parts: Parts, options: argparse.Namespace) -> None:
             run, budget = folder / "run", f"{60 * options.minutes:g}s"
             given = ["--validation", folder / "valid.txt", "--budget", budget, "--out", run, "--overwrite"]
             (summary,) = chainrule("train", folder / "train.txt", *level, *asked, *map(str, given))
-            chosen = json.loads((run / "config.json").read_text())["options"]
+            chosen = json.loads((run / "config.json").read_text())["model"]["options"]
             rows.append(
                 {"run": who, "units": chosen["hidden_size"], "dropout": chosen["dropout"], "steps": summary["steps"],
                  "elements/s": summary["elements"] / summary["seconds"], "held-out nats": summary["nats_per_element"]}

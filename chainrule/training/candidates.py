@@ -24,9 +24,9 @@ from chainrule.training.optimiser import Kind, clip_gradient, make_optimiser
 from chainrule.training.parallel import own_randomness
 
 SHARE, MOST_SECONDS = 0.02, 2.0  # of a run may go into the choice
-LEAST_STEPS = 3  # of each candidate, the first left out: with fewer nothing is decided
-NOISE = 1.03  # times as fast as the candidate before it has a way to be, to be taken
+LEAST_STEPS = 2  # of each candidate, the first left out: with fewer nothing is decided
 ENOUGH_STEPS = 4  # of each candidate
+NOISE, NOISE_OF_ONE = 1.03, 1.25  # times as fast a way has to be to be taken: of several steps, of a single one
 HOPELESS = 4.0  # times as slow in the first step, and a candidate is not tried again
 
 
@@ -107,6 +107,9 @@ def make_candidates(
             # A vendor's kernel may not exist in a precision that the processor has not.
             emulated = usual == "bfloat16" and not multiplies_bfloat16()
             backends = ("auto", "bptt") if emulated else ("auto", "vendor", "bptt")
+            if usual == "bfloat16" and not emulated and all(layer.mode == "LSTM" for layer in layers):
+                # 0.95 to 1.7 times as fast (benchmarks/LOG.md): what counts where there is no time to see.
+                backends = ("vendor", "auto", "bptt")
     return Candidates(counts, precisions, backends)
 
 
@@ -115,8 +118,8 @@ def choose_computation(
 ) -> Choice:
     """Time the candidates stage by stage, each with the best of those before, in steps of AdamW.
 
-    The first of each is taken unless another is more than 3% faster, and where there is no time to take three steps
-    each way. Weights, random state and data are left as they are.
+    The first of each is taken unless another is more than 3% faster, 25% where there was time for two steps each way
+    only, and where there was none for that. Weights, random state and data are left as they are.
 
     Args:
         model: the model to be trained.
@@ -135,7 +138,8 @@ def choose_computation(
             continue
         rates |= {str(way): count_elements(batch) / duration for way, duration in timed.items()}
         fastest = min(timed, key=timed.__getitem__)
-        if best not in timed or timed[best] > NOISE * timed[fastest]:  # not timed: hopeless
+        noise = NOISE if max(map(len, taken)) > LEAST_STEPS else NOISE_OF_ONE
+        if best not in timed or timed[best] > noise * timed[fastest]:  # not timed: hopeless
             best = fastest
     return Choice(best, rates)
 

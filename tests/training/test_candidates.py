@@ -79,11 +79,29 @@ def test_without_time_nothing_is_decided(language_model, monkeypatch):
     assert choice.elements_per_second == {}
 
 
+@pytest.mark.parametrize(("ratio", "taken"), [(1.2, 2), (1.3, 1)])
+def test_two_steps_decide_on_a_large_difference_only(language_model, monkeypatch, ratio, taken):
+    seconds(monkeypatch, lambda way: ratio if way.threads == 2 else 1.0)
+    some = Candidates((2, 1), ("float32",), ("auto",))
+    two_rounds = 2 * (1 + ratio)
+    assert choose_computation(language_model, BATCH, some, two_rounds, CPU).computation.threads == taken
+    assert choose_computation(language_model, BATCH, some, 2 * two_rounds, CPU).computation.threads == 1
+
+
+@pytest.mark.parametrize(("cell", "first"), [("lstm", "vendor"), ("gru", "auto"), ("rnn", "auto")])
+def test_untimed_lstms_in_bfloat16_take_the_vendors_kernel(monkeypatch, cell, first):
+    monkeypatch.setattr(timing, "multiplies_bfloat16", lambda: True)
+    monkeypatch.setattr(timing, "multiply_dtype", lambda precision, device: torch.bfloat16)
+    candidates = make_candidates(RecurrentLM(7, embedding_size=3, hidden_size=4, cell=cell), CPU)
+    assert (candidates.default.precision, candidates.default.backend) == ("bfloat16", first)
+    assert sorted(candidates.backend) == ["auto", "bptt", "vendor"]
+
+
 def test_only_what_the_user_left_open_is_a_candidate(language_model):
     asked = make_candidates(language_model, CPU, threads=3, precision="float32", backend="bptt")
     assert asked.stages == []
     assert asked.default == Computation(3, "float32", "bptt")
-    assert make_candidates(language_model, CPU).backend == ("auto", "vendor", "bptt")
+    assert make_candidates(language_model, CPU, precision="float32").backend == ("auto", "vendor", "bptt")
     assert make_candidates(ToyModel(), CPU).backend == ("auto",)  # no layer of ours
 
 
