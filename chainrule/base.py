@@ -326,7 +326,8 @@ class AutoregressiveModel(LikelihoodModel):
             state = self.initial_state(n, context)
             if prefix is not None and prefix.shape[1] > 0:
                 known = prefix.shape[1]
-                state = self.unroll(prefix, state)[1]
+                conditionals, state = self.unroll(prefix, state)
+                _check_prefix(conditionals, prefix)
                 x_prev = prefix[:, -1]
         for _ in count() if self.sequence_length is None else range(self.sequence_length - known):
             with torch.no_grad():  # entered for each element: a generator must not leak it to its caller
@@ -357,6 +358,14 @@ def _rows_of(prefix: Tensor, n: int) -> Tensor:
     if prefix.shape[0] not in (1, n):
         raise ValueError(f"prefix: expected shape (P,), or 1 or {n} rows, got {tuple(prefix.shape)}")
     return prefix.expand(n, *prefix.shape[1:])
+
+
+def _check_prefix(conditionals: Distribution, prefix: Tensor) -> None:
+    """Raise ValueError for a prefix with elements that no x has: the head of its conditionals says so."""
+    try:
+        conditionals.log_prob(prefix)
+    except ValueError as error:
+        raise ValueError(f"prefix: {str(error).removeprefix('value: ')}") from None
 
 
 def _spread(mask: Tensor, like: Tensor) -> Tensor:

@@ -106,6 +106,21 @@ def symbols_of(x: Any) -> Tensor:
     return x.long()
 
 
+def check_vocabulary(symbols: Tensor, count: int, name: str = "x") -> Tensor:
+    """Return the symbols; `ValueError` for one outside [0, count).
+
+    They are looked at on a processor alone: a GPU would have to be waited for.
+    """
+    if symbols.numel() and symbols.device.type == "cpu" and not needs_plain_form():
+        least, greatest = map(int, symbols.aminmax())
+        if least < 0 or greatest >= count:
+            raise ValueError(
+                f"{name}: expected symbols in [0, {count}), got {least if least < 0 else greatest}: "
+                "mask padding before, or give the model its lengths"
+            )
+    return symbols
+
+
 def symbols_before(x: Any, x_prev: Tensor | None, start: int, *, bounded: bool = True) -> Tensor:
     """The symbols before each of x, (B, T): `x_prev`, or the start symbol, then x without its last.
 
@@ -113,8 +128,7 @@ def symbols_before(x: Any, x_prev: Tensor | None, start: int, *, bounded: bool =
         x: (B, T) integers in [0, start).
         x_prev: (B,) the symbols before them, or `None`.
         start: number of the start symbol.
-        bounded: whether a symbol above `start` is an error; looked for on a processor alone: a GPU would have to be
-            waited for.
+        bounded: whether a symbol above `start` is an error; see `check_vocabulary`.
 
     Raises:
         ValueError: x are no such integers.
@@ -123,15 +137,10 @@ def symbols_before(x: Any, x_prev: Tensor | None, start: int, *, bounded: bool =
     if x.dim() != 2:
         raise ValueError(f"x: expected symbols (B, T), got shape {tuple(x.shape)}")
     x_prev = x.new_full((len(x),), start) if x_prev is None else symbols_of(x_prev)
-    before = torch.cat([x_prev.unsqueeze(1), x[:, :-1]], 1)[:, : x.shape[1]]  # T may be 0
-    if bounded and before.numel() and before.device.type == "cpu" and not needs_plain_form():
-        least, greatest = map(int, before.aminmax())
-        if least < 0 or greatest > start:
-            raise ValueError(
-                f"x: expected symbols in [0, {start}), got {least if least < 0 else greatest}: "
-                "mask padding before, or give the model its lengths"
-            )
-    return before
+    if bounded:
+        check_vocabulary(x[:, :-1], start)
+        check_vocabulary(x_prev, start + 1, "x_prev")  # it may be the start symbol
+    return torch.cat([x_prev.unsqueeze(1), x[:, :-1]], 1)[:, : x.shape[1]]  # T may be 0
 
 
 def project(x: Tensor, weight_ih: Tensor, bias: Tensor | None) -> Tensor:

@@ -17,6 +17,8 @@ from chainrule.models.labels import checked_labels
 from chainrule.ranges import Layers, Probability, Size
 from chainrule.state import State
 
+_ROWS, _LEAST_WINDOW = 3, 64  # of the usual window
+
 
 class ImageTransformer(ImageModel):
     r"""A causal Transformer over the T = H·W·C elements of an image (Parmar et al. 2018; Chen et al. 2020, ImageGPT).
@@ -27,8 +29,8 @@ class ImageTransformer(ImageModel):
     for the element of row i, column j and channel k. Beside the element before it, a place reads its neighbourhood: n
     are the distances to the same channel of the pixels up to `radius` rows above it, and up to `radius` columns to
     either side, that come before it: a causal convolution of symbols. Outside the image they are a symbol of their
-    own, as is the element before the first. Attention reads the whole past, or the last `window` elements in each
-    block.
+    own, as is the element before the first. Each block of attention reads the last `window` elements (Parmar et al.:
+    local attention), so that L blocks reach L times as far.
 
     Args:
         image_shape: (C, H, W).
@@ -38,7 +40,7 @@ class ImageTransformer(ImageModel):
         num_heads: of queries.
         num_kv_heads: of keys and values, a divisor of `num_heads`; `None` is as many.
         radius: r, rows above and columns to either side that a place reads by itself.
-        window: elements that each block reads; `None` is all.
+        window: elements that each block reads; `None` is three rows of the image, or 64 if they are fewer.
         feed_forward_size: units of the feed-forward networks; `None` is 4·D.
         activation: "gelu", "relu" or "swiglu".
         dropout: probability of zeroing in training, of the input's features and of what each branch adds.
@@ -59,8 +61,8 @@ class ImageTransformer(ImageModel):
         levels: int = 256,
         *,
         model_size: Size = 128,
-        num_layers: Layers = 6,
-        num_heads: Layers = 4,
+        num_layers: Layers = 4,
+        num_heads: Layers = 2,
         num_kv_heads: Layers | None = None,
         radius: Size = 3,
         window: Size | None = None,
@@ -71,6 +73,8 @@ class ImageTransformer(ImageModel):
     ):
         super().__init__(image_shape, levels, num_classes)
         self.dropout = dropout
+        if window is None:
+            window = min(max(_ROWS * self.image_shape[0] * self.image_shape[2], _LEAST_WINDOW), self.sequence_length)
         self.stack = TransformerStack(
             model_size,
             num_layers,

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from chainrule.heads.diagonal_normal import DiagonalNormal
 from chainrule.latent import LatentModel, OneLayerObjective
 from chainrule.layers.bidirectional import Bidirectional
-from chainrule.layers.cells import symbols_of
+from chainrule.layers.cells import check_vocabulary, symbols_of
 from chainrule.layers.packing import zero_past_ends
 from chainrule.models.conditioned import Conditioned, lengths_to
 from chainrule.models.vector_to_sequence import VectorToSequence
@@ -75,7 +75,8 @@ class SentenceVAE(LatentModel):
 
     def encode(self, x: Tensor, *, lengths: Tensor | None = None) -> DiagonalNormal:
         lengths = self._lengths(x, lengths)
-        _, final_state = self.encoder(self.embedding(zero_past_ends(symbols_of(x), lengths)), lengths)
+        x = check_vocabulary(zero_past_ends(symbols_of(x), lengths), self.vocab_size)
+        _, final_state = self.encoder(self.embedding(x), lengths)
         top = final_state[0][-1] if self.decoder.language_model.recurrent.has_cell else final_state[-1]
         return DiagonalNormal(*self.posterior(top).chunk(2, 1))
 

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from chainrule.base import Context
 from chainrule.layers.bidirectional import Bidirectional
-from chainrule.layers.cells import symbols_of
+from chainrule.layers.cells import check_vocabulary, symbols_of
 from chainrule.layers.packing import zero_past_ends
 from chainrule.models.attentive_decoder import AttentiveDecoder, Encoded
 from chainrule.ranges import Layers, Probability, Size, check_sizes
@@ -98,6 +98,7 @@ class Seq2Seq(AttentiveDecoder):
                 f"got {tuple(tokens.shape)} and {tuple(lengths.shape)}"
             )
         tokens = zero_past_ends(symbols_of(tokens), lengths)
+        check_vocabulary(tokens, self.source_embedding.num_embeddings, "tokens")
         outputs, final = self.encoder(self._dropped(self.source_embedding(tokens)), lengths)
         top = final[0][-1] if self.decoder.has_cell else final[-1]
         return Encoded(self._dropped(outputs), lengths, self._dropped(top))

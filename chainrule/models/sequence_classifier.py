@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from chainrule.base import Context, LikelihoodModel
 from chainrule.heads import Categorical
 from chainrule.layers.bidirectional import TRANSFORMER, Bidirectional, row_encoder
+from chainrule.layers.cells import check_vocabulary
 from chainrule.layers.packing import real_steps
 from chainrule.layers.pooling import POOLINGS, AttentionPooling, max_pooling, mean_pooling
 from chainrule.layers.recurrent import Recurrent
@@ -247,6 +248,7 @@ class SequenceClassifier(LikelihoodModel):
         if self.embedding is None:
             return inputs
         table, nothing = self.embedding.weight, self.embedding.num_embeddings - 1
+        check_vocabulary(inputs.clamp(min=0), nothing, "inputs")
         symbols = inputs.where(inputs >= 0, nothing)
         if self.training and self.symbol_dropout:
             symbols = symbols.masked_fill(

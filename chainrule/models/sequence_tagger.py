@@ -9,7 +9,7 @@ from chainrule.base import Context, LikelihoodModel
 from chainrule.heads import IndependentTags, LinearChainCRF, TagConstraints, TagSequences
 from chainrule.layers import AffixEmbedding, CharacterEncoder
 from chainrule.layers.bidirectional import row_encoder
-from chainrule.layers.cells import symbols_of
+from chainrule.layers.cells import check_vocabulary, symbols_of
 from chainrule.ranges import Layers, Probability, Range, Size, check_sizes
 
 TAG_HEADS = ("crf", "softmax")
@@ -151,7 +151,7 @@ class SequenceTagger(LikelihoodModel):
             raise ValueError(f"context: expected words, (B, T) integers, got {type(words).__name__}")
         if words.dim() != 2 or words.is_floating_point():
             raise ValueError(f"context: expected words as integers (B, T), got {words.dtype} of {tuple(words.shape)}")
-        features = self.embedding(symbols_of(words))
+        features = self.embedding(check_vocabulary(symbols_of(words), self.embedding.num_embeddings, "words"))
         if self.characters is not None:
             if not isinstance(context, dict) or "characters" not in context:
                 raise ValueError('context: expected {"words": (B, T), "characters": (B, T, C)}, got words alone')

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from chainrule.base import AutoregressiveModel, Context, Step
 from chainrule.heads import Categorical
-from chainrule.layers.cells import symbols_before, symbols_of
+from chainrule.layers.cells import check_vocabulary, symbols_before, symbols_of
 from chainrule.layers.decoder_block import DecoderBlock, DecoderStep
 from chainrule.layers.dropout import dropout
 from chainrule.layers.norms import norm_layer
@@ -239,6 +239,7 @@ class TransformerSeq2Seq(AutoregressiveModel):
                 f"got {tuple(tokens.shape)} and {tuple(lengths.shape)}"
             )
         tokens = zero_past_ends(symbols_of(tokens), lengths)
+        check_vocabulary(tokens, self.source_embedding.num_embeddings, "tokens")
         features = self.source_embedding(tokens) * self.source_embedding.embedding_dim**0.5
         return self.encoder(features, lengths)[0], lengths
 

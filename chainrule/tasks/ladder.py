@@ -32,7 +32,7 @@ def seconds_to_measure(budget: float) -> float:
 def step_rate(model: "TrainableModel", batch: "Batch", training: "OptimisationOptions", seconds: float) -> float:
     """Training steps a second of a model here.
 
-    In the way that training takes first; where there is time for it in float32 too, and the faster counts.
+    In float32; where there is time for it, and the processor has it, in bfloat16 too, and the faster counts.
 
     Args:
         model: left as it is.
@@ -48,10 +48,10 @@ def step_rate(model: "TrainableModel", batch: "Batch", training: "OptimisationOp
     candidates = make_candidates(
         model, device, threads=training.threads, precision=training.precision, backend=training.backend
     )
-    ways = [candidates.default]
+    ways = [Computation(candidates.threads[0], candidates.precision[-1], candidates.backend[0])]
     if len(candidates.precision) > 1 and seconds >= ENOUGH_SECONDS:
-        backend = "auto" if "auto" in candidates.backend else candidates.backend[0]
-        ways.append(Computation(candidates.threads[0], candidates.precision[-1], backend))
+        backend = "vendor" if "vendor" in candidates.backend else candidates.backend[0]
+        ways.append(Computation(candidates.threads[0], candidates.precision[0], backend))
     return max(steps_per_second(model, batch, ways, seconds, device, training.optimiser))
 
 

@@ -27,6 +27,7 @@ SHARE, MOST_SECONDS = 0.02, 2.0  # of a run may go into the choice
 LEAST_STEPS = 2  # of each candidate, the first left out: with fewer nothing is decided
 ENOUGH_STEPS = 4  # of each candidate
 NOISE, NOISE_OF_ONE = 1.03, 1.25  # times as fast a way has to be to be taken: of several steps, of a single one
+_LEAST_CHUNK = 32  # elements, of which a quarter is timed
 HOPELESS = 4.0  # times as slow in the first step, and a candidate is not tried again
 
 
@@ -107,9 +108,6 @@ def make_candidates(
             # A vendor's kernel may not exist in a precision that the processor has not.
             emulated = usual == "bfloat16" and not multiplies_bfloat16()
             backends = ("auto", "bptt") if emulated else ("auto", "vendor", "bptt")
-            if usual == "bfloat16" and not emulated and all(layer.mode == "LSTM" for layer in layers):
-                # 0.95 to 1.7 times as fast (benchmarks/LOG.md): what counts where there is no time to see.
-                backends = ("vendor", "auto", "bptt")
     return Candidates(counts, precisions, backends)
 
 
@@ -119,7 +117,9 @@ def choose_computation(
     """Time the candidates stage by stage, each with the best of those before, in steps of AdamW.
 
     The first of each is taken unless another is more than 3% faster, 25% where there was time for two steps each way
-    only, and where there was none for that. Weights, random state and data are left as they are.
+    only, and where there was none for that. Where whole chunks of a stream would take too long, a quarter of each row
+    is timed: which way is the fastest hardly depends on the length of rows. Weights, random state and data are left as
+    they are.
 
     Args:
         model: the model to be trained.
@@ -129,7 +129,8 @@ def choose_computation(
         device: where the model is trained.
     """
     best, rates = candidates.default, dict[str, float]()
-    deadline = monotonic() + seconds
+    batch, spent = _affordable(model, batch, candidates, seconds, device)
+    deadline = monotonic() + seconds - spent  # by steps: importing what an optimiser needs takes a second once
     for changes in candidates.stages:
         ways = [replace(best, **change) for change in changes]
         taken = _step_seconds(model, batch, ways, deadline - monotonic(), device, "adamw", rounds=ENOUGH_STEPS)
@@ -142,6 +143,33 @@ def choose_computation(
         if best not in timed or timed[best] > noise * timed[fastest]:  # not timed: hopeless
             best = fastest
     return Choice(best, rates)
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """The beginning of each row of a batch."""
+
+    x: torch.Tensor
+    previous: torch.Tensor | None
+    lengths: None = None
+    context: None = None
+    whole: bool = False
+
+
+def _affordable(
+    model: TrainableModel, batch: Batch, candidates: Candidates, seconds: float, device: torch.device
+) -> tuple[Batch, float]:
+    """A batch on which there is time to try the ways of a stage, and the seconds of the step that told.
+
+    It is the whole, or a quarter of each row of a stream.
+    """
+    stream = batch.x.dim() == 2 and batch.lengths is None and batch.context is None and not batch.whole
+    if not stream or batch.x.shape[1] < _LEAST_CHUNK or not candidates.stages:
+        return batch, 0.0
+    ((first, *_),) = _step_seconds(model, batch, [candidates.default], 0.0, device, "adamw")
+    if first * max(map(len, candidates.stages)) * (LEAST_STEPS + 1) <= seconds:
+        return batch, first
+    return _Piece(batch.x[:, : batch.x.shape[1] // 4], batch.previous), first
 
 
 def steps_per_second(

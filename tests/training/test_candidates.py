@@ -4,6 +4,7 @@ import pytest
 import torch
 from training_toy import ToyModel, ToyStream
 
+from chainrule.data.batches import Batch
 from chainrule.models import RecurrentLM
 from chainrule.training import candidates as timing
 from chainrule.training.candidates import Candidates, choose_computation, make_candidates, steps_per_second
@@ -88,20 +89,34 @@ def test_two_steps_decide_on_a_large_difference_only(language_model, monkeypatch
     assert choose_computation(language_model, BATCH, some, 2 * two_rounds, CPU).computation.threads == 1
 
 
-@pytest.mark.parametrize(("cell", "first"), [("lstm", "vendor"), ("gru", "auto"), ("rnn", "auto")])
-def test_untimed_lstms_in_bfloat16_take_the_vendors_kernel(monkeypatch, cell, first):
-    monkeypatch.setattr(timing, "multiplies_bfloat16", lambda: True)
-    monkeypatch.setattr(timing, "multiply_dtype", lambda precision, device: torch.bfloat16)
-    candidates = make_candidates(RecurrentLM(7, embedding_size=3, hidden_size=4, cell=cell), CPU)
-    assert (candidates.default.precision, candidates.default.backend) == ("bfloat16", first)
-    assert sorted(candidates.backend) == ["auto", "bptt", "vendor"]
+def test_a_quarter_of_each_row_is_timed_where_there_is_no_time_for_all(language_model, monkeypatch):
+    sizes = []
+
+    def take_step(model, optimiser, batch, way, device):
+        sizes.append(tuple(batch.x.shape))
+        clock[0] += batch.x.numel() / way.threads
+        return batch.x.numel() / way.threads
+
+    clock = [0.0]
+    monkeypatch.setattr(timing, "_take_step", take_step)
+    monkeypatch.setattr(timing, "monotonic", lambda: clock[0])
+    batch, some = Batch(torch.zeros(2, 64, dtype=torch.long)), Candidates((1, 2), ("float32",), ("auto",))
+    assert choose_computation(language_model, batch, some, 10_000.0, CPU).computation.threads == 2
+    assert set(sizes) == {(2, 64)}
+    sizes.clear()
+    assert choose_computation(language_model, batch, some, 400.0, CPU).computation.threads == 2
+    assert (sizes[0], set(sizes[1:])) == ((2, 64), {(2, 16)})
+    sizes.clear()
+    rows = Batch(torch.zeros(2, 64, dtype=torch.long), lengths=torch.tensor([64, 3]))
+    choose_computation(language_model, rows, some, 400.0, CPU)
+    assert set(sizes) == {(2, 64)}
 
 
 def test_only_what_the_user_left_open_is_a_candidate(language_model):
     asked = make_candidates(language_model, CPU, threads=3, precision="float32", backend="bptt")
     assert asked.stages == []
     assert asked.default == Computation(3, "float32", "bptt")
-    assert make_candidates(language_model, CPU, precision="float32").backend == ("auto", "vendor", "bptt")
+    assert make_candidates(language_model, CPU).backend == ("auto", "vendor", "bptt")
     assert make_candidates(ToyModel(), CPU).backend == ("auto",)  # no layer of ours
 
 

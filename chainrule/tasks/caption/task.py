@@ -79,11 +79,7 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
     }
     Data = CaptionData
     Training = with_defaults(OptimisationOptions, batch_size=64, learning_rate=2e-3)
-    MODELS: ClassVar[dict[str, Model]] = {
-        "lstm": Model("chainrule.models.captioner:Captioner", fixed={"cell": "lstm"}),
-        "gru": Model("chainrule.models.captioner:Captioner", fixed={"cell": "gru"}),
-        "rnn": Model("chainrule.models.captioner:Captioner", fixed={"cell": "rnn"}),
-    }
+    MODELS: ClassVar[dict[str, Model]] = {"captioner": Model("chainrule.models.captioner:Captioner")}
     BUDGET = "10m"
     LADDERS: ClassVar[dict[str, Ladder]] = dict.fromkeys(MODELS, _LADDER)
     NEEDS: ClassVar[dict[str, str]] = {"sacrebleu": "metrics"}
@@ -113,7 +109,7 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
     @classmethod
     def run_name(cls, asked: RunConfig) -> str:
         source = asked.sources["source"]
-        return f"{'images' if source is None else Path(source).stem}-caption-{asked.model}"
+        return f"{'images' if source is None else Path(source).stem}-caption"
 
     @classmethod
     def check_asked(cls, asked: RunConfig, given: frozenset[str]) -> None:

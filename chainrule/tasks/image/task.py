@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from chainrule.tasks.abilities import (
     CheckedRows,
@@ -61,6 +61,7 @@ _ELEMENTS = 1 << 16  # of the images that are validated on together
 _PREVIEWED = 16
 _LINE = 90  # characters in which the preview on the terminal has to fit
 _CHECKED_ROWS, _CHECKED_SIDE = 4, 5
+USUAL_TRAINING = {"image-transformer": {"optimiser": "muon"}}  # by model, where the user says nothing
 _FROM_DATA = ("levels", "num_classes")  # arguments of the models
 _MEASURED = 256  # held-out images whose codes are looked at during training
 
@@ -71,6 +72,8 @@ class ImageTraining(OptimisationOptions):
 
     batch_size: int = within(16, 1, 1 << 24)
     """Rows of a batch; 128 of a model with a code, where not given."""
+    optimiser: Literal["adamw", "muon"] = "adamw"
+    """adamw, or muon: orthogonal steps for the matrices of layers; muon of an image-transformer, where not given."""
     learning_rate: float = within(4e-3, 0.0, 1e3)
     """Peak learning rate; 0.001 of a model with a code, where not given."""
 
@@ -121,6 +124,11 @@ class ImageTask(
     BUDGET = "10m"
     LADDERS: ClassVar[dict[str, Ladder]] = {
         "gated-pixelcnn": Ladder("pixels", ({"channels": 16, "layers": 5}, {"channels": 8, "layers": 3}), steps=1000),
+        "image-transformer": Ladder(
+            "pixels",
+            ({"num_layers": 3, "model_size": 96}, {"num_layers": 2, "model_size": 64}),
+            steps=1000,
+        ),
         "pixel-vae": Ladder("pixels", ({"decoder_channels": 32}, {"decoder_channels": 16}), steps=1000),
     } | dict.fromkeys(
         ("vae", "hierarchical-vae", "autoencoder"),
@@ -159,10 +167,8 @@ class ImageTask(
         return prod(self.shape)
 
     def plan(self, given: frozenset[str]) -> RunConfig:
-        if not self.has_code:
-            return super().plan(given)
-        usual = {name: value for name, value in CODE_TRAINING.items() if flag(name) not in given}
-        training = replace(self.training, **usual)
+        usual = CODE_TRAINING if self.has_code else USUAL_TRAINING.get(self.config.model, {})
+        training = replace(self.training, **{name: usual[name] for name in usual if flag(name) not in given})
         return Task.plan(ImageTask(self.path, replace(self.config, training=training)), given)
 
     def build(self) -> "ImageModel":
