@@ -4,7 +4,8 @@
 
 Training, forward and backward of one batch: `TransformerLM`, and the module a user writes after nanoGPT, of torch.nn
 layers and scaled_dot_product_attention with its causal flag. Both compute the same function of the same weights, which
-is checked first. The model's own default positions, rotary, are timed beside it, and x-transformers of the same shape.
+is checked first. The model's own default positions, rotary, are timed beside it, and x-transformers of the same shape;
+in float32, and, where the processor multiplies it, under autocast in bfloat16, as `chainrule train` then does.
 
 Generation at batch 1 on one thread, sampling included: `model.stream`; as the floor, plain matrix-vector products with
 weights of the same shapes, NumPy's and torch's by turns, the faster counted; and x-transformers and GPT-2 of Hugging
@@ -19,13 +20,14 @@ The two packages are no dependency of chainrule; without them their rows are lef
 import argparse
 import statistics
 from collections.abc import Callable
-from itertools import islice
+from itertools import islice, product
 
 import torch
 from side_by_side import claim, interleaved, median_ratio, publish
 from torch import Tensor, nn
 
 from chainrule.models import TransformerLM
+from chainrule.training.computation import multiplies_bfloat16
 
 VOCABULARY = 65
 TRAINING = {"4×128, batch 32, 64 elements": (4, 128, 4, 32, 64), "6×384, batch 4, 256 elements": (6, 384, 6, 4, 256)}
@@ -81,17 +83,21 @@ class PlainGPT(nn.Module):
         self.head.bias.copy_(model.bias_ho)
 
 
-def trained(module: nn.Module, loss: Callable[[], Tensor]) -> Callable[[], None]:
+def trained(module: nn.Module, loss: Callable[[], Tensor], dtype: torch.dtype) -> Callable[[], None]:
     def run() -> None:
         module.zero_grad()
-        loss().backward()
+        with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
+            nats = loss()
+        nats.backward()
 
     return run
 
 
 def training(rounds: int) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
     rows, claims = [], []
-    for name, (layers, size, heads, batch, time) in TRAINING.items():
+    precisions = [torch.float32, torch.bfloat16] if multiplies_bfloat16() else [torch.float32]
+    for (shape, (layers, size, heads, batch, time)), dtype in product(TRAINING.items(), precisions):
+        name = f"{shape}, {str(dtype).removeprefix('torch.')}"
         sizes = {"model_size": size, "num_layers": layers, "num_heads": heads, "context_length": time}
         same, ours = TransformerLM(VOCABULARY, position="learned", **sizes), TransformerLM(VOCABULARY, **sizes)
         plain = PlainGPT(VOCABULARY, layers, size, heads, time)
@@ -105,13 +111,13 @@ def training(rounds: int) -> tuple[list[dict[str, object]], list[dict[str, objec
             return nn.functional.cross_entropy(plain(before).flatten(0, 1), x.flatten())
 
         ways = {
-            "plain": trained(plain, cross_entropy),
-            "same": trained(same, lambda same=same, x=x: -same.log_prob(x).mean()),
-            "ours": trained(ours, lambda ours=ours, x=x: -ours.log_prob(x).mean()),
+            "plain": trained(plain, cross_entropy, dtype),
+            "same": trained(same, lambda same=same, x=x: -same.log_prob(x).mean(), dtype),
+            "ours": trained(ours, lambda ours=ours, x=x: -ours.log_prob(x).mean(), dtype),
         }
         try:
             peer = x_transformer(layers, size, heads, time)
-            ways["x-transformers"] = trained(peer, lambda peer=peer, x=x: peer(nn.functional.pad(x, (1, 0))))
+            ways["x-transformers"] = trained(peer, lambda peer=peer, x=x: peer(nn.functional.pad(x, (1, 0))), dtype)
         except ImportError as error:
             print(f"x-transformers: left out, as it cannot be imported ({error})")
         seconds = interleaved(ways, rounds)

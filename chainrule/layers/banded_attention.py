@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from chainrule.layers.scaled_dot_product import repeated_heads
+from chainrule.layers.scaled_dot_product import as_bias, repeated_heads
 
 _BLOCKS = (32, 128)  # queries of a block, fewest and most: products of small ones are slow, large ones read too much
 
@@ -16,8 +16,7 @@ def banded_attention(
     .. math:: y_t = \sum_{s = t - W + 1}^{t} \mathrm{softmax}_s(q_t^\top k_s / \sqrt d - m_h (t - s))\, v_s
 
     Each block of S queries reads the keys of its own elements and of the blocks before it that hold the W − 1 others,
-    so that there are about T·(S + W) scores and not T². Softmax is computed in float32 at least. The queries belong to
-    the last T keys.
+    so that there are about T·(S + W) scores and not T². The queries belong to the last T keys.
 
     Args:
         queries: (B, H, T, d).
@@ -52,9 +51,8 @@ def banded_attention(
     distance = earlier * block + places[:block].unsqueeze(1) - places
     read = (distance >= 0) & (distance < window) & (begin + places >= earlier * block - cached)
     scores = queries @ of_blocks(keys).transpose(3, 4)
-    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
-    bias = torch.zeros(read.shape, dtype=scores.dtype, device=scores.device).masked_fill_(~read, -torch.inf)
+    bias = as_bias(read, scores.dtype)
     if slopes is not None:
         bias = bias - slopes.to(bias).view(-1, 1, 1, 1) * distance
-    weights = (scores + bias).softmax(-1).to(values.dtype)
+    weights = (scores + bias).softmax(-1)
     return (weights @ of_blocks(values)).flatten(2, 3)[:, :, :time]

@@ -1,11 +1,11 @@
 """Scaled dot-product attention over heads, and the masks of causal attention after a cache."""
 
-import math
-
 import torch
 from torch import Tensor, nn
 
 from chainrule.transforms import needs_plain_form
+
+_PLAIN_SCORES = 512**2  # of a head; with more, they no longer stay in a processor's cache
 
 
 def scaled_dot_product(
@@ -15,7 +15,8 @@ def scaled_dot_product(
 
     Query head h reads key head ⌊h / (H/G)⌋, so that G key heads serve H query heads (Ainslie et al. 2023); G = 1 is
     multi-query attention. `torch.nn.functional.scaled_dot_product_attention` computes it, except under transformations
-    of `torch.func`, which its kernels do not support.
+    of `torch.func`, which its kernels do not support, and in training in bfloat16 on a processor, where for short
+    sequences its backward pass takes 1.3 to 8 times as long as plain products (benchmarks/LOG.md).
 
     Args:
         queries: (B, H, T, d).
@@ -34,7 +35,7 @@ def scaled_dot_product(
             f"causal: needs as many queries as keys, got {queries.shape[2]} and {keys.shape[2]}: give visible_keys"
         )
     heads, groups = queries.shape[1], keys.shape[1]
-    if needs_plain_form():
+    if needs_plain_form() or _backward_is_slow(queries, keys):
         if causal:
             mask = visible_keys(queries.shape[2], 0, device=queries.device)
         weights = attention_weights(queries, keys, mask)
@@ -49,10 +50,22 @@ def scaled_dot_product(
 
 def attention_weights(queries: Tensor, keys: Tensor, mask: Tensor | None = None) -> Tensor:
     """How much of each key a query reads, (B, H, T, S); the arguments are those of `scaled_dot_product`."""
-    scores = queries @ repeated_heads(keys, queries.shape[1]).transpose(2, 3) / math.sqrt(queries.shape[3])
+    scores = queries * queries.shape[3] ** -0.5 @ repeated_heads(keys, queries.shape[1]).transpose(2, 3)
     if mask is not None:
-        scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
+        scores = scores + (as_bias(mask, scores.dtype) if mask.dtype == torch.bool else mask)
     return scores.softmax(-1)
+
+
+def as_bias(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """What a mask adds to scores: 0 where a query may read, else -inf. Its gradient costs nothing."""
+    return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, -torch.inf)
+
+
+def _backward_is_slow(queries: Tensor, keys: Tensor) -> bool:
+    """Whether torch's kernel is slower than plain products."""
+    recorded = queries.requires_grad and torch.is_grad_enabled()
+    on_processor = queries.device.type == "cpu" and queries.dtype == torch.bfloat16
+    return recorded and on_processor and queries.shape[2] * keys.shape[2] <= _PLAIN_SCORES
 
 
 def visible_keys(time: int, cached: int, window: int | None = None, device: torch.device | str | None = None) -> Tensor:

@@ -336,3 +336,18 @@ def test_long_chunks_make_no_scores_of_all_pairs(monkeypatch):
 def test_bands_have_second_derivatives():
     layer, x = attention(window=2), torch.randn(1, 13, SIZE, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradgradcheck(lambda x: layer(x)[0][:, 3:6], x)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_training_in_bfloat16_computes_attention_by_plain_products(monkeypatch, masked):
+    queries, keys, values = (torch.randn(2, 2, 6, 4, requires_grad=True) for _ in range(3))
+    mask = torch.rand(6, 6).tril().fill_diagonal_(1) > 0.5 if masked else None
+    expected = scaled_dot_product(queries, keys, values, mask, causal=not masked)
+    gradients = torch.autograd.grad(expected.square().sum(), (queries, keys, values))
+    monkeypatch.setattr(nn.functional, "scaled_dot_product_attention", None)  # torch's backward pass is slow there
+    halves = [x.detach().bfloat16().requires_grad_() for x in (queries, keys, values)]
+    found = scaled_dot_product(*halves, mask, causal=not masked)
+    assert found.dtype == torch.bfloat16
+    torch.testing.assert_close(found.float(), expected, rtol=0.03, atol=0.03)
+    for gradient, half in zip(gradients, torch.autograd.grad(found.float().square().sum(), halves), strict=True):
+        torch.testing.assert_close(half.float(), gradient, rtol=0.1, atol=0.2)
