@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 
@@ -37,6 +37,8 @@ class InputTaps(TorchFunctionMode):
         self.deltas: list[Tensor] = []
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+        if func is nn.functional.embedding_bag and _is_a_plain_sum(args[0], kwargs or {}):  # tap each of its terms
+            return self.__torch_function__(nn.functional.embedding, types, args).sum(-2)
         out = func(*args, **(kwargs or {}))
         if not isinstance(out, Tensor) or not out.is_floating_point() or _only_looks(func):
             return out
@@ -62,23 +64,32 @@ class InputTaps(TorchFunctionMode):
 
 
 def places(symbols: Tensor, x: Tensor) -> Tensor:
-    """Which element of x each symbol is, told by equality in all rows, (P,) integers, −1 for none.
+    """Which element of x each symbol is, told by how rows differ, (P,) integers, −1 for none.
+
+    A model whose tables are parts of one adds a number of its own to the symbols of each.
 
     Args:
         symbols: (B, P) integers that a model converted when it read x.
-        x: (B, T) integers, drawn at random, so that no two columns are alike.
+        x: (B, T) integers, drawn at random, so that no two columns differ by the same number in all rows.
 
     >>> x = torch.tensor([[3, 1, 2], [0, 4, 1]])
-    >>> places(torch.tensor([[9, 3, 1], [9, 0, 4]]), x)
+    >>> places(torch.tensor([[9, 3, 11], [9, 0, 14]]), x)
     tensor([-1,  0,  1])
     """
-    column_of = {tuple(column): place for place, column in enumerate(x.t().tolist())}
+    column_of = {tuple(column): place for place, column in enumerate((x - x[:1]).t().tolist())}
+    symbols = symbols - symbols[:1]
     return torch.tensor([column_of.get(tuple(column), -1) for column in symbols.t().tolist()], dtype=torch.long)
 
 
 def _are_symbols(tensor: Tensor) -> bool:
     numbers = tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool
     return not numbers and tensor.dim() > 0 and tensor.numel() > 0
+
+
+def _is_a_plain_sum(symbols: Tensor, options: Mapping[str, Any]) -> bool:
+    """Whether `embedding_bag` is the sum of an embedding's rows: no lengths, weights, padding or norms."""
+    others = ("offsets", "max_norm", "per_sample_weights", "padding_idx")
+    return symbols.dim() == 2 and options.get("mode") == "sum" and all(options.get(name) is None for name in others)
 
 
 def _only_looks(func: Any) -> bool:

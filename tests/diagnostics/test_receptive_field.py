@@ -8,7 +8,7 @@ from chainrule.base import AutoregressiveModel
 from chainrule.diagnostics.input_taps import InputTaps, places
 from chainrule.diagnostics.receptive_field import receptive_field
 from chainrule.heads import Bernoulli
-from chainrule.models import MADE, GatedPixelCNN, PixelCNN, PixelRNN, RecurrentLM, WaveNet
+from chainrule.models import MADE, GatedPixelCNN, ImageTransformer, PixelCNN, PixelRNN, RecurrentLM, WaveNet
 
 SMALL = {"channels": 12, "layers": 1, "first_kernel_size": 3}
 
@@ -38,6 +38,10 @@ MODELS = {
     "PixelCNN": (lambda: PixelCNN((1, 6, 7), 2, **SMALL), None),
     "PixelCNN, RGB": (lambda: PixelCNN((3, 4, 4), 3, **SMALL | {"channels": 36}), None),
     "gated": (lambda: GatedPixelCNN((1, 6, 7), 4, **SMALL), None),
+    "image-transformer": (
+        lambda: ImageTransformer((1, 6, 7), 2, model_size=8, num_layers=2, num_heads=2, window=3, radius=2),
+        None,
+    ),
     "gated, RGB, labels": (lambda: GatedPixelCNN((3, 4, 4), 2, num_classes=3, **SMALL), torch.tensor([0, 2])),
     "row LSTM": (lambda: PixelRNN((1, 5, 6), 2, kind="row", **SMALL), None),
     "diagonal LSTM": (lambda: PixelRNN((1, 4, 5), 2, kind="diagonal", **SMALL), None),
@@ -156,10 +160,25 @@ def test_taps_ignore_what_takes_no_more_than_the_shape():
     assert squares.tolist() == [[1.0, 4.0, 9.0]] * 2
 
 
-def test_places_are_told_by_whole_columns():
-    x = torch.tensor([[0, 1, 0], [1, 1, 0]])
+def test_places_are_told_by_the_differences_in_whole_columns():
+    x = torch.tensor([[0, 1, 0], [1, 1, 0], [1, 0, 0]])
     assert places(x[:, [2, 0, 1]], x).tolist() == [2, 0, 1]
-    assert places(1 - x, x).tolist() == [-1, 2, 1]
+    assert places(x + torch.tensor([0, 5, 9]), x).tolist() == [0, 1, 2]
+    assert places(1 - x, x).tolist() == [-1, -1, 2]
+
+
+def test_the_terms_of_a_bag_are_tapped_one_by_one():
+    table, x = torch.randn(5, 3, dtype=torch.float64), torch.randint(5, (2, 4))
+    for options, tapped in (
+        ({"mode": "sum"}, True),
+        ({"mode": "mean"}, False),
+        ({"mode": "sum", "padding_idx": 0}, False),
+    ):
+        taps = InputTaps(2)
+        with taps:
+            total = torch.nn.functional.embedding_bag(x, table, **options)
+        torch.testing.assert_close(total, torch.nn.functional.embedding_bag(x, table, **options))
+        assert [tuple(delta.shape) for delta in taps.deltas] == ([(2, 4, 3)] if tapped else [])
 
 
 def test_no_rows_are_refused():

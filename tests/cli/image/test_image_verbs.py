@@ -203,6 +203,19 @@ def test_a_blind_spot_is_named_and_counted(command, archive, tmp_path):
     assert (out / "receptive-field.png").exists()
 
 
+def test_a_transformer_over_pixels_does_what_the_others_do(command, archive, tmp_path):
+    out = tmp_path / "run"
+    options = ("--model", "image-transformer", "--bits", 2, "--model-size", 8, "--num-layers", 1, "--window", 4)
+    outcome = command("train", archive, "--out", out, *options, "--radius", 1, "--steps", 2, "--batch-size", 4)
+    assert outcome.status == 0, outcome.err
+    assert open_run(out).config.training.optimiser == "muon"
+    assert command("score", out, archive).status == 0
+    assert command("sample", out, "-n", 2, "--out", tmp_path / "drawn.png").status == 0
+    inspected = json.loads(command("inspect", out, "--pixel", "4,3", "--json").out)
+    assert inspected["as_declared"] is True
+    assert command("check", out).status == 0
+
+
 def test_info_shows_what_the_run_is(command, run):
     shown = command("info", run).out
     for part in (
