@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor, nn
 
+from chainrule.layers.scaled_dot_product import attention_weights
+
 
 class WindowAttention(nn.Module):
     r"""Multi-head attention between the places of each window of an image (Liu et al. 2021, Swin).
@@ -54,14 +56,14 @@ class WindowAttention(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(B, height, width, D) to the same."""
         queries, keys, values = self._heads(x)
-        read = nn.functional.scaled_dot_product_attention(queries, keys, values, self._scores(len(x), x.dtype))
-        return self.out_proj(self._joined(read, x.shape))
+        # Plain products: torch has no fast kernel for scores to which a learnt bias is added.
+        weights = attention_weights(queries, keys, self._scores(len(x), queries.dtype))
+        return self.out_proj(self._joined(weights @ values, x.shape))
 
     def attended(self, x: Tensor) -> Tensor:
         """(B, windows, H, M², M²) of how much of each place of its window a place reads."""
         queries, keys, _ = self._heads(x)
-        scores = queries @ keys.transpose(-1, -2) * queries.shape[-1] ** -0.5 + self._scores(len(x), x.dtype)
-        return scores.softmax(-1).unflatten(0, (len(x), -1))
+        return attention_weights(queries, keys, self._scores(len(x), queries.dtype)).unflatten(0, (len(x), -1))
 
     def _heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values, (B · windows, H, M², d) each."""
