@@ -106,14 +106,20 @@ def symbols_of(x: Any) -> Tensor:
     return x.long()
 
 
-def check_vocabulary(symbols: Tensor, count: int, name: str = "x") -> Tensor:
+def check_vocabulary(symbols: Tensor, count: int, name: str = "x", *, start: bool = False) -> Tensor:
     """Return the symbols; `ValueError` for one outside [0, count).
 
     They are looked at on a processor alone: a GPU would have to be waited for.
+
+    Args:
+        symbols: integers.
+        count: V.
+        name: of the argument that holds them.
+        start: allow the start symbol too, whose number is V.
     """
     if symbols.numel() and symbols.device.type == "cpu" and not needs_plain_form():
         least, greatest = map(int, symbols.aminmax())
-        if least < 0 or greatest >= count:
+        if least < 0 or greatest >= count + start:
             raise ValueError(
                 f"{name}: expected symbols in [0, {count}), got {least if least < 0 else greatest}: "
                 "mask padding before, or give the model its lengths"
@@ -137,10 +143,8 @@ def symbols_before(x: Any, x_prev: Tensor | None, start: int, *, bounded: bool =
     if x.dim() != 2:
         raise ValueError(f"x: expected symbols (B, T), got shape {tuple(x.shape)}")
     x_prev = x.new_full((len(x),), start) if x_prev is None else symbols_of(x_prev)
-    if bounded:
-        check_vocabulary(x[:, :-1], start)
-        check_vocabulary(x_prev, start + 1, "x_prev")  # it may be the start symbol
-    return torch.cat([x_prev.unsqueeze(1), x[:, :-1]], 1)[:, : x.shape[1]]  # T may be 0
+    before = torch.cat([x_prev.unsqueeze(1), x[:, :-1]], 1)[:, : x.shape[1]]  # T may be 0
+    return check_vocabulary(before, start, start=True) if bounded else before
 
 
 def project(x: Tensor, weight_ih: Tensor, bias: Tensor | None) -> Tensor:

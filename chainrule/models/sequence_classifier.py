@@ -77,7 +77,7 @@ class SequenceClassifier(LikelihoodModel):
         dropout: Probability = 0.5,
         symbol_dropout: Probability = 0.3,
         prior: Sequence[float] | None = None,
-        num_heads: Layers = 4,
+        num_heads: Layers = 2,
     ):
         super().__init__()
         if (vocab_size is None) == (feature_size is None):

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +16,8 @@ from chainrule.tasks.run_directory import WEIGHTS
 from chainrule.tasks.text.options import TextData, TextTraining
 from chainrule.tasks.text.task import TextTask
 from chainrule.training.checkpoint import save_weights
+
+sys.path.insert(0, str(Path(__file__).parent))
 
 
 class Outcome(NamedTuple):

@@ -1,17 +1,12 @@
 """The size of a model follows the budget and the speed of the machine, in every task whose usual model has a ladder."""
 
-import io
-import random
-import zipfile
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from PIL import Image
+from small_data import WRITERS, write_pairs
 
-from chainrule.data.sounds import write_wav
 from chainrule.tasks import ladder as ladder_module
 from chainrule.tasks import open_run
 from chainrule.tasks.config import RunConfig
@@ -54,59 +49,6 @@ def test_what_a_size_is_worth_is_counted_in_passes_or_steps_whichever_are_fewer(
     both = Ladder("words", ({"hidden_size": 1},), passes=2, steps=500)
     assert [both.needed_steps(count) for count in (10, 1000)] == [20, 500]
     assert replace(both, passes=float("inf")).needed_steps(10) == 500
-
-
-def write_images(folder):
-    np.savez(folder / "images.npz", images=np.random.default_rng(0).integers(0, 2, (40, 6, 6)).astype(np.uint8) * 255)
-    return [folder / "images.npz"]
-
-
-def write_sounds(folder):
-    (folder / "clips").mkdir()
-    for number in range(10):
-        write_wav(folder / "clips" / f"{number}.wav", np.sin(np.arange(120 + number)), 8000)
-    return [folder / "clips", "--blocks", 1, "--layers-per-block", 2]
-
-
-def write_pairs(folder):
-    draw = random.Random(0)
-    rows = [[draw.randrange(3) for _ in range(draw.randint(1, 3))] for _ in range(60)]
-    lines = ["\t".join(" ".join(names[n] for n in row) for names in (("a", "b", "c"), ("x", "y", "z"))) for row in rows]
-    return [written(folder / "pairs.tsv", lines), "--task", "translate", "--batch-size", 16]
-
-
-def write_captions(folder):
-    with zipfile.ZipFile(folder / "images.zip", "w") as archive:
-        for number in range(24):
-            content = io.BytesIO()
-            Image.new("RGB", (8, 8), (200, 10 * number, 0)).save(content, "PNG")
-            archive.writestr(f"{number}.png", content.getvalue())
-    captions = written(folder / "captions.txt", [f"{n}.png\ta red square" for n in range(24)])
-    return [
-        folder / "images.zip",
-        "--captions",
-        captions,
-        "--task",
-        "caption",
-        "--image-size",
-        8,
-        "--batch-size",
-        4,
-    ]
-
-
-def write_labelled(folder):
-    images = np.random.default_rng(0).integers(0, 256, (40, 6, 6), dtype=np.uint8)
-    np.savez(folder / "labelled.npz", images=images, labels=[0, 1] * 20)
-    return [folder / "labelled.npz", "--task", "classify"]
-
-
-def written(path, lines):
-    path.write_text("".join(f"{line}\n" for line in lines))
-    return path
-
-
-WRITERS = dict(zip(TASKS, (write_images, write_sounds, write_pairs, write_captions, write_labelled), strict=True))
 
 
 @pytest.mark.parametrize("task", TASKS)
