@@ -139,6 +139,19 @@ def choose_size(run: "Task[Any]", ladder: Ladder, batches: "TrainingBatches") ->
     return replace(config, options=sizes[size], facts=config.facts | {"chosen": chosen})
 
 
+def expected_passes(run: "Task[Any]", batches: "TrainingBatches") -> float:
+    """Passes over the data that a new run takes; where it has a budget that no ladder measured, timed here."""
+    config, steps_per_epoch = run.config, batches.steps_per_epoch
+    duration = config.duration
+    if "chosen" in config.facts:
+        return float(config.facts["chosen"]["passes"])
+    if duration.budget is None:
+        return duration.epochs or (duration.steps or 0) / steps_per_epoch
+    model = run.new_model(config.training.seed)
+    rate = step_rate(model, batches.at(0), config.training, seconds_to_measure(duration.budget))
+    return TRAINING_SHARE * duration.budget * rate / steps_per_epoch
+
+
 def tell_size(config: RunConfig, ladder: Ladder, usual: Any) -> str:
     """The line that says which size was chosen, and what for.
 

@@ -235,6 +235,18 @@ def usual_dropout(passes: float, weights_a_symbol: float, wide: bool) -> float:
     return round(min(0.5, doublings * min(1.0, (weights_a_symbol / 0.8) ** 0.5)), 2)
 
 
+def block_dropouts(passes: float) -> dict[str, float]:
+    """Dropouts of a Transformer's blocks and of its n-grams: none for two passes over the text, more for more.
+
+    >>> block_dropouts(2)
+    {'dropout': 0.0, 'ngram_dropout': 0.0}
+    >>> block_dropouts(4), block_dropouts(100)["dropout"]
+    ({'dropout': 0.1, 'ngram_dropout': 0.2}, 0.3)
+    """
+    dropout = min(0.3, max(0.0, 0.1 * math.log2(max(passes, 1.0) / 2)))
+    return {"dropout": round(dropout, 2), "ngram_dropout": round(2 * dropout, 2)}
+
+
 def usual_weight_decay(learning_rate: float, steps_a_pass: float, wide: bool) -> float:
     """The decay that forgets over one pass over the text, 1 / (learning rate · steps of a pass); less for words.
 

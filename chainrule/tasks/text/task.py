@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from chainrule.tasks.abilities import CheckedRows, Checks, Compresses, Embeds, FileCodec, Inspects, Samples, Scores
 from chainrule.tasks.codes import CodedTask
 from chainrule.tasks.config import FINGERPRINT, RunConfig, check_entries, check_keys
-from chainrule.tasks.display import format_duration, quoted, size_of
+from chainrule.tasks.display import flag, format_duration, quoted, size_of
 from chainrule.tasks.ladder import said_passes
 from chainrule.tasks.ledger import Basis, LedgerEntry
 from chainrule.tasks.run_directory import CONFIG, DATA, VOCABULARY
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from chainrule.training.optimiser import Kind
     from chainrule.training.validation import OnValidation
 
+DROPOUTS = ("dropout", "ngram_dropout")  # of blocks, settled when a run is made
 PLANNED = ("batch_size", "optimiser", "learning_rate", "weight_decay")  # of training, settled when a run is made
 _COUNTS = {"elements": int, "lines": int, "unknown": int, "characters": int, "bytes": int}
 _ELEMENT = {"char": "character", "byte": "byte", "word": "word", "bpe": "token"}
@@ -40,7 +41,7 @@ _SAMPLE_LENGTH = {"char": 200, "byte": 200, "word": 40, "bpe": 60}
 _CHECKED_ROWS, _CHECKED_ELEMENTS = 4, 32
 # Of models whose size the plan does not choose:
 _LEARNING_RATE: dict["Kind", float] = {"adamw": 2e-3, "muon": 8e-3}
-_WEIGHT_DECAY = 0.1
+_WEIGHT_DECAY = 0.1  # at least
 
 
 class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Checks, Compresses, Embeds):
@@ -148,22 +149,30 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
         return {name: manifest[name] for name in ("source", "validation", "train", "valid")}
 
     def plan(self, given: frozenset[str]) -> RunConfig:
-        from chainrule.tasks.text.plan import measure_speed, plan_text, usual_batch_size
+        from chainrule.tasks.text.plan import measure_speed, plan_text, usual_batch_size, usual_weight_decay
         from chainrule.tasks.text.preparing import batches_of, corpus_of
 
         config, corpus = self.config, corpus_of(self)
         if not self.MODELS[config.model].planned:
             rows = self.training.batch_size or usual_batch_size(len(corpus.train), self.training.chunk_length)
             optimiser: Kind = self.training.optimiser or ("muon" if config.model in self.LADDERS else "adamw")
-            decay = _WEIGHT_DECAY if self.training.weight_decay is None else self.training.weight_decay
+            learning_rate = self.training.learning_rate or _LEARNING_RATE[optimiser]
+            decay = self.training.weight_decay
+            if decay is None:
+                wide = corpus.level in ("word", "bpe")
+                forgetting = usual_weight_decay(
+                    learning_rate, len(corpus.train) / (rows * self.training.chunk_length), wide
+                )
+                decay = max(_WEIGHT_DECAY, forgetting)
             training = replace(
                 self.training,
                 batch_size=rows,
                 optimiser=optimiser,
-                learning_rate=self.training.learning_rate or _LEARNING_RATE[optimiser],
+                learning_rate=learning_rate,
                 weight_decay=decay,
             )
-            return Task.plan(TextTask(self.path, replace(config, training=training)), given)
+            config = Task.plan(TextTask(self.path, replace(config, training=training)), given)
+            return TextTask(self.path, config).with_dropout(given) if config.model in self.LADDERS else config
 
         def measure(shapes: Sequence["Shape"], batch_size: int, optimiser: "Kind") -> "Speed":
             training = replace(self.training, batch_size=batch_size, optimiser=optimiser)
@@ -188,9 +197,32 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
             facts=config.facts | {"chosen": chosen},
         )
 
+    def with_dropout(self, given: frozenset[str]) -> RunConfig:
+        """The config of a new run of blocks, with the dropouts that the user left open."""
+        from chainrule.tasks.ladder import expected_passes
+        from chainrule.tasks.text.plan import block_dropouts
+        from chainrule.tasks.text.preparing import batches_of, corpus_of
+
+        config = self.config
+        left_open = [name for name in DROPOUTS if flag(name) not in given]
+        if not left_open:
+            return config
+        passes = expected_passes(self, batches_of(self, corpus_of(self), (0, 1))[0])
+        usual = block_dropouts(passes)
+        facts = config.facts
+        if "chosen" in facts:
+            chosen = facts["chosen"]
+            facts = facts | {"chosen": chosen | {"options": [*chosen["options"], *left_open]}}
+        return replace(
+            config, options=replace(config.options, **{name: usual[name] for name in left_open}), facts=facts
+        )
+
     def choice(self) -> str:
         if self.config.model in self.LADDERS:
-            return super().choice()
+            dropouts = ", ".join(
+                f"{name.replace('_', ' ')} {getattr(self.config.options, name):g}" for name in DROPOUTS
+            )
+            return f"{super().choice()}, {dropouts}"
         chosen, options, duration = self.config.facts["chosen"], self.config.options, self.config.duration
         size = f"{options.num_layers} × {options.hidden_size} units, dropout {options.dropout:g}"
         if chosen["passes"] is None:

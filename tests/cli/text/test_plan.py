@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chainrule.models import RecurrentLM
-from chainrule.tasks import open_run
+from chainrule.tasks import ladder, open_run
 from chainrule.tasks.config import Duration
 from chainrule.tasks.text.options import TextTraining
 from chainrule.tasks.text.plan import SIZES, Shape, Speed, plan_text
@@ -143,3 +143,35 @@ def test_the_flags_that_are_printed_make_the_same_model(command, text_file, tmp_
     assert configs[0].training == configs[1].training
     weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("first", "second")]
     assert weights[0] == weights[1]
+
+
+BLOCKS = ("--model", "transformer", "--model-size", 8, "--num-layers", 1, "--num-heads", 2, "--ngram-order", 2)
+
+
+@pytest.mark.parametrize(
+    ("said", "dropouts"),
+    [
+        (("--epochs", 1), (0.0, 0.0)),
+        (("--epochs", 4), (0.1, 0.2)),
+        (("--epochs", 4, "--dropout", 0.3), (0.3, 0.2)),
+        (("--epochs", 4, "--dropout", 0.3, "--ngram-dropout", 0.0), (0.3, 0.0)),
+        (("--budget", "0.05s"), (0.3, 0.6)),
+    ],
+)
+def test_blocks_drop_the_more_the_oftener_the_text_is_read(command, text_file, tmp_path, monkeypatch, said, dropouts):
+    monkeypatch.setattr(ladder, "step_rate", lambda *_: 1e6)
+    outcome = command("train", text_file, *BLOCKS, *said, "--out", tmp_path / "run")
+    assert outcome.status == 0, outcome.err
+    options = open_run(tmp_path / "run").config.options
+    assert (options.dropout, options.ngram_dropout) == dropouts
+
+
+def test_the_line_of_a_chosen_size_of_blocks_names_dropouts_and_the_flags_that_repeat_them(
+    command, text_file, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(ladder, "step_rate", lambda *_: 1e-3)
+    outcome = command("train", text_file, "--model", "transformer", "--budget", "0.05s", "--out", tmp_path / "run")
+    assert outcome.status == 0, outcome.err
+    assert ", dropout 0, ngram dropout 0\n" in outcome.err
+    assert "the same again: --model-size 64 --num-layers 2 --dropout 0 --ngram-dropout 0\n" in outcome.err
+    assert open_run(tmp_path / "run").config.training.weight_decay == 0.5  # a short text
