@@ -159,10 +159,8 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
             learning_rate = self.training.learning_rate or _LEARNING_RATE[optimiser]
             decay = self.training.weight_decay
             if decay is None:
-                wide = corpus.level in ("word", "bpe")
-                forgetting = usual_weight_decay(
-                    learning_rate, len(corpus.train) / (rows * self.training.chunk_length), wide
-                )
+                steps = len(corpus.train) / (rows * self.training.chunk_length)  # of a pass
+                forgetting = usual_weight_decay(learning_rate, steps, corpus.level in ("word", "bpe"))
                 decay = max(_WEIGHT_DECAY, forgetting)
             training = replace(
                 self.training,
@@ -213,16 +211,14 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
         if "chosen" in facts:
             chosen = facts["chosen"]
             facts = facts | {"chosen": chosen | {"options": [*chosen["options"], *left_open]}}
-        return replace(
-            config, options=replace(config.options, **{name: usual[name] for name in left_open}), facts=facts
-        )
+        options = replace(config.options, **{name: usual[name] for name in left_open})
+        return replace(config, options=options, facts=facts)
 
     def choice(self) -> str:
         if self.config.model in self.LADDERS:
-            dropouts = ", ".join(
-                f"{name.replace('_', ' ')} {getattr(self.config.options, name):g}" for name in DROPOUTS
-            )
-            return f"{super().choice()}, {dropouts}"
+            options = asdict(self.config.options)
+            said = (f"{name.replace('_', ' ')} {options[name]:g}" for name in DROPOUTS)
+            return ", ".join([super().choice(), *said])
         chosen, options, duration = self.config.facts["chosen"], self.config.options, self.config.duration
         size = f"{options.num_layers} × {options.hidden_size} units, dropout {options.dropout:g}"
         if chosen["passes"] is None:
