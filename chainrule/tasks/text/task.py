@@ -41,7 +41,6 @@ _SAMPLE_LENGTH = {"char": 200, "byte": 200, "word": 40, "bpe": 60}
 _CHECKED_ROWS, _CHECKED_ELEMENTS = 4, 32
 # Of models whose size the plan does not choose:
 _LEARNING_RATE: dict["Kind", float] = {"adamw": 2e-3, "muon": 8e-3}
-_WEIGHT_DECAY = 0.1  # at least
 
 
 class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Checks, Compresses, Embeds):
@@ -149,7 +148,7 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
         return {name: manifest[name] for name in ("source", "validation", "train", "valid")}
 
     def plan(self, given: frozenset[str]) -> RunConfig:
-        from chainrule.tasks.text.plan import measure_speed, plan_text, usual_batch_size, usual_weight_decay
+        from chainrule.tasks.text.plan import block_weight_decay, measure_speed, plan_text, usual_batch_size
         from chainrule.tasks.text.preparing import batches_of, corpus_of
 
         config, corpus = self.config, corpus_of(self)
@@ -160,8 +159,7 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
             decay = self.training.weight_decay
             if decay is None:
                 steps = len(corpus.train) / (rows * self.training.chunk_length)  # of a pass
-                forgetting = usual_weight_decay(learning_rate, steps, corpus.level in ("word", "bpe"))
-                decay = max(_WEIGHT_DECAY, forgetting)
+                decay = block_weight_decay(learning_rate, steps, corpus.level in ("word", "bpe"))
             training = replace(
                 self.training,
                 batch_size=rows,

@@ -174,4 +174,4 @@ def test_the_line_of_a_chosen_size_of_blocks_names_dropouts_and_the_flags_that_r
     assert outcome.status == 0, outcome.err
     assert ", dropout 0, ngram dropout 0\n" in outcome.err
     assert "the same again: --model-size 64 --num-layers 2 --dropout 0 --ngram-dropout 0\n" in outcome.err
-    assert open_run(tmp_path / "run").config.training.weight_decay == 0.5  # a short text
+    assert open_run(tmp_path / "run").config.training.weight_decay == 2.0  # a short text
