@@ -32,7 +32,8 @@ def seconds_to_measure(budget: float) -> float:
 def step_rate(model: "TrainableModel", batch: "Batch", training: "OptimisationOptions", seconds: float) -> float:
     """Training steps a second of a model here.
 
-    In float32; where there is time for it, and the processor has it, in bfloat16 too, and the faster counts.
+    In the way that training takes first; where there is time, by a vendor's kernel or in float32 too, and the faster
+    counts.
 
     Args:
         model: left as it is.
@@ -41,17 +42,17 @@ def step_rate(model: "TrainableModel", batch: "Batch", training: "OptimisationOp
         seconds: not to be exceeded by more than a step.
     """
     from chainrule.training.candidates import make_candidates, steps_per_second
-    from chainrule.training.computation import Computation
     from chainrule.training.parallel import choose_device
 
     device = choose_device(training.device)
     candidates = make_candidates(
         model, device, threads=training.threads, precision=training.precision, backend=training.backend
     )
-    ways = [Computation(candidates.threads[0], candidates.precision[-1], candidates.backend[0])]
+    default, vendor = candidates.default, "vendor" in candidates.backend
+    ways = [default]
     if len(candidates.precision) > 1 and seconds >= ENOUGH_SECONDS:
-        backend = "vendor" if "vendor" in candidates.backend else candidates.backend[0]
-        ways.append(Computation(candidates.threads[0], candidates.precision[0], backend))
+        other = replace(default, backend="vendor") if vendor else replace(default, precision=candidates.precision[-1])
+        ways.append(other)
     return max(steps_per_second(model, batch, ways, seconds, device, training.optimiser))
 
 
