@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from chainrule.data.images.source import Pixels
     from chainrule.tasks.image.task import ImageTask
 
-_ELEMENTS = 1 << 16  # of the images of a batch
-
 
 @dataclass(frozen=True)
 class NamedImages:
@@ -81,7 +79,7 @@ def named_images(run: "ImageTask", source: "ImageSource") -> Iterator[NamedImage
     for block in source.blocks():
         pixels = block if as_they_are(run, source) else run.reduction.apply(block, random)
         given = None if numbers is None or run.conditions is None else numbers[start : start + len(block)]
-        for batch in image_evaluation(pixels, given, max(1, _ELEMENTS // pixels[0].size)):
+        for batch in image_evaluation(pixels, given, run.rows_at_once):
             places = range(start, start + len(batch.x))
             labels = [None if numbers is None or classes is None else classes[numbers[place]] for place in places]
             yield NamedImages(batch.x, batch.context, [source.called(place) for place in places], labels)

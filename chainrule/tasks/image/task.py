@@ -57,7 +57,9 @@ if TYPE_CHECKING:
     from chainrule.training.validation import OnValidation
 
 SAMPLES = "samples.png"
-_ELEMENTS = 1 << 16  # of the images that are validated on together
+# Elements of the images that are scored together: the features of more no longer stay in a processor's cache, where
+# each element has some; a model with a code has few.
+_ELEMENTS, _ELEMENTS_OF_A_CODE = 1 << 13, 1 << 16
 _PREVIEWED = 16
 _LINE = 90  # characters in which the preview on the terminal has to fit
 _CHECKED_ROWS, _CHECKED_SIDE = 4, 5
@@ -166,6 +168,11 @@ class ImageTask(
         """The numbers of an image."""
         return prod(self.shape)
 
+    @property
+    def rows_at_once(self) -> int:
+        """The images that are scored together."""
+        return max(1, (_ELEMENTS_OF_A_CODE if self.has_code else _ELEMENTS) // self.dimensions)
+
     def plan(self, given: frozenset[str]) -> RunConfig:
         usual = CODE_TRAINING if self.has_code else USUAL_TRAINING.get(self.config.model, {})
         training = replace(self.training, **{name: usual[name] for name in usual if flag(name) not in given})
@@ -199,8 +206,7 @@ class ImageTask(
         known = (None, None) if self.has_code else (images.train_labels, images.valid_labels)
         drawn = images.reduction if images.reduction.binarise == "per-epoch" else None
         batches = image_batches(images.train, known[0], training.batch_size, training.seed, shard, drawn)
-        rows = max(1, _ELEMENTS // images.valid[0].size)
-        return batches, lambda: image_evaluation(images.valid, known[1], rows)
+        return batches, lambda: image_evaluation(images.valid, known[1], self.rows_at_once)
 
     def on_validation(self) -> "OnValidation":
         from chainrule.data.atomic import write_bytes
