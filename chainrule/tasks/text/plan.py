@@ -247,13 +247,13 @@ def block_dropouts(passes: float) -> dict[str, float]:
     return {"dropout": round(dropout, 2), "ngram_dropout": round(2 * dropout, 2)}
 
 
-def block_weight_decay(learning_rate: float, steps_a_pass: float, wide: bool) -> float:
+def block_weight_decay(learning_rate: float, steps_a_pass: float) -> float:
     """The decay of a Transformer's matrices: it forgets over half of a pass, where a recurrence does over one.
 
-    >>> block_weight_decay(0.008, 485, wide=False), block_weight_decay(0.008, 485, wide=True)
+    >>> block_weight_decay(0.008, 485), block_weight_decay(0.008, 4e6)
     (0.52, 0.1)
     """
-    return 0.1 if wide else round(min(2.0, max(0.1, 2 / (learning_rate * max(steps_a_pass, 1.0)))), 2)
+    return round(min(2.0, max(0.1, 2 / (learning_rate * max(steps_a_pass, 1.0)))), 2)
 
 
 def usual_weight_decay(learning_rate: float, steps_a_pass: float, wide: bool) -> float:

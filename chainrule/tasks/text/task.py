@@ -41,6 +41,7 @@ _SAMPLE_LENGTH = {"char": 200, "byte": 200, "word": 40, "bpe": 60}
 _CHECKED_ROWS, _CHECKED_ELEMENTS = 4, 32
 # Of models whose size the plan does not choose:
 _LEARNING_RATE: dict["Kind", float] = {"adamw": 2e-3, "muon": 8e-3}
+_WEIGHT_DECAY = 0.1  # of words, and by AdamW
 
 
 class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Checks, Compresses, Embeds):
@@ -158,8 +159,9 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
             learning_rate = self.training.learning_rate or _LEARNING_RATE[optimiser]
             decay = self.training.weight_decay
             if decay is None:
+                narrow = optimiser == "muon" and corpus.level in ("char", "byte")
                 steps = len(corpus.train) / (rows * self.training.chunk_length)  # of a pass
-                decay = block_weight_decay(learning_rate, steps, corpus.level in ("word", "bpe"))
+                decay = block_weight_decay(learning_rate, steps) if narrow else _WEIGHT_DECAY
             training = replace(
                 self.training,
                 batch_size=rows,

@@ -175,3 +175,12 @@ def test_the_line_of_a_chosen_size_of_blocks_names_dropouts_and_the_flags_that_r
     assert ", dropout 0, ngram dropout 0\n" in outcome.err
     assert "the same again: --model-size 64 --num-layers 2 --dropout 0 --ngram-dropout 0\n" in outcome.err
     assert open_run(tmp_path / "run").config.training.weight_decay == 2.0  # a short text
+
+
+@pytest.mark.parametrize(
+    ("said", "decay"),
+    [((), 2.0), (("--optimiser", "adamw"), 0.1), (("--level", "word"), 0.1), (("--weight-decay", 0.3), 0.3)],
+)
+def test_the_weights_of_blocks_decay_by_the_length_of_the_text(command, text_file, tmp_path, said, decay):
+    assert command("train", text_file, *BLOCKS, "--steps", 1, *said, "--out", tmp_path / "run").status == 0
+    assert open_run(tmp_path / "run").config.training.weight_decay == decay
