@@ -159,6 +159,30 @@ class PortableArithmetic(TorchDispatchMode):
     def _sum(self, x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
         return self._sums.total(x, dim, keepdim=keepdim)
 
+    def _embedding_bag(
+        self,
+        weight: Tensor,
+        indices: Tensor,
+        offsets: Tensor,
+        scale_grad_by_freq: bool = False,
+        mode: int = 0,
+        sparse: bool = False,
+        per_sample_weights: Tensor | None = None,
+        include_last_offset: bool = False,
+        padding_idx: int = -1,
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Sums of equally many rows."""
+        size = len(indices) // max(len(offsets), 1)
+        even = torch.equal(offsets, size * torch.arange(len(offsets)))
+        if mode != 0 or per_sample_weights is not None or include_last_offset or padding_idx >= 0 or not even:
+            raise ValueError(
+                "the model has no portable form: of bags of embeddings, only sums of equally many have one"
+            )
+        none = offsets.new_empty(0)
+        return self._sum(weight[indices.view(-1, size)], 1), none, none, none
+
+    _embedding_bag_forward_only = _embedding_bag
+
     def _mean(self, x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
         made = self._sum(x, dim, keepdim)
         return made * made.numel() / x.numel()

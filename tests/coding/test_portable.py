@@ -101,6 +101,21 @@ def test_softplus_may_be_steeper():
     assert torch.allclose(made, torch.nn.functional.softplus(x, beta=2, threshold=40), rtol=1e-12)
 
 
+def test_bags_are_sums_in_any_order():
+    table, symbols = torch.randn(9, 4, dtype=torch.float64), torch.randint(9, (5, 7))
+    with torch.no_grad(), PortableArithmetic():
+        forwards, backwards = (
+            torch.nn.functional.embedding_bag(x, table, mode="sum") for x in (symbols, symbols.flip(1))
+        )
+        for options in ({"mode": "mean"}, {"mode": "sum", "padding_idx": 0}):
+            with pytest.raises(ValueError, match="no portable form: of bags"):
+                torch.nn.functional.embedding_bag(symbols, table, **options)
+        with pytest.raises(ValueError, match="no portable form: of bags"):
+            torch.nn.functional.embedding_bag(symbols[0], table, torch.tensor([0, 3, 4]), mode="sum")
+    assert torch.equal(forwards, backwards)
+    torch.testing.assert_close(forwards, table[symbols].sum(1))
+
+
 def test_an_operation_that_processors_compute_differently_is_refused():
     with torch.no_grad(), PortableArithmetic(), pytest.raises(ValueError, match=r"no portable form.*lgamma"):
         torch.lgamma(torch.ones(3, dtype=torch.float64))
