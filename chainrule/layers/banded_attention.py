@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from chainrule.layers.scaled_dot_product import as_bias, repeated_heads
+from chainrule.layers.scaled_dot_product import as_bias, distances, repeated_heads, visible_keys
 
 _BLOCKS = (32, 128)  # queries of a block, fewest and most: products of small ones are slow, large ones read too much
 
@@ -46,13 +46,13 @@ def banded_attention(
         x = x.unflatten(2, (earlier + blocks, block))
         return torch.cat([x[:, :, first : first + blocks] for first in range(earlier + 1)], 3)
 
-    begin = block * torch.arange(blocks, device=queries.device).view(-1, 1, 1)
-    places = torch.arange((earlier + 1) * block, device=queries.device)
-    distance = earlier * block + places[:block].unsqueeze(1) - places
-    read = (distance >= 0) & (distance < window) & (begin + places >= earlier * block - cached)
+    place = torch.arange((blocks + earlier) * block, device=queries.device).unfold(0, (earlier + 1) * block, block)
+    real = place >= earlier * block - cached  # (blocks, keys of a block): what is before the first key is padding
+    read = visible_keys(block, earlier * block, window, queries.device) & real.unsqueeze(1)
     scores = queries @ of_blocks(keys).transpose(3, 4)
     bias = as_bias(read, scores.dtype)
     if slopes is not None:
-        bias = bias - slopes.to(bias).view(-1, 1, 1, 1) * distance
+        far = distances(block, earlier * block, queries.device)
+        bias = bias - slopes.to(bias).view(-1, 1, 1, 1) * far
     weights = (scores + bias).softmax(-1)
     return (weights @ of_blocks(values)).flatten(2, 3)[:, :, :time]
