@@ -203,7 +203,7 @@ TASKS: dict[str, Callable[[Path, Path], Task]] = {
     "tag": tag,
     "image": image,
     "table": table("dna"),
-    "table-adult": table("adult"),
+    "table-connect4": table("connect4"),
     "sound": sound,
     "classify": classify,
     "translate": translate,

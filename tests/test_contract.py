@@ -285,6 +285,16 @@ def test_symbols_out_of_range_are_refused(name):
         model(x[:, 0], context)
 
 
+@pytest.mark.parametrize("name", [name for name in WITH_SYMBOLS if name != "WaveNet"])
+@pytest.mark.parametrize("symbol", [-1, 9])
+def test_a_step_refuses_symbols_out_of_range(name, symbol):
+    model, (x, context, _) = SEQUENCES[name]()
+    state = model.initial_state(len(x), context)
+    wrong = torch.full((len(x),), symbol)
+    with pytest.raises(ValueError, match=rf"^x_prev: expected symbols in \[0, \d\), got {symbol}: "):
+        model.step(wrong, state)
+
+
 def narrow(state):
     """Integers as bytes."""
     return map_state(lambda leaf: leaf if leaf.is_floating_point() else leaf.to(torch.uint8), state)

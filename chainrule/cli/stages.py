@@ -173,9 +173,16 @@ def _task_to_train(reading: FirstReading) -> type[Task[Any]]:
 
 
 def recognised(path: Path) -> type[Task[Any]]:
-    """The task that data make, told from the name of a file or what a folder holds; in doubt, a text."""
+    """The task that data make, told from the name of a file or what a folder holds; in doubt, a text.
+
+    Raises:
+        ValueError: a folder without images or sounds.
+    """
     tasks = map(task_class, TASKS)
-    return next((task for task in tasks if task.recognises(path)), task_class("text"))
+    found = next((task for task in tasks if task.recognises(path)), None)
+    if found is None and path.is_dir():
+        raise ValueError(f"{path}: expected a file, or a folder of images or sounds, got a folder without any")
+    return found or task_class("text")
 
 
 def _model_to_resume(reading: FirstReading) -> str | None:

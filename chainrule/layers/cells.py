@@ -147,6 +147,15 @@ def symbols_before(x: Any, x_prev: Tensor | None, start: int, *, bounded: bool =
     return check_vocabulary(before, start, start=True) if bounded else before
 
 
+def symbol_before(x_prev: Any, start: int) -> Tensor:
+    """The symbols (B,) before the next ones, as `symbols_before` takes them.
+
+    Raises:
+        ValueError: they are no integers in [0, start].
+    """
+    return check_vocabulary(symbols_of(x_prev), start, "x_prev", start=True)
+
+
 def project(x: Tensor, weight_ih: Tensor, bias: Tensor | None) -> Tensor:
     """W_ih x + b, (R, G·M).
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from chainrule.base import AutoregressiveModel, Context, Step
 from chainrule.heads import Categorical
 from chainrule.layers.attention import AdditiveAttention, Attention, MultiplicativeAttention
-from chainrule.layers.cells import StackedCells, multiplied, symbols_before, symbols_of
+from chainrule.layers.cells import StackedCells, multiplied, symbol_before, symbols_before, symbols_of
 from chainrule.layers.packing import real_steps, zero_past_ends
 from chainrule.layers.recurrent_stack import recurrent_stack
 from chainrule.ranges import check_shares, check_sizes
@@ -174,6 +174,8 @@ class AttentiveDecoder(AutoregressiveModel, ABC):
         return Categorical(self._scores(combined)), state
 
     def step(self, x_prev: Tensor | None, state: State) -> tuple[Categorical, State]:
+        if x_prev is not None:
+            x_prev = symbol_before(x_prev, self.vocab_size)
         combined, _, state = self._advance(x_prev, state)
         return Categorical(self._scores(combined)), state
 

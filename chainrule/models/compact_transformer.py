@@ -1,6 +1,6 @@
 """A compact convolutional Transformer: attention for few and small images."""
 
-from typing import Annotated
+from typing import Annotated, final
 
 from torch import Tensor, nn
 
@@ -12,6 +12,7 @@ from chainrule.models.vision_transformer import START, block_attention, encoder_
 from chainrule.ranges import Layers, Probability, Range, Size
 
 
+@final
 class CompactTransformer(ImageClassifier):
     r"""A classifier by attention between convolutional tokens (Hassani et al. 2021, CCT).
 

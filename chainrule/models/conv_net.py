@@ -1,6 +1,6 @@
 """A small residual convolutional network for images: the baseline of the attention models."""
 
-from typing import Annotated
+from typing import Annotated, final
 
 from torch import Tensor, nn
 
@@ -8,6 +8,7 @@ from chainrule.models.image_classifier import ImageClassifier
 from chainrule.ranges import Layers, Probability, Range, Size, check_shares, check_sizes
 
 
+@final
 class ConvNet(ImageClassifier):
     r"""A classifier of images by residual convolutions (He et al. 2016), with pre-activation.
 

@@ -9,7 +9,7 @@ from torch import Tensor, distributions, nn
 from chainrule.base import AutoregressiveModel, Step, refuse_context
 from chainrule.heads import Categorical
 from chainrule.layers import AdaptiveSoftmax, NgramEmbedding, default_cutoffs
-from chainrule.layers.cells import symbols_before, symbols_of
+from chainrule.layers.cells import symbol_before, symbols_before, symbols_of
 from chainrule.layers.dropout import dropout
 from chainrule.layers.packing import zero_past_ends
 from chainrule.layers.recurrent_stack import recurrent_stack
@@ -162,9 +162,8 @@ class RecurrentLM(AutoregressiveModel):
 
     def step(self, x_prev: Tensor | None, state: State) -> tuple[distributions.Categorical, State]:
         recurrent, recent = self.parts(state)
-        if x_prev is None:
-            x_prev = self._start(count_rows(recurrent))
-        features, recent = self._features(symbols_of(x_prev).unsqueeze(1), recent)
+        x_prev = self._start(count_rows(recurrent)) if x_prev is None else symbol_before(x_prev, self.vocab_size)
+        features, recent = self._features(x_prev.unsqueeze(1), recent)
         h, recurrent = self.recurrent.step(features.squeeze(1), recurrent)
         return self.conditional(h), self._state(recurrent, recent)
 

@@ -1,7 +1,7 @@
 """A Swin Transformer: attention in shifted windows, at ever coarser resolutions."""
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, final
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,7 @@ from chainrule.models.vision_transformer import check_patches
 from chainrule.ranges import Layers, Probability, Range, Size, check_sizes
 
 
+@final
 class SwinTransformer(ImageClassifier):
     r"""A classifier by attention inside windows, shifted in every other block (Liu et al. 2021, Swin).
 

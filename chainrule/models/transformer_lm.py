@@ -1,14 +1,14 @@
 """A language model whose context network is a Transformer."""
 
 from collections.abc import Callable
-from typing import Annotated, Literal
+from typing import Annotated, Literal, final
 
 import torch
 from torch import Tensor, nn
 
 from chainrule.base import AutoregressiveModel, Step, Unroll, refuse_context
 from chainrule.heads import Categorical
-from chainrule.layers.cells import symbols_before, symbols_of
+from chainrule.layers.cells import symbol_before, symbols_before, symbols_of
 from chainrule.layers.dropout import dropout
 from chainrule.layers.ngram_embedding import NgramEmbedding
 from chainrule.layers.packing import zero_past_ends
@@ -20,6 +20,7 @@ from chainrule.ranges import Layers, Probability, Range, Size, check_sizes
 from chainrule.state import State, count_rows
 
 
+@final
 class TransformerLM(AutoregressiveModel):
     r"""A causal Transformer over V symbols (Vaswani et al. 2017; Radford et al. 2019).
 
@@ -157,10 +158,8 @@ class TransformerLM(AutoregressiveModel):
         return self._conditional(h), {"stack": after, "recent": recent}
 
     def window_reader(self) -> Unroll:
-        parts = ("unroll", "_features", "_conditional")
-        own = any(getattr(type(self), part) is not getattr(TransformerLM, part) for part in parts)
-        if own or self.training or not TransformerWindows.fits(self.stack):
-            return self.unroll  # or a subclass changed what a pass is
+        if self.training or not TransformerWindows.fits(self.stack):
+            return self.unroll
         with torch.no_grad():
             advance, predict = TransformerWindows(self.stack), packed_linear(self._output_weight(), self.bias_ho)
 
@@ -183,12 +182,11 @@ class TransformerLM(AutoregressiveModel):
         return {"stack": stack, "recent": recent}
 
     def step(self, x_prev: Tensor | None, state: State) -> tuple[Categorical, State]:
+        if x_prev is not None:
+            x_prev = symbol_before(x_prev, self.vocab_size)
         return self._step(self.stack.step, self._conditional, x_prev, state)
 
     def stepper(self) -> Step:
-        parts = ("step", "_step", "_features", "_conditional")
-        if any(getattr(type(self), part) is not getattr(TransformerLM, part) for part in parts):
-            return self.step  # a subclass changed what a step is
         with torch.no_grad():
             advance, predict = self.stack.prepare(), prepared_linear(self._output_weight(), self.bias_ho)
         return lambda x_prev, state: self._step(advance, lambda h: Categorical(predict(h)), x_prev, state)

@@ -1,6 +1,6 @@
 """A Vision Transformer: an image as a sequence of patches."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, final
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,7 @@ from chainrule.ranges import Layers, Probability, Range, Size
 START = 0.5  # of the sinusoids that positions begin as
 
 
+@final
 class VisionTransformer(ImageClassifier):
     r"""A classifier of images by attention between patches (Dosovitskiy et al. 2021, ViT).
 

@@ -7,6 +7,7 @@ the usual size on its own first batch, then of smaller ones, and takes the first
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from chainrule.tasks.config import RunConfig
@@ -17,23 +18,25 @@ if TYPE_CHECKING:
     from chainrule.tasks.config import OptimisationOptions
     from chainrule.tasks.task import Task
     from chainrule.training import Batch, TrainingBatches
+    from chainrule.training.computation import Computation
 
-ENOUGH_SECONDS = 0.5  # to time two ways
 TRAINING_SHARE = 0.9  # of a budget goes into training steps
 
 
 def seconds_to_measure(budget: float) -> float:
-    """Seconds that measuring may take: 2% of a budget, and 2 at most."""
-    from chainrule.training.candidates import MOST_SECONDS, SHARE
+    """Seconds that measuring the speed of models may take: 2% of a budget, 2 at most; of a long one 1%, 10 at most.
 
-    return min(MOST_SECONDS, SHARE * budget)
+    >>> [seconds_to_measure(budget) for budget in (30, 180, 600, 3600)]
+    [0.6, 2.0, 6.0, 10.0]
+    """
+    return max(min(2.0, 0.02 * budget), min(10.0, 0.01 * budget))
 
 
 def step_rate(model: "TrainableModel", batch: "Batch", training: "OptimisationOptions", seconds: float) -> float:
     """Training steps a second of a model here.
 
-    In the way that training takes first; where there is time, by a vendor's kernel or in float32 too, and the faster
-    counts.
+    In the way that training takes first; if a third of the time is left for it, by a vendor's kernel or in float32 too,
+    and the faster counts.
 
     Args:
         model: left as it is.
@@ -48,12 +51,20 @@ def step_rate(model: "TrainableModel", batch: "Batch", training: "OptimisationOp
     candidates = make_candidates(
         model, device, threads=training.threads, precision=training.precision, backend=training.backend
     )
+
+    def rate(way: "Computation", seconds: float) -> float:
+        return steps_per_second(model, batch, [way], seconds, device, training.optimiser)[0]
+
     default, vendor = candidates.default, "vendor" in candidates.backend
-    ways = [default]
-    if len(candidates.precision) > 1 and seconds >= ENOUGH_SECONDS:
-        other = replace(default, backend="vendor") if vendor else replace(default, precision=candidates.precision[-1])
-        ways.append(other)
-    return max(steps_per_second(model, batch, ways, seconds, device, training.optimiser))
+    if len(candidates.precision) == 1:
+        return rate(default, seconds)
+    began = monotonic()
+    first = rate(default, seconds / 2)
+    left = seconds - (monotonic() - began)
+    if left < seconds / 3:
+        return first
+    other = replace(default, backend="vendor") if vendor else replace(default, precision=candidates.precision[-1])
+    return max(first, rate(other, left))
 
 
 _BATCHES = 16  # whose elements are counted, as one batch may be of short rows

@@ -258,13 +258,13 @@ def text_figures(nats: float, counts: Mapping[str, int]) -> dict[str, Any]:
     }
 
 
-def describe_figures(figures: Mapping[str, Any]) -> str:
-    """`text_figures` in words.
+def describe_figures(figures: Mapping[str, Any], *, of_characters: bool = False) -> str:
+    """`text_figures` in words, the bits of a character left out of a line `of_characters`, which has said them.
 
     >>> describe_figures({"bits_per_character": 2.0, "bits_per_byte": 1.9, "unknown_share": 0.25})
     '2.0000 bits per character, 1.9000 per byte of the text, 25.0% of the symbols <unk>'
     """
     share = figures["unknown_share"]
     unknown = f", {share:.1%} of the symbols <unk>" if share else ""
-    characters, size = figures["bits_per_character"], figures["bits_per_byte"]
-    return f"{characters:.4f} bits per character, {size:.4f} per byte of the text{unknown}"
+    characters = "" if of_characters else f"{figures['bits_per_character']:.4f} bits per character, "
+    return f"{characters}{figures['bits_per_byte']:.4f} {'bits ' * of_characters}per byte of the text{unknown}"

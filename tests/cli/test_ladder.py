@@ -6,11 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from small_data import WRITERS, write_pairs
+from torch import nn
 
 from chainrule.tasks import ladder as ladder_module
 from chainrule.tasks import open_run
-from chainrule.tasks.config import RunConfig
-from chainrule.tasks.ladder import Ladder, first_that_fits
+from chainrule.tasks.config import OptimisationOptions, RunConfig
+from chainrule.tasks.ladder import Ladder, first_that_fits, step_rate
+from chainrule.training import candidates
 
 TASKS = ("image", "sound", "translate", "caption", "classify-images")
 RATES = st.lists(st.floats(1e-3, 1e4), min_size=1, max_size=5)
@@ -69,6 +71,39 @@ def test_a_slow_machine_gets_the_smallest_size_and_says_the_flags_that_repeat_it
     usual = open_run(out).config
     assert again.err.count(": the usual size\n") == 1
     assert all(getattr(config.options, name) < getattr(usual.options, name) for name in names[:1])
+
+
+class Clock:
+    """Seconds that pass only where a step is taken."""
+
+    def __init__(self, first, further):
+        self.now, self.ways, self.took = 0.0, [], {True: first, False: further}
+
+    def steps_per_second(self, model, batch, ways, seconds, device, optimiser):
+        """The rate of whole steps within the seconds, the first, slower one left out where there was another."""
+        (way,) = ways
+        is_default = not self.ways
+        self.ways.append(str(way))
+        step = self.took[is_default]
+        self.now += max(step, seconds // step * step)
+        return [1 / step]
+
+
+@pytest.mark.parametrize(
+    ("default", "other", "rate", "ways"),
+    [(0.1, 0.05, 20.0, 2), (0.1, 0.2, 10.0, 2), (1.5, 0.1, 1 / 1.5, 1)],
+    ids=["the other is faster", "the default is faster", "there is no time for the other"],
+)
+def test_the_speed_is_that_of_the_faster_way_that_there_is_time_for(monkeypatch, default, other, rate, ways):
+    clock = Clock(default, other)
+    monkeypatch.setattr(ladder_module, "monotonic", lambda: clock.now)
+    monkeypatch.setattr(candidates, "steps_per_second", clock.steps_per_second)
+    two = candidates.Candidates((1,), ("bfloat16", "float32"), ("auto", "vendor", "bptt"))
+    monkeypatch.setattr(candidates, "make_candidates", lambda *_, **__: two)
+    assert step_rate(nn.Linear(1, 1), None, OptimisationOptions(), 2.0) == pytest.approx(rate)
+    assert len(clock.ways) == ways
+    assert clock.ways[0] == str(two.default)
+    assert clock.now <= 2.0
 
 
 @pytest.mark.parametrize("asked", [("--hidden-size", 9, "--budget", "0.05s"), ("--steps", 1)])

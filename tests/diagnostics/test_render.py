@@ -31,7 +31,7 @@ def attention() -> str:
         LabelledAnswer(LabelledText(3, NASTY, ""), (math.log(0.25), math.log(0.125)), [NASTY, "b"], [0.75, 0.25], 0),
         LabelledAnswer(LabelledText(4, "", ""), (-9.0, 0.0), [], [], 0),
     ]
-    return str(attention_page(answers, [NASTY, "empty"]))
+    return str(attention_page(answers, [NASTY, "empty"], NASTY))
 
 
 @pytest.mark.parametrize("page", [image, attention])

@@ -4,7 +4,7 @@ import math
 import re
 from calendar import monthrange
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -34,13 +34,13 @@ def as_date(cell: str) -> datetime | None:
     return moment if moment.tzinfo is None else moment.astimezone(UTC).replace(tzinfo=None)
 
 
-def date_text(moment: datetime, *, daily: bool) -> str:
-    """A moment as it is written: the day alone where steps are days or more.
+def writes_months(cells: Iterable[str]) -> bool:
+    """Whether all cells name months, as 2024-01.
 
-    >>> date_text(datetime(2016, 7, 1), daily=True), date_text(datetime(2016, 7, 1), daily=False)
-    ('2016-07-01', '2016-07-01 00:00:00')
+    >>> writes_months(["2024-01", "2024-02"]), writes_months(["2024-01-01", "2024-02-01"])
+    (True, False)
     """
-    return moment.strftime("%Y-%m-%d") if daily else moment.isoformat(sep=" ")
+    return all(_MONTH.fullmatch(cell) for cell in cells)
 
 
 Unit = Literal["seconds", "business days", "months", "month ends"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.data.series.frequency import Frequency, as_date
+from chainrule.data.series.frequency import Frequency, as_date, writes_months
 from chainrule.data.tables.cell_column import MISSING, as_number
 from chainrule.data.tables.table_file import TableFile
 
@@ -28,6 +28,7 @@ class SeriesFile:
         date: the name of the column of dates; None for a file without dates.
         frequency: the step between dates; None without any.
         dates: (N,), empty without dates.
+        monthly: whether dates are written as months, 2024-01.
         lines: (N,) the line of each row in the file.
         values: (T, S) the targets, T <= N: rows after them, with empty targets, are the future.
         known: (N, F) the covariates.
@@ -39,6 +40,7 @@ class SeriesFile:
     date: str | None
     frequency: Frequency | None
     dates: list[datetime]
+    monthly: bool
     lines: list[int]
     values: Floats
     known: Floats
@@ -47,6 +49,13 @@ class SeriesFile:
     def future(self) -> int:
         """Rows at the end whose targets are empty."""
         return len(self.lines) - len(self.values)
+
+    def date_text(self, date: datetime) -> str:
+        """A date as this file writes it: a month; the day alone where steps are days or more; else the moment."""
+        if self.monthly:
+            return date.strftime("%Y-%m")
+        daily = self.frequency is not None and self.frequency.daily
+        return date.strftime("%Y-%m-%d") if daily else date.isoformat(sep=" ")
 
 
 def read_series(path: str | Path, target: str | None, covariates: str = "", date: str = "auto") -> SeriesFile:
@@ -70,6 +79,8 @@ def read_series(path: str | Path, target: str | None, covariates: str = "", date
     ...     file = read_series(path, "sold", covariates="holidays")
     >>> str(file.frequency), file.values.tolist(), file.known[:, 0].tolist(), file.future
     ('every month', [[7.0], [9.0], [8.0]], [1.0, 0.0, 2.0, 1.0], 1)
+    >>> file.date_text(file.dates[0])
+    '2024-01'
     """
     file = TableFile(path)
     rows = list(file.rows())
@@ -89,9 +100,10 @@ def read_series(path: str | Path, target: str | None, covariates: str = "", date
             raise ValueError(f"--target: {name!r} is the column of dates or a covariate: leave one of them out")
     lines = [line for line, _ in rows]
     dates: list[datetime] = []
-    frequency = None
+    frequency, monthly = None, False
     if date_name is not None:
-        dates = _dates(rows, file.names.index(date_name), date_name, where)
+        place = file.names.index(date_name)
+        dates, monthly = _dates(rows, place, date_name, where), writes_months(cells[place] for _, cells in rows)
         if len(dates) < 2:
             raise ValueError(f"{where}: expected at least two rows, got {len(dates)}")
         frequency = Frequency.find(dates, lines, where)
@@ -103,7 +115,9 @@ def read_series(path: str | Path, target: str | None, covariates: str = "", date
         raise ValueError(f"{where}: expected values in {', '.join(targets):.200}, got empty cells only")
     values = _numbers(rows[:filled], places, targets, where)
     known = _numbers(rows, [file.names.index(name) for name in known_names], known_names, where)
-    return SeriesFile(where, tuple(targets), tuple(known_names), date_name, frequency, dates, lines, values, known)
+    return SeriesFile(
+        where, tuple(targets), tuple(known_names), date_name, frequency, dates, monthly, lines, values, known
+    )
 
 
 def _date_column(file: TableFile, first: list[str], asked: str) -> str | None:

@@ -61,11 +61,16 @@ class TableSchema(Record):
             if known is None:
                 raise ValueError(f"--types {name}={kind}: expected one of {', '.join(COLUMN_KINDS)}")
             asked[name] = known
-        columns = []
+        columns, refused = [], dict[str, ValueError]()
         for column in facts:
-            columns.append(ColumnSchema.fit(column, asked.get(column.name) or column.kind(), min_count))
-            if column.name not in asked:
-                column.refuse_identifier()
+            try:
+                columns.append(ColumnSchema.fit(column, asked.get(column.name) or column.kind(), min_count))
+                if column.name not in asked:
+                    column.refuse_identifier()
+            except ValueError as error:
+                refused[column.name] = error
+        if refused:
+            raise _together(refused)
         return cls(tuple(columns), header)
 
     @property
@@ -184,3 +189,16 @@ class TableSchema(Record):
 
     def to_json(self) -> dict[str, Any]:
         return super().to_json() | {"columns": [column.to_json() for column in self.columns]}
+
+
+_NAMED = 120  # characters of the flags of all columns that are refused
+
+
+def _together(refused: Mapping[str, ValueError]) -> ValueError:
+    """The first refusal, and with it the others, so that they need not be met one by one."""
+    first, *others = refused.values()
+    if not others:
+        return first
+    flags = "--types " + ",".join(f"{name}=skip" for name in refused)
+    remedy = f": {flags} leaves all {len(refused)} out" if len(flags) <= _NAMED else ""
+    return ValueError(f"{first}; {len(others)} more cannot be used either{remedy}")

@@ -22,15 +22,21 @@ _LEGEND = (
 )
 
 
-def write_page(path: Path, answers: Sequence[LabelledAnswer], names: Sequence[str]) -> None:
+def write_page(path: Path, answers: Sequence[LabelledAnswer], names: Sequence[str], lead: str) -> None:
     """Write `attention_page`."""
-    write_text(path, str(attention_page(answers, names)))
+    write_text(path, str(attention_page(answers, names, lead)))
 
 
-def attention_page(answers: Sequence[LabelledAnswer], names: Sequence[str]) -> Page:
-    """A page that needs nothing else: the darker a word, the larger its share of the attention."""
+def attention_page(answers: Sequence[LabelledAnswer], names: Sequence[str], lead: str) -> Page:
+    """A page that needs nothing else: the darker a word, the larger its share of the attention.
+
+    Args:
+        answers: to show.
+        names: of the labels.
+        lead: the run and the texts, in words.
+    """
     texts = [Text(_shaded(answer, names[answer.best]), "attended") for answer in answers]
-    return Page("What the classifier looked at", "", [Text(_LEGEND, "legend"), *texts])
+    return Page("What the classifier looked at", lead, [Text(_LEGEND, "legend"), *texts])
 
 
 def _shaded(answer: LabelledAnswer, label: str) -> Markup:
@@ -44,7 +50,7 @@ def _shaded(answer: LabelledAnswer, label: str) -> Markup:
 
 
 def write_image(path: Path, answers: Sequence[LabelledAnswer], names: Sequence[str]) -> None:
-    """The same as a PNG, drawn by matplotlib.
+    """The texts alone as a PNG, drawn by matplotlib.
 
     Raises:
         ValueError: matplotlib is not installed.

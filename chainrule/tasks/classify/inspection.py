@@ -74,7 +74,7 @@ def inspect_classifier(
     if model.attention is not None:
         from chainrule.tasks.classify.attention_page import write_page
 
-        write_page(page, read, names)
+        write_page(page, read, names, f"{run.path}: {source}")
         figures |= {"attention": _attention(read, options.top), "page": str(page)}
     return Answer(iter([Record(figures, "\n".join(_lines(figures)))]))
 

@@ -91,7 +91,10 @@ def _records(run: "ClassifyTask", file: str, options: Labelling, device: str) ->
     if attention is not None:
         from chainrule.tasks.classify.attention_page import write_image, write_page
 
-        (write_page if attention.suffix == ".html" else write_image)(attention, shown, names)
+        if attention.suffix == ".html":
+            write_page(attention, shown, names, f"{run.path}: texts of {file}")
+        else:
+            write_image(attention, shown, names)
         left = f" (the first {len(shown)} of {count:,} texts)" if len(shown) < count else ""
         print(f"attention in {attention}{left}", file=sys.stderr)
 

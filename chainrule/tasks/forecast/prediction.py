@@ -144,7 +144,6 @@ def _forecast(
     run: "ForecastTask", data: str, horizon: int, levels: Sequence[float], paths: int, seed: int, device: str
 ) -> Forecast:
     from chainrule.data.series import future_dates
-    from chainrule.data.series.frequency import date_text
     from chainrule.metrics.forecasting import quantiles_of_samples
 
     schema = run.schema
@@ -159,7 +158,7 @@ def _forecast(
         times = [str(origin + step) for step in range(1, horizon + 1)]
     else:
         dates = future_dates(file.dates[:origin], schema.frequency, horizon)[origin:]
-        times = [date_text(date, daily=schema.frequency.daily) for date in dates]
+        times = list(map(file.date_text, dates))
     return Forecast(file, times, list(levels), quantiles_of_samples(drawn, levels), drawn)
 
 
@@ -250,7 +249,5 @@ def _time(forecast: Forecast, step: int) -> str:
     if step >= 0:
         return forecast.times[step]
     row = len(forecast.file.values) + step
-    if not forecast.file.dates:
-        return str(row + 1)
-    date = forecast.file.dates[row].isoformat(sep=" ")
-    return date[: len(forecast.times[0])]
+    file = forecast.file
+    return file.date_text(file.dates[row]) if file.dates else str(row + 1)

@@ -292,7 +292,7 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
             {"bits_per_element": found.bits_per_element, "perplexity": found.perplexity} | figures,
             f"{bound}{found.bits_per_element:.4f} bits ({found.nats_per_element:.4f} nats) per "
             f"{_ELEMENT[self.data.level]} on the {part}held-out text, perplexity {found.perplexity:.4g}; "
-            f"{describe_figures(figures)}",
+            f"{describe_figures(figures, of_characters=self.data.level == 'char')}",
         )
 
     def next_steps(self) -> Sequence[str]:

@@ -96,6 +96,19 @@ def test_a_forecast_has_dates_quantiles_in_order_and_the_same_numbers_for_a_seed
     assert out.read_text() == printed
 
 
+@pytest.mark.parametrize(
+    ("form", "dates"), [("%Y-%m", ["1953-01", "1953-02"]), ("%Y-%m-%d", ["1953-01-01", "1953-02-01"])]
+)
+def test_months_are_written_as_the_file_writes_them(command, tmp_path, form, dates):
+    months = [datetime(1945 + n // 12, n % 12 + 1, 1).strftime(form) for n in range(96)]
+    path = tmp_path / "passengers.csv"
+    path.write_text("date,sold\n" + "".join(f"{month},{n % 12 + n}\n" for n, month in enumerate(months)))
+    given = ("--task", "forecast", "--horizon", 2, "--hidden-size", 4, "--steps", 2, "--out", tmp_path / "run")
+    assert command("train", path, *given).status == 0
+    rows = list(csv.DictReader(io.StringIO(command("forecast", tmp_path / "run", path, "--paths", 4).out)))
+    assert [row["date"] for row in rows] == dates
+
+
 def test_all_paths_come_as_json(command, run, series):
     record = json.loads(command("forecast", run, series, "--seed", 1, "--paths", 30, "--json").out)
     assert (record["series"], len(record["paths"]), len(record["paths"][0])) == ("heat", 30, 6)

@@ -306,6 +306,22 @@ def test_an_identifier_is_refused_unless_it_is_asked_for(tmp_path, column, flag)
     assert [column.name for column in kept.schema.kept] == ["id", "b"]
 
 
+def test_columns_that_cannot_be_used_are_refused_together(tmp_path):
+    path = csv_file(tmp_path, ["a,b,c,d"] + [f"1,{n % 7},x,{n % 3}" for n in range(60)])
+    with pytest.raises(ValueError) as error:
+        prepare_table(path, tmp_path / "table")
+    flags = "a=skip,c=skip"
+    assert str(error.value).endswith(f"--types a=skip; 1 more cannot be used either: --types {flags} leaves all 2 out")
+    kept = prepare_table(path, tmp_path / "table", types=dict.fromkeys("ac", "skip"))
+    assert [column.name for column in kept.schema.kept] == ["b", "d"]
+
+
+def test_many_columns_that_cannot_be_used_are_counted(tmp_path):
+    path = csv_file(tmp_path, [",".join(f"column{n}" for n in range(40)), *[",".join("0" * 40)] * 60])
+    with pytest.raises(ValueError, match=r"--types column0=skip; 39 more cannot be used either$"):
+        prepare_table(path, tmp_path / "table")
+
+
 def test_few_integers_that_differ_are_no_identifier(tmp_path):
     lines = ["price,b"] + [f"{n * 7919 % 100003},{n % 7}" for n in range(60)]
     assert prepare_table(csv_file(tmp_path, lines), tmp_path / "table").schema.columns[0].kind == "integer"
