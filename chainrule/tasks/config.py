@@ -232,7 +232,7 @@ def _check_chosen(config: RunConfig, kinds: Mapping[str, Any]) -> None:
     if "chosen" not in config.facts:
         return
     check_entries("facts", config.facts, "chosen", kinds)
-    known = [item.name for section in (config.options, config.training) for item in fields(section)]
+    known = [item.name for section in (config.options, config.training, config.duration) for item in fields(section)]
     if unknown := [name for name in config.facts["chosen"]["options"] if name not in known]:
         raise ValueError(f"facts.chosen.options: expected names of options, got {unknown[0]!r:.80}")
 

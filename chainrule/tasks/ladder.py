@@ -5,12 +5,11 @@ the usual size on its own first batch, then of smaller ones, and takes the first
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from chainrule.tasks.config import RunConfig
+from chainrule.tasks.config import Duration, RunConfig
 from chainrule.tasks.display import flag, flags_of, format_duration
 
 if TYPE_CHECKING:
@@ -35,8 +34,8 @@ def seconds_to_measure(budget: float) -> float:
 def step_rate(model: "TrainableModel", batch: "Batch", training: "OptimisationOptions", seconds: float) -> float:
     """Training steps a second of a model here.
 
-    In the way that training takes first; if a third of the time is left for it, by a vendor's kernel or in float32 too,
-    and the faster counts.
+    In the way that training takes first; where half of the time is enough for two steps, in the other half by a
+    vendor's kernel or in float32 too, and the faster counts.
 
     Args:
         model: left as it is.
@@ -44,7 +43,7 @@ def step_rate(model: "TrainableModel", batch: "Batch", training: "OptimisationOp
         training: says the device, threads, precision and backend, as far as the user did.
         seconds: not to be exceeded by more than a step.
     """
-    from chainrule.training.candidates import make_candidates, steps_per_second
+    from chainrule.training.candidates import LEAST_STEPS, make_candidates, steps_per_second
     from chainrule.training.parallel import choose_device
 
     device = choose_device(training.device)
@@ -55,18 +54,19 @@ def step_rate(model: "TrainableModel", batch: "Batch", training: "OptimisationOp
     def rate(way: "Computation", seconds: float) -> float:
         return steps_per_second(model, batch, [way], seconds, device, training.optimiser)[0]
 
-    default, vendor = candidates.default, "vendor" in candidates.backend
-    if len(candidates.precision) == 1:
+    default = candidates.default
+    if "vendor" in candidates.backend:
+        other = replace(default, backend="vendor")
+    elif len(candidates.precision) > 1:
+        other = replace(default, precision=candidates.precision[-1])
+    else:
         return rate(default, seconds)
-    began = monotonic()
-    first = rate(default, seconds / 2)
-    left = seconds - (monotonic() - began)
-    if left < seconds / 3:
-        return first
-    other = replace(default, backend="vendor") if vendor else replace(default, precision=candidates.precision[-1])
-    return max(first, rate(other, left))
+    half = seconds / 2
+    first = rate(default, half)
+    return first if first * half < LEAST_STEPS else max(first, rate(other, half))
 
 
+_VALIDATIONS = 25  # of a run whose passes are limited
 _BATCHES = 16  # whose elements are counted, as one batch may be of short rows
 
 
@@ -164,6 +164,51 @@ def expected_passes(run: "Task[Any]", batches: "TrainingBatches") -> float:
     return TRAINING_SHARE * duration.budget * rate / steps_per_epoch
 
 
+def limit_passes(
+    config: RunConfig,
+    model: "TrainableModel",
+    batches: "TrainingBatches",
+    most: float,
+    *,
+    elements: int,
+    options: Sequence[str] = (),
+) -> RunConfig:
+    """The config of a new run with a budget, which reads its data no oftener than it gains by.
+
+    Where there is time for twice as many passes, they take the place of the budget, into which validations fit then,
+    and a machine that is busy later.
+
+    Args:
+        config: of the run, with its data prepared.
+        model: as it will be trained.
+        batches: that it trains on.
+        most: passes that are of use.
+        elements: of a batch, in which the speed is counted.
+        options: settled before, which the line that names the choice names too.
+    """
+    budget, training = config.duration.budget, config.training
+    assert budget is not None
+    rate = step_rate(model, batches.at(0), training, seconds_to_measure(budget))
+    passes, settled = TRAINING_SHARE * budget * rate / batches.steps_per_epoch, list(options)
+    if passes >= 2 * most:
+        every = max(1, round(most * batches.steps_per_epoch / _VALIDATIONS))
+        training = replace(training, validate_every=training.validate_every or every)
+        config = replace(config, duration=Duration(epochs=most), training=training)
+        settled += ["epochs", "validate_every"]
+    chosen = {"options": settled, "passes": passes, "elements_per_second": rate * elements}
+    return replace(config, facts=config.facts | {"chosen": chosen})
+
+
+def tell_passes(config: RunConfig, elements: str, data: str) -> str:
+    """The line that says how often data are read, and why: the speed is counted in `elements`."""
+    chosen, duration = config.facts["chosen"], config.duration
+    if duration.budget is None:
+        enough = f"{said_passes(duration.epochs or 0.0, data)} {'is' if duration.epochs == 1 else 'are'} enough"
+    else:
+        enough = f"{format_duration(duration.budget)} is about {said_passes(chosen['passes'], data)}"
+    return f"{chosen['elements_per_second']:,.0f} {elements}/s here; {enough}"
+
+
 def tell_size(config: RunConfig, ladder: Ladder, usual: Any) -> str:
     """The line that says which size was chosen, and what for.
 
@@ -187,13 +232,14 @@ def tell_size(config: RunConfig, ladder: Ladder, usual: Any) -> str:
 def said_passes(passes: float, data: str) -> str:
     """Passes over data in words.
 
-    >>> said_passes(1.0, "text"), said_passes(12.345, "rows")
-    ('1 pass over the text', '12 passes over the rows')
+    >>> said_passes(1.0, "text"), said_passes(12.345, "rows"), said_passes(1234.5, "rows")
+    ('1 pass over the text', '12 passes over the rows', '1,234 passes over the rows')
     """
-    return f"{passes:.2g} pass{'es' * (passes != 1)} over the {data}"
+    number = f"{passes:,.0f}" if passes >= 100 else f"{passes:.2g}"
+    return f"{number} pass{'es' * (passes != 1)} over the {data}"
 
 
 def chosen_flags(config: RunConfig) -> str:
     """The flags that name every option that was settled for the user, with its value; empty where none was."""
-    values = asdict(config.options) | asdict(config.training)
+    values = asdict(config.options) | asdict(config.training) | asdict(config.duration)
     return flags_of({name: values[name] for name in config.facts.get("chosen", {}).get("options", ())})

@@ -73,37 +73,24 @@ def test_a_slow_machine_gets_the_smallest_size_and_says_the_flags_that_repeat_it
     assert all(getattr(config.options, name) < getattr(usual.options, name) for name in names[:1])
 
 
-class Clock:
-    """Seconds that pass only where a step is taken."""
-
-    def __init__(self, first, further):
-        self.now, self.ways, self.took = 0.0, [], {True: first, False: further}
-
-    def steps_per_second(self, model, batch, ways, seconds, device, optimiser):
-        """The rate of whole steps within the seconds, the first, slower one left out where there was another."""
-        (way,) = ways
-        is_default = not self.ways
-        self.ways.append(str(way))
-        step = self.took[is_default]
-        self.now += max(step, seconds // step * step)
-        return [1 / step]
-
-
 @pytest.mark.parametrize(
-    ("default", "other", "rate", "ways"),
-    [(0.1, 0.05, 20.0, 2), (0.1, 0.2, 10.0, 2), (1.5, 0.1, 1 / 1.5, 1)],
+    ("default", "other", "rate", "seconds"),
+    [(0.1, 0.05, 20.0, [1.0, 1.0]), (0.1, 0.2, 10.0, [1.0, 1.0]), (0.6, 0.1, 1 / 0.6, [1.0])],
     ids=["the other is faster", "the default is faster", "there is no time for the other"],
 )
-def test_the_speed_is_that_of_the_faster_way_that_there_is_time_for(monkeypatch, default, other, rate, ways):
-    clock = Clock(default, other)
-    monkeypatch.setattr(ladder_module, "monotonic", lambda: clock.now)
-    monkeypatch.setattr(candidates, "steps_per_second", clock.steps_per_second)
+def test_the_speed_is_that_of_the_faster_way_that_there_is_time_for(monkeypatch, default, other, rate, seconds):
+    timed = []
+
+    def steps_per_second(model, batch, ways, seconds, device, optimiser):
+        timed.append((*ways, seconds))
+        return [1 / (other if len(timed) > 1 else default)]
+
     two = candidates.Candidates((1,), ("bfloat16", "float32"), ("auto", "vendor", "bptt"))
     monkeypatch.setattr(candidates, "make_candidates", lambda *_, **__: two)
+    monkeypatch.setattr(candidates, "steps_per_second", steps_per_second)
     assert step_rate(nn.Linear(1, 1), None, OptimisationOptions(), 2.0) == pytest.approx(rate)
-    assert len(clock.ways) == ways
-    assert clock.ways[0] == str(two.default)
-    assert clock.now <= 2.0
+    assert [way for way, _ in timed] == [two.default, replace(two.default, backend="vendor")][: len(seconds)]
+    assert [given for _, given in timed] == seconds
 
 
 @pytest.mark.parametrize("asked", [("--hidden-size", 9, "--budget", "0.05s"), ("--steps", 1)])

@@ -30,6 +30,7 @@ from chainrule.tasks.forecast.evaluation import (
     inspect_series,
 )
 from chainrule.tasks.forecast.prediction import ForecastPrediction, predict_series
+from chainrule.tasks.ladder import limit_passes, tell_passes
 from chainrule.tasks.ledger import Basis
 from chainrule.tasks.model import Model
 from chainrule.tasks.run_directory import DATA
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 _WARM_UP = 48  # rows read before a forecast in addition to those that lags reach, at least
 _ROWS = 256  # of a validation batch
 _SHOWN, _PATHS, _PAST = 3, 50, 24
+_MOST_PASSES, _FEWEST_STEPS = 2.0, 1000  # over all windows; a value is in as many of them as a window is long
 _CHECKED_ROWS, _CHECKED_STEPS = 4, 8
 _FROM_DATA = ("anchor", "num_covariates")  # arguments of the model
 
@@ -83,7 +85,7 @@ class ForecastTask(Task["Forecaster"], Predicts, Evaluates, Inspects, Checks):
         )
     }
     Data = ForecastData
-    Training = with_defaults(OptimisationOptions, learning_rate=2e-3)
+    Training = with_defaults(OptimisationOptions, learning_rate=2e-3, weight_decay=1.0)
     MODELS: ClassVar[dict[str, Model]] = {
         "lstm": Model("chainrule.models.forecaster:Forecaster", fixed={"cell": "lstm"}, hidden=_FROM_DATA),
         "gru": Model("chainrule.models.forecaster:Forecaster", fixed={"cell": "gru"}, hidden=_FROM_DATA),
@@ -139,6 +141,19 @@ class ForecastTask(Task["Forecaster"], Predicts, Evaluates, Inspects, Checks):
         assert source is not None
         del options["history"]  # of the forecasts
         return prepare_series(source, self.path / DATA, **options).facts
+
+    def plan(self, given: frozenset[str]) -> RunConfig:
+        """Two passes over all windows are enough: a network that goes on learns them by heart."""
+        config = self.config
+        if config.duration.budget is None:
+            return config
+        batches, _ = self.batches((0, 1))
+        most = max(_MOST_PASSES, _FEWEST_STEPS / batches.steps_per_epoch)
+        model = self.new_model(config.training.seed)
+        return limit_passes(config, model, batches, most, elements=batches.at(0).x.numel())
+
+    def choice(self) -> str:
+        return tell_passes(self.config, "values", "windows")
 
     def build(self) -> "Forecaster":
         schema = self.schema

@@ -21,7 +21,6 @@ from chainrule.tasks.abilities import CheckedRows, Checks, Compresses, Embeds, F
 from chainrule.tasks.codes import CodedTask
 from chainrule.tasks.config import (
     FINGERPRINT,
-    Duration,
     OptimisationOptions,
     RunConfig,
     SplitOptions,
@@ -29,8 +28,8 @@ from chainrule.tasks.config import (
     with_defaults,
     within,
 )
-from chainrule.tasks.display import aligned, format_duration, quoted, size_of
-from chainrule.tasks.ladder import TRAINING_SHARE, said_passes, seconds_to_measure, step_rate
+from chainrule.tasks.display import aligned, quoted, size_of
+from chainrule.tasks.ladder import limit_passes, tell_passes
 from chainrule.tasks.ledger import Basis
 from chainrule.tasks.model import Model, check_memory
 from chainrule.tasks.run_directory import DATA
@@ -50,7 +49,7 @@ if TYPE_CHECKING:
 
 _ROWS = 1024  # of a validation batch
 _CHECKED_ROWS, _SHOWN_ROWS = 4, 3
-_MOST_PASSES, _PASSES_BETWEEN = 100.0, 4  # where a budget has time for twice as many; validations between them
+_MOST_PASSES = 100.0
 _FEW_ROWS, _DROPOUT_OF_FEW = 20, 0.5  # rows a feature; dna of MADE's paper: 84.1 nats by 0.5, 86.8 by 0.1
 _LOOKED_AT = 1024  # held-out rows whose codes are
 _LARGE = 50 << 20  # bytes of a file that takes a minute to read without polars
@@ -161,31 +160,19 @@ class TableTask(CodedTask["TableMADE"], Scores, Samples, Inspects, Checks, Compr
         """Few rows are soon learnt by heart: for them more dropout, and no more than `_MOST_PASSES` over the rows."""
         from chainrule.data.tables import table_batches
 
-        config, table = self.config, self.table()
-        options, budget = config.options, config.duration.budget
+        config, table, options = self.config, self.table(), self.config.options
         if "--dropout" not in given and len(table.train) < _FEW_ROWS * self._features(self.schema):
             options = replace(options, dropout=_DROPOUT_OF_FEW)
-        if budget is None:
-            return replace(config, options=options)
+        config = replace(config, options=options)
+        if config.duration.budget is None:
+            return config
         batches = table_batches(table.train, config.training.batch_size, config.training.seed)
         model = self.with_options(**asdict(options)).new_model(config.training.seed)
-        rate = step_rate(model, batches.at(0), config.training, seconds_to_measure(budget))
-        passes = TRAINING_SHARE * budget * rate / batches.steps_per_epoch
-        chosen = {"options": ["dropout"], "passes": passes, "elements_per_second": rate * config.training.batch_size}
-        config = replace(config, options=options, facts=config.facts | {"chosen": chosen})
-        if passes < 2 * _MOST_PASSES:  # validations, and a machine that is busy later, fit into the budget too
-            return config
-        every = config.training.validate_every or _PASSES_BETWEEN * batches.steps_per_epoch
-        training = replace(config.training, validate_every=every)
-        return replace(config, duration=Duration(epochs=_MOST_PASSES), training=training)
+        rows = config.training.batch_size
+        return limit_passes(config, model, batches, _MOST_PASSES, elements=rows, options=["dropout"])
 
     def choice(self) -> str:
-        chosen, duration = self.config.facts["chosen"], self.config.duration
-        enough = f"{duration.epochs or 0:g} passes over the rows are enough"
-        if duration.epochs is None:
-            enough = f"{format_duration(duration.budget or 0)} is about {said_passes(chosen['passes'], 'rows')}"
-        speed = f"{chosen['elements_per_second']:,.0f} rows/s here"
-        return f"{speed}; {enough}: dropout {self.config.options.dropout:g}"
+        return f"{tell_passes(self.config, 'rows', 'rows')}: dropout {self.config.options.dropout:g}"
 
     def build(self) -> "TableMADE":
         return cast("TableMADE", self.MODELS[self.config.model].build(self.config.options, columns=self.schema.heads()))

@@ -10,6 +10,8 @@ import pytest
 
 from chainrule.cli.main import main
 from chainrule.data.series import SeriesWindows
+from chainrule.tasks import ladder
+from chainrule.tasks.forecast import task as forecast_task
 from chainrule.tasks.forecast.prediction import parse_quantiles
 from chainrule.tasks.forecast.task import ForecastTask
 
@@ -60,6 +62,25 @@ def test_series_are_read_shown_and_learnt(command, series, tmp_path):
     evaluated = command("evaluate", tmp_path / "run", series, "--json")
     scores = {row["forecast"]: row for row in json.loads(evaluated.out)["scores"]}
     assert scores["model"]["crps"] < 0.7 * scores["persistence with its errors"]["crps"]
+
+
+def test_a_long_budget_ends_after_the_passes_that_are_enough(command, series, tmp_path, monkeypatch):
+    monkeypatch.setattr(ladder, "step_rate", lambda *_: 1e6)
+    monkeypatch.setattr(forecast_task, "_FEWEST_STEPS", 10)
+    asked = ("train", series, *ASKED, "--hidden-size", 8, "--overwrite", "--out", tmp_path / "run")
+    outcome = command(*asked, "--budget", "1h")
+    assert outcome.status == 0, outcome.err
+    assert "passes over the windows are enough\n" in outcome.err
+    config = ForecastTask.open(tmp_path / "run").config
+    assert (config.duration.budget, config.training.validate_every) == (None, 1)
+    repeat = f"--epochs {config.duration.epochs:g} --validate-every 1"
+    assert f"the same again: {repeat}\n" in outcome.err
+    assert repeat in command("info", tmp_path / "run").out
+    assert command(*asked, *repeat.split()).status == 0
+
+    monkeypatch.setattr(ladder, "step_rate", lambda *_: 10.0)
+    assert command(*asked, "--budget", "1s").status == 0
+    assert ForecastTask.open(tmp_path / "run").config.duration.budget == 1
 
 
 def test_a_resumed_run_is_the_run_that_was_not_interrupted(command, series, tmp_path, monkeypatch):
