@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
 TARGETS = {"sst2": 81.0, "fsdd": 95.0}
 NAMES = {"sst2": "SST-2 sentences, test accuracy", "fsdd": "FSDD spoken digits, official test accuracy"}
 SST2 = {"epochs": 2, "hidden-size": 100, "pooling": "attention+mean+max", "symbol-dropout": 0.4}
-SST2_TRANSFORMER = {"model": "transformer", "epochs": 2}
+SST2_TRANSFORMER = {"model": "transformer", "epochs": 3, "dropout": 0.3, "symbol-dropout": 0.4}
 DIGIT_STEPS = 1000
 
 

@@ -45,6 +45,7 @@ DEFAULTS: dict[str, Any] = {
     "warm_up": 48,  # rows read before a forecast, beside the longest lag
     "batch_size": 32,
     "learning_rate": 3e-3,
+    "weight_decay": 0.01,
     "steps": 2000,
     "paths": 200,
 }
@@ -64,11 +65,9 @@ JOBS: dict[str, dict[str, Any]] = {
         "horizon": 24,
         "season": 24,
         "parts": (8640, 2880, 2880),
-        "anchor": 24,
-        "hidden_size": 40,
-        "dropout": 0.3,
         "learning_rate": 2e-3,
-        "steps": 800,
+        "weight_decay": 1.0,
+        "steps": 3000,
         "paths": 100,
     },
 }
@@ -119,8 +118,8 @@ def measure(path: Path, job: dict[str, Any], seed: int, *, test: bool) -> list[d
     )
     began = time.process_time()
     settings = TrainingOptions(
-        steps=job["steps"], batch_size=job["batch_size"], learning_rate=job["learning_rate"], seed=seed,
-        validate_every=max(job["steps"] // 20, 1), precision="float32",
+        steps=job["steps"], batch_size=job["batch_size"], learning_rate=job["learning_rate"],
+        weight_decay=job["weight_decay"], seed=seed, validate_every=max(job["steps"] // 20, 1), precision="float32",
     )  # fmt: skip
 
     def held_out(origins: list[int]) -> Any:
