@@ -241,6 +241,9 @@ def create_run(
         draft = task.create(draft_path, asked)
         draft.config = replace(asked, facts=draft.prepare())
         draft.config = draft.plan(given)
+        if draft.config.training.weight_decay is None:
+            decay = training_options(draft.config).weight_decay
+            draft.config = replace(draft.config, training=replace(draft.config.training, weight_decay=decay))
         draft.write_config()
         draft.batches((0, 1))
         training = training_options(draft.config)

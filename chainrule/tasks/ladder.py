@@ -199,6 +199,17 @@ def limit_passes(
     return replace(config, facts=config.facts | {"chosen": chosen})
 
 
+def settle_decay(config: RunConfig, steps: float, *, most: float = 0.5) -> RunConfig:
+    """The config of a new run whose weight decay, where the user left it open, forgets over so many steps."""
+    from chainrule.training.optimiser import forgetting_decay
+
+    training = config.training
+    if training.weight_decay is not None:
+        return config
+    decay = forgetting_decay(steps, training.learning_rate, most=most)
+    return replace(config, training=replace(training, weight_decay=decay))
+
+
 def tell_passes(config: RunConfig, elements: str, data: str) -> str:
     """The line that says how often data are read, and why: the speed is counted in `elements`."""
     chosen, duration = config.facts["chosen"], config.duration

@@ -10,8 +10,8 @@ from torch import nn
 
 from chainrule.tasks import ladder as ladder_module
 from chainrule.tasks import open_run
-from chainrule.tasks.config import OptimisationOptions, RunConfig
-from chainrule.tasks.ladder import Ladder, first_that_fits, step_rate
+from chainrule.tasks.config import Duration, OptimisationOptions, RunConfig
+from chainrule.tasks.ladder import Ladder, first_that_fits, settle_decay, step_rate
 from chainrule.training import candidates
 
 TASKS = ("image", "sound", "translate", "caption", "classify-images")
@@ -116,3 +116,28 @@ def test_a_record_of_a_choice_that_was_tampered_with_is_refused(command, tmp_pat
         facts = content["facts"] | {"chosen": content["facts"]["chosen"] | chosen}
         with pytest.raises(ValueError, match=said):
             RunConfig.from_json(content | {"facts": facts}, type(run))
+
+
+@pytest.mark.parametrize(
+    ("task", "said", "decay"),
+    [
+        ("tag", (), 0.5),  # a few sentences are forgotten as fast as the limit allows
+        ("forecast", (), 1.0),
+        ("table", (), 0.01),
+        ("tag", ("--weight-decay", 0.2), 0.2),
+        ("forecast", ("--weight-decay", 0.0), 0.0),
+    ],
+)
+def test_weight_decay_follows_from_the_data_where_it_is_open(command, tmp_path, task, said, decay):
+    asked = ("train", *WRITERS[task](tmp_path), "--steps", 1, *said, "--out", tmp_path / "run")
+    assert command(*asked).status == 0
+    assert open_run(tmp_path / "run").config.training.weight_decay == decay
+
+
+def test_the_decay_of_many_sentences_forgets_over_more_steps():
+    config = RunConfig(
+        sources={}, data=None, facts={}, model="tagger", options=None, duration=Duration(),
+        training=OptimisationOptions(learning_rate=4e-3),
+    )  # fmt: skip
+    few, many = (settle_decay(config, 2 * steps).training.weight_decay for steps in (392, 31_250))
+    assert (few, many) == (0.32, 0.01)

@@ -30,7 +30,7 @@ from chainrule.tasks.forecast.evaluation import (
     inspect_series,
 )
 from chainrule.tasks.forecast.prediction import ForecastPrediction, predict_series
-from chainrule.tasks.ladder import limit_passes, tell_passes
+from chainrule.tasks.ladder import limit_passes, settle_decay, tell_passes
 from chainrule.tasks.ledger import Basis
 from chainrule.tasks.model import Model
 from chainrule.tasks.run_directory import DATA
@@ -85,7 +85,7 @@ class ForecastTask(Task["Forecaster"], Predicts, Evaluates, Inspects, Checks):
         )
     }
     Data = ForecastData
-    Training = with_defaults(OptimisationOptions, learning_rate=2e-3, weight_decay=1.0)
+    Training = with_defaults(OptimisationOptions, learning_rate=2e-3)
     MODELS: ClassVar[dict[str, Model]] = {
         "lstm": Model("chainrule.models.forecaster:Forecaster", fixed={"cell": "lstm"}, hidden=_FROM_DATA),
         "gru": Model("chainrule.models.forecaster:Forecaster", fixed={"cell": "gru"}, hidden=_FROM_DATA),
@@ -143,11 +143,14 @@ class ForecastTask(Task["Forecaster"], Predicts, Evaluates, Inspects, Checks):
         return prepare_series(source, self.path / DATA, **options).facts
 
     def plan(self, given: frozenset[str]) -> RunConfig:
-        """Two passes over all windows are enough: a network that goes on learns them by heart."""
-        config = self.config
+        """Weights forget over a quarter of a pass over all windows, and two passes are enough.
+
+        A network learns the windows by heart otherwise: neighbours are nearly the same, and a value is in many.
+        """
+        batches, _ = self.batches((0, 1))
+        config = settle_decay(self.config, batches.steps_per_epoch / 4, most=1.0)
         if config.duration.budget is None:
             return config
-        batches, _ = self.batches((0, 1))
         most = max(_MOST_PASSES, _FEWEST_STEPS / batches.steps_per_epoch)
         model = self.new_model(config.training.seed)
         return limit_passes(config, model, batches, most, elements=batches.at(0).x.numel())

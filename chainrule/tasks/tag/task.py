@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from chainrule.tasks.abilities import CheckedRows, Checks, Embeds, Evaluates, Inspects, Predicts
-from chainrule.tasks.config import FINGERPRINT, OptimisationOptions, SplitOptions, check_entries, within
+from chainrule.tasks.config import FINGERPRINT, OptimisationOptions, RunConfig, SplitOptions, check_entries, within
 from chainrule.tasks.display import measured_part, quoted
+from chainrule.tasks.ladder import settle_decay
 from chainrule.tasks.ledger import Basis
 from chainrule.tasks.model import Model
 from chainrule.tasks.run_directory import DATA
@@ -129,6 +130,11 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
             validation=sources["validation"],
             seed=self.training.seed,
         ).manifest
+
+    def plan(self, given: frozenset[str]) -> RunConfig:
+        """Weights forget over two passes over the sentences, so that rare words are not learned by heart."""
+        batches, _ = self.batches((0, 1))
+        return settle_decay(self.config, 2 * batches.steps_per_epoch)
 
     def build(self) -> "SequenceTagger":
         from chainrule.heads import bio_constraints, bioes_constraints

@@ -42,7 +42,6 @@ class TextTraining(OptimisationOptions):
     optimiser: Literal["adamw", "muon"] | None = None  # type: ignore[assignment]  # a name in every run that trains
     """adamw, or muon: orthogonal steps of the matrices of layers, AdamW for the rest; muon for characters if open."""
     learning_rate: float | None = within(None, 0.0, 1e3)  # type: ignore[assignment]  # a float in every run that trains
-    weight_decay: float | None = within(None, 0.0, 1e3)  # type: ignore[assignment]  # a float in every run that trains
     chunk_length: int = within(64, 1, 1 << 24)
     """Symbols that gradients flow through."""
     line_length: int = within(1024, 1, 1 << 24)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from chainrule.tasks.config import Duration, RunConfig
 from chainrule.tasks.ladder import TRAINING_SHARE, seconds_to_measure, step_rate
 from chainrule.training.evaluate import Batch, count_elements
+from chainrule.training.optimiser import forgetting_decay
 
 if TYPE_CHECKING:
     from chainrule.data.corpus import Corpus
@@ -253,7 +254,7 @@ def block_weight_decay(learning_rate: float, steps_a_pass: float) -> float:
     >>> block_weight_decay(0.008, 485), block_weight_decay(0.008, 4e6)
     (0.52, 0.1)
     """
-    return round(min(2.0, max(0.1, 2 / (learning_rate * max(steps_a_pass, 1.0)))), 2)
+    return forgetting_decay(steps_a_pass / 2, learning_rate, least=0.1, most=2.0)
 
 
 def usual_weight_decay(learning_rate: float, steps_a_pass: float, wide: bool) -> float:
@@ -262,7 +263,7 @@ def usual_weight_decay(learning_rate: float, steps_a_pass: float, wide: bool) ->
     >>> usual_weight_decay(0.008, 434, wide=False), usual_weight_decay(0.008, 4e6, wide=False)
     (0.29, 0.01)
     """
-    return 0.01 if wide else round(min(0.5, max(0.01, 1 / (learning_rate * max(steps_a_pass, 1.0)))), 2)
+    return 0.01 if wide else forgetting_decay(steps_a_pass, learning_rate)
 
 
 def usual_learning_rate(size: int, wide: bool) -> float:
