@@ -55,7 +55,7 @@ TASKS: dict[str, list[str]] = {
     "caption": [
         *("flickr8k_64px/train_images_64px.zip", "--captions", "flickr8k_64px/train_captions.txt.gz"),
         *("--validation", "flickr8k_64px/dev_images_64px.zip"),
-        *("--validation-captions", "flickr8k_64px/validation_captions.txt.gz"),
+        *("--validation-captions", "flickr8k_64px/dev_captions.txt.gz"),
     ],
     "forecast": ["time_series/exchange_rate.txt.gz", "--target", "all", "--horizon", "30"],
 }
