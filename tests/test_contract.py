@@ -285,7 +285,7 @@ def test_symbols_out_of_range_are_refused(name):
         model(x[:, 0], context)
 
 
-@pytest.mark.parametrize("name", [name for name in WITH_SYMBOLS if name != "WaveNet"])
+@pytest.mark.parametrize("name", WITH_SYMBOLS)
 @pytest.mark.parametrize("symbol", [-1, 9])
 def test_a_step_refuses_symbols_out_of_range(name, symbol):
     model, (x, context, _) = SEQUENCES[name]()

@@ -166,7 +166,7 @@ def _train(task: type[Task[Any]], asked: RunConfig, out: Path, flags: RunFlags, 
         if process_group.first:
             parameters = sum(weight.numel() for weight in network.parameters())
             same = chosen_flags(run.config)
-            choice = [run.choice(), f"the same again: {same}"] if same else []
+            choice = [run.choice(), f"the same again: {same}"] if same and before is None else []
             model = f"{run.config.model} with {parameters:,} parameters, in {run.path}"
             lines = [*run.introduce(), *choice, model]
             print(printable("\n".join(lines)), file=sys.stderr, flush=True)

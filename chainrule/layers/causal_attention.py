@@ -1,5 +1,7 @@
 """Causal self-attention over a bounded past, as a sequence layer."""
 
+from typing import final
+
 import torch
 from torch import Tensor
 
@@ -15,6 +17,7 @@ from chainrule.state import State
 _BANDED = 6  # windows in a chunk from which bands of scores are faster than all of them with a mask
 
 
+@final
 class CausalAttention(MultiHeadAttention, SequenceLayer):
     r"""Multi-head attention in which each element reads itself and the elements before it, the last W in all.
 

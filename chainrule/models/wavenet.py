@@ -9,7 +9,7 @@ from torch.distributions import Distribution
 from chainrule.base import AutoregressiveModel, Step
 from chainrule.heads import Categorical, DiscretizedLogisticMixture
 from chainrule.heads.logistic_bins import bin_centres
-from chainrule.layers.cells import symbols_before
+from chainrule.layers.cells import symbol_before, symbols_before
 from chainrule.layers.dilated_stack import DilatedStack
 from chainrule.layers.packing import zero_past_ends
 from chainrule.models.labels import checked_labels
@@ -144,7 +144,7 @@ class WaveNet(AutoregressiveModel):
         return self.hidden(self.skip(gated).relu()).relu()
 
     def step(self, x_prev: Tensor | None, state: State) -> tuple[Distribution, State]:
-        symbols = self._start(len(state["end"])) if x_prev is None else x_prev.long()
+        symbols = self._start(len(state["end"])) if x_prev is None else symbol_before(x_prev, self.levels)
         gated, state = self.stack.step(self.embedded(symbols), state)
         return self._conditional(gated, symbols), state
 

@@ -89,7 +89,7 @@ class OptimisationOptions(CheckedOptions):
     learning_rate: float = within(6e-3, 0.0, 1e3)
     """Peak learning rate."""
     weight_decay: float | None = within(None, 0.0, 1e3)  # a float in every run that trains
-    """Decoupled weight decay of matrices; where not given what the task's data ask for, or 0.01."""
+    """Decoupled weight decay of matrices; 0.01 where not given, or what a rule of the task finds for the data."""
     warmup: float = within(0.03, 0.0, 1.0)
     """Share of the run in which the learning rate rises."""
     clip_norm: float | None = within(1.0, 0.0, 1e9)

@@ -28,14 +28,16 @@ def seconds_to_measure(budget: float) -> float:
     >>> [seconds_to_measure(budget) for budget in (30, 180, 600, 3600)]
     [0.6, 2.0, 6.0, 10.0]
     """
-    return max(min(2.0, 0.02 * budget), min(10.0, 0.01 * budget))
+    from chainrule.training.candidates import MOST_SECONDS, SHARE
+
+    return max(min(MOST_SECONDS, SHARE * budget), min(10.0, 0.01 * budget))
 
 
 def step_rate(model: "TrainableModel", batch: "Batch", training: "OptimisationOptions", seconds: float) -> float:
     """Training steps a second of a model here.
 
-    In the way that training takes first; where half of the time is enough for two steps, in the other half by a
-    vendor's kernel or in float32 too, and the faster counts.
+    In the way that training takes first. Where half of the time is enough for two steps, the other half goes to a
+    vendor's kernel or to float32, and the faster counts.
 
     Args:
         model: left as it is.
@@ -51,8 +53,8 @@ def step_rate(model: "TrainableModel", batch: "Batch", training: "OptimisationOp
         model, device, threads=training.threads, precision=training.precision, backend=training.backend
     )
 
-    def rate(way: "Computation", seconds: float) -> float:
-        return steps_per_second(model, batch, [way], seconds, device, training.optimiser)[0]
+    def rate(way: "Computation", seconds: float, extended: float = 0.0) -> float:
+        return steps_per_second(model, batch, [way], seconds, device, training.optimiser, extended=extended)[0]
 
     default = candidates.default
     if "vendor" in candidates.backend:
@@ -62,7 +64,7 @@ def step_rate(model: "TrainableModel", batch: "Batch", training: "OptimisationOp
     else:
         return rate(default, seconds)
     half = seconds / 2
-    first = rate(default, half)
+    first = rate(default, half, seconds)
     return first if first * half < LEAST_STEPS else max(first, rate(other, half))
 
 
@@ -173,10 +175,10 @@ def limit_passes(
     elements: int,
     options: Sequence[str] = (),
 ) -> RunConfig:
-    """The config of a new run with a budget, which reads its data no oftener than it gains by.
+    """The config of a new run with a budget, which does not read its data so often that it learns them by heart.
 
-    Where there is time for twice as many passes, they take the place of the budget, into which validations fit then,
-    and a machine that is busy later.
+    Where there is time for twice as many passes, they take the place of the budget: validations fit into it then, and
+    a machine that is busy later.
 
     Args:
         config: of the run, with its data prepared.
@@ -211,7 +213,7 @@ def settle_decay(config: RunConfig, steps: float, *, most: float = 0.5) -> RunCo
 
 
 def tell_passes(config: RunConfig, elements: str, data: str) -> str:
-    """The line that says how often data are read, and why: the speed is counted in `elements`."""
+    """The line that says how often data are read, and the speed that this follows from, in `elements` a second."""
     chosen, duration = config.facts["chosen"], config.duration
     if duration.budget is None:
         enough = f"{said_passes(duration.epochs or 0.0, data)} {'is' if duration.epochs == 1 else 'are'} enough"
@@ -246,11 +248,15 @@ def said_passes(passes: float, data: str) -> str:
     >>> said_passes(1.0, "text"), said_passes(12.345, "rows"), said_passes(1234.5, "rows")
     ('1 pass over the text', '12 passes over the rows', '1,234 passes over the rows')
     """
-    number = f"{passes:,.0f}" if passes >= 100 else f"{passes:.2g}"
+    number = f"{passes:,.0f}" if passes >= 99.5 else f"{passes:.2g}"
     return f"{number} pass{'es' * (passes != 1)} over the {data}"
 
 
 def chosen_flags(config: RunConfig) -> str:
-    """The flags that name every option that was settled for the user, with its value; empty where none was."""
+    """The flags that name every option that was settled for the user, with its value; empty where none was.
+
+    Epochs are left out of a run that was given another duration since.
+    """
     values = asdict(config.options) | asdict(config.training) | asdict(config.duration)
-    return flags_of({name: values[name] for name in config.facts.get("chosen", {}).get("options", ())})
+    settled = {name: values[name] for name in config.facts.get("chosen", {}).get("options", ())}
+    return flags_of({name: value for name, value in settled.items() if value is not None or name != "epochs"})

@@ -179,6 +179,8 @@ def steps_per_second(
     seconds: float,
     device: torch.device,
     optimiser: Kind = "adamw",
+    *,
+    extended: float = 0.0,
 ) -> list[float]:
     """Training steps per second of a model in each of some ways to compute them; 0 where there was no time to try one.
 
@@ -192,8 +194,9 @@ def steps_per_second(
         seconds: not to be exceeded by more than a step.
         device: where to compute.
         optimiser: that updates the weights.
+        extended: seconds that a second round may end in where there is time for one only: first steps are slow.
     """
-    taken = _step_seconds(model, batch, ways, seconds, device, optimiser)
+    taken = _step_seconds(model, batch, ways, seconds, device, optimiser, extended=extended)
     return [1 / median(steps[1:] or steps) if steps else 0.0 for steps in taken]
 
 
@@ -227,8 +230,12 @@ def _step_seconds(
     kind: Kind,
     *,
     rounds: int | None = None,
+    extended: float = 0.0,
 ) -> list[list[float]]:
-    """The seconds of each step taken in each way, by turns while there is time, `rounds` times at most."""
+    """The seconds of each step taken in each way, by turns while there is time, `rounds` times at most.
+
+    For the second round there is time up to `extended` seconds.
+    """
     taken: list[list[float]] = [[] for _ in ways]
     with own_randomness(device):
         trial = copy.deepcopy(model).to(device).train()
@@ -244,8 +251,9 @@ def _step_seconds(
             quickest = min(taken[index][0] for index in running)
             running = [index for index in running if taken[index][0] <= HOPELESS * quickest]
             running.reverse()  # Muon's dear steps, every second one, meet all ways
-            now = monotonic()
-            if now + (now - round_began) - began > seconds or max(map(len, taken)) == rounds:
+            now, done = monotonic(), max(map(len, taken))
+            limit = seconds if done >= LEAST_STEPS else max(seconds, extended)
+            if now + (now - round_began) - began > limit or done == rounds:
                 return taken
 
 

@@ -1,6 +1,7 @@
 """The size of a model follows the budget and the speed of the machine, in every task whose usual model has a ladder."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -10,8 +11,8 @@ from torch import nn
 
 from chainrule.tasks import ladder as ladder_module
 from chainrule.tasks import open_run
-from chainrule.tasks.config import Duration, OptimisationOptions, RunConfig
-from chainrule.tasks.ladder import Ladder, first_that_fits, settle_decay, step_rate
+from chainrule.tasks.config import OptimisationOptions, RunConfig
+from chainrule.tasks.ladder import Ladder, first_that_fits, step_rate
 from chainrule.training import candidates
 
 TASKS = ("image", "sound", "translate", "caption", "classify-images")
@@ -81,7 +82,7 @@ def test_a_slow_machine_gets_the_smallest_size_and_says_the_flags_that_repeat_it
 def test_the_speed_is_that_of_the_faster_way_that_there_is_time_for(monkeypatch, default, other, rate, seconds):
     timed = []
 
-    def steps_per_second(model, batch, ways, seconds, device, optimiser):
+    def steps_per_second(model, batch, ways, seconds, device, optimiser, *, extended):
         timed.append((*ways, seconds))
         return [1 / (other if len(timed) > 1 else default)]
 
@@ -91,6 +92,15 @@ def test_the_speed_is_that_of_the_faster_way_that_there_is_time_for(monkeypatch,
     assert step_rate(nn.Linear(1, 1), None, OptimisationOptions(), 2.0) == pytest.approx(rate)
     assert [way for way, _ in timed] == [two.default, replace(two.default, backend="vendor")][: len(seconds)]
     assert [given for _, given in timed] == seconds
+
+
+@pytest.mark.parametrize("task", ["table", "translate"])
+def test_a_run_whose_options_were_chosen_for_a_budget_goes_on_for_steps(command, tmp_path, task):
+    out = tmp_path / "run"
+    assert command("train", *WRITERS[task](tmp_path), "--budget", "0.05s", "--threads", 1, "--out", out).status == 0
+    outcome = command("train", "--resume", "--steps", 10_000, "--patience", 1, "--validate-every", 1, "--out", out)
+    assert outcome.status == 0, outcome.err
+    assert "the same again" not in outcome.err
 
 
 @pytest.mark.parametrize("asked", [("--hidden-size", 9, "--budget", "0.05s"), ("--steps", 1)])
@@ -118,6 +128,24 @@ def test_a_record_of_a_choice_that_was_tampered_with_is_refused(command, tmp_pat
             RunConfig.from_json(content | {"facts": facts}, type(run))
 
 
+@pytest.mark.parametrize(("seconds", "rate"), [(2.0, 1 / 0.54), (1.4, 1 / 0.95)])
+def test_a_slow_first_step_counts_only_where_there_is_no_time_for_a_second(monkeypatch, seconds, rate):
+    clock = [0.0]
+
+    def take_step(model, optimiser, batch, way, device):
+        took = 0.54 if clock[0] else 0.95
+        clock[0] += took
+        return took
+
+    monkeypatch.setattr(candidates, "_take_step", take_step)
+    monkeypatch.setattr(candidates, "monotonic", lambda: clock[0])
+    two = candidates.Candidates((1,), ("bfloat16", "float32"), ("auto",))
+    monkeypatch.setattr(candidates, "make_candidates", lambda *_, **__: two)
+    training = OptimisationOptions(device="cpu")
+    assert step_rate(nn.Linear(1, 1), None, training, seconds) == pytest.approx(rate)
+    assert clock[0] <= seconds
+
+
 @pytest.mark.parametrize(
     ("task", "said", "decay"),
     [
@@ -134,10 +162,15 @@ def test_weight_decay_follows_from_the_data_where_it_is_open(command, tmp_path, 
     assert open_run(tmp_path / "run").config.training.weight_decay == decay
 
 
-def test_the_decay_of_many_sentences_forgets_over_more_steps():
-    config = RunConfig(
-        sources={}, data=None, facts={}, model="tagger", options=None, duration=Duration(),
-        training=OptimisationOptions(learning_rate=4e-3),
-    )  # fmt: skip
-    few, many = (settle_decay(config, 2 * steps).training.weight_decay for steps in (392, 31_250))
-    assert (few, many) == (0.32, 0.01)
+@pytest.mark.parametrize(
+    ("task", "steps_per_epoch", "decay"),
+    [("tag", 392, 0.32), ("tag", 31_250, 0.01), ("forecast", 4000, 0.5), ("forecast", 10**6, 0.01)],
+)
+def test_the_decay_of_more_data_forgets_over_more_steps(command, tmp_path, monkeypatch, task, steps_per_epoch, decay):
+    asked = ("train", *WRITERS[task](tmp_path), "--steps", 1, "--out", tmp_path / "run")
+    assert command(*asked).status == 0
+    run = open_run(tmp_path / "run")
+    run.config = replace(run.config, training=replace(run.config.training, weight_decay=None))
+    many = SimpleNamespace(steps_per_epoch=steps_per_epoch)
+    monkeypatch.setattr(type(run), "batches", lambda self, shard: (many, None))
+    assert run.plan(frozenset()).training.weight_decay == decay

@@ -70,7 +70,8 @@ class TableSchema(Record):
             except ValueError as error:
                 refused[column.name] = error
         if refused:
-            raise _together(refused)
+            flags = asked | dict.fromkeys(refused, "skip")
+            raise _together(refused, flags if len(refused) < len(facts) else {})
         return cls(tuple(columns), header)
 
     @property
@@ -194,11 +195,16 @@ class TableSchema(Record):
 _NAMED = 120  # characters of the flags of all columns that are refused
 
 
-def _together(refused: Mapping[str, ValueError]) -> ValueError:
-    """The first refusal, and with it the others, so that they need not be met one by one."""
+def _together(refused: Mapping[str, ValueError], types: Mapping[str, str]) -> ValueError:
+    """The first refusal, and with it the others, so that they need not be met one by one.
+
+    Args:
+        refused: the refusals by column.
+        types: with which the rest of the table can be used; empty where there is no rest.
+    """
     first, *others = refused.values()
     if not others:
         return first
-    flags = "--types " + ",".join(f"{name}=skip" for name in refused)
-    remedy = f": {flags} leaves all {len(refused)} out" if len(flags) <= _NAMED else ""
+    flags = "--types " + ",".join(f"{name}={kind}" for name, kind in types.items())
+    remedy = f": {flags} leaves all {len(refused)} out" if types and len(flags) <= _NAMED else ""
     return ValueError(f"{first}; {len(others)} more cannot be used either{remedy}")

@@ -5,6 +5,7 @@ data/values, features            the series and what is known in advance, all ro
 data/series.json                 counts and fingerprints
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 _WARM_UP = 48  # rows read before a forecast in addition to those that lags reach, at least
 _ROWS = 256  # of a validation batch
 _SHOWN, _PATHS, _PAST = 3, 50, 24
-_MOST_PASSES, _FEWEST_STEPS = 2.0, 1000  # over all windows; a value is in as many of them as a window is long
+_MOST_PASSES, _FEWEST_STEPS = 2, 1000  # over all windows; a value is in as many of them as a window is long
 _CHECKED_ROWS, _CHECKED_STEPS = 4, 8
 _FROM_DATA = ("anchor", "num_covariates")  # arguments of the model
 
@@ -143,7 +144,7 @@ class ForecastTask(Task["Forecaster"], Predicts, Evaluates, Inspects, Checks):
         return prepare_series(source, self.path / DATA, **options).facts
 
     def plan(self, given: frozenset[str]) -> RunConfig:
-        """Weights forget over a quarter of a pass over all windows, and two passes are enough.
+        """Weights forget over a quarter of a pass over all windows; two passes are enough, and at least 1,000 steps.
 
         A network learns the windows by heart otherwise: neighbours are nearly the same, and a value is in many.
         """
@@ -151,7 +152,7 @@ class ForecastTask(Task["Forecaster"], Predicts, Evaluates, Inspects, Checks):
         config = settle_decay(self.config, batches.steps_per_epoch / 4, most=1.0)
         if config.duration.budget is None:
             return config
-        most = max(_MOST_PASSES, _FEWEST_STEPS / batches.steps_per_epoch)
+        most = float(max(_MOST_PASSES, math.ceil(_FEWEST_STEPS / batches.steps_per_epoch)))
         model = self.new_model(config.training.seed)
         return limit_passes(config, model, batches, most, elements=batches.at(0).x.numel())
 

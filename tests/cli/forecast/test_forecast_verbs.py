@@ -76,7 +76,11 @@ def test_a_long_budget_ends_after_the_passes_that_are_enough(command, series, tm
     repeat = f"--epochs {config.duration.epochs:g} --validate-every 1"
     assert f"the same again: {repeat}\n" in outcome.err
     assert repeat in command("info", tmp_path / "run").out
+    metrics = (tmp_path / "run" / "metrics.jsonl").read_text()
     assert command(*asked, *repeat.split()).status == 0
+    assert (tmp_path / "run" / "metrics.jsonl").read_text() == metrics
+    assert command("train", "--resume", "--steps", 30, "--out", tmp_path / "run").status == 0
+    assert "epochs" not in command("info", tmp_path / "run").out
 
     monkeypatch.setattr(ladder, "step_rate", lambda *_: 10.0)
     assert command(*asked, "--budget", "1s").status == 0

@@ -312,6 +312,8 @@ def test_columns_that_cannot_be_used_are_refused_together(tmp_path):
         prepare_table(path, tmp_path / "table")
     flags = "a=skip,c=skip"
     assert str(error.value).endswith(f"--types a=skip; 1 more cannot be used either: --types {flags} leaves all 2 out")
+    with pytest.raises(ValueError, match=r"--types d=categorical,a=skip,c=skip leaves all 2 out$"):
+        prepare_table(path, tmp_path / "table", types={"d": "categorical"})
     kept = prepare_table(path, tmp_path / "table", types=dict.fromkeys("ac", "skip"))
     assert [column.name for column in kept.schema.kept] == ["b", "d"]
 
