@@ -181,7 +181,7 @@ def recognised(path: Path) -> type[Task[Any]]:
     tasks = map(task_class, TASKS)
     found = next((task for task in tasks if task.recognises(path)), None)
     if found is None and path.is_dir():
-        raise ValueError(f"{path}: expected a file, or a folder of images or sounds, got a folder without any")
+        raise ValueError(f"{path}: expected a file, or a directory of images or sounds, got a directory without any")
     return found or task_class("text")
 
 

@@ -35,7 +35,7 @@ def test_a_task_that_is_none_is_refused(refused):
 def test_a_folder_without_images_or_sounds_is_refused(refused, tmp_path):
     (tmp_path / "notes.txt").write_text("text")
     said = refused("train", tmp_path)
-    assert f"{tmp_path}: expected a file, or a folder of images or sounds, got a folder without any" in said
+    assert f"{tmp_path}: expected a file, or a directory of images or sounds, got a directory without any" in said
 
 
 def test_the_run_tells_which_options_a_verb_has(command, runs):
