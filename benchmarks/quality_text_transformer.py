@@ -13,7 +13,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from peer_tasks import chainrule
+from peer_tasks import chainrule, transformer
 from side_by_side import claim, publish
 
 MOST = 1.47  # nats a character
@@ -29,20 +29,15 @@ def main() -> None:
     if not source.exists():
         print(f"skipped, there is no {source}: name the folder with --data")
         return
-    content = source.read_text(encoding="utf-8")
-    cut = int(len(content) * 0.9)
-    with tempfile.TemporaryDirectory() as name:
-        train, test = (Path(name) / f"{part}.txt" for part in ("train", "test"))
-        train.write_text(content[:cut], encoding="utf-8")
-        test.write_text(content[cut:], encoding="utf-8")
+    with tempfile.TemporaryDirectory() as folder:
+        task = transformer(options.data, Path(folder))
         run = options.run or Path("runs/benchmarks/shakespeare_transformer")
         if options.run is None:
-            budget = ("--budget", f"{options.minutes:g}m")
-            chainrule("train", train, "--model", "transformer", *budget, "--out", run, "--overwrite")
-        (scored,) = chainrule("score", run, test, "--per", "file")
+            chainrule("train", *task.train, "--budget", f"{options.minutes:g}m", "--out", run, "--overwrite")
+        nats = task.test(run)
     (facts,) = chainrule("info", run)
     last = json.loads((run / "timings.jsonl").read_text().splitlines()[-1])
-    nats, shape = scored["nats"] / scored["elements"], facts["model"]["options"]
+    shape = facts["model"]["options"]
     row = {
         "size": f"{shape['num_layers']} × {shape['model_size']}",
         "parameters": facts["parameters"],

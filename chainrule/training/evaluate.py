@@ -263,6 +263,8 @@ def describe_figures(figures: Mapping[str, Any], *, of_characters: bool = False)
 
     >>> describe_figures({"bits_per_character": 2.0, "bits_per_byte": 1.9, "unknown_share": 0.25})
     '2.0000 bits per character, 1.9000 per byte of the text, 25.0% of the symbols <unk>'
+    >>> describe_figures({"bits_per_character": 2.0, "bits_per_byte": 1.9, "unknown_share": 0.0}, of_characters=True)
+    '1.9000 bits per byte of the text'
     """
     share = figures["unknown_share"]
     unknown = f", {share:.1%} of the symbols <unk>" if share else ""
