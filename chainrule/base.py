@@ -147,6 +147,14 @@ class AutoregressiveModel(LikelihoodModel):
             x_prev = x[:, t]
         return conditionals[0].stacked(conditionals), state
 
+    def training_terms(self, x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[Tensor, State]:
+        """The terms that training maximises of a chunk of endless rows, (B, T), and the state after it; as `unroll`.
+
+        :math:`\\log p(x_t \\mid x_{<t})`, unless a model has another, as `training_objective` of whole sequences.
+        """
+        conditionals, state = self.unroll(x, state, x_prev)
+        return conditionals.log_prob(x), state
+
     @property
     def block_length(self) -> int:
         """Elements that `unroll` reads at once: a chunk that begins and ends at multiples of it is read in one pass."""

@@ -30,6 +30,12 @@ SEQUENCES = {
         models.Captioner(5, ImageEncoder((8, 8)), embedding_size=6, hidden_size=7),
         (pixels(3, 4, levels=5), pixels(3, 3, 8, 8, levels=256).to(torch.uint8), torch.tensor([4, 2, 3])),
     ),
+    "Ensemble": lambda: (
+        models.Ensemble(
+            [models.RecurrentLM(4, cell, hidden_size=8, ngram_order=2, embedding_size=4) for cell in ("gru", "lstm")]
+        ),
+        (pixels(3, 6, levels=4), None, torch.tensor([6, 2, 4])),
+    ),
     "Forecaster": lambda: (
         models.Forecaster([models.SeriesScaling(20.0, 4.0)], hidden_size=8, lags=[1, 2]),
         (20 + torch.randn(3, 5).cumsum(1), {"past": 20 + torch.randn(3, 6).cumsum(1)}, torch.tensor([5, 2, 4])),

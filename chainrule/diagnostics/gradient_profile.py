@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from chainrule.diagnostics.backpropagation import backpropagate
+from chainrule.models.ensemble import Ensemble, first_member
 from chainrule.state import State
 
 
@@ -17,7 +18,7 @@ def gradient_profile(
     `chainrule.training.train(..., watch=gradient_profile)` takes it.
 
     Args:
-        module: as `backpropagate` takes it; its dropout is off. Not changed.
+        module: as `backpropagate` takes it, or an `Ensemble`, for its first member; its dropout is off. Not changed.
         x: (B, T) integers, or (B, T, N) features for a bare layer.
         lengths: (B,) real elements n of each row; T where not given.
         state: where the rows continue from; zeros if `None`.
@@ -34,6 +35,8 @@ def gradient_profile(
     >>> gradient_profile(layer, torch.ones(1, 3, 1))  # 2 h_3 · (1, 0.5, 0.5²)
     [tensor([[3.5000, 1.7500, 0.8750]])]
     """
+    if isinstance(module, Ensemble):
+        module, state = first_member(module), None if state is None else state[0]
     flow = backpropagate(module, x, "last", lengths, state=state, x_prev=x_prev)
     time = flow.delta[0].shape[1]
     from_the_end = flow.lengths.unsqueeze(1) - 1 - torch.arange(time, device=x.device)  # (B, T), negative past a row

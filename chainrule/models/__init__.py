@@ -4,6 +4,7 @@ from chainrule.models.autoencoder import Autoencoder
 from chainrule.models.captioner import Captioner
 from chainrule.models.compact_transformer import CompactTransformer
 from chainrule.models.conv_net import ConvNet
+from chainrule.models.ensemble import Ensemble
 from chainrule.models.forecaster import Forecaster
 from chainrule.models.gated_pixel_cnn import GatedPixelCNN
 from chainrule.models.hierarchical_vae import HierarchicalVAE
@@ -43,6 +44,7 @@ __all__ = [
     "Captioner",
     "CompactTransformer",
     "ConvNet",
+    "Ensemble",
     "Forecaster",
     "GatedPixelCNN",
     "HierarchicalVAE",

@@ -21,14 +21,16 @@ _HEADS: dict[str, type[GaussianMixture] | type[StudentTMixture]] = {
     "normal": GaussianMixture,
 }
 EMBEDDING = 8  # numbers that tell one series from another, at most
+USUAL = 24  # changes of the usual size that count with the recent ones
 
 
 @final
 class ForecastState(TypedDict):
-    """A state: the recurrence, the last values (B, L), elements read (B,), known covariates, and which series."""
+    """A state: the recurrence, the last L values, how many of them are known, elements read, covariates, the series."""
 
     recurrent: State
     recent: Tensor
+    known: Tensor
     read: Tensor
     covariates: Tensor | None
     series: Tensor
@@ -39,15 +41,17 @@ class Forecaster(AutoregressiveModel):
     r"""An autoregressive recurrent network with a distribution of the next value (DeepAR, Salinas et al. 2020).
 
     .. math:: h_t = \mathrm{cell}(u_t, h_{t-1}), \qquad
-        u_t = \left[\operatorname{asinh}\frac{y_{t-l} - a_t}{s}\right]_{l \in \text{lags}} \oplus c_t \oplus E[i]
+        u_t = \left[\operatorname{asinh}\frac{y_{t-l} - a_t}{s_t}\right]_{l \in \text{lags}} \oplus c_t \oplus E[i]
 
-    .. math:: p(y_t \mid y_{<t}, c) = \frac{1}{s}\, m\left(\frac{y_t - a_t}{s};\ W [h_t, u_t]\right)
+    .. math:: p(y_t \mid y_{<t}, c) = \frac{1}{s_t}\, m\left(\frac{y_t - a_t}{s_t};\ W [h_t, u_t]\right), \qquad
+        s_t^2 = \frac{24\, s^2 + \sum_{j=1}^{n} (y_{t-j} - a_{t-j})^2}{24 + n}
 
     Values are measured from an **anchor** :math:`a_t = y_{t - \text{anchor}}`: with anchor 1 the network speaks of the
     change since the last value, with a season's length of the change since the last season, with 0 of the distance
     from the centre of the series. What it has never seen, such as a new level of a price, is then no new situation.
-    m is a mixture in the network's units; the density is that of y in the user's units, nats, with the factor 1/s (the
-    Jacobian) counted.
+    Nor is a quieter or a wilder time: the scale :math:`s_t` is that of the last n changes and of the usual scale s of
+    the series; n is the longest lag less the anchor, or what there is in a shorter past. m is a mixture in the
+    network's units; the density is that of y in the user's units, nats, with the factor 1/s_t (the Jacobian) counted.
 
     x is what is forecast, (B, T); the context is what is known: `{"past": (B, P), "covariates": (B, P + T, F),
     "series": (B,)}`. The past, of any length P >= 1, is read and not scored: lags look into it (where they look beyond,
@@ -161,11 +165,13 @@ class Forecaster(AutoregressiveModel):
         steps = past.shape[1] - self.longest_lag
         if steps > 0:
             early = None if covariates is None else covariates[:, self.longest_lag : past.shape[1]]
-            state = self.recurrent(self._inputs(past[:, :-1], steps, series, early)[0], state)[1]
+            every = torch.full_like(series, self.longest_lag)
+            state = self.recurrent(self._inputs(past[:, :-1], steps, series, early, every)[0], state)[1]
         recent = torch.cat([past[:, :1].expand(-1, max(-steps, 0)), past[:, -self.longest_lag :]], 1)
         return {
             "recurrent": state,
             "recent": recent,
+            "known": torch.full_like(series, past.shape[1]).clamp(max=self.longest_lag),
             "read": torch.zeros_like(series),
             "covariates": None if covariates is None else covariates[:, past.shape[1] :],
             "series": series,
@@ -175,13 +181,13 @@ class Forecaster(AutoregressiveModel):
         self, x: Tensor, state: ForecastState, x_prev: Tensor | None, lengths: Tensor | None = None
     ) -> tuple[LocationScaleMixture, ForecastState]:
         """A chunk (B, T) in one pass, and the state that is ready to read its last element."""
-        recent, read, time = state["recent"], state["read"], x.shape[1]
+        recent, known, read, time = state["recent"], state["known"], state["read"], x.shape[1]
         if x_prev is not None:
             recent = torch.cat([recent[:, 1:], x_prev.to(recent).unsqueeze(1)], 1)
-            read = read + 1
+            known, read = (known + 1).clamp(max=self.longest_lag), read + 1
         whole = torch.cat([recent, x[:, :-1].to(recent)], 1)  # (B, L + T - 1)
         covariates = _at(state["covariates"], read, time)
-        inputs, anchor, scale = self._inputs(whole, time, state["series"], covariates)
+        inputs, anchor, scale = self._inputs(whole, time, state["series"], covariates, known)
         h, recurrent = self.recurrent(inputs, state["recurrent"], lengths)
         h = nn.functional.dropout(h, self.dropout, self.training)
         with torch.autocast(x.device.type, enabled=False):  # places and scales need more than half precision
@@ -191,33 +197,41 @@ class Forecaster(AutoregressiveModel):
             **state,
             "recurrent": recurrent,
             "recent": whole[:, time - 1 :],
+            "known": (known + time - 1).clamp(max=self.longest_lag),
             "read": read + time - 1,
         }
         return conditional, after
 
     def _inputs(
-        self, whole: Tensor, time: int, series: Tensor, covariates: Tensor | None
+        self, whole: Tensor, time: int, series: Tensor, covariates: Tensor | None, known: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Inputs of the recurrence at each of `time` positions, (B, T, N); the anchors (B, T); scales (2, B, 1).
+        """Inputs of the recurrence at each of `time` positions, (B, T, N); the anchors (B, T); scales (2, B, T).
 
-        whole: (B, L + T - 1) the values before each of them.
+        whole: (B, L + T - 1) the values before each of them; of the first L the last `known`, (B,), are no repetition.
         """
-        centre, scale, finest = self.scaling[:, series].unsqueeze(2)  # (B, 1) each
+        centre, usual, finest = self.scaling[:, series].unsqueeze(2)  # (B, 1) each
+        whole = whole.to(usual)
 
         def lagged(lag: int) -> Tensor:
-            return whole[:, self.longest_lag - lag :][:, :time].to(scale)
+            return whole[:, self.longest_lag - lag :][:, :time]
 
-        anchor = lagged(self.anchor) if self.anchor else centre.expand(-1, time)
+        anchor, scale = lagged(self.anchor) if self.anchor else centre.expand(-1, time), usual.expand(-1, time)
+        if recent := self.longest_lag - self.anchor:  # changes whose anchor is among the values
+            changes = whole[:, self.anchor :] - (whole[:, : -self.anchor] if self.anchor else centre)
+            there = torch.arange(changes.shape[1], device=whole.device) >= (self.longest_lag - known).unsqueeze(1)
+            squares = torch.where(there, changes.square(), 0.0)
+            total, count = (part.unfold(1, recent, 1)[:, :time].sum(2) for part in (squares, there))
+            scale = ((USUAL * usual.square() + total) / (USUAL + count)).sqrt()
         parts = [torch.asinh((lagged(lag) - anchor) / scale).unsqueeze(2) for lag in self.lags]
         if covariates is not None:
-            parts.append(covariates.to(scale))
+            parts.append(covariates.to(usual))
         if self.embedding is not None:
-            parts.append(self.embedding(series).unsqueeze(1).expand(-1, time, -1).to(scale))
-        return torch.cat(parts, 2).to(self.output.weight.dtype), anchor, torch.stack([scale, finest])
+            parts.append(self.embedding(series).unsqueeze(1).expand(-1, time, -1).to(usual))
+        return torch.cat(parts, 2).to(self.output.weight.dtype), anchor, torch.stack([scale, finest * usual / scale])
 
     def _conditional(self, outputs: Tensor, anchor: Tensor, scales: Tensor) -> LocationScaleMixture:
         """The mixture in the user's units, float64: large values with small changes need its digits."""
-        scale, finest = scales.unsqueeze(3)  # (B, 1, 1) each
+        scale, finest = scales.unsqueeze(3)  # (B, T, 1) each
         logits, means, log_scales, *rest = self.head.from_parameters(outputs.double()).parameters
         log_scales = torch.logaddexp(finest.log(), log_scales)  # a density has a highest peak
         means, log_scales = anchor.unsqueeze(2) + scale * means, scale.log() + log_scales

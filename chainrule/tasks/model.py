@@ -14,6 +14,7 @@ from chainrule.ranges import Range
 from chainrule.tasks.config import CheckedOptions, options_class
 
 _SIMPLE = (int, float, bool, str, NoneType)
+MEMBERS = "Models whose mean is taken: each is trained for itself, and a step costs as much more."
 
 
 class Model:
@@ -27,6 +28,8 @@ class Model:
         fixed: arguments that the task sets, no options.
         planned: options that the task settles from data and budget where the user gives none: None until then.
         hidden: arguments that are no options.
+        members: whether the mean of several such models may be trained, as many as the option `num_members` says;
+            where it is left open, one, or as many as the task settles.
         defaults: of options, where the task has others than the constructor.
     """
 
@@ -37,9 +40,11 @@ class Model:
         fixed: dict[str, Any] | None = None,
         planned: tuple[str, ...] = (),
         hidden: tuple[str, ...] = (),
+        members: bool = False,
         **defaults: Any,
     ):
         self.home, self.fixed, self.planned, self.hidden, self.defaults = home, fixed or {}, planned, hidden, defaults
+        self.members = members
 
     @cached_property
     def model_class(self) -> Any:
@@ -66,6 +71,9 @@ class Model:
                 hint, default = hint | None, None
             metadata = {"help": argument.help, "range": bounds}
             made.append((name, hint, field(default=default, metadata=metadata)))
+        if self.members:
+            hint, default = (int | None, None) if self.planned else (int, 1)
+            made.append(("num_members", hint, field(default=default, metadata={"help": MEMBERS, "range": (1, 64)})))
         return options_class(f"{self.model_class.__name__}Options", made, CheckedOptions)
 
     def build(self, options: Any, **given: Any) -> Any:
@@ -77,9 +85,13 @@ class Model:
         chosen = {
             name: value for name, value in asdict(options).items() if not (name in self.planned and value is None)
         }
-        return self.model_class(
-            **{name: value for name, value in given.items() if name in known}, **self.fixed, **chosen
-        )
+        members = chosen.pop("num_members", None) or 1
+        arguments = {name: value for name, value in given.items() if name in known} | self.fixed | chosen
+        if members == 1:
+            return self.model_class(**arguments)
+        from chainrule.models.ensemble import Ensemble
+
+        return Ensemble([self.model_class(**arguments) for _ in range(members)])
 
 
 @dataclass(frozen=True)

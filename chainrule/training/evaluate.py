@@ -69,7 +69,8 @@ class Objective(nn.Module):
     r"""Negative log-likelihood of a batch, :math:`-\sum_{b,t} \log p(x_{bt} \mid x_{b,<t})`, in nats.
 
     For a model with a `training_objective` of its own, as label smoothing, minus that of whole sequences in training
-    mode; in evaluation mode it is always the likelihood, or the evidence lower bound of a model that has only that.
+    mode, and of chunks minus its `training_terms`; in evaluation mode it is always the likelihood, or the evidence
+    lower bound of a model that has only that.
 
     Chunks of endless rows continue from the state that the last chunk ended in: its value crosses the boundary,
     gradients do not (truncated backpropagation through time, Williams and Peng 1990). Rows with lengths or a context,
@@ -119,8 +120,12 @@ class Objective(nn.Module):
                 raise TypeError(f"expected batches of whole rows for a {type(self.model).__name__}, got chunks")
             if previous is None:
                 state = self.model.initial_state(x.shape[0])
-            conditionals, state = self.model.unroll(x, state, previous)
-            return -conditionals.log_prob(x).float().sum(), detach(state)
+            if self.model.training:
+                terms, state = self.model.training_terms(x, state, previous)
+            else:
+                conditionals, state = self.model.unroll(x, state, previous)
+                terms = conditionals.log_prob(x)
+            return -terms.float().sum(), detach(state)
 
     def _maximised(self, x: Tensor, context: Context, lengths: Tensor | None, progress: float) -> Tensor:
         if not self.model.training:

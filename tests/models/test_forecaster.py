@@ -52,8 +52,8 @@ def test_keeps_the_contract_with_several_series():
 
 def test_an_anchor_that_is_the_value_itself_is_seen_by_the_check():
     class Leaking(Forecaster):
-        def _inputs(self, whole, time, series, covariates):
-            return super()._inputs(whole.roll(-1, 1), time, series, covariates)
+        def _inputs(self, whole, *rest):
+            return super()._inputs(whole.roll(-1, 1), *rest)
 
     model = Leaking(SCALINGS[:1], hidden_size=8)
     report = check_model(model, values(), known(covariates=0)["past"])
@@ -74,6 +74,23 @@ def test_another_unit_changes_the_density_by_its_jacobian_and_nothing_else():
         for model, unit in ((metres, 1), (centimetres, 100))
     ]
     torch.testing.assert_close(paths[1], 100 * paths[0])
+
+
+@pytest.mark.parametrize("past", [1, 3, 9])
+@pytest.mark.parametrize(("lags", "anchor"), [([1, 4], 1), ([1, 4], 2), ([1, 4], 0), ([1, 2], 4)])
+def test_the_scale_is_that_of_the_last_changes_and_of_the_usual_one(lags, anchor, past):
+    model = forecaster(lags=lags, anchor=anchor, components=1).double()
+    torch.nn.init.zeros_(model.output.weight)  # one distribution everywhere, in units of the scale
+    x, before = values(rows=2).double(), 20 + torch.randn(2, past, dtype=torch.float64).cumsum(1)
+    measured = model(x, before).parameters[2].squeeze(2).exp()
+    recent, every = max(*lags, anchor) - anchor, torch.cat([before, x], 1)
+    for row, all_values in enumerate(every.tolist()):
+        for t in range(x.shape[1]):
+            came = range(max(past + t - recent, 0), past + t)
+            changes = [all_values[j] - (all_values[j - anchor] if anchor else 20.0) for j in came if j >= anchor]
+            scale = math.sqrt((24 * 2.0**2 + sum(change**2 for change in changes)) / (24 + len(changes)))
+            # The finest scale is in units of the usual one; the bias of the log scale is 0.
+            assert measured[row, t].item() == pytest.approx(scale + 1e-3 * 2.0, rel=1e-12)
 
 
 def test_a_new_level_is_no_new_situation_where_values_are_measured_from_the_last():

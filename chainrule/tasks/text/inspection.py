@@ -71,8 +71,9 @@ def inspect_text(run: "TextTask", file: str | None, options: TextInspection, *, 
     again["property"] = None if options.property is None else quoted(Path(options.property))
     command = inspect_again(run, file, **again)
     from chainrule.models import TransformerLM
+    from chainrule.models.ensemble import first_member
 
-    trained_model = run.model()
+    trained_model = first_member(run.model())
     if isinstance(trained_model, TransformerLM):
         from chainrule.tasks.text.head_inspection import inspect_heads
 
@@ -170,7 +171,8 @@ def count_unknown(run: "TextTask", x: "Tensor", counts: list[int]) -> int:
 def _model_line(run: "TextTask") -> str:
     options = run.config.options
     layers = f"{options.num_layers} layer{'s' * (options.num_layers != 1)}"
-    return f"{run.config.model} of {layers} with {options.hidden_size} units"
+    model = f"{run.config.model} of {layers} with {options.hidden_size} units"
+    return model if options.num_members == 1 else f"{model}, the first of {options.num_members}"
 
 
 def _table(inspection: "Inspection", read: "ReadText", trained: "Clipping | None") -> Iterable[str]:

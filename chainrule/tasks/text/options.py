@@ -69,13 +69,13 @@ _PLANNED_SIZES = (
 
 def _recurrent(cell: str, *hidden: str) -> Model:
     home = "chainrule.models.recurrent_lm:RecurrentLM"
-    return Model(home, fixed={"cell": cell}, planned=_PLANNED_SIZES, hidden=hidden)
+    return Model(home, fixed={"cell": cell}, planned=_PLANNED_SIZES, hidden=hidden, members=True)
 
 
 def _transformer(mixer: str, *hidden: str, **defaults: Any) -> Model:
     home = "chainrule.models.transformer_lm:TransformerLM"
     defaults = {"model_size": 256, "num_layers": 6, "ngram_order": 4, **defaults}
-    return Model(home, fixed={"attention": mixer}, hidden=hidden, **defaults)
+    return Model(home, fixed={"attention": mixer}, hidden=hidden, members=True, **defaults)
 
 
 MODELS: dict[str, Model] = {

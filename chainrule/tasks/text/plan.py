@@ -8,6 +8,8 @@
       nats = A P^-a + B D'^-b,    D' = N + N R (1 - exp(-(D/N - 1) / R))
 
   and no size is taken that has more than `WEIGHTS_A_SYMBOL` weights a symbol of the text.
+- Where it leaves each of them `PASSES_OF_MEMBERS` over the text, the mean of K models is considered too. Its loss is
+  that of one of them less G (1 - 1/K), the law of the mean of K mistakes of the same size and correlation.
 - Weight decay forgets over about one pass over the text (Wang and Aitchison 2024), which is worth more than dropout;
   dropout is added where the text is read often, more for a model that has many weights for its text.
 
@@ -17,6 +19,7 @@ The constants were fitted on runs over tiny Shakespeare of 256 to 512 units (ben
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from chainrule.tasks.config import Duration, RunConfig
@@ -34,6 +37,10 @@ PROBES = (128, 384)  # units of the models that are timed
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}
 WEIGHTS_A_SYMBOL = 3.0
 REPEATS = 5.0  # R
+MEMBERS = (1, 2, 3, 4, 6)
+GAIN_OF_MEMBERS = 0.041  # G, nats a symbol
+COST_OF_MEMBER = 0.002  # nats a symbol that another one has to be worth: it makes the model slower to use
+PASSES_OF_MEMBERS = 3.0  # of each, at least
 NGRAM_VOCABULARY = 512  # wider vocabularies have too many pairs of symbols for a table
 
 
@@ -153,23 +160,28 @@ def plan_text(
     if budget is not None and None in (size, options.dropout):
         speed = measure([shape(probe) for probe in (PROBES if size is None else (size,))], batch_size, optimiser)
 
-    def symbols_read(size: int) -> float:
+    def symbols_read(size: int, members: int) -> float:
         if speed is not None and budget is not None:
-            return TRAINING_SHARE * budget / speed.seconds(shape(size).multiplies)
+            return TRAINING_SHARE * budget / (members * speed.seconds(shape(size).multiplies))
         if duration.steps is not None:
             return float(duration.steps * batch_size * training.chunk_length)
         return (duration.epochs or 1.0) * text
 
-    def predicted(size: int) -> float:
-        passes = symbols_read(size) / text
+    def predicted(candidate: tuple[int, int]) -> float:
+        size, members = candidate
+        passes = symbols_read(size, members) / text
+        if members > 1 and options.num_members is None and passes < PASSES_OF_MEMBERS:
+            return math.inf
         worth = text * passes if passes <= 1 else text * (1 + REPEATS * (1 - math.exp((1 - passes) / REPEATS)))
-        return LAW(shape(size).multiplies, worth)
+        return LAW(shape(size).multiplies, worth) - (GAIN_OF_MEMBERS / members - COST_OF_MEMBER) * (members - 1)
 
-    if size is None:
-        within = [size for size in SIZES if shape(size).multiplies <= WEIGHTS_A_SYMBOL * text]
-        size = min(within or SIZES[:1], key=predicted)
+    within = [size for size in SIZES if shape(size).multiplies <= WEIGHTS_A_SYMBOL * text] or SIZES[:1]
+    sizes = within if size is None else [size]
+    several = MEMBERS if speed is not None and not wide else MEMBERS[:1]  # steps and epochs are of one model
+    numbers = several if options.num_members is None else [options.num_members]
+    size, members = min(product(sizes, numbers), key=predicted)
     chosen, tied = shape(size), tie_weights(options, corpus.level)
-    symbols = None if budget is not None and speed is None else symbols_read(size)
+    symbols = None if budget is not None and speed is None else symbols_read(size, members)
     dropout = options.dropout
     if dropout is None:
         assert symbols is not None
@@ -182,12 +194,13 @@ def plan_text(
         embedding_size=chosen.embedding_size,
         tie_weights=tied,
         adaptive_softmax=chosen.adaptive,
+        num_members=members,
         ngram_order=options.ngram_order or (3 if narrow else 1),
         ngram_dropout=options.ngram_dropout if options.ngram_dropout is not None else dropout,
         dropout=dropout,
         embedding_dropout=options.embedding_dropout if options.embedding_dropout is not None else dropout * wide,
     )
-    rate = None if speed is None else 1 / speed.seconds(chosen.multiplies)
+    rate = None if speed is None else 1 / (members * speed.seconds(chosen.multiplies))
     learning_rate = training.learning_rate or usual_learning_rate(size, wide)
     weight_decay = training.weight_decay
     if weight_decay is None:

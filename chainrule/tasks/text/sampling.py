@@ -157,7 +157,9 @@ def fitting_prompt(model: "AutoregressiveModel", ids: "Ids", length: int) -> "tu
     """
     from chainrule.layers.positions import LearnedPositions
     from chainrule.models import TransformerLM
+    from chainrule.models.ensemble import first_member
 
+    model = first_member(model)
     if not isinstance(model, TransformerLM) or model.reach is None:
         return ids, ""
     kept, positions = model.reach, model.stack.positions

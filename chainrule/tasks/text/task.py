@@ -221,6 +221,8 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
             return ", ".join([super().choice(), *said])
         chosen, options, duration = self.config.facts["chosen"], self.config.options, self.config.duration
         size = f"{options.num_layers} × {options.hidden_size} units, dropout {options.dropout:g}"
+        if options.num_members > 1:
+            size = f"the mean of {options.num_members} models of {size}"
         if chosen["passes"] is None:
             return size
         passes = said_passes(chosen["passes"], "text")

@@ -39,16 +39,30 @@ def plan(seconds=180.0, per_multiply=1e-10, symbols=10**6, vocabulary=66, level=
 @settings(max_examples=60, deadline=None)
 @given(st.floats(5, 1e5), st.floats(1, 100), st.floats(1e-11, 1e-8), st.integers(10**4, 10**8))
 def test_more_time_or_a_faster_machine_never_gives_a_smaller_model(seconds, factor, per_multiply, symbols):
-    usual = plan(seconds, per_multiply, symbols)
-    more = plan(seconds * factor, per_multiply, symbols)
-    faster = plan(seconds, per_multiply / factor, symbols)
+    usual = plan(seconds, per_multiply, symbols, num_members=1)
+    more = plan(seconds * factor, per_multiply, symbols, num_members=1)
+    faster = plan(seconds, per_multiply / factor, symbols, num_members=1)
     assert more.options.hidden_size >= usual.options.hidden_size
     assert faster.options.hidden_size >= usual.options.hidden_size
 
 
 def test_twenty_seconds_and_three_hours_give_different_models():
-    sizes = [plan(seconds, symbols=10**7).options.hidden_size for seconds in (20, 180, 1800, 10800)]
+    settled = [plan(seconds, symbols=10**7).options for seconds in (20, 180, 1800, 10800)]
+    sizes = [options.hidden_size * options.num_members for options in settled]
     assert sizes == sorted(set(sizes)), sizes
+
+
+def test_a_text_that_one_model_would_read_too_often_is_read_by_several():
+    numbers = [plan(seconds).options.num_members for seconds in (20, 180, 1800, 18_000)]
+    assert numbers == sorted(numbers)
+    assert numbers[0] == 1 < numbers[-1]
+    several = plan(1800)
+    alone = plan(1800, num_members=1, hidden_size=several.options.hidden_size)
+    assert several.symbols == pytest.approx(alone.symbols / several.options.num_members)
+    assert several.rate == pytest.approx(alone.rate / several.options.num_members)
+    assert several.options.dropout < alone.options.dropout  # each reads the text less often
+    assert plan(18_000, level="word", vocabulary=9000).options.num_members == 1
+    assert plan(20, num_members=5).options.num_members == 5  # as the user said
 
 
 def test_a_short_text_gets_a_small_model_however_long_the_budget():
@@ -91,7 +105,7 @@ def test_nothing_is_left_open_and_the_model_can_be_made():
     for level, vocabulary in (("char", 66), ("byte", 256), ("word", 9000), ("bpe", 512)):
         options = asdict(plan(level=level, vocabulary=vocabulary).options)
         assert None not in options.values()
-        options.pop("adaptive_softmax")
+        del options["adaptive_softmax"], options["num_members"]
         RecurrentLM(vocabulary, **options | {"hidden_size": 8, "embedding_size": 8})
 
 
@@ -104,7 +118,7 @@ def test_words_share_their_embedding_and_many_words_are_predicted_in_clusters():
 
 
 def test_dropout_grows_with_the_passes_over_the_text():
-    shares = [plan(seconds, hidden_size=256).options.dropout for seconds in (10, 100, 1000, 10_000)]
+    shares = [plan(seconds, hidden_size=256, num_members=1).options.dropout for seconds in (10, 100, 1000, 10_000)]
     assert shares == sorted(shares)
     assert shares[0] < 0.2
     assert shares[-1] == 0.5

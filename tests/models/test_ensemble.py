@@ -1,0 +1,116 @@
+"""The mean of several models: exact probabilities, members that learn for themselves."""
+
+import pytest
+import torch
+
+from chainrule.decoding import beam_search
+from chainrule.models import Ensemble, Forecaster, PixelCNN, RecurrentLM, SeriesScaling, TransformerLM
+from chainrule.models.ensemble import first_member
+from chainrule.testing import check_model
+from chainrule.training import evaluate
+from chainrule.training.evaluate import Objective
+
+
+def small(cell="lstm", **options):
+    return RecurrentLM(5, cell, hidden_size=8, **options)
+
+
+def ensemble(members=3):
+    torch.manual_seed(0)
+    return Ensemble([small(dropout=0.2) for _ in range(members)]).double()
+
+
+def symbols(rows=3, time=7):
+    return torch.randint(5, (rows, time), generator=torch.Generator().manual_seed(1))
+
+
+class Chunk:
+    """A chunk of endless rows."""
+
+    def __init__(self, x, previous=None):
+        self.x, self.previous, self.lengths, self.context, self.whole = x, previous, None, None, False
+
+
+def test_conditionals_are_the_mean_of_probabilities():
+    model, x = ensemble().eval(), symbols()
+    expected = torch.stack([member(x).probs for member in model.members]).mean(0)
+    torch.testing.assert_close(model(x).probs, expected, rtol=1e-12, atol=0)
+    torch.testing.assert_close(model(x).probs.sum(-1), torch.ones(3, 7, dtype=torch.float64))
+    terms = expected.gather(2, x.unsqueeze(2)).squeeze(2).log()
+    torch.testing.assert_close(model.log_prob(x), terms.sum(1))
+    of_scores = torch.stack([member(x).logits for member in model.members]).mean(0).softmax(-1)
+    assert not torch.allclose(model(x).probs, of_scores)  # the mean of scores is another distribution
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        lambda: [small("gru", ngram_order=2, embedding_size=4), small("rnn")],
+        lambda: [TransformerLM(5, model_size=8, num_layers=1, num_heads=2, window=3) for _ in range(2)],
+        lambda: [small("gru", adaptive_softmax=True, cutoffs=[1, 3]), small("lstm")],
+        lambda: [small("gru")],
+    ],
+    ids=["recurrences", "transformers", "adaptive softmax and softmax", "one"],
+)
+def test_keeps_the_contract(members):
+    torch.manual_seed(0)
+    report = check_model(Ensemble(members()), symbols(time=9), lengths=torch.tensor([9, 2, 4]))
+    assert report.ok, str(report)
+
+
+def test_each_member_learns_as_if_it_were_alone():
+    model, x = ensemble(2), symbols()
+    first, second = (member.eval() for member in model.members)  # no dropout, whose numbers would differ
+    state = model.initial_state(3)
+    terms, after = model.training_terms(x, state)
+    own, own_after = first.training_terms(x, state[0])
+    torch.testing.assert_close(terms, (own + second.training_terms(x, state[1])[0]) / 2)
+    torch.testing.assert_close(after[0], own_after)
+    together = torch.autograd.grad(terms.sum(), tuple(first.parameters()))
+    torch.testing.assert_close(
+        together, tuple(0.5 * part for part in torch.autograd.grad(own.sum(), tuple(first.parameters())))
+    )
+    whole = model.training_objective(x)
+    torch.testing.assert_close(whole, (first.log_prob(x) + second.log_prob(x)) / 2)
+
+
+def test_training_takes_the_members_terms_and_evaluation_the_likelihood():
+    model, x = ensemble(2), symbols()
+    for member in model.members:
+        member.dropout = 0.0
+    objective = Objective(model)
+    alone = sum(-member.log_prob(x).sum() for member in model.members) / 2
+    torch.testing.assert_close(objective.train()(x)[0].double(), alone, rtol=1e-6, atol=0)
+    likelihood = -model.log_prob(x).sum()
+    torch.testing.assert_close(objective.eval()(x)[0].double(), likelihood, rtol=1e-6, atol=0)
+    assert likelihood < alone  # Jensen's inequality
+    measured = evaluate(model.eval(), [Chunk(x[:, :4]), Chunk(x[:, 4:], x[:, 3])])
+    assert measured.nats == pytest.approx(likelihood.item(), rel=1e-6)
+
+
+def test_search_finds_what_enumeration_does():
+    model = ensemble(2).eval()
+    every = torch.cartesian_prod(*[torch.arange(5)] * 3)
+    (found,) = beam_search(model, beam_size=25, max_length=3, eos=None)
+    assert found.sequences[0].tolist() == every[model.log_prob(every).argmax()].tolist()
+
+
+def test_features_are_those_of_the_members_side_by_side():
+    model, x = ensemble(2).eval(), symbols()
+    torch.testing.assert_close(model.features(x)[..., 8:], model.members[1].features(x))
+
+
+def test_what_looks_inside_one_model_is_given_the_first():
+    model = ensemble(2)
+    assert first_member(model) is model.members[0]
+    assert first_member(model.members[1]) is model.members[1]
+
+
+def test_members_must_fit_together():
+    with pytest.raises(ValueError, match="at least one"):
+        Ensemble([])
+    with pytest.raises(ValueError, match="one length"):
+        Ensemble([small(), PixelCNN((1, 2, 2), 5, channels=4, layers=1)])
+    series = Ensemble([Forecaster([SeriesScaling()], hidden_size=4)])
+    with pytest.raises(TypeError, match="distributions over symbols, got StudentTMixture"):
+        series(torch.zeros(1, 3), torch.zeros(1, 4))
