@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from chainrule.diagnostics.gradient_profile import gradient_profile
-from chainrule.models import RecurrentLM
+from chainrule.models import Ensemble, RecurrentLM
 
 
 def test_it_is_the_norm_of_what_autograd_gives_at_each_step_last_first() -> None:
@@ -28,6 +28,19 @@ def test_a_row_is_read_from_its_own_end_and_is_zero_beyond_its_beginning() -> No
         torch.testing.assert_close(layer[:1, :4], expected)
         assert not layer[0, 4:].any()
         assert layer[1].all()
+
+
+def test_of_an_ensemble_the_first_member_is_looked_at() -> None:
+    torch.manual_seed(0)
+    model = Ensemble([RecurrentLM(5, hidden_size=4).double() for _ in range(2)])
+    x, previous = torch.randint(5, (2, 7)), torch.tensor([1, 2])
+    state = model.unroll(x, model.initial_state(2))[1]
+    first = model.members[0]
+    assert isinstance(first, RecurrentLM)
+    torch.testing.assert_close(
+        gradient_profile(model, x, None, state, previous), gradient_profile(first, x, None, state[0], previous)
+    )
+    torch.testing.assert_close(gradient_profile(model, x), gradient_profile(first, x))
 
 
 def test_a_model_without_recurrence_is_refused() -> None:

@@ -15,7 +15,7 @@ from chainrule.models import TransformerLM
 from chainrule.tasks.abilities import Answer
 from chainrule.tasks.display import one_line
 from chainrule.tasks.page import page_answer
-from chainrule.tasks.text.inspection import TextInspection, count_unknown, read_window
+from chainrule.tasks.text.inspection import TextInspection, count_unknown, read_window, which_member
 
 if TYPE_CHECKING:
     from chainrule.tasks.text.task import TextTask
@@ -46,6 +46,7 @@ def inspect_heads(
     read, cache = ReadText(name, run.config.data.level, rows, unknown, note=note), cache_size(model)
     width = model.embedding.embedding_dim
     described = f"{run.config.model} of {len(views)} block{'s' * (len(views) != 1)} with {width} features"
+    described += which_member(run)
     mean = float(bits.double().sum() / lengths.sum())
     reading = reading_line(read, lengths, mean)
     sections = heads_sections(views, cache, bits, read, lengths)

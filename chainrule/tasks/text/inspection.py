@@ -171,8 +171,13 @@ def count_unknown(run: "TextTask", x: "Tensor", counts: list[int]) -> int:
 def _model_line(run: "TextTask") -> str:
     options = run.config.options
     layers = f"{options.num_layers} layer{'s' * (options.num_layers != 1)}"
-    model = f"{run.config.model} of {layers} with {options.hidden_size} units"
-    return model if options.num_members == 1 else f"{model}, the first of {options.num_members}"
+    return f"{run.config.model} of {layers} with {options.hidden_size} units{which_member(run)}"
+
+
+def which_member(run: "TextTask") -> str:
+    """The member of an ensemble that is looked into, in words; empty where there is one model."""
+    members = run.config.options.num_members
+    return f", the first of {members} models whose mean is taken" if members > 1 else ""
 
 
 def _table(inspection: "Inspection", read: "ReadText", trained: "Clipping | None") -> Iterable[str]:

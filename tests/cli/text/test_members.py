@@ -1,0 +1,58 @@
+"""The mean of several models behind every verb of a text."""
+
+import pytest
+import torch
+
+from chainrule.models import Ensemble
+from chainrule.tasks import open_run
+
+SMALL = {
+    "lstm": ("--hidden-size", 12, "--watch-gradients"),
+    "transformer": ("--model", "transformer", "--model-size", 8, "--num-layers", 1, "--num-heads", 2),
+}
+
+
+@pytest.fixture(params=SMALL)
+def run(request, command, text_file, tmp_path):
+    out = tmp_path / "run"
+    trained = command(
+        "train", text_file, "--out", out, "--steps", 3, "--num-members", 2, "--validation-fraction", 0.2,
+        *SMALL[request.param],
+    )  # fmt: skip
+    assert trained.status == 0, trained.err
+    return out
+
+
+def test_every_verb_takes_the_mean(command, run, text_file, tmp_path):
+    model = open_run(run).model()
+    assert isinstance(model, Ensemble)
+    weights = [torch.cat([part.flatten() for part in member.parameters()]) for member in model.members]
+    assert not torch.equal(*weights)  # members that are alike would be worth no more than one
+    for verb in (
+        ("sample", run, "--length", 9),
+        ("sample", run, "--length", 9, "--method", "parallel"),
+        ("score", run, text_file, "--adapt"),
+        ("check", run),
+        ("embed", run, text_file),
+        ("inspect", run, "--rows", 2, "--steps", 8, "--out", tmp_path / "page.html"),
+        ("compress", text_file, "--run", run, "--out", tmp_path / "small"),
+        ("info", run),
+    ):
+        done = command(*verb)
+        assert done.status == 0, (verb, done.err)
+    assert "the first of 2 models" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "num_members 2" in command("info", run).out
+
+
+def test_a_resumed_run_trains_every_member(command, run):
+    before = open_run(run).model()
+    resumed = command("train", "--resume", "--out", run, "--steps", 6)
+    assert resumed.status == 0, resumed.err
+    after = open_run(run).model()
+    for old, new in zip(before.members, after.members, strict=True):
+        assert not any(torch.equal(*pair) for pair in zip(old.parameters(), new.parameters(), strict=True))
+
+
+def test_members_out_of_range_are_refused(refused, text_file, tmp_path):
+    line = refused("train", text_file, "--out", tmp_path / "none", "--num-members", 0)
+    assert "--num-members" in line
