@@ -3,7 +3,8 @@
     python benchmarks/default_rule.py [--text shakespeare ...] [--minutes 1] [--avx2] [--data FOLDER] [--log FILE]
 
 The rule of `chainrule/tasks/text/plan.py` settles what the user left open. Here it runs once, then each pair of units
-and dropout with everything else left to it; all train for the same minutes and are judged by the same held-out text.
+and dropout with everything else left to it, one model each, where the rule may average several; all train for the
+same minutes and are judged by the same held-out text.
 The test parts are not read. The rule was fitted on shakespeare; the texts after python were never used for it:
 
     shakespeare  characters of tinyshakespeare/input.txt: the first 80%, the next 10% held out
@@ -74,7 +75,8 @@ def compare(text: str, parts: Parts, options: argparse.Namespace) -> None:
             (summary,) = chainrule("train", folder / "train.txt", *level, *asked, *map(str, given))
             chosen = json.loads((run / "config.json").read_text())["model"]["options"]
             rows.append(
-                {"run": who, "units": chosen["hidden_size"], "dropout": chosen["dropout"], "steps": summary["steps"],
+                {"run": who, "units": chosen["hidden_size"], "dropout": chosen["dropout"],
+                 "models": chosen["num_members"], "steps": summary["steps"],
                  "elements/s": summary["elements"] / summary["seconds"], "held-out nats": summary["nats_per_element"]}
             )  # fmt: skip
             publish(name, rows, claims(text, rows, options.minutes))

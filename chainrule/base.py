@@ -148,7 +148,7 @@ class AutoregressiveModel(LikelihoodModel):
         return conditionals[0].stacked(conditionals), state
 
     def training_terms(self, x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[Tensor, State]:
-        """The terms that training maximises of a chunk of endless rows, (B, T), and the state after it; as `unroll`.
+        """Terms of a chunk of endless rows, (B, T), whose sum training maximises, and the state after it; see `unroll`.
 
         :math:`\\log p(x_t \\mid x_{<t})`, unless a model has another, as `training_objective` of whole sequences.
         """

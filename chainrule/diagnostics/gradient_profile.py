@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from chainrule.diagnostics.backpropagation import backpropagate
-from chainrule.models.ensemble import Ensemble, first_member
+from chainrule.models.ensemble import Ensemble
 from chainrule.state import State
 
 
@@ -36,7 +36,7 @@ def gradient_profile(
     [tensor([[3.5000, 1.7500, 0.8750]])]
     """
     if isinstance(module, Ensemble):
-        module, state = first_member(module), None if state is None else state[0]
+        module, state = module.members[0], None if state is None else state[0]
     flow = backpropagate(module, x, "last", lengths, state=state, x_prev=x_prev)
     time = flow.delta[0].shape[1]
     from_the_end = flow.lengths.unsqueeze(1) - 1 - torch.arange(time, device=x.device)  # (B, T), negative past a row

@@ -4,6 +4,7 @@ from chainrule.heads.adapter import head_of
 from chainrule.heads.adaptive_categorical import AdaptiveCategorical
 from chainrule.heads.bernoulli import Bernoulli
 from chainrule.heads.categorical import Categorical
+from chainrule.heads.categorical_mean import CategoricalMean
 from chainrule.heads.column import Column
 from chainrule.heads.diagonal_normal import DiagonalNormal
 from chainrule.heads.discretized_logistic_mixture import DiscretizedLogisticMixture
@@ -22,6 +23,7 @@ __all__ = [
     "AdaptiveCategorical",
     "Bernoulli",
     "Categorical",
+    "CategoricalMean",
     "Choose",
     "Column",
     "DiagonalNormal",

@@ -1,14 +1,15 @@
 """The mean of several models of symbols."""
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, final
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, cast, final
 
 import torch
 from torch import Tensor, nn
+from torch.distributions import Distribution
 
 from chainrule.base import AutoregressiveModel, Context, Step, Unroll
-from chainrule.heads import Categorical, head_of
+from chainrule.heads import Categorical, CategoricalMean, head_of
 from chainrule.state import State
 
 
@@ -27,10 +28,11 @@ class Ensemble(AutoregressiveModel):
     that none leaves to another what it could learn itself.
 
     Args:
-        members: at least one; each has a state of its own, and no weights in common with another.
+        members: at least one, all different, each with a state of its own; their elements are integers in [0, V).
 
     Raises:
-        ValueError: there is no member, or members are made for sequences of different lengths.
+        ValueError: there is no member, one is there twice, one has an order of its elements that is not their layout,
+            or members are made for sequences of different lengths.
 
     >>> from chainrule.models import RecurrentLM
     >>> model = Ensemble([RecurrentLM(vocab_size=3, hidden_size=4) for _ in range(2)])
@@ -44,31 +46,38 @@ class Ensemble(AutoregressiveModel):
         super().__init__()
         if not members:
             raise ValueError("members: expected at least one model, got none")
+        if len(set(map(id, members))) < len(members):
+            raise ValueError("members: expected different models, got one of them twice")
+        for member in members:
+            if type(member).to_sequence is not AutoregressiveModel.to_sequence:
+                raise ValueError(f"members: expected models of sequences (B, T), got {type(member).__name__}")
         lengths = {member.sequence_length for member in members}
         if len(lengths) > 1:
-            raise ValueError(f"members: expected one length of sequences, got {sorted(map(str, lengths))}")
+            raise ValueError(f"members: expected one length of sequences, got {', '.join(sorted(map(str, lengths)))}")
         self.members = nn.ModuleList(members)
         self.sequence_length = lengths.pop()
 
-    def forward(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Categorical:
-        return mean_of([member(x, context, lengths) for member in self.members])
+    def forward(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> CategoricalMean:
+        return _mean([member(x, context, lengths) for member in self._models])
 
     def initial_state(self, batch_size: int, context: Context = None) -> State:
         return tuple(member.initial_state(batch_size, context) for member in self._models)
 
-    def step(self, x_prev: Tensor | None, state: State) -> tuple[Categorical, State]:
-        return _together([member.step for member in self._models], x_prev, state)
+    def step(self, x_prev: Tensor | None, state: State) -> tuple[CategoricalMean, State]:
+        return _together(member.step(x_prev, part) for member, part in self._each(state))
 
-    def unroll(self, x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[Categorical, State]:
-        return _read([member.unroll for member in self._models], x, state, x_prev)
+    def unroll(self, x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[CategoricalMean, State]:
+        return _together(member.unroll(x, part, x_prev) for member, part in self._each(state))
 
     def stepper(self) -> Step:
         steps = [member.stepper() for member in self._models]
-        return lambda x_prev, state: _together(steps, x_prev, state)
+        return lambda x_prev, state: _together(step(x_prev, part) for step, part in zip(steps, state, strict=True))
 
     def window_reader(self) -> Unroll:
         readers = [member.window_reader() for member in self._models]
-        return lambda x, state, x_prev: _read(readers, x, state, x_prev)
+        return lambda x, state, x_prev: _together(
+            read(x, part, x_prev) for read, part in zip(readers, state, strict=True)
+        )
 
     @property
     def block_length(self) -> int:
@@ -79,10 +88,10 @@ class Ensemble(AutoregressiveModel):
         return tuple(member.rewind(old, new, x, x_prev, kept) for member, old, new in parts)
 
     def shared(self, state: State) -> State:
-        return tuple(member.shared(part) for member, part in zip(self._models, state, strict=True))
+        return tuple(member.shared(part) for member, part in self._each(state))
 
     def visible_past(self, length: int) -> Tensor:
-        """What any member sees."""
+        """Elements that any member sees."""
         return torch.stack([member.visible_past(length) for member in self._models]).any(0)
 
     def features(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
@@ -95,44 +104,34 @@ class Ensemble(AutoregressiveModel):
         return torch.stack([member.training_objective(x, context, lengths) for member in self._models]).mean(0)
 
     def training_terms(self, x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[Tensor, State]:
-        """The mean of the members' terms of a chunk, and their states after it."""
-        parts = zip(self._models, state, strict=True)
-        terms, after = zip(*(member.training_terms(x, part, x_prev) for member, part in parts), strict=True)
+        """The mean of the members' terms of a chunk, (B, T), and their states after it."""
+        terms, after = zip(*(member.training_terms(x, part, x_prev) for member, part in self._each(state)), strict=True)
         return torch.stack(terms).mean(0), after
 
     @property
     def _models(self) -> list[AutoregressiveModel]:
         return list(self.members)  # type: ignore[arg-type]  # a ModuleList forgets the type of its modules
 
+    def _each(self, state: State) -> Iterator[tuple[AutoregressiveModel, State]]:
+        """Each member with its own state."""
+        return zip(self._models, state, strict=True)
 
-def mean_of(conditionals: Sequence[Any]) -> Categorical:
-    """The mean of distributions over the same symbols.
 
-    Raises:
-        TypeError: one is no distribution over symbols.
-    """
-    logits = []
+def _mean(conditionals: Sequence[Distribution]) -> CategoricalMean:
+    parts = []
     for conditional in conditionals:
-        symbols = head_of(conditional).categorical()
-        if symbols is None:
+        if not isinstance(conditional, torch.distributions.Categorical):
             raise TypeError(f"members: expected distributions over symbols, got {type(conditional).__name__}")
-        logits.append(symbols.logits)
-    return Categorical(torch.stack(logits).logsumexp(0) - math.log(len(logits)))
+        parts.append(cast("Categorical", head_of(conditional)))
+    return CategoricalMean(parts)
 
 
-def _together(steps: Sequence[Step], x_prev: Tensor | None, state: State) -> tuple[Categorical, State]:
-    conditionals, after = zip(*(step(x_prev, part) for step, part in zip(steps, state, strict=True)), strict=True)
-    return mean_of(conditionals), after
-
-
-def _read(
-    readers: Sequence[Callable[..., Any]], x: Tensor, state: State, x_prev: Tensor | None
-) -> tuple[Categorical, State]:
-    parts = zip(readers, state, strict=True)
-    conditionals, after = zip(*(read(x, part, x_prev) for read, part in parts), strict=True)
-    return mean_of(conditionals), after
+def _together(answers: Iterable[tuple[Distribution, State]]) -> tuple[CategoricalMean, State]:
+    """The mean of the members' conditionals, and the states of all."""
+    conditionals, after = zip(*answers, strict=True)
+    return _mean(conditionals), after
 
 
 def first_member(model: AutoregressiveModel) -> AutoregressiveModel:
     """The first member of an ensemble, for those that look inside one model; any other model itself."""
-    return model._models[0] if isinstance(model, Ensemble) else model
+    return cast("AutoregressiveModel", model.members[0]) if isinstance(model, Ensemble) else model

@@ -207,7 +207,7 @@ class Forecaster(AutoregressiveModel):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Inputs of the recurrence at each of `time` positions, (B, T, N); the anchors (B, T); scales (2, B, T).
 
-        whole: (B, L + T - 1) the values before each of them; of the first L the last `known`, (B,), are no repetition.
+        whole: (B, L + T - 1) the values before each of them; of the first L the last `known`, (B,), are real.
         """
         centre, usual, finest = self.scaling[:, series].unsqueeze(2)  # (B, 1) each
         whole = whole.to(usual)

@@ -3,7 +3,7 @@
 import os
 import re
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import import_module
 from inspect import Parameter, cleandoc, signature
 from pathlib import Path
@@ -14,7 +14,7 @@ from chainrule.ranges import Range
 from chainrule.tasks.config import CheckedOptions, options_class
 
 _SIMPLE = (int, float, bool, str, NoneType)
-MEMBERS = "Models whose mean is taken: each is trained for itself, and a step costs as much more."
+MEMBERS_HELP = "Models to average, each trained for itself; time and memory grow in proportion."
 
 
 class Model:
@@ -28,8 +28,8 @@ class Model:
         fixed: arguments that the task sets, no options.
         planned: options that the task settles from data and budget where the user gives none: None until then.
         hidden: arguments that are no options.
-        members: whether the mean of several such models may be trained, as many as the option `num_members` says;
-            where it is left open, one, or as many as the task settles.
+        members: whether several such models may be averaged, as many as the option `num_members` says; where it is
+            left open, one, or as many as the task settles.
         defaults: of options, where the task has others than the constructor.
     """
 
@@ -73,7 +73,8 @@ class Model:
             made.append((name, hint, field(default=default, metadata=metadata)))
         if self.members:
             hint, default = (int | None, None) if self.planned else (int, 1)
-            made.append(("num_members", hint, field(default=default, metadata={"help": MEMBERS, "range": (1, 64)})))
+            told = f"{MEMBERS_HELP} Follows from the budget where not given." if self.planned else MEMBERS_HELP
+            made.append(("num_members", hint, field(default=default, metadata={"help": told, "range": (1, 16)})))
         return options_class(f"{self.model_class.__name__}Options", made, CheckedOptions)
 
     def build(self, options: Any, **given: Any) -> Any:
@@ -85,13 +86,14 @@ class Model:
         chosen = {
             name: value for name, value in asdict(options).items() if not (name in self.planned and value is None)
         }
-        members = chosen.pop("num_members", None) or 1
-        arguments = {name: value for name, value in given.items() if name in known} | self.fixed | chosen
+        members = (chosen.pop("num_members") or 1) if self.members else 1
+        of_data = {name: value for name, value in given.items() if name in known}
+        one = partial(self.model_class, **of_data, **self.fixed, **chosen)
         if members == 1:
-            return self.model_class(**arguments)
+            return one()
         from chainrule.models.ensemble import Ensemble
 
-        return Ensemble([self.model_class(**arguments) for _ in range(members)])
+        return Ensemble([one() for _ in range(members)])
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,38 @@ def symbols(rows=3, time=7):
     return torch.randint(5, (rows, time), generator=torch.Generator().manual_seed(1))
 
 
+class OfLength(RecurrentLM):
+    sequence_length = 7
+
+
+class Blocks(RecurrentLM):
+    """A model that reads blocks, and counts what an ensemble hands on to it."""
+
+    def __init__(self, length):
+        super().__init__(5, hidden_size=4)
+        self.length, self.calls = length, []
+
+    @property
+    def block_length(self):
+        return self.length
+
+    def rewind(self, *arguments):
+        self.calls.append("rewind")
+        return super().rewind(*arguments)
+
+    def shared(self, state):
+        self.calls.append("shared")
+        return state
+
+    def stepper(self):
+        self.calls.append("stepper")
+        return super().stepper()
+
+    def window_reader(self):
+        self.calls.append("window_reader")
+        return super().window_reader()
+
+
 class Chunk:
     """A chunk of endless rows."""
 
@@ -95,6 +127,18 @@ def test_search_finds_what_enumeration_does():
     assert found.sequences[0].tolist() == every[model.log_prob(every).argmax()].tolist()
 
 
+def test_what_a_member_has_of_its_own_is_used():
+    model, x = Ensemble([Blocks(2), Blocks(3)]).eval(), symbols()
+    assert model.block_length == 6
+    state = model.initial_state(3)
+    conditional, after = model.window_reader()(x, state, None)
+    torch.testing.assert_close(conditional.logits, model(x).logits)
+    torch.testing.assert_close(model.rewind(state, after, x, None, 4), model.unroll(x[:, :4], state)[1])
+    model.stepper()(None, model.shared(state))
+    for member in model.members:
+        assert sorted(member.calls) == ["rewind", "shared", "stepper", "window_reader"]
+
+
 def test_features_are_those_of_the_members_side_by_side():
     model, x = ensemble(2).eval(), symbols()
     torch.testing.assert_close(model.features(x)[..., 8:], model.members[1].features(x))
@@ -109,8 +153,14 @@ def test_what_looks_inside_one_model_is_given_the_first():
 def test_members_must_fit_together():
     with pytest.raises(ValueError, match="at least one"):
         Ensemble([])
+    with pytest.raises(ValueError, match="twice"):
+        Ensemble([small()] * 2)
     with pytest.raises(ValueError, match="one length"):
+        Ensemble([small(), OfLength(5, hidden_size=4)])
+    with pytest.raises(ValueError, match=r"sequences \(B, T\), got PixelCNN"):
         Ensemble([small(), PixelCNN((1, 2, 2), 5, channels=4, layers=1)])
+    with pytest.raises(ValueError, match=r"got \(3, 7, 5\), \(3, 7, 6\)"):
+        Ensemble([small(), RecurrentLM(6, hidden_size=4)])(symbols())
     series = Ensemble([Forecaster([SeriesScaling()], hidden_size=4)])
     with pytest.raises(TypeError, match="distributions over symbols, got StudentTMixture"):
         series(torch.zeros(1, 3), torch.zeros(1, 4))

@@ -12,6 +12,7 @@ from chainrule.testing import check_model
 SCALINGS = [SeriesScaling(centre=20.0, scale=2.0), SeriesScaling(centre=-1.0, scale=0.5)]
 VARIANTS = {
     "from the last value": {"lags": [1, 2]},
+    "lags beyond the past": {"lags": [1, 6]},
     "from the last season, student": {"lags": [1, 3], "anchor": 3, "head": "student"},
     "from the centre, gru": {"anchor": 0, "cell": "gru", "num_layers": 2, "dropout": 0.2, "components": 1},
 }

@@ -22,7 +22,8 @@ class TextEmbedding:
     """Embed the lines of a text: for each its number, and the features from which the symbol after it is predicted.
 
     Of a recurrent model these are the state of its top layer after reading the line, of a Transformer the features of
-    its last block, of a model with a code the mean of its posterior. Every line is read from its beginning.
+    its last block, of a model with a code the mean of its posterior. Averaged models have theirs side by side. Every
+    line is read from its beginning.
 
     Args:
         data: The text, - for standard input.

@@ -35,7 +35,8 @@ class TextInspection(CheckedOptions):
     what it looked at, and the memory of its cache; of both, what surprised. Prints a table, with a verdict a layer of a
     recurrence, and writes a page with plots (HTML, one file, needs no network). Works on the beginning of the run's
     held-out text or of DATA, cut into rows that each start from the initial state; of a run trained on lines, each row
-    is a line. Of recurrences it needs the extra plots: pip install 'chainrule[plots]'.
+    is a line. Of several averaged models the first is shown. Of recurrences it needs the extra plots: pip install
+    'chainrule[plots]'.
 
     Of a model with a code, which needs no extra: how much of the code is in use, and if it collapsed what helps; lines
     and their reconstructions; nats by position; lines along each active dimension; a map of the codes.
@@ -177,7 +178,7 @@ def _model_line(run: "TextTask") -> str:
 def which_member(run: "TextTask") -> str:
     """The member of an ensemble that is looked into, in words; empty where there is one model."""
     members = run.config.options.num_members
-    return f", the first of {members} models whose mean is taken" if members > 1 else ""
+    return f", the first of {members} that are averaged" if members > 1 else ""
 
 
 def _table(inspection: "Inspection", read: "ReadText", trained: "Clipping | None") -> Iterable[str]:

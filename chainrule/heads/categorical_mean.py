@@ -1,0 +1,76 @@
+"""The mean of several distributions over the same symbols."""
+
+import math
+from collections.abc import Sequence
+from functools import cached_property
+from itertools import islice
+
+import torch
+from torch import Tensor, distributions
+
+from chainrule.heads.categorical import Categorical
+from chainrule.heads.head import Head
+
+
+class CategoricalMean(Categorical):
+    r"""The mean of K categorical distributions, as probabilities.
+
+    .. math:: p(x = v) = \frac{1}{K} \sum_{k=1}^{K} p_k(x = v)
+
+    `log_prob` asks each of them for the symbols of a value alone, so that a likelihood over a wide vocabulary makes no
+    table of all symbols; `logits` and all that is made of them do.
+
+    Args:
+        parts: K >= 1 distributions over the same V symbols, of one batch shape.
+
+    Raises:
+        ValueError: there is none, or they differ in V or in their batch shape.
+
+    >>> die, coin = torch.zeros(6), torch.tensor([1.0, 1.0, 0.0, 0.0, 0.0, 0.0]).log()
+    >>> CategoricalMean([Categorical(die), Categorical(coin)]).probs
+    tensor([0.3333, 0.3333, 0.0833, 0.0833, 0.0833, 0.0833])
+    """
+
+    def __init__(self, parts: Sequence[Categorical]):
+        if not parts:
+            raise ValueError("parts: expected at least one distribution, got none")
+        if len({part.param_shape for part in parts}) > 1:
+            shapes = ", ".join(str(tuple(part.param_shape)) for part in parts)
+            raise ValueError(f"parts: expected one batch shape and number of symbols, got {shapes}")
+        self.parts = tuple(parts)
+        self._num_events = parts[0].param_shape[-1]
+        distributions.Distribution.__init__(self, parts[0].batch_shape, validate_args=False)
+
+    @cached_property
+    def _param(self) -> Tensor:  # type: ignore[override]  # a table that is made when it is asked for
+        tables = torch.stack([part.logits for part in self.parts])
+        return tables.logsumexp(0) - math.log(len(self.parts))
+
+    @property
+    def parameters(self) -> tuple[Tensor, ...]:
+        return tuple(parameter for part in self.parts for parameter in part.parameters)
+
+    def with_parameters(self, *parameters: Tensor) -> "CategoricalMean":
+        rest = iter(parameters)
+        return CategoricalMean([part.with_parameters(*islice(rest, len(part.parameters))) for part in self.parts])
+
+    def categorical(self) -> Categorical:
+        return Categorical(self._param)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """log p(value), nats; value (...) of integers in [0, V), broadcast against the batch shape.
+
+        Raises:
+            ValueError: on a processor, a value outside [0, V).
+        """
+        return torch.stack([part.log_prob(value) for part in self.parts]).logsumexp(0) - math.log(len(self.parts))
+
+    def _is_like(self, other: Head) -> bool:
+        return (
+            isinstance(other, CategoricalMean)
+            and len(other.parts) == len(self.parts)
+            and all(one._is_like(another) for one, another in zip(self.parts, other.parts, strict=True))
+        )
+
+    def __repr__(self) -> str:
+        return f"CategoricalMean(batch_shape={tuple(self._batch_shape)}, V={self._num_events}, K={len(self.parts)})"
