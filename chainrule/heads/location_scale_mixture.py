@@ -1,6 +1,7 @@
 """Mixtures of K densities of one shape, each with its own weight, location and scale."""
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
 import torch
@@ -74,6 +75,21 @@ class LocationScaleMixture(TensorHead):
         if outputs.dim() < 1 or outputs.shape[-1] < size or outputs.shape[-1] % size:
             raise ValueError(f"outputs: expected shape (..., {size}K) for K components, got {tuple(outputs.shape)}")
         return outputs.chunk(size, -1)
+
+    @classmethod
+    def mean_of(cls, parts: Sequence["LocationScaleMixture"]) -> Self:
+        """The mean of the densities of several mixtures of this class: a mixture of all their components.
+
+        Args:
+            parts: at least one, with equal settings and batch shapes.
+
+        >>> from chainrule.heads import GaussianMixture
+        >>> narrow, wide = (GaussianMixture(*torch.tensor([[0.0], [0.0], [s]])) for s in (0.0, 1.0))
+        >>> GaussianMixture.mean_of([narrow, wide])
+        GaussianMixture(batch_shape=(), K=2)
+        """
+        weighted = ((part.log_weights, *part.parameters[1:]) for part in parts)
+        return parts[0].with_parameters(*(torch.cat(rows, -1) for rows in zip(*weighted, strict=True)))  # type: ignore[return-value]
 
     @property
     def parameters(self) -> tuple[Tensor, ...]:

@@ -1,4 +1,4 @@
-"""The mean of several models of symbols."""
+"""The mean of several models of the same sequences."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,26 +9,27 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 
 from chainrule.base import AutoregressiveModel, Context, Step, Unroll
-from chainrule.heads import Categorical, CategoricalMean, head_of
+from chainrule.heads import Categorical, CategoricalMean, Head, head_of
+from chainrule.heads.location_scale_mixture import LocationScaleMixture
 from chainrule.state import State
 
 
 @final
 class Ensemble(AutoregressiveModel):
-    r"""The mean of the conditionals of K models of the same symbols, each trained for itself.
+    r"""The mean of the conditionals of K models of the same sequences, each trained for itself.
 
     .. math:: p(x_t \mid x_{<t}, c) = \frac{1}{K} \sum_{k=1}^{K} p_k(x_t \mid x_{<t}, c)
 
     Models that differ in their initial weights and in their dropout make different mistakes, so that the mean is
     better than each (Hansen and Salamon 1990; Lakshminarayanan et al. 2017): where a text is read so often that a
     model learns it by heart, two models that read it half as often are better than one. A step costs what the steps
-    of the members cost together.
+    of the members cost together. Elements are symbols, or real numbers under mixtures of one class.
 
     `log_prob` is the exact likelihood of the mean. Training maximises the mean of the members' log-likelihoods, so
     that none leaves to another what it could learn itself.
 
     Args:
-        members: at least one, all different, each with a state of its own; their elements are integers in [0, V).
+        members: at least one, all different, each with a state of its own.
 
     Raises:
         ValueError: there is no member, one is there twice, one has an order of its elements that is not their layout,
@@ -57,16 +58,16 @@ class Ensemble(AutoregressiveModel):
         self.members = nn.ModuleList(members)
         self.sequence_length = lengths.pop()
 
-    def forward(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> CategoricalMean:
+    def forward(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Head:
         return _mean([member(x, context, lengths) for member in self._models])
 
     def initial_state(self, batch_size: int, context: Context = None) -> State:
         return tuple(member.initial_state(batch_size, context) for member in self._models)
 
-    def step(self, x_prev: Tensor | None, state: State) -> tuple[CategoricalMean, State]:
+    def step(self, x_prev: Tensor | None, state: State) -> tuple[Head, State]:
         return _together(member.step(x_prev, part) for member, part in self._each(state))
 
-    def unroll(self, x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[CategoricalMean, State]:
+    def unroll(self, x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[Head, State]:
         return _together(member.unroll(x, part, x_prev) for member, part in self._each(state))
 
     def stepper(self) -> Step:
@@ -117,16 +118,17 @@ class Ensemble(AutoregressiveModel):
         return zip(self._models, state, strict=True)
 
 
-def _mean(conditionals: Sequence[Distribution]) -> CategoricalMean:
-    parts = []
-    for conditional in conditionals:
-        if not isinstance(conditional, torch.distributions.Categorical):
-            raise TypeError(f"members: expected distributions over symbols, got {type(conditional).__name__}")
-        parts.append(cast("Categorical", head_of(conditional)))
-    return CategoricalMean(parts)
+def _mean(conditionals: Sequence[Distribution]) -> Head:
+    first, *others = heads = [head_of(conditional) for conditional in conditionals]
+    if all(isinstance(head, Categorical) for head in heads):
+        return CategoricalMean(cast("list[Categorical]", heads))
+    if isinstance(first, LocationScaleMixture) and all(type(other) is type(first) for other in others):
+        return type(first).mean_of(cast("list[LocationScaleMixture]", heads))
+    kinds = ", ".join(sorted({type(head).__name__ for head in heads}))
+    raise TypeError(f"members: expected categorical distributions, or mixtures of one class, got {kinds}")
 
 
-def _together(answers: Iterable[tuple[Distribution, State]]) -> tuple[CategoricalMean, State]:
+def _together(answers: Iterable[tuple[Distribution, State]]) -> tuple[Head, State]:
     """The mean of the members' conditionals, and the states of all."""
     conditionals, after = zip(*answers, strict=True)
     return _mean(conditionals), after

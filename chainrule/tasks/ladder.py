@@ -69,6 +69,7 @@ def step_rate(model: "TrainableModel", batch: "Batch", training: "OptimisationOp
 
 
 _VALIDATIONS = 25  # of a run whose passes are limited
+_SPARE = 1.25  # of the time that passes take, so that several models and their validations fit into a budget
 _BATCHES = 16  # whose elements are counted, as one batch may be of short rows
 
 
@@ -174,11 +175,12 @@ def limit_passes(
     *,
     elements: int,
     options: Sequence[str] = (),
+    most_members: int = 1,
 ) -> RunConfig:
     """The config of a new run with a budget, which does not read its data so often that it learns them by heart.
 
     Where there is time for twice as many passes, they take the place of the budget: validations fit into it then, and
-    a machine that is busy later.
+    a machine that is busy later. The time that is left is for more models, whose mean is better than one.
 
     Args:
         config: of the run, with its data prepared.
@@ -187,6 +189,7 @@ def limit_passes(
         most: passes that are of use.
         elements: of a batch, in which the speed is counted.
         options: settled before, which the line that names the choice names too.
+        most_members: models to average at most; more than 1 of a model with the option `num_members`, left open.
     """
     budget, training = config.duration.budget, config.training
     assert budget is not None
@@ -197,6 +200,10 @@ def limit_passes(
         training = replace(training, validate_every=training.validate_every or every)
         config = replace(config, duration=Duration(epochs=most), training=training)
         settled += ["epochs", "validate_every"]
+        if most_members > 1:
+            members = min(most_members, int(passes / (_SPARE * most)))
+            config = replace(config, options=replace(config.options, num_members=members))
+            settled.append("num_members")
     chosen = {"options": settled, "passes": passes, "elements_per_second": rate * elements}
     return replace(config, facts=config.facts | {"chosen": chosen})
 
@@ -214,12 +221,13 @@ def settle_decay(config: RunConfig, steps: float, *, most: float = 0.5) -> RunCo
 
 def tell_passes(config: RunConfig, elements: str, data: str) -> str:
     """The line that says how often data are read, and the speed that this follows from, in `elements` a second."""
-    chosen, duration = config.facts["chosen"], config.duration
+    chosen, duration, members = config.facts["chosen"], config.duration, getattr(config.options, "num_members", 1)
     if duration.budget is None:
         enough = f"{said_passes(duration.epochs or 0.0, data)} {'is' if duration.epochs == 1 else 'are'} enough"
     else:
         enough = f"{format_duration(duration.budget)} is about {said_passes(chosen['passes'], data)}"
-    return f"{chosen['elements_per_second']:,.0f} {elements}/s here; {enough}"
+    averaged = f", for each of {members} models that are averaged" if members > 1 else ""
+    return f"{chosen['elements_per_second']:,.0f} {elements}/s here; {enough}{averaged}"
 
 
 def tell_size(config: RunConfig, ladder: Ladder, usual: Any) -> str:

@@ -28,8 +28,8 @@ class Model:
         fixed: arguments that the task sets, no options.
         planned: options that the task settles from data and budget where the user gives none: None until then.
         hidden: arguments that are no options.
-        members: whether several such models may be averaged, as many as the option `num_members` says; where it is
-            left open, one, or as many as the task settles.
+        members: whether several such models may be averaged, as many as the option `num_members` says, which may be
+            planned too.
         defaults: of options, where the task has others than the constructor.
     """
 
@@ -59,7 +59,7 @@ class Model:
         """A dataclass of the options; making one checks every value."""
         arguments = constructor_arguments(self.model_class)
         named = {*self.planned, *self.hidden, *self.defaults, *self.fixed}
-        if unknown := named - arguments.keys():
+        if unknown := named - arguments.keys() - ({"num_members"} if self.members else set()):
             raise TypeError(f"{self.home} has no argument {min(unknown)}")
         made = []
         for name, argument in arguments.items():
@@ -72,8 +72,9 @@ class Model:
             metadata = {"help": argument.help, "range": bounds}
             made.append((name, hint, field(default=default, metadata=metadata)))
         if self.members:
-            hint, default = (int | None, None) if self.planned else (int, 1)
-            told = f"{MEMBERS_HELP} Follows from the budget where not given." if self.planned else MEMBERS_HELP
+            planned = "num_members" in self.planned
+            hint, default = (int | None, None) if planned else (int, 1)
+            told = f"{MEMBERS_HELP} Follows from the budget where not given." if planned else MEMBERS_HELP
             made.append(("num_members", hint, field(default=default, metadata={"help": told, "range": (1, 16)})))
         return options_class(f"{self.model_class.__name__}Options", made, CheckedOptions)
 
@@ -86,7 +87,7 @@ class Model:
         chosen = {
             name: value for name, value in asdict(options).items() if not (name in self.planned and value is None)
         }
-        members = (chosen.pop("num_members") or 1) if self.members else 1
+        members = chosen.pop("num_members", 1) if self.members else 1
         of_data = {name: value for name, value in given.items() if name in known}
         one = partial(self.model_class, **of_data, **self.fixed, **chosen)
         if members == 1:

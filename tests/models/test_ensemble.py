@@ -90,6 +90,20 @@ def test_keeps_the_contract(members):
     assert report.ok, str(report)
 
 
+@pytest.mark.parametrize("head", ["student", "normal"])
+def test_densities_are_averaged_too(head):
+    torch.manual_seed(0)
+    model = Ensemble([Forecaster([SeriesScaling(20.0, 2.0)], hidden_size=4, lags=[1, 2], head=head) for _ in range(3)])
+    for member in model.members:
+        torch.nn.init.normal_(member.output.weight, std=0.3)
+    model = model.double().eval()
+    x, past = 20 + torch.randn(3, 5).double().cumsum(1), 20 + torch.randn(3, 4).double().cumsum(1)
+    each = torch.stack([member(x, past).log_prob(x).exp() for member in model.members])
+    torch.testing.assert_close(model(x, past).log_prob(x).exp(), each.mean(0), rtol=1e-12, atol=0)
+    report = check_model(model, x, past, torch.tensor([5, 2, 4]))
+    assert report.ok, str(report)
+
+
 def test_each_member_learns_as_if_it_were_alone():
     model, x = ensemble(2), symbols()
     first, second = (member.eval() for member in model.members)  # no dropout, whose numbers would differ
@@ -161,6 +175,6 @@ def test_members_must_fit_together():
         Ensemble([small(), PixelCNN((1, 2, 2), 5, channels=4, layers=1)])
     with pytest.raises(ValueError, match=r"got \(3, 7, 5\), \(3, 7, 6\)"):
         Ensemble([small(), RecurrentLM(6, hidden_size=4)])(symbols())
-    series = Ensemble([Forecaster([SeriesScaling()], hidden_size=4)])
-    with pytest.raises(TypeError, match="distributions over symbols, got StudentTMixture"):
-        series(torch.zeros(1, 3), torch.zeros(1, 4))
+    heads = [Forecaster([SeriesScaling()], hidden_size=4, head=head) for head in ("student", "normal")]
+    with pytest.raises(TypeError, match="of one class, got GaussianMixture, StudentTMixture"):
+        Ensemble(heads)(torch.zeros(1, 3), torch.zeros(1, 4))

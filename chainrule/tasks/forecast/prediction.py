@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from chainrule.base import AutoregressiveModel
     from chainrule.data.series import SeriesFile
-    from chainrule.models.forecaster import Forecaster
     from chainrule.tasks.forecast.task import ForecastTask
 
     Floats = npt.NDArray[np.float64]
@@ -163,7 +163,7 @@ def _forecast(
 
 
 def draw_paths(
-    model: "Forecaster",
+    model: "AutoregressiveModel",
     values: "Floats",
     features: "Floats",
     origins: Sequence[int],

@@ -7,7 +7,7 @@ data/series.json                 counts and fingerprints
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from shlex import quote
@@ -38,8 +38,8 @@ from chainrule.tasks.run_directory import DATA
 from chainrule.tasks.task import Shard, Source, Task
 
 if TYPE_CHECKING:
+    from chainrule.base import AutoregressiveModel
     from chainrule.data.series import PreparedSeries, SeriesSchema
-    from chainrule.models.forecaster import Forecaster
     from chainrule.training import Evaluation as Measurement
     from chainrule.training import TrainingBatches, ValidationBatches
     from chainrule.training.validation import OnValidation
@@ -48,8 +48,14 @@ _WARM_UP = 48  # rows read before a forecast in addition to those that lags reac
 _ROWS = 256  # of a validation batch
 _SHOWN, _PATHS, _PAST = 3, 50, 24
 _MOST_PASSES, _FEWEST_STEPS = 2, 1000  # over all windows; a value is in as many of them as a window is long
+_MOST_MEMBERS = 4
 _CHECKED_ROWS, _CHECKED_STEPS = 4, 8
 _FROM_DATA = ("anchor", "num_covariates")  # arguments of the model
+
+
+def _forecaster(cell: str) -> Model:
+    home = "chainrule.models.forecaster:Forecaster"
+    return Model(home, fixed={"cell": cell}, planned=("num_members",), hidden=_FROM_DATA, members=True)
 
 
 @dataclass(frozen=True)
@@ -74,7 +80,7 @@ class ForecastData(SplitOptions):
     """Share of the rows that is held out, the last ones."""
 
 
-class ForecastTask(Task["Forecaster"], Predicts, Evaluates, Inspects, Checks):
+class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, Checks):
     """A run on series."""
 
     name = "forecast"
@@ -87,11 +93,7 @@ class ForecastTask(Task["Forecaster"], Predicts, Evaluates, Inspects, Checks):
     }
     Data = ForecastData
     Training = with_defaults(OptimisationOptions, learning_rate=2e-3)
-    MODELS: ClassVar[dict[str, Model]] = {
-        "lstm": Model("chainrule.models.forecaster:Forecaster", fixed={"cell": "lstm"}, hidden=_FROM_DATA),
-        "gru": Model("chainrule.models.forecaster:Forecaster", fixed={"cell": "gru"}, hidden=_FROM_DATA),
-        "rnn": Model("chainrule.models.forecaster:Forecaster", fixed={"cell": "rnn"}, hidden=_FROM_DATA),
-    }
+    MODELS: ClassVar[dict[str, Model]] = {cell: _forecaster(cell) for cell in ("lstm", "gru", "rnn")}
     BUDGET = "1m"
     PREPARED = f"{DATA}/series.json"
     Prediction, predict = ForecastPrediction, predict_series
@@ -146,20 +148,25 @@ class ForecastTask(Task["Forecaster"], Predicts, Evaluates, Inspects, Checks):
     def plan(self, given: frozenset[str]) -> RunConfig:
         """Weights forget over a quarter of a pass over all windows; two passes are enough, and at least 1,000 steps.
 
-        A network learns the windows by heart otherwise: neighbours are nearly the same, and a value is in many.
+        A network learns the windows by heart otherwise: neighbours are nearly the same, and a value is in many. A
+        budget that has time for more trains several models, whose mean forecasts.
         """
         batches, _ = self.batches((0, 1))
         config = settle_decay(self.config, batches.steps_per_epoch / 4, most=1.0)
+        open_number = config.options.num_members is None
+        if open_number:
+            config = replace(config, options=replace(config.options, num_members=1))
         if config.duration.budget is None:
             return config
         most = float(max(_MOST_PASSES, math.ceil(_FEWEST_STEPS / batches.steps_per_epoch)))
         model = self.new_model(config.training.seed)
-        return limit_passes(config, model, batches, most, elements=batches.at(0).x.numel())
+        members = _MOST_MEMBERS if open_number else 1
+        return limit_passes(config, model, batches, most, elements=batches.at(0).x.numel(), most_members=members)
 
     def choice(self) -> str:
         return tell_passes(self.config, "values", "windows")
 
-    def build(self) -> "Forecaster":
+    def build(self) -> "AutoregressiveModel":
         schema = self.schema
         model = self.MODELS[self.config.model].build(
             self.config.options,
@@ -168,7 +175,7 @@ class ForecastTask(Task["Forecaster"], Predicts, Evaluates, Inspects, Checks):
             anchor=schema.anchor,
             num_covariates=schema.num_covariates,
         )
-        return cast("Forecaster", model)
+        return cast("AutoregressiveModel", model)
 
     def fewest_weights(self) -> int:
         options = self.config.options

@@ -64,6 +64,7 @@ _PLANNED_SIZES = (
     "embedding_dropout",
     "tie_weights",
     "adaptive_softmax",
+    "num_members",
 )
 
 

@@ -112,8 +112,8 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
     @classmethod
     def check_config(cls, config: RunConfig) -> None:
         if config.facts:  # prepared: nothing is left open any more
-            planned = (*cls.MODELS[config.model].planned, "num_members")
-            settled = {name: getattr(config.options, name) for name in planned if hasattr(config.options, name)}
+            planned = [name for name in cls.MODELS[config.model].planned if hasattr(config.options, name)]
+            settled = {name: getattr(config.options, name) for name in planned}
             settled |= {name: getattr(config.training, name) for name in PLANNED}
             if missing := [name for name, value in settled.items() if value is None]:
                 raise ValueError(f"{missing[0]}: expected a value, got none")

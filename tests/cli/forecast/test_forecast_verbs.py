@@ -70,10 +70,10 @@ def test_a_long_budget_ends_after_the_passes_that_are_enough(command, series, tm
     asked = ("train", series, *ASKED, "--hidden-size", 8, "--overwrite", "--out", tmp_path / "run")
     outcome = command(*asked, "--budget", "1h")
     assert outcome.status == 0, outcome.err
-    assert "passes over the windows are enough\n" in outcome.err
+    assert "passes over the windows are enough, for each of 4 models that are averaged\n" in outcome.err
     config = ForecastTask.open(tmp_path / "run").config
     assert (config.duration.budget, config.training.validate_every) == (None, 1)
-    repeat = f"--epochs {config.duration.epochs:g} --validate-every 1"
+    repeat = f"--epochs {config.duration.epochs:g} --validate-every 1 --num-members 4"
     assert f"the same again: {repeat}\n" in outcome.err
     assert repeat in command("info", tmp_path / "run").out
     metrics = (tmp_path / "run" / "metrics.jsonl").read_text()
@@ -82,9 +82,13 @@ def test_a_long_budget_ends_after_the_passes_that_are_enough(command, series, tm
     assert command("train", "--resume", "--steps", 30, "--out", tmp_path / "run").status == 0
     assert "epochs" not in command("info", tmp_path / "run").out
 
+    outcome = command(*asked, "--budget", "1h", "--num-members", 1)
+    assert "passes over the windows are enough\n" in outcome.err
+
     monkeypatch.setattr(ladder, "step_rate", lambda *_: 10.0)
     assert command(*asked, "--budget", "1s").status == 0
-    assert ForecastTask.open(tmp_path / "run").config.duration.budget == 1
+    config = ForecastTask.open(tmp_path / "run").config
+    assert (config.duration.budget, config.options.num_members) == (1, 1)
 
 
 def test_a_resumed_run_is_the_run_that_was_not_interrupted(command, series, tmp_path, monkeypatch):
