@@ -18,7 +18,8 @@ def gradient_profile(
     `chainrule.training.train(..., watch=gradient_profile)` takes it.
 
     Args:
-        module: as `backpropagate` takes it, or an `Ensemble`, for its first member; its dropout is off. Not changed.
+        module: as `backpropagate` takes it, or an `Ensemble`, of which the first member is read; its dropout is off.
+            Not changed.
         x: (B, T) integers, or (B, T, N) features for a bare layer.
         lengths: (B,) real elements n of each row; T where not given.
         state: where the rows continue from; zeros if `None`.

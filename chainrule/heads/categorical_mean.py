@@ -2,8 +2,8 @@
 
 import math
 from collections.abc import Sequence
-from functools import cached_property
 from itertools import islice
+from typing import Any
 
 import torch
 from torch import Tensor, distributions
@@ -41,7 +41,7 @@ class CategoricalMean(Categorical):
         self._num_events = parts[0].param_shape[-1]
         distributions.Distribution.__init__(self, parts[0].batch_shape, validate_args=False)
 
-    @cached_property
+    @property
     def _param(self) -> Tensor:  # type: ignore[override]  # a table that is made when it is asked for
         tables = torch.stack([part.logits for part in self.parts])
         return tables.logsumexp(0) - math.log(len(self.parts))
@@ -64,6 +64,9 @@ class CategoricalMean(Categorical):
             ValueError: on a processor, a value outside [0, V).
         """
         return torch.stack([part.log_prob(value) for part in self.parts]).logsumexp(0) - math.log(len(self.parts))
+
+    def sample(self, sample_shape: Any = (), *, generator: torch.Generator | None = None) -> Tensor:
+        return self.categorical().sample(sample_shape, generator=generator)
 
     def _is_like(self, other: Head) -> bool:
         return (

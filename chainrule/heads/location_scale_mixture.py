@@ -77,19 +77,27 @@ class LocationScaleMixture(TensorHead):
         return outputs.chunk(size, -1)
 
     @classmethod
-    def mean_of(cls, parts: Sequence["LocationScaleMixture"]) -> Self:
-        """The mean of the densities of several mixtures of this class: a mixture of all their components.
+    def mean_of(cls, parts: Sequence["LocationScaleMixture"]) -> "LocationScaleMixture":
+        """The mean of several mixtures, as densities: a mixture of all their components.
 
         Args:
-            parts: at least one, with equal settings and batch shapes.
+            parts: at least one, of one class, settings and batch shape, with a number for each component alone.
+
+        Raises:
+            ValueError: they differ in class, settings or batch shape, or have a parameter that components share.
 
         >>> from chainrule.heads import GaussianMixture
         >>> narrow, wide = (GaussianMixture(*torch.tensor([[0.0], [0.0], [s]])) for s in (0.0, 1.0))
         >>> GaussianMixture.mean_of([narrow, wide])
         GaussianMixture(batch_shape=(), K=2)
         """
+        kinds = {(type(part), part.settings, part.batch_shape) for part in parts}
+        own = all(row.shape == part.logits.shape for part in parts for row in part.parameters)
+        if len(kinds) > 1 or not own:
+            told = ", ".join(map(repr, parts))
+            raise ValueError(f"parts: expected mixtures of one class, settings and batch shape, got {told}")
         weighted = ((part.log_weights, *part.parameters[1:]) for part in parts)
-        return parts[0].with_parameters(*(torch.cat(rows, -1) for rows in zip(*weighted, strict=True)))  # type: ignore[return-value]
+        return parts[0].with_parameters(*(torch.cat(rows, -1) for rows in zip(*weighted, strict=True)))
 
     @property
     def parameters(self) -> tuple[Tensor, ...]:

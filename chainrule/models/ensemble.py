@@ -26,7 +26,8 @@ class Ensemble(AutoregressiveModel):
     of the members cost together. Elements are symbols, or real numbers under mixtures of one class.
 
     `log_prob` is the exact likelihood of the mean. Training maximises the mean of the members' log-likelihoods, so
-    that none leaves to another what it could learn itself.
+    that none leaves to another what it could learn itself; they share the batches, and the limit of the gradient's
+    norm.
 
     Args:
         members: at least one, all different, each with a state of its own.
@@ -34,6 +35,7 @@ class Ensemble(AutoregressiveModel):
     Raises:
         ValueError: there is no member, one is there twice, one has an order of its elements that is not their layout,
             or members are made for sequences of different lengths.
+        TypeError: `forward` and the like find conditionals that are neither categorical nor mixtures.
 
     >>> from chainrule.models import RecurrentLM
     >>> model = Ensemble([RecurrentLM(vocab_size=3, hidden_size=4) for _ in range(2)])
@@ -119,13 +121,13 @@ class Ensemble(AutoregressiveModel):
 
 
 def _mean(conditionals: Sequence[Distribution]) -> Head:
-    first, *others = heads = [head_of(conditional) for conditional in conditionals]
+    heads = [head_of(conditional) for conditional in conditionals]
     if all(isinstance(head, Categorical) for head in heads):
         return CategoricalMean(cast("list[Categorical]", heads))
-    if isinstance(first, LocationScaleMixture) and all(type(other) is type(first) for other in others):
-        return type(first).mean_of(cast("list[LocationScaleMixture]", heads))
+    if all(isinstance(head, LocationScaleMixture) for head in heads):
+        return LocationScaleMixture.mean_of(cast("list[LocationScaleMixture]", heads))
     kinds = ", ".join(sorted({type(head).__name__ for head in heads}))
-    raise TypeError(f"members: expected categorical distributions, or mixtures of one class, got {kinds}")
+    raise TypeError(f"members: expected categorical distributions, or mixtures, got {kinds}")
 
 
 def _together(answers: Iterable[tuple[Distribution, State]]) -> tuple[Head, State]:

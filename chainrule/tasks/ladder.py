@@ -68,8 +68,8 @@ def step_rate(model: "TrainableModel", batch: "Batch", training: "OptimisationOp
     return first if first * half < LEAST_STEPS else max(first, rate(other, half))
 
 
-_VALIDATIONS = 25  # of a run whose passes are limited
-_SPARE = 1.25  # of the time that passes take, so that several models and their validations fit into a budget
+_VALIDATIONS, _VALIDATIONS_OF_SEVERAL = 25, 10  # of a run whose passes are limited: of one model, of several
+_SPARE = 1.25  # budget ÷ time of the passes of all averaged models, at least: validations need some of it
 _BATCHES = 16  # whose elements are counted, as one batch may be of short rows
 
 
@@ -189,22 +189,28 @@ def limit_passes(
         most: passes that are of use.
         elements: of a batch, in which the speed is counted.
         options: settled before, which the line that names the choice names too.
-        most_members: models to average at most; more than 1 of a model with the option `num_members`, left open.
+        most_members: models to average at most; above 1 only where `num_members` is open.
     """
     budget, training = config.duration.budget, config.training
     assert budget is not None
     rate = step_rate(model, batches.at(0), training, seconds_to_measure(budget))
     passes, settled = TRAINING_SHARE * budget * rate / batches.steps_per_epoch, list(options)
+    members = 1
     if passes >= 2 * most:
-        every = max(1, round(most * batches.steps_per_epoch / _VALIDATIONS))
+        members = min(most_members, int(passes / (_SPARE * most)))
+        validations = _VALIDATIONS if members == 1 else _VALIDATIONS_OF_SEVERAL
+        every = max(1, round(most * batches.steps_per_epoch / validations))
         training = replace(training, validate_every=training.validate_every or every)
         config = replace(config, duration=Duration(epochs=most), training=training)
         settled += ["epochs", "validate_every"]
-        if most_members > 1:
-            members = min(most_members, int(passes / (_SPARE * most)))
-            config = replace(config, options=replace(config.options, num_members=members))
-            settled.append("num_members")
-    chosen = {"options": settled, "passes": passes, "elements_per_second": rate * elements}
+    if most_members > 1:
+        config = replace(config, options=replace(config.options, num_members=members))
+        settled.append("num_members")
+    chosen = {
+        "options": settled,
+        "passes": passes / members,
+        "elements_per_second": rate * elements / members,
+    }
     return replace(config, facts=config.facts | {"chosen": chosen})
 
 

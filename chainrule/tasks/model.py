@@ -14,7 +14,7 @@ from chainrule.ranges import Range
 from chainrule.tasks.config import CheckedOptions, options_class
 
 _SIMPLE = (int, float, bool, str, NoneType)
-MEMBERS_HELP = "Models to average, each trained for itself; time and memory grow in proportion."
+_MEMBERS_HELP = "Models to average, each trained for itself; time and memory grow in proportion."
 
 
 class Model:
@@ -74,7 +74,7 @@ class Model:
         if self.members:
             planned = "num_members" in self.planned
             hint, default = (int | None, None) if planned else (int, 1)
-            told = f"{MEMBERS_HELP} Follows from the budget where not given." if planned else MEMBERS_HELP
+            told = f"{_MEMBERS_HELP} Follows from the budget where not given." if planned else _MEMBERS_HELP
             made.append(("num_members", hint, field(default=default, metadata={"help": told, "range": (1, 16)})))
         return options_class(f"{self.model_class.__name__}Options", made, CheckedOptions)
 

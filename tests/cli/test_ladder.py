@@ -12,8 +12,9 @@ from torch import nn
 
 from chainrule.tasks import ladder as ladder_module
 from chainrule.tasks import open_run
-from chainrule.tasks.config import OptimisationOptions, RunConfig
-from chainrule.tasks.ladder import Ladder, first_that_fits, step_rate
+from chainrule.tasks.config import Duration, OptimisationOptions, RunConfig
+from chainrule.tasks.forecast.task import ForecastTask
+from chainrule.tasks.ladder import Ladder, first_that_fits, limit_passes, step_rate
 from chainrule.training import candidates
 
 TASKS = ("image", "sound", "translate", "caption", "classify-images")
@@ -175,3 +176,24 @@ def test_the_decay_of_more_data_forgets_over_more_steps(command, tmp_path, monke
     many = SimpleNamespace(steps_per_epoch=steps_per_epoch)
     monkeypatch.setattr(type(run), "batches", lambda self, shard: (many, None))
     assert run.plan(frozenset()).training.weight_decay == decay
+
+
+@pytest.mark.parametrize(("times", "members"), [(1.9, 1), (2.1, 1), (2.6, 2), (3.8, 3), (99.0, 4)])
+def test_what_is_left_of_a_budget_trains_more_models(monkeypatch, times, members):
+    """Passes that there is time for, in units of those that are of use."""
+    most, budget, steps_per_epoch = 3.0, 100.0, 50
+    rate = times * most * steps_per_epoch / (ladder_module.TRAINING_SHARE * budget)
+    monkeypatch.setattr(ladder_module, "step_rate", lambda *_: rate)
+    options = ForecastTask.MODELS["lstm"].options()
+    config = RunConfig(
+        sources={}, data=None, facts={}, model="lstm", options=options, duration=Duration(budget=budget),
+        training=OptimisationOptions(),
+    )  # fmt: skip
+    batches = SimpleNamespace(steps_per_epoch=steps_per_epoch, at=lambda step: None)
+    found = limit_passes(config, None, batches, most, elements=10, most_members=4)
+    assert found.options.num_members == members
+    assert found.facts["chosen"]["options"][-1] == "num_members"
+    assert found.facts["chosen"]["elements_per_second"] == pytest.approx(10 * rate / members)
+    assert (found.duration.epochs, found.duration.budget) == ((None, budget) if times < 2 else (most, None))
+    alone = limit_passes(config, None, batches, most, elements=10)
+    assert alone.options.num_members is None

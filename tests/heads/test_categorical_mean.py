@@ -72,6 +72,14 @@ def test_steps_are_stacked_and_expanded_as_one():
     assert steps[0].expand((2, 3)).log_prob(torch.zeros(2, 3, dtype=torch.long)).shape == (2, 3)
 
 
+def test_a_draw_leaves_gradients_as_they_are():
+    scores = torch.zeros(3, V, requires_grad=True)
+    mean = CategoricalMean([Categorical(scores), Categorical(scores.detach())])
+    with torch.no_grad():
+        mean.sample()
+    assert mean.entropy().requires_grad
+
+
 def test_gradients_are_those_of_the_mean():
     scores = torch.randn(2, 3, V, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
     value = torch.tensor([0, 3, 6])

@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from chainrule.decoding import beam_search
+from chainrule.heads import Bernoulli, Categorical
 from chainrule.models import Ensemble, Forecaster, PixelCNN, RecurrentLM, SeriesScaling, TransformerLM
-from chainrule.models.ensemble import first_member
+from chainrule.models.ensemble import _mean, first_member
 from chainrule.testing import check_model
 from chainrule.training import evaluate
 from chainrule.training.evaluate import Objective
@@ -176,5 +177,7 @@ def test_members_must_fit_together():
     with pytest.raises(ValueError, match=r"got \(3, 7, 5\), \(3, 7, 6\)"):
         Ensemble([small(), RecurrentLM(6, hidden_size=4)])(symbols())
     heads = [Forecaster([SeriesScaling()], hidden_size=4, head=head) for head in ("student", "normal")]
-    with pytest.raises(TypeError, match="of one class, got GaussianMixture, StudentTMixture"):
+    with pytest.raises(ValueError, match=r"one class, .* got StudentTMixture.*, GaussianMixture"):
         Ensemble(heads)(torch.zeros(1, 3), torch.zeros(1, 4))
+    with pytest.raises(TypeError, match="or mixtures, got Bernoulli, Categorical"):
+        _mean([Bernoulli(torch.zeros(3)), Categorical(torch.zeros(3, 2))])

@@ -112,6 +112,11 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
         check_entries("facts", facts, "source", FINGERPRINT)
         check_entries("facts", facts, "rows", {"train": int, "valid": int})
 
+    @classmethod
+    def check_config(cls, config: RunConfig) -> None:
+        if config.facts and config.options.num_members is None:  # prepared: nothing is left open any more
+            raise ValueError("num_members: expected a value, got none")
+
     @cached_property
     def schema(self) -> "SeriesSchema":
         """The columns, read once."""
@@ -179,7 +184,7 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
 
     def fewest_weights(self) -> int:
         options = self.config.options
-        return int(options.num_layers * options.hidden_size**2)
+        return int((options.num_members or 1) * options.num_layers * options.hidden_size**2)
 
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
         from chainrule.data.series import SeriesWindows, rolling_origins, window_evaluation

@@ -8,8 +8,8 @@
       nats = A P^-a + B D'^-b,    D' = N + N R (1 - exp(-(D/N - 1) / R))
 
   and no size is taken that has more than `WEIGHTS_A_SYMBOL` weights a symbol of the text.
-- Where the budget leaves each of them `PASSES_OF_MEMBERS` over the text, the mean of K models is considered too. Its
-  loss is that of one of them less G (1 - 1/K), the law of the mean of K mistakes of the same size and correlation.
+- The mean of K models is considered where each can read the text `PASSES_OF_MEMBERS` times. Its loss is that of one of
+  them less G (1 - 1/K), the law of the mean of K mistakes of the same size and correlation, and `COST_OF_MEMBER` each.
 - Weight decay forgets over about one pass over the text (Wang and Aitchison 2024), which is worth more than dropout;
   dropout is added where the text is read often, more for a model that has many weights for its text.
 
@@ -39,7 +39,7 @@ WEIGHTS_A_SYMBOL = 3.0
 REPEATS = 5.0  # R
 MEMBERS = (1, 2, 3, 4)
 GAIN_OF_MEMBERS = 0.041  # G, nats a symbol
-COST_OF_MEMBER = 0.002  # nats a symbol that another one has to be worth: it makes the model slower to use
+COST_OF_MEMBER = 0.002  # nats a symbol, the least gain of a further member: it makes the model slower to use
 PASSES_OF_MEMBERS = 6.0  # of each, at least, as planned: two with 4.4, which became 3, were worse than one model
 NGRAM_VOCABULARY = 512  # wider vocabularies have too many pairs of symbols for a table
 
@@ -117,8 +117,8 @@ class Plan:
         optimiser: of the weights.
         learning_rate: peak.
         weight_decay: of matrices.
-        symbols: that training will read, about, and each member with it; None where the speed was not measured.
-        rate: of them a second here; None where it was not measured.
+        symbols: that training reads, about, and each member with it; None where a budget was not measured.
+        rate: of them a second here; None where nothing was measured.
     """
 
     options: Any
@@ -146,7 +146,7 @@ def plan_text(
         corpus: the prepared text.
         measure: times training steps of models of given shapes on batches of so many rows with an optimiser, on this
             machine; not called where a number of steps or epochs is given, nor where the user says size and dropout:
-            one model is taken then, if the user left its number open.
+            one model is taken then where `num_members` is open.
     """
     text, wide = len(corpus.train), corpus.level in ("word", "bpe")
     optimiser = training.optimiser or usual_optimiser(wide)

@@ -10,6 +10,7 @@ import pytest
 
 from chainrule.cli.main import main
 from chainrule.data.series import SeriesWindows
+from chainrule.models import Ensemble
 from chainrule.tasks import ladder
 from chainrule.tasks.forecast import task as forecast_task
 from chainrule.tasks.forecast.prediction import parse_quantiles
@@ -72,8 +73,9 @@ def test_a_long_budget_ends_after_the_passes_that_are_enough(command, series, tm
     assert outcome.status == 0, outcome.err
     assert "passes over the windows are enough, for each of 4 models that are averaged\n" in outcome.err
     config = ForecastTask.open(tmp_path / "run").config
-    assert (config.duration.budget, config.training.validate_every) == (None, 1)
-    repeat = f"--epochs {config.duration.epochs:g} --validate-every 1 --num-members 4"
+    assert config.duration.budget is None
+    every = config.training.validate_every
+    repeat = f"--epochs {config.duration.epochs:g} --validate-every {every} --num-members 4"
     assert f"the same again: {repeat}\n" in outcome.err
     assert repeat in command("info", tmp_path / "run").out
     metrics = (tmp_path / "run" / "metrics.jsonl").read_text()
@@ -89,6 +91,24 @@ def test_a_long_budget_ends_after_the_passes_that_are_enough(command, series, tm
     assert command(*asked, "--budget", "1s").status == 0
     config = ForecastTask.open(tmp_path / "run").config
     assert (config.duration.budget, config.options.num_members) == (1, 1)
+
+
+def test_averaged_forecasters_forecast(command, refused, series, tmp_path):
+    run = tmp_path / "run"
+    asked = ("train", series, *ASKED, "--hidden-size", 8, "--steps", 20, "--num-members", 2, "--out", run)
+    assert command(*asked).status == 0
+    model = ForecastTask.open(run).model()
+    assert isinstance(model, Ensemble)
+    first, second = (command("forecast", run, series, "--seed", 1).out for _ in range(2))
+    assert first == second != ""
+    assert command("check", run).status == 0
+    evaluated = json.loads(command("evaluate", run, series, "--json").out)
+    inspected = json.loads(command("inspect", run, "--json").out)
+    assert inspected["nats_per_value"] == pytest.approx(evaluated["nats_per_value"])
+    config = json.loads((run / "config.json").read_text())
+    config["model"]["options"]["num_members"] = None
+    (run / "config.json").write_text(json.dumps(config))
+    assert "num_members" in refused("forecast", run, series)
 
 
 def test_a_resumed_run_is_the_run_that_was_not_interrupted(command, series, tmp_path, monkeypatch):

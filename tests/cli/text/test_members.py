@@ -1,5 +1,7 @@
 """The mean of several models behind every verb of a text."""
 
+import json
+
 import pytest
 import torch
 
@@ -28,6 +30,10 @@ def test_every_verb_takes_the_mean(command, run, text_file, tmp_path):
     assert isinstance(model, Ensemble)
     weights = [torch.cat([part.flatten() for part in member.parameters()]) for member in model.members]
     assert not torch.equal(*weights)  # members that are alike would be worth no more than one
+    (scored,) = map(json.loads, command("score", run, text_file, "--json").out.splitlines())
+    x = torch.tensor(open_run(run).vocabulary.encode(text_file.read_text(encoding="utf-8"))).unsqueeze(0)
+    assert scored["nats"] == pytest.approx(-model.log_prob(x).item(), rel=1e-4)
+    assert abs(scored["nats"] + model.members[0].log_prob(x).item()) > 1e-2  # one of them says something else
     for verb in (
         ("sample", run, "--length", 9),
         ("sample", run, "--length", 9, "--method", "parallel"),

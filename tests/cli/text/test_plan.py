@@ -62,6 +62,7 @@ def test_a_text_that_one_model_would_read_too_often_is_read_by_several():
     assert several.rate == pytest.approx(alone.rate / several.options.num_members)
     assert several.options.dropout < alone.options.dropout  # each reads the text less often
     assert plan(18_000, level="word", vocabulary=9000).options.num_members == 1
+    assert plan(1800, symbols=10**7).options.num_members == 1  # each of two would read too little of it
     assert plan(20, num_members=5).options.num_members == 5  # as the user said
 
 
