@@ -69,7 +69,7 @@ def step_rate(model: "TrainableModel", batch: "Batch", training: "OptimisationOp
 
 
 _VALIDATIONS, _VALIDATIONS_OF_SEVERAL = 25, 10  # of a run whose passes are limited: of one model, of several
-_SPARE = 1.25  # budget ÷ time of the passes of all averaged models, at least: validations need some of it
+_SPARE = 2.0  # budget ÷ time of the limited passes, at least: validations need some, and a machine may be busy later
 _BATCHES = 16  # whose elements are counted, as one batch may be of short rows
 
 
@@ -196,7 +196,7 @@ def limit_passes(
     rate = step_rate(model, batches.at(0), training, seconds_to_measure(budget))
     passes, settled = TRAINING_SHARE * budget * rate / batches.steps_per_epoch, list(options)
     members = 1
-    if passes >= 2 * most:
+    if passes >= _SPARE * most:
         members = min(most_members, int(passes / (_SPARE * most)))
         validations = _VALIDATIONS if members == 1 else _VALIDATIONS_OF_SEVERAL
         every = max(1, round(most * batches.steps_per_epoch / validations))

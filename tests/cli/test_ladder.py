@@ -178,7 +178,7 @@ def test_the_decay_of_more_data_forgets_over_more_steps(command, tmp_path, monke
     assert run.plan(frozenset()).training.weight_decay == decay
 
 
-@pytest.mark.parametrize(("times", "members"), [(1.9, 1), (2.1, 1), (2.6, 2), (3.8, 3), (99.0, 4)])
+@pytest.mark.parametrize(("times", "members"), [(1.9, 1), (2.1, 1), (3.9, 1), (4.1, 2), (6.1, 3), (99.0, 4)])
 def test_what_is_left_of_a_budget_trains_more_models(monkeypatch, times, members):
     """Passes that there is time for, in units of those that are of use."""
     most, budget, steps_per_epoch = 3.0, 100.0, 50
