@@ -31,6 +31,7 @@ SETTLED = OPTIONS(
     num_layers=1,
     embedding_size=3,
     ngram_order=2,
+    num_members=1,
     ngram_dropout=0.0,
     dropout=0.0,
     embedding_dropout=0.0,
