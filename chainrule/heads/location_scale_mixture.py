@@ -76,8 +76,8 @@ class LocationScaleMixture(TensorHead):
             raise ValueError(f"outputs: expected shape (..., {size}K) for K components, got {tuple(outputs.shape)}")
         return outputs.chunk(size, -1)
 
-    @classmethod
-    def mean_of(cls, parts: Sequence["LocationScaleMixture"]) -> "LocationScaleMixture":
+    @staticmethod
+    def mean_of(parts: Sequence["LocationScaleMixture"]) -> "LocationScaleMixture":
         """The mean of several mixtures, as densities: a mixture of all their components.
 
         Args:

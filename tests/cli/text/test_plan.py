@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from chainrule.models import RecurrentLM
 from chainrule.tasks import ladder, open_run
 from chainrule.tasks.config import Duration
+from chainrule.tasks.text import plan as text_plan
 from chainrule.tasks.text.options import TextTraining
 from chainrule.tasks.text.plan import SIZES, Shape, Speed, plan_text
 from chainrule.tasks.text.task import TextTask
@@ -64,6 +65,13 @@ def test_a_text_that_one_model_would_read_too_often_is_read_by_several():
     assert plan(18_000, level="word", vocabulary=9000).options.num_members == 1
     assert plan(1800, symbols=10**7).options.num_members == 1  # each of two would read too little of it
     assert plan(20, num_members=5).options.num_members == 5  # as the user said
+
+
+def test_a_further_model_is_taken_only_where_it_gains_what_it_costs(monkeypatch):
+    usual = [plan(seconds).options.num_members for seconds in (5400, 10_800)]
+    monkeypatch.setattr(text_plan, "COST_OF_MEMBER", 0.0)
+    assert usual == [2, 3]
+    assert [plan(seconds).options.num_members for seconds in (5400, 10_800)] == [3, 4]
 
 
 def test_a_short_text_gets_a_small_model_however_long_the_budget():
