@@ -67,7 +67,7 @@ def work() -> None:
     for line in sys.stdin:
         if line.strip() == "choose":
             candidates = make_candidates(model, device, precision="float32", backend="vendor")
-            choice = choose_computation(model, batch, candidates, 2.0, device)
+            choice = choose_computation(model, [batch], candidates, 2.0, device)
             torch.set_num_threads(choice.computation.threads)
             print(choice.computation, flush=True)
             continue

@@ -272,7 +272,13 @@ def settle_computation(
         batches: of this process.
         process_group: the processes that train it.
     """
-    from chainrule.training.candidates import Choice, choose_computation, make_candidates, seconds_to_choose
+    from chainrule.training.candidates import (
+        Choice,
+        choose_computation,
+        make_candidates,
+        seconds_to_choose,
+        typical_batches,
+    )
     from chainrule.training.computation import Computation
 
     known = run.config.computation
@@ -284,12 +290,12 @@ def settle_computation(
     )
     choice = Choice(candidates.default)
     if process_group.world == 1 and candidates.stages:
-        first = batches.at(0)
+        timed = typical_batches(batches)
         steps = duration.steps or math.ceil((duration.epochs or 0.0) * batches.steps_per_epoch)
         seconds = seconds_to_choose(
-            network, first, candidates.default, process_group.device, budget=duration.budget, steps=steps
+            network, timed[0], candidates.default, process_group.device, budget=duration.budget, steps=steps
         )
-        choice = choose_computation(network, first, candidates, seconds, process_group.device)
+        choice = choose_computation(network, timed, candidates, seconds, process_group.device)
     if process_group.first:
         print(choice, file=sys.stderr, flush=True)
         run.config = replace(

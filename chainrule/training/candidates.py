@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from statistics import median
+from statistics import mean, median
 from time import monotonic, perf_counter
 from typing import Any, Literal
 
@@ -11,6 +11,7 @@ import torch
 
 from chainrule.base import TrainableModel
 from chainrule.layers.recurrent import Backend
+from chainrule.state import leaves
 from chainrule.training.computation import (
     Computation,
     computing,
@@ -19,7 +20,7 @@ from chainrule.training.computation import (
     recurrent_layers,
     usable_threads,
 )
-from chainrule.training.evaluate import Batch, Objective, count_elements, score
+from chainrule.training.evaluate import Batch, Objective, TrainingBatches, count_elements, score
 from chainrule.training.optimiser import Kind, clip_gradient, make_optimiser
 from chainrule.training.parallel import own_randomness
 
@@ -29,6 +30,8 @@ ENOUGH_STEPS = 4  # of each candidate
 NOISE, NOISE_OF_ONE = 1.03, 1.25  # times as fast a way has to be to be taken: of several steps, of a single one
 _LEAST_CHUNK = 32  # elements, of which a quarter is timed
 HOPELESS = 4.0  # times as slow in the first step, and a candidate is not tried again
+_POOL = 16  # batches, of which those at these ranks of their sizes are timed; the first of them is not counted
+_RANKS = (10, 14, 6, 2)
 
 
 @dataclass(frozen=True)
@@ -111,8 +114,22 @@ def make_candidates(
     return Candidates(counts, precisions, backends)
 
 
+def typical_batches(batches: TrainingBatches) -> list[Batch]:
+    """Batches to time: the first where all are of one size, else some as large as most are.
+
+    The fastest way depends on the size: the gradients of a vendor's kernel over packed rows cost the square of their
+    length.
+    """
+    pool = [batches.at(step) for step in range(_POOL)]
+    sizes = [sum(part.numel() for part in leaves((batch.x, batch.context))) for batch in pool]
+    if len(set(sizes)) == 1:
+        return pool[:1]
+    ranked = sorted(range(_POOL), key=sizes.__getitem__)
+    return [pool[ranked[rank]] for rank in _RANKS]
+
+
 def choose_computation(
-    model: TrainableModel, batch: Batch, candidates: Candidates, seconds: float, device: torch.device
+    model: TrainableModel, batches: Sequence[Batch], candidates: Candidates, seconds: float, device: torch.device
 ) -> Choice:
     """Time the candidates stage by stage, each with the best of those before, in steps of AdamW.
 
@@ -129,15 +146,18 @@ def choose_computation(
         device: where the model is trained.
     """
     best, rates = candidates.default, dict[str, float]()
-    batch, spent = _affordable(model, batch, candidates, seconds, device)
+    batches, spent = _affordable(model, batches, candidates, seconds, device)
     deadline = monotonic() + seconds - spent  # by steps: importing what an optimiser needs takes a second once
     for changes in candidates.stages:
         ways = [replace(best, **change) for change in changes]
-        taken = _step_seconds(model, batch, ways, deadline - monotonic(), device, "adamw", rounds=ENOUGH_STEPS)
-        timed = {way: median(steps[1:]) for way, steps in zip(ways, taken, strict=True) if len(steps) >= LEAST_STEPS}
+        taken = _step_seconds(model, batches, ways, deadline - monotonic(), device, "adamw", rounds=ENOUGH_STEPS)
+        usual = median if len(batches) == 1 else mean
+        timed = {way: usual(steps[1:]) for way, steps in zip(ways, taken, strict=True) if len(steps) >= LEAST_STEPS}
         if not timed:
             continue
-        rates |= {str(way): count_elements(batch) / duration for way, duration in timed.items()}
+        counted = range(1, max(map(len, taken)))
+        elements = mean(count_elements(batches[turn % len(batches)]) for turn in counted)
+        rates |= {str(way): elements / duration for way, duration in timed.items()}
         fastest = min(timed, key=timed.__getitem__)
         noise = NOISE if max(map(len, taken)) > LEAST_STEPS else NOISE_OF_ONE
         if best not in timed or timed[best] > noise * timed[fastest]:  # not timed: hopeless
@@ -157,19 +177,20 @@ class _Piece:
 
 
 def _affordable(
-    model: TrainableModel, batch: Batch, candidates: Candidates, seconds: float, device: torch.device
-) -> tuple[Batch, float]:
-    """A batch on which there is time to try the ways of a stage, and the seconds of the step that told.
+    model: TrainableModel, batches: Sequence[Batch], candidates: Candidates, seconds: float, device: torch.device
+) -> tuple[Sequence[Batch], float]:
+    """Batches on which there is time to try the ways of a stage, and the seconds of the step that told.
 
-    It is the whole, or a quarter of each row of a stream.
+    They are whole, or a quarter of each row of a stream.
     """
+    batch = batches[0]
     stream = batch.x.dim() == 2 and batch.lengths is None and batch.context is None and not batch.whole
     if not stream or batch.x.shape[1] < _LEAST_CHUNK or not candidates.stages:
-        return batch, 0.0
-    ((first, *_),) = _step_seconds(model, batch, [candidates.default], 0.0, device, "adamw")
+        return batches, 0.0
+    ((first, *_),) = _step_seconds(model, batches, [candidates.default], 0.0, device, "adamw")
     if first * max(map(len, candidates.stages)) * (LEAST_STEPS + 1) <= seconds:
-        return batch, first
-    return _Piece(batch.x[:, : batch.x.shape[1] // 4], batch.previous), first
+        return batches, first
+    return [_Piece(batch.x[:, : batch.x.shape[1] // 4], batch.previous)], first
 
 
 def steps_per_second(
@@ -196,7 +217,7 @@ def steps_per_second(
         optimiser: that updates the weights.
         extended: seconds that a second round may end in where there is time for one only: first steps are slow.
     """
-    taken = _step_seconds(model, batch, ways, seconds, device, optimiser, extended=extended)
+    taken = _step_seconds(model, [batch], ways, seconds, device, optimiser, extended=extended)
     return [1 / median(steps[1:] or steps) if steps else 0.0 for steps in taken]
 
 
@@ -223,7 +244,7 @@ def seconds_to_choose(
 
 def _step_seconds(
     model: TrainableModel,
-    batch: Batch,
+    batches: Sequence[Batch],
     ways: Sequence[Computation],
     seconds: float,
     device: torch.device,
@@ -234,7 +255,7 @@ def _step_seconds(
 ) -> list[list[float]]:
     """The seconds of each step taken in each way, by turns while there is time, `rounds` times at most.
 
-    For the second round there is time up to `extended` seconds.
+    A round takes a batch, the next one the next batch. For the second round there is time up to `extended` seconds.
     """
     taken: list[list[float]] = [[] for _ in ways]
     with own_randomness(device):
@@ -242,7 +263,7 @@ def _step_seconds(
         optimiser = make_optimiser(trial, 0.0, 0.0, kind)
         began, running = monotonic(), list(range(len(ways)))
         while True:
-            round_began = monotonic()
+            round_began, batch = monotonic(), batches[max(map(len, taken)) % len(batches)]
             for index in running:
                 with computing(trial, ways[index]):
                     taken[index].append(_take_step(trial, optimiser, batch, ways[index], device))

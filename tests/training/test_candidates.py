@@ -7,7 +7,13 @@ from training_toy import ToyModel, ToyStream
 from chainrule.data.batches import Batch
 from chainrule.models import RecurrentLM
 from chainrule.training import candidates as timing
-from chainrule.training.candidates import Candidates, choose_computation, make_candidates, steps_per_second
+from chainrule.training.candidates import (
+    Candidates,
+    choose_computation,
+    make_candidates,
+    steps_per_second,
+    typical_batches,
+)
 from chainrule.training.computation import Computation, computing, cpu_quota
 
 CPU = torch.device("cpu")
@@ -52,7 +58,7 @@ def test_the_fastest_way_is_taken_stage_by_stage(language_model, monkeypatch):
     cost = {1: 1.0, 2: 2.0, "float32": 1.0, "bfloat16": 5.0, "auto": 1.0, "vendor": 0.8, "bptt": 1.2}
     seconds(monkeypatch, lambda way: cost[way.threads] * cost[way.precision] * cost[way.backend])
     some = Candidates((2, 1), ("bfloat16", "float32"), ("auto", "vendor", "bptt"))
-    choice = choose_computation(language_model, BATCH, some, 600.0, CPU)
+    choice = choose_computation(language_model, [BATCH], some, 600.0, CPU)
     assert choice.computation == Computation(1, "float32", "vendor")
     assert choice.elements_per_second[str(choice.computation)] == pytest.approx(BATCH.x.numel() / 0.8)
     assert str(choice).startswith("float32, vendor kernel, 1 thread: 25 elements/s here (")
@@ -62,20 +68,20 @@ def test_a_kernel_that_is_fast_in_one_precision_is_found(language_model, monkeyp
     cost = {("bfloat16", "vendor"): 0.7, ("float32", "auto"): 0.9}
     seconds(monkeypatch, lambda way: cost.get((way.precision, way.backend), 1.0))
     some = Candidates((1,), ("bfloat16", "float32"), ("auto", "vendor", "bptt"))
-    assert choose_computation(language_model, BATCH, some, 60.0, CPU).computation == Computation(
+    assert choose_computation(language_model, [BATCH], some, 60.0, CPU).computation == Computation(
         1, "bfloat16", "vendor"
     )
 
 
 def test_a_difference_within_noise_keeps_the_first(language_model, monkeypatch):
     seconds(monkeypatch, lambda way: 1.0 if way.threads == 2 else 0.98)
-    choice = choose_computation(language_model, BATCH, Candidates((2, 1), ("float32",), ("auto",)), 10.0, CPU)
+    choice = choose_computation(language_model, [BATCH], Candidates((2, 1), ("float32",), ("auto",)), 10.0, CPU)
     assert choice.computation.threads == 2
 
 
 def test_without_time_nothing_is_decided(language_model, monkeypatch):
     seconds(monkeypatch, lambda way: 1.0)
-    choice = choose_computation(language_model, BATCH, Candidates((2, 1), ("float32",), ("auto",)), 0.0, CPU)
+    choice = choose_computation(language_model, [BATCH], Candidates((2, 1), ("float32",), ("auto",)), 0.0, CPU)
     assert choice.computation == Computation(2)
     assert choice.elements_per_second == {}
 
@@ -85,8 +91,8 @@ def test_two_steps_decide_on_a_large_difference_only(language_model, monkeypatch
     seconds(monkeypatch, lambda way: ratio if way.threads == 2 else 1.0)
     some = Candidates((2, 1), ("float32",), ("auto",))
     two_rounds = 2 * (1 + ratio)
-    assert choose_computation(language_model, BATCH, some, two_rounds, CPU).computation.threads == taken
-    assert choose_computation(language_model, BATCH, some, 2 * two_rounds, CPU).computation.threads == 1
+    assert choose_computation(language_model, [BATCH], some, two_rounds, CPU).computation.threads == taken
+    assert choose_computation(language_model, [BATCH], some, 2 * two_rounds, CPU).computation.threads == 1
 
 
 def test_a_quarter_of_each_row_is_timed_where_there_is_no_time_for_all(language_model, monkeypatch):
@@ -101,15 +107,54 @@ def test_a_quarter_of_each_row_is_timed_where_there_is_no_time_for_all(language_
     monkeypatch.setattr(timing, "_take_step", take_step)
     monkeypatch.setattr(timing, "monotonic", lambda: clock[0])
     batch, some = Batch(torch.zeros(2, 64, dtype=torch.long)), Candidates((1, 2), ("float32",), ("auto",))
-    assert choose_computation(language_model, batch, some, 10_000.0, CPU).computation.threads == 2
+    assert choose_computation(language_model, [batch], some, 10_000.0, CPU).computation.threads == 2
     assert set(sizes) == {(2, 64)}
     sizes.clear()
-    assert choose_computation(language_model, batch, some, 400.0, CPU).computation.threads == 2
+    assert choose_computation(language_model, [batch], some, 400.0, CPU).computation.threads == 2
     assert (sizes[0], set(sizes[1:])) == ((2, 64), {(2, 16)})
     sizes.clear()
     rows = Batch(torch.zeros(2, 64, dtype=torch.long), lengths=torch.tensor([64, 3]))
-    choose_computation(language_model, rows, some, 400.0, CPU)
+    choose_computation(language_model, [rows], some, 400.0, CPU)
     assert set(sizes) == {(2, 64)}
+
+
+class Rows:
+    """Batches of which the k-th reads rows as long as the k-th of `lengths`, by turns."""
+
+    def __init__(self, *lengths: int):
+        self._lengths = lengths
+        self.steps_per_epoch = len(lengths)
+
+    def at(self, step: int) -> Batch:
+        words = torch.zeros(2, self._lengths[step % len(self._lengths)], dtype=torch.long)
+        return Batch(torch.zeros(2, dtype=torch.long), context={"words": words}, whole=True)
+
+
+def test_batches_of_one_size_are_timed_by_the_first():
+    typical = typical_batches(Rows(5, 5))
+    assert [batch.context["words"].shape[1] for batch in typical] == [5]
+
+
+def test_a_way_that_is_fast_on_the_first_rows_alone_is_not_taken(language_model, monkeypatch):
+    """The vendor's kernel costs the square of the length: rows of the first batch are short."""
+    typical = typical_batches(Rows(2, *range(1, 16)))
+    assert [batch.context["words"].shape[1] for batch in typical] == [10, 14, 6, 2]
+
+    def take_step(model, optimiser, batch, way, device):
+        length = batch.context["words"].shape[1]
+        taken = length**2 / 5 if way.backend == "vendor" else float(length)
+        clock[0] += taken
+        return taken
+
+    clock = [0.0]
+    monkeypatch.setattr(timing, "_take_step", take_step)
+    monkeypatch.setattr(timing, "monotonic", lambda: clock[0])
+    ways = Candidates((1,), ("float32",), ("auto", "vendor"))
+    assert choose_computation(language_model, typical[-1:], ways, 1e4, CPU).computation.backend == "vendor"
+    choice = choose_computation(language_model, typical, ways, 1e4, CPU)
+    assert choice.computation.backend == "auto"
+    seconds = (14 + 6 + 2) / 3  # the first round is not counted
+    assert choice.elements_per_second["float32, 1 thread"] == pytest.approx(2 / seconds)
 
 
 def test_only_what_the_user_left_open_is_a_candidate(language_model):
