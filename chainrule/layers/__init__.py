@@ -40,6 +40,7 @@ from chainrule.layers.sequence_layer import LayerStep, SequenceLayer
 from chainrule.layers.shifted_convolutions import ShiftedConv2d, ShiftedUpsampling
 from chainrule.layers.transformer_encoder import BidirectionalAttention, EncoderBlock, TransformerEncoder
 from chainrule.layers.transformer_stack import TransformerBlock, TransformerStack
+from chainrule.layers.word_form import WordForm
 
 __all__ = [
     "GRU",
@@ -94,6 +95,7 @@ __all__ = [
     "TransformerBlock",
     "TransformerEncoder",
     "TransformerStack",
+    "WordForm",
     "concatenated_elu",
     "default_cutoffs",
     "linear_scan",

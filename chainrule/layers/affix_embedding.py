@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from chainrule.layers.ngram_embedding import hashed_rows
-from chainrule.ranges import check_sizes
+from chainrule.ranges import check_shares, check_sizes
 
 _INITIAL_STD = 0.1
 
@@ -26,6 +26,7 @@ class AffixEmbedding(nn.Module):
         output_size: width of e(w).
         longest: N, characters of the longest affix.
         buckets: rows of the table.
+        dropout: probability of zeroing the whole e(w) of a word in training; the others are divided by its complement.
 
     Raises:
         ValueError: an argument is out of range.
@@ -35,10 +36,19 @@ class AffixEmbedding(nn.Module):
     torch.Size([1, 2, 8])
     """
 
-    def __init__(self, num_characters: int, output_size: int = 64, longest: int = 4, buckets: int = 2**15):
+    def __init__(
+        self,
+        num_characters: int,
+        output_size: int = 64,
+        longest: int = 4,
+        buckets: int = 2**15,
+        dropout: float = 0.0,
+    ):
         super().__init__()
+        check_shares(dropout=dropout)
         check_sizes(num_characters=num_characters, output_size=output_size, longest=longest, buckets=buckets)
         self.num_characters, self.output_size, self.longest = num_characters, output_size, longest
+        self.dropout = dropout
         self.table = nn.Embedding(buckets, output_size)
         nn.init.normal_(self.table.weight, std=_INITIAL_STD)
 
@@ -64,4 +74,5 @@ class AffixEmbedding(nn.Module):
                 rows.append(hashed_rows(columns, self.table.num_embeddings))
         # One look-up of all: the gradient of each is as large as the table.
         words = nn.functional.embedding_bag(torch.stack(rows, -1).flatten(0, -2), self.table.weight, mode="sum")
-        return words.view(*characters.shape[:-1], self.output_size) * (lengths != 0)
+        kept = nn.functional.dropout((lengths != 0).to(words.dtype), self.dropout, self.training)
+        return words.view(*characters.shape[:-1], self.output_size) * kept

@@ -7,12 +7,14 @@ from torch import Tensor, nn
 
 from chainrule.base import Context, LikelihoodModel
 from chainrule.heads import IndependentTags, LinearChainCRF, TagConstraints, TagSequences
-from chainrule.layers import AffixEmbedding, CharacterEncoder
+from chainrule.layers import AffixEmbedding, CharacterEncoder, WordForm
 from chainrule.layers.bidirectional import row_encoder
 from chainrule.layers.cells import check_vocabulary, symbols_of
+from chainrule.layers.dropout import dropout
 from chainrule.ranges import Layers, Probability, Range, Size, check_sizes
 
 TAG_HEADS = ("crf", "softmax")
+CHARACTER_ENCODERS = ("cnn+affixes", "affixes", "lstm", "cnn", "none")
 
 
 @final
@@ -36,8 +38,9 @@ class SequenceTagger(LikelihoodModel):
         cell: of the layers that read the sentence; "transformer" attends to the whole of it.
         embedding_size: features of a word, the width of E.
         character_encoder: reads the characters of each word: its first and last four, or all of them by an LSTM or a
-            CNN; "none" reads words alone.
-        character_size: features of a word from its characters; an even number for an LSTM.
+            CNN, or in "cnn+affixes" both, see `chainrule.layers.WordForm`; "none" reads words alone.
+        character_size: features of a word from its characters; an even number for an LSTM and for both.
+        affix_dropout: share of words whose affixes are zeroed in training, in "cnn+affixes".
         hidden_size: units M of each layer in each direction.
         num_layers: layers that read the sentence from both ends.
         dropout: share of features zeroed in training: of words, between layers, and of h.
@@ -69,8 +72,9 @@ class SequenceTagger(LikelihoodModel):
         constraints: TagConstraints | None = None,
         cell: Literal["lstm", "gru", "rnn", "transformer"] = "lstm",
         embedding_size: Size = 100,
-        character_encoder: Literal["affixes", "lstm", "cnn", "none"] = "affixes",
+        character_encoder: Literal["cnn+affixes", "affixes", "lstm", "cnn", "none"] = "cnn+affixes",
         character_size: Annotated[int, Range(2, 1 << 16)] = 128,
+        affix_dropout: Probability = 0.5,
         hidden_size: Size = 200,
         num_layers: Layers = 1,
         dropout: Probability = 0.4,
@@ -82,16 +86,23 @@ class SequenceTagger(LikelihoodModel):
             raise ValueError(f"head: expected one of {', '.join(TAG_HEADS)}, got {head!r}")
         if head == "softmax" and constraints is not None:
             raise ValueError("constraints: a softmax chooses each tag by itself and can keep none: use head='crf'")
+        if character_encoder not in CHARACTER_ENCODERS:
+            raise ValueError(
+                f"character_encoder: expected one of {', '.join(CHARACTER_ENCODERS)}, got {character_encoder!r}"
+            )
         if character_encoder == "none":
             num_characters = None
-        if num_characters is not None and character_encoder == "lstm" and character_size % 2:
+        if num_characters is not None and character_encoder in ("lstm", "cnn+affixes") and character_size % 2:
             raise ValueError(
-                f"character_size: expected an even number for the character encoder lstm, got {character_size}"
+                f"character_size: expected an even number for the character encoder {character_encoder}, "
+                f"got {character_size}"
             )
         self.dropout = dropout
         self.embedding = nn.Embedding(vocab_size, embedding_size)
-        self.characters: AffixEmbedding | CharacterEncoder | None = None
-        if num_characters is not None and character_encoder == "affixes":
+        self.characters: WordForm | AffixEmbedding | CharacterEncoder | None = None
+        if num_characters is not None and character_encoder == "cnn+affixes":
+            self.characters = WordForm(num_characters, character_size, affix_dropout)
+        elif num_characters is not None and character_encoder == "affixes":
             self.characters = AffixEmbedding(num_characters, character_size)
         elif num_characters is not None:
             self.characters = CharacterEncoder(num_characters, output_size=character_size, kind=character_encoder)
@@ -162,4 +173,4 @@ class SequenceTagger(LikelihoodModel):
         return self._dropped(features)
 
     def _dropped(self, features: Tensor) -> Tensor:
-        return nn.functional.dropout(features, self.dropout, self.training)
+        return dropout(features, self.dropout, self.training)

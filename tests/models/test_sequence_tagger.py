@@ -39,7 +39,7 @@ def row_of(given, row, time):
     return {name: part[row : row + 1, :time] for name, part in given.items()}
 
 
-@pytest.mark.parametrize("characters", ["lstm", "cnn"])
+@pytest.mark.parametrize("characters", ["lstm", "cnn", "cnn+affixes"])
 @pytest.mark.parametrize("head", ["crf", "softmax"])
 def test_probabilities_of_all_tag_sequences_sum_to_one(head, characters):
     tagger, given = make(head, characters), context()
@@ -82,7 +82,7 @@ def test_samples_follow_the_distribution(head):
     torch.testing.assert_close(counts.double(), expected.exp().detach(), rtol=0, atol=0.035)
 
 
-@pytest.mark.parametrize("characters", ["lstm", "cnn", None])
+@pytest.mark.parametrize("characters", ["lstm", "cnn", "cnn+affixes", None])
 @pytest.mark.parametrize("head", ["crf", "softmax"])
 def test_padding_changes_nothing(head, characters):
     tagger, given = make(head, characters), context(characters=characters is not None)
@@ -108,7 +108,7 @@ def test_padding_changes_nothing(head, characters):
         assert (tagger.log_prob(tags, given) - tagger.log_prob(tags, with_padding(5))).abs().max() > 1e-3
 
 
-@pytest.mark.parametrize("characters", ["lstm", "cnn", None])
+@pytest.mark.parametrize("characters", ["lstm", "cnn", "cnn+affixes", None])
 def test_rows_of_a_batch_do_not_influence_each_other(characters):
     tagger, given = make("crf", characters), context(characters=characters is not None)
     tags = torch.randint(K, (4, 4), generator=torch.Generator().manual_seed(1))
@@ -174,7 +174,8 @@ def test_dropout_acts_in_training_only_and_forward_changes_no_state():
         ({"head": "softmax", "constraints": TagConstraints(*[torch.ones(1)] * 3)}, "constraints: a softmax"),
         ({"embedding_size": 0}, "embedding_size: expected an integer >= 1, got 0"),
         ({"character_size": 3}, "character_size: expected an even number"),
-        ({"characters": "vit"}, "kind: expected one of lstm, cnn, got 'vit'"),
+        ({"character_size": 3, "characters": "cnn+affixes"}, "character_size: .* character encoder cnn.affixes, got 3"),
+        ({"characters": "vit"}, "character_encoder: expected one of cnn.affixes, .*, got 'vit'"),
         ({"dropout": -0.1}, "dropout: expected a number in"),
         ({"cell": "mlp"}, "cell: expected one of"),
     ],
