@@ -70,7 +70,6 @@ def step_rate(model: "TrainableModel", batch: "Batch", training: "OptimisationOp
 
 _VALIDATIONS, _VALIDATIONS_OF_SEVERAL = 25, 10  # of a run whose passes are limited: of one model, of several
 _SPARE = 2.0  # budget ÷ time of the limited passes, at least: validations need some, and a machine may be busy later
-_BATCHES = 16  # whose elements are counted, as one batch may be of short rows
 
 
 @dataclass(frozen=True)
@@ -136,22 +135,31 @@ def choose_size(run: "Task[Any]", ladder: Ladder, batches: "TrainingBatches") ->
     config = run.config
     assert config.duration.budget is not None
     budget, steps_per_epoch = config.duration.budget, batches.steps_per_epoch
-    first = batches.at(0)
-    elements = sum(count_elements(batches.at(step)) for step in range(_BATCHES)) / _BATCHES
+    batch = average_batch(batches)
     sizes = [config.options, *(replace(config.options, **size) for size in ladder.smaller)]
     seconds = seconds_to_measure(budget) / len(sizes)
 
     def rate(size: int) -> float:
         model = run.with_options(**asdict(sizes[size])).new_model(config.training.seed)
-        return step_rate(model, first, config.training, seconds) * count_elements(first) / elements
+        return step_rate(model, batch, config.training, seconds)
 
     size, found = first_that_fits(rate, len(sizes), ladder.needed_steps(steps_per_epoch), budget)
     chosen = {
         "options": ladder.names,
         "passes": TRAINING_SHARE * budget * found / steps_per_epoch,
-        "elements_per_second": found * elements,
+        "elements_per_second": found * count_elements(batch),
     }
     return replace(config, options=sizes[size], facts=config.facts | {"chosen": chosen})
+
+
+def average_batch(batches: "TrainingBatches") -> "Batch":
+    """That of a run's first batches whose size is nearest to their mean: one alone may be of short rows."""
+    from chainrule.training.candidates import POOL, count_numbers
+
+    pool = [batches.at(step) for step in range(POOL)]
+    sizes = [count_numbers(batch) for batch in pool]
+    mean = sum(sizes) / POOL
+    return pool[min(range(POOL), key=lambda place: abs(sizes[place] - mean))]
 
 
 def expected_passes(run: "Task[Any]", batches: "TrainingBatches") -> float:
@@ -163,7 +171,7 @@ def expected_passes(run: "Task[Any]", batches: "TrainingBatches") -> float:
     if duration.budget is None:
         return duration.epochs or (duration.steps or 0) / steps_per_epoch
     model = run.new_model(config.training.seed)
-    rate = step_rate(model, batches.at(0), config.training, seconds_to_measure(duration.budget))
+    rate = step_rate(model, average_batch(batches), config.training, seconds_to_measure(duration.budget))
     return TRAINING_SHARE * duration.budget * rate / steps_per_epoch
 
 
@@ -193,7 +201,7 @@ def limit_passes(
     """
     budget, training = config.duration.budget, config.training
     assert budget is not None
-    rate = step_rate(model, batches.at(0), training, seconds_to_measure(budget))
+    rate = step_rate(model, average_batch(batches), training, seconds_to_measure(budget))
     passes, settled = TRAINING_SHARE * budget * rate / batches.steps_per_epoch, list(options)
     members = 1
     if passes >= _SPARE * most:

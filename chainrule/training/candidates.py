@@ -30,7 +30,7 @@ ENOUGH_STEPS = 4  # of each candidate
 NOISE, NOISE_OF_ONE = 1.03, 1.25  # times as fast a way has to be to be taken: of several steps, of a single one
 _LEAST_CHUNK = 32  # elements, of which a quarter is timed
 HOPELESS = 4.0  # times as slow in the first step, and a candidate is not tried again
-_POOL = 16  # batches, of which those at these ranks of their sizes are timed; the first of them is not counted
+POOL = 16  # batches, of which those at these ranks of their sizes are timed; the first of them is not counted
 _RANKS = (10, 14, 6, 2)
 
 
@@ -120,12 +120,17 @@ def typical_batches(batches: TrainingBatches) -> list[Batch]:
     The fastest way depends on the size: the gradients of a vendor's kernel over packed rows cost the square of their
     length.
     """
-    pool = [batches.at(step) for step in range(_POOL)]
-    sizes = [sum(part.numel() for part in leaves((batch.x, batch.context))) for batch in pool]
+    pool = [batches.at(step) for step in range(POOL)]
+    sizes = [count_numbers(batch) for batch in pool]
     if len(set(sizes)) == 1:
         return pool[:1]
-    ranked = sorted(range(_POOL), key=sizes.__getitem__)
+    ranked = sorted(range(POOL), key=sizes.__getitem__)
     return [pool[ranked[rank]] for rank in _RANKS]
+
+
+def count_numbers(batch: Batch) -> int:
+    """The numbers that a batch consists of, padding and context included."""
+    return sum(part.numel() for part in leaves((batch.x, batch.context)))
 
 
 def choose_computation(

@@ -5,16 +5,18 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from small_data import WRITERS, write_pairs
 from torch import nn
 
+from chainrule.data.batches import Batch
 from chainrule.tasks import ladder as ladder_module
 from chainrule.tasks import open_run
 from chainrule.tasks.config import Duration, OptimisationOptions, RunConfig
 from chainrule.tasks.forecast.task import ForecastTask
-from chainrule.tasks.ladder import Ladder, first_that_fits, limit_passes, step_rate
+from chainrule.tasks.ladder import Ladder, average_batch, first_that_fits, limit_passes, step_rate
 from chainrule.training import candidates
 
 TASKS = ("image", "sound", "translate", "caption", "classify-images")
@@ -178,6 +180,45 @@ def test_the_decay_of_more_data_forgets_over_more_steps(command, tmp_path, monke
     assert run.plan(frozenset()).training.weight_decay == decay
 
 
+def test_the_speed_is_measured_on_a_batch_of_average_size():
+    lengths = [1, 2, *range(3, 31, 2)]  # 14 on average
+    batches = SimpleNamespace(at=lambda step: Batch(torch.zeros(2, lengths[step])))
+    assert average_batch(batches).x.shape == (2, 15)
+    assert average_batch(SimpleNamespace(at=lambda step: Batch(torch.full((2, 3), step)))).x[0, 0] == 0
+
+
+@pytest.mark.parametrize(
+    ("rate", "said", "encoder", "word_dropout", "settled"),
+    [
+        (0.1, (), "affixes", 0.25, "--character-encoder affixes --word-dropout 0.25"),
+        (1e6, (), "cnn+affixes", 4.0, "--character-encoder cnn+affixes --word-dropout 4"),
+        (0.1, ("--word-dropout", 1), "affixes", 1.0, "--character-encoder affixes"),
+        (0.1, ("--character-encoder", "none"), "none", 0.25, "--word-dropout 0.25"),
+        (0.1, ("--character-encoder", "cnn", "--word-dropout", 1), "cnn", 1.0, ""),
+    ],
+)
+def test_the_fewer_the_passes_the_more_a_tagger_relies_on_affixes(
+    command, tmp_path, monkeypatch, rate, said, encoder, word_dropout, settled
+):
+    monkeypatch.setattr(ladder_module, "step_rate", lambda *_: rate)
+    out = tmp_path / "run"
+    outcome = command("train", *WRITERS["tag"](tmp_path), "--budget", "0.05s", *said, "--out", out)
+    assert outcome.status == 0, outcome.err
+    config = open_run(out).config
+    assert (config.options.character_encoder, config.training.word_dropout) == (encoder, word_dropout)
+    assert ("the same again: " in outcome.err) == bool(settled)
+    assert settled in outcome.err
+    assert settled in command("info", out).out
+
+
+@pytest.mark.parametrize(("steps", "encoder"), [(1, "affixes"), (500, "cnn+affixes")])
+def test_steps_tell_the_passes_of_a_tagger_without_timing(command, tmp_path, monkeypatch, steps, encoder):
+    monkeypatch.delattr(ladder_module, "step_rate")
+    out = tmp_path / "run"
+    assert command("train", *WRITERS["tag"](tmp_path), "--steps", steps, "--out", out).status == 0
+    assert open_run(out).config.options.character_encoder == encoder
+
+
 @pytest.mark.parametrize(("times", "members"), [(1.9, 1), (2.1, 1), (3.9, 1), (4.1, 2), (6.1, 3), (99.0, 4)])
 def test_what_is_left_of_a_budget_trains_more_models(monkeypatch, times, members):
     """Passes that there is time for, in units of those that are of use."""
@@ -189,7 +230,7 @@ def test_what_is_left_of_a_budget_trains_more_models(monkeypatch, times, members
         sources={}, data=None, facts={}, model="lstm", options=options, duration=Duration(budget=budget),
         training=OptimisationOptions(),
     )  # fmt: skip
-    batches = SimpleNamespace(steps_per_epoch=steps_per_epoch, at=lambda step: None)
+    batches = SimpleNamespace(steps_per_epoch=steps_per_epoch, at=lambda step: Batch(torch.zeros(1, 1)))
     found = limit_passes(config, None, batches, most, elements=10, most_members=4)
     assert found.options.num_members == members
     assert found.facts["chosen"]["options"][-1] == "num_members"

@@ -7,15 +7,15 @@ data/corpus.json                      counts and fingerprints
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from chainrule.tasks.abilities import CheckedRows, Checks, Embeds, Evaluates, Inspects, Predicts
 from chainrule.tasks.config import FINGERPRINT, OptimisationOptions, RunConfig, SplitOptions, check_entries, within
-from chainrule.tasks.display import measured_part, quoted
-from chainrule.tasks.ladder import settle_decay
+from chainrule.tasks.display import flag, measured_part, quoted
+from chainrule.tasks.ladder import TRAINING_SHARE, expected_passes, settle_decay, tell_passes
 from chainrule.tasks.ledger import Basis
 from chainrule.tasks.model import Model
 from chainrule.tasks.run_directory import DATA
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 _CHECKED_ROWS, _CHECKED_WORDS = 4, 12
 _MODEL = "chainrule.models.sequence_tagger:SequenceTagger"
+_FEW_PASSES = 5.0  # over the sentences
+_OF_FEW_PASSES: dict[str, Any] = {"character_encoder": "affixes", "word_dropout": 0.25}
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class TagTraining(OptimisationOptions):
     clip_norm: float | None = within(5.0, 0.0, 1e9)
     precision: Literal["auto", "float32", "bfloat16"] = "float32"
     """Precision of matrix products; those of a tagger are too small to gain by bfloat16 on a processor."""
-    word_dropout: float = within(0.25, 0.0, 1e6)
+    word_dropout: float = within(4.0, 0.0, 1e6)
     """A word seen c times is read as unknown with probability W / (W + c), W being this number."""
 
 
@@ -132,9 +134,32 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
         ).manifest
 
     def plan(self, given: frozenset[str]) -> RunConfig:
-        """Weights forget over two passes over the sentences, so that rare words are not learned by heart."""
+        """Weights forget over two passes over the sentences, so that rare words are not learned by heart.
+
+        Where the sentences are read a few times only, affixes alone are learned the fastest.
+        """
         batches, _ = self.batches((0, 1))
-        return settle_decay(self.config, 2 * batches.steps_per_epoch)
+        config = settle_decay(self.config, 2 * batches.steps_per_epoch)
+        left_open = [name for name in _OF_FEW_PASSES if flag(name) not in given]
+        if not left_open:
+            return config
+        passes = expected_passes(self, batches)
+        if passes < _FEW_PASSES:
+            usual = {name: _OF_FEW_PASSES[name] for name in left_open}
+            word_dropout = usual.pop("word_dropout", config.training.word_dropout)
+            training = replace(config.training, word_dropout=word_dropout)
+            config = replace(config, options=replace(config.options, **usual), training=training)
+        budget = config.duration.budget
+        if budget is None:
+            return config
+        words = passes * self.config.facts["words"]["train"] / (TRAINING_SHARE * budget)
+        chosen = {"options": left_open, "passes": passes, "elements_per_second": words}
+        return replace(config, facts=config.facts | {"chosen": chosen})
+
+    def choice(self) -> str:
+        options, training = self.config.options, self.config.training
+        said = tell_passes(self.config, "words", "sentences")
+        return f"{said}: character encoder {options.character_encoder}, word dropout {training.word_dropout:g}"
 
     def build(self) -> "SequenceTagger":
         from chainrule.heads import bio_constraints, bioes_constraints
