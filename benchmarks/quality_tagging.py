@@ -32,7 +32,14 @@ FILES = {
 # Chosen on the dev sentences.
 OPTIONS: dict[str, dict[str, Any]] = {
     "words": {"dropout": 0.4, "learning-rate": 4e-3, "weight-decay": 0.01, "epochs": 5, "validate-every": 392},
-    "entities": {"dropout": 0.5, "learning-rate": 4e-3, "weight-decay": 0.01, "epochs": 8},
+    "entities": {
+        "dropout": 0.5,
+        "learning-rate": 4e-3,
+        "weight-decay": 0.01,
+        "epochs": 8,
+        "character-encoder": "affixes",
+        "word-dropout": 0.25,
+    },
 }
 HEADS = {"words": ("softmax",), "entities": ("softmax", "crf")}
 

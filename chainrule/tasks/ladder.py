@@ -1,7 +1,8 @@
 """The size of a task's usual model: the largest that a budget trains well on this machine.
 
 A task declares a `Ladder`. A new run with a budget, where the user names none of its options, times training steps of
-the usual size on its own first batch, then of smaller ones, and takes the first that gets through enough of the data.
+the usual size on a batch of average size, then of smaller sizes, and takes the first that gets through enough of the
+data.
 """
 
 import math

@@ -140,12 +140,12 @@ def choose_computation(
 
     The first of each is taken unless another is more than 3% faster, 25% where there was time for two steps each way
     only, and where there was none for that. Where whole chunks of a stream would take too long, a quarter of each row
-    is timed: which way is the fastest hardly depends on the length of rows. Weights, random state and data are left as
+    is timed: among full rows the fastest way hardly depends on their length. Weights, random state and data are left as
     they are.
 
     Args:
         model: the model to be trained.
-        batch: its first batch.
+        batches: to take by turns, from `typical_batches`.
         candidates: the ways, from `make_candidates`.
         seconds: not to be exceeded by more than a step.
         device: where the model is trained.

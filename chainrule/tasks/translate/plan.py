@@ -1,4 +1,4 @@
-"""How a Transformer translator is trained where the user leaves it open: a rule of how much training a run has.
+"""How a translator is trained where the user leaves it open: a rule of how much training a run has.
 
 The size comes from a ladder, timed on this machine (`chainrule.tasks.ladder`); these rules follow from that size and
 from the steps and the passes over the pairs that a run is about to have.
@@ -6,6 +6,7 @@ from the steps and the passes over the pairs that a run is about to have.
 
 from dataclasses import replace
 from math import log2
+from typing import Any
 
 from chainrule.tasks.config import RunConfig
 from chainrule.tasks.display import flag
@@ -23,6 +24,22 @@ LADDER = Ladder(
 )
 FEWEST_STEPS = 1000  # of training; below it batches are halved
 WARM_UP_STEPS = 500
+MOST_DROPOUT_OF_RECURRENCES = 0.4
+
+
+def with_usual_dropout(config: RunConfig, given: frozenset[str], steps_per_epoch: int) -> RunConfig:
+    """The config of a new run of recurrences with the dropout settled, unless it is `given`.
+
+    Args:
+        config: its size chosen, in `facts["chosen"]` where it was timed.
+        given: flags that the user wrote.
+        steps_per_epoch: of batches as they are in the config.
+    """
+    passes = _passes(config, steps_per_epoch)
+    if "--dropout" in given or passes is None:
+        return config
+    dropout = usual_dropout(passes, MOST_DROPOUT_OF_RECURRENCES)
+    return replace(config, options=replace(config.options, dropout=dropout), facts=_settled(config, ["dropout"]))
 
 
 def with_usual_training(config: RunConfig, given: frozenset[str], steps_per_epoch: int) -> RunConfig:
@@ -34,13 +51,7 @@ def with_usual_training(config: RunConfig, given: frozenset[str], steps_per_epoc
         steps_per_epoch: of batches as they are in the config.
     """
     options, training, duration = config.options, config.training, config.duration
-    chosen = config.facts.get("chosen")
-    if chosen is not None:
-        passes = chosen["passes"]
-    elif duration.steps is not None:
-        passes = duration.steps / steps_per_epoch
-    else:
-        passes = duration.epochs  # None where the size is the user's: a budget says nothing of how far it gets
+    passes = _passes(config, steps_per_epoch)
     steps = None if passes is None else passes * steps_per_epoch
     batch_size = training.batch_size
     if duration.steps is None and steps is not None and steps < FEWEST_STEPS and "--batch-size" not in given:
@@ -53,10 +64,28 @@ def with_usual_training(config: RunConfig, given: frozenset[str], steps_per_epoc
     }
     settled = {name: value for name, value in settled.items() if flag(name) not in given}
     dropout = {name: settled.pop(name) for name in ("dropout",) if name in settled}
-    facts = config.facts
-    if chosen is not None:
-        facts = facts | {"chosen": chosen | {"options": [*chosen["options"], *dropout, *settled]}}
+    facts = _settled(config, [*dropout, *settled])
     return replace(config, options=replace(options, **dropout), training=replace(training, **settled), facts=facts)
+
+
+def _passes(config: RunConfig, steps_per_epoch: int) -> float | None:
+    """Passes over the pairs that a run is about to make.
+
+    None where the size is the user's and the run has a budget, which says nothing of how far it gets.
+    """
+    if "chosen" in config.facts:
+        return float(config.facts["chosen"]["passes"])
+    if config.duration.steps is not None:
+        return config.duration.steps / steps_per_epoch
+    return config.duration.epochs
+
+
+def _settled(config: RunConfig, names: list[str]) -> dict[str, Any]:
+    """The facts of a run with more options among those that were chosen, where any were."""
+    chosen = config.facts.get("chosen")
+    if chosen is None:
+        return config.facts
+    return config.facts | {"chosen": chosen | {"options": [*chosen["options"], *names]}}
 
 
 def usual_learning_rate(model_size: int) -> float:
@@ -77,10 +106,10 @@ def usual_warmup(steps: float | None) -> float:
     return 0.1 if steps is None else round(min(0.2, max(0.05, WARM_UP_STEPS / max(steps, 1))), 3)
 
 
-def usual_dropout(passes: float | None) -> float:
+def usual_dropout(passes: float | None, most: float = 0.3) -> float:
     """More the oftener the pairs are read.
 
     >>> usual_dropout(1), usual_dropout(20), usual_dropout(None)
     (0.1, 0.3, 0.2)
     """
-    return 0.2 if passes is None else round(min(0.3, 0.1 * log2(1 + passes)), 2)
+    return 0.2 if passes is None else round(min(most, 0.1 * log2(1 + passes)), 2)

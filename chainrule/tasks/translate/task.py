@@ -29,7 +29,7 @@ from chainrule.tasks.model import Model
 from chainrule.tasks.run_directory import DATA
 from chainrule.tasks.task import Shard, Source, Task
 from chainrule.tasks.translate.inspection import TranslatorInspection, inspect_translator
-from chainrule.tasks.translate.plan import LADDER, with_usual_training
+from chainrule.tasks.translate.plan import LADDER, with_usual_dropout, with_usual_training
 from chainrule.tasks.translate.prediction import (
     TranslationEvaluation,
     TranslationOptions,
@@ -190,10 +190,8 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
             )
 
     def plan(self, given: frozenset[str]) -> RunConfig:
-        config = super().plan(given)
-        if config.model != "transformer":
-            return config
-        return with_usual_training(config, given, self.batches((0, 1))[0].steps_per_epoch)
+        settle = with_usual_training if self.config.model == "transformer" else with_usual_dropout
+        return settle(super().plan(given), given, self.batches((0, 1))[0].steps_per_epoch)
 
     def build(self) -> "TranslationModel":
         symbols = self.config.facts["symbols"]

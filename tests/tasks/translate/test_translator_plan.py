@@ -1,11 +1,11 @@
-"""How a Transformer translator is trained where the user leaves it open."""
+"""How a translator is trained where the user leaves it open."""
 
 from dataclasses import replace
 
 import pytest
 
 from chainrule.tasks.config import Duration, RunConfig
-from chainrule.tasks.translate.plan import LADDER, with_usual_training
+from chainrule.tasks.translate.plan import LADDER, with_usual_dropout, with_usual_training
 from chainrule.tasks.translate.task import TranslateTask
 
 
@@ -49,3 +49,28 @@ def test_what_was_settled_is_recorded_where_a_size_was_timed(passes):
     assert chosen == (None if passes is None else settled)
     known = replace(config.options, dropout=0.0), config.training
     assert all(any(hasattr(part, name) for part in known) for name in settled)
+
+
+def dropped(duration: Duration, passes: float | None = None, given: frozenset[str] = frozenset()) -> RunConfig:
+    """A recurrent translator whose pairs are read in 450 steps."""
+    facts = {} if passes is None else {"chosen": {"options": ["hidden_size"], "passes": passes}}
+    options, training = TranslateTask.MODELS["seq2seq"].options(), TranslateTask.Training()
+    return with_usual_dropout(RunConfig({}, None, facts, "seq2seq", options, duration, training), given, 450)
+
+
+def test_recurrences_drop_more_in_more_passes_however_they_are_counted():
+    timed = [dropped(Duration(budget=600.0), passes).options.dropout for passes in (1.0, 7.0, 15.0, 100.0)]
+    assert timed == [0.1, 0.3, 0.4, 0.4]
+    assert dropped(Duration(steps=7 * 450)).options.dropout == 0.3
+    assert dropped(Duration(epochs=7)).options.dropout == 0.3
+    assert dropped(Duration(budget=600.0), 7.0).facts["chosen"]["options"] == ["hidden_size", "dropout"]
+    assert dropped(Duration(epochs=7)).facts == {}
+
+
+def test_the_dropout_of_recurrences_stays_where_it_is_given_or_the_passes_are_unknown():
+    usual = TranslateTask.MODELS["seq2seq"].options().dropout
+    assert usual == 0.4
+    assert dropped(Duration(budget=600.0)).options.dropout == usual
+    given = dropped(Duration(budget=600.0), 1.0, frozenset({"--dropout"}))
+    assert given.options.dropout == usual
+    assert given.facts["chosen"]["options"] == ["hidden_size"]
