@@ -290,11 +290,12 @@ def settle_computation(
     )
     choice = Choice(candidates.default)
     if process_group.world == 1 and candidates.stages:
-        timed = typical_batches(batches)
+        first = batches.at(0)
         steps = duration.steps or math.ceil((duration.epochs or 0.0) * batches.steps_per_epoch)
         seconds = seconds_to_choose(
-            network, timed[0], candidates.default, process_group.device, budget=duration.budget, steps=steps
+            network, first, candidates.default, process_group.device, budget=duration.budget, steps=steps
         )
+        timed = typical_batches(batches) if seconds else [first]
         choice = choose_computation(network, timed, candidates, seconds, process_group.device)
     if process_group.first:
         print(choice, file=sys.stderr, flush=True)

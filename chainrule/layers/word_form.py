@@ -7,7 +7,6 @@ from torch import Tensor, nn
 
 from chainrule.layers.affix_embedding import AffixEmbedding
 from chainrule.layers.character_encoder import CharacterEncoder
-from chainrule.ranges import check_sizes
 
 _BUCKETS = 2**14
 
@@ -24,8 +23,8 @@ class WordForm(nn.Module):
 
     Args:
         num_characters: V; characters are integers in [1, V], and 0 pads.
-        output_size: N, an even number: half of e(w) is of each kind.
-        dropout: p, for each word of its own.
+        output_size: N; half of e(w) is of each kind.
+        dropout: p, share of words whose affixes are left out in training.
 
     Raises:
         ValueError: an argument is out of range.
@@ -37,11 +36,10 @@ class WordForm(nn.Module):
 
     def __init__(self, num_characters: int, output_size: int = 128, dropout: float = 0.5):
         super().__init__()
-        check_sizes(output_size=output_size)
-        if output_size % 2:
-            raise ValueError(f"output_size: expected an even number, half for each kind, got {output_size}")
+        if output_size < 2:
+            raise ValueError(f"output_size: expected at least 2, one of each kind, got {output_size}")
         half = output_size // 2
-        self.characters = CharacterEncoder(num_characters, output_size=half, kind="cnn")
+        self.characters = CharacterEncoder(num_characters, output_size=output_size - half, kind="cnn")
         self.affixes = AffixEmbedding(num_characters, half, buckets=_BUCKETS, dropout=dropout)
 
     def forward(self, characters: Tensor) -> Tensor:

@@ -10,11 +10,12 @@ from chainrule.heads import IndependentTags, LinearChainCRF, TagConstraints, Tag
 from chainrule.layers import AffixEmbedding, CharacterEncoder, WordForm
 from chainrule.layers.bidirectional import row_encoder
 from chainrule.layers.cells import check_vocabulary, symbols_of
+from chainrule.layers.character_encoder import CHARACTER_ENCODERS
 from chainrule.layers.dropout import dropout
 from chainrule.ranges import Layers, Probability, Range, Size, check_sizes
 
 TAG_HEADS = ("crf", "softmax")
-CHARACTER_ENCODERS = ("cnn+affixes", "affixes", "lstm", "cnn", "none")
+_FORMS = ("cnn+affixes", "affixes", *CHARACTER_ENCODERS, "none")
 
 
 @final
@@ -38,9 +39,10 @@ class SequenceTagger(LikelihoodModel):
         cell: of the layers that read the sentence; "transformer" attends to the whole of it.
         embedding_size: features of a word, the width of E.
         character_encoder: reads the characters of each word: its first and last four, or all of them by an LSTM or a
-            CNN, or in "cnn+affixes" both, see `chainrule.layers.WordForm`; "none" reads words alone.
-        character_size: features of a word from its characters; an even number for an LSTM and for both.
-        affix_dropout: share of words whose affixes are zeroed in training, in "cnn+affixes".
+            CNN, or in "cnn+affixes" both, see `chainrule.layers.WordForm`; "none" reads words alone. The task takes
+            "affixes" for few passes where it is not given.
+        character_size: features of a word from its characters; an even number for an LSTM.
+        affix_dropout: share of words whose affixes are left out in training; of "cnn+affixes" alone.
         hidden_size: units M of each layer in each direction.
         num_layers: layers that read the sentence from both ends.
         dropout: share of features zeroed in training: of words, between layers, and of h.
@@ -86,16 +88,13 @@ class SequenceTagger(LikelihoodModel):
             raise ValueError(f"head: expected one of {', '.join(TAG_HEADS)}, got {head!r}")
         if head == "softmax" and constraints is not None:
             raise ValueError("constraints: a softmax chooses each tag by itself and can keep none: use head='crf'")
-        if character_encoder not in CHARACTER_ENCODERS:
-            raise ValueError(
-                f"character_encoder: expected one of {', '.join(CHARACTER_ENCODERS)}, got {character_encoder!r}"
-            )
+        if character_encoder not in _FORMS:
+            raise ValueError(f"character_encoder: expected one of {', '.join(_FORMS)}, got {character_encoder!r}")
         if character_encoder == "none":
             num_characters = None
-        if num_characters is not None and character_encoder in ("lstm", "cnn+affixes") and character_size % 2:
+        if num_characters is not None and character_encoder == "lstm" and character_size % 2:
             raise ValueError(
-                f"character_size: expected an even number for the character encoder {character_encoder}, "
-                f"got {character_size}"
+                f"character_size: expected an even number for the character encoder lstm, got {character_size}"
             )
         self.dropout = dropout
         self.embedding = nn.Embedding(vocab_size, embedding_size)

@@ -42,7 +42,7 @@ def step_rate(model: "TrainableModel", batch: "Batch", training: "OptimisationOp
 
     Args:
         model: left as it is.
-        batch: the first of a run.
+        batch: whose rows begin with it.
         training: says the device, threads, precision and backend, as far as the user did.
         seconds: not to be exceeded by more than a step.
     """
@@ -131,6 +131,7 @@ def choose_size(run: "Task[Any]", ladder: Ladder, batches: "TrainingBatches") ->
         ladder: of its model.
         batches: that it trains on.
     """
+    from chainrule.training.candidates import average_batch
     from chainrule.training.evaluate import count_elements
 
     config = run.config
@@ -153,27 +154,25 @@ def choose_size(run: "Task[Any]", ladder: Ladder, batches: "TrainingBatches") ->
     return replace(config, options=sizes[size], facts=config.facts | {"chosen": chosen})
 
 
-def average_batch(batches: "TrainingBatches") -> "Batch":
-    """That of a run's first batches whose size is nearest to their mean: one alone may be of short rows."""
-    from chainrule.training.candidates import POOL, count_numbers
-
-    pool = [batches.at(step) for step in range(POOL)]
-    sizes = [count_numbers(batch) for batch in pool]
-    mean = sum(sizes) / POOL
-    return pool[min(range(POOL), key=lambda place: abs(sizes[place] - mean))]
-
-
 def expected_passes(run: "Task[Any]", batches: "TrainingBatches") -> float:
     """Passes over the data that a new run takes; where it has a budget that no ladder measured, timed here."""
-    config, steps_per_epoch = run.config, batches.steps_per_epoch
-    duration = config.duration
+    config, duration = run.config, run.config.duration
     if "chosen" in config.facts:
         return float(config.facts["chosen"]["passes"])
     if duration.budget is None:
-        return duration.epochs or (duration.steps or 0) / steps_per_epoch
+        return duration.epochs or (duration.steps or 0) / batches.steps_per_epoch
+    return timed_passes(run, batches)[0]
+
+
+def timed_passes(run: "Task[Any]", batches: "TrainingBatches") -> tuple[float, float]:
+    """Passes over the data that a new run has time for in its budget, and steps a second, timed here."""
+    from chainrule.training.candidates import average_batch
+
+    config, budget = run.config, run.config.duration.budget
+    assert budget is not None
     model = run.new_model(config.training.seed)
-    rate = step_rate(model, average_batch(batches), config.training, seconds_to_measure(duration.budget))
-    return TRAINING_SHARE * duration.budget * rate / steps_per_epoch
+    rate = step_rate(model, average_batch(batches), config.training, seconds_to_measure(budget))
+    return TRAINING_SHARE * budget * rate / batches.steps_per_epoch, rate
 
 
 def limit_passes(
@@ -200,6 +199,8 @@ def limit_passes(
         options: settled before, which the line that names the choice names too.
         most_members: models to average at most; above 1 only where `num_members` is open.
     """
+    from chainrule.training.candidates import average_batch
+
     budget, training = config.duration.budget, config.training
     assert budget is not None
     rate = step_rate(model, average_batch(batches), training, seconds_to_measure(budget))

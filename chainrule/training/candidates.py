@@ -26,12 +26,13 @@ from chainrule.training.parallel import own_randomness
 
 SHARE, MOST_SECONDS = 0.02, 2.0  # of a run may go into the choice
 LEAST_STEPS = 2  # of each candidate, the first left out: with fewer nothing is decided
-ENOUGH_STEPS = 4  # of each candidate
-NOISE, NOISE_OF_ONE = 1.03, 1.25  # times as fast a way has to be to be taken: of several steps, of a single one
+ENOUGH_STEPS = 4  # of each candidate: as many as sizes are timed
+# Times as fast a way has to be to be taken: of several steps, of one step of each size, of a single one.
+NOISE, NOISE_OF_SIZES, NOISE_OF_ONE = 1.03, 1.1, 1.25
 _LEAST_CHUNK = 32  # elements, of which a quarter is timed
 HOPELESS = 4.0  # times as slow in the first step, and a candidate is not tried again
-POOL = 16  # batches, of which those at these ranks of their sizes are timed; the first of them is not counted
-_RANKS = (10, 14, 6, 2)
+_POOL = 16  # batches whose sizes are compared
+_RANKS = (14, 7, 11, 3)  # of the sizes that are timed; the first, which is not counted, is a large one
 
 
 @dataclass(frozen=True)
@@ -115,22 +116,28 @@ def make_candidates(
 
 
 def typical_batches(batches: TrainingBatches) -> list[Batch]:
-    """Batches to time: the first where all are of one size, else some as large as most are.
+    """Batches to time: the first where all are of one size, else one of each of some sizes.
 
     The fastest way depends on the size: the gradients of a vendor's kernel over packed rows cost the square of their
     length.
     """
-    pool = [batches.at(step) for step in range(POOL)]
-    sizes = [count_numbers(batch) for batch in pool]
+    sizes = _sizes(batches)
     if len(set(sizes)) == 1:
-        return pool[:1]
-    ranked = sorted(range(POOL), key=sizes.__getitem__)
-    return [pool[ranked[rank]] for rank in _RANKS]
+        return [batches.at(0)]
+    ranked = sorted(range(_POOL), key=sizes.__getitem__)
+    return [batches.at(ranked[rank]) for rank in _RANKS]
 
 
-def count_numbers(batch: Batch) -> int:
-    """The numbers that a batch consists of, padding and context included."""
-    return sum(part.numel() for part in leaves((batch.x, batch.context)))
+def average_batch(batches: TrainingBatches) -> Batch:
+    """The batch, among a run's first, whose size is nearest to their mean; of equal ones the first."""
+    sizes = _sizes(batches)
+    return batches.at(min(range(_POOL), key=lambda step: abs(sizes[step] - mean(sizes))))
+
+
+def _sizes(batches: TrainingBatches) -> list[int]:
+    """The numbers that each of a run's first batches consists of, padding and context included."""
+    pool = map(batches.at, range(_POOL))
+    return [sum(part.numel() for part in leaves((batch.x, batch.context))) for batch in pool]
 
 
 def choose_computation(
@@ -138,10 +145,10 @@ def choose_computation(
 ) -> Choice:
     """Time the candidates stage by stage, each with the best of those before, in steps of AdamW.
 
-    The first of each is taken unless another is more than 3% faster, 25% where there was time for two steps each way
-    only, and where there was none for that. Where whole chunks of a stream would take too long, a quarter of each row
-    is timed: among full rows the fastest way hardly depends on their length. Weights, random state and data are left as
-    they are.
+    The first of each is taken unless another is more than 3% faster, 10% where batches are of several sizes, 25% where
+    there was time for two steps each way only, and where there was none for that. Where whole chunks of a stream would
+    take too long, a quarter of each row is timed: among full rows the fastest way hardly depends on their length.
+    Weights, random state and data are left as they are.
 
     Args:
         model: the model to be trained.
@@ -156,15 +163,16 @@ def choose_computation(
     for changes in candidates.stages:
         ways = [replace(best, **change) for change in changes]
         taken = _step_seconds(model, batches, ways, deadline - monotonic(), device, "adamw", rounds=ENOUGH_STEPS)
-        usual = median if len(batches) == 1 else mean
-        timed = {way: usual(steps[1:]) for way, steps in zip(ways, taken, strict=True) if len(steps) >= LEAST_STEPS}
+        average, noise = (median, NOISE) if len(batches) == 1 else (mean, NOISE_OF_SIZES)
+        timed = {way: average(steps[1:]) for way, steps in zip(ways, taken, strict=True) if len(steps) >= LEAST_STEPS}
         if not timed:
             continue
         counted = range(1, max(map(len, taken)))
         elements = mean(count_elements(batches[turn % len(batches)]) for turn in counted)
         rates |= {str(way): elements / duration for way, duration in timed.items()}
         fastest = min(timed, key=timed.__getitem__)
-        noise = NOISE if max(map(len, taken)) > LEAST_STEPS else NOISE_OF_ONE
+        if max(map(len, taken)) <= LEAST_STEPS:
+            noise = NOISE_OF_ONE
         if best not in timed or timed[best] > noise * timed[fastest]:  # not timed: hopeless
             best = fastest
     return Choice(best, rates)
@@ -215,7 +223,7 @@ def steps_per_second(
 
     Args:
         model: left as it is, and so is torch's random state.
-        batch: the first of a run, as `TrainingBatches.at(0)` gives it; it begins its rows.
+        batch: whose rows begin with it, as those of the first batch of a run do.
         ways: how to compute.
         seconds: not to be exceeded by more than a step.
         device: where to compute.

@@ -16,7 +16,7 @@ from chainrule.tasks import ladder as ladder_module
 from chainrule.tasks import open_run
 from chainrule.tasks.config import Duration, OptimisationOptions, RunConfig
 from chainrule.tasks.forecast.task import ForecastTask
-from chainrule.tasks.ladder import Ladder, average_batch, first_that_fits, limit_passes, step_rate
+from chainrule.tasks.ladder import Ladder, first_that_fits, limit_passes, step_rate
 from chainrule.training import candidates
 
 TASKS = ("image", "sound", "translate", "caption", "classify-images")
@@ -66,7 +66,7 @@ def test_a_slow_machine_gets_the_smallest_size_and_says_the_flags_that_repeat_it
     assert outcome.status == 0, outcome.err
     config = open_run(out).config
     names = config.facts["chosen"]["options"]
-    flags = " ".join(f"--{name.replace('_', '-')} {getattr(config.options, name)}" for name in names)
+    flags = " ".join(f"--{name.replace('_', '-')} {getattr(config.options, name):g}" for name in names)
     assert f"the same again: {flags}\n" in outcome.err
     assert f"{names[0].replace('_', ' ')} {getattr(config.options, names[0])} instead of " in outcome.err
     assert flags in command("info", out).out
@@ -114,7 +114,7 @@ def test_nothing_is_timed_where_a_size_or_a_number_of_steps_is_given(command, tm
     assert outcome.status == 0, outcome.err
     config = open_run(tmp_path / "run").config
     usual = type(config.options)()
-    settled = {"hidden_size": 9} if "--hidden-size" in asked else {"dropout": 0.1}  # a pass is a step
+    settled = {"hidden_size": 9} if "--hidden-size" in asked else {"dropout": 0.04}  # a third of a pass
     assert config.options == replace(usual, **settled)
     assert "chosen" not in config.facts
 
@@ -181,13 +181,6 @@ def test_the_decay_of_more_data_forgets_over_more_steps(command, tmp_path, monke
     assert run.plan(frozenset()).training.weight_decay == decay
 
 
-def test_the_speed_is_measured_on_a_batch_of_average_size():
-    lengths = [1, 2, *range(3, 31, 2)]  # 14 on average
-    batches = SimpleNamespace(at=lambda step: Batch(torch.zeros(2, lengths[step])))
-    assert average_batch(batches).x.shape == (2, 15)
-    assert average_batch(SimpleNamespace(at=lambda step: Batch(torch.full((2, 3), step)))).x[0, 0] == 0
-
-
 @pytest.mark.parametrize(
     ("rate", "said", "encoder", "word_dropout", "settled"),
     [
@@ -207,17 +200,56 @@ def test_the_fewer_the_passes_the_more_a_tagger_relies_on_affixes(
     assert outcome.status == 0, outcome.err
     config = open_run(out).config
     assert (config.options.character_encoder, config.training.word_dropout) == (encoder, word_dropout)
-    assert ("the same again: " in outcome.err) == bool(settled)
-    assert settled in outcome.err
-    assert settled in command("info", out).out
+    assert outcome.err.count("the same again: ") == bool(settled)
+    if settled:
+        assert f"the same again: {settled}\n" in outcome.err
+        assert f"sentences: character encoder {encoder}, word dropout {word_dropout:g}\n" in outcome.err
+        words, passes = (config.facts["chosen"][name] for name in ("elements_per_second", "passes"))
+        assert words == pytest.approx(54 * rate)  # a pass is a step
+        assert passes == pytest.approx(ladder_module.TRAINING_SHARE * 0.05 * rate)
+        assert settled in command("info", out).out
 
 
-@pytest.mark.parametrize(("steps", "encoder"), [(1, "affixes"), (500, "cnn+affixes")])
-def test_steps_tell_the_passes_of_a_tagger_without_timing(command, tmp_path, monkeypatch, steps, encoder):
-    monkeypatch.delattr(ladder_module, "step_rate")
-    out = tmp_path / "run"
-    assert command("train", *WRITERS["tag"](tmp_path), "--steps", steps, "--out", out).status == 0
-    assert open_run(out).config.options.character_encoder == encoder
+@pytest.mark.parametrize("asked", [("--steps", 7), ("--epochs", 7), ("--epochs", 7, "--model", "transformer")])
+def test_a_tagger_reads_characters_and_affixes_from_the_seventh_pass_on(command, tmp_path, monkeypatch, asked):
+    monkeypatch.delattr(ladder_module, "step_rate")  # nothing is timed
+    found = []
+    for number in (7, 6):
+        arguments = [number if part == 7 else part for part in asked]
+        outcome = command("train", *WRITERS["tag"](tmp_path), *arguments, "--out", tmp_path / f"{number}")
+        assert outcome.status == 0, outcome.err
+        config = open_run(tmp_path / f"{number}").config
+        found.append((config.options.character_encoder, config.training.word_dropout))
+    assert found == [("cnn+affixes", 4.0), ("affixes", 0.25)]
+
+
+def test_a_share_of_affixes_left_out_chooses_the_encoder_that_does_so(command, tmp_path):
+    asked, out = ("train", *WRITERS["tag"](tmp_path), "--steps", 1, "--affix-dropout", 0.3), tmp_path / "run"
+    assert command(*asked, "--out", out).status == 0
+    options = open_run(out).config.options
+    assert (options.character_encoder, options.affix_dropout) == ("cnn+affixes", 0.3)
+    refused = command(*asked, "--character-encoder", "affixes", "--out", tmp_path / "other")
+    assert refused.status == 2
+    assert "--affix-dropout: belongs to the character encoder cnn+affixes, got affixes" in refused.err
+
+
+def test_speed_is_measured_on_a_batch_of_average_size(command, tmp_path, monkeypatch):
+    sentences = "\n".join("the\tD\ndog\tN\n" + "runs\tV\n" * (length - 2) for length in range(2, 62))
+    (tmp_path / "tags.tsv").write_text(sentences)
+    timed = []
+
+    def step_rate(model, batch, *_):
+        timed.append(batch.x.shape[1])
+        return 1.0
+
+    monkeypatch.setattr(ladder_module, "step_rate", step_rate)
+    asked = ("--task", "tag", "--batch-size", 2, "--budget", "0.05s", "--out", tmp_path / "run")
+    assert command("train", tmp_path / "tags.tsv", *asked).status == 0
+    run = open_run(tmp_path / "run")
+    batches = run.batches((0, 1))[0]
+    lengths = [batches.at(step).x.shape[1] for step in range(16)]
+    assert max(lengths) > min(lengths)
+    assert abs(timed[0] - sum(lengths) / 16) == min(abs(length - sum(lengths) / 16) for length in lengths)
 
 
 @pytest.mark.parametrize(("times", "members"), [(1.9, 1), (2.1, 1), (3.9, 1), (4.1, 2), (6.1, 3), (99.0, 4)])

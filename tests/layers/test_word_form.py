@@ -32,7 +32,13 @@ def test_training_leaves_out_all_affixes_of_a_word_or_none(form):
     assert 0.68 < kept.float().mean() < 0.82  # 400 draws: three standard deviations
 
 
-@pytest.mark.parametrize("wrong", [{"output_size": 7}, {"output_size": 0}, {"num_characters": 0}, {"dropout": 1.0}])
+def test_an_odd_width_is_shared_out():
+    form = WordForm(26, output_size=7)
+    assert (form.characters.output_size, form.affixes.output_size) == (4, 3)
+    assert form(WORDS).shape == (1, 600, 7)
+
+
+@pytest.mark.parametrize("wrong", [{"output_size": 1}, {"num_characters": 0}, {"dropout": 1.0}])
 def test_an_impossible_argument_is_refused(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         WordForm(**{"num_characters": 26, "output_size": 8} | wrong)

@@ -9,6 +9,7 @@ from chainrule.models import RecurrentLM
 from chainrule.training import candidates as timing
 from chainrule.training.candidates import (
     Candidates,
+    average_batch,
     choose_computation,
     make_candidates,
     steps_per_second,
@@ -127,21 +128,21 @@ class Rows:
 
     def at(self, step: int) -> Batch:
         words = torch.zeros(2, self._lengths[step % len(self._lengths)], dtype=torch.long)
-        return Batch(torch.zeros(2, dtype=torch.long), context={"words": words}, whole=True)
+        return Batch(words, torch.full((2,), words.shape[1]), context={"words": words})
 
 
 def test_batches_of_one_size_are_timed_by_the_first():
     typical = typical_batches(Rows(5, 5))
-    assert [batch.context["words"].shape[1] for batch in typical] == [5]
+    assert [batch.x.shape[1] for batch in typical] == [5]
 
 
 def test_a_way_that_is_fast_on_the_first_rows_alone_is_not_taken(language_model, monkeypatch):
     """The vendor's kernel costs the square of the length: rows of the first batch are short."""
     typical = typical_batches(Rows(2, *range(1, 16)))
-    assert [batch.context["words"].shape[1] for batch in typical] == [10, 14, 6, 2]
+    assert [batch.x.shape[1] for batch in typical] == [14, 7, 11, 3]
 
     def take_step(model, optimiser, batch, way, device):
-        length = batch.context["words"].shape[1]
+        length = batch.x.shape[1]
         taken = length**2 / 5 if way.backend == "vendor" else float(length)
         clock[0] += taken
         return taken
@@ -153,8 +154,24 @@ def test_a_way_that_is_fast_on_the_first_rows_alone_is_not_taken(language_model,
     assert choose_computation(language_model, typical[-1:], ways, 1e4, CPU).computation.backend == "vendor"
     choice = choose_computation(language_model, typical, ways, 1e4, CPU)
     assert choice.computation.backend == "auto"
-    seconds = (14 + 6 + 2) / 3  # the first round is not counted
-    assert choice.elements_per_second["float32, 1 thread"] == pytest.approx(2 / seconds)
+    # The first round is not counted: two elements for each place of the others.
+    assert choice.elements_per_second["float32, 1 thread"] == pytest.approx(2.0)
+    assert choice.elements_per_second["float32, vendor kernel, 1 thread"] == pytest.approx(2 * 5 * 21 / (49 + 121 + 9))
+
+
+@pytest.mark.parametrize(("ratio", "taken"), [(1.08, 2), (1.12, 1)])
+def test_one_step_of_each_size_decides_on_a_clear_difference_only(language_model, monkeypatch, ratio, taken):
+    seconds(monkeypatch, lambda way: ratio if way.threads == 2 else 1.0)
+    ways = Candidates((2, 1), ("float32",), ("auto",))
+    typical = typical_batches(Rows(*range(1, 17)))
+    assert choose_computation(language_model, typical, ways, 1e3, CPU).computation.threads == taken
+    assert choose_computation(language_model, typical[:1], ways, 1e3, CPU).computation.threads == 1
+
+
+def test_the_average_batch_is_of_average_size():
+    lengths = [1, 2, *range(3, 31, 2)]  # 14 on average
+    assert average_batch(Rows(*lengths)).x.shape == (2, 15)
+    assert average_batch(Rows(3, 3)).x.shape == (2, 3)
 
 
 def test_only_what_the_user_left_open_is_a_candidate(language_model):

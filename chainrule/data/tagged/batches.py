@@ -88,7 +88,7 @@ def tagged_batches(
     sentences: TaggedSentences,
     counts: Sequence[int],
     batch_size: int,
-    word_dropout: float = 4.0,
+    word_dropout: float = 0.25,
     seed: int = 0,
     shard: tuple[int, int] = (0, 1),
 ) -> Batches:

@@ -151,6 +151,7 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
     def plan(self, given: frozenset[str]) -> RunConfig:
         from chainrule.tasks.text.plan import block_weight_decay, measure_speed, plan_text, usual_batch_size
         from chainrule.tasks.text.preparing import batches_of, corpus_of
+        from chainrule.training.candidates import average_batch
 
         config, corpus = self.config, corpus_of(self)
         if not self.MODELS[config.model].planned:
@@ -175,7 +176,7 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
         def measure(shapes: Sequence["Shape"], batch_size: int, optimiser: "Kind") -> "Speed":
             training = replace(self.training, batch_size=batch_size, optimiser=optimiser)
             sized = TextTask(self.path, replace(config, training=training))
-            return measure_speed(sized.config, shapes, batches_of(sized, corpus, (0, 1))[0].at(0))
+            return measure_speed(sized.config, shapes, average_batch(batches_of(sized, corpus, (0, 1))[0]))
 
         plan = plan_text(config.model, config.options, self.training, config.duration, corpus, measure)
         left_open = [name for name, value in asdict(config.options).items() if value is None]

@@ -106,6 +106,7 @@ def test_a_resumed_run_is_the_run_that_was_not_interrupted(command, archive, tmp
     with monkeypatch.context() as patch:
         patch.setattr(Batches, "at", interrupted)
         assert command("train", *arguments, "--out", tmp_path / "parts").status == 130
+    assert (tmp_path / "parts" / "checkpoint.safetensors").exists()  # it was in training, not before it
     assert command("train", archive, "--resume", "--out", tmp_path / "parts").status == 0
     whole, parts = ((tmp_path / name / "metrics.jsonl").read_text() for name in ("whole", "parts"))
     assert whole == parts
