@@ -15,8 +15,8 @@ _BUCKETS = 2**14
 class WordForm(nn.Module):
     r"""Features of a word from all of its characters, and from its affixes, which training often leaves out.
 
-    .. math:: e(w) = [\mathrm{cnn}(w),\ \frac{m}{1 - p} \mathrm{affixes}(w)], \qquad
-        m \sim \mathrm{Bernoulli}(1 - p) \text{ in training, } m = 1 - p \text{ afterwards}
+    .. math:: e(w) = [\mathrm{cnn}(w),\ m\, \mathrm{affixes}(w)], \qquad
+        m = \tfrac{1}{1 - p} \text{ with probability } 1 - p \text{, else } 0 \text{; after training } m = 1
 
     Affixes are the quicker to learn, and the quicker to be learned by heart: they tell most words of the training data
     from all others. Where they are missing the convolution has to do, so that both are learned well, each for itself.

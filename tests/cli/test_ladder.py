@@ -233,9 +233,15 @@ def test_a_share_of_affixes_left_out_chooses_the_encoder_that_does_so(command, t
     assert "--affix-dropout: belongs to the character encoder cnn+affixes, got affixes" in refused.err
 
 
-def test_speed_is_measured_on_a_batch_of_average_size(command, tmp_path, monkeypatch):
+@pytest.fixture
+def unequal(tmp_path):
+    """Arguments of a run on sentences of 2 to 61 words."""
     sentences = "\n".join("the\tD\ndog\tN\n" + "runs\tV\n" * (length - 2) for length in range(2, 62))
     (tmp_path / "tags.tsv").write_text(sentences)
+    return (tmp_path / "tags.tsv", "--task", "tag", "--batch-size", 2)
+
+
+def test_speed_is_measured_on_a_batch_of_average_size(command, unequal, tmp_path, monkeypatch):
     timed = []
 
     def step_rate(model, batch, *_):
@@ -243,13 +249,25 @@ def test_speed_is_measured_on_a_batch_of_average_size(command, tmp_path, monkeyp
         return 1.0
 
     monkeypatch.setattr(ladder_module, "step_rate", step_rate)
-    asked = ("--task", "tag", "--batch-size", 2, "--budget", "0.05s", "--out", tmp_path / "run")
-    assert command("train", tmp_path / "tags.tsv", *asked).status == 0
+    assert command("train", *unequal, "--budget", "0.05s", "--out", tmp_path / "run").status == 0
     run = open_run(tmp_path / "run")
     batches = run.batches((0, 1))[0]
     lengths = [batches.at(step).x.shape[1] for step in range(16)]
     assert max(lengths) > min(lengths)
     assert abs(timed[0] - sum(lengths) / 16) == min(abs(length - sum(lengths) / 16) for length in lengths)
+
+
+@pytest.mark.parametrize(("asked", "sizes"), [(("--budget", "0.05s"), 4), (("--steps", 1), 1)])
+def test_the_way_to_compute_is_chosen_on_rows_of_several_lengths(command, unequal, tmp_path, monkeypatch, asked, sizes):
+    timed = []
+
+    def choose_computation(model, batches, ways, *_):
+        timed.extend(batch.x.shape[1] for batch in batches)
+        return candidates.Choice(ways.default)
+
+    monkeypatch.setattr(candidates, "choose_computation", choose_computation)
+    assert command("train", *unequal, *asked, "--out", tmp_path / "run").status == 0
+    assert len(set(timed)) == sizes
 
 
 @pytest.mark.parametrize(("times", "members"), [(1.9, 1), (2.1, 1), (3.9, 1), (4.1, 2), (6.1, 3), (99.0, 4)])
