@@ -114,7 +114,7 @@ LABELLERS = {
         models.VisionTransformer((1, 4, 4), 3, 4, patch_size=2, model_size=8, num_layers=1, num_heads=2)
     ),
     "SequenceClassifier": lambda: (
-        models.SequenceClassifier(num_classes=3, vocab_size=5, embedding_size=4, hidden_size=4),
+        models.SequenceClassifier(num_classes=3, vocab_size=5, embedding_size=4, hidden_size=4, ngram_order=2),
         (torch.arange(3), {"inputs": pixels(3, 6, levels=5), "lengths": torch.tensor([6, 2, 4])}),
     ),
     "SequenceRegressor": lambda: (

@@ -28,6 +28,7 @@ from chainrule.layers.masked_residual_block import MaskedResidualBlock
 from chainrule.layers.minimal_recurrence import MinGRU, MinLSTM
 from chainrule.layers.multi_head_attention import MultiHeadAttention
 from chainrule.layers.ngram_embedding import NgramEmbedding
+from chainrule.layers.ngram_scores import NgramScores
 from chainrule.layers.pixel_logits import PixelLogits
 from chainrule.layers.pooling import AttentionPooling, max_pooling, mean_pooling
 from chainrule.layers.positions import LearnedPositions, PositionEmbedding, SinusoidalPositions
@@ -80,6 +81,7 @@ __all__ = [
     "MultiHeadAttention",
     "MultiplicativeAttention",
     "NgramEmbedding",
+    "NgramScores",
     "Parallel",
     "PixelLogits",
     "PositionEmbedding",

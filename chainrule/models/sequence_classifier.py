@@ -1,21 +1,22 @@
 """A classifier of whole sequences: an encoder, pooled over time."""
 
-from collections.abc import Sequence
-from typing import Literal, final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Annotated, Literal, final
 
 import torch
 from torch import Tensor, nn
 
 from chainrule.base import Context, LikelihoodModel
-from chainrule.heads import Categorical
+from chainrule.heads import Categorical, CategoricalMean
 from chainrule.layers.bidirectional import TRANSFORMER, Bidirectional, row_encoder
 from chainrule.layers.cells import check_vocabulary
+from chainrule.layers.ngram_scores import NgramScores
 from chainrule.layers.packing import real_steps
 from chainrule.layers.pooling import POOLINGS, AttentionPooling, max_pooling, mean_pooling
 from chainrule.layers.recurrent import Recurrent
 from chainrule.layers.recurrent_stack import recurrent_stack
 from chainrule.layers.transformer_encoder import TransformerEncoder
-from chainrule.ranges import Layers, Probability, Size, check_shares, check_sizes
+from chainrule.ranges import Layers, Probability, Range, Size, check_shares, check_sizes
 
 NOTHING = -1  # no symbol: what fills up a bag
 
@@ -31,6 +32,14 @@ class SequenceClassifier(LikelihoodModel):
     x is a sequence of symbols (B, T), of bags of symbols (B, T, K), such as a word with its character n-grams
     (Bojanowski et al. 2017), or of feature frames (B, T, N), such as a spectrum at each moment. A bag is a symbol s
     and k parts of it, :math:`E_s + \frac{1}{\sqrt k} \sum_j E_{p_j}`; -1 is no symbol, with which bags are filled up.
+
+    With `ngram_order` N >= 1 the answer is the mean of this p and of a linear classifier of the n-grams of the symbols
+    (of a bag, its first), up to N together, `chainrule.layers.NgramScores`:
+
+    .. math:: p(y \mid x) = \tfrac{1}{2} \mathrm{softmax}(W z + b) + \tfrac{1}{2} \mathrm{softmax}(\mathrm{ngrams}(x))
+
+    They make different mistakes, most of all on few texts. Training maximises the mean of their log-likelihoods, so
+    that neither leaves to the other what it could learn itself; `log_prob` is that of the mean.
 
     An empty sequence says nothing: its answer is the prior.
 
@@ -49,6 +58,8 @@ class SequenceClassifier(LikelihoodModel):
         symbol_dropout: share of symbols left out in training.
         prior: (num_classes,) probabilities of the labels before anything is read; equal where not given.
         num_heads: of a Transformer, a divisor of M.
+        ngram_order: symbols of the longest n-grams that a linear classifier counts, whose answer is averaged with the
+            network's; 0 leaves it out.
 
     Raises:
         ValueError: an argument is out of range.
@@ -78,6 +89,7 @@ class SequenceClassifier(LikelihoodModel):
         symbol_dropout: Probability = 0.3,
         prior: Sequence[float] | None = None,
         num_heads: Layers = 2,
+        ngram_order: Annotated[int, Range(0, 16)] = 0,
     ):
         super().__init__()
         if (vocab_size is None) == (feature_size is None):
@@ -88,6 +100,8 @@ class SequenceClassifier(LikelihoodModel):
         check_sizes(num_classes=num_classes, vocab_size=vocab_size, feature_size=feature_size)
         check_sizes(embedding_size=embedding_size, hidden_size=hidden_size, num_layers=num_layers)
         check_shares(dropout=dropout, symbol_dropout=symbol_dropout)
+        if ngram_order and vocab_size is None:
+            raise ValueError(f"ngram_order: expected 0 of frames, which have no n-grams, got {ngram_order}")
         if cell == TRANSFORMER and not bidirectional:
             raise ValueError("bidirectional: a Transformer reads whole rows, got False: use a recurrent cell")
         self.poolings = _poolings(pooling)
@@ -105,6 +119,9 @@ class SequenceClassifier(LikelihoodModel):
             outputs = hidden_size
         self.attention = AttentionPooling(outputs) if "attention" in self.poolings else None
         self.output = nn.Linear(outputs * len(self.poolings), num_classes)
+        self.ngrams = None
+        if vocab_size is not None and ngram_order:
+            self.ngrams = NgramScores(vocab_size, num_classes, ngram_order)
         self.register_buffer("log_prior", _log_prior(prior, num_classes))
         self.reset_parameters()
 
@@ -119,6 +136,8 @@ class SequenceClassifier(LikelihoodModel):
         nn.init.normal_(self.output.weight, std=self.output.in_features**-0.5)
         with torch.no_grad():
             self.output.bias.copy_(self.log_prior)
+            if self.ngrams is not None:
+                self.ngrams.bias.copy_(self.log_prior)
 
     @torch.no_grad()
     def start_from_counts(self, counts: Tensor, scale: float = 0.4) -> None:
@@ -147,6 +166,21 @@ class SequenceClassifier(LikelihoodModel):
         ratios = (smoothed / smoothed.sum(0)).log() - (rest / rest.sum(0)).log()
         self.embedding.weight[:-1, : self.num_classes] = (scale * ratios).to(self.embedding.weight)
 
+    def fit_ngrams(self, texts: Callable[[], Iterable[tuple[Context, Tensor]]]) -> None:
+        """Let the classifier of n-grams begin as naive Bayes of labelled sequences; see `NgramScores.fit`.
+
+        Args:
+            texts: makes batches of the sequences, as `forward` takes them, with their labels (B,).
+
+        Raises:
+            ValueError: the model counts no n-grams.
+        """
+        if self.ngrams is None:
+            raise ValueError("ngram_order: expected at least 1 to count n-grams, got 0")
+        self.ngrams.fit(
+            lambda: ((*self._symbols(context), labels) for context, labels in texts()), self.log_prior.exp()
+        )
+
     def forward(self, context: Context) -> Categorical:
         """p(y | x) of each row.
 
@@ -158,10 +192,26 @@ class SequenceClassifier(LikelihoodModel):
             A distribution of batch shape (B,) over the labels.
         """
         z, lengths = self._pooled(context)
-        logits = self.output(nn.functional.dropout(z, self.dropout, self.training))
+        logits = [self.output(nn.functional.dropout(z, self.dropout, self.training))]
+        if self.ngrams is not None:
+            logits.append(self.ngrams(*self._symbols(context)))
         if lengths is not None:
-            logits = torch.where((lengths == 0).unsqueeze(1), self.log_prior.to(logits), logits)
-        return Categorical(logits)
+            empty = (lengths == 0).unsqueeze(1)
+            logits = [torch.where(empty, self.log_prior.to(scores), scores) for scores in logits]
+        return Categorical(logits[0]) if self.ngrams is None else CategoricalMean([Categorical(a) for a in logits])
+
+    def training_objective(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
+        """log p(y | x), (B,), or the mean of those of the network and of the n-grams."""
+        if self.ngrams is None:
+            return self.log_prob(x, context, lengths)
+        found = self._labels(context, lengths)
+        assert isinstance(found, CategoricalMean)
+        return torch.stack([part.log_prob(x) for part in found.parts]).mean(0)
+
+    def _symbols(self, context: Context) -> tuple[Tensor, Tensor | None]:
+        """The symbols themselves, (B, T), without their parts, and the lengths."""
+        inputs, lengths = self._inputs(context)
+        return inputs if inputs.dim() == 2 else inputs[:, :, 0], lengths
 
     def features(self, context: Context) -> Tensor:
         """z of each row, (B, N): the pooled features that the label is predicted from."""
@@ -191,9 +241,12 @@ class SequenceClassifier(LikelihoodModel):
             context: the sequences, as `forward` takes them.
             lengths: None: a label has none. Those of the sequences are in the context.
         """
+        return self._labels(context, lengths).log_prob(x)
+
+    def _labels(self, context: Context, lengths: Tensor | None) -> Categorical:
         if lengths is not None:
             raise ValueError("lengths: expected None: a label has no length; put those of the sequences in the context")
-        return self(context).log_prob(x)
+        return self.forward(context)
 
     def attend(self, context: Context) -> Tensor:
         """How much each time step counted in the pooling, (B, T): the weights α, 0 past a row's end.

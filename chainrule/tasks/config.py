@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, cast, get_args, 
 if TYPE_CHECKING:
     from chainrule.tasks.task import Task
 
-FORMAT = 8
+FORMAT = 9
 
 Options = TypeVar("Options")
 

@@ -207,3 +207,35 @@ def test_contexts_are_checked() -> None:
         make("frames")(torch.zeros(2, 3, 4))
     with pytest.raises(ValueError, match="lengths: expected None"):
         make("symbols").log_prob(torch.zeros(5, dtype=torch.long), symbols(), torch.ones(5, dtype=torch.long))
+
+
+@pytest.mark.parametrize("kind", ["symbols", "bags"])
+def test_the_answer_with_ngrams_is_the_mean_of_both_classifiers(kind: str) -> None:
+    model, context = make(kind, ngram_order=2), CONTEXTS[kind]()
+    assert model.ngrams is not None
+    torch.nn.init.normal_(model.ngrams.table.weight.data[:-1])
+    labels = torch.tensor([0, 1, 2, 0, 1])
+    inputs = context["inputs"] if kind == "symbols" else context["inputs"][:, :, 0]
+    counted = model.ngrams(inputs, context["lengths"]).softmax(1)
+    ngrams, model.ngrams = model.ngrams, None
+    network = model(context).probs
+    model.ngrams = ngrams
+    torch.testing.assert_close(model(context).probs[3:], ((network + counted) / 2)[3:])
+    torch.testing.assert_close(model(context).probs[2], model.log_prior.double().exp())  # an empty row: the prior
+    each = torch.stack([probs.gather(1, labels.unsqueeze(1)).squeeze(1).log() for probs in (network, counted)])
+    real = context["lengths"] > 0
+    torch.testing.assert_close(model.training_objective(labels, context)[real], each.mean(0)[real])
+    torch.testing.assert_close(model.log_prob(labels, context)[real], each.exp().mean(0).log()[real])
+
+
+def test_ngrams_begin_as_naive_bayes_with_the_prior() -> None:
+    model = SequenceClassifier(2, vocab_size=7, embedding_size=4, hidden_size=4, prior=[0.25, 0.75], ngram_order=2)
+    texts = {"inputs": torch.tensor([[1, 2, 3], [4, 5, 6]]), "lengths": torch.tensor([3, 2])}
+    model.fit_ngrams(lambda: [(texts, torch.tensor([0, 1]))] * 3)
+    assert model.ngrams is not None
+    torch.testing.assert_close(model.ngrams.bias.softmax(0), torch.tensor([0.25, 0.75]))
+    assert model.ngrams(texts["inputs"], texts["lengths"]).argmax(1).tolist() == [0, 1]
+    with pytest.raises(ValueError, match="ngram_order: expected at least 1 to count n-grams, got 0"):
+        make("symbols").fit_ngrams(list)
+    with pytest.raises(ValueError, match="ngram_order: expected 0 of frames"):
+        make("frames", ngram_order=2)

@@ -190,6 +190,13 @@ class EncodedTexts:
             inputs = torch.cat([nothing, bags if bags.shape[1] else nothing[:0]])[place]
         return {"inputs": inputs, "lengths": lengths}
 
+    def without_parts(self) -> "EncodedTexts":
+        """The same texts with the symbol of each element alone."""
+        if self.bags is None:
+            return self
+        themselves = self.bags.values[self.bags.offsets[:-1]]
+        return EncodedTexts(Ragged(themselves[self.tokens.values], self.tokens.offsets), None)
+
     def save(self, writer: StoreWriter, part: str) -> None:
         """Write the arrays as PART.NAME."""
         self.tokens.save(writer, f"{part}.tokens", f"{part}.offsets")

@@ -1,23 +1,28 @@
 """Prepare labelled texts on disk: labels and symbols from the training part, then all texts as numbers."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch import Tensor
 
-from chainrule.data.labelled.batches import Labels
+from chainrule.data.labelled.batches import Labels, labelled_evaluation
 from chainrule.data.labelled.encoded_texts import EncodedTexts, Numbers, TextLevel, TextSymbols
 from chainrule.data.labelled.labelled_file import LabelledFile, LabelledText
 from chainrule.data.split import check_fraction, hold_out
 from chainrule.data.store import Store, StoreWriter
 from chainrule.data.text import fingerprint
+from chainrule.layers.ngram_scores import NgramScores
 
 _MANIFEST = "labelled.json"
 _COUNTS = "counts"
+_NGRAMS = "ngrams"
+_TOGETHER = 128  # texts whose n-grams are counted together
 _FEWEST = 2  # rows to train on
 
 
@@ -83,6 +88,7 @@ def prepare_labelled(
     ngrams: bool = True,
     min_count: int = 2,
     limit: int = 1024,
+    ngram_order: int = 0,
     seed: int = 0,
 ) -> LabelledTexts:
     """Read labelled texts, hold some out, and write both parts as numbers into a directory.
@@ -96,7 +102,8 @@ def prepare_labelled(
         validation_fraction: share of the rows that is held out otherwise, drawn from the seed.
         text_column, label_column: see `LabelledFile`.
         level, lower, ngrams, min_count: see `TextSymbols`.
-        limit: elements after which a text will be cut; here only counted.
+        limit: elements after which a text will be cut.
+        ngram_order: symbols of the longest n-grams that naive Bayes of the training part counts; 0 for none.
         seed: of the rows held out.
 
     Raises:
@@ -143,6 +150,8 @@ def prepare_labelled(
         for part, encoded in parts.items():
             encoded.save(writer, part)
         writer.array(_COUNTS, label_counts(parts["train"], len(symbols), len(labels)))
+        if ngram_order:
+            writer.array(_NGRAMS, ngram_weights(parts["train"], len(symbols), labels.prior, ngram_order, limit))
         writer.json("valid.json", {"texts": [row.text for row in valid_rows]})
         symbols.save(writer.path("symbols.json"))
         labels.save(writer.path("labels.json"))
@@ -170,6 +179,31 @@ def load_counts(directory: Path, shape: tuple[int, int]) -> npt.NDArray[np.int64
         ValueError: the file is missing, or holds something else.
     """
     return np.array(Store(directory, _MANIFEST, "texts").array(_COUNTS, "i8", shape))
+
+
+def load_ngrams(directory: Path, shape: tuple[int, int]) -> npt.NDArray[np.float32]:
+    """Read the result of `ngram_weights` from a prepared folder.
+
+    Raises:
+        ValueError: the file is missing, or holds something else.
+    """
+    return np.array(Store(directory, _MANIFEST, "texts").array(_NGRAMS, "f4", shape))
+
+
+def ngram_weights(
+    part: LabelledPart, symbols: int, prior: Sequence[float], order: int, limit: int
+) -> npt.NDArray[np.float32]:
+    """Fit naive Bayes of n-grams: the rows of a `chainrule.layers.NgramScores`, (rows, C)."""
+    texts = part.texts.without_parts()
+
+    def batches() -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        for batch in labelled_evaluation(texts, part.labels, _TOGETHER, limit):
+            context = cast("dict[str, Tensor]", batch.context)
+            yield context["inputs"], context["lengths"], batch.x
+
+    scores = NgramScores(symbols, len(prior), order)
+    scores.fit(batches, torch.tensor(prior))
+    return scores.table.weight.detach().numpy()
 
 
 def label_counts(part: LabelledPart, symbols: int, labels: int) -> npt.NDArray[np.int64]:

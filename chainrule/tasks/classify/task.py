@@ -7,12 +7,14 @@ data/symbols.json                     words and their n-grams, or characters
 data/labels.json                      the labels, and how often each was seen
 data/train.*, data/valid.*            the texts as numbers
 data/counts                           in how many texts of each label each symbol was seen
+data/ngrams                           scores of n-grams that a classifier of them begins with
 data/valid.json                       the held-out texts, to show
 data/labelled.json                    counts and fingerprints
 """
 
+import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
@@ -24,6 +26,7 @@ from chainrule.tasks.classify.labelling import LabelledEmbedding, Labelling, Tex
 from chainrule.tasks.config import (
     FINGERPRINT,
     OptimisationOptions,
+    RunConfig,
     SplitOptions,
     check_entries,
     check_keys,
@@ -31,6 +34,7 @@ from chainrule.tasks.config import (
     within,
 )
 from chainrule.tasks.display import measured_part, quoted
+from chainrule.tasks.ladder import limit_passes, tell_passes
 from chainrule.tasks.ledger import Basis
 from chainrule.tasks.model import Model
 from chainrule.tasks.run_directory import DATA, WEIGHTS
@@ -47,6 +51,9 @@ _COUNTS = {"rows": int, "elements": int, "longest": int, "empty": int, "cut": in
 _COLUMNS = {"text", "label", "header", "text_name", "label_name"}
 _ELEMENT = {"word": "words", "char": "characters", "byte": "bytes"}
 _CHECKED_ROWS, _CHECKED_ELEMENTS = 4, 12
+_NGRAM_ORDER = {"word": 2, "char": 6, "byte": 6}
+_MOST_PASSES, _FEWEST_STEPS = 5, 1000  # of use, over texts read as words
+_PLANNED = ("ngram_order",)
 _MODEL = "chainrule.models.sequence_classifier:SequenceClassifier"
 
 
@@ -76,7 +83,7 @@ class ClassifierTraining(OptimisationOptions):
     precision: Literal["auto", "float32", "bfloat16"] = "float32"
     """Precision of matrix products; those of a classifier are too small to gain by bfloat16 on a processor."""
     naive_bayes: bool = True
-    """Begin with how often each symbol was seen with each label."""
+    """Begin with how often each symbol, and each n-gram, was seen with each label."""
 
 
 class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Inspects, Embeds):
@@ -94,10 +101,11 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
     Data = LabelledData
     Training = ClassifierTraining
     MODELS: ClassVar[dict[str, Model]] = {
-        "classifier": Model(_MODEL, hidden=("vocab_size", "feature_size", "num_heads")),
+        "classifier": Model(_MODEL, planned=_PLANNED, hidden=("vocab_size", "feature_size", "num_heads")),
         "transformer": Model(
             _MODEL,
             fixed={"cell": "transformer"},
+            planned=_PLANNED,
             hidden=("vocab_size", "feature_size", "bidirectional"),
             num_layers=2,
         ),
@@ -114,11 +122,23 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
     def check_facts(cls, facts: dict[str, Any]) -> None:
         if not facts:
             return
-        check_keys("facts", facts, set(_FACTS))
+        check_keys("facts", facts, {*_FACTS} | {"chosen"} & facts.keys())
         check_entries("facts", facts, "source", FINGERPRINT)
         check_keys("facts.columns", read_object(facts, "columns"), _COLUMNS)
         for part in ("train", "valid"):
             check_entries("facts", facts, part, _COUNTS)
+
+    @classmethod
+    def check_config(cls, config: RunConfig) -> None:
+        if config.facts and config.options.ngram_order is None:  # prepared: nothing is left open any more
+            raise ValueError("ngram_order: expected a value, got none")
+
+    @classmethod
+    def settle(cls, asked: RunConfig) -> RunConfig:
+        """Count pairs of words, and up to six characters or bytes."""
+        if asked.options.ngram_order is not None:
+            return asked
+        return replace(asked, options=replace(asked.options, ngram_order=_NGRAM_ORDER[asked.data.level]))
 
     @cached_property
     def symbols(self) -> "TextSymbols":
@@ -168,15 +188,28 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
             self.path / DATA,
             limit=options.pop("max_length"),
             validation=sources["validation"],
+            ngram_order=self.config.options.ngram_order,
             seed=self.training.seed,
             **options,
         ).manifest
         return {name: manifest[name] for name in _FACTS}
 
+    def plan(self, given: frozenset[str]) -> RunConfig:
+        """Five passes over texts of words are enough, and at least 1,000 steps: more learn them by heart."""
+        config = self.config
+        if config.duration.budget is None or self.data.level != "word":
+            return config
+        batches, _ = self.batches((0, 1))
+        most = float(max(_MOST_PASSES, math.ceil(_FEWEST_STEPS / batches.steps_per_epoch)))
+        return limit_passes(config, self.new_model(self.training.seed), batches, most, elements=len(batches.at(0).x))
+
+    def choice(self) -> str:
+        return tell_passes(self.config, "texts", "texts")
+
     def build(self) -> "SequenceClassifier":
         import torch
 
-        from chainrule.data.labelled import load_counts
+        from chainrule.data.labelled import load_counts, load_ngrams
 
         options, labels, symbols = self.config.options, len(self.labels), len(self.symbols)
         model = cast(
@@ -185,9 +218,12 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
                 options, num_classes=labels, vocab_size=symbols, prior=self.labels.prior
             ),
         )
-        wanted = self.training.naive_bayes and 2 * labels <= options.embedding_size
-        if wanted and not (self.path / WEIGHTS).is_file():
-            model.start_from_counts(torch.from_numpy(load_counts(self.path / DATA, (symbols, labels))))
+        if self.training.naive_bayes and not (self.path / WEIGHTS).is_file():
+            if 2 * labels <= options.embedding_size:
+                model.start_from_counts(torch.from_numpy(load_counts(self.path / DATA, (symbols, labels))))
+            if model.ngrams is not None:
+                table = model.ngrams.table.weight.data
+                table.copy_(torch.from_numpy(load_ngrams(self.path / DATA, (len(table), labels))))
         return model
 
     def fewest_weights(self) -> int:

@@ -11,8 +11,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from chainrule.cli.train import create_run
+from chainrule.layers import NgramScores
+from chainrule.tasks import ladder
+from chainrule.tasks.classify import task as classify_task
 from chainrule.tasks.classify.task import ClassifierTraining, ClassifyTask, LabelledData
 from chainrule.tasks.config import Duration, RunConfig
 from chainrule.tasks.run_directory import WEIGHTS
@@ -83,6 +87,7 @@ def test_mistakes_are_shown_at_each_validation(run: Path) -> None:
     opened = ClassifyTask.open(run)
     metric = opened.validation_metric()
     model = opened.model()
+    model.ngrams = None
     model.output.weight.data.zero_()
     model.output.bias.data.copy_(model.output.bias.new_tensor([5.0, 0.0]))
     rows = np.arange(metric.rows)[::-1].copy()
@@ -219,6 +224,53 @@ def test_a_run_is_resumed_to_the_same_weights(command: Callable, files: Path, tm
     longer = [json.loads(line) for line in (parts / "metrics.jsonl").read_text().splitlines()]
     assert max(record["step"] for record in longer) == 27
     assert ClassifyTask.open(parts).config.model == ClassifyTask.open(whole).config.model == "classifier"
+
+
+@pytest.mark.parametrize(("level", "order"), [("word", 2), ("char", 6), ("byte", 6)])
+def test_ngrams_are_counted_of_pairs_of_words_or_of_six_characters(
+    command: Callable, files: Path, tmp_path: Path, level: str, order: int
+) -> None:
+    sizes = ["--hidden-size", 4, "--embedding-size", 6, "--steps", 1, "--level", level]
+    command("train", files / "train.tsv", "--task", "classify", "--out", tmp_path / "run", *sizes)
+    opened = ClassifyTask.open(tmp_path / "run")
+    assert opened.config.options.ngram_order == order
+    model = opened.model()
+    assert model.ngrams is not None
+    assert model.ngrams.order == order
+    command("train", files / "train.tsv", "--task", "classify", "--out", tmp_path / "none", *sizes, "--ngram-order", 0)
+    assert ClassifyTask.open(tmp_path / "none").model().ngrams is None
+
+
+def test_the_ngrams_of_a_new_run_begin_as_naive_bayes(run: Path, files: Path) -> None:
+    opened = ClassifyTask.open(run)
+    ngrams, texts = opened.model().ngrams, opened.texts()
+    assert ngrams is not None
+    context = texts.train.texts.without_parts().context(np.arange(len(texts.train.labels)), 9)
+    known = torch.from_numpy(np.array(texts.train.labels))
+    assert (ngrams(context["inputs"], context["lengths"]).argmax(1) == known).all()
+    fresh = NgramScores(len(opened.symbols), 2, 2)
+    fresh.fit(lambda: [(context["inputs"], context["lengths"], known)], torch.tensor(opened.labels.prior))
+    torch.testing.assert_close(fresh.table.weight, ngrams.table.weight)
+    torch.testing.assert_close(fresh.bias, ngrams.bias)
+
+
+def test_a_long_budget_reads_words_five_times_or_for_a_thousand_steps(
+    command: Callable, files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ladder, "step_rate", lambda *_: 1e6)
+    monkeypatch.setattr(classify_task, "_FEWEST_STEPS", 18)
+    train = ["train", files / "train.tsv", "--task", "classify", "--hidden-size", 4, "--embedding-size", 6]
+    outcome = command(*train, "--batch-size", 8, "--out", tmp_path / "run", "--budget", "20s")
+    assert outcome.status == 0, outcome.err
+    assert "5 passes over the texts are enough\n" in outcome.err
+    assert "the same again: --epochs 5 " in outcome.err
+    config = ClassifyTask.open(tmp_path / "run").config
+    assert (config.duration.epochs, config.duration.budget) == (5.0, None)
+    monkeypatch.setattr(classify_task, "_FEWEST_STEPS", 63)
+    outcome = command(*train, "--batch-size", 8, "--out", tmp_path / "few", "--budget", "20s")
+    assert "7 passes over the texts are enough\n" in outcome.err
+    outcome = command(*train, "--out", tmp_path / "chars", "--budget", "2s", "--level", "char")
+    assert ClassifyTask.open(tmp_path / "chars").config.duration.budget == 2.0
 
 
 def test_what_cannot_be_is_refused_in_one_line(refused: Callable, run: Path, files: Path, tmp_path: Path) -> None:
