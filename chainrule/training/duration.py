@@ -204,6 +204,14 @@ class Steps(Duration):
         """Steps are counted, however long they take."""
 
 
+def start_up_note(seconds: float, counted: float) -> str:
+    """A line for a start-up of which only `counted` seconds are of the budget."""
+    return (
+        f"starting up took {seconds:.1f} s, of which a fifth of the budget counts: "
+        f"the run ends {seconds - counted:.1f} s after its budget"
+    )
+
+
 class Seconds(Duration):
     """A wall-clock budget for everything: start-up, steps, validation, saving.
 

@@ -70,12 +70,13 @@ class GradientMonitor:
         """Whether step `step`, counted from 1, is looked at."""
         return (step - 1) % self._every == 0
 
-    def look(self, model: AutoregressiveModel, batch: Batch, state: State, device: torch.device) -> list[Profile]:
+    def look(self, model: nn.Module, batch: Batch, state: State, device: torch.device) -> list[Profile]:
         """The layers' profiles, bottom first; none where no row has two steps. `state` is what the batch began in.
 
         Raises:
             ValueError: the model's gradients cannot be followed: it has no recurrence.
         """
+        assert isinstance(model, AutoregressiveModel)  # what has no recurrence is refused by the watch itself
         size, time = batch.x.shape
         lengths = torch.full((size,), time) if batch.lengths is None else batch.lengths.cpu()
         rows = torch.nonzero(lengths > 1).flatten()[:ROWS]

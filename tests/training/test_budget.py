@@ -21,7 +21,6 @@ from chainrule.training import (
     loop,
     report,
     train,
-    training_loop,
     validation,
 )
 from chainrule.training.validation import Rows
@@ -45,7 +44,7 @@ class Clock:
         self.now += seconds * (1 + self.noise * (2 * self.source.random() - 1))
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        for module in (duration, loop, report, training_loop, validation):
+        for module in (duration, loop, report, validation):
             monkeypatch.setattr(module, "monotonic", self)
         monkeypatch.setattr(os, "fsync", lambda descriptor: self.pass_(self.flush))
 
@@ -161,13 +160,13 @@ def test_a_run_is_saved_every_minute_whether_it_validates_or_not(
     clock = Clock(7.0, 0.0, 0.0)
     clock.install(monkeypatch)
     saved: list[float] = []
-    save = training_loop.save_checkpoint
+    save = loop.save_checkpoint
 
     def noted(*arguments: object) -> None:
         saved.append(clock.now)
         save(*arguments)
 
-    monkeypatch.setattr(training_loop, "save_checkpoint", noted)
+    monkeypatch.setattr(loop, "save_checkpoint", noted)
     settings = options(steps=60, validate_every=60)
     train(ToyModel(), clock.stream(), lambda: clock.held_out(2), settings, tmp_path, progress=False)
     assert max(after - before for before, after in zip([0.0, *saved], saved, strict=False)) <= 67.0

@@ -16,8 +16,8 @@ from chainrule.training import (
     NonFiniteLossError,
     evaluate,
     load_weights,
+    loop,
     train,
-    training_loop,
     validation,
 )
 from chainrule.training.gradient_monitor import GradientAlarms, Guard
@@ -133,7 +133,7 @@ def test_figures_read_several_at_once_are_all_on_the_disk_before_a_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     train(ToyModel(), ToyStream(), held_out, options(), tmp_path / "a", progress=False)
-    monkeypatch.setattr(training_loop, "Report", SeldomReport)
+    monkeypatch.setattr(loop, "Report", SeldomReport)
     with pytest.raises(Interrupted):
         train(ToyModel(), Signalled(6, signal.SIGINT), held_out, options(), tmp_path / "b", progress=False)
     assert (tmp_path / "b" / "metrics.jsonl").read_text().count('"event": "step"') == 7
