@@ -186,6 +186,10 @@ class AutoregressiveModel(LikelihoodModel):
         """
         return torch.ones(length, length, dtype=torch.bool).tril(-1)
 
+    def useful_prefix(self, drawn: int) -> int | None:
+        """How many last elements of a prefix can matter to the `drawn` elements after it; `None` where all can."""
+        return None
+
     def stepper(self) -> Step:
         """A function equal to `step` while the weights stay as they are, free to prepare them once.
 

@@ -97,6 +97,11 @@ class Ensemble(AutoregressiveModel):
         """Elements that any member sees."""
         return torch.stack([member.visible_past(length) for member in self._models]).any(0)
 
+    def useful_prefix(self, drawn: int) -> int | None:
+        """As many as matter to any member."""
+        useful = [member.useful_prefix(drawn) for member in self._models]
+        return None if None in useful else max(number for number in useful if number is not None)
+
     def features(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
         """The features that each member predicts an element from, side by side, (B, T, K·M)."""
         members: list[Any] = list(self.members)

@@ -12,6 +12,7 @@ from chainrule.layers.cells import symbol_before, symbols_before, symbols_of
 from chainrule.layers.dropout import dropout
 from chainrule.layers.ngram_embedding import NgramEmbedding
 from chainrule.layers.packing import zero_past_ends
+from chainrule.layers.positions import LearnedPositions
 from chainrule.layers.prepared_linear import packed_linear, prepared_linear
 from chainrule.layers.sequence_layer import LayerStep
 from chainrule.layers.transformer_stack import Mixer, TransformerStack
@@ -136,6 +137,17 @@ class TransformerLM(AutoregressiveModel):
     def visible_past(self, length: int) -> Tensor:
         everything = super().visible_past(length)
         return everything if self.reach is None else everything.triu(-self.reach)
+
+    def useful_prefix(self, drawn: int) -> int | None:
+        """Its `reach`, as far as learned positions leave room for it; ValueError where they end before `drawn`."""
+        positions = self.stack.positions
+        if self.reach is None or not isinstance(positions, LearnedPositions):
+            return self.reach
+        if drawn >= len(positions.weight):
+            raise ValueError(
+                f"length: expected fewer than the {len(positions.weight)} positions that were learned, got {drawn}"
+            )
+        return min(self.reach, len(positions.weight) - drawn)
 
     def forward(self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None) -> Categorical:
         return self._conditional(self.features(x, context, lengths))

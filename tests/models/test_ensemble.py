@@ -165,6 +165,12 @@ def test_what_looks_inside_one_model_is_given_the_first():
     assert first_member(model.members[1]) is model.members[1]
 
 
+def test_the_prefix_that_matters_is_that_of_the_member_that_reads_farthest():
+    near, far = (TransformerLM(5, model_size=8, num_layers=1, num_heads=2, window=window) for window in (2, 4))
+    assert Ensemble([far, near]).useful_prefix(10) == far.useful_prefix(10) == 4
+    assert Ensemble([near, small()]).useful_prefix(10) is None
+
+
 def test_members_must_fit_together():
     with pytest.raises(ValueError, match="at least one"):
         Ensemble([])

@@ -148,3 +148,12 @@ def test_a_text_longer_than_the_learned_positions_is_refused():
         lm(torch.zeros(1, 5, dtype=torch.long))
     with pytest.raises(ValueError, match="context: this model is not conditioned"):
         lm(torch.zeros(1, 3, dtype=torch.long), torch.zeros(1))
+
+
+def test_the_prefix_that_matters_is_the_reach_as_far_as_learned_positions_leave_room():
+    assert model(attention="linear").useful_prefix(100) is None
+    assert model(window=2).useful_prefix(100) == 3
+    assert model(position="learned", window=2).useful_prefix(1) == 3
+    assert model(position="learned", window=2).useful_prefix(3) == 1
+    with pytest.raises(ValueError, match="length: expected fewer than the 4 positions that were learned, got 4"):
+        model(position="learned").useful_prefix(4)

@@ -143,7 +143,7 @@ def _ngrams(run: "TextTask") -> "AutoregressiveModel":
 
 
 def fitting_prompt(model: "AutoregressiveModel", ids: "Ids", length: int) -> "tuple[Ids, str]":
-    """The last part of a prompt that a model can read, and a line that says so; empty where it can read all of it.
+    """The last part of a prompt that matters to a model, and a line that says so; empty where all of it does.
 
     What lies beyond a Transformer's reach changes nothing of what it draws.
 
@@ -155,21 +155,8 @@ def fitting_prompt(model: "AutoregressiveModel", ids: "Ids", length: int) -> "tu
     Raises:
         ValueError: the positions that the model has learned end before so many symbols.
     """
-    from chainrule.layers.positions import LearnedPositions
-    from chainrule.models import TransformerLM
-    from chainrule.models.ensemble import first_member
-
-    model = first_member(model)
-    if not isinstance(model, TransformerLM) or model.reach is None:
-        return ids, ""
-    kept, positions = model.reach, model.stack.positions
-    if isinstance(positions, LearnedPositions):
-        if length >= len(positions.weight):
-            raise ValueError(
-                f"--length: expected fewer than the {len(positions.weight)} positions that were learned, got {length}"
-            )
-        kept = min(kept, len(positions.weight) - length)
-    if len(ids) <= kept:
+    kept = model.useful_prefix(length)
+    if kept is None or len(ids) <= kept:
         return ids, ""
     return ids[-kept:], f"--prompt: {len(ids):,} symbols, of which the model can read the last {kept:,}: these are kept"
 
