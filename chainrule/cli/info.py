@@ -1,27 +1,13 @@
-"""`chainrule info RUN` and `chainrule check RUN`: describe a run, as after training, and test its model."""
+"""`chainrule info RUN` and `chainrule check RUN`: describe a run, and test its model."""
 
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from chainrule.cli.signature import Seed, offered
 from chainrule.tasks.abilities import Checks
-from chainrule.tasks.config import Duration
-from chainrule.tasks.display import (
-    Switch,
-    dump_json,
-    flag,
-    format_duration,
-    one_line,
-    printable,
-    resume_command,
-    size_of,
-)
+from chainrule.tasks.display import Switch, dump_json, format_duration, one_line, resume_command, size_of
 from chainrule.tasks.ladder import chosen_flags
 from chainrule.tasks.run_directory import METRICS, WEIGHTS, bytes_on_disk
 from chainrule.tasks.task import Task
-
-if TYPE_CHECKING:
-    from chainrule.training.loop import TrainingResult
 
 
 @offered(Task)
@@ -145,46 +131,3 @@ def check(run: Checks, /, *, seed: Seed = 0, json: Switch = False) -> int:
         names = ("name", "ok", "applies", "detail")
         print(dump_json({name: getattr(result, name) for name in names}))
     return 0 if report.ok else 1
-
-
-def _longer(duration: Duration) -> str:
-    """The flag that makes a run of this duration longer."""
-    for name, value in asdict(duration).items():
-        if value is not None:
-            return f"{flag(name)} ...  (a larger total trains on)"
-    return "--budget ...  (a longer total trains on)"
-
-
-def show_result(run: Task[Any], result: "TrainingResult", *, json: bool) -> None:
-    """Print the summary of a training run, and what to do next."""
-    figures, told = run.best(result.best, result.best_value, result.best_rows)
-    if json:
-        summary = {
-            "run": str(run.path),
-            "steps": result.step,
-            "steps_now": result.steps_now,
-            "elements": result.elements,
-            "seconds": result.elapsed,
-            "ended_by": result.ended_by,
-            "best_step": result.best_step,
-            "nats_per_element": result.best.nats_per_element,
-            "validation_elements": result.best.elements,
-        }
-        print(dump_json(summary | figures))
-        return
-    again = f"{resume_command(run.path)} {_longer(run.config.duration)}"
-    if result.steps_now == 0:
-        print(
-            f"\nnothing to do: the run has had all that it was asked for, {result.step:,} steps\n"
-            f"best: {printable(told)}, at step {result.best_step:,}\n"
-            f"next: {again}"
-        )
-        return
-    early = " (stopped early: no more improvement)" if result.ended_by == "patience" else ""
-    commands = [*run.next_steps(), again]
-    print(
-        f"\n{result.step:,} step{'s' * (result.step != 1)} in {format_duration(result.elapsed)}{early}\n"
-        f"best: {printable(told)}, at step {result.best_step:,}\n"
-        f"run:  {run.path}\n"
-        f"next: {commands[0]}\n" + "\n".join(f"      {command}" for command in commands[1:])
-    )

@@ -2,7 +2,6 @@
 
 import math
 import sys
-from collections.abc import Iterable
 from contextlib import nullcontext, suppress
 from dataclasses import asdict, fields, replace
 from importlib.util import find_spec
@@ -12,17 +11,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from chainrule.cli.info import show_result
+from chainrule.cli.resume import resumed_config
 from chainrule.cli.signature import DATA, MODEL, RUN, TRAINING, RunFlags, as_flags, joined_help
 from chainrule.tasks.config import ChosenComputation, Duration, RunConfig, options_class
-from chainrule.tasks.display import Verb, flag, printable, resume_command
+from chainrule.tasks.display import Verb, dump_json, flag, format_duration, printable, resume_command
 from chainrule.tasks.ladder import chosen_flags
 from chainrule.tasks.run_directory import CONFIG, DRAFT, lock_run, refuse_taken, remove, remove_folder
 from chainrule.tasks.task import Task
 
 if TYPE_CHECKING:
     from chainrule.base import TrainableModel
-    from chainrule.training import TrainingBatches
+    from chainrule.training import TrainingBatches, TrainingResult
     from chainrule.training.computation import Computation
     from chainrule.training.options import TrainingOptions
     from chainrule.training.parallel import Processes
@@ -307,65 +306,44 @@ def settle_computation(
     return choice.computation
 
 
-def resumed_config(run: Task[Any], asked: RunConfig, given: frozenset[str], *, check_data: bool) -> RunConfig:
-    """The config of a run that goes on, with what the user changed; nothing is written yet.
-
-    Args:
-        run: as it is on the disk.
-        asked: the config that the command line describes.
-        given: the names of options that the user wrote: only these must agree.
-        check_data: whether to compare the data with those that the run began with.
-
-    Raises:
-        ValueError: an option that may not change did, or the data did.
-    """
-    changed = list(_changes(run, run.config, asked, given))
-    if changed:
-        raise ValueError(
-            f"--resume: {run.path} was begun with other options: {'; '.join(changed)}: leave them out, "
-            "or begin another run with another --out"
-        )
-    sources = {
-        name: asked.sources[name] if source.is_given(given) else run.config.sources[name]
-        for name, source in run.SOURCES.items()
-    }
-    for name, source in run.SOURCES.items():
-        if check_data and (name == "source" or source.is_given(given) or sources[name] is not None):
-            _compare(run, sources[name], name)
-    free = {name: getattr(asked.training, name) for name in run.FREE if flag(name) in given}
-    extended = {flag(item.name) for item in fields(Duration)} & given
-    return replace(
-        run.config,
-        sources=sources,
-        training=replace(run.config.training, **free),
-        duration=asked.duration if extended else run.config.duration,
-    )
+def _longer(duration: Duration) -> str:
+    """The flag that makes a run of this duration longer."""
+    for name, value in asdict(duration).items():
+        if value is not None:
+            return f"{flag(name)} ...  (a larger total trains on)"
+    return "--budget ...  (a longer total trains on)"
 
 
-def _changes(run: Task[Any], old: RunConfig, new: RunConfig, given: frozenset[str]) -> Iterable[str]:
-    if "--model" in given and old.model != new.model:
-        yield f"--model was {old.model} and is {new.model}"
-    for section in ("data", "options", "training"):
-        before, now = asdict(getattr(old, section)), asdict(getattr(new, section))
-        for name, value in now.items():
-            if name not in run.FREE and flag(name) in given and before.get(name) != value:
-                yield f"{flag(name)} was {before.get(name)} and is {value}"
-
-
-def _compare(run: Task[Any], path: str | None, name: str) -> None:
-    """Refuse other data than the run began with; what is gone does not matter while it is there as prepared."""
-    began = run.config.facts[name]
-    if path is not None and not Path(path).exists() and run.is_prepared():
+def show_result(run: Task[Any], result: "TrainingResult", *, json: bool) -> None:
+    """Print the summary of a training run, and what to do next."""
+    figures, told = run.best(result.best, result.best_value, result.best_rows)
+    if json:
+        summary = {
+            "run": str(run.path),
+            "steps": result.step,
+            "steps_now": result.steps_now,
+            "elements": result.elements,
+            "seconds": result.elapsed,
+            "ended_by": result.ended_by,
+            "best_step": result.best_step,
+            "nats_per_element": result.best.nats_per_element,
+            "validation_elements": result.best.elements,
+        }
+        print(dump_json(summary | figures))
         return
-    now = run.fingerprint(path)
-    if began is None or any(began[entry] != now[entry] for entry in ("bytes", "sha256")):
-        raise ValueError(
-            f"--resume: {run.SOURCES[name].flag} changed since the run began: "
-            f"it was {_describe(began)} and is {_describe(now)}: restore it, or begin another run with another --out"
+    again = f"{resume_command(run.path)} {_longer(run.config.duration)}"
+    if result.steps_now == 0:
+        print(
+            f"\nnothing to do: the run has had all that it was asked for, {result.step:,} steps\n"
+            f"best: {printable(told)}, at step {result.best_step:,}\n"
+            f"next: {again}"
         )
-
-
-def _describe(source: dict[str, Any] | None) -> str:
-    if source is None:
-        return "none"
-    return f"{source['name']} ({source['bytes']} bytes, SHA-256 {source['sha256'][:12]}…)"
+        return
+    early = " (stopped early: no more improvement)" if result.ended_by == "patience" else ""
+    commands = [*run.next_steps(), again]
+    print(
+        f"\n{result.step:,} step{'s' * (result.step != 1)} in {format_duration(result.elapsed)}{early}\n"
+        f"best: {printable(told)}, at step {result.best_step:,}\n"
+        f"run:  {run.path}\n"
+        f"next: {commands[0]}\n" + "\n".join(f"      {command}" for command in commands[1:])
+    )
