@@ -8,7 +8,7 @@ data/series.json                 counts and fingerprints
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
@@ -51,11 +51,9 @@ _MOST_PASSES, _FEWEST_STEPS = 2, 1000  # over all windows; a value is in as many
 _MOST_MEMBERS = 4
 _CHECKED_ROWS, _CHECKED_STEPS = 4, 8
 _FROM_DATA = ("anchor", "num_covariates")  # arguments of the model
-
-
-def _forecaster(cell: str) -> Model:
-    home = "chainrule.models.forecaster:Forecaster"
-    return Model(home, fixed={"cell": cell}, planned=("num_members",), hidden=_FROM_DATA, members=True)
+_forecaster = partial(
+    Model, "chainrule.models.forecaster:Forecaster", planned=("num_members",), hidden=_FROM_DATA, members=True
+)
 
 
 @dataclass(frozen=True)
@@ -93,7 +91,11 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
     }
     Data = ForecastData
     Training = with_defaults(OptimisationOptions, learning_rate=2e-3)
-    MODELS: ClassVar[dict[str, Model]] = {cell: _forecaster(cell) for cell in ("lstm", "gru", "rnn")}
+    MODELS: ClassVar[dict[str, Model]] = {
+        "lstm": _forecaster(fixed={"cell": "lstm"}),
+        "gru": _forecaster(fixed={"cell": "gru"}),
+        "rnn": _forecaster(fixed={"cell": "rnn"}),
+    }
     BUDGET = "1m"
     PREPARED = f"{DATA}/series.json"
     Prediction, predict = ForecastPrediction, predict_series
