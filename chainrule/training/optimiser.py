@@ -1,13 +1,19 @@
-"""The optimiser of a model, its learning rate, and its moments as named tensors."""
+"""The optimisers of a model, AdamW and Muon, its learning rate, and its moments as named tensors.
+
+Muon takes steps of hidden matrices that are nearly orthogonal, and steps of AdamW for all other weights.
+"""
 
 import math
-from typing import Literal
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.optim import AdamW
 
-from chainrule.training.muon import Muon, hidden_matrices
+from chainrule.layers import MultiHeadAttention, Recurrent, SequenceLayer
+from chainrule.layers.feed_forward import GATED, FeedForward
+from chainrule.training.computation import multiply_dtype
 
 
 def learning_rate(progress: float, peak: float, warmup: float, floor: float = 0.01) -> float:
@@ -122,3 +128,139 @@ def restore_moments(optimiser: AdamW, model: nn.Module, tensors: dict[str, Tenso
 
 _KINDS = ("step", "exp_avg", "exp_avg_sq")  # of AdamW
 _KINDS_OF_MUON = ("step", "momentum", "direction")
+
+
+MOMENTUM = 0.95
+EVERY = 2  # steps between new directions: as good as 1 in the runs of benchmarks/LOG.md, for half of the cost
+ITERATIONS = 3  # as good as the usual five in the runs of benchmarks/LOG.md, for three fifths of the cost
+_A, _B, _C = 3.4445, -4.775, 2.0315  # of Jordan et al.: the steepest at 0 that keeps singular values near 1
+
+
+class Muon(AdamW):
+    r"""Momentum whose direction is made orthogonal (Jordan et al. 2024), at AdamW's learning rate.
+
+    .. math::
+        M \leftarrow \mu M + (1 - \mu) G, \quad O \leftarrow \mathrm{NS}((1 - \mu) G + \mu M), \quad
+        W \leftarrow (1 - \eta \lambda) W - 0.2 \sqrt{\max(r, c)}\, \eta\, O
+
+    for each (r, c) block of a hidden matrix: a gate of a recurrent layer, the queries, keys or values of attention, the
+    gate of a feed-forward network. O
+    is renewed in every second step: M changes little in one.
+    :math:`0.2 \sqrt{\max(r, c)}` gives O the size of a step of AdamW (Liu et al. 2025), so that learning rate and
+    weight decay mean the same for all weights. Weights that are not hidden matrices take steps of AdamW.
+
+    Args:
+        groups: of the weights that AdamW updates.
+        matrices: hidden matrices, each with the rows of its blocks; see `hidden_matrices`.
+        weight_decay: of hidden matrices.
+        options: of AdamW.
+    """
+
+    def __init__(
+        self,
+        groups: Iterable[dict[str, Any]],
+        matrices: dict[Tensor, list[int]],
+        *,
+        weight_decay: float,
+        **options: Any,
+    ):
+        self.matrices = matrices
+        super().__init__([*groups, {"params": list(matrices), "weight_decay": weight_decay}], **options)
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:
+        """Update all weights that have a gradient.
+
+        Raises:
+            ValueError: there is a closure, which would make new gradients after those of the matrices were taken.
+        """
+        if closure is not None:
+            raise ValueError("closure: Muon takes none: compute the gradients before step()")
+        gradients = {weight: weight.grad for weight in self.matrices if weight.grad is not None}
+        for weight in gradients:  # AdamW passes over weights without a gradient
+            weight.grad = None
+        super().step()
+        due: dict[tuple[int, ...], list[tuple[Tensor, Tensor]]] = {}
+        for weight, gradient in gradients.items():
+            weight.grad = gradient
+            state = self.state[weight]
+            if not state:
+                state |= {"step": torch.tensor(0.0), "momentum": torch.zeros_like(weight)}
+                state["direction"] = torch.zeros_like(weight)
+            momentum = state["momentum"].lerp_(gradient, 1 - MOMENTUM)
+            if int(state["step"]) % EVERY == 0:
+                ahead = gradient.lerp(momentum, MOMENTUM)
+                for pair in zip(*(x.split(self.matrices[weight]) for x in (ahead, state["direction"])), strict=True):
+                    due.setdefault(tuple(pair[0].shape), []).append(pair)
+            state["step"] += 1
+        for shape, pairs in due.items():  # equal blocks in one product
+            orthogonal = nearly_orthogonal(torch.stack([ahead for ahead, _ in pairs])) * (0.2 * max(shape) ** 0.5)
+            for (_, direction), found in zip(pairs, orthogonal, strict=True):
+                direction.copy_(found)
+        rate, decay = self.param_groups[-1]["lr"], self.param_groups[-1]["weight_decay"]
+        for weight in gradients:
+            weight.mul_(1 - rate * decay).sub_(self.state[weight]["direction"], alpha=rate)
+
+
+def nearly_orthogonal(matrices: Tensor, iterations: int = ITERATIONS) -> Tensor:
+    r"""Matrices with the singular vectors of the given ones, and singular values drawn towards 1.
+
+    .. math:: X_0 = G / \lVert G \rVert_F, \qquad X_{k+1} = a X_k + (b A + c A^2) X_k, \quad A = X_k X_k^T
+
+    The quintic Newton–Schulz iteration of Jordan et al. (2024), in bfloat16 where the device multiplies it.
+
+    Args:
+        matrices: (K, r, c).
+        iterations: of Newton–Schulz; after five, singular values above 1% of the norm are in (0.68, 1.21).
+
+    Returns:
+        (K, r, c), in the type of `matrices`.
+    """
+    tall = matrices.shape[-2] > matrices.shape[-1]
+    x = (matrices.mT if tall else matrices).to(_dtype(matrices))
+    x = x / x.norm(dim=(-2, -1), keepdim=True).clamp(min=1e-7)
+    for _ in range(iterations):
+        gram = x @ x.mT
+        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=_B, alpha=_C), x, beta=_A)
+    return (x.mT if tall else x).to(matrices.dtype)
+
+
+def hidden_matrices(model: nn.Module) -> dict[Tensor, list[int]]:
+    """Matrices that map features to features inside sequence layers, each with the rows of its blocks.
+
+    Left out are embeddings, the output matrix and whatever is outside sequence layers: their rows belong to symbols.
+    Where a recurrent layer reads symbols without an embedding, one-hot, its input matrix is taken as the others are.
+
+    >>> from chainrule.models import RecurrentLM
+    >>> model = RecurrentLM(vocab_size=5, hidden_size=8, embedding_size=4)
+    >>> [(tuple(weight.shape), rows) for weight, rows in hidden_matrices(model).items()]
+    [((32, 4), [8, 8, 8, 8]), ((32, 8), [8, 8, 8, 8])]
+    """
+    found: dict[Tensor, list[int]] = {}
+    for weight, rows in _blocks(model):
+        if weight.requires_grad:
+            found.setdefault(weight, rows)
+    return found
+
+
+def _blocks(model: nn.Module) -> Iterator[tuple[Tensor, list[int]]]:
+    for layer in model.modules():
+        if isinstance(layer, Recurrent):
+            for weight in layer.parameters():
+                if weight.dim() == 2:
+                    yield weight, [layer.hidden_size] * (len(weight) // layer.hidden_size)
+        elif isinstance(layer, SequenceLayer):
+            for part in layer.modules():
+                if isinstance(part, FeedForward) and part.activation == GATED:
+                    yield part.linear1.weight, [len(part.linear1.weight) // 2] * 2
+                elif isinstance(part, nn.Linear) and len(part.weight) > 1:
+                    yield part.weight, [len(part.weight)]
+                elif isinstance(part, MultiHeadAttention):
+                    keys = (len(part.in_proj_weight) - part.model_size) // 2
+                    yield part.in_proj_weight, [part.model_size, keys, keys]
+
+
+def _dtype(matrices: Tensor) -> torch.dtype:
+    if matrices.dtype == torch.float64:
+        return matrices.dtype
+    return multiply_dtype("auto", matrices.device)

@@ -6,8 +6,14 @@ from torch import nn
 
 from chainrule.layers.feed_forward import FeedForward
 from chainrule.models import MADE, ConvNet, RecurrentLM, TransformerLM
-from chainrule.training.muon import Muon, hidden_matrices, nearly_orthogonal
-from chainrule.training.optimiser import make_optimiser, moments, restore_moments
+from chainrule.training.optimiser import (
+    Muon,
+    hidden_matrices,
+    make_optimiser,
+    moments,
+    nearly_orthogonal,
+    restore_moments,
+)
 
 
 @settings(max_examples=30, deadline=None)
