@@ -13,8 +13,7 @@ from chainrule import Task, open_run
 from chainrule.data import CharVocabulary
 from chainrule.tasks.config import FORMAT, Duration, RunConfig, read_options
 from chainrule.tasks.run_directory import CONFIG, VOCABULARY, WEIGHTS
-from chainrule.tasks.text.options import TextData, TextTraining
-from chainrule.tasks.text.task import TextTask
+from chainrule.tasks.text.task import TextData, TextTask, TextTraining
 from chainrule.training.checkpoint import save_weights
 from chainrule.training.options import TrainingOptions
 

@@ -18,18 +18,18 @@ The constants were fitted on runs over tiny Shakespeare of 256 to 512 units (ben
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from chainrule.tasks.config import Duration, RunConfig
 from chainrule.tasks.ladder import TRAINING_SHARE, seconds_to_measure, step_rate
+from chainrule.tasks.text.task import PLANNED, TextTask, TextTraining
 from chainrule.training.evaluate import Batch, count_elements
 from chainrule.training.optimiser import forgetting_decay
 
 if TYPE_CHECKING:
     from chainrule.data.corpus import Corpus
-    from chainrule.tasks.text.options import TextTraining
     from chainrule.training.optimiser import Kind
 
 SIZES = (64, 96, 128, 192, 256, 320, 384, 512, 640, 768, 1024, 1536)
@@ -130,10 +130,31 @@ class Plan:
     rate: float | None
 
 
+def plan_recurrence(run: TextTask) -> RunConfig:
+    """The config of a new run of a recurrence, with what the user left open decided, and in its facts how."""
+    from chainrule.tasks.text.preparing import batches_of, corpus_of
+    from chainrule.training.candidates import average_batch
+
+    config, corpus = run.config, corpus_of(run)
+
+    def measure(shapes: Sequence[Shape], batch_size: int, optimiser: "Kind") -> Speed:
+        training = replace(config.training, batch_size=batch_size, optimiser=optimiser)
+        sized = TextTask(run.path, replace(config, training=training))
+        return measure_speed(sized.config, shapes, average_batch(batches_of(sized, corpus, (0, 1))[0]))
+
+    plan = plan_text(config.model, config.options, config.training, config.duration, corpus, measure)
+    left_open = [name for name, value in asdict(config.options).items() if value is None]
+    left_open += [name for name in PLANNED if getattr(config.training, name) is None]
+    passes = None if plan.symbols is None else plan.symbols / len(corpus.train)
+    chosen = {"options": left_open, "passes": passes, "elements_per_second": plan.rate}
+    training = replace(config.training, **{name: getattr(plan, name) for name in PLANNED})
+    return replace(config, options=plan.options, training=training, facts=config.facts | {"chosen": chosen})
+
+
 def plan_text(
     cell: str,
     options: Any,
-    training: "TextTraining",
+    training: TextTraining,
     duration: Duration,
     corpus: "Corpus",
     measure: "Callable[[Sequence[Shape], int, Kind], Speed]",
@@ -250,27 +271,6 @@ def usual_dropout(passes: float, weights_a_symbol: float, wide: bool) -> float:
     a_doubling = 0.2 if wide else 0.15
     share = a_doubling * max(0.0, math.log2(passes / 3))
     return round(min(0.5, share * min(1.0, (weights_a_symbol / 0.8) ** 0.5)), 2)
-
-
-def block_dropouts(passes: float) -> dict[str, float]:
-    """Dropouts of a Transformer's blocks and of its n-grams: none for two passes over the text, more for more.
-
-    >>> block_dropouts(2)
-    {'dropout': 0.0, 'ngram_dropout': 0.0}
-    >>> block_dropouts(4), block_dropouts(100)["dropout"]
-    ({'dropout': 0.1, 'ngram_dropout': 0.2}, 0.3)
-    """
-    dropout = min(0.3, max(0.0, 0.1 * math.log2(max(passes, 1.0) / 2)))
-    return {"dropout": round(dropout, 2), "ngram_dropout": round(2 * dropout, 2)}
-
-
-def block_weight_decay(learning_rate: float, steps_a_pass: float) -> float:
-    """The decay of a Transformer's matrices: it forgets over half of a pass, where a recurrence does over one.
-
-    >>> block_weight_decay(0.008, 485), block_weight_decay(0.008, 4e6)
-    (0.52, 0.1)
-    """
-    return forgetting_decay(steps_a_pass / 2, learning_rate, least=0.1, most=2.0)
 
 
 def usual_weight_decay(learning_rate: float, steps_a_pass: float, wide: bool) -> float:

@@ -1,24 +1,32 @@
 """Texts: a file becomes symbols, a recurrent language model reads them one at a time."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from chainrule.tasks.abilities import CheckedRows, Checks, Compresses, Embeds, FileCodec, Inspects, Samples, Scores
 from chainrule.tasks.codes import CodedTask
-from chainrule.tasks.config import FINGERPRINT, RunConfig, check_entries, check_keys
-from chainrule.tasks.display import flag, format_duration, quoted, size_of
-from chainrule.tasks.ladder import said_passes
+from chainrule.tasks.config import (
+    FINGERPRINT,
+    CheckedOptions,
+    OptimisationOptions,
+    RunConfig,
+    check_entries,
+    check_keys,
+    within,
+)
+from chainrule.tasks.display import format_duration, quoted, size_of
+from chainrule.tasks.ladder import Ladder, said_passes
 from chainrule.tasks.ledger import Basis, LedgerEntry
+from chainrule.tasks.model import Model
 from chainrule.tasks.run_directory import CONFIG, DATA, VOCABULARY
 from chainrule.tasks.task import Shard, Source, Task
 from chainrule.tasks.text.embedding import TextEmbedding, embed_lines
 from chainrule.tasks.text.inspection import TextInspection, inspect_text
-from chainrule.tasks.text.options import CODED, LADDERS, MODELS, TextData, TextTraining
 from chainrule.tasks.text.rows import TextScoring, score_text
 from chainrule.tasks.text.sampling import Sampler, TextSampling, sample_text
 
@@ -27,10 +35,8 @@ if TYPE_CHECKING:
 
     from chainrule.base import AutoregressiveModel
     from chainrule.data.vocabulary import Vocabulary
-    from chainrule.tasks.text.plan import Shape, Speed
     from chainrule.training import Evaluation as Measurement
     from chainrule.training import GradientProbe, TrainingBatches, ValidationBatches
-    from chainrule.training.optimiser import Kind
     from chainrule.training.validation import OnValidation
 
 DROPOUTS = ("dropout", "ngram_dropout")  # of blocks, settled when a run is made
@@ -39,9 +45,96 @@ _COUNTS = {"elements": int, "lines": int, "unknown": int, "characters": int, "by
 _ELEMENT = {"char": "character", "byte": "byte", "word": "word", "bpe": "token"}
 _SAMPLE_LENGTH = {"char": 200, "byte": 200, "word": 40, "bpe": 60}
 _CHECKED_ROWS, _CHECKED_ELEMENTS = 4, 32
-# Of models whose size the plan does not choose:
-_LEARNING_RATE: dict["Kind", float] = {"adamw": 2e-3, "muon": 8e-3}
-_WEIGHT_DECAY = 0.1  # of words, and by AdamW
+
+
+@dataclass(frozen=True)
+class TextData(CheckedOptions):
+    """How a text becomes symbols, and which part of it is held out."""
+
+    level: Literal["char", "byte", "word", "bpe", "subword"] = "char"
+    """Unit of one symbol; subword is another name of bpe."""
+    reading: Literal["stream", "lines"] = "stream"
+    """One continuous stream, or one example per line."""
+    validation_fraction: float | None = within(None, 0.0, 0.9)
+    """Tail of the text that is held out; 0.01 of a megabyte or more where not given, up to 0.05 of a shorter text."""
+    vocabulary_size: int | None = within(None, 3, 1 << 24)
+    """Keep this many symbols at most (word, bpe)."""
+    min_count: int = within(1, 1, 1 << 40)
+    """Rarer symbols become unknown."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.level == "subword":
+            object.__setattr__(self, "level", "bpe")
+
+
+@dataclass(frozen=True)
+class TextTraining(OptimisationOptions):
+    """How a model of a text is trained; `chainrule.tasks.text.plan` settles what is None.
+
+    `watch_gradients` decides on what `chainrule.training.train` is given to look with; the others are options of
+    `chainrule.training.TrainingOptions`, with the same defaults.
+    """
+
+    batch_size: int | None = within(None, 1, 1 << 24)  # type: ignore[assignment]  # an int in every run that trains
+    """Rows of a batch; 32 where not given, fewer of a short text."""
+    optimiser: Literal["adamw", "muon"] | None = None  # type: ignore[assignment]  # a name in every run that trains
+    """adamw, or muon: orthogonal steps of the matrices of layers, AdamW for the rest; muon for characters if open."""
+    learning_rate: float | None = within(None, 0.0, 1e3)  # type: ignore[assignment]  # a float in every run that trains
+    chunk_length: int = within(64, 1, 1 << 24)
+    """Symbols that gradients flow through."""
+    line_length: int = within(1024, 1, 1 << 24)
+    """Longer lines are cut in training (--reading lines)."""
+    watch_gradients: bool = False
+    """Log how gradients flow back through time."""
+    watch_every: int | None = within(None, 1, 1 << 53)
+    """Steps between looks at the gradients; 20 where not given, 100 on a GPU."""
+
+
+CODED = "sentence-vae"  # the model with a code
+_OF_SOFTMAX = ("num_kv_heads", "position", "window", "context_length")  # no effect on other mixers
+_PLANNED_SIZES = (
+    "hidden_size",
+    "num_layers",
+    "embedding_size",
+    "ngram_order",
+    "ngram_dropout",
+    "dropout",
+    "embedding_dropout",
+    "tie_weights",
+    "adaptive_softmax",
+    "num_members",
+)
+
+
+def _recurrent(cell: str, *hidden: str) -> Model:
+    home = "chainrule.models.recurrent_lm:RecurrentLM"
+    return Model(home, fixed={"cell": cell}, planned=_PLANNED_SIZES, hidden=hidden, members=True)
+
+
+def _transformer(mixer: str, *hidden: str, **defaults: Any) -> Model:
+    home = "chainrule.models.transformer_lm:TransformerLM"
+    defaults = {"model_size": 256, "num_layers": 6, "ngram_order": 4, **defaults}
+    return Model(home, fixed={"attention": mixer}, hidden=hidden, members=True, **defaults)
+
+
+MODELS: dict[str, Model] = {
+    "lstm": _recurrent("lstm", "reset_after", "nonlinearity"),
+    "gru": _recurrent("gru", "nonlinearity"),
+    "rnn": _recurrent("rnn", "reset_after"),
+    "transformer": _transformer("softmax", context_length=64),
+    "linear-transformer": _transformer("gated-linear", *_OF_SOFTMAX),
+    "min-gru": _transformer("min-gru", *_OF_SOFTMAX, "num_heads"),
+    CODED: Model("chainrule.models.sentence_vae:SentenceVAE", hidden=("eos",)),
+}
+LADDERS: dict[str, Ladder] = dict.fromkeys(
+    ("transformer", "linear-transformer", "min-gru"),
+    Ladder(
+        "symbols",
+        tuple({"model_size": size, "num_layers": layers} for size, layers in ((192, 5), (128, 4), (96, 3), (64, 2))),
+        steps=800,
+    ),
+)
 
 
 class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Checks, Compresses, Embeds):
@@ -149,71 +242,13 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
         return {name: manifest[name] for name in ("source", "validation", "train", "valid")}
 
     def plan(self, given: frozenset[str]) -> RunConfig:
-        from chainrule.tasks.text.plan import block_weight_decay, measure_speed, plan_text, usual_batch_size
-        from chainrule.tasks.text.preparing import batches_of, corpus_of
-        from chainrule.training.candidates import average_batch
+        if self.MODELS[self.config.model].planned:
+            from chainrule.tasks.text.plan import plan_recurrence
 
-        config, corpus = self.config, corpus_of(self)
-        if not self.MODELS[config.model].planned:
-            rows = self.training.batch_size or usual_batch_size(len(corpus.train), self.training.chunk_length)
-            optimiser: Kind = self.training.optimiser or ("muon" if config.model in self.LADDERS else "adamw")
-            learning_rate = self.training.learning_rate or _LEARNING_RATE[optimiser]
-            decay = self.training.weight_decay
-            if decay is None:
-                narrow = optimiser == "muon" and corpus.level in ("char", "byte")
-                steps = len(corpus.train) / (rows * self.training.chunk_length)  # of a pass
-                decay = block_weight_decay(learning_rate, steps) if narrow else _WEIGHT_DECAY
-            training = replace(
-                self.training,
-                batch_size=rows,
-                optimiser=optimiser,
-                learning_rate=learning_rate,
-                weight_decay=decay,
-            )
-            config = Task.plan(TextTask(self.path, replace(config, training=training)), given)
-            return TextTask(self.path, config).with_dropout(given) if config.model in self.LADDERS else config
+            return plan_recurrence(self)
+        from chainrule.tasks.text.block_plan import plan_blocks
 
-        def measure(shapes: Sequence["Shape"], batch_size: int, optimiser: "Kind") -> "Speed":
-            training = replace(self.training, batch_size=batch_size, optimiser=optimiser)
-            sized = TextTask(self.path, replace(config, training=training))
-            return measure_speed(sized.config, shapes, average_batch(batches_of(sized, corpus, (0, 1))[0]))
-
-        plan = plan_text(config.model, config.options, self.training, config.duration, corpus, measure)
-        left_open = [name for name, value in asdict(config.options).items() if value is None]
-        left_open += [name for name in PLANNED if getattr(self.training, name) is None]
-        passes = None if plan.symbols is None else plan.symbols / len(corpus.train)
-        chosen = {"options": left_open, "passes": passes, "elements_per_second": plan.rate}
-        return replace(
-            config,
-            options=plan.options,
-            training=replace(
-                config.training,
-                batch_size=plan.batch_size,
-                optimiser=plan.optimiser,
-                learning_rate=plan.learning_rate,
-                weight_decay=plan.weight_decay,
-            ),
-            facts=config.facts | {"chosen": chosen},
-        )
-
-    def with_dropout(self, given: frozenset[str]) -> RunConfig:
-        """The config of a new run of blocks, with the dropouts that the user left open."""
-        from chainrule.tasks.ladder import expected_passes
-        from chainrule.tasks.text.plan import block_dropouts
-        from chainrule.tasks.text.preparing import batches_of, corpus_of
-
-        config = self.config
-        left_open = [name for name in DROPOUTS if flag(name) not in given]
-        if not left_open:
-            return config
-        passes = expected_passes(self, batches_of(self, corpus_of(self), (0, 1))[0])
-        usual = block_dropouts(passes)
-        facts = config.facts
-        if "chosen" in facts:
-            chosen = facts["chosen"]
-            facts = facts | {"chosen": chosen | {"options": [*chosen["options"], *left_open]}}
-        options = replace(config.options, **{name: usual[name] for name in left_open})
-        return replace(config, options=options, facts=facts)
+        return plan_blocks(self, given)
 
     def choice(self) -> str:
         if self.config.model in self.LADDERS:

@@ -10,9 +10,8 @@ from chainrule.models import RecurrentLM
 from chainrule.tasks import ladder, open_run
 from chainrule.tasks.config import Duration
 from chainrule.tasks.text import plan as text_plan
-from chainrule.tasks.text.options import TextTraining
 from chainrule.tasks.text.plan import SIZES, Shape, Speed, plan_text
-from chainrule.tasks.text.task import TextTask
+from chainrule.tasks.text.task import TextTask, TextTraining
 
 OPTIONS = TextTask.MODELS["lstm"].options
 
