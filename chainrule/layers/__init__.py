@@ -39,6 +39,7 @@ from chainrule.layers.row_lstm import RowLSTM
 from chainrule.layers.scan import linear_scan
 from chainrule.layers.sequence_layer import LayerStep, SequenceLayer
 from chainrule.layers.shifted_convolutions import ShiftedConv2d, ShiftedUpsampling
+from chainrule.layers.template_scores import TemplateScores
 from chainrule.layers.transformer_encoder import BidirectionalAttention, EncoderBlock, TransformerEncoder
 from chainrule.layers.transformer_stack import TransformerBlock, TransformerStack
 from chainrule.layers.word_form import WordForm
@@ -94,6 +95,7 @@ __all__ = [
     "ShiftedConv2d",
     "ShiftedUpsampling",
     "SinusoidalPositions",
+    "TemplateScores",
     "TransformerBlock",
     "TransformerEncoder",
     "TransformerStack",

@@ -12,6 +12,7 @@ from chainrule.layers.bidirectional import row_encoder
 from chainrule.layers.cells import check_vocabulary, symbols_of
 from chainrule.layers.character_encoder import CHARACTER_ENCODERS
 from chainrule.layers.dropout import dropout
+from chainrule.layers.template_scores import TemplateScores
 from chainrule.ranges import Layers, Probability, Range, Size, check_sizes
 
 TAG_HEADS = ("crf", "softmax")
@@ -47,6 +48,9 @@ class SequenceTagger(LikelihoodModel):
         num_layers: layers that read the sentence from both ends.
         dropout: share of features zeroed in training: of words, between layers, and of h.
         num_heads: of a Transformer, a divisor of M.
+        templates: scores of templates, fitted before: the tags then follow from the mean of theirs, z, and of the
+            network's, :math:`\tfrac{1}{2}(e_t + z_t)`. Both make different mistakes. Training maximises the likelihood
+            of the network alone, so that it leaves nothing to them; `log_prob` is that of the mean.
 
     Raises:
         ValueError: an argument is out of range.
@@ -81,6 +85,7 @@ class SequenceTagger(LikelihoodModel):
         num_layers: Layers = 1,
         dropout: Probability = 0.4,
         num_heads: Layers = 4,
+        templates: TemplateScores | None = None,
     ):
         super().__init__()
         check_sizes(vocab_size=vocab_size, embedding_size=embedding_size)
@@ -111,6 +116,9 @@ class SequenceTagger(LikelihoodModel):
             LinearChainCRF(num_tags, constraints) if head == "crf" else IndependentTags(num_tags)
         )
         self.output = nn.Linear(self.encoder.output_size, num_tags)
+        if templates is not None and templates.table.shape[1] != num_tags:
+            raise ValueError(f"templates: expected scores of {num_tags} tags, got {templates.table.shape[1]}")
+        self.templates = templates
 
     def forward(self, context: Context, lengths: Tensor | None = None) -> TagSequences:
         """p(y | x), of batch shape (B,) and event shape (T,).
@@ -122,8 +130,18 @@ class SequenceTagger(LikelihoodModel):
         Raises:
             ValueError: the context has no characters where the model reads them, or shapes do not agree.
         """
-        h = self.features(context, lengths)
-        return TagSequences(self.head, self.output(self._dropped(h)), lengths)
+        emissions = self._emissions(context, lengths)
+        if self.templates is not None:
+            emissions = (emissions + self.templates(_characters(context), lengths)) / 2
+        return TagSequences(self.head, emissions, lengths)
+
+    def training_objective(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
+        """log p of the tags by the network alone, (B,), nats."""
+        return TagSequences(self.head, self._emissions(context, lengths), lengths).log_prob(x)
+
+    def _emissions(self, context: Context, lengths: Tensor | None) -> Tensor:
+        """e of each word by the network, (B, T, K)."""
+        return self.output(self._dropped(self.features(context, lengths)))
 
     def features(self, context: Context, lengths: Tensor | None = None) -> Tensor:
         """h of each word, (B, T, N), which its tag is predicted from."""
@@ -163,9 +181,7 @@ class SequenceTagger(LikelihoodModel):
             raise ValueError(f"context: expected words as integers (B, T), got {words.dtype} of {tuple(words.shape)}")
         features = self.embedding(check_vocabulary(symbols_of(words), self.embedding.num_embeddings, "words"))
         if self.characters is not None:
-            if not isinstance(context, dict) or "characters" not in context:
-                raise ValueError('context: expected {"words": (B, T), "characters": (B, T, C)}, got words alone')
-            characters = context["characters"]
+            characters = _characters(context)
             if characters.shape[:2] != words.shape:
                 raise ValueError(f"context: expected characters {(*words.shape, 'C')}, got {tuple(characters.shape)}")
             features = torch.cat([features, self.characters(characters).to(features.dtype)], 2)
@@ -173,3 +189,14 @@ class SequenceTagger(LikelihoodModel):
 
     def _dropped(self, features: Tensor) -> Tensor:
         return dropout(features, self.dropout, self.training)
+
+
+def _characters(context: Context) -> Tensor:
+    """The characters of each word.
+
+    Raises:
+        ValueError: the context has none.
+    """
+    if not isinstance(context, dict) or not isinstance(context.get("characters"), Tensor):
+        raise ValueError('context: expected {"words": (B, T), "characters": (B, T, C)}, got words alone')
+    return context["characters"]

@@ -3,6 +3,7 @@
 data/vocabulary.json                  words, characters, tags and the scheme of the tags
 data/train.*, data/valid.*            the sentences as numbers
 data/valid.json                       the words of the held-out sentences, to show
+data/templates.safetensors            scores of templates, fitted before training
 data/corpus.json                      counts and fingerprints
 """
 
@@ -18,7 +19,7 @@ from chainrule.tasks.display import measured_part, quoted
 from chainrule.tasks.ladder import expected_passes, settle_decay, tell_passes, timed_passes
 from chainrule.tasks.ledger import Basis
 from chainrule.tasks.model import Model
-from chainrule.tasks.run_directory import DATA
+from chainrule.tasks.run_directory import DATA, WEIGHTS
 from chainrule.tasks.tag.evaluation import TagEvaluation, evaluate_tags
 from chainrule.tasks.tag.inspection import TagInspection, inspect_tagger
 from chainrule.tasks.tag.tagging import TagEmbedding, Tagging, embed_sentences, tag_file
@@ -58,6 +59,9 @@ class TagTraining(OptimisationOptions):
     """Precision of matrix products; those of a tagger are too small to gain by bfloat16 on a processor."""
     word_dropout: float = within(4.0, 0.0, 1e6)
     """A word seen c times is read as unknown with probability W / (W + c), W being this number; lower in few passes."""
+    template_passes: float | None = within(None, 0.0, 1e3)
+    """Passes in which scores of templates are fitted before training, to be averaged with the network's; 0 leaves them
+    out. Follows from the budget where not given."""
 
 
 class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Embeds):
@@ -116,6 +120,11 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
         if facts["scheme"] not in (None, "bio", "bioes"):
             raise ValueError(f"facts.scheme: expected bio, bioes or null, got {facts['scheme']!r:.80}")
 
+    @classmethod
+    def check_config(cls, config: RunConfig) -> None:
+        if config.facts and config.training.template_passes is None:  # prepared: nothing is left open any more
+            raise ValueError("template_passes: expected a value, got none")
+
     @cached_property
     def vocabulary(self) -> "TaggedVocabulary":
         """Words, characters and tags, read once."""
@@ -143,35 +152,44 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
         ).manifest
 
     def plan(self, given: frozenset[str]) -> RunConfig:
-        """Settle weight decay, and from the passes over the sentences how words are read.
+        """Settle weight decay, the passes of templates, and from those over the sentences how words are read.
 
         Weights forget over two passes, so that rare words are not learned by heart. Where a budget tells the passes,
         they are those of the usual model, timed here.
         """
+        from chainrule.tasks.tag.templates import usual_passes
+
         batches, _ = self.batches((0, 1))
         config = settle_decay(self.config, 2 * batches.steps_per_epoch)
-        open_encoder = given.isdisjoint(("--character-encoder", "--affix-dropout"))
-        open_dropout = "--word-dropout" not in given
-        if not open_encoder and not open_dropout:
-            return config
-        if config.duration.budget is None:
-            passes = expected_passes(self, batches)
-        else:
-            passes, rate = timed_passes(self, batches)
-            settled = ["character_encoder"] * open_encoder + ["word_dropout"] * open_dropout
-            words = rate * self.config.facts["words"]["train"] / batches.steps_per_epoch
-            chosen = {"options": settled, "passes": passes, "elements_per_second": words}
-            config = replace(config, facts=config.facts | {"chosen": chosen})
-        if passes < _FEW_PASSES and open_encoder:
-            config = replace(config, options=replace(config.options, character_encoder="affixes"))
-        if passes < _FEW_PASSES and open_dropout:
-            config = replace(config, training=replace(config.training, word_dropout=_WORD_DROPOUT_OF_FEW))
-        return config
+        timed = config.duration.budget is not None
+        is_open = {
+            "character_encoder": given.isdisjoint(("--character-encoder", "--affix-dropout")),
+            "word_dropout": "--word-dropout" not in given,
+            "template_passes": config.training.template_passes is None,
+        }
+        training, options = config.training, config.options
+        if is_open["template_passes"]:
+            training = replace(training, template_passes=usual_passes(self, batches))
+        if is_open["character_encoder"] or is_open["word_dropout"]:
+            passes, rate = timed_passes(self, batches) if timed else (expected_passes(self, batches), 0.0)
+            if passes < _FEW_PASSES and is_open["character_encoder"]:
+                options = replace(options, character_encoder="affixes")
+            if passes < _FEW_PASSES and is_open["word_dropout"]:
+                training = replace(training, word_dropout=_WORD_DROPOUT_OF_FEW)
+            if timed:
+                settled = [name for name, left in is_open.items() if left]
+                words = rate * config.facts["words"]["train"] / batches.steps_per_epoch
+                chosen = {"options": settled, "passes": passes, "elements_per_second": words}
+                config = replace(config, facts=config.facts | {"chosen": chosen})
+        return replace(config, options=options, training=training)
 
     def choice(self) -> str:
         options, training = self.config.options, self.config.training
         said = tell_passes(self.config, "words", "sentences")
-        return f"{said}: character encoder {options.character_encoder}, word dropout {training.word_dropout:g}"
+        return (
+            f"{said}: character encoder {options.character_encoder}, word dropout {training.word_dropout:g}, "
+            f"template passes {training.template_passes:g}"
+        )
 
     def build(self) -> "SequenceTagger":
         from chainrule.heads import bio_constraints, bioes_constraints
@@ -180,12 +198,19 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
         constraints = None
         if options.head == "crf" and vocabulary.scheme is not None:
             constraints = {"bio": bio_constraints, "bioes": bioes_constraints}[vocabulary.scheme](vocabulary.tags)
+        templates = None
+        if self.training.template_passes:
+            from chainrule.tasks.tag.templates import fitted_templates, new_templates
+
+            trained = (self.path / WEIGHTS).is_file()
+            templates = new_templates(self) if trained else fitted_templates(self, self.training.template_passes)
         model = self.MODELS[self.config.model].build(
             options,
             num_tags=len(vocabulary.tags),
             vocab_size=vocabulary.word_symbols,
             num_characters=vocabulary.character_symbols,
             constraints=constraints,
+            templates=templates,
         )
         return cast("SequenceTagger", model)
 
