@@ -13,7 +13,8 @@ _MOST_WEIGHTS = 1 << 23  # of rows by tags
 _SUFFIX, _PREFIX, _SHAPE = 5, 4, 6  # characters at most
 _LEARNING_RATE, _LAST = 0.1, 0.01  # the last as a share of it
 _TOGETHER = 256  # words of a step
-_EDGE, _MULTIPLIER = -7, 1_000_003  # the word outside of a sentence; a prime
+_MULTIPLIER, _MIXER = 1_000_003, -0x61C8_8646_80B5_83EB  # a prime; 2⁶⁴ over the golden ratio, less 2⁶⁴
+_EDGE = 0x5851_F42D_4C95_7F2D  # the code of the word outside of a sentence: no other has it but by chance
 _KINDS = 4  # of characters: others are of a kind of their own
 
 TaggedWords = Callable[[int], tuple[Tensor, Tensor | None, Tensor]]
@@ -71,7 +72,7 @@ class TemplateScores(nn.Module):
         scores = nn.functional.embedding_bag(
             features.flatten(0, 1), self.table, mode="sum", padding_idx=self.rows
         )  # no word has no feature
-        return scores.view(*features.shape[:2], -1)
+        return scores.view(*features.shape[:2], self.table.shape[1])
 
     @torch.no_grad()
     def fit(self, batches: TaggedWords, steps: int) -> None:
@@ -143,11 +144,11 @@ def _kind(character: str, number: int) -> int:
 
 
 def _code(symbols: Tensor) -> Tensor:
-    """A number of each row of symbols, (..., C), that ends where zeros begin; they wrap around."""
+    """A number of each row of symbols, (..., C), which ends where zeros begin; it wraps around."""
     code = symbols.new_zeros(symbols.shape[:-1])
     for symbol in symbols.unbind(-1):
         code = torch.where(symbol != 0, code * _MULTIPLIER + symbol, code)
-    return code
+    return _mixed(code)
 
 
 def _affixes(symbols: Tensor, sizes: Tensor, longest: int, *, end: bool) -> list[Tensor]:
@@ -158,5 +159,11 @@ def _affixes(symbols: Tensor, sizes: Tensor, longest: int, *, end: bool) -> list
         inside = (at >= 0) & (at < sizes)
         symbol = symbols.gather(-1, at.clamp(0, symbols.shape[-1] - 1).unsqueeze(-1)).squeeze(-1)
         code = code * _MULTIPLIER + symbol.where(inside, 0)
-        codes.append(code)
+        codes.append(_mixed(code))
     return codes
+
+
+def _mixed(code: Tensor) -> Tensor:
+    """Spread codes over 64 bits: columns are joined by multiples of a prime, as symbols are, and would meet."""
+    code = (code ^ (code >> 32)) * _MIXER
+    return code ^ (code >> 32)

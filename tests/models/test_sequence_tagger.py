@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from chainrule.heads import TagConstraints, TagSequences, bio_constraints
+from chainrule.layers import TemplateScores
 from chainrule.models import SequenceTagger
 
 K, V, C = 3, 6, 5
@@ -205,3 +206,35 @@ def test_wrong_arguments_are_named(options, message):
 def test_a_context_that_is_none_is_refused(given, message):
     with pytest.raises(ValueError, match=f"context: .*{message}"):
         make()(given)
+
+
+def with_templates(head):
+    templates = TemplateScores("abcde", K)
+    torch.nn.init.normal_(templates.table[:-1], generator=torch.Generator().manual_seed(3))
+    return make(head, templates=templates)
+
+
+@pytest.mark.parametrize("head", ["crf", "softmax"])
+def test_templates_are_averaged_with_the_network_and_not_trained(head):
+    tagger, given, tags = with_templates(head), context(), torch.randint(K, (4, 4))
+    network, templates = tagger._emissions(given, LENGTHS), tagger.templates
+    assert templates is not None
+    scores = templates(given["characters"], LENGTHS)
+    both = TagSequences(tagger.head, (network + scores) / 2, LENGTHS)
+    torch.testing.assert_close(tagger.log_prob(tags, given, LENGTHS), both.log_prob(tags))
+    torch.testing.assert_close(tagger.marginals(given, LENGTHS), both.marginals)
+    assert (tagger.decode(given, LENGTHS) == both.mode).all()
+    tagger.templates = None
+    alone = tagger.log_prob(tags, given, LENGTHS)
+    tagger.templates = templates
+    torch.testing.assert_close(tagger.training_objective(tags, given, LENGTHS), alone)
+    assert not torch.allclose(tagger.log_prob(tags, given, LENGTHS), alone)
+    assert all("templates" not in name for name, _ in tagger.named_parameters())
+    assert "templates.table" in tagger.state_dict()
+
+
+def test_templates_need_characters_and_the_right_number_of_tags():
+    with pytest.raises(ValueError, match="templates: expected scores of 3 tags, got 2"):
+        make(templates=TemplateScores("abcde", 2))
+    with pytest.raises(ValueError, match="got words alone"):
+        make(characters=None, templates=TemplateScores("abcde", K))(context(characters=False))
