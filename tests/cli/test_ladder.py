@@ -17,6 +17,7 @@ from chainrule.tasks import open_run
 from chainrule.tasks.config import Duration, OptimisationOptions, RunConfig
 from chainrule.tasks.forecast.task import ForecastTask
 from chainrule.tasks.ladder import Ladder, first_that_fits, limit_passes, step_rate
+from chainrule.tasks.tag import templates
 from chainrule.training import candidates
 
 TASKS = ("image", "sound", "translate", "caption", "classify-images")
@@ -184,17 +185,19 @@ def test_the_decay_of_more_data_forgets_over_more_steps(command, tmp_path, monke
 @pytest.mark.parametrize(
     ("rate", "said", "encoder", "word_dropout", "settled"),
     [
-        (0.1, (), "affixes", 0.25, "--character-encoder affixes --word-dropout 0.25"),
-        (1e6, (), "cnn+affixes", 4.0, "--character-encoder cnn+affixes --word-dropout 4"),
-        (0.1, ("--word-dropout", 1), "affixes", 1.0, "--character-encoder affixes"),
-        (0.1, ("--character-encoder", "none"), "none", 0.25, "--word-dropout 0.25"),
-        (0.1, ("--character-encoder", "cnn", "--word-dropout", 1), "cnn", 1.0, ""),
+        (0.1, (), "affixes", 0.25, "--character-encoder affixes --word-dropout 0.25 --template-passes 2"),
+        (1e6, (), "cnn+affixes", 4.0, "--character-encoder cnn+affixes --word-dropout 4 --template-passes 2"),
+        (0.1, ("--word-dropout", 1), "affixes", 1.0, "--character-encoder affixes --template-passes 2"),
+        (0.1, ("--character-encoder", "none"), "none", 0.25, "--word-dropout 0.25 --template-passes 2"),
+        (0.1, ("--character-encoder", "cnn", "--word-dropout", 1), "cnn", 1.0, "--template-passes 2"),
+        (0.1, ("--character-encoder", "cnn", "--word-dropout", 1, "--template-passes", 1), "cnn", 1.0, ""),
     ],
 )
 def test_the_fewer_the_passes_the_more_a_tagger_relies_on_affixes(
     command, tmp_path, monkeypatch, rate, said, encoder, word_dropout, settled
 ):
     monkeypatch.setattr(ladder_module, "step_rate", lambda *_: rate)
+    monkeypatch.setattr(templates, "usual_passes", lambda *_: 2.0)
     out = tmp_path / "run"
     outcome = command("train", *WRITERS["tag"](tmp_path), "--budget", "0.05s", *said, "--out", out)
     assert outcome.status == 0, outcome.err
@@ -203,7 +206,9 @@ def test_the_fewer_the_passes_the_more_a_tagger_relies_on_affixes(
     assert outcome.err.count("the same again: ") == bool(settled)
     if settled:
         assert f"the same again: {settled}\n" in outcome.err
-        assert f"sentences: character encoder {encoder}, word dropout {word_dropout:g}\n" in outcome.err
+        assert (
+            f"sentences: character encoder {encoder}, word dropout {word_dropout:g}, template passes 2\n" in outcome.err
+        )
         words, passes = (config.facts["chosen"][name] for name in ("elements_per_second", "passes"))
         assert words == pytest.approx(54 * rate)  # a pass is a step
         assert passes == pytest.approx(ladder_module.TRAINING_SHARE * 0.05 * rate)

@@ -167,20 +167,21 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
             "word_dropout": "--word-dropout" not in given,
             "template_passes": config.training.template_passes is None,
         }
+        if not any(is_open.values()):
+            return config
         training, options = config.training, config.options
+        passes, rate = timed_passes(self, batches) if timed else (expected_passes(self, batches), 0.0)
         if is_open["template_passes"]:
             training = replace(training, template_passes=usual_passes(self, batches))
-        if is_open["character_encoder"] or is_open["word_dropout"]:
-            passes, rate = timed_passes(self, batches) if timed else (expected_passes(self, batches), 0.0)
-            if passes < _FEW_PASSES and is_open["character_encoder"]:
-                options = replace(options, character_encoder="affixes")
-            if passes < _FEW_PASSES and is_open["word_dropout"]:
-                training = replace(training, word_dropout=_WORD_DROPOUT_OF_FEW)
-            if timed:
-                settled = [name for name, left in is_open.items() if left]
-                words = rate * config.facts["words"]["train"] / batches.steps_per_epoch
-                chosen = {"options": settled, "passes": passes, "elements_per_second": words}
-                config = replace(config, facts=config.facts | {"chosen": chosen})
+        if passes < _FEW_PASSES and is_open["character_encoder"]:
+            options = replace(options, character_encoder="affixes")
+        if passes < _FEW_PASSES and is_open["word_dropout"]:
+            training = replace(training, word_dropout=_WORD_DROPOUT_OF_FEW)
+        if timed:
+            settled = [name for name, left in is_open.items() if left]
+            words = rate * config.facts["words"]["train"] / batches.steps_per_epoch
+            chosen = {"options": settled, "passes": passes, "elements_per_second": words}
+            config = replace(config, facts=config.facts | {"chosen": chosen})
         return replace(config, options=options, training=training)
 
     def choice(self) -> str:

@@ -4,12 +4,18 @@ import gzip
 import io
 import json
 import random
+import shutil
 import sys
 
+import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from chainrule.cli.main import main
 from chainrule.data.batches import Batches
+from chainrule.layers import TemplateScores
+from chainrule.tasks.tag import templates
 from chainrule.tasks.tag.task import TagTask
 
 SMALL = ("--hidden-size", 8, "--embedding-size", 8, "--character-size", 8, "--dropout", 0.0)
@@ -86,7 +92,7 @@ def typed(monkeypatch):
 
 
 def test_training_says_what_it_found_shows_examples_and_keeps_the_most_accurate_weights(command, files, tmp_path):
-    steps = ("--steps", 20, "--validate-every", 10, "--json")
+    steps = ("--steps", 20, "--validate-every", 10, "--template-passes", 0, "--json")
     outcome = command("train", files / "train.conllu", "--out", tmp_path / "run", *steps, *SMALL)
     assert outcome.status == 0, outcome.err
     for shown in (
@@ -100,6 +106,42 @@ def test_training_says_what_it_found_shows_examples_and_keeps_the_most_accurate_
     records = [record for record in TagTask.open(tmp_path / "run").metrics() if record["event"] == "validation"]
     assert len(records) == 2
     assert summary["accuracy"] == max(record["accuracy"] for record in records)
+
+
+def test_templates_are_fitted_once_and_kept_with_the_data(command, files, run, tmp_path, monkeypatch):
+    task = TagTask.open(run)
+    assert task.config.training.template_passes == 3.0
+    table = load_file(run / "data" / "templates.safetensors")["table"]
+    model = task.model()
+    assert model.templates is not None
+    assert torch.equal(model.templates.table, table)
+    valid = task.corpus().valid.batch(np.arange(12))
+    given = model.templates(valid.context["characters"], valid.lengths).argmax(2)
+    real = torch.arange(given.shape[1]) < valid.lengths.unsqueeze(1)
+    assert (given == valid.x)[real].double().mean() > 0.9
+    with monkeypatch.context() as patch:  # a second model of the run reads them
+        patch.setattr(TemplateScores, "fit", None)
+        shutil.copytree(run, tmp_path / "copy")
+        (tmp_path / "copy" / "model.safetensors").unlink()
+        again = TagTask.open(tmp_path / "copy").new_model(0).templates
+        assert torch.equal(again.table, table)
+    outcome = command(
+        "train", files / "train.conllu", "--out", tmp_path / "none", "--steps", 1, "--template-passes", 0, *SMALL
+    )
+    assert outcome.status == 0, outcome.err
+    assert not (tmp_path / "none" / "data" / "templates.safetensors").exists()
+    assert TagTask.open(tmp_path / "none").model().templates is None
+
+
+def test_a_short_budget_fits_templates_in_less_time(command, files, tmp_path, monkeypatch):
+    monkeypatch.setattr(templates, "_SHARE", 1e-5)
+    asked = ("train", files / "train.conllu", *SMALL)
+    outcome = command(*asked, "--budget", "2s", "--out", tmp_path / "run")
+    assert outcome.status == 0, outcome.err
+    passes = TagTask.open(tmp_path / "run").config.training.template_passes
+    assert passes < 3
+    assert f"template passes {passes:g}\n" in outcome.err
+    assert f" --template-passes {passes:g}\n" in outcome.err
 
 
 def test_it_learns_what_endings_tell_of_words_never_seen(command, files, run):
