@@ -10,6 +10,7 @@ from chainrule.base import AutoregressiveModel, LikelihoodModel, length_mask
 from chainrule.coding import decode, encode
 from chainrule.heads import Column
 from chainrule.latent import LatentModel
+from chainrule.layers import TemplateScores
 from chainrule.layers.image_encoder import ImageEncoder
 from chainrule.state import map_state
 from chainrule.testing import check_codec, check_model
@@ -101,7 +102,14 @@ SEQUENCES = {
     ),
 }
 
+
 # Models of y given a sequence or an image: what they predict, and from what.
+def templates():
+    scores = TemplateScores("abcd", 3)
+    torch.nn.init.normal_(scores.table[:-1])
+    return scores
+
+
 LABELLERS = {
     "CompactTransformer": lambda: labelled(
         models.CompactTransformer((1, 4, 4), 3, 4, convolutions=1, model_size=8, num_layers=1, num_heads=2)
@@ -122,8 +130,12 @@ LABELLERS = {
         (torch.randn(3, 1), {"inputs": torch.randn(3, 6, 2), "lengths": torch.tensor([6, 2, 4])}),
     ),
     "SequenceTagger": lambda: (
-        models.SequenceTagger(3, 5, embedding_size=4, hidden_size=4),
-        (pixels(3, 6, levels=3), {"words": pixels(3, 6, levels=5)}, torch.tensor([6, 2, 4])),
+        models.SequenceTagger(3, 5, 4, embedding_size=4, hidden_size=4, character_size=4, templates=templates()),
+        (
+            pixels(3, 6, levels=3),
+            {"words": pixels(3, 6, levels=5), "characters": pixels(3, 6, 2, levels=5)},
+            torch.tensor([6, 2, 4]),
+        ),
     ),
 }
 

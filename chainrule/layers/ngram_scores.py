@@ -6,7 +6,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from chainrule.layers.cells import check_vocabulary
+from chainrule.layers.cells import check_vocabulary, symbols_of
 from chainrule.layers.ngram_embedding import hashed_rows
 from chainrule.ranges import check_sizes
 
@@ -79,6 +79,7 @@ class NgramScores(nn.Module):
 
     def rows(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
         """The row of each n-gram of each text, (B, T + (N − 1)(T + 1)), `nothing` where there is none."""
+        x = symbols_of(x)
         batch, length = x.shape
         lengths = x.new_full((batch,), length) if lengths is None else lengths.to(x.device)
         place = torch.arange(length + 1, device=x.device)

@@ -6,6 +6,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
+from chainrule.layers.cells import check_vocabulary, symbols_of
 from chainrule.layers.ngram_embedding import hashed_rows
 from chainrule.ranges import check_sizes
 
@@ -100,10 +101,12 @@ class TemplateScores(nn.Module):
 
     def features(self, characters: Tensor, lengths: Tensor | None = None) -> Tensor:
         """The row of each template for each word, (B, T, F); `rows` where there is none."""
+        characters = symbols_of(characters)
         batch, time, _ = characters.shape
         lengths = characters.new_full((batch,), time) if lengths is None else lengths.to(characters.device)
         real = torch.arange(time, device=characters.device) < lengths.unsqueeze(1)
         characters = characters.masked_fill(~real.unsqueeze(2), 0)
+        check_vocabulary(characters, len(self.lower), "characters")
         lower, sizes = self.lower[characters], (characters != 0).sum(2)
         endings, beginnings = _affixes(lower, sizes, _SUFFIX, end=True), _affixes(lower, sizes, _PREFIX, end=False)
         shape = _code(self.kinds[characters[:, :, :_SHAPE]])

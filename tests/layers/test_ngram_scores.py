@@ -139,3 +139,8 @@ def test_symbols_outside_the_vocabulary_are_refused(symbol: int) -> None:
 def test_sizes_below_one_are_refused(sizes: dict[str, int]) -> None:
     with pytest.raises(ValueError, match=f"{next(iter(sizes))}: expected an integer >= 1"):
         NgramScores(**({"num_symbols": 3, "num_classes": 2, "order": 2} | sizes))
+
+
+def test_bytes_are_read_as_integers() -> None:
+    model, (x, lengths, _) = NgramScores(EDGE, 2, 2), batch(TEXTS, LABELS, garbage=0)
+    assert torch.equal(model.rows(x.to(torch.uint8), lengths), model.rows(x, lengths))

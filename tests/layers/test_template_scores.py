@@ -119,3 +119,11 @@ def test_many_tags_share_fewer_rows():
 def test_sizes_below_one_are_refused(sizes):
     with pytest.raises(ValueError, match=f"{next(iter(sizes))}: expected an integer >= 1, got 0"):
         TemplateScores(ALPHABET, **({"num_tags": 2} | sizes))
+
+
+def test_bytes_are_read_as_integers_and_unknown_numbers_refused():
+    scores = TemplateScores(ALPHABET, 2)
+    characters, lengths = spelled(SENTENCES)
+    assert torch.equal(scores.features(characters.to(torch.uint8), lengths), scores.features(characters, lengths))
+    with pytest.raises(ValueError, match=r"characters: expected symbols in \[0, 10\), got 10"):
+        scores(torch.full((1, 1, 2), 10))

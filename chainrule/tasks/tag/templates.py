@@ -25,8 +25,11 @@ _TIMED = 8  # steps
 def usual_passes(run: "TagTask", batches: "TrainingBatches") -> float:
     """Passes over the sentences in which the table of a new run is fitted.
 
-    They are three, or as many as a tenth of its budget has time for, timed here.
+    They are three, or as many as a tenth of its budget has time for, timed here. Where tags mark spans there are none:
+    on WNUT17 templates, which choose each tag by itself, took four points of F1 away.
     """
+    if run.config.facts["scheme"] is not None:
+        return 0.0
     budget = run.config.duration.budget
     if budget is None:
         return _PASSES

@@ -133,6 +133,14 @@ def test_templates_are_fitted_once_and_kept_with_the_data(command, files, run, t
     assert TagTask.open(tmp_path / "none").model().templates is None
 
 
+def test_tags_of_spans_get_no_templates_unless_asked_for(command, names_run, files, tmp_path):
+    assert TagTask.open(names_run).config.training.template_passes == 0
+    assert TagTask.open(names_run).model().templates is None
+    asked = ("--steps", 1, "--template-passes", 1, *SMALL)
+    assert command("train", files / "names.conll", "--out", tmp_path / "run", *asked).status == 0
+    assert TagTask.open(tmp_path / "run").model().templates is not None
+
+
 def test_a_short_budget_fits_templates_in_less_time(command, files, tmp_path, monkeypatch):
     monkeypatch.setattr(templates, "_SHARE", 1e-5)
     asked = ("train", files / "train.conllu", *SMALL)
