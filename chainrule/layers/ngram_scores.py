@@ -1,6 +1,6 @@
 """Scores of labels that add up over the n-grams of a text: a linear classifier that begins as naive Bayes."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import final
 
 import torch
@@ -12,7 +12,6 @@ from chainrule.ranges import check_sizes
 
 _SCALES = [2.0 ** (-step / 4) for step in range(33)]  # of the ratios, 1 to 1/256
 _MOST_WEIGHTS = 1 << 21  # of rows by labels
-_PIECE = 1 << 22  # numbers that are worked on together
 _TEXTS_FOR_SCALE = 20_000
 
 LabelledTexts = Callable[[], Iterable[tuple[Tensor, Tensor | None, Tensor]]]
@@ -25,7 +24,8 @@ class NgramScores(nn.Module):
 
     .. math:: z_y = b_y + \sum_{n=1}^{N} \sum_t W_{\mathrm{row}(s_{t-n+1}, \ldots, s_t),\, y}
 
-    Every symbol has a row of its own; longer n-grams share rows by a hash, as in fastText (Bojanowski et al. 2017). An
+    Every symbol has a row of its own, unless there are very many; longer n-grams share rows by a hash, as in fastText
+    (Bojanowski et al. 2017). An
     edge, one symbol more, stands before and after a text, so that a pair tells where it begins and ends.
 
     `fit` begins as naive Bayes (Wang and Manning 2012), which few texts hardly let one beat:
@@ -36,7 +36,7 @@ class NgramScores(nn.Module):
 
     with n the number of texts of label y that hold the n-gram f, N their sum over n-grams, and π the labels' shares of
     that, so that an n-gram never seen says nothing. The n-grams of a text depend on each other, and naive Bayes is far
-    too sure: λ maximises the likelihood of the training texts, each left out of the counts that it is judged by.
+    too sure: λ maximises the likelihood of the training texts, each left out of the counts of its own n-grams.
 
     Args:
         num_symbols: V; symbols are integers in [0, V).
@@ -59,7 +59,8 @@ class NgramScores(nn.Module):
         self.singles = min(num_symbols, most)  # rows of single symbols, which share them too where they are very many
         self.buckets = min(buckets, most) if order > 1 else 0
         self.nothing = self.singles + self.buckets  # a row that is never added
-        self.table = nn.Embedding(self.nothing + 1, num_classes, padding_idx=self.nothing)
+        table = torch.zeros(self.nothing + 1, num_classes)  # drawn, it would change what other layers draw
+        self.table = nn.Embedding.from_pretrained(table, freeze=False, padding_idx=self.nothing)
         self.bias = nn.Parameter(torch.zeros(num_classes))
         self.reset_parameters()
 
@@ -78,7 +79,7 @@ class NgramScores(nn.Module):
         return self.bias + nn.functional.embedding_bag(rows, self.table.weight, mode="sum", padding_idx=self.nothing)
 
     def rows(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """The row of each n-gram of each text, (B, T + (N − 1)(T + 1)), `nothing` where there is none."""
+        """The row of each n-gram of each text, (B, F), `nothing` where there is none."""
         x = symbols_of(x)
         batch, length = x.shape
         lengths = x.new_full((batch,), length) if lengths is None else lengths.to(x.device)
@@ -89,7 +90,7 @@ class NgramScores(nn.Module):
         check_vocabulary(single, self.num_symbols, "x")
         if self.singles < self.num_symbols:
             single = hashed_rows([single], self.singles)
-        found = [single.masked_fill(none, self.nothing)]
+        found = [single.masked_fill(none, self.nothing), x.new_full((batch, 1), self.nothing)]  # a row has one at least
         if self.order > 1:
             before = x.new_full((batch, self.order - 1), self.num_symbols)
             marked = nn.functional.pad(x, (0, 1)).masked_fill(ended, self.num_symbols)
@@ -112,9 +113,9 @@ class NgramScores(nn.Module):
         classes = len(self.bias)
         counts = torch.zeros_like(self.table.weight, dtype=torch.float64)
         number = 0
-        for rows, labels in self._pieces(texts()):
+        for x, lengths, labels in texts():
             number += len(labels)
-            once = rows.sort(1).values
+            once = self.rows(x, lengths).sort(1).values
             again = once[:, 1:] == once[:, :-1]
             once[:, 1:] = once[:, 1:].masked_fill(again, self.nothing)
             places = (once * classes + labels.unsqueeze(1)).view(-1)
@@ -122,25 +123,17 @@ class NgramScores(nn.Module):
         counts[self.nothing] = 0
         of_label = 1 + counts.sum(0)
         added = classes * of_label / of_label.sum()
-        bias = counts.new_zeros(classes) if prior is None else prior.to(counts).log()
-        every = -(-number // _TEXTS_FOR_SCALE)
-        scales, nats = counts.new_tensor(_SCALES).view(-1, 1, 1), counts.new_zeros(len(_SCALES))
-        for rows, labels in self._pieces(texts(), every):
-            own = nn.functional.one_hot(labels, classes).unsqueeze(1)
-            shares = ((counts[rows] - own).clamp(min=0) + added).log() - of_label.log()
-            evidence = (shares * (rows != self.nothing).unsqueeze(2)).sum(1)
-            scores = (bias + scales * evidence).log_softmax(2)  # (scales, B, C)
-            nats -= scores[:, torch.arange(len(labels), device=labels.device), labels].sum(1)
         ratios = (counts + added).log() - of_label.log()
-        ratios = _SCALES[int(nats.argmin())] * (ratios - ratios.mean(1, keepdim=True))
-        self.table.weight.copy_(ratios)
-        self.bias.copy_(bias)
-
-    def _pieces(
-        self, texts: Iterable[tuple[Tensor, Tensor | None, Tensor]], every: int = 1
-    ) -> Iterator[tuple[Tensor, Tensor]]:
-        """The rows and labels of texts, or of one in so many, a few at a time."""
-        for x, lengths, labels in texts:
+        ratios -= ratios.mean(1, keepdim=True)
+        bias = counts.new_zeros(classes) if prior is None else prior.to(counts).log()
+        every, nats = -(-number // _TEXTS_FOR_SCALE), counts.new_zeros(len(_SCALES))
+        for x, lengths, labels in texts():
             rows, labels = self.rows(x, lengths)[::every], labels[::every]
-            together = max(1, _PIECE // (rows.shape[1] * len(self.bias)))
-            yield from zip(rows.split(together), labels.split(together), strict=True)
+            evidence = nn.functional.embedding_bag(rows, ratios, mode="sum", padding_idx=self.nothing)
+            own, more = counts[rows, labels.unsqueeze(1)], added[labels].unsqueeze(1)
+            too_much = ((own + more).log() - ((own - 1).clamp(min=0) + more).log()).masked_fill(rows == self.nothing, 0)
+            evidence.scatter_add_(1, labels.unsqueeze(1), -too_much.sum(1, keepdim=True))
+            for place, scale in enumerate(_SCALES):
+                nats[place] += nn.functional.cross_entropy(bias + scale * evidence, labels, reduction="sum")
+        self.table.weight.copy_(_SCALES[int(nats.argmin())] * ratios)
+        self.bias.copy_(bias)

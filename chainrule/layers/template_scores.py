@@ -31,11 +31,11 @@ class TemplateScores(nn.Module):
 
     f are templates (Ratnaparkhi 1996), all of words in lower case but for the first: the word as it is written, the
     word, the two before and the two after it, pairs of neighbours, affixes of up to five characters, affixes together
-    with those of the neighbours, and shapes, such as `Xx` of `Paris`. What a template reads becomes a row of one table
-    by a hash (Weinberger et al. 2009), so that no list of features is kept.
+    with those of the neighbours, and shapes, such as `Xxxxx` of `Paris`. What a template reads becomes a row of one
+    table by a hash (Weinberger et al. 2009), so that no list of features is kept.
 
-    `fit` trains the table alone by AdaGrad (Duchi et al. 2011), a few passes and no product: 200,000 words take
-    seconds. It is no parameter: gradients of another model do not reach it.
+    `fit` trains the table alone by AdaGrad (Duchi et al. 2011), in a few passes without a matrix product: 200,000
+    words take seconds. The table requires no gradient, so that a model with it leaves it as it is.
 
     Args:
         characters: what is written with each number from 1 on; 0 pads a word.
@@ -43,7 +43,7 @@ class TemplateScores(nn.Module):
         buckets: rows of the table at most; fewer where there are many tags.
 
     Raises:
-        ValueError: a size is below 1.
+        ValueError: a size is below 1, or a character is there twice.
 
     >>> scores = TemplateScores("abcde", num_tags=2)
     >>> words = torch.tensor([[[1, 2, 0], [3, 0, 0], [4, 5, 1]]])  # ab c dea
@@ -52,7 +52,6 @@ class TemplateScores(nn.Module):
     tensor([[0, 1, 1]])
     """
 
-    table: Tensor
     lower: Tensor
     kinds: Tensor
 
@@ -61,18 +60,19 @@ class TemplateScores(nn.Module):
         check_sizes(num_tags=num_tags, buckets=buckets)
         self.rows = min(buckets, max(_MOST_WEIGHTS // num_tags, 1))
         numbers = {character: number for number, character in enumerate(characters, 1)}
+        if len(numbers) < len(characters):
+            raise ValueError(f"characters: expected each once, got {len(characters) - len(numbers)} again")
         lower = [0, *(numbers.get(character.lower(), number) for character, number in numbers.items())]
         kinds = [0, *(_kind(character, number) for character, number in numbers.items())]
         self.register_buffer("lower", torch.tensor(lower), persistent=False)
         self.register_buffer("kinds", torch.tensor(kinds), persistent=False)
-        self.register_buffer("table", torch.zeros(self.rows + 1, num_tags))  # the last row is that of no feature
+        table = torch.zeros(self.rows + 1, num_tags)  # the last row is that of no feature
+        self.table = nn.Parameter(table, requires_grad=False)
 
     def forward(self, characters: Tensor, lengths: Tensor | None = None) -> Tensor:
         """z, (B, T, K), of the characters of each word, (B, T, C); past a row's length (B,) it says nothing."""
         features = self.features(characters, lengths)
-        scores = nn.functional.embedding_bag(
-            features.flatten(0, 1), self.table, mode="sum", padding_idx=self.rows
-        )  # no word has no feature
+        scores = nn.functional.embedding_bag(features.flatten(0, 1), self.table, mode="sum", padding_idx=self.rows)
         return scores.view(*features.shape[:2], self.table.shape[1])
 
     @torch.no_grad()
@@ -101,7 +101,7 @@ class TemplateScores(nn.Module):
 
     def features(self, characters: Tensor, lengths: Tensor | None = None) -> Tensor:
         """The row of each template for each word, (B, T, F); `rows` where there is none."""
-        characters = symbols_of(characters)
+        characters = nn.functional.pad(symbols_of(characters), (0, 1))  # a word has one place at least
         batch, time, _ = characters.shape
         lengths = characters.new_full((batch,), time) if lengths is None else lengths.to(characters.device)
         real = torch.arange(time, device=characters.device) < lengths.unsqueeze(1)

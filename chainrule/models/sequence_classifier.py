@@ -1,6 +1,6 @@
 """A classifier of whole sequences: an encoder, pooled over time."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Literal, final
 
 import torch
@@ -58,8 +58,9 @@ class SequenceClassifier(LikelihoodModel):
         symbol_dropout: share of symbols left out in training.
         prior: (num_classes,) probabilities of the labels before anything is read; equal where not given.
         num_heads: of a Transformer, a divisor of M.
-        ngram_order: symbols of the longest n-grams that a linear classifier counts, whose answer is averaged with the
+        ngram_order: symbols of the longest n-grams that a linear classifier weighs, whose answer is averaged with the
             network's; 0 leaves it out.
+        ngram_symbols: symbols that n-grams are made of, the first of V; V where not given.
 
     Raises:
         ValueError: an argument is out of range.
@@ -90,6 +91,7 @@ class SequenceClassifier(LikelihoodModel):
         prior: Sequence[float] | None = None,
         num_heads: Layers = 2,
         ngram_order: Annotated[int, Range(0, 16)] = 0,
+        ngram_symbols: int | None = None,
     ):
         super().__init__()
         if (vocab_size is None) == (feature_size is None):
@@ -121,7 +123,7 @@ class SequenceClassifier(LikelihoodModel):
         self.output = nn.Linear(outputs * len(self.poolings), num_classes)
         self.ngrams = None
         if vocab_size is not None and ngram_order:
-            self.ngrams = NgramScores(vocab_size, num_classes, ngram_order)
+            self.ngrams = NgramScores(ngram_symbols or vocab_size, num_classes, ngram_order)
         self.register_buffer("log_prior", _log_prior(prior, num_classes))
         self.reset_parameters()
 
@@ -166,21 +168,6 @@ class SequenceClassifier(LikelihoodModel):
         ratios = (smoothed / smoothed.sum(0)).log() - (rest / rest.sum(0)).log()
         self.embedding.weight[:-1, : self.num_classes] = (scale * ratios).to(self.embedding.weight)
 
-    def fit_ngrams(self, texts: Callable[[], Iterable[tuple[Context, Tensor]]]) -> None:
-        """Let the classifier of n-grams begin as naive Bayes of labelled sequences; see `NgramScores.fit`.
-
-        Args:
-            texts: makes batches of the sequences, as `forward` takes them, with their labels (B,).
-
-        Raises:
-            ValueError: the model counts no n-grams.
-        """
-        if self.ngrams is None:
-            raise ValueError("ngram_order: expected at least 1 to count n-grams, got 0")
-        self.ngrams.fit(
-            lambda: ((*self._symbols(context), labels) for context, labels in texts()), self.log_prior.exp()
-        )
-
     def forward(self, context: Context) -> Categorical:
         """p(y | x) of each row.
 
@@ -214,7 +201,7 @@ class SequenceClassifier(LikelihoodModel):
         return inputs if inputs.dim() == 2 else inputs[:, :, 0], lengths
 
     def features(self, context: Context) -> Tensor:
-        """z of each row, (B, N): the pooled features that the label is predicted from."""
+        """z of each row, (B, N): the pooled features that the network predicts the label from."""
         return self._pooled(context)[0]
 
     def _pooled(self, context: Context) -> tuple[Tensor, Tensor | None]:

@@ -228,14 +228,9 @@ def test_the_answer_with_ngrams_is_the_mean_of_both_classifiers(kind: str) -> No
     torch.testing.assert_close(model.log_prob(labels, context)[real], each.exp().mean(0).log()[real])
 
 
-def test_ngrams_begin_as_naive_bayes_with_the_prior() -> None:
-    model = SequenceClassifier(2, vocab_size=7, embedding_size=4, hidden_size=4, prior=[0.25, 0.75], ngram_order=2)
-    texts = {"inputs": torch.tensor([[1, 2, 3], [4, 5, 6]]), "lengths": torch.tensor([3, 2])}
-    model.fit_ngrams(lambda: [(texts, torch.tensor([0, 1]))] * 3)
-    assert model.ngrams is not None
-    torch.testing.assert_close(model.ngrams.bias.softmax(0), torch.tensor([0.25, 0.75]))
-    assert model.ngrams(texts["inputs"], texts["lengths"]).argmax(1).tolist() == [0, 1]
-    with pytest.raises(ValueError, match="ngram_order: expected at least 1 to count n-grams, got 0"):
-        make("symbols").fit_ngrams(list)
+def test_ngrams_of_frames_are_refused_and_may_be_of_fewer_symbols() -> None:
     with pytest.raises(ValueError, match="ngram_order: expected 0 of frames"):
         make("frames", ngram_order=2)
+    ngrams = make("bags", ngram_order=1, ngram_symbols=5).ngrams
+    assert ngrams is not None
+    assert len(ngrams.table.weight) == 6

@@ -91,6 +91,11 @@ class TextSymbols(Record):
         """V."""
         return _BYTES if self.level == "byte" else 1 + len(self.symbols) + len(self.parts or ())
 
+    @property
+    def elements(self) -> int:
+        """Symbols of elements, those of parts left out: the first of V."""
+        return len(self) - len(self.parts or ())
+
     def tokens(self, text: str) -> list[str]:
         """The elements of a text, in a form to print."""
         if self.level == "byte":

@@ -151,7 +151,7 @@ def prepare_labelled(
             encoded.save(writer, part)
         writer.array(_COUNTS, label_counts(parts["train"], len(symbols), len(labels)))
         if ngram_order:
-            writer.array(_NGRAMS, ngram_weights(parts["train"], len(symbols), labels.prior, ngram_order, limit))
+            writer.array(_NGRAMS, ngram_weights(parts["train"], symbols.elements, labels.prior, ngram_order, limit))
         writer.json("valid.json", {"texts": [row.text for row in valid_rows]})
         symbols.save(writer.path("symbols.json"))
         labels.save(writer.path("labels.json"))

@@ -54,6 +54,7 @@ _CHECKED_ROWS, _CHECKED_ELEMENTS = 4, 12
 _NGRAM_ORDER = {"word": 2, "char": 6, "byte": 6}
 _MOST_PASSES, _FEWEST_STEPS = 5, 1000  # of use, over texts read as words
 _PLANNED = ("ngram_order",)
+_FROM_DATA = ("vocab_size", "feature_size", "ngram_symbols")  # arguments of the model
 _MODEL = "chainrule.models.sequence_classifier:SequenceClassifier"
 
 
@@ -101,12 +102,12 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
     Data = LabelledData
     Training = ClassifierTraining
     MODELS: ClassVar[dict[str, Model]] = {
-        "classifier": Model(_MODEL, planned=_PLANNED, hidden=("vocab_size", "feature_size", "num_heads")),
+        "classifier": Model(_MODEL, planned=_PLANNED, hidden=(*_FROM_DATA, "num_heads")),
         "transformer": Model(
             _MODEL,
             fixed={"cell": "transformer"},
             planned=_PLANNED,
-            hidden=("vocab_size", "feature_size", "bidirectional"),
+            hidden=(*_FROM_DATA, "bidirectional"),
             num_layers=2,
         ),
     }
@@ -188,7 +189,7 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
             self.path / DATA,
             limit=options.pop("max_length"),
             validation=sources["validation"],
-            ngram_order=self.config.options.ngram_order,
+            ngram_order=self.config.options.ngram_order if self.training.naive_bayes else 0,
             seed=self.training.seed,
             **options,
         ).manifest
@@ -215,7 +216,11 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
         model = cast(
             "SequenceClassifier",
             self.MODELS[self.config.model].build(
-                options, num_classes=labels, vocab_size=symbols, prior=self.labels.prior
+                options,
+                num_classes=labels,
+                vocab_size=symbols,
+                ngram_symbols=self.symbols.elements,
+                prior=self.labels.prior,
             ),
         )
         if self.training.naive_bayes and not (self.path / WEIGHTS).is_file():

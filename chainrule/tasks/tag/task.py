@@ -61,7 +61,7 @@ class TagTraining(OptimisationOptions):
     """A word seen c times is read as unknown with probability W / (W + c), W being this number; lower in few passes."""
     template_passes: float | None = within(None, 0.0, 1e3)
     """Passes in which scores of templates are fitted before training, to be averaged with the network's; 0 leaves them
-    out. Follows from the budget where not given."""
+    out. Where not given 3, or fewer in a short budget or run; 0 where tags mark spans."""
 
 
 class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Embeds):
@@ -143,16 +143,21 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
 
         sources = self.config.sources
         assert sources["source"] is not None
-        return prepare_tagged(
+        manifest = prepare_tagged(
             sources["source"],
             self.path / DATA,
             **asdict(self.data),
             validation=sources["validation"],
             seed=self.training.seed,
         ).manifest
+        if self.training.template_passes:  # settled: by one process, before the others read them
+            from chainrule.tasks.tag.templates import fitted_templates
+
+            fitted_templates(self, self.training.template_passes)
+        return manifest
 
     def plan(self, given: frozenset[str]) -> RunConfig:
-        """Settle weight decay, the passes of templates, and from those over the sentences how words are read.
+        """Settle weight decay, the passes of templates, and, from the number of passes, how words are read.
 
         Weights forget over two passes, so that rare words are not learned by heart. Where a budget tells the passes,
         they are those of the usual model, timed here.
@@ -172,7 +177,7 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
         training, options = config.training, config.options
         passes, rate = timed_passes(self, batches) if timed else (expected_passes(self, batches), 0.0)
         if is_open["template_passes"]:
-            training = replace(training, template_passes=usual_passes(self, batches))
+            training = replace(training, template_passes=usual_passes(self, batches, passes))
         if passes < _FEW_PASSES and is_open["character_encoder"]:
             options = replace(options, character_encoder="affixes")
         if passes < _FEW_PASSES and is_open["word_dropout"]:

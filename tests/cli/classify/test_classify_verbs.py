@@ -81,6 +81,10 @@ def test_a_run_learns_to_tell_texts_apart_and_shows_what_it_got_wrong(
     figures = json.loads(command("evaluate", out, files / "test.tsv", "--json").out)
     assert (figures["accuracy"], figures["texts"], figures["errors"]) == (1.0, 12, [])
     assert figures["confusion"] == [[6, 0], [0, 6]]
+    opened = ClassifyTask.open(out)
+    network, valid = opened.model(), opened.texts().valid
+    network.ngrams = None  # it learned so by itself, too
+    assert (network(valid.texts.context(np.arange(12))).probs.argmax(1).numpy() == valid.labels).all()
 
 
 def test_mistakes_are_shown_at_each_validation(run: Path) -> None:
@@ -248,10 +252,18 @@ def test_the_ngrams_of_a_new_run_begin_as_naive_bayes(run: Path, files: Path) ->
     context = texts.train.texts.without_parts().context(np.arange(len(texts.train.labels)), 9)
     known = torch.from_numpy(np.array(texts.train.labels))
     assert (ngrams(context["inputs"], context["lengths"]).argmax(1) == known).all()
-    fresh = NgramScores(len(opened.symbols), 2, 2)
+    fresh = NgramScores(opened.symbols.elements, 2, 2)
     fresh.fit(lambda: [(context["inputs"], context["lengths"], known)], torch.tensor(opened.labels.prior))
     torch.testing.assert_close(fresh.table.weight, ngrams.table.weight)
     torch.testing.assert_close(fresh.bias, ngrams.bias)
+
+
+def test_damaged_ngrams_are_refused_in_a_line(refused: Callable, run: Path, tmp_path: Path) -> None:
+    shutil.copytree(run, tmp_path / "copy")
+    (tmp_path / "copy" / WEIGHTS).unlink()
+    ngrams = tmp_path / "copy" / "data" / "ngrams"
+    ngrams.write_bytes(ngrams.read_bytes()[:-4])
+    assert "ngrams" in refused("train", "--resume", "--out", tmp_path / "copy")
 
 
 def test_a_long_budget_reads_words_five_times_or_for_a_thousand_steps(

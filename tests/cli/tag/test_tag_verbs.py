@@ -142,14 +142,32 @@ def test_tags_of_spans_get_no_templates_unless_asked_for(command, names_run, fil
 
 
 def test_a_short_budget_fits_templates_in_less_time(command, files, tmp_path, monkeypatch):
-    monkeypatch.setattr(templates, "_SHARE", 1e-5)
-    asked = ("train", files / "train.conllu", *SMALL)
-    outcome = command(*asked, "--budget", "2s", "--out", tmp_path / "run")
+    clock = iter((0.0, 1.0))
+    monkeypatch.setattr(templates, "monotonic", lambda: next(clock))  # a second for what is timed, a whole pass
+    outcome = command("train", files / "train.conllu", *SMALL, "--budget", "2s", "--out", tmp_path / "run")
     assert outcome.status == 0, outcome.err
-    passes = TagTask.open(tmp_path / "run").config.training.template_passes
-    assert passes < 3
-    assert f"template passes {passes:g}\n" in outcome.err
-    assert f" --template-passes {passes:g}\n" in outcome.err
+    assert TagTask.open(tmp_path / "run").config.training.template_passes == 0.2  # of a tenth of the budget
+    assert "template passes 0.2\n" in outcome.err
+    assert " --template-passes 0.2\n" in outcome.err
+    assert TagTask.open(tmp_path / "run").model().templates.table.abs().max() > 0
+
+
+def test_few_steps_fit_templates_in_no_more_passes(command, files, tmp_path):
+    for given, passes in ((("--epochs", 0.5), 0.5), (("--epochs", 7), 3.0)):
+        asked = (*given, "--overwrite", "--out", tmp_path / "run", *SMALL)
+        assert command("train", files / "train.conllu", *asked).status == 0
+        assert TagTask.open(tmp_path / "run").config.training.template_passes == passes
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda path: path.write_bytes(b"no"), lambda path: path.write_bytes(path.read_bytes()[:-9])]
+)
+def test_damaged_templates_are_refused_in_a_line(refused, run, tmp_path, damage):
+    shutil.copytree(run, tmp_path / "copy")
+    (tmp_path / "copy" / "model.safetensors").unlink()
+    (tmp_path / "copy" / "checkpoint.safetensors").unlink()
+    damage(tmp_path / "copy" / "data" / "templates.safetensors")
+    assert "templates.safetensors" in refused("train", "--resume", "--out", tmp_path / "copy")
 
 
 def test_it_learns_what_endings_tell_of_words_never_seen(command, files, run):
@@ -157,6 +175,11 @@ def test_it_learns_what_endings_tell_of_words_never_seen(command, files, run):
     assert figures["unknown_accuracy"] > 0.9
     assert figures["words"] == sum(map(len, sentences(20, 2)))
     assert "f1" not in figures
+    task = TagTask.open(run)
+    network, valid = task.model(), task.corpus().valid.batch(np.arange(12))
+    network.templates = None
+    given = network.decode(valid.context, valid.lengths)
+    assert (given == valid.x)[given >= 0].double().mean() > 0.9  # it learned so by itself, too
 
 
 def test_evaluation_is_that_of_the_tags_that_tag_writes(command, files, run, tmp_path):
@@ -247,7 +270,8 @@ def test_another_column_and_a_file_of_columns(command, files, tmp_path, typed):
 
 
 def test_a_resumed_run_is_the_run_that_was_not_interrupted(command, files, tmp_path, monkeypatch):
-    arguments = (files / "names.conll", "--task", "tag", "--steps", 12, "--validate-every", 4, *SMALL[:-1], 0.3)
+    steps = ("--steps", 12, "--validate-every", 4, "--template-passes", 1)
+    arguments = (files / "names.conll", "--task", "tag", *steps, *SMALL[:-1], 0.3)
     assert command("train", *arguments, "--out", tmp_path / "whole").status == 0
     at = Batches.at
 
