@@ -194,7 +194,7 @@ def train(
 
 
 class TrainingLoop:
-    """Takes steps, validates and saves, from the run's position to its end; the arguments are those of `train`.
+    """Takes steps, validates and saves, from the run's position to its end; `train` makes it.
 
     Whatever is saved is saved between two steps, with all figures up to there on the disk before it.
     """
