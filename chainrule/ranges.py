@@ -37,3 +37,21 @@ def check_shares(**shares: float) -> None:
     for name, share in shares.items():
         if not 0 <= share < 1:
             raise ValueError(f"{name}: expected a number in [0, 1), got {share}")
+
+
+def check_batch_size(batch_size: int, shard: tuple[int, int]) -> None:
+    """`ValueError` unless the processes can share the rows of a batch equally; `shard` is (rank, number of
+    processes)."""
+    rank, world = shard
+    if not 0 <= rank < world:
+        raise ValueError(f"shard: expected a rank from 0 to {world - 1}, got {rank}")
+    if batch_size < 1 or batch_size % world:
+        raise ValueError(
+            f"batch_size: expected a positive multiple of the number of processes, {world}, got {batch_size}"
+        )
+
+
+def check_seed(seed: int) -> None:
+    """`ValueError` unless `seed` can seed a generator."""
+    if seed < 0:
+        raise ValueError(f"seed: expected at least 0, got {seed}")

@@ -5,7 +5,6 @@ from typing import Any
 from chainrule.cli.signature import Seed, offered
 from chainrule.tasks.abilities import Checks
 from chainrule.tasks.display import Switch, dump_json, format_duration, one_line, resume_command, size_of
-from chainrule.tasks.ladder import chosen_flags
 from chainrule.tasks.run_directory import METRICS, WEIGHTS, bytes_on_disk
 from chainrule.tasks.task import Task
 
@@ -43,7 +42,7 @@ def _gather(run: Task[Any]) -> tuple[dict[str, Any], str]:
         "data": config["data"],
         "facts": config["facts"],
         "training": config["training"],
-        "chosen": chosen_flags(run.config),
+        "chosen": run.config.chosen_flags(),
         "step": max((record["step"] for record in metrics if record.get("event") == "step"), default=0),
         "best": best,
         "likelihood": None if held_out is None else held_out.values(),

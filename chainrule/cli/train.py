@@ -15,7 +15,6 @@ from chainrule.cli.resume import resumed_config
 from chainrule.cli.signature import DATA, MODEL, RUN, TRAINING, RunFlags, as_flags, joined_help
 from chainrule.tasks.config import ChosenComputation, Duration, RunConfig, options_class
 from chainrule.tasks.display import Verb, dump_json, flag, format_duration, printable, resume_command
-from chainrule.tasks.ladder import chosen_flags
 from chainrule.tasks.run_directory import CONFIG, DRAFT, lock_run, refuse_taken, remove, remove_folder
 from chainrule.tasks.task import Task
 
@@ -164,7 +163,7 @@ def _train(task: type[Task[Any]], asked: RunConfig, out: Path, flags: RunFlags, 
         batches, held_out = run.batches((process_group.rank, process_group.world))
         if process_group.first:
             parameters = sum(weight.numel() for weight in network.parameters())
-            same = chosen_flags(run.config)
+            same = run.config.chosen_flags()
             choice = [run.choice(), f"the same again: {same}"] if same and before is None else []
             model = f"{run.config.model} with {parameters:,} parameters, in {run.path}"
             lines = [*run.introduce(), *choice, model]

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from chainrule.ranges import check_batch_size, check_seed
 from chainrule.state import State
 
 Rows = npt.NDArray[np.int64]
@@ -145,24 +146,6 @@ class Batches:
     def at(self, step: int) -> Batch:
         """The batch of a step, counted from 0 over all epochs."""
         return self._make(step, self._order.at(step))
-
-
-def check_batch_size(batch_size: int, shard: tuple[int, int]) -> None:
-    """`ValueError` unless the processes can share the rows of a batch equally; `shard` is (rank, number of
-    processes)."""
-    rank, world = shard
-    if not 0 <= rank < world:
-        raise ValueError(f"shard: expected a rank from 0 to {world - 1}, got {rank}")
-    if batch_size < 1 or batch_size % world:
-        raise ValueError(
-            f"batch_size: expected a positive multiple of the number of processes, {world}, got {batch_size}"
-        )
-
-
-def check_seed(seed: int) -> None:
-    """`ValueError` unless `seed` can seed a generator."""
-    if seed < 0:
-        raise ValueError(f"seed: expected at least 0, got {seed}")
 
 
 def padded(rows: Sequence[npt.NDArray[np.integer]], width: int) -> Tensor:

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
-from chainrule.data.batches import Batch, check_batch_size, check_seed, padded
+from chainrule.data.batches import Batch, padded
 from chainrule.data.vocabulary import Ids, Tokens
+from chainrule.ranges import check_batch_size, check_seed
 
 
 class StreamBatches:

@@ -10,7 +10,7 @@ from chainrule.layers.cells import check_vocabulary, symbols_of
 from chainrule.layers.ngram_embedding import hashed_rows
 from chainrule.ranges import check_sizes
 
-_SCALES = [2.0 ** (-step / 4) for step in range(33)]  # of the ratios, 1 to 1/256
+_SCALES = torch.logspace(0, -8, 33, base=2, dtype=torch.float64).tolist()  # of the ratios, 1 to 1/256
 _MOST_WEIGHTS = 1 << 21  # of rows by labels
 _TEXTS_FOR_SCALE = 20_000
 

@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass, field, fields, make_dataclass
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
+from chainrule.tasks.display import flags_of
+
 if TYPE_CHECKING:
     from chainrule.tasks.task import Task
 
@@ -169,6 +171,15 @@ class RunConfig:
     duration: Duration
     training: Any
     computation: ChosenComputation | None = None
+
+    def chosen_flags(self) -> str:
+        """The flags that name every option that was settled for the user, with its value; empty where none was.
+
+        Epochs are left out of a run that was given another duration since.
+        """
+        values = asdict(self.options) | asdict(self.training) | asdict(self.duration)
+        settled = {name: values[name] for name in self.facts.get("chosen", {}).get("options", ())}
+        return flags_of({name: value for name, value in settled.items() if value is not None or name != "epochs"})
 
     def to_json(self, task: str) -> dict[str, Any]:
         """The mapping that is written to disk."""

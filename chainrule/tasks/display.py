@@ -109,6 +109,16 @@ def format_duration(seconds: float) -> str:
     return "".join(f"{value}{unit}" for unit, value in parts.items() if value)
 
 
+def said_passes(passes: float, data: str) -> str:
+    """Passes over data in words.
+
+    >>> said_passes(1.0, "text"), said_passes(12.345, "rows"), said_passes(1234.5, "rows")
+    ('1 pass over the text', '12 passes over the rows', '1,234 passes over the rows')
+    """
+    number = f"{passes:,.0f}" if passes >= 99.5 else f"{passes:.2g}"
+    return f"{number} pass{'es' * (passes != 1)} over the {data}"
+
+
 def csv_line(cells: Iterable[str]) -> str:
     """Cells separated by commas, quoted where they must be, without the line end.
 

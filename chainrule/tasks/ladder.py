@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from chainrule.tasks.config import Duration, RunConfig
-from chainrule.tasks.display import flag, flags_of, format_duration
+from chainrule.tasks.display import flag, format_duration, said_passes
 
 if TYPE_CHECKING:
     from chainrule.base import TrainableModel
@@ -264,23 +264,3 @@ def tell_size(config: RunConfig, ladder: Ladder, usual: Any) -> str:
     speed = f"{chosen['elements_per_second']:,.0f} {ladder.elements}/s here"
     passes = said_passes(chosen["passes"], "data")
     return f"{speed}; {format_duration(config.duration.budget)} is about {passes}: {smaller or 'the usual size'}"
-
-
-def said_passes(passes: float, data: str) -> str:
-    """Passes over data in words.
-
-    >>> said_passes(1.0, "text"), said_passes(12.345, "rows"), said_passes(1234.5, "rows")
-    ('1 pass over the text', '12 passes over the rows', '1,234 passes over the rows')
-    """
-    number = f"{passes:,.0f}" if passes >= 99.5 else f"{passes:.2g}"
-    return f"{number} pass{'es' * (passes != 1)} over the {data}"
-
-
-def chosen_flags(config: RunConfig) -> str:
-    """The flags that name every option that was settled for the user, with its value; empty where none was.
-
-    Epochs are left out of a run that was given another duration since.
-    """
-    values = asdict(config.options) | asdict(config.training) | asdict(config.duration)
-    settled = {name: values[name] for name in config.facts.get("chosen", {}).get("options", ())}
-    return flags_of({name: value for name, value in settled.items() if value is not None or name != "epochs"})

@@ -6,7 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from chainrule.data.batches import Batch, check_batch_size, check_seed
+from chainrule.data.batches import Batch
+from chainrule.ranges import check_batch_size, check_seed
 
 Floats = npt.NDArray[np.float64]
 

@@ -19,8 +19,8 @@ from chainrule.tasks.config import (
     check_keys,
     within,
 )
-from chainrule.tasks.display import format_duration, quoted, size_of
-from chainrule.tasks.ladder import Ladder, said_passes
+from chainrule.tasks.display import format_duration, quoted, said_passes, size_of
+from chainrule.tasks.ladder import Ladder
 from chainrule.tasks.ledger import Basis, LedgerEntry
 from chainrule.tasks.model import Model
 from chainrule.tasks.run_directory import CONFIG, DATA, VOCABULARY
