@@ -31,13 +31,16 @@ def prepared_linear(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], T
         return lambda x: nn.functional.linear(x, weight, bias)
     wide = weight.shape[0] >= weight.shape[1]
     matrix = (weight.t().contiguous() if wide else weight.contiguous()).numpy()
+    added = None if bias is None else bias.numpy()
 
     def multiply(x: Tensor) -> Tensor:
         if x.shape[0] != 1 or x.dtype != weight.dtype:
             return nn.functional.linear(x, weight, bias)
-        vector = x.detach().view(-1).numpy()
-        product = torch.from_numpy((vector.dot(matrix) if wide else matrix.dot(vector))[None])
-        return product if bias is None else product.add_(bias)
+        vector = x.detach().numpy()[0]
+        product = vector.dot(matrix) if wide else matrix.dot(vector)
+        if added is not None:
+            product += added
+        return torch.from_numpy(product[None])
 
     return multiply
 

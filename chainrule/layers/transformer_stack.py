@@ -142,18 +142,20 @@ class TransformerStack(SequenceLayer):
         return {"blocks": self.blocks.initial_state(batch_size), "position": position}
 
     def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
-        return self._stepped(self.blocks.step, x_t, state)
+        return self._stepped(self.blocks.step, self.norm, x_t, state)
 
     def prepare(self) -> LayerStep:
-        step = self.blocks.prepare()
-        return lambda x_t, state: self._stepped(step, x_t, state)
+        step, norm = self.blocks.prepare(), prepared_norm(self.norm)
+        return lambda x_t, state: self._stepped(step, norm, x_t, state)
 
-    def _stepped(self, step: LayerStep, x_t: Tensor, state: State) -> tuple[Tensor, State]:
+    def _stepped(
+        self, step: LayerStep, norm: Callable[[Tensor], Tensor], x_t: Tensor, state: State
+    ) -> tuple[Tensor, State]:
         position = state["position"]
         if self.positions is not None:
             x_t, position = self.positions.step(x_t, position)
         y, states = step(x_t, state["blocks"])
-        return self.norm(y), {"blocks": states, "position": position}
+        return norm(y), {"blocks": states, "position": position}
 
 
 class TransformerBlock(ResidualBlock, SequenceLayer):
