@@ -25,10 +25,10 @@ class NgramScores(nn.Module):
     .. math:: z_y = b_y + \sum_{n=1}^{N} \sum_t W_{\mathrm{row}(s_{t-n+1}, \ldots, s_t),\, y}
 
     Every symbol has a row of its own, unless there are very many; longer n-grams share rows by a hash, as in fastText
-    (Bojanowski et al. 2017). An
-    edge, one symbol more, stands before and after a text, so that a pair tells where it begins and ends.
+    (Bojanowski et al. 2017). An edge, one symbol more, stands before and after a text, so that a pair tells where it
+    begins and ends.
 
-    `fit` begins as naive Bayes (Wang and Manning 2012), which few texts hardly let one beat:
+    `fit` begins as naive Bayes (Wang and Manning 2012), which is hard to beat on few texts:
 
     .. math::
         W_{fy} = \lambda \left(\log p(f \mid y) - \frac{1}{C} \sum_{y'} \log p(f \mid y')\right), \qquad

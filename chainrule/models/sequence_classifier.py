@@ -59,7 +59,7 @@ class SequenceClassifier(LikelihoodModel):
         prior: (num_classes,) probabilities of the labels before anything is read; equal where not given.
         num_heads: of a Transformer, a divisor of M.
         ngram_order: symbols of the longest n-grams that a linear classifier weighs, whose answer is averaged with the
-            network's; 0 leaves it out.
+            network's; 0 leaves it out. The task takes 2 for words, 6 for characters and bytes.
         ngram_symbols: symbols that n-grams are made of, the first of V; V where not given.
 
     Raises:

@@ -60,8 +60,7 @@ class TagTraining(OptimisationOptions):
     word_dropout: float = within(4.0, 0.0, 1e6)
     """A word seen c times is read as unknown with probability W / (W + c), W being this number; lower in few passes."""
     template_passes: float | None = within(None, 0.0, 1e3)
-    """Passes in which scores of templates are fitted before training, to be averaged with the network's; 0 leaves them
-    out. Where not given 3, or fewer in a short budget or run; 0 where tags mark spans."""
+    """Passes that fit the templates before training, 0 for none; 3 where not given, fewer if short, none for spans."""
 
 
 class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Embeds):
