@@ -62,13 +62,6 @@ class NgramScores(nn.Module):
         table = torch.zeros(self.nothing + 1, num_classes)  # drawn, it would change what other layers draw
         self.table = nn.Embedding.from_pretrained(table, freeze=False, padding_idx=self.nothing)
         self.bias = nn.Parameter(torch.zeros(num_classes))
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Begin with no opinion."""
-        if not self.bias.is_meta:
-            nn.init.zeros_(self.table.weight)
-            nn.init.zeros_(self.bias)
 
     def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
         """z, (B, C), of symbols (B, T), no symbol where negative; anything may stand past the lengths (B,).

@@ -58,7 +58,7 @@ class TemplateScores(nn.Module):
     def __init__(self, characters: Sequence[str], num_tags: int, *, buckets: int = 1 << 19):
         super().__init__()
         check_sizes(num_tags=num_tags, buckets=buckets)
-        self.rows = min(buckets, max(_MOST_WEIGHTS // num_tags, 1))
+        self.nothing = min(buckets, max(_MOST_WEIGHTS // num_tags, 1))
         numbers = {character: number for number, character in enumerate(characters, 1)}
         if len(numbers) < len(characters):
             raise ValueError(f"characters: expected each once, got {len(characters) - len(numbers)} again")
@@ -66,14 +66,14 @@ class TemplateScores(nn.Module):
         kinds = [0, *(_kind(character, number) for character, number in numbers.items())]
         self.register_buffer("lower", torch.tensor(lower), persistent=False)
         self.register_buffer("kinds", torch.tensor(kinds), persistent=False)
-        table = torch.zeros(self.rows + 1, num_tags)  # the last row is that of no feature
+        table = torch.zeros(self.nothing + 1, num_tags)  # the last row is that of no feature
         self.table = nn.Parameter(table, requires_grad=False)
 
     def forward(self, characters: Tensor, lengths: Tensor | None = None) -> Tensor:
         """z, (B, T, K), of the characters of each word, (B, T, C); past a row's length (B,) it says nothing."""
-        features = self.features(characters, lengths)
-        scores = nn.functional.embedding_bag(features.flatten(0, 1), self.table, mode="sum", padding_idx=self.rows)
-        return scores.view(*features.shape[:2], self.table.shape[1])
+        rows = self.rows(characters, lengths)
+        scores = nn.functional.embedding_bag(rows.flatten(0, 1), self.table, mode="sum", padding_idx=self.nothing)
+        return scores.view(*rows.shape[:2], self.table.shape[1])
 
     @torch.no_grad()
     def fit(self, batches: TaggedWords, steps: int) -> None:
@@ -88,19 +88,19 @@ class TemplateScores(nn.Module):
         for step in range(steps):
             characters, lengths, tags = batches(step)
             rate = _LEARNING_RATE * max(1 - step / steps, _LAST)
-            features = self.features(characters, lengths)
-            real = (features != self.rows).any(2)
-            for some, right in zip(features[real].split(_TOGETHER), tags[real].split(_TOGETHER), strict=True):
-                scores = nn.functional.embedding_bag(some, self.table, mode="sum", padding_idx=self.rows)
+            rows = self.rows(characters, lengths)
+            real = (rows != self.nothing).any(2)
+            for some, right in zip(rows[real].split(_TOGETHER), tags[real].split(_TOGETHER), strict=True):
+                scores = nn.functional.embedding_bag(some, self.table, mode="sum", padding_idx=self.nothing)
                 slope = scores.softmax(1) - nn.functional.one_hot(right, scores.shape[1])
                 flat = some.view(-1)
                 each = slope.unsqueeze(1).expand(-1, some.shape[1], -1).reshape(len(flat), -1)
                 squares.index_add_(0, flat, each.square())
                 self.table.index_add_(0, flat, -rate * each / squares[flat].sqrt().clamp(min=1e-8))
-        self.table[self.rows] = 0
+        self.table[self.nothing] = 0
 
-    def features(self, characters: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """The row of each template for each word, (B, T, F); `rows` where there is none."""
+    def rows(self, characters: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """The row of each template for each word, (B, T, F); `nothing` where there is none."""
         characters = nn.functional.pad(symbols_of(characters), (0, 1))  # a word has one place at least
         batch, time, _ = characters.shape
         lengths = characters.new_full((batch,), time) if lengths is None else lengths.to(characters.device)
@@ -129,13 +129,13 @@ class TemplateScores(nn.Module):
         ]  # fmt: skip
         found = [self._row(columns, number) for number, columns in enumerate(templates)]
         for order, code in enumerate(endings, 1):
-            found.append(self._row([code], 100 + order).masked_fill(sizes < order, self.rows))
+            found.append(self._row([code], 100 + order).masked_fill(sizes < order, self.nothing))
         for order, code in enumerate(beginnings, 1):
-            found.append(self._row([code], 200 + order).masked_fill(sizes < order, self.rows))
-        return torch.stack(found, 2).masked_fill(~real.unsqueeze(2), self.rows)
+            found.append(self._row([code], 200 + order).masked_fill(sizes < order, self.nothing))
+        return torch.stack(found, 2).masked_fill(~real.unsqueeze(2), self.nothing)
 
     def _row(self, columns: list[Tensor], template: int) -> Tensor:
-        return hashed_rows([*columns, torch.full_like(columns[0], template)], self.rows)
+        return hashed_rows([*columns, torch.full_like(columns[0], template)], self.nothing)
 
 
 def _kind(character: str, number: int) -> int:

@@ -123,7 +123,8 @@ class SequenceClassifier(LikelihoodModel):
         self.output = nn.Linear(outputs * len(self.poolings), num_classes)
         self.ngrams = None
         if vocab_size is not None and ngram_order:
-            self.ngrams = NgramScores(ngram_symbols or vocab_size, num_classes, ngram_order)
+            symbols = vocab_size if ngram_symbols is None else ngram_symbols
+            self.ngrams = NgramScores(symbols, num_classes, ngram_order)
         self.register_buffer("log_prior", _log_prior(prior, num_classes))
         self.reset_parameters()
 

@@ -52,18 +52,18 @@ def plain(sentence, t):
 def test_each_template_reads_what_it_says():
     """Two words share the row of a template if, and only if, it reads the same of both."""
     scores = TemplateScores(ALPHABET, 3)
-    features = scores.features(*spelled(SENTENCES))
+    features = scores.rows(*spelled(SENTENCES))
     words = [(row, t) for row, sentence in enumerate(SENTENCES) for t in range(len(sentence))]
     read = {place: plain(SENTENCES[place[0]], place[1]) for place in words}
     assert features.shape[2] == len(read[0, 0])
     for template in range(features.shape[2]):
         for one in words:
             row = int(features[(*one, template)])
-            assert (row == scores.rows) == (read[one][template] is None)
+            assert (row == scores.nothing) == (read[one][template] is None)
             for other in words:
                 same = row == int(features[(*other, template)])
                 assert same == (read[one][template] == read[other][template]), (template, one, other)
-    everything = {int(row) for row in features.unique()} - {scores.rows}
+    everything = {int(row) for row in features.unique()} - {scores.nothing}
     assert len(everything) == len(
         {(n, str(part)) for parts in read.values() for n, part in enumerate(parts) if part is not None}
     )
@@ -88,15 +88,15 @@ def test_fitting_is_adagrad(monkeypatch):
     characters, lengths = spelled(SENTENCES[:2])
     tags = torch.tensor([[0, 1, 2, 1, 0], [2, 0, 0, 0, 0]])
     scores.fit(lambda step: (characters, lengths, tags), steps=3)
-    table, squares = torch.zeros(scores.rows + 1, 3).double(), torch.zeros(scores.rows + 1, 3).double()
-    features = scores.features(characters, lengths)
+    table, squares = torch.zeros(scores.nothing + 1, 3).double(), torch.zeros(scores.nothing + 1, 3).double()
+    features = scores.rows(characters, lengths)
     words = [(features[0, t], int(tags[0, t])) for t in range(4)] + [(features[1, 0], 2)]
     for step in range(3):
         rate = 0.1 * max(1 - step / 3, 0.01)
         for pair in (words[:2], words[2:4], words[4:]):
             changes = []
             for rows, tag in pair:
-                rows = rows[rows != scores.rows]
+                rows = rows[rows != scores.nothing]
                 slope = table[rows].sum(0).softmax(0)
                 slope[tag] -= 1
                 changes += [(int(row), slope) for row in rows]
@@ -109,10 +109,10 @@ def test_fitting_is_adagrad(monkeypatch):
 
 
 def test_many_tags_share_fewer_rows():
-    assert TemplateScores(ALPHABET, 17).rows == (1 << 23) // 17
-    assert TemplateScores(ALPHABET, 2, buckets=100).rows == 100
+    assert TemplateScores(ALPHABET, 17).nothing == (1 << 23) // 17
+    assert TemplateScores(ALPHABET, 2, buckets=100).nothing == 100
     scores = TemplateScores(ALPHABET, 2, buckets=1)
-    assert set(scores.features(*spelled(SENTENCES)).unique().tolist()) == {0, 1}
+    assert set(scores.rows(*spelled(SENTENCES)).unique().tolist()) == {0, 1}
 
 
 @pytest.mark.parametrize("sizes", [{"num_tags": 0}, {"buckets": 0}])
@@ -124,6 +124,6 @@ def test_sizes_below_one_are_refused(sizes):
 def test_bytes_are_read_as_integers_and_unknown_numbers_refused():
     scores = TemplateScores(ALPHABET, 2)
     characters, lengths = spelled(SENTENCES)
-    assert torch.equal(scores.features(characters.to(torch.uint8), lengths), scores.features(characters, lengths))
+    assert torch.equal(scores.rows(characters.to(torch.uint8), lengths), scores.rows(characters, lengths))
     with pytest.raises(ValueError, match=r"characters: expected symbols in \[0, 10\), got 10"):
         scores(torch.full((1, 1, 2), 10))

@@ -133,6 +133,14 @@ def test_templates_are_fitted_once_and_kept_with_the_data(command, files, run, t
     assert TagTask.open(tmp_path / "none").model().templates is None
 
 
+def test_data_that_are_prepared_again_have_their_templates_before_any_model_is_made(run, tmp_path):
+    shutil.copytree(run, tmp_path / "copy")
+    shutil.rmtree(tmp_path / "copy" / "data")
+    TagTask.open(tmp_path / "copy").prepare()
+    tables = [load_file(folder / "data" / "templates.safetensors")["table"] for folder in (run, tmp_path / "copy")]
+    assert torch.equal(*tables)
+
+
 def test_tags_of_spans_get_no_templates_unless_asked_for(command, names_run, files, tmp_path):
     assert TagTask.open(names_run).config.training.template_passes == 0
     assert TagTask.open(names_run).model().templates is None
