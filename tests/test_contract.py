@@ -10,7 +10,7 @@ from chainrule.base import AutoregressiveModel, LikelihoodModel, length_mask
 from chainrule.coding import decode, encode
 from chainrule.heads import Column
 from chainrule.latent import LatentModel
-from chainrule.layers import TemplateScores
+from chainrule.layers import KneserNey, TemplateScores
 from chainrule.layers.image_encoder import ImageEncoder
 from chainrule.state import map_state
 from chainrule.testing import check_codec, check_model
@@ -50,6 +50,12 @@ SEQUENCES = {
     "MultiScalePixelCNN": lambda: (
         models.MultiScalePixelCNN((1, 4, 4), 4, channels=8, layers=1, components=2),
         (pixels(3, 1, 4, 4, levels=4),),
+    ),
+    "NgramMixture": lambda: (
+        models.NgramMixture(
+            models.RecurrentLM(vocab_size=4, cell="gru", hidden_size=8), KneserNey.fit(pixels(40, levels=4), 4, 3)
+        ),
+        (pixels(3, 6, levels=4), None, torch.tensor([6, 2, 4])),
     ),
     "PixelCNN": lambda: (models.PixelCNN((1, 4, 4), 2, channels=8, layers=2), (pixels(3, 1, 4, 4),)),
     "PixelCNNPP": lambda: (

@@ -5,6 +5,7 @@ from torch import Tensor, nn
 
 from chainrule.diagnostics.backpropagation import backpropagate
 from chainrule.models.ensemble import Ensemble
+from chainrule.models.ngram_mixture import NgramMixture
 from chainrule.state import State
 
 
@@ -18,8 +19,8 @@ def gradient_profile(
     `chainrule.training.train(..., watch=gradient_profile)` takes it.
 
     Args:
-        module: as `backpropagate` takes it, or an `Ensemble`, of which the first member is read; its dropout is off.
-            Not changed.
+        module: as `backpropagate` takes it, or an `Ensemble`, of which the first member is read, or an `NgramMixture`
+            of either; its dropout is off. Not changed.
         x: (B, T) integers, or (B, T, N) features for a bare layer.
         lengths: (B,) real elements n of each row; T where not given.
         state: where the rows continue from; zeros if `None`.
@@ -36,6 +37,8 @@ def gradient_profile(
     >>> gradient_profile(layer, torch.ones(1, 3, 1))  # 2 h_3 · (1, 0.5, 0.5²)
     [tensor([[3.5000, 1.7500, 0.8750]])]
     """
+    if isinstance(module, NgramMixture):
+        module, state = module.network, None if state is None else state[0]
     if isinstance(module, Ensemble):
         module, state = module.members[0], None if state is None else state[0]
     flow = backpropagate(module, x, "last", lengths, state=state, x_prev=x_prev)

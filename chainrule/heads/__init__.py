@@ -13,6 +13,7 @@ from chainrule.heads.head import Choose, Head, NotDiscreteError, TensorHead
 from chainrule.heads.independent_pixels import IndependentPixels
 from chainrule.heads.integer_logistic_mixture import IntegerLogisticMixture
 from chainrule.heads.linear_chain_crf import LinearChainCRF
+from chainrule.heads.looked_up_categorical import LookedUpCategorical
 from chainrule.heads.pixel_logistic_mixture import PixelLogisticMixture
 from chainrule.heads.student_t_mixture import StudentTMixture
 from chainrule.heads.table_column import TableColumn, TableRow
@@ -34,6 +35,7 @@ __all__ = [
     "IndependentTags",
     "IntegerLogisticMixture",
     "LinearChainCRF",
+    "LookedUpCategorical",
     "NotDiscreteError",
     "PixelLogisticMixture",
     "StudentTMixture",

@@ -19,6 +19,7 @@ from chainrule.layers.gated_residual_block import GatedResidualBlock
 from chainrule.layers.gated_stacks import GatedStacks
 from chainrule.layers.group_network import GroupNetwork
 from chainrule.layers.gru import GRU
+from chainrule.layers.kneser_ney import KneserNey
 from chainrule.layers.linear_attention import LinearAttention
 from chainrule.layers.log_mel import LogMel
 from chainrule.layers.lstm import LSTM
@@ -69,6 +70,7 @@ __all__ = [
     "GatedResidualBlock",
     "GatedStacks",
     "GroupNetwork",
+    "KneserNey",
     "LayerStep",
     "LearnedPositions",
     "LinearAttention",

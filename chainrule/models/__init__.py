@@ -14,6 +14,7 @@ from chainrule.models.image_transformer import ImageTransformer
 from chainrule.models.made import MADE
 from chainrule.models.made_ensemble import MADEEnsemble
 from chainrule.models.multi_scale_pixel_cnn import MultiScalePixelCNN
+from chainrule.models.ngram_mixture import NgramMixture
 from chainrule.models.pixel_cnn import PixelCNN
 from chainrule.models.pixel_cnn_pp import PixelCNNPP
 from chainrule.models.pixel_rnn import PixelRNN
@@ -54,6 +55,7 @@ __all__ = [
     "MADEConditional",
     "MADEEnsemble",
     "MultiScalePixelCNN",
+    "NgramMixture",
     "PixelCNN",
     "PixelCNNPP",
     "PixelRNN",

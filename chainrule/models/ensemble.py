@@ -11,6 +11,7 @@ from torch.distributions import Distribution
 from chainrule.base import AutoregressiveModel, Context, Step, Unroll
 from chainrule.heads import Categorical, CategoricalMean, Head, head_of
 from chainrule.heads.location_scale_mixture import LocationScaleMixture
+from chainrule.models.ngram_mixture import NgramMixture
 from chainrule.state import State
 
 
@@ -142,5 +143,6 @@ def _together(answers: Iterable[tuple[Distribution, State]]) -> tuple[Head, Stat
 
 
 def first_member(model: AutoregressiveModel) -> AutoregressiveModel:
-    """The first member of an ensemble, for those that look inside one model; any other model itself."""
+    """The network of a mixture, and the first member of an ensemble, for those that look inside one model."""
+    model = model.network if isinstance(model, NgramMixture) else model
     return cast("AutoregressiveModel", model.members[0]) if isinstance(model, Ensemble) else model

@@ -14,7 +14,7 @@ from chainrule.tasks.display import flags_of
 if TYPE_CHECKING:
     from chainrule.tasks.task import Task
 
-FORMAT = 9
+FORMAT = 10
 
 Options = TypeVar("Options")
 

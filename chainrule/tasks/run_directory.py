@@ -7,6 +7,7 @@
     report.html             the page of `chainrule inspect`
     data/                   the data as it was prepared
     vocabulary.json         of a text: its symbols
+    ngrams.safetensors      of a text: counts of its n-grams
 
 Nothing in it is ever executed: JSON and safetensors only, checked while read.
 """
@@ -28,6 +29,7 @@ from chainrule.tasks.config import task_in
 
 CONFIG = "config.json"
 VOCABULARY = "vocabulary.json"
+NGRAMS = "ngrams.safetensors"
 WEIGHTS = "model.safetensors"
 CHECKPOINT = "checkpoint.safetensors"
 METRICS = "metrics.jsonl"
@@ -36,6 +38,7 @@ DATA = "data"
 FILES = (
     CONFIG,
     VOCABULARY,
+    NGRAMS,
     WEIGHTS,
     CHECKPOINT,
     METRICS,

@@ -1,11 +1,11 @@
 """One validation: the likelihood of held-out data, a metric and a sample, in the time that there is."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import monotonic
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -75,6 +75,14 @@ class Findings:
 Observe = Callable[[TrainableModel], Findings]
 
 
+@runtime_checkable
+class Calibrated(Protocol):
+    """A model with numbers that held-out data decide, as the share of `NgramMixture`; training leaves them alone."""
+
+    def calibrate(self, batches: Iterable[Batch]) -> None:
+        """Fit them to the first of the data."""
+
+
 @dataclass(frozen=True)
 class Likelihood:
     """The likelihood of held-out data, and of as much of it as the best validation so far had read.
@@ -141,13 +149,20 @@ class Validation:
         return self._metric is not None
 
     def likelihood(self, position: Position, seconds: float) -> Likelihood | None:
-        """In about its share of the `seconds` of the validation; None where an interruption broke it off."""
+        """In about its share of the `seconds` of the validation; None where an interruption broke it off.
+
+        A model that is `Calibrated` is so first.
+        """
+        began = monotonic()
         if self._metric is not None:
             seconds *= LIKELIHOOD_SHARE
         elif self._on_validation is not None:
             seconds *= BOTH_SHARE
-        part = self._duration.validation_part(self._interruptible(), position, seconds)
         try:
+            if isinstance(self._model, Calibrated):
+                self._model.calibrate(self._interruptible())
+                seconds -= monotonic() - began
+            part = self._duration.validation_part(self._interruptible(), position, max(seconds, 0.0))
             read = evaluations(self._model, part)
         except _BrokenOffError:
             return None

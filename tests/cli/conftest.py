@@ -13,7 +13,8 @@ from chainrule.cli.main import main
 from chainrule.cli.train import create_run
 from chainrule.tasks.config import Duration, RunConfig
 from chainrule.tasks.run_directory import WEIGHTS
-from chainrule.tasks.text.task import TextData, TextTask, TextTraining
+from chainrule.tasks.text.options import TextData, TextTraining
+from chainrule.tasks.text.task import TextTask
 from chainrule.training.checkpoint import save_weights
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -28,11 +28,12 @@ def decided(tmp_path_factory, new_run, text_file):
         run = new_run(text_file, home / name, **reading)
         model = run.model()
         with torch.no_grad():
+            model.share.fill_(0.1)
             for weight in model.parameters():
                 weight *= 6
-            model.bias_ho.normal_(std=3, generator=torch.Generator().manual_seed(0))
+            model.network.bias_ho.normal_(std=3, generator=torch.Generator().manual_seed(0))
             if run.vocabulary.eos is not None:
-                model.bias_ho[run.vocabulary.eos] = model.bias_ho.max() - 1
+                model.network.bias_ho[run.vocabulary.eos] = model.network.bias_ho.max() - 1
         save_weights(run.path / WEIGHTS, model, {})
     return home
 

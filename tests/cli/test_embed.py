@@ -23,7 +23,7 @@ def test_a_line_becomes_the_state_that_the_next_symbol_is_predicted_from(command
     assert heading == ["input", *(f"z{number}" for number in range(8))]
     assert [row[0] for row in rows] == ["1", "2", "3"]
     run = TextTask.open(runs / "stream")
-    model = run.model()
+    model = run.model().network
     for line, row in zip(lines, rows, strict=True):
         state, x_prev = model.initial_state(1), None
         for symbol in run.vocabulary.encode(line).tolist():

@@ -13,7 +13,8 @@ from chainrule import Task, open_run
 from chainrule.data import CharVocabulary
 from chainrule.tasks.config import FORMAT, Duration, RunConfig, read_options
 from chainrule.tasks.run_directory import CONFIG, VOCABULARY, WEIGHTS
-from chainrule.tasks.text.task import TextData, TextTask, TextTraining
+from chainrule.tasks.text.options import TextData, TextTraining
+from chainrule.tasks.text.task import TextTask
 from chainrule.training.checkpoint import save_weights
 from chainrule.training.options import TrainingOptions
 
@@ -44,7 +45,7 @@ ASKED = RunConfig(
     model="gru",
     options=SETTLED,
     duration=Duration(steps=3),
-    training=TextTraining(batch_size=32, optimiser="adamw", learning_rate=6e-3, weight_decay=0.1),
+    training=TextTraining(batch_size=32, optimiser="adamw", learning_rate=6e-3, weight_decay=0.1, kneser_ney_order=0),
 )
 
 
@@ -92,6 +93,7 @@ def test_the_defaults_are_those_of_the_training_loop():
     ours = asdict(TextTraining())
     assert ours.pop("watch_gradients") is False  # what the command line does with it: train(watch=...)
     assert (ours.pop("threads"), ours.pop("backend")) == (None, "auto")  # likewise: computing(model, ...)
+    assert ours.pop("kneser_ney_order") is None  # of what is counted, not trained
     theirs = asdict(TrainingOptions())
     for name in ("batch_size", "optimiser", "learning_rate", "weight_decay"):  # settled when the run is made
         assert ours.pop(name) is None

@@ -8,9 +8,11 @@ from chainrule.tasks.config import RunConfig
 from chainrule.tasks.display import flag
 from chainrule.tasks.ladder import expected_passes
 from chainrule.tasks.task import Task
+from chainrule.tasks.text.ngrams import usual_order
+from chainrule.tasks.text.options import DROPOUTS
 from chainrule.tasks.text.plan import usual_batch_size
 from chainrule.tasks.text.preparing import batches_of, corpus_of
-from chainrule.tasks.text.task import DROPOUTS, TextTask
+from chainrule.tasks.text.task import TextTask
 from chainrule.training.optimiser import forgetting_decay
 
 if TYPE_CHECKING:
@@ -31,7 +33,17 @@ def plan_blocks(run: TextTask, given: frozenset[str]) -> RunConfig:
         narrow = optimiser == "muon" and corpus.level in ("char", "byte")
         steps = len(corpus.train) / (rows * training.chunk_length)  # of a pass
         decay = block_weight_decay(learning_rate, steps) if narrow else _WEIGHT_DECAY
-    training = replace(training, batch_size=rows, optimiser=optimiser, learning_rate=learning_rate, weight_decay=decay)
+    order = training.kneser_ney_order
+    if order is None:
+        order = usual_order(corpus.level) if config.model in run.LADDERS else 0
+    training = replace(
+        training,
+        batch_size=rows,
+        optimiser=optimiser,
+        learning_rate=learning_rate,
+        weight_decay=decay,
+        kneser_ney_order=order,
+    )
     config = Task.plan(TextTask(run.path, replace(config, training=training)), given)
     return with_dropout(TextTask(run.path, config), given) if config.model in run.LADDERS else config
 

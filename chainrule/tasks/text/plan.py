@@ -24,7 +24,9 @@ from typing import TYPE_CHECKING, Any
 
 from chainrule.tasks.config import Duration, RunConfig
 from chainrule.tasks.ladder import TRAINING_SHARE, seconds_to_measure, step_rate
-from chainrule.tasks.text.task import PLANNED, TextTask, TextTraining
+from chainrule.tasks.text.ngrams import usual_order
+from chainrule.tasks.text.options import PLANNED, TextTraining
+from chainrule.tasks.text.task import TextTask
 from chainrule.training.evaluate import Batch, count_elements
 from chainrule.training.optimiser import forgetting_decay
 
@@ -117,6 +119,7 @@ class Plan:
         optimiser: of the weights.
         learning_rate: peak.
         weight_decay: of matrices.
+        kneser_ney_order: symbols of the longest n-grams that are counted.
         symbols: that training reads, about, and each member with it; None where a budget was not measured.
         rate: of them a second here; None where nothing was measured.
     """
@@ -126,6 +129,7 @@ class Plan:
     optimiser: "Kind"
     learning_rate: float
     weight_decay: float
+    kneser_ney_order: int
     symbols: float | None
     rate: float | None
 
@@ -226,7 +230,10 @@ def plan_text(
     weight_decay = training.weight_decay
     if weight_decay is None:
         weight_decay = usual_weight_decay(learning_rate, text / (batch_size * training.chunk_length), wide)
-    return Plan(settled, batch_size, optimiser, learning_rate, weight_decay, symbols, rate)
+    order = training.kneser_ney_order
+    if order is None:
+        order = usual_order(corpus.level)
+    return Plan(settled, batch_size, optimiser, learning_rate, weight_decay, order, symbols, rate)
 
 
 def shape_of(cell: str, options: Any, vocabulary: int, level: str, size: int) -> Shape:

@@ -1,32 +1,23 @@
 """Texts: a file becomes symbols, a recurrent language model reads them one at a time."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import cached_property
 from hashlib import sha256
 from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from chainrule.tasks.abilities import CheckedRows, Checks, Compresses, Embeds, FileCodec, Inspects, Samples, Scores
 from chainrule.tasks.codes import CodedTask
-from chainrule.tasks.config import (
-    FINGERPRINT,
-    CheckedOptions,
-    OptimisationOptions,
-    RunConfig,
-    check_entries,
-    check_keys,
-    within,
-)
+from chainrule.tasks.config import FINGERPRINT, RunConfig, check_entries, check_keys
 from chainrule.tasks.display import format_duration, quoted, said_passes, size_of
-from chainrule.tasks.ladder import Ladder
 from chainrule.tasks.ledger import Basis, LedgerEntry
-from chainrule.tasks.model import Model
 from chainrule.tasks.run_directory import CONFIG, DATA, VOCABULARY
 from chainrule.tasks.task import Shard, Source, Task
 from chainrule.tasks.text.embedding import TextEmbedding, embed_lines
 from chainrule.tasks.text.inspection import TextInspection, inspect_text
+from chainrule.tasks.text.options import CODED, DROPOUTS, LADDERS, MODELS, PLANNED, TextData, TextTraining
 from chainrule.tasks.text.rows import TextScoring, score_text
 from chainrule.tasks.text.sampling import Sampler, TextSampling, sample_text
 
@@ -39,102 +30,10 @@ if TYPE_CHECKING:
     from chainrule.training import GradientProbe, TrainingBatches, ValidationBatches
     from chainrule.training.validation import OnValidation
 
-DROPOUTS = ("dropout", "ngram_dropout")  # of blocks, settled when a run is made
-PLANNED = ("batch_size", "optimiser", "learning_rate", "weight_decay")  # of training, settled when a run is made
 _COUNTS = {"elements": int, "lines": int, "unknown": int, "characters": int, "bytes": int}
 _ELEMENT = {"char": "character", "byte": "byte", "word": "word", "bpe": "token"}
 _SAMPLE_LENGTH = {"char": 200, "byte": 200, "word": 40, "bpe": 60}
 _CHECKED_ROWS, _CHECKED_ELEMENTS = 4, 32
-
-
-@dataclass(frozen=True)
-class TextData(CheckedOptions):
-    """How a text becomes symbols, and which part of it is held out."""
-
-    level: Literal["char", "byte", "word", "bpe", "subword"] = "char"
-    """Unit of one symbol; subword is another name of bpe."""
-    reading: Literal["stream", "lines"] = "stream"
-    """One continuous stream, or one example per line."""
-    validation_fraction: float | None = within(None, 0.0, 0.9)
-    """Tail of the text that is held out; 0.01 of a megabyte or more where not given, up to 0.05 of a shorter text."""
-    vocabulary_size: int | None = within(None, 3, 1 << 24)
-    """Keep this many symbols at most (word, bpe)."""
-    min_count: int = within(1, 1, 1 << 40)
-    """Rarer symbols become unknown."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.level == "subword":
-            object.__setattr__(self, "level", "bpe")
-
-
-@dataclass(frozen=True)
-class TextTraining(OptimisationOptions):
-    """How a model of a text is trained; `chainrule.tasks.text.plan` settles what is None.
-
-    `watch_gradients` decides on what `chainrule.training.train` is given to look with; the others are options of
-    `chainrule.training.TrainingOptions`, with the same defaults.
-    """
-
-    batch_size: int | None = within(None, 1, 1 << 24)  # type: ignore[assignment]  # an int in every run that trains
-    """Rows of a batch; 32 where not given, fewer of a short text."""
-    optimiser: Literal["adamw", "muon"] | None = None  # type: ignore[assignment]  # a name in every run that trains
-    """adamw, or muon: orthogonal steps of the matrices of layers, AdamW for the rest; muon for characters if open."""
-    learning_rate: float | None = within(None, 0.0, 1e3)  # type: ignore[assignment]  # a float in every run that trains
-    chunk_length: int = within(64, 1, 1 << 24)
-    """Symbols that gradients flow through."""
-    line_length: int = within(1024, 1, 1 << 24)
-    """Longer lines are cut in training (--reading lines)."""
-    watch_gradients: bool = False
-    """Log how gradients flow back through time."""
-    watch_every: int | None = within(None, 1, 1 << 53)
-    """Steps between looks at the gradients; 20 where not given, 100 on a GPU."""
-
-
-CODED = "sentence-vae"  # the model with a code
-_OF_SOFTMAX = ("num_kv_heads", "position", "window", "context_length")  # no effect on other mixers
-_PLANNED_SIZES = (
-    "hidden_size",
-    "num_layers",
-    "embedding_size",
-    "ngram_order",
-    "ngram_dropout",
-    "dropout",
-    "embedding_dropout",
-    "tie_weights",
-    "adaptive_softmax",
-    "num_members",
-)
-
-
-def _recurrent(cell: str, *hidden: str) -> Model:
-    home = "chainrule.models.recurrent_lm:RecurrentLM"
-    return Model(home, fixed={"cell": cell}, planned=_PLANNED_SIZES, hidden=hidden, members=True)
-
-
-def _transformer(mixer: str, *hidden: str, **defaults: Any) -> Model:
-    home = "chainrule.models.transformer_lm:TransformerLM"
-    defaults = {"model_size": 256, "num_layers": 6, "ngram_order": 4, **defaults}
-    return Model(home, fixed={"attention": mixer}, hidden=hidden, members=True, **defaults)
-
-
-MODELS: dict[str, Model] = {
-    "lstm": _recurrent("lstm", "reset_after", "nonlinearity"),
-    "gru": _recurrent("gru", "nonlinearity"),
-    "rnn": _recurrent("rnn", "reset_after"),
-    "transformer": _transformer("softmax", context_length=64),
-    "linear-transformer": _transformer("gated-linear", *_OF_SOFTMAX),
-    "min-gru": _transformer("min-gru", *_OF_SOFTMAX, "num_heads"),
-    CODED: Model("chainrule.models.sentence_vae:SentenceVAE", hidden=("eos",)),
-}
-LADDERS: dict[str, Ladder] = dict.fromkeys(
-    ("transformer", "linear-transformer", "min-gru"),
-    Ladder(
-        "symbols",
-        tuple({"model_size": size, "num_layers": layers} for size, layers in ((192, 5), (128, 4), (96, 3), (64, 2))),
-        steps=800,
-    ),
-)
 
 
 class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Checks, Compresses, Embeds):
@@ -193,6 +92,8 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
         training = asked.training
         if asked.model == CODED and "--reading" in given and asked.data.reading != "lines":
             raise ValueError(f"--reading {asked.data.reading}: a {CODED} encodes whole lines: leave it out")
+        if asked.model == CODED and training.kneser_ney_order:
+            raise ValueError(f"--kneser-ney-order: a {CODED} has no next symbol to average it with: leave it out")
         if "--watch-every" in given and not training.watch_gradients:
             raise ValueError(
                 "--watch-every: says how often --watch-gradients looks, which was not asked for: give both"
@@ -254,11 +155,12 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
         if self.config.model in self.LADDERS:
             options = asdict(self.config.options)
             said = (f"{name.replace('_', ' ')} {options[name]:g}" for name in DROPOUTS)
-            return ", ".join([super().choice(), *said])
+            return ", ".join([super().choice(), *said]) + self._counted
         chosen, options, duration = self.config.facts["chosen"], self.config.options, self.config.duration
         size = f"{options.num_layers} × {options.hidden_size} units, dropout {options.dropout:g}"
         if options.num_members > 1:
             size = f"the mean of {options.num_members} models of {size}"
+        size += self._counted
         if chosen["passes"] is None:
             return size
         passes = said_passes(chosen["passes"], "text")
@@ -267,7 +169,17 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
         speed = f"{chosen['elements_per_second']:,.0f} {_ELEMENT[self.data.level]}s/s here"
         return f"{speed}; {format_duration(duration.budget)} is about {passes}: {size}"
 
+    @property
+    def _counted(self) -> str:
+        order = self.training.kneser_ney_order
+        return f", averaged with counts of up to {order} {_ELEMENT[self.data.level]}s" if order else ""
+
     def build(self) -> "AutoregressiveModel":
+        from chainrule.tasks.text.ngrams import with_ngrams
+
+        return with_ngrams(self, self._network())
+
+    def _network(self) -> "AutoregressiveModel":
         model = self.MODELS[self.config.model].build(
             self.config.options, vocab_size=len(self.vocabulary), eos=self.vocabulary.eos
         )
@@ -276,9 +188,17 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
     def _unfilled(self) -> "AutoregressiveModel":
         import torch
 
+        from chainrule.tasks.text.ngrams import with_ngrams
+
         with torch.device("meta"):  # no memory and no random weights
-            model = self.build()
-        return model.to_empty(device="cpu")
+            network = self._network()
+        return with_ngrams(self, network.to_empty(device="cpu"))
+
+    def fewest_weights(self) -> int:
+        import torch
+
+        with torch.device("meta"):
+            return sum(weight.numel() for weight in self._network().parameters())
 
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
         from chainrule.tasks.text.preparing import batches_of, corpus_of

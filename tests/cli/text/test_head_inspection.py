@@ -7,7 +7,8 @@ import pytest
 from chainrule.cli.train import create_run
 from chainrule.tasks.config import Duration, RunConfig
 from chainrule.tasks.run_directory import WEIGHTS
-from chainrule.tasks.text.task import TextData, TextTask, TextTraining
+from chainrule.tasks.text.options import TextData, TextTraining
+from chainrule.tasks.text.task import TextTask
 from chainrule.training.checkpoint import save_weights
 
 SMALL = ["--rows", 2, "--steps", 16]

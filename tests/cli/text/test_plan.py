@@ -10,8 +10,9 @@ from chainrule.models import RecurrentLM
 from chainrule.tasks import ladder, open_run
 from chainrule.tasks.config import Duration
 from chainrule.tasks.text import plan as text_plan
+from chainrule.tasks.text.options import TextTraining
 from chainrule.tasks.text.plan import SIZES, Shape, Speed, plan_text
-from chainrule.tasks.text.task import TextTask, TextTraining
+from chainrule.tasks.text.task import TextTask
 
 OPTIONS = TextTask.MODELS["lstm"].options
 
@@ -193,7 +194,7 @@ def test_the_line_of_a_chosen_size_of_blocks_names_dropouts_and_the_flags_that_r
     monkeypatch.setattr(ladder, "step_rate", lambda *_: 1e-3)
     outcome = command("train", text_file, "--model", "transformer", "--budget", "0.05s", "--out", tmp_path / "run")
     assert outcome.status == 0, outcome.err
-    assert ", dropout 0, ngram dropout 0\n" in outcome.err
+    assert ", dropout 0, ngram dropout 0, averaged with counts of up to 12 characters\n" in outcome.err
     assert "the same again: --model-size 64 --num-layers 2 --dropout 0 --ngram-dropout 0\n" in outcome.err
     assert open_run(tmp_path / "run").config.training.weight_decay == 2.0  # a short text
 

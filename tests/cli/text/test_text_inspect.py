@@ -61,7 +61,7 @@ def test_the_figures_are_those_of_the_library(command, runs, page):
     shown = figures(command("inspect", runs / "stream", "--out", page, *SMALL, "--json"))
     run = open_run(runs / "stream")
     x = torch.tensor([row["symbols"] for row in shown["rows"]])
-    expected = inspect_recurrence(run.model(), x)
+    expected = inspect_recurrence(run.model().network, x)
     (layer,) = shown["layers"]
     assert layer["delta_last"] == pytest.approx(expected.layers[0].delta_last.tolist(), rel=1e-5)
     assert layer["verdict"] == {
@@ -240,7 +240,7 @@ def test_a_model_without_recurrence_gets_one_line(refused, runs, page, monkeypat
 def test_weights_that_are_not_finite_get_one_line(refused, run_copy):
     run = open_run(run_copy)
     model = run.model()
-    model.recurrent.weight_hh_l0.data[0, 0] = float("nan")
+    model.network.recurrent.weight_hh_l0.data[0, 0] = float("nan")
     save_weights(run_copy / WEIGHTS, model, {})
     line = refused("inspect", run_copy)
     assert "weight_hh_l0 holds a number that is not finite" in line

@@ -61,7 +61,7 @@ def test_a_line_ends_where_its_end_is_drawn(runs):
     run = open_run(runs / "lines")
     model = run.model()
     with torch.no_grad():
-        model.bias_ho[run.vocabulary.eos] += 2
+        model.network.bias_ho[run.vocabulary.eos] += 2
     sampler = Sampler(model, run.vocabulary, eos=run.vocabulary.eos)
     prompt = run.vocabulary.encode("")
     texts = sampler.texts(20, prompt, 100, seed=0)

@@ -1,0 +1,137 @@
+"""The counts of n-grams of a text's run: counted once, kept in a file of the run, averaged with its network."""
+
+import json
+from dataclasses import replace
+from itertools import islice
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from chainrule.data.vocabulary import MemoryTokens
+from chainrule.layers import KneserNey
+from chainrule.models import NgramMixture, RecurrentLM
+from chainrule.tasks import open_run
+from chainrule.tasks.config import Duration
+from chainrule.tasks.run_directory import CHECKPOINT, NGRAMS, WEIGHTS
+from chainrule.tasks.text import ngrams as text_ngrams
+from chainrule.tasks.text.preparing import corpus_of
+from chainrule.training.checkpoint import write_sealed
+
+SMALL = ("--hidden-size", 12, "--dropout", 0, "--validation-fraction", 0.2)
+SAME = ("--precision", "float32", "--backend", "vendor", "--threads", 1)  # nothing is timed, and so nothing differs
+
+
+def test_training_ends_with_the_share_that_fits_best(command, text_file, tmp_path):
+    """Of words, a few lines are too little: the network of three steps knows nothing, and the counts all there is."""
+    out = tmp_path / "run"
+    words = ("train", text_file, "--level", "word", "--steps", 3, *SMALL, *SAME)
+    trained = command(*words, "--out", out)
+    assert trained.status == 0, trained.err
+    assert ", averaged with counts of up to 5 words\n" in trained.err
+    assert "--kneser-ney-order 5" in trained.err
+    model = open_run(out).model()
+    assert isinstance(model, NgramMixture)
+    assert model.share > 0.5
+    (scored,) = map(json.loads, command("score", out, text_file, "--json").out.splitlines())
+    alone = tmp_path / "alone"
+    same = command(*words, "--out", alone, "--kneser-ney-order", 0)
+    assert "counts" not in same.err
+    assert not (alone / NGRAMS).exists()
+    assert type(open_run(alone).model()) is RecurrentLM
+    (without,) = map(json.loads, command("score", alone, text_file, "--json").out.splitlines())
+    assert scored["nats"] < 0.6 * without["nats"]
+    last, apart = load_file(out / CHECKPOINT), load_file(alone / CHECKPOINT)
+    names = [name.removeprefix("model.") for name in apart if name.startswith("model.")]
+    assert len(names) > 5
+    assert all(torch.equal(last[f"model.network.{name}"], apart[f"model.{name}"]) for name in names)  # the same steps
+
+
+@pytest.mark.parametrize(("name", "level"), [("stream", {}), ("lines", {"reading": "lines"})])
+def test_counts_are_those_of_the_text(runs, name, level):
+    run = open_run(runs / name)
+    tokens, symbols = corpus_of(run).train, len(run.vocabulary)
+    if level:
+        starts, stops = tokens.line_bounds(np.arange(tokens.line_count))
+        bounds = zip(starts, stops, strict=True)
+        text = np.concatenate([[symbols, *tokens.slice(int(start), int(stop))] for start, stop in bounds])
+    else:
+        text = tokens.slice(0, len(tokens))
+    expected = KneserNey.fit(torch.from_numpy(text), symbols, 12, lines=bool(level)).tables()
+    found = run.model().ngrams.tables()
+    assert all(torch.equal(found[table], expected[table]) for table in expected)
+
+
+def test_the_end_of_a_long_text_is_counted():
+    tokens = MemoryTokens([0, 1, 5, 2, 5, 3, 4, 5], eos=5)
+    assert text_ngrams._last(tokens, 3).tolist() == [3, 4, 5]
+    assert text_ngrams._last(tokens, 99).tolist() == [0, 1, 5, 2, 5, 3, 4, 5]
+    assert text_ngrams._last_lines(tokens, 99, 9).tolist() == [9, 0, 1, 5, 9, 2, 5, 9, 3, 4, 5]
+    assert text_ngrams._last_lines(tokens, 5, 9).tolist() == [9, 2, 5, 9, 3, 4, 5]
+    assert text_ngrams._last_lines(tokens, 4, 9).tolist() == [9, 3, 4, 5]
+    assert text_ngrams._last_lines(tokens, 1, 9).tolist() == [9, 3, 4, 5]
+
+
+def test_a_short_budget_counts_less(run_copy):
+    run = open_run(run_copy)
+    (run_copy / NGRAMS).unlink()
+    (run_copy / WEIGHTS).unlink()
+    run.config = replace(run.config, duration=Duration(budget=0.01))
+    tokens = corpus_of(run).train
+    end = torch.from_numpy(tokens.slice(len(tokens) - 500, len(tokens)))
+    expected = KneserNey.fit(end, len(run.vocabulary), 12)
+    assert torch.equal(run.new_model(0).ngrams.keys, expected.keys)
+
+
+def test_a_file_that_is_gone_or_changed_gets_one_line(refused, run_copy, text_file):
+    path = run_copy / NGRAMS
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-5] + b"xxxxx")
+    assert NGRAMS in refused("score", run_copy, text_file)
+    path.unlink()
+    assert "trained with it" in refused("score", run_copy, text_file)
+    other = KneserNey.fit(torch.tensor([0, 1, 2, 0]), 3, 2)
+    write_sealed(path, other.tables(), {"kind": "n-grams"})
+    assert "29 symbols, got 3" in refused("score", run_copy, text_file)
+    write_sealed(path, other.tables() | {"keys": other.keys + 100}, {"kind": "n-grams"})
+    assert "after their contexts" in refused("score", run_copy, text_file)
+    path.write_bytes((run_copy / WEIGHTS).read_bytes())
+    assert "expected unigrams, keys, terms" in refused("score", run_copy, text_file)
+
+
+def test_what_goes_without_counts(command, refused, text_file, tmp_path):
+    line = refused("train", text_file, "--model", "sentence-vae", "--kneser-ney-order", 3, "--out", tmp_path / "none")
+    assert "--kneser-ney-order" in line
+    assert "--kneser-ney-order" in refused("train", text_file, "--kneser-ney-order", 17, "--out", tmp_path / "none")
+    out = tmp_path / "vae"
+    trained = command("train", text_file, "--model", "sentence-vae", "--steps", 2, "--out", out)
+    assert trained.status == 0, trained.err
+    assert open_run(out).config.training.kneser_ney_order == 0
+
+
+def test_overwriting_counts_anew(command, text_file, tmp_path):
+    out = tmp_path / "run"
+    for level in ("word", "char"):
+        done = command("train", text_file, "--level", level, "--steps", 1, "--out", out, "--overwrite", *SMALL)
+        assert done.status == 0, done.err
+        run = open_run(out)
+        assert run.model().ngrams.vocab_size == len(run.vocabulary)
+    again = command("train", text_file, "--steps", 1, "--out", out, "--overwrite", "--kneser-ney-order", 0, *SMALL)
+    assert again.status == 0, again.err
+    assert not (out / NGRAMS).exists()
+
+
+def test_samples_know_the_phrases_of_the_text(runs):
+    """An untrained network draws noise; the counts, a share of it, draw what stands in the text."""
+    model = open_run(runs / "words").model()
+    drawn = model.sample(50, length=8, generator=torch.Generator().manual_seed(0))
+    alone = model.network.sample(50, length=8, generator=torch.Generator().manual_seed(0))
+    seen = set(pairs(corpus_of(open_run(runs / "words")).train))
+    shares = [np.mean([pair in seen for row in rows.tolist() for pair in pairs(row)]) for rows in (drawn, alone)]
+    assert shares[0] > 2 * shares[1]
+
+
+def pairs(symbols):
+    symbols = symbols if isinstance(symbols, list) else symbols.slice(0, len(symbols)).tolist()
+    return list(zip(symbols, islice(symbols, 1, None), strict=False))
