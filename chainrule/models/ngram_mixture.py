@@ -111,9 +111,15 @@ class NgramMixture(AutoregressiveModel):
         return self.network.visible_past(length) | super().visible_past(length).triu(1 - self.ngrams.order)
 
     def useful_prefix(self, drawn: int) -> int | None:
-        """As many as matter to the network, n − 1 at least."""
-        useful = self.network.useful_prefix(drawn)
-        return None if useful is None else max(useful, self.ngrams.order - 1)
+        """As many as matter to the network; n − 1 where these are fewer, and its positions leave room for them."""
+        useful, counted = self.network.useful_prefix(drawn), self.ngrams.order - 1
+        if useful is None or useful >= counted:
+            return useful
+        try:
+            has_room = self.network.useful_prefix(drawn + counted - useful) == useful
+        except ValueError:  # its positions end before
+            has_room = False
+        return counted if has_room else useful
 
     def features(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
         """The features that the network predicts an element from, (B, T, M)."""

@@ -212,3 +212,57 @@ def test_head():
     drawn = head.sample((2000,), generator=torch.Generator().manual_seed(0))
     seen = torch.nn.functional.one_hot(drawn, 5).double().mean(0)
     torch.testing.assert_close(seen, head.probs, atol=0.05, rtol=0)
+
+
+class Blocks(RecurrentLM):
+    """A network that reads blocks, and counts what a mixture hands on to it."""
+
+    block_length = 6
+
+    def __init__(self):
+        super().__init__(5, hidden_size=4)
+        self.calls = []
+
+    def shared(self, state):
+        self.calls.append("shared")
+        return state
+
+    def stepper(self):
+        self.calls.append("stepper")
+        return super().stepper()
+
+    def window_reader(self):
+        self.calls.append("window_reader")
+        return super().window_reader()
+
+
+def test_what_a_network_does_better_than_step_by_step_is_asked_of_it():
+    model, x = mixture(Blocks()).eval(), text(20).view(2, 10)
+    assert model.block_length == 6
+    state = model.shared(model.initial_state(2))
+    conditional, state = model.stepper()(None, state)
+    torch.testing.assert_close(conditional.probs, model(x).probs[:, 0])
+    conditionals, _ = model.window_reader()(x[:, 1:], state, x[:, 0])
+    torch.testing.assert_close(conditionals.probs, model(x).probs[:, 1:])
+    assert model.network.calls == ["shared", "stepper", "window_reader"]
+
+
+def test_a_prefix_matters_as_far_as_the_counts_see():
+    near = TransformerLM(5, model_size=8, num_layers=1, num_heads=2, window=1)
+    far = TransformerLM(5, model_size=8, num_layers=1, num_heads=2, window=30)
+    assert near.useful_prefix(1) < 3 < far.useful_prefix(1)
+    for network, expected in ((near, 3), (far, far.useful_prefix(1)), (RecurrentLM(5, hidden_size=4), None)):
+        model = NgramMixture(network, KneserNey.fit(text(), 5, 4))
+        assert model.useful_prefix(1) == expected
+    seen = NgramMixture(near, KneserNey.fit(text(), 5, 4)).visible_past(8)
+    assert seen[7].nonzero().flatten().tolist() == [4, 5, 6]
+
+
+def test_a_prefix_that_positions_leave_no_room_for_is_not_read():
+    network = TransformerLM(5, model_size=8, num_layers=1, num_heads=2, position="learned", context_length=8)
+    model = NgramMixture(network, KneserNey.fit(text(), 5, 5))
+    assert [model.useful_prefix(drawn) for drawn in (1, 4, 5, 7)] == [7, 4, 3, 1]
+    model.sample(1, length=8, prefix=torch.tensor([0]))
+    small = TransformerLM(5, model_size=8, num_layers=1, num_heads=2, position="learned", context_length=8, window=1)
+    model = NgramMixture(small, KneserNey.fit(text(), 5, 5))
+    assert [model.useful_prefix(drawn) for drawn in (1, 4, 5, 7)] == [4, 4, 1, 1]
