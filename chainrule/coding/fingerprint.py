@@ -15,15 +15,20 @@ from chainrule.base import AutoregressiveModel, Context
 from chainrule.coding.lockstep import code_rows
 from chainrule.coding.portable import PortableArithmetic, portable_copy
 from chainrule.coding.range_coder import Coder, Numbers, Rows
+from chainrule.layers import KneserNey
 
 PROBED = 6  # elements of each row
 PORTABLE = "any"  # the machine of files that are written in portable arithmetic
 
 
 def model_digest(model: nn.Module) -> str:
-    """16 hexadecimal digits of the model's class, and the names, types and values of its weights."""
+    """16 hexadecimal digits of the model's class, and the names, types and values of its weights and tables."""
     found = hashlib.sha256(type(model).__qualname__.encode())
-    for name, tensor in sorted(model.state_dict().items()):
+    tensors = dict(model.state_dict())
+    for place, module in model.named_modules():
+        if isinstance(module, KneserNey):
+            tensors |= {f"{place}.{name}": table for name, table in module.tables().items()}
+    for name, tensor in sorted(tensors.items()):
         found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         found.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
     return found.hexdigest()[:16]

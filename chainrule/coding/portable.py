@@ -187,6 +187,11 @@ class PortableArithmetic(TorchDispatchMode):
         made = self._sum(x, dim, keepdim)
         return made * made.numel() / x.numel()
 
+    def _index_add(self, x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
+        """Of one axis, where a processor adds the numbers one after the other."""
+        assert x.dim() == 1
+        return torch.index_add(x, dim, index, source, alpha=alpha)
+
     def _cumsum(self, x: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
         return self._sums.running(x, dim)
 

@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor, nn
 
+from chainrule.base import AutoregressiveModel
 from chainrule.diagnostics.backpropagation import backpropagate
-from chainrule.models.ensemble import Ensemble
-from chainrule.models.ngram_mixture import NgramMixture
+from chainrule.models.ensemble import part_of
 from chainrule.state import State
 
 
@@ -37,10 +37,8 @@ def gradient_profile(
     >>> gradient_profile(layer, torch.ones(1, 3, 1))  # 2 h_3 · (1, 0.5, 0.5²)
     [tensor([[3.5000, 1.7500, 0.8750]])]
     """
-    if isinstance(module, NgramMixture):
-        module, state = module.network, None if state is None else state[0]
-    if isinstance(module, Ensemble):
-        module, state = module.members[0], None if state is None else state[0]
+    if isinstance(module, AutoregressiveModel):
+        module, state = part_of(module, state)
     flow = backpropagate(module, x, "last", lengths, state=state, x_prev=x_prev)
     time = flow.delta[0].shape[1]
     from_the_end = flow.lengths.unsqueeze(1) - 1 - torch.arange(time, device=x.device)  # (B, T), negative past a row

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from chainrule.base import length_mask
 from chainrule.layers import GRU, LSTM, RNN, Recurrent
 from chainrule.layers.recurrent import Backend
-from chainrule.models import RecurrentLM
+from chainrule.models import Ensemble, NgramMixture, RecurrentLM
 from chainrule.state import State
 
 Loss = Literal["last", "mean"] | Callable[[Tensor], Tensor]
@@ -89,6 +89,13 @@ class Subject:
         return self.nats(h, symbols)
 
 
+def _part(module: nn.Module) -> str:
+    """How to go on with a module that is no recurrence."""
+    if isinstance(module, NgramMixture):
+        return ": inspect its network"
+    return ": inspect one of its members" if isinstance(module, Ensemble) else ", which has no recurrence"
+
+
 def subject_of(
     module: nn.Module, x: Tensor, lengths: Tensor | None = None, state: State = None, x_prev: Tensor | None = None
 ) -> Subject:
@@ -102,7 +109,7 @@ def subject_of(
     if not isinstance(recurrent, nn.RNNBase):
         raise ValueError(
             "module: expected a recurrent layer of chainrule.layers or torch.nn, or a RecurrentLM, "
-            f"got {type(module).__name__}, which has no recurrence"
+            f"got {type(module).__name__}{_part(module)}"
         )
     _check_weights(module)
     with torch.no_grad(), evaluating(module):

@@ -1,13 +1,15 @@
 """Probabilities of symbols after the last few of them, from counts: interpolated Kneser-Ney smoothing."""
 
-from collections.abc import Mapping
-from typing import Self, final
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any, Self, final
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from chainrule.layers.cells import symbols_of
 from chainrule.layers.ngram_counts import Integers, NgramCounts, count_ngrams
 from chainrule.ranges import check_sizes
 
@@ -15,6 +17,7 @@ Numbers = npt.NDArray[np.float64]
 
 _LEAST, _MOST = (0.05, 0.05, 0.05), (0.95, 1.9, 2.8)  # discounts: something is kept of each count, and taken from it
 _TABLES = ("unigrams", "keys", "terms")
+_AT_MOST_ONE = 1.001  # as float32 adds up shares
 MOST_NGRAMS = 1 << 22
 MOST_ORDER = 32
 
@@ -59,21 +62,17 @@ class KneserNey(nn.Module):
     tensor([1.])
     """
 
-    unigrams: Tensor
-    keys: Tensor
-    terms: Tensor
-    backoffs: Tensor
-
     def __init__(self, unigrams: Tensor, keys: Tensor, terms: Tensor):
         super().__init__()
         self.vocab_size = len(unigrams)
         self.order = _checked_order(unigrams, keys, terms)
         contexts = keys // self.vocab_size
         kept = torch.zeros(self.vocab_size + 1 + len(keys), dtype=torch.float64).index_add_(0, contexts, terms.double())
-        self.register_buffer("unigrams", unigrams, persistent=False)
-        self.register_buffer("keys", keys, persistent=False)
-        self.register_buffer("terms", terms, persistent=False)
-        self.register_buffer("backoffs", (1 - kept).clamp(min=0).to(terms.dtype), persistent=False)
+        if float(kept.max()) > _AT_MOST_ONE:
+            raise ValueError(f"terms: expected shares of a probability, got {float(kept.max()):g} after one context")
+        # No buffers: several processes would send them to each other at every step, and copies would have their own.
+        self.unigrams, self.keys, self.terms = unigrams, keys, terms
+        self.backoffs = (1 - kept).clamp(min=0).to(terms.dtype)
 
     @classmethod
     def fit(
@@ -141,7 +140,17 @@ class KneserNey(nn.Module):
 
     def tables(self) -> dict[str, Tensor]:
         """The tables by name, all that `from_tables` needs."""
-        return {name: self.get_buffer(name) for name in _TABLES}
+        return {name: getattr(self, name) for name in _TABLES}
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Move the tables, or change their type, with all else."""
+        for name in (*_TABLES, "backoffs"):
+            setattr(self, name, fn(getattr(self, name)))
+        return super()._apply(fn, recurse)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """The same tables: nothing changes them."""
+        return copy.copy(self)
 
     def initial_contexts(self, batch_size: int) -> Tensor:
         """The contexts before the first symbol, (B, n − 1): of one symbol, the beginning of a line; no longer one.
@@ -159,6 +168,7 @@ class KneserNey(nn.Module):
             x: (B,) symbols; one outside [0, V) was never seen.
             contexts: (B, n − 1) before them.
         """
+        x = symbols_of(x)
         longer = self._numbers(contexts[:, :-1], x.unsqueeze(1))
         return torch.cat([self._known(x).unsqueeze(1), longer], 1)
 
@@ -169,6 +179,7 @@ class KneserNey(nn.Module):
             x: (B, T) symbols; one outside [0, V) was never seen.
             contexts: (B, n − 1) before the first of them.
         """
+        x = symbols_of(x)
         columns = [torch.cat([contexts[:, :1], self._known(x)], 1)]
         for number in range(1, self.order - 1):
             after = self._numbers(columns[-1][:, :-1], x)
@@ -183,6 +194,7 @@ class KneserNey(nn.Module):
             contexts: (..., n − 1).
             x: (...) symbols in [0, V).
         """
+        x = symbols_of(x)
         found = self._numbers(contexts, x.unsqueeze(-1)) - self.vocab_size - 1
         terms = self.terms[found.clamp(min=0)].masked_fill(found < 0, 0)
         p = self.unigrams[x]
@@ -208,9 +220,11 @@ class KneserNey(nn.Module):
         counts = ends - begins
         where = torch.arange(len(counts), device=rows.device).repeat_interleave(counts)
         places = torch.arange(len(where), device=rows.device) + (ends - counts.cumsum(0))[where]
-        p = self.unigrams * of_unigrams.unsqueeze(1)
-        cells = (where // rows.shape[1], self.keys[places] % self.vocab_size)
-        p = p.index_put(cells, self.terms[places] * scale[where], accumulate=True)
+        p = (self.unigrams * of_unigrams.unsqueeze(1)).view(-1)
+        cells = where // rows.shape[1] * self.vocab_size + self.keys[places] % self.vocab_size
+        terms = self.terms[places] * scale[where]
+        # In one order, whatever the number of threads: a file is read back by the bits that it was written by.
+        p = p.index_add(0, cells, terms) if p.device.type == "cpu" else p.index_put((cells,), terms, accumulate=True)
         return p.view(*contexts.shape[:-1], self.vocab_size)
 
     def _known(self, x: Tensor) -> Tensor:
@@ -243,7 +257,7 @@ def _checked_order(unigrams: Tensor, keys: Tensor, terms: Tensor) -> int:
         raise ValueError("unigrams: expected (V,) probabilities that add up to 1")
     if keys.dim() != 1 or not len(keys) or keys.dtype != torch.int64 or not bool((keys[1:] > keys[:-1]).all()):
         raise ValueError("keys: expected (G,) integers in increasing order")
-    if not _are_shares(terms) or len(terms) != len(keys):
+    if not _are_shares(terms) or len(terms) != len(keys) or terms.dtype != unigrams.dtype:
         raise ValueError(f"terms: expected ({len(keys)},) shares of a probability")
     symbols = len(unigrams)
     if int(keys[0]) < 0 or not bool((keys // symbols <= torch.arange(len(keys)) + symbols).all()):
@@ -257,4 +271,5 @@ def _checked_order(unigrams: Tensor, keys: Tensor, terms: Tensor) -> int:
 
 
 def _are_shares(terms: Tensor) -> bool:
-    return terms.dim() == 1 and terms.is_floating_point() and bool(((terms >= 0) & (terms <= 1)).all())
+    wide = terms.dim() == 1 and terms.dtype in (torch.float32, torch.float64)
+    return wide and bool(((terms >= 0) & (terms <= 1)).all())

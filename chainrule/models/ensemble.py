@@ -144,5 +144,12 @@ def _together(answers: Iterable[tuple[Distribution, State]]) -> tuple[Head, Stat
 
 def first_member(model: AutoregressiveModel) -> AutoregressiveModel:
     """The network of a mixture, and the first member of an ensemble, for those that look inside one model."""
-    model = model.network if isinstance(model, NgramMixture) else model
-    return cast("AutoregressiveModel", model.members[0]) if isinstance(model, Ensemble) else model
+    return part_of(model, None)[0]
+
+
+def part_of(model: AutoregressiveModel, state: State) -> tuple[AutoregressiveModel, State]:
+    """The `first_member` of a model, and its part of the model's state."""
+    while isinstance(model, NgramMixture | Ensemble):
+        model = model.network if isinstance(model, NgramMixture) else cast("AutoregressiveModel", model.members[0])
+        state = None if state is None else state[0]
+    return model, state

@@ -15,6 +15,7 @@ USUAL_SHARE = 0.4
 _LEAST = 1e-4
 _READ = 4096  # symbols that the share is fitted on, about
 _HALVINGS = 30
+_MOST_LOG_RATIO = 300.0  # a product of such ratios is finite
 
 
 class Rows(Protocol):
@@ -153,7 +154,7 @@ class NgramMixture(AutoregressiveModel):
             of_network, of_counts = self._terms_apart(batches).double()
         finally:
             self.train(training)
-        better = (of_counts - of_network).expm1()  # r − 1
+        better = (of_counts - of_network).clamp(max=_MOST_LOG_RATIO).expm1()  # r − 1
         low, high = _LEAST, 1 - _LEAST
         for _ in range(_HALVINGS):
             share = (low + high) / 2

@@ -38,8 +38,7 @@ class Processes:
 
     def distribute(self, objective: nn.Module) -> nn.Module:
         """Give every process the first one's weights, and average gradients over processes in every backward pass."""
-        # Buffers differ in what only the first process measures: no step reads those of another.
-        return objective if self.world == 1 else DistributedDataParallel(objective, broadcast_buffers=False)
+        return objective if self.world == 1 else DistributedDataParallel(objective)
 
     def sum(self, values: Tensor) -> Tensor:
         """The sum over processes, on the device that `values` is on."""

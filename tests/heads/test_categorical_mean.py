@@ -96,3 +96,28 @@ def test_parts_must_fit_together():
         CategoricalMean([Categorical(torch.zeros(3, 7)), Categorical(torch.zeros(3, 8))])
     with pytest.raises(ValueError, match=r"got \(3, 7\), \(2, 7\)"):
         CategoricalMean([Categorical(torch.zeros(3, 7)), Categorical(torch.zeros(2, 7))])
+
+
+def test_weights_of_the_parts():
+    weights = torch.tensor([0.2, 0.8], dtype=torch.float64)
+    mean = CategoricalMean(parts(3, 5), weights.log())
+    one, other = parts(3, 5)
+    weighted = 0.2 * one.probs + 0.8 * other.probs
+    torch.testing.assert_close(mean.probs, weighted, rtol=1e-12, atol=0)
+    value = torch.arange(15).view(3, 5) % V
+    torch.testing.assert_close(mean.log_prob(value), weighted.gather(2, value.unsqueeze(2)).squeeze(2).log())
+    torch.testing.assert_close(mean.with_parameters(*mean.parameters).probs, weighted, rtol=1e-12, atol=0)
+    with pytest.raises(ValueError, match=r"log_weights: expected \(2,\), got \(3,\)"):
+        CategoricalMean(parts(3), torch.zeros(3))
+
+
+def test_steps_are_joined_where_their_weights_agree():
+    def steps(*weights):
+        pair = [Categorical(torch.zeros(3, V)), Categorical(torch.ones(3, V))]
+        given = [None if share is None else torch.tensor([1 - share, share]) for share in weights]
+        return [CategoricalMean(pair, weight) for weight in given]
+
+    for alike in ((None, None), (0.3, 0.3)):
+        assert isinstance(CategoricalMean.stacked(steps(*alike)), CategoricalMean)
+    for apart in ((None, 0.3), (0.3, None), (0.3, 0.4)):
+        assert not isinstance(CategoricalMean.stacked(steps(*apart)), CategoricalMean)

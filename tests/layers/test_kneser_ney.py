@@ -136,6 +136,31 @@ def test_symbols_outside_the_vocabulary_were_never_seen():
     torch.testing.assert_close(ngrams.probs(after[:, 2]), ngrams.unigrams.expand(2, -1))
 
 
+def test_other_types_of_symbols():
+    ngrams = KneserNey.fit(random_text(), 6, 4)
+    x = random_text()[:20].view(2, 10)
+    contexts, after = ngrams.read(x.to(torch.uint8), ngrams.initial_contexts(2))
+    assert torch.equal(contexts, ngrams.read(x, ngrams.initial_contexts(2))[0])
+    assert torch.equal(ngrams.log_prob(contexts, x.to(torch.uint8)), ngrams.log_prob(contexts, x))
+    assert torch.equal(ngrams.step(x[:, 0].to(torch.uint8), after), ngrams.step(x[:, 0], after))
+    assert int(ngrams.step(torch.tensor([200, 7], dtype=torch.uint8), after).max()) == -1
+    with pytest.raises(ValueError, match="integers"):
+        ngrams.read(x.float(), ngrams.initial_contexts(2))
+
+
+def test_sums_have_the_same_bits_with_any_number_of_threads():
+    """Of so many numbers torch adds up some in parallel, in an order that changes from call to call."""
+    ngrams = KneserNey.fit(torch.from_numpy(np.random.default_rng(0).integers(300, size=300_000)), 300, 3)
+    contexts, _ = ngrams.read(torch.arange(300).view(1, 300), ngrams.initial_contexts(1))
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(4)
+        found = [ngrams.probs(contexts) for _ in range(3)]
+    finally:
+        torch.set_num_threads(threads)
+    assert all(torch.equal(one, ngrams.probs(contexts)) for one in found)
+
+
 def test_rows_of_different_depth():
     """Contexts of one call that were seen to different lengths, as many as none has, give what each gives alone."""
     ngrams = KneserNey.fit(random_text(), 6, 6)
@@ -180,6 +205,9 @@ def test_tables_are_kept_and_checked():
         ({"terms": terms + 1}, "terms"),
         ({"terms": terms * torch.nan}, "terms"),
         ({"terms": terms.long()}, "terms"),
+        ({"terms": terms.double()}, "terms"),
+        ({"terms": terms.half(), "unigrams": unigrams.half()}, "unigrams"),
+        ({"terms": terms * 0 + 1}, "after one context"),
         ({"unigrams": unigrams * 2}, "add up"),
         ({"unigrams": unigrams.view(2, 3)}, "unigrams"),
         ({"more": keys}, "expected unigrams, keys, terms"),

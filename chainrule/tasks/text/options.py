@@ -37,8 +37,8 @@ class TextData(CheckedOptions):
 class TextTraining(OptimisationOptions):
     """How a model of a text is trained; `chainrule.tasks.text.plan` settles what is None.
 
-    `watch_gradients` decides on what `chainrule.training.train` is given to look with; the others are options of
-    `chainrule.training.TrainingOptions`, with the same defaults.
+    `watch_gradients` decides on what `chainrule.training.train` is given to look with, `kneser_ney_order` on what is
+    counted before; the others are options of `chainrule.training.TrainingOptions`, with the same defaults.
     """
 
     batch_size: int | None = within(None, 1, 1 << 24)  # type: ignore[assignment]  # an int in every run that trains

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from chainrule.data.vocabulary import Vocabulary
     from chainrule.training import Evaluation as Measurement
     from chainrule.training import GradientProbe, TrainingBatches, ValidationBatches
-    from chainrule.training.validation import OnValidation
+    from chainrule.training.validation import Observe, OnValidation
 
 _COUNTS = {"elements": int, "lines": int, "unknown": int, "characters": int, "bytes": int}
 _ELEMENT = {"char": "character", "byte": "byte", "word": "word", "bpe": "token"}
@@ -92,8 +92,6 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
         training = asked.training
         if asked.model == CODED and "--reading" in given and asked.data.reading != "lines":
             raise ValueError(f"--reading {asked.data.reading}: a {CODED} encodes whole lines: leave it out")
-        if asked.model == CODED and training.kneser_ney_order:
-            raise ValueError(f"--kneser-ney-order: a {CODED} has no next symbol to average it with: leave it out")
         if "--watch-every" in given and not training.watch_gradients:
             raise ValueError(
                 "--watch-every: says how often --watch-gradients looks, which was not asked for: give both"
@@ -105,6 +103,11 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
 
     @classmethod
     def check_config(cls, config: RunConfig) -> None:
+        order = config.training.kneser_ney_order
+        if order == 1:
+            raise ValueError("kneser_ney_order: expected 2 to 16 symbols, or 0 for no counts, got 1")
+        if order and config.model == CODED:
+            raise ValueError(f"kneser_ney_order: a {CODED} has no next symbol to average counts with: leave it out")
         if config.facts:  # prepared: nothing is left open any more
             planned = [name for name in cls.MODELS[config.model].planned if hasattr(config.options, name)]
             settled = {name: getattr(config.options, name) for name in planned}
@@ -143,13 +146,18 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
         return {name: manifest[name] for name in ("source", "validation", "train", "valid")}
 
     def plan(self, given: frozenset[str]) -> RunConfig:
+        from chainrule.tasks.text.ngrams import count_ngrams
+
         if self.MODELS[self.config.model].planned:
             from chainrule.tasks.text.plan import plan_recurrence
 
-            return plan_recurrence(self)
-        from chainrule.tasks.text.block_plan import plan_blocks
+            config = plan_recurrence(self)
+        else:
+            from chainrule.tasks.text.block_plan import plan_blocks
 
-        return plan_blocks(self, given)
+            config = plan_blocks(self, given)
+        count_ngrams(TextTask(self.path, config))
+        return config
 
     def choice(self) -> str:
         if self.config.model in self.LADDERS:
@@ -230,6 +238,18 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
         from chainrule.tasks.text.codes import held_out
 
         return held_out(self)
+
+    def observe(self) -> "Observe | None":
+        if not self.training.kneser_ney_order:
+            return super().observe()
+
+        from chainrule.training.validation import Findings
+
+        def share(trained: Any) -> Findings:
+            found = float(trained.share)
+            return Findings({"share_of_counts": found}, f"counts of n-grams: {found:.0%} of the mean")
+
+        return share
 
     def watch(self) -> "GradientProbe | None":
         if not self.training.watch_gradients:

@@ -14,7 +14,7 @@ from chainrule.layers import KneserNey
 from chainrule.models import NgramMixture, RecurrentLM
 from chainrule.tasks import open_run
 from chainrule.tasks.config import Duration
-from chainrule.tasks.run_directory import CHECKPOINT, NGRAMS, WEIGHTS
+from chainrule.tasks.run_directory import CHECKPOINT, NGRAMS
 from chainrule.tasks.text import ngrams as text_ngrams
 from chainrule.tasks.text.preparing import corpus_of
 from chainrule.training.checkpoint import write_sealed
@@ -34,6 +34,8 @@ def test_training_ends_with_the_share_that_fits_best(command, text_file, tmp_pat
     model = open_run(out).model()
     assert isinstance(model, NgramMixture)
     assert model.share > 0.5
+    assert f"counts of n-grams: {float(model.share):.0%} of the mean\n" in trained.err
+    assert open_run(out).metrics()[-1]["share_of_counts"] == pytest.approx(float(model.share), abs=0.1)
     (scored,) = map(json.loads, command("score", out, text_file, "--json").out.splitlines())
     alone = tmp_path / "alone"
     same = command(*words, "--out", alone, "--kneser-ney-order", 0)
@@ -70,16 +72,19 @@ def test_the_end_of_a_long_text_is_counted():
     assert text_ngrams._last_lines(tokens, 99, 9).tolist() == [9, 0, 1, 5, 9, 2, 5, 9, 3, 4, 5]
     assert text_ngrams._last_lines(tokens, 5, 9).tolist() == [9, 2, 5, 9, 3, 4, 5]
     assert text_ngrams._last_lines(tokens, 4, 9).tolist() == [9, 3, 4, 5]
-    assert text_ngrams._last_lines(tokens, 1, 9).tolist() == [9, 3, 4, 5]
+    assert text_ngrams._last_lines(tokens, 2, 9).tolist() == [9, 3, 4]
 
 
-def test_a_short_budget_counts_less(run_copy):
+@pytest.mark.parametrize(("budget", "counted"), [(0.01, 500), (0.001, 300), (1.0, 1600), (None, 1600)])
+def test_a_short_budget_counts_less(run_copy, monkeypatch, budget, counted):
+    monkeypatch.setattr(text_ngrams, "_FEWEST_SYMBOLS", 300)
     run = open_run(run_copy)
-    (run_copy / NGRAMS).unlink()
-    (run_copy / WEIGHTS).unlink()
-    run.config = replace(run.config, duration=Duration(budget=0.01))
+    run.config = replace(run.config, duration=Duration(budget=budget, steps=None if budget else 3))
     tokens = corpus_of(run).train
-    end = torch.from_numpy(tokens.slice(len(tokens) - 500, len(tokens)))
+    assert len(tokens) > counted
+    monkeypatch.setattr(text_ngrams, "_MOST_SYMBOLS", 1600)
+    text_ngrams.count_ngrams(run)
+    end = torch.from_numpy(tokens.slice(len(tokens) - counted, len(tokens)))
     expected = KneserNey.fit(end, len(run.vocabulary), 12)
     assert torch.equal(run.new_model(0).ngrams.keys, expected.keys)
 
@@ -90,20 +95,36 @@ def test_a_file_that_is_gone_or_changed_gets_one_line(refused, run_copy, text_fi
     path.write_bytes(whole[:-5] + b"xxxxx")
     assert NGRAMS in refused("score", run_copy, text_file)
     path.unlink()
-    assert "trained with it" in refused("score", run_copy, text_file)
+    assert "restore it" in refused("score", run_copy, text_file)
+    assert "restore it" in refused("train", "--resume", "--out", run_copy)
+    run = open_run(run_copy)
+    record = {"kind": "n-grams", "source": run.config.facts["source"]["sha256"]}
     other = KneserNey.fit(torch.tensor([0, 1, 2, 0]), 3, 2)
-    write_sealed(path, other.tables(), {"kind": "n-grams"})
-    assert "29 symbols, got 3" in refused("score", run_copy, text_file)
-    write_sealed(path, other.tables() | {"keys": other.keys + 100}, {"kind": "n-grams"})
+    write_sealed(path, other.tables(), record)
+    assert "12 of 29 symbols, got others" in refused("score", run_copy, text_file)
+    longer = KneserNey.fit(torch.arange(40) % 29, 29, 14)
+    write_sealed(path, longer.tables(), record)
+    assert "12 of 29 symbols, got others" in refused("score", run_copy, text_file)
+    write_sealed(path, other.tables() | {"keys": other.keys + 100}, record)
     assert "after their contexts" in refused("score", run_copy, text_file)
-    path.write_bytes((run_copy / WEIGHTS).read_bytes())
-    assert "expected unigrams, keys, terms" in refused("score", run_copy, text_file)
+    for wrong in ({"kind": "weights"}, {"source": "0" * 64}):
+        write_sealed(path, run_tables(run), record | wrong)
+        assert "those of another" in refused("score", run_copy, text_file)
+    path.write_bytes(whole)
+    assert run.model() is not None
+
+
+def run_tables(run):
+    tokens = corpus_of(run).train
+    return KneserNey.fit(torch.from_numpy(tokens.slice(0, len(tokens))), len(run.vocabulary), 12).tables()
 
 
 def test_what_goes_without_counts(command, refused, text_file, tmp_path):
     line = refused("train", text_file, "--model", "sentence-vae", "--kneser-ney-order", 3, "--out", tmp_path / "none")
-    assert "--kneser-ney-order" in line
+    assert "sentence-vae has no next symbol" in line
     assert "--kneser-ney-order" in refused("train", text_file, "--kneser-ney-order", 17, "--out", tmp_path / "none")
+    line = refused("train", text_file, "--kneser-ney-order", 1, "--out", tmp_path / "none")
+    assert "2 to 16 symbols, or 0 for no counts, got 1" in line
     out = tmp_path / "vae"
     trained = command("train", text_file, "--model", "sentence-vae", "--steps", 2, "--out", out)
     assert trained.status == 0, trained.err

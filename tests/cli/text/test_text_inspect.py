@@ -9,6 +9,7 @@ import torch
 
 from chainrule.diagnostics import inspect_recurrence
 from chainrule.diagnostics.text_properties import PROPERTIES
+from chainrule.models import Ensemble
 from chainrule.tasks import open_run
 from chainrule.tasks.run_directory import WEIGHTS
 from chainrule.tasks.text.task import TextTask
@@ -235,6 +236,14 @@ def test_a_model_without_recurrence_gets_one_line(refused, runs, page, monkeypat
     line = refused("inspect", runs / "stream", "--out", page)
     assert "recurrence" in line
     assert str(runs / "stream") in line
+
+
+def test_an_average_says_which_part_to_inspect(runs):
+    model = open_run(runs / "stream").model()
+    with pytest.raises(ValueError, match="got NgramMixture: inspect its network"):
+        inspect_recurrence(model, torch.zeros(1, 4, dtype=torch.long))
+    with pytest.raises(ValueError, match="got Ensemble: inspect one of its members"):
+        inspect_recurrence(Ensemble([model.network]), torch.zeros(1, 4, dtype=torch.long))
 
 
 def test_weights_that_are_not_finite_get_one_line(refused, run_copy):
