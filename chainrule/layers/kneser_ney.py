@@ -64,8 +64,8 @@ class KneserNey(nn.Module):
 
     def __init__(self, unigrams: Tensor, keys: Tensor, terms: Tensor):
         super().__init__()
-        self.vocab_size = len(unigrams)
         self.order = _checked_order(unigrams, keys, terms)
+        self.vocab_size = len(unigrams)
         contexts = keys // self.vocab_size
         kept = torch.zeros(self.vocab_size + 1 + len(keys), dtype=torch.float64).index_add_(0, contexts, terms.double())
         if float(kept.max()) > _AT_MOST_ONE:

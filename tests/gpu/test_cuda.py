@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from chainrule.diagnostics import gradient_flow
-from chainrule.layers import GRU, LSTM, RNN
-from chainrule.models import RecurrentLM
+from chainrule.layers import GRU, LSTM, RNN, KneserNey
+from chainrule.models import NgramMixture, RecurrentLM
 from chainrule.testing import check_model
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
@@ -67,3 +67,16 @@ def test_bfloat16_training_lowers_the_loss_there():
         optimiser.step()
         losses.append(loss.item())
     assert losses[-1] < losses[0] - 0.3
+
+
+def test_counts_of_ngrams_are_looked_up_there():
+    text = torch.randint(4, (400,))
+    model = NgramMixture(RecurrentLM(vocab_size=4, hidden_size=8), KneserNey.fit(text, 4, 4))
+    x = text[:60].view(3, 20)
+    here = model(x)
+    there = model.cuda()(x.cuda())
+    assert there.parts[1].probs.device.type == "cuda"
+    torch.testing.assert_close(here.probs, there.probs.cpu())
+    torch.testing.assert_close(here.log_prob(x), there.log_prob(x.cuda()).cpu())
+    report = check_model(model, x[:, :6].cuda(), lengths=torch.tensor([6, 2, 4]).cuda())
+    assert report.ok, str(report)
