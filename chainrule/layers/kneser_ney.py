@@ -115,13 +115,11 @@ class KneserNey(nn.Module):
         terms = _terms(np.bincount(found[0].shorter, minlength=vocab_size), np.zeros(vocab_size, dtype=np.int64))
         unigrams = torch.from_numpy(terms + (1 - terms.sum()) / vocab_size)
         keys, shares, first = [], [], 0  # number of the first n-gram of the order before
-        opens = np.arange(vocab_size + 1) == vocab_size
         for counted, longer in zip(found, [*found[1:], None], strict=True):
             contexts, counts = counted.keys // vocab_size, counted.counts
-            opens = opens[contexts]  # a line: nothing stands before, and what counts is how often it is there
             if longer is not None:
                 before = np.bincount(longer.shorter, minlength=len(counts))
-                counts = np.where(opens | (before == 0), counts, before)
+                counts = np.where(before == 0, counts, before)  # 0 at the beginning of a line, or of the text
             keys.append(torch.from_numpy(counted.keys + first * vocab_size))
             shares.append(torch.from_numpy(_terms(counts, contexts)).to(dtype))
             first = vocab_size + 1 + sum(map(len, keys[:-1]))

@@ -150,12 +150,13 @@ def test_other_types_of_symbols():
 
 def test_sums_have_the_same_bits_with_any_number_of_threads():
     """Of so many numbers torch adds up some in parallel, in an order that changes from call to call."""
-    ngrams = KneserNey.fit(torch.from_numpy(np.random.default_rng(0).integers(300, size=300_000)), 300, 3)
-    contexts, _ = ngrams.read(torch.arange(300).view(1, 300), ngrams.initial_contexts(1))
+    text = torch.from_numpy(np.random.default_rng(0).integers(20, size=200_000))
+    ngrams = KneserNey.fit(text, 20, 5)
+    contexts, _ = ngrams.read(text[:4000].view(1, -1), ngrams.initial_contexts(1))
     threads = torch.get_num_threads()
     try:
         torch.set_num_threads(4)
-        found = [ngrams.probs(contexts) for _ in range(3)]
+        found = [ngrams.probs(contexts) for _ in range(10)]
     finally:
         torch.set_num_threads(threads)
     assert all(torch.equal(one, ngrams.probs(contexts)) for one in found)
