@@ -1,8 +1,7 @@
 """Probabilities of symbols after the last few of them, from counts: interpolated Kneser-Ney smoothing."""
 
-import copy
-from collections.abc import Callable, Mapping
-from typing import Any, Self, final
+from collections.abc import Mapping
+from typing import Self, final
 
 import numpy as np
 import numpy.typing as npt
@@ -62,6 +61,11 @@ class KneserNey(nn.Module):
     tensor([1.])
     """
 
+    unigrams: Tensor
+    keys: Tensor
+    terms: Tensor
+    backoffs: Tensor
+
     def __init__(self, unigrams: Tensor, keys: Tensor, terms: Tensor):
         super().__init__()
         self.order = _checked_order(unigrams, keys, terms)
@@ -70,9 +74,9 @@ class KneserNey(nn.Module):
         kept = torch.zeros(self.vocab_size + 1 + len(keys), dtype=torch.float64).index_add_(0, contexts, terms.double())
         if float(kept.max()) > _AT_MOST_ONE:
             raise ValueError(f"terms: expected shares of a probability, got {float(kept.max()):g} after one context")
-        # No buffers: several processes would send them to each other at every step, and copies would have their own.
-        self.unigrams, self.keys, self.terms = unigrams, keys, terms
-        self.backoffs = (1 - kept).clamp(min=0).to(terms.dtype)
+        backoffs = (1 - kept).clamp(min=0).to(terms.dtype)
+        for name, table in zip((*_TABLES, "backoffs"), (unigrams, keys, terms, backoffs), strict=True):
+            self.register_buffer(name, table, persistent=False)
 
     @classmethod
     def fit(
@@ -138,17 +142,7 @@ class KneserNey(nn.Module):
 
     def tables(self) -> dict[str, Tensor]:
         """The tables by name, all that `from_tables` needs."""
-        return {name: getattr(self, name) for name in _TABLES}
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Move the tables, or change their type, with all else."""
-        for name in (*_TABLES, "backoffs"):
-            setattr(self, name, fn(getattr(self, name)))
-        return super()._apply(fn, recurse)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """The same tables: nothing changes them."""
-        return copy.copy(self)
+        return {name: self.get_buffer(name) for name in _TABLES}
 
     def initial_contexts(self, batch_size: int) -> Tensor:
         """The contexts before the first symbol, (B, n − 1): of one symbol, the beginning of a line; no longer one.

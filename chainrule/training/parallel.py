@@ -7,8 +7,10 @@ import signal
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from inspect import signature
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -16,6 +18,8 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from chainrule.state import State, map_state
+
+_DDP_OPTIONS = signature(DistributedDataParallel).parameters
 
 
 def process_shard() -> tuple[int, int]:
@@ -38,7 +42,11 @@ class Processes:
 
     def distribute(self, objective: nn.Module) -> nn.Module:
         """Give every process the first one's weights, and average gradients over processes in every backward pass."""
-        return objective if self.world == 1 else DistributedDataParallel(objective)
+        if self.world == 1:
+            return objective
+        # Buffers are sent once: some are tables of millions of n-grams. Older versions send them at every step.
+        once: dict[str, Any] = {"forward_sync_buffers": False} if "forward_sync_buffers" in _DDP_OPTIONS else {}
+        return DistributedDataParallel(objective, **once)
 
     def sum(self, values: Tensor) -> Tensor:
         """The sum over processes, on the device that `values` is on."""
