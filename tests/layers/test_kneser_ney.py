@@ -136,6 +136,15 @@ def test_symbols_outside_the_vocabulary_were_never_seen():
     torch.testing.assert_close(ngrams.probs(after[:, 2]), ngrams.unigrams.expand(2, -1))
 
 
+def test_shares_that_are_rounded_up_leave_nothing_negative():
+    tables = KneserNey.fit(random_text(), 7, 2).tables()  # the last symbol is never there
+    first = tables["keys"] < 7
+    over = tables["terms"] / tables["terms"][first].sum() * 1.0005
+    ngrams = KneserNey.from_tables(tables | {"terms": torch.where(first, over, tables["terms"])})
+    p = ngrams.probs(ngrams.step(torch.tensor([0]), ngrams.initial_contexts(1)))
+    assert p[0, 6] == 0
+
+
 def test_other_types_of_symbols():
     ngrams = KneserNey.fit(random_text(), 6, 4)
     x = random_text()[:20].view(2, 10)

@@ -295,3 +295,11 @@ def test_a_prefix_that_positions_leave_no_room_for_is_not_read():
     small = TransformerLM(5, model_size=8, num_layers=1, num_heads=2, position="learned", context_length=8, window=1)
     model = NgramMixture(small, KneserNey.fit(text(), 5, 5))
     assert [model.useful_prefix(drawn) for drawn in (1, 4, 5, 7)] == [4, 4, 1, 1]
+
+
+def test_rows_that_begin_anew_begin_without_a_past():
+    model, rows = mixture().eval(), held_out()
+    model.calibrate([Chunk(rows[0]), Chunk(rows[1])])
+    apart = float(model.share)
+    model.calibrate([Chunk(rows.flatten(0, 1))])
+    assert float(model.share) == pytest.approx(apart, abs=1e-7)
