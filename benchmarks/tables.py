@@ -25,7 +25,11 @@ HEADLINES = (
     "sampling",
 )
 # Pages of the manual that have all figures of the benchmarks whose names begin so.
-PAGES = {"latent.md": "quality_latent_", "compression.md": "compression", "ngrams.md": ("quality_ngrams_", "speed_ngrams")}
+PAGES = {
+    "latent.md": "quality_latent_",
+    "compression.md": "compression",
+    "ngrams.md": ("quality_ngrams_", "speed_ngrams"),
+}
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 
 

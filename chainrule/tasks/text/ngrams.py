@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from chainrule.layers import KneserNey
+from chainrule.layers.kneser_ney import MOST_NGRAMS, KneserNey
 from chainrule.models.ngram_mixture import NgramMixture
 from chainrule.tasks.display import progress_bars
 from chainrule.tasks.run_directory import NGRAMS
@@ -21,12 +21,13 @@ if TYPE_CHECKING:
     from chainrule.tasks.text.task import TextTask
 
 _ORDERS = {"char": 12, "byte": 12, "word": 5, "bpe": 5}
+_NGRAMS_A_SYMBOL = {"char": 2, "byte": 2, "word": 3, "bpe": 3}  # at most: longer ones are hardly ever there twice
 _FEWEST_SYMBOLS, _MOST_SYMBOLS = 1 << 12, 1 << 22
 _SYMBOLS_A_SECOND = 50_000  # of a budget: counting takes 1 or 2% of it, on a slow machine 5%
 
 
 def usual_order(level: str) -> int:
-    """Symbols of the longest n-grams: longer ones of words are hardly ever there twice."""
+    """Symbols of the longest n-grams; shorter ones are the longest where they would be too many."""
     return _ORDERS[level]
 
 
@@ -70,7 +71,8 @@ def count_ngrams(run: "TextTask") -> None:
     with progress_bars() as begin:
         begin(None, "counting n-grams")
         text = _last_lines(corpus.train, most, len(corpus.vocabulary)) if lines else _last(corpus.train, most)
-        ngrams = KneserNey.fit(torch.from_numpy(text), len(corpus.vocabulary), order, lines=lines)
+        room = min(MOST_NGRAMS, _NGRAMS_A_SYMBOL[corpus.level] * len(text))
+        ngrams = KneserNey.fit(torch.from_numpy(text), len(corpus.vocabulary), order, lines=lines, most=room)
     write_sealed(run.path / NGRAMS, ngrams.tables(), _record(run))
 
 

@@ -60,7 +60,8 @@ def test_counts_are_those_of_the_text(runs, name, level):
         text = np.concatenate([[symbols, *tokens.slice(int(start), int(stop))] for start, stop in bounds])
     else:
         text = tokens.slice(0, len(tokens))
-    expected = KneserNey.fit(torch.from_numpy(text), symbols, 12, lines=bool(level)).tables()
+    expected = KneserNey.fit(torch.from_numpy(text), symbols, 12, lines=bool(level), most=2 * len(text)).tables()
+    assert len(expected["keys"]) > len(text)
     found = run.model().ngrams.tables()
     assert all(torch.equal(found[table], expected[table]) for table in expected)
 
@@ -85,7 +86,7 @@ def test_a_short_budget_counts_less(run_copy, monkeypatch, budget, counted):
     monkeypatch.setattr(text_ngrams, "_MOST_SYMBOLS", 1600)
     text_ngrams.count_ngrams(run)
     end = torch.from_numpy(tokens.slice(len(tokens) - counted, len(tokens)))
-    expected = KneserNey.fit(end, len(run.vocabulary), 12)
+    expected = KneserNey.fit(end, len(run.vocabulary), 12, most=2 * counted)
     assert torch.equal(run.new_model(0).ngrams.keys, expected.keys)
 
 
@@ -156,3 +157,15 @@ def test_samples_know_the_phrases_of_the_text(runs):
 def pairs(symbols):
     symbols = symbols if isinstance(symbols, list) else symbols.slice(0, len(symbols)).tolist()
     return list(zip(symbols, islice(symbols, 1, None), strict=False))
+
+
+def test_characters_that_hardly_repeat_are_counted_less_deep(new_run, tmp_path):
+    letters = np.random.default_rng(0).choice(list("abcdefgh\n"), 3000)
+    (tmp_path / "noise.txt").write_text("".join(letters))
+    run = new_run(tmp_path / "noise.txt", tmp_path / "run")
+    ngrams, symbols = run.model().ngrams, run.config.facts["train"]["elements"]
+    assert ngrams.order < 12
+    assert len(ngrams.keys) <= 2 * symbols
+    tokens = corpus_of(run).train
+    longer = KneserNey.fit(torch.from_numpy(tokens.slice(0, symbols)), ngrams.vocab_size, ngrams.order + 1)
+    assert len(longer.keys) > 2 * symbols
