@@ -31,6 +31,11 @@ def usual_order(level: str) -> int:
     return _ORDERS[level]
 
 
+def usual_number(level: str, symbols: int) -> int:
+    """N-grams of all orders together, at most, for a text of so many symbols."""
+    return min(MOST_NGRAMS, _NGRAMS_A_SYMBOL[level] * symbols)
+
+
 def with_ngrams(run: "TextTask", network: "AutoregressiveModel") -> "AutoregressiveModel":
     """The network of a run, averaged with the counts of its text where the run has them.
 
@@ -71,7 +76,7 @@ def count_ngrams(run: "TextTask") -> None:
     with progress_bars() as begin:
         begin(None, "counting n-grams")
         text = _last_lines(corpus.train, most, len(corpus.vocabulary)) if lines else _last(corpus.train, most)
-        room = min(MOST_NGRAMS, _NGRAMS_A_SYMBOL[corpus.level] * len(text))
+        room = usual_number(corpus.level, len(text))
         ngrams = KneserNey.fit(torch.from_numpy(text), len(corpus.vocabulary), order, lines=lines, most=room)
     write_sealed(run.path / NGRAMS, ngrams.tables(), _record(run))
 
