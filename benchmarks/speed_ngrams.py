@@ -20,7 +20,7 @@ from side_by_side import claim, interleaved, median_ratio, publish
 from chainrule.data.characters import CharVocabulary, WordVocabulary
 from chainrule.layers import KneserNey
 from chainrule.models import NgramMixture, RecurrentLM
-from chainrule.tasks.text.ngrams import usual_number, usual_order
+from chainrule.tasks.text.ngrams import MOST_DIFFERENT, usual_order
 
 TEXTS: dict[str, Any] = {
     "characters": (shakespeare, CharVocabulary, "char", {"embedding_size": 64, "ngram_order": 3}),
@@ -57,7 +57,7 @@ def measure(symbols: Any, train: str, valid: str, level: str, sizes: dict[str, A
     """The row of one text."""
     ids = torch.from_numpy(np.asarray(symbols.encode(train)))
     began = time.perf_counter()
-    ngrams = KneserNey.fit(ids, len(symbols), usual_order(level), most=usual_number(level, len(ids)))
+    ngrams = KneserNey.fit(ids, len(symbols), usual_order(level), most_different=MOST_DIFFERENT[level])
     counting = (time.perf_counter() - began) / len(ids) * 1e6
     torch.manual_seed(0)
     network = RecurrentLM(len(symbols), hidden_size=256, **sizes).eval()

@@ -87,6 +87,7 @@ class KneserNey(nn.Module):
         *,
         lines: bool = False,
         most: int = MOST_NGRAMS,
+        most_different: float = 1.0,
         dtype: torch.dtype = torch.float32,
     ) -> Self:
         """Count the n-grams of a text.
@@ -97,6 +98,8 @@ class KneserNey(nn.Module):
             order: n, from 2 to 32; a smaller one where the text has no n-gram so long, or too many.
             lines: whether a line begins with a context of its own.
             most: n-grams in the tables; orders that would need more are left out.
+            most_different: n-grams of an order as a share of the text's symbols; where more are different, hardly any
+                is there twice, and the order and those above it are left out.
             dtype: of the probabilities.
 
         Raises:
@@ -111,7 +114,8 @@ class KneserNey(nn.Module):
             raise ValueError(f"text: expected two or more symbols in [0, {highest}]")
         found: list[NgramCounts] = []
         for counted in count_ngrams(symbols, vocab_size, order):
-            if found and sum(len(level.keys) for level in (*found, counted)) > most:
+            total = sum(len(level.keys) for level in (*found, counted))
+            if found and (total > most or len(counted.keys) > most_different * len(symbols)):
                 break
             found.append(counted)
         if not found:

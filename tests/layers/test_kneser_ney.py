@@ -191,6 +191,9 @@ def test_orders_that_need_too_many_ngrams_are_left_out():
     assert KneserNey.fit(text, 6, 4, most=size).order == 4
     assert KneserNey.fit(text, 6, 4, most=size - 1).order == 3
     assert KneserNey.fit(text, 6, 4, most=1).order == 2  # pairs are always there
+    different = len(text.unfold(0, 3, 1).unique(dim=0)) / len(text)
+    assert KneserNey.fit(text, 6, 3, most_different=different).order == 3
+    assert KneserNey.fit(text, 6, 4, most_different=different - 1e-4).order == 2
     assert KneserNey.fit(torch.tensor([0, 1, 0]), 6, 9).order == 3  # nor are there any longer ones
 
 
