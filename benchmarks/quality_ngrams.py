@@ -2,9 +2,8 @@
 
     python benchmarks/quality_ngrams.py [--text ptb ...] [--minutes 1] [--seeds 1] [--data FOLDER] [--log FILE]
 
-The texts are those of `default_rule.py`. Both runs have the same minutes, so that counting takes steps from the
-network; the one alone is told `--kneser-ney-order 0`. The share of the counts is the one number of the mean that is
-fitted to the held-out text.
+The texts are those of `default_rule.py`. Both runs have the same minutes; the one alone is told `--kneser-ney-order 0`.
+The share of the counts is the one number of the mean that is fitted to the held-out text.
 """
 
 import argparse
@@ -58,10 +57,8 @@ def measure(text: str, parts: Any, folder: Path, options: argparse.Namespace, se
         given = ["--validation", folder / "valid.txt", "--budget", budget, "--seed", seed, "--out", run, "--overwrite"]
         (summary,) = chainrule("train", folder / "train.txt", *level, *asked, *map(str, given))
         row |= {f"nats, {name}": summary["nats_per_element"], f"steps, {name}": summary["steps"]}
-    found = open_run(run)
-    size = (run / "ngrams.safetensors").stat().st_size
-    order, share = found.config.training.kneser_ney_order, float(found.model().share)
-    return row | {"order": order, "share of the counts": share, "their file, bytes": size}
+    model, size = open_run(run).model(), (run / "ngrams.safetensors").stat().st_size
+    return row | {"order": model.ngrams.order, "share of the counts": float(model.share), "their file, bytes": size}
 
 
 if __name__ == "__main__":

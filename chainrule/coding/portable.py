@@ -189,7 +189,8 @@ class PortableArithmetic(TorchDispatchMode):
 
     def _index_add(self, x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
         """Of one axis, where a processor adds the numbers one after the other."""
-        assert x.dim() == 1
+        if x.dim() != 1:
+            raise ValueError("the model has no portable form: of index_add, only that of one axis has one")
         return torch.index_add(x, dim, index, source, alpha=alpha)
 
     def _cumsum(self, x: Tensor, dim: int, *, dtype: Any = None) -> Tensor:

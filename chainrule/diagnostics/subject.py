@@ -89,7 +89,7 @@ class Subject:
         return self.nats(h, symbols)
 
 
-def _part(module: nn.Module) -> str:
+def _remedy(module: nn.Module) -> str:
     """How to go on with a module that is no recurrence."""
     if isinstance(module, NgramMixture):
         return ": inspect its network"
@@ -109,7 +109,7 @@ def subject_of(
     if not isinstance(recurrent, nn.RNNBase):
         raise ValueError(
             "module: expected a recurrent layer of chainrule.layers or torch.nn, or a RecurrentLM, "
-            f"got {type(module).__name__}{_part(module)}"
+            f"got {type(module).__name__}{_remedy(module)}"
         )
     _check_weights(module)
     with torch.no_grad(), evaluating(module):

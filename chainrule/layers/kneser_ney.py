@@ -30,9 +30,10 @@ class KneserNey(nn.Module):
         p_0(v) = 1 / V
 
     u is a context of k − 1 symbols, u' the same without its first one, and :math:`\gamma(u)` what the discounts
-    :math:`D` took from it, so that the V probabilities add up to 1. c counts n-grams of the highest order n; of a
-    lower order it counts the different symbols before an n-gram, which tells how freely it is used (Kneser and Ney
-    1995). There are three discounts an order, for counts of 1, 2 and more (Chen and Goodman 1999):
+    :math:`D` took from it, so that the V probabilities add up to 1. c counts n-grams of the highest order n; of a lower
+    order it counts the different symbols before an n-gram, which tells how freely it is used (Kneser and Ney 1995);
+    where nothing can stand before, at the beginning of a line, it counts occurrences too. There are three discounts an
+    order, for counts of 1, 2 and more (Chen and Goodman 1999):
 
     .. math:: D_i = i - (i + 1) \frac{n_1}{n_1 + 2 n_2} \frac{n_{i+1}}{n_i}
 
@@ -100,7 +101,7 @@ class KneserNey(nn.Module):
             most: n-grams in the tables; orders that would need more are left out.
             most_different: n-grams of an order as a share of the text's symbols; where more are different, hardly any
                 is there twice, and the order and those above it are left out.
-            dtype: of the probabilities.
+            dtype: of the probabilities, float32 or float64.
 
         Raises:
             ValueError: a size is out of range, there is no pair of symbols in the text, or a symbol is outside.
@@ -250,11 +251,11 @@ def _terms(counts: Integers, contexts: Integers) -> Numbers:
 def _checked_order(unigrams: Tensor, keys: Tensor, terms: Tensor) -> int:
     """The order of the longest n-grams."""
     if not _are_shares(unigrams) or not 0.99 < float(unigrams.sum()) < 1.01:
-        raise ValueError("unigrams: expected (V,) probabilities that add up to 1")
+        raise ValueError("unigrams: expected (V,) probabilities that add up to 1, float32 or float64")
     if keys.dim() != 1 or not len(keys) or keys.dtype != torch.int64 or not bool((keys[1:] > keys[:-1]).all()):
         raise ValueError("keys: expected (G,) integers in increasing order")
     if not _are_shares(terms) or len(terms) != len(keys) or terms.dtype != unigrams.dtype:
-        raise ValueError(f"terms: expected ({len(keys)},) shares of a probability")
+        raise ValueError(f"terms: expected ({len(keys)},) shares of a probability, {unigrams.dtype}")
     symbols = len(unigrams)
     if int(keys[0]) < 0 or not bool((keys // symbols <= torch.arange(len(keys)) + symbols).all()):
         raise ValueError("keys: expected n-grams after their contexts, got one before")

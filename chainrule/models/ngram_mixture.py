@@ -15,7 +15,7 @@ USUAL_SHARE = 0.4
 _LEAST = 1e-4
 _READ = 4096  # symbols that the share is fitted on, about
 _HALVINGS = 30
-_MOST_LOG_RATIO = 300.0  # a product of such ratios is finite
+_MOST_LOG_RATIO = 300.0  # beyond 709 a ratio is infinite, and infinite / infinite no slope
 
 
 class Rows(Protocol):

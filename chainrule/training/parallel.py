@@ -41,12 +41,17 @@ class Processes:
         return self.rank == 0
 
     def distribute(self, objective: nn.Module) -> nn.Module:
-        """Give every process the first one's weights, and average gradients over processes in every backward pass."""
+        """Give every process the first one's weights and buffers, and average gradients in every backward pass.
+
+        Buffers are sent once: some are tables of millions of n-grams.
+        """
         if self.world == 1:
             return objective
-        # Buffers are sent once: some are tables of millions of n-grams. Older versions send them at every step.
-        once: dict[str, Any] = {"forward_sync_buffers": False} if "forward_sync_buffers" in _DDP_OPTIONS else {}
-        return DistributedDataParallel(objective, **once)
+        for buffer in objective.buffers():
+            dist.broadcast(buffer, 0)
+        at_each_step = "forward_sync_buffers" if "forward_sync_buffers" in _DDP_OPTIONS else "broadcast_buffers"
+        options: dict[str, Any] = {at_each_step: False}
+        return DistributedDataParallel(objective, **options)
 
     def sum(self, values: Tensor) -> Tensor:
         """The sum over processes, on the device that `values` is on."""

@@ -30,6 +30,12 @@ def main(directory: Path) -> None:
     torch.set_num_threads(1)
     with processes("cpu") as process_group:
         shard = (process_group.rank, process_group.world)
+        module = torch.nn.Linear(1, 1)
+        module.register_buffer("table", torch.full((2,), 7.0 + process_group.rank), persistent=False)
+        distributed = process_group.distribute(module)
+        module.get_buffer("table").add_(process_group.rank)  # from here on it is each one's own
+        distributed(torch.ones(1, 1)).sum().backward()
+        (directory / f"table-{process_group.rank}").write_text(str(module.get_buffer("table").tolist()))
         for kind, batches in (("stream", ToyStream(shard=shard)), ("lines", ToyLines(shard=shard))):
             model = ToyModel(dropout=0.0, seed=process_group.rank)  # only the first process's weights count
             train(model, batches, held_out, options(), directory / kind, progress=False)

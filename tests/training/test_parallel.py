@@ -48,6 +48,10 @@ def test_two_processes_equal_one_on_the_same_batches(kind: str, two: Path, tmp_p
     assert first == second
 
 
+def test_buffers_are_those_of_the_first_process_and_then_each_ones_own(two: Path) -> None:
+    assert [(two / f"table-{rank}").read_text() for rank in (0, 1)] == ["[7.0, 7.0]", "[8.0, 8.0]"]
+
+
 def test_a_signal_to_one_process_saves_and_ends_them_all(two: Path) -> None:
     assert [(two / f"interrupted-{rank}").read_text() for rank in (0, 1)] == ["7", "7"]
     assert read_sealed(two / "interrupted" / "checkpoint.safetensors")[1]["position"]["step"] == 7

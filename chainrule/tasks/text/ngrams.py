@@ -51,7 +51,10 @@ def with_ngrams(run: "TextTask", network: "AutoregressiveModel") -> "Autoregress
             raise ValueError("expected the n-grams of the run's text, got those of another")
         ngrams = KneserNey.from_tables(tables)
         if ngrams.vocab_size != len(run.vocabulary) or ngrams.order > order:
-            raise ValueError(f"expected n-grams of {order} of {len(run.vocabulary):,} symbols, got others")
+            raise ValueError(
+                f"expected n-grams of at most {order} out of {len(run.vocabulary):,} symbols, "
+                f"got {ngrams.order} out of {ngrams.vocab_size:,}"
+            )
     except ValueError as error:
         raise ValueError(f"{path}: {error}: restore it from a copy, or train again") from None
     return NgramMixture(network, ngrams)
@@ -79,7 +82,8 @@ def count_ngrams(run: "TextTask") -> None:
 
 
 def _record(run: "TextTask") -> dict[str, Any]:
-    return {"kind": "n-grams", "source": run.config.facts["source"]["sha256"]}
+    facts, reading = run.config.facts, run.data.reading
+    return {"kind": "n-grams", "source": facts["source"]["sha256"], "train": facts["train"], "reading": reading}
 
 
 def _last(tokens: "Tokens", most: int) -> "Ids":

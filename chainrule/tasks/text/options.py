@@ -47,7 +47,7 @@ class TextTraining(OptimisationOptions):
     """adamw, or muon: orthogonal steps of the matrices of layers, AdamW for the rest; muon for characters if open."""
     learning_rate: float | None = within(None, 0.0, 1e3)  # type: ignore[assignment]  # a float in every run that trains
     kneser_ney_order: int | None = within(None, 0, 16)
-    """Symbols of the longest n-grams that are counted, and averaged with the model; 0 counts none."""
+    """Symbols of the longest n-grams counted, 2 or more, 0 for none; 5 words or 12 characters where not given."""
     chunk_length: int = within(64, 1, 1 << 24)
     """Symbols that gradients flow through."""
     line_length: int = within(1024, 1, 1 << 24)

@@ -35,7 +35,8 @@ def test_training_ends_with_the_share_that_fits_best(command, text_file, tmp_pat
     assert isinstance(model, NgramMixture)
     assert model.share > 0.5
     assert f"counts of n-grams: {float(model.share):.0%} of the mean\n" in trained.err
-    assert open_run(out).metrics()[-1]["share_of_counts"] == pytest.approx(float(model.share), abs=0.1)
+    (best,) = [record for record in open_run(out).metrics() if record.get("best")][-1:]
+    assert best["share_of_counts"] == pytest.approx(float(model.share), abs=1e-6)
     (scored,) = map(json.loads, command("score", out, text_file, "--json").out.splitlines())
     alone = tmp_path / "alone"
     same = command(*words, "--out", alone, "--kneser-ney-order", 0)
@@ -60,7 +61,8 @@ def test_counts_are_those_of_the_text(runs, name, level):
         text = np.concatenate([[symbols, *tokens.slice(int(start), int(stop))] for start, stop in bounds])
     else:
         text = tokens.slice(0, len(tokens))
-    expected = KneserNey.fit(torch.from_numpy(text), symbols, 12, lines=bool(level)).tables()
+    share = text_ngrams.MOST_DIFFERENT["char"]
+    expected = KneserNey.fit(torch.from_numpy(text), symbols, 12, lines=bool(level), most_different=share).tables()
     found = run.model().ngrams.tables()
     assert all(torch.equal(found[table], expected[table]) for table in expected)
 
@@ -98,16 +100,16 @@ def test_a_file_that_is_gone_or_changed_gets_one_line(refused, run_copy, text_fi
     assert "restore it" in refused("score", run_copy, text_file)
     assert "restore it" in refused("train", "--resume", "--out", run_copy)
     run = open_run(run_copy)
-    record = {"kind": "n-grams", "source": run.config.facts["source"]["sha256"]}
+    record = text_ngrams._record(run)
     other = KneserNey.fit(torch.tensor([0, 1, 2, 0]), 3, 2)
     write_sealed(path, other.tables(), record)
-    assert "12 of 29 symbols, got others" in refused("score", run_copy, text_file)
+    assert "at most 12 out of 29 symbols, got 2 out of 3" in refused("score", run_copy, text_file)
     longer = KneserNey.fit(torch.arange(40) % 29, 29, 14)
     write_sealed(path, longer.tables(), record)
-    assert "12 of 29 symbols, got others" in refused("score", run_copy, text_file)
+    assert "at most 12 out of 29 symbols, got 14 out of 29" in refused("score", run_copy, text_file)
     write_sealed(path, other.tables() | {"keys": other.keys + 100}, record)
     assert "after their contexts" in refused("score", run_copy, text_file)
-    for wrong in ({"kind": "weights"}, {"source": "0" * 64}):
+    for wrong in ({"kind": "weights"}, {"source": "0" * 64}, {"train": {}}, {"reading": "lines"}):
         write_sealed(path, run_tables(run), record | wrong)
         assert "those of another" in refused("score", run_copy, text_file)
     path.write_bytes(whole)
@@ -167,3 +169,4 @@ def test_characters_that_hardly_repeat_are_counted_less_deep(new_run, tmp_path):
     sizes = [len(text.unfold(0, order, 1).unique(dim=0)) for order in range(2, 6)]
     allowed = [order for order, size in enumerate(sizes, 2) if size <= 0.6 * len(text)]
     assert run.model().ngrams.order == max(allowed) < 5
+    assert text_ngrams.MOST_DIFFERENT["char"] == 0.6
