@@ -58,7 +58,11 @@ def measure(text: str, parts: Any, folder: Path, options: argparse.Namespace, se
         (summary,) = chainrule("train", folder / "train.txt", *level, *asked, *map(str, given))
         row |= {f"nats, {name}": summary["nats_per_element"], f"steps, {name}": summary["steps"]}
     model, size = open_run(run).model(), (run / "ngrams.safetensors").stat().st_size
-    return row | {"order": model.ngrams.order, "share of the counts": float(model.share), "their file, bytes": size}
+    return row | {
+        "order": model.companion.ngrams.order,
+        "share of the counts": float(model.share),
+        "their file, bytes": size,
+    }
 
 
 if __name__ == "__main__":

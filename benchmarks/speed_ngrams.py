@@ -19,7 +19,7 @@ from side_by_side import claim, interleaved, median_ratio, publish
 
 from chainrule.data.characters import CharVocabulary, WordVocabulary
 from chainrule.layers import KneserNey
-from chainrule.models import NgramMixture, RecurrentLM
+from chainrule.models import CalibratedMixture, NgramLM, RecurrentLM
 from chainrule.tasks.text.ngrams import MOST_DIFFERENT, usual_order
 
 TEXTS: dict[str, Any] = {
@@ -61,7 +61,7 @@ def measure(symbols: Any, train: str, valid: str, level: str, sizes: dict[str, A
     counting = (time.perf_counter() - began) / len(ids) * 1e6
     torch.manual_seed(0)
     network = RecurrentLM(len(symbols), hidden_size=256, **sizes).eval()
-    both = NgramMixture(network, ngrams).eval()
+    both = CalibratedMixture(network, NgramLM(ngrams)).eval()
     x = torch.from_numpy(np.asarray(symbols.encode(valid)[: 16 * 256])).view(16, 256)
     ways: dict[str, Any] = {}
     for name, model in (("network", network), ("both", both)):

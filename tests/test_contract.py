@@ -10,7 +10,7 @@ from chainrule.base import AutoregressiveModel, LikelihoodModel, length_mask
 from chainrule.coding import decode, encode
 from chainrule.heads import Column
 from chainrule.latent import LatentModel
-from chainrule.layers import KneserNey, TemplateScores
+from chainrule.layers import TemplateScores
 from chainrule.layers.image_encoder import ImageEncoder
 from chainrule.state import map_state
 from chainrule.testing import check_codec, check_model
@@ -27,6 +27,12 @@ def labelled(model):
 
 # For each model what makes a small one, and what it is checked on: x, context and lengths.
 SEQUENCES = {
+    "CalibratedMixture": lambda: (
+        models.CalibratedMixture(
+            models.RecurrentLM(vocab_size=4, cell="gru", hidden_size=8), models.NgramLM.fit(pixels(40, levels=4), 4, 3)
+        ),
+        (pixels(3, 6, levels=4), None, torch.tensor([6, 2, 4])),
+    ),
     "Captioner": lambda: (
         models.Captioner(5, ImageEncoder((8, 8)), embedding_size=6, hidden_size=7),
         (pixels(3, 4, levels=5), pixels(3, 3, 8, 8, levels=256).to(torch.uint8), torch.tensor([4, 2, 3])),
@@ -46,15 +52,19 @@ SEQUENCES = {
         models.ImageTransformer((1, 4, 4), 2, model_size=8, num_layers=2, num_heads=2, window=5),
         (pixels(3, 1, 4, 4),),
     ),
+    "LinearForecaster": lambda: (
+        models.LinearForecaster([models.SeriesScaling(20.0, 4.0)], lags=[1, 2]).fit(
+            20 + torch.randn(40, 1, dtype=torch.float64).cumsum(0), torch.zeros(40, 0)
+        ),
+        (20 + torch.randn(3, 5).cumsum(1), {"past": 20 + torch.randn(3, 6).cumsum(1)}, torch.tensor([5, 2, 4])),
+    ),
     "MADE": lambda: (models.MADE(6, [12]), (pixels(3, 6).float(),)),
     "MultiScalePixelCNN": lambda: (
         models.MultiScalePixelCNN((1, 4, 4), 4, channels=8, layers=1, components=2),
         (pixels(3, 1, 4, 4, levels=4),),
     ),
-    "NgramMixture": lambda: (
-        models.NgramMixture(
-            models.RecurrentLM(vocab_size=4, cell="gru", hidden_size=8), KneserNey.fit(pixels(40, levels=4), 4, 3)
-        ),
+    "NgramLM": lambda: (
+        models.NgramLM.fit(pixels(40, levels=4), 4, 3),
         (pixels(3, 6, levels=4), None, torch.tensor([6, 2, 4])),
     ),
     "PixelCNN": lambda: (models.PixelCNN((1, 4, 4), 2, channels=8, layers=2), (pixels(3, 1, 4, 4),)),

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from chainrule.base import AutoregressiveModel
 from chainrule.diagnostics.backpropagation import backpropagate
-from chainrule.models.ensemble import part_of
+from chainrule.models.model_mean import first_part
 from chainrule.state import State
 
 
@@ -19,8 +19,8 @@ def gradient_profile(
     `chainrule.training.train(..., watch=gradient_profile)` takes it.
 
     Args:
-        module: as `backpropagate` takes it, or an `Ensemble`, of which the first member is read, or an `NgramMixture`
-            of either; its dropout is off. Not changed.
+        module: as `backpropagate` takes it, or an `Ensemble`, of which the first member is read, or the
+            network of a `CalibratedMixture`; its dropout is off. Not changed.
         x: (B, T) integers, or (B, T, N) features for a bare layer.
         lengths: (B,) real elements n of each row; T where not given.
         state: where the rows continue from; zeros if `None`.
@@ -38,7 +38,7 @@ def gradient_profile(
     [tensor([[3.5000, 1.7500, 0.8750]])]
     """
     if isinstance(module, AutoregressiveModel):
-        module, state = part_of(module, state)
+        module, state = first_part(module, state)
     flow = backpropagate(module, x, "last", lengths, state=state, x_prev=x_prev)
     time = flow.delta[0].shape[1]
     from_the_end = flow.lengths.unsqueeze(1) - 1 - torch.arange(time, device=x.device)  # (B, T), negative past a row

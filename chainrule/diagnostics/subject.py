@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from chainrule.base import length_mask
 from chainrule.layers import GRU, LSTM, RNN, Recurrent
 from chainrule.layers.recurrent import Backend
-from chainrule.models import Ensemble, NgramMixture, RecurrentLM
+from chainrule.models import CalibratedMixture, Ensemble, RecurrentLM
 from chainrule.state import State
 
 Loss = Literal["last", "mean"] | Callable[[Tensor], Tensor]
@@ -91,7 +91,7 @@ class Subject:
 
 def _remedy(module: nn.Module) -> str:
     """How to go on with a module that is no recurrence."""
-    if isinstance(module, NgramMixture):
+    if isinstance(module, CalibratedMixture):
         return ": inspect its network"
     return ": inspect one of its members" if isinstance(module, Ensemble) else ", which has no recurrence"
 

@@ -14,6 +14,7 @@ from chainrule.heads.independent_pixels import IndependentPixels
 from chainrule.heads.integer_logistic_mixture import IntegerLogisticMixture
 from chainrule.heads.linear_chain_crf import LinearChainCRF
 from chainrule.heads.looked_up_categorical import LookedUpCategorical
+from chainrule.heads.mean import mean_of
 from chainrule.heads.pixel_logistic_mixture import PixelLogisticMixture
 from chainrule.heads.student_t_mixture import StudentTMixture
 from chainrule.heads.table_column import TableColumn, TableRow
@@ -47,4 +48,5 @@ __all__ = [
     "bio_constraints",
     "bioes_constraints",
     "head_of",
+    "mean_of",
 ]

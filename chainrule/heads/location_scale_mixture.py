@@ -77,11 +77,12 @@ class LocationScaleMixture(TensorHead):
         return outputs.chunk(size, -1)
 
     @staticmethod
-    def mean_of(parts: Sequence["LocationScaleMixture"]) -> "LocationScaleMixture":
+    def mean_of(parts: Sequence["LocationScaleMixture"], log_weights: Tensor | None = None) -> "LocationScaleMixture":
         """The mean of several mixtures, as densities: a mixture of all their components.
 
         Args:
             parts: at least one, of one class, settings and batch shape, with a number for each component alone.
+            log_weights: (P,) logarithms of the weight of each part, up to a constant; equal ones where not given.
 
         Raises:
             ValueError: they differ in class, settings or batch shape, or have a parameter that components share.
@@ -96,7 +97,8 @@ class LocationScaleMixture(TensorHead):
         if len(kinds) > 1 or not own:
             told = ", ".join(map(repr, parts))
             raise ValueError(f"parts: expected mixtures of one class, settings and batch shape, got {told}")
-        weighted = ((part.log_weights, *part.parameters[1:]) for part in parts)
+        shares: Sequence[Any] = [0.0] * len(parts) if log_weights is None else log_weights.unbind()
+        weighted = ((part.log_weights + share, *part.parameters[1:]) for part, share in zip(parts, shares, strict=True))
         return parts[0].with_parameters(*(torch.cat(rows, -1) for rows in zip(*weighted, strict=True)))
 
     @property

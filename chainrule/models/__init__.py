@@ -1,6 +1,7 @@
 """One file per architecture: layers and a head."""
 
 from chainrule.models.autoencoder import Autoencoder
+from chainrule.models.calibrated_mixture import CalibratedMixture
 from chainrule.models.captioner import Captioner
 from chainrule.models.compact_transformer import CompactTransformer
 from chainrule.models.conv_net import ConvNet
@@ -11,10 +12,11 @@ from chainrule.models.hierarchical_vae import HierarchicalVAE
 from chainrule.models.image_classifier import ImageClassifier
 from chainrule.models.image_model import ImageModel
 from chainrule.models.image_transformer import ImageTransformer
+from chainrule.models.linear_forecaster import LinearForecaster
 from chainrule.models.made import MADE
 from chainrule.models.made_ensemble import MADEEnsemble
 from chainrule.models.multi_scale_pixel_cnn import MultiScalePixelCNN
-from chainrule.models.ngram_mixture import NgramMixture
+from chainrule.models.ngram_lm import NgramLM
 from chainrule.models.pixel_cnn import PixelCNN
 from chainrule.models.pixel_cnn_pp import PixelCNNPP
 from chainrule.models.pixel_rnn import PixelRNN
@@ -42,6 +44,7 @@ __all__ = [
     "RNNMADE",
     "VAE",
     "Autoencoder",
+    "CalibratedMixture",
     "Captioner",
     "CompactTransformer",
     "ConvNet",
@@ -52,10 +55,11 @@ __all__ = [
     "ImageClassifier",
     "ImageModel",
     "ImageTransformer",
+    "LinearForecaster",
     "MADEConditional",
     "MADEEnsemble",
     "MultiScalePixelCNN",
-    "NgramMixture",
+    "NgramLM",
     "PixelCNN",
     "PixelCNNPP",
     "PixelRNN",

@@ -77,7 +77,7 @@ Observe = Callable[[TrainableModel], Findings]
 
 @runtime_checkable
 class Calibrated(Protocol):
-    """A model with numbers that held-out data decide, as the share of `NgramMixture`; training leaves them alone."""
+    """A model with numbers that held-out data decide, such as the share of a `CalibratedMixture`."""
 
     def calibrate(self, batches: Iterable[Batch]) -> None:
         """Fit them to the first of the data."""

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from chainrule.diagnostics import gradient_flow
-from chainrule.layers import GRU, LSTM, RNN, KneserNey
-from chainrule.models import NgramMixture, RecurrentLM
+from chainrule.layers import GRU, LSTM, RNN
+from chainrule.models import CalibratedMixture, NgramLM, RecurrentLM
 from chainrule.testing import check_model
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
@@ -71,7 +71,7 @@ def test_bfloat16_training_lowers_the_loss_there():
 
 def test_counts_of_ngrams_are_looked_up_there():
     text = torch.randint(4, (400,), generator=torch.Generator().manual_seed(0))
-    model = NgramMixture(RecurrentLM(vocab_size=4, hidden_size=8), KneserNey.fit(text, 4, 4))
+    model = CalibratedMixture(RecurrentLM(vocab_size=4, hidden_size=8), NgramLM.fit(text, 4, 4))
     x = text[:60].view(3, 20)
     probs, nats = model(x).probs, model(x).log_prob(x)
     there = model.cuda()(x.cuda())

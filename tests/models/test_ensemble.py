@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from chainrule.decoding import beam_search
-from chainrule.heads import Bernoulli, Categorical
+from chainrule.heads import Bernoulli, Categorical, mean_of
 from chainrule.models import Ensemble, Forecaster, PixelCNN, RecurrentLM, SeriesScaling, TransformerLM
-from chainrule.models.ensemble import _mean, first_member
+from chainrule.models.model_mean import first_part
 from chainrule.testing import check_model
 from chainrule.training import evaluate
 from chainrule.training.evaluate import Objective
@@ -161,8 +161,8 @@ def test_features_are_those_of_the_members_side_by_side():
 
 def test_what_looks_inside_one_model_is_given_the_first():
     model = ensemble(2)
-    assert first_member(model) is model.members[0]
-    assert first_member(model.members[1]) is model.members[1]
+    assert first_part(model)[0] is model.members[0]
+    assert first_part(model.members[1])[0] is model.members[1]
 
 
 def test_the_prefix_that_matters_is_that_of_the_member_that_reads_farthest():
@@ -185,5 +185,5 @@ def test_members_must_fit_together():
     heads = [Forecaster([SeriesScaling()], hidden_size=4, head=head) for head in ("student", "normal")]
     with pytest.raises(ValueError, match=r"one class, .* got StudentTMixture.*, GaussianMixture"):
         Ensemble(heads)(torch.zeros(1, 3), torch.zeros(1, 4))
-    with pytest.raises(TypeError, match="or mixtures, got Bernoulli, Categorical"):
-        _mean([Bernoulli(torch.zeros(3)), Categorical(torch.zeros(3, 2))])
+    with pytest.raises(TypeError, match="mixtures alone, got Bernoulli, Categorical"):
+        mean_of([Bernoulli(torch.zeros(3)), Categorical(torch.zeros(3, 2))])

@@ -20,7 +20,6 @@ from chainrule.tasks.config import (
     RunConfig,
     SplitOptions,
     check_entries,
-    with_defaults,
     within,
 )
 from chainrule.tasks.display import quoted, size_of, sparkline
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
     from chainrule.data.series import PreparedSeries, SeriesSchema
     from chainrule.training import Evaluation as Measurement
     from chainrule.training import TrainingBatches, ValidationBatches
-    from chainrule.training.validation import OnValidation
+    from chainrule.training.validation import Observe, OnValidation
 
 _WARM_UP = 48  # rows read before a forecast in addition to those that lags reach, at least
 _ROWS = 256  # of a validation batch
@@ -78,6 +77,15 @@ class ForecastData(SplitOptions):
     """Share of the rows that is held out, the last ones."""
 
 
+@dataclass(frozen=True)
+class ForecastTraining(OptimisationOptions):
+    """How a forecaster is trained."""
+
+    learning_rate: float = within(2e-3, 0.0, 1e3)
+    linear: bool = True
+    """Average the network with a linear autoregression; its share follows from the held-out rows."""
+
+
 class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, Checks):
     """A run on series."""
 
@@ -90,7 +98,7 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
         )
     }
     Data = ForecastData
-    Training = with_defaults(OptimisationOptions, learning_rate=2e-3)
+    Training = ForecastTraining
     MODELS: ClassVar[dict[str, Model]] = {
         "lstm": _forecaster(fixed={"cell": "lstm"}),
         "gru": _forecaster(fixed={"cell": "gru"}),
@@ -182,7 +190,12 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
             anchor=schema.anchor,
             num_covariates=schema.num_covariates,
         )
-        return cast("AutoregressiveModel", model)
+        network = cast("AutoregressiveModel", model)
+        if not self.training.linear:
+            return network
+        from chainrule.tasks.forecast.linear import with_linear
+
+        return with_linear(self, network)
 
     def fewest_weights(self) -> int:
         options = self.config.options
@@ -214,6 +227,8 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
         )
         yield f"  forecast: {', '.join(schema.targets):.200}, {self.data.horizon} rows ahead from {self.history}"
         yield f"  known in advance: {self._known()}; lags: {', '.join(map(str, schema.lags))}"
+        if self.training.linear:
+            yield "  averaged with a linear autoregression; --no-linear leaves it out"
 
     def on_validation(self) -> "OnValidation":
         from chainrule.tasks.forecast.prediction import draw_paths
@@ -235,6 +250,11 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
             return "\n".join(lines)
 
         return preview
+
+    def observe(self) -> "Observe | None":
+        from chainrule.tasks.shares import share_of
+
+        return share_of("linear", "linear autoregression") if self.training.linear else super().observe()
 
     def best(self, found: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
         nats = found.nats_per_element

@@ -72,9 +72,9 @@ def inspect_text(run: "TextTask", file: str | None, options: TextInspection, *, 
     again["property"] = None if options.property is None else quoted(Path(options.property))
     command = inspect_again(run, file, **again)
     from chainrule.models import TransformerLM
-    from chainrule.models.ensemble import first_member
+    from chainrule.models.model_mean import first_part
 
-    trained_model = first_member(run.model())
+    trained_model = first_part(run.model())[0]
     if isinstance(trained_model, TransformerLM):
         from chainrule.tasks.text.head_inspection import inspect_heads
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from chainrule.layers import KneserNey
-from chainrule.models.ngram_mixture import NgramMixture
+from chainrule.models import CalibratedMixture, NgramLM
 from chainrule.tasks.display import progress_bars
 from chainrule.tasks.run_directory import NGRAMS
 from chainrule.tasks.text.preparing import corpus_of
@@ -57,7 +57,7 @@ def with_ngrams(run: "TextTask", network: "AutoregressiveModel") -> "Autoregress
             )
     except ValueError as error:
         raise ValueError(f"{path}: {error}: restore it from a copy, or train again") from None
-    return NgramMixture(network, ngrams)
+    return CalibratedMixture(network, NgramLM(ngrams))
 
 
 def count_ngrams(run: "TextTask") -> None:

@@ -243,13 +243,9 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
         if not self.training.kneser_ney_order:
             return super().observe()
 
-        from chainrule.training.validation import Findings
+        from chainrule.tasks.shares import share_of
 
-        def share(trained: Any) -> Findings:
-            found = float(trained.share)
-            return Findings({"share_of_counts": found}, f"counts of n-grams: {found:.0%} of the mean")
-
-        return share
+        return share_of("counts", "counts of n-grams")
 
     def watch(self) -> "GradientProbe | None":
         if not self.training.watch_gradients:

@@ -10,7 +10,7 @@ import pytest
 
 from chainrule.cli.main import main
 from chainrule.data.series import SeriesWindows
-from chainrule.models import Ensemble
+from chainrule.models import CalibratedMixture, Ensemble
 from chainrule.tasks import ladder
 from chainrule.tasks.forecast import task as forecast_task
 from chainrule.tasks.forecast.prediction import parse_quantiles
@@ -48,7 +48,7 @@ def run(series, tmp_path_factory):
 def test_series_are_read_shown_and_learnt(command, series, tmp_path):
     outcome = command(
         "train", series, *ASKED, "--out", tmp_path / "run", "--steps", 60, "--hidden-size", 16,
-        "--learning-rate", 0.01, "--validate-every", 30, "--json",
+        "--learning-rate", 0.01, "--validate-every", 30, "--no-linear", "--json",
     )  # fmt: skip
     assert outcome.status == 0, outcome.err
     summary = json.loads(outcome.out)
@@ -97,7 +97,8 @@ def test_averaged_forecasters_forecast(command, refused, series, tmp_path):
     asked = ("train", series, *ASKED, "--hidden-size", 8, "--steps", 20, "--num-members", 2, "--out", run)
     assert command(*asked).status == 0
     model = ForecastTask.open(run).model()
-    assert isinstance(model, Ensemble)
+    assert isinstance(model, CalibratedMixture)
+    assert isinstance(model.network, Ensemble)
     first, second = (command("forecast", run, series, "--seed", 1).out for _ in range(2))
     assert first == second != ""
     assert command("check", run).status == 0
@@ -220,7 +221,7 @@ def test_info_tells_what_a_run_is(command, run):
 
 def test_inspection_tells_what_is_known_from_the_past_and_in_advance(command, refused, series, tmp_path):
     out = tmp_path / "run"
-    arguments = ("--out", out, "--steps", 60, "--hidden-size", 16, "--learning-rate", 0.01)
+    arguments = ("--out", out, "--steps", 60, "--hidden-size", 16, "--learning-rate", 0.01, "--no-linear")
     assert command("train", series, *ASKED, *arguments).status == 0
     found = json.loads(command("inspect", out, "--json").out)
     assert found["origins"] == 4

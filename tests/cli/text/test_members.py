@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from chainrule.models import Ensemble, NgramMixture, TransformerLM
+from chainrule.models import CalibratedMixture, Ensemble, TransformerLM
 from chainrule.tasks import open_run
 from chainrule.tasks.run_directory import CHECKPOINT
 
@@ -18,7 +18,7 @@ SMALL = {
 
 def members_of(model):
     """The models that are averaged; with counts of n-grams, as every model of a text."""
-    assert isinstance(model, NgramMixture)
+    assert isinstance(model, CalibratedMixture)
     assert isinstance(model.network, Ensemble)
     return model.network.members
 

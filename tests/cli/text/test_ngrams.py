@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 from chainrule.data.vocabulary import MemoryTokens
 from chainrule.layers import KneserNey
-from chainrule.models import NgramMixture, RecurrentLM
+from chainrule.models import CalibratedMixture, RecurrentLM
 from chainrule.tasks import open_run
 from chainrule.tasks.config import Duration
 from chainrule.tasks.run_directory import CHECKPOINT, NGRAMS
@@ -32,7 +32,7 @@ def test_training_ends_with_the_share_that_fits_best(command, text_file, tmp_pat
     assert ", averaged with counts of up to 5 words\n" in trained.err
     assert "--kneser-ney-order 5" in trained.err
     model = open_run(out).model()
-    assert isinstance(model, NgramMixture)
+    assert isinstance(model, CalibratedMixture)
     assert model.share > 0.5
     assert f"counts of n-grams: {float(model.share):.0%} of the mean\n" in trained.err
     (best,) = [record for record in open_run(out).metrics() if record.get("best")][-1:]
@@ -63,7 +63,7 @@ def test_counts_are_those_of_the_text(runs, name, level):
         text = tokens.slice(0, len(tokens))
     share = text_ngrams.MOST_DIFFERENT["char"]
     expected = KneserNey.fit(torch.from_numpy(text), symbols, 12, lines=bool(level), most_different=share).tables()
-    found = run.model().ngrams.tables()
+    found = run.model().companion.ngrams.tables()
     assert all(torch.equal(found[table], expected[table]) for table in expected)
 
 
@@ -88,7 +88,7 @@ def test_a_short_budget_counts_less(run_copy, monkeypatch, budget, counted):
     text_ngrams.count_ngrams(run)
     end = torch.from_numpy(tokens.slice(len(tokens) - counted, len(tokens)))
     expected = KneserNey.fit(end, len(run.vocabulary), 12, most_different=0.6)
-    assert torch.equal(run.new_model(0).ngrams.keys, expected.keys)
+    assert torch.equal(run.new_model(0).companion.ngrams.keys, expected.keys)
 
 
 def test_a_file_that_is_gone_or_changed_gets_one_line(refused, run_copy, text_file):
@@ -139,7 +139,7 @@ def test_overwriting_counts_anew(command, text_file, tmp_path):
         done = command("train", text_file, "--level", level, "--steps", 1, "--out", out, "--overwrite", *SMALL)
         assert done.status == 0, done.err
         run = open_run(out)
-        assert run.model().ngrams.vocab_size == len(run.vocabulary)
+        assert run.model().companion.ngrams.vocab_size == len(run.vocabulary)
     again = command("train", text_file, "--steps", 1, "--out", out, "--overwrite", "--kneser-ney-order", 0, *SMALL)
     assert again.status == 0, again.err
     assert not (out / NGRAMS).exists()
@@ -168,5 +168,5 @@ def test_characters_that_hardly_repeat_are_counted_less_deep(new_run, tmp_path):
     text = torch.from_numpy(tokens.slice(0, len(tokens)))
     sizes = [len(text.unfold(0, order, 1).unique(dim=0)) for order in range(2, 6)]
     allowed = [order for order, size in enumerate(sizes, 2) if size <= 0.6 * len(text)]
-    assert run.model().ngrams.order == max(allowed) < 5
+    assert run.model().companion.ngrams.order == max(allowed) < 5
     assert text_ngrams.MOST_DIFFERENT["char"] == 0.6

@@ -240,7 +240,7 @@ def test_a_model_without_recurrence_gets_one_line(refused, runs, page, monkeypat
 
 def test_an_average_says_which_part_to_inspect(runs):
     model = open_run(runs / "stream").model()
-    with pytest.raises(ValueError, match="got NgramMixture: inspect its network"):
+    with pytest.raises(ValueError, match="got CalibratedMixture: inspect its network"):
         inspect_recurrence(model, torch.zeros(1, 4, dtype=torch.long))
     with pytest.raises(ValueError, match="got Ensemble: inspect one of its members"):
         inspect_recurrence(Ensemble([model.network]), torch.zeros(1, 4, dtype=torch.long))

@@ -1,4 +1,4 @@
-"""A network averaged with counts: exact probabilities, the network's own training, and a share that is fitted."""
+"""A network averaged with a fitted model: exact probabilities, its own training, and a share that is fitted."""
 
 import copy
 
@@ -11,8 +11,18 @@ from chainrule.decoding import beam_search
 from chainrule.diagnostics import gradient_profile
 from chainrule.heads import Categorical, LookedUpCategorical
 from chainrule.layers import KneserNey
-from chainrule.models import MADE, Ensemble, Forecaster, NgramMixture, RecurrentLM, SeriesScaling, TransformerLM
-from chainrule.models.ensemble import first_member
+from chainrule.models import (
+    MADE,
+    CalibratedMixture,
+    Ensemble,
+    Forecaster,
+    LinearForecaster,
+    NgramLM,
+    RecurrentLM,
+    SeriesScaling,
+    TransformerLM,
+)
+from chainrule.models.model_mean import first_part
 from chainrule.testing import check_model
 from chainrule.training import evaluate
 from chainrule.training.evaluate import Objective
@@ -30,25 +40,26 @@ def counts(**options):
 
 def mixture(network=None, seed=0, **options):
     torch.manual_seed(seed)
-    return NgramMixture(network or RecurrentLM(5, hidden_size=8, dropout=0.2), counts(**options)).double()
+    return CalibratedMixture(network or RecurrentLM(5, hidden_size=8, dropout=0.2), NgramLM(counts(**options))).double()
 
 
 class Chunk:
-    """Rows of symbols."""
+    """Rows of elements."""
 
-    def __init__(self, x, previous=None, lengths=None):
-        self.x, self.previous, self.lengths, self.context, self.whole = x, previous, lengths, None, False
+    def __init__(self, x, previous=None, lengths=None, context=None):
+        self.x, self.previous, self.lengths, self.context, self.whole = x, previous, lengths, context, False
 
 
 def test_conditionals_are_the_weighted_mean_of_probabilities():
     model, x = mixture().eval(), text(24).view(3, 8)
     model.share.fill_(0.3)
-    contexts, _ = model.ngrams.read(x, model.ngrams.initial_contexts(3))
-    expected = 0.7 * model.network(x).probs + 0.3 * model.ngrams.probs(contexts)
+    ngrams = model.companion.ngrams
+    contexts, _ = ngrams.read(x, ngrams.initial_contexts(3))
+    expected = 0.7 * model.network(x).probs + 0.3 * ngrams.probs(contexts)
     torch.testing.assert_close(model(x).probs, expected, rtol=1e-12, atol=0)
     terms = expected.gather(2, x.unsqueeze(2)).squeeze(2).log()
     torch.testing.assert_close(model.log_prob(x), terms.sum(1))
-    assert not torch.allclose(model(x).probs, 0.3 * model.network(x).probs + 0.7 * model.ngrams.probs(contexts))
+    assert not torch.allclose(model(x).probs, 0.3 * model.network(x).probs + 0.7 * ngrams.probs(contexts))
 
 
 @pytest.mark.parametrize(
@@ -62,16 +73,6 @@ def test_conditionals_are_the_weighted_mean_of_probabilities():
 )
 def test_contract(network):
     check_model(mixture(network()), text(27).view(3, 9), lengths=torch.tensor([9, 2, 4]))
-
-
-def test_lines_begin_with_a_context_of_their_own():
-    lines = torch.cat([torch.tensor([5, 2]), text(200), torch.tensor([5, 2, 1, 5, 2, 0, 5, 2, 1])])
-    ngrams = KneserNey.fit(lines, 5, 3, lines=True, dtype=torch.float64)
-    model = NgramMixture(RecurrentLM(5, hidden_size=8), ngrams).double()
-    first = model(torch.tensor([[0]])).parts[1].probs[0, 0]
-    assert first.argmax() == 2  # all of them begin so
-    assert mixture()(torch.tensor([[0]])).parts[1].probs[0, 0].max() < 0.4
-    check_model(model, text(27).view(3, 9), lengths=torch.tensor([9, 2, 4]))
 
 
 def test_training_is_that_of_the_network():
@@ -150,16 +151,16 @@ def test_share_says_which_is_of_no_use():
 
 def test_counts_are_a_part_of_the_digest_of_a_model():
     network = RecurrentLM(5, hidden_size=4)
-    one, same = (NgramMixture(network, KneserNey.fit(text(), 5, 3)) for _ in range(2))
-    other = NgramMixture(network, KneserNey.fit(text()[:500], 5, 3))
+    one, same = (CalibratedMixture(network, NgramLM.fit(text(), 5, 3)) for _ in range(2))
+    other = CalibratedMixture(network, NgramLM.fit(text()[:500], 5, 3))
     assert model_digest(one) == model_digest(same) != model_digest(other)
 
 
 def test_tables_have_the_type_of_the_model():
-    model = NgramMixture(RecurrentLM(5, hidden_size=4), KneserNey.fit(text(), 5, 3))
+    model = CalibratedMixture(RecurrentLM(5, hidden_size=4), NgramLM.fit(text(), 5, 3))
     twin = copy.deepcopy(model).double()
-    assert (twin.ngrams.terms.dtype, model.ngrams.terms.dtype) == (torch.float64, torch.float32)
-    assert twin.ngrams.keys.dtype == torch.int64
+    assert (twin.companion.ngrams.terms.dtype, model.companion.ngrams.terms.dtype) == (torch.float64, torch.float32)
+    assert twin.companion.ngrams.keys.dtype == torch.int64
     x = text(12).view(2, 6)
     assert model(x).probs.dtype == torch.float32
     torch.testing.assert_close(model(x).probs.double(), twin(x).probs, rtol=1e-5, atol=1e-6)
@@ -200,9 +201,9 @@ def test_coding_in_portable_arithmetic():
 
 def test_inside_is_the_network():
     model = mixture().eval()
-    assert first_member(model) is model.network
+    assert first_part(model)[0] is model.network
     both = Ensemble([RecurrentLM(5, hidden_size=4).double() for _ in range(2)])
-    assert first_member(mixture(both)) is both.members[0]
+    assert first_part(mixture(both))[0] is both.members[0]
     x = text(20).view(2, 10)
     state = model.unroll(x, model.initial_state(2))[1]
     for found, expected in zip(
@@ -214,13 +215,71 @@ def test_inside_is_the_network():
 
 
 def test_what_is_refused():
-    with pytest.raises(ValueError, match="sequences"):
-        NgramMixture(MADE(6, [4]), counts())
+    for parts in ((MADE(6, [4]), NgramLM(counts())), (NgramLM(counts()), MADE(6, [4]))):
+        with pytest.raises(ValueError, match="sequences"):
+            CalibratedMixture(*parts)
     with pytest.raises(ValueError, match="context"):
         mixture()(text(6).view(2, 3), context=torch.zeros(2))
-    series = Forecaster([SeriesScaling(1.0, 1.0)], hidden_size=4)
+    whole = NgramLM(counts())
+    whole.sequence_length = 6
+    with pytest.raises(ValueError, match=r"^companion: expected one length"):
+        CalibratedMixture(RecurrentLM(5, hidden_size=4), whole)
+    different = CalibratedMixture(Forecaster([SeriesScaling()], hidden_size=4), NgramLM(counts()))
+    parts = different.network(torch.zeros(1, 2), torch.zeros(1, 3)), different.companion(torch.ones(1, 2).long())
     with pytest.raises(TypeError, match="categorical"):
-        NgramMixture(series, counts())._mixture(torch.distributions.Normal(0, 1), torch.zeros(1, 2))
+        different._mean(parts)
+
+
+def series(head="student"):
+    torch.manual_seed(0)
+    values = 20 + torch.randn(200, 2, dtype=torch.float64).cumsum(0)
+    scalings = [SeriesScaling.fit(column, 1) for column in values.unbind(1)]
+    options = {"head": head, "lags": [1, 2, 5]}
+    linear = LinearForecaster(scalings, **options).fit(values, torch.zeros(200, 0))
+    return CalibratedMixture(Forecaster(scalings, hidden_size=8, dropout=0.0, **options), linear).double(), values
+
+
+@pytest.mark.parametrize("head", ["student", "normal"])
+def test_densities_are_averaged_too(head):
+    model, values = series(head)
+    model.eval().share.fill_(0.3)
+    x, context = values[100:106].t(), {"past": values[90:100].t(), "series": torch.tensor([0, 1])}
+    parts = [part(x, context).log_prob(x).exp() for part in (model.network, model.companion)]
+    torch.testing.assert_close(model(x, context).log_prob(x).exp(), 0.7 * parts[0] + 0.3 * parts[1])
+    check_model(model, x, context, torch.tensor([6, 3]))
+
+
+def test_share_of_densities_is_the_likeliest():
+    model, values = series()
+    context = {"past": values[:150].t(), "series": torch.tensor([0, 1])}
+    model.companion.coefficients[1, -1] = 1.5  # wrong about the second series
+    rows = Chunk(values[150:].t(), context=context)
+    model.calibrate([rows])
+    fitted = float(model.share)
+
+    def nats(share):
+        model.share.fill_(share)
+        return -model.eval().log_prob(rows.x, context).sum().item()
+
+    best = nats(fitted)
+    assert 0.05 < fitted < 0.999
+    assert all(nats(share) > best for share in (fitted - 0.03, min(fitted + 0.03, 0.9999)))
+
+
+def test_as_much_is_read_as_was_asked_for():
+    model, read = mixture(), []
+
+    def batches():
+        for chunk in held_out():
+            read.append(chunk.numel())
+            yield Chunk(chunk)
+
+    model.calibrated_on = 600
+    model.calibrate(batches())
+    assert read == [600]
+    model.calibrated_on = 601
+    model.calibrate(batches())
+    assert read == [600, 600, 600]
 
 
 def test_head():
@@ -281,19 +340,19 @@ def test_a_prefix_matters_as_far_as_the_counts_see():
     far = TransformerLM(5, model_size=8, num_layers=1, num_heads=2, window=30)
     assert near.useful_prefix(1) < 3 < far.useful_prefix(1)
     for network, expected in ((near, 3), (far, far.useful_prefix(1)), (RecurrentLM(5, hidden_size=4), None)):
-        model = NgramMixture(network, KneserNey.fit(text(), 5, 4))
+        model = CalibratedMixture(network, NgramLM.fit(text(), 5, 4))
         assert model.useful_prefix(1) == expected
-    seen = NgramMixture(near, KneserNey.fit(text(), 5, 4)).visible_past(8)
+    seen = CalibratedMixture(near, NgramLM.fit(text(), 5, 4)).visible_past(8)
     assert seen[7].nonzero().flatten().tolist() == [4, 5, 6]
 
 
 def test_a_prefix_that_positions_leave_no_room_for_is_not_read():
     network = TransformerLM(5, model_size=8, num_layers=1, num_heads=2, position="learned", context_length=8)
-    model = NgramMixture(network, KneserNey.fit(text(), 5, 5))
+    model = CalibratedMixture(network, NgramLM.fit(text(), 5, 5))
     assert [model.useful_prefix(drawn) for drawn in (1, 4, 5, 7)] == [7, 4, 3, 1]
     model.sample(1, length=8, prefix=torch.tensor([0]))
     small = TransformerLM(5, model_size=8, num_layers=1, num_heads=2, position="learned", context_length=8, window=1)
-    model = NgramMixture(small, KneserNey.fit(text(), 5, 5))
+    model = CalibratedMixture(small, NgramLM.fit(text(), 5, 5))
     assert [model.useful_prefix(drawn) for drawn in (1, 4, 5, 7)] == [4, 4, 1, 1]
 
 

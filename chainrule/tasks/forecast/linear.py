@@ -1,0 +1,40 @@
+"""The linear autoregression beside the network of a run."""
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from chainrule.models import CalibratedMixture, LinearForecaster
+from chainrule.tasks.run_directory import WEIGHTS
+
+if TYPE_CHECKING:
+    from chainrule.base import AutoregressiveModel
+    from chainrule.data.series import SeriesSchema
+    from chainrule.tasks.forecast.task import ForecastTask
+
+_CALIBRATED_ON = 1 << 16  # values
+_MOST_LAGS = 100
+_ROWS_A_LAG = 50
+
+
+def with_linear(run: "ForecastTask", network: "AutoregressiveModel") -> "AutoregressiveModel":
+    """The network of a run, averaged with a linear autoregression of its training rows."""
+    schema, options, rows = run.schema, run.config.options, run.config.facts["rows"]["train"]
+    linear = LinearForecaster(
+        schema.scalings,
+        head=options.head,
+        lags=_lags(schema, rows),
+        anchor=schema.anchor,
+        num_covariates=schema.num_covariates,
+    )
+    if not (run.path / WEIGHTS).is_file():  # else its coefficients are among the weights
+        series = run.series()
+        linear.fit(torch.tensor(series.values[:rows]), torch.tensor(series.features[:rows]))
+    return CalibratedMixture(network, linear, calibrated_on=_CALIBRATED_ON)
+
+
+def _lags(schema: "SeriesSchema", rows: int) -> list[int]:
+    """Those of the network, and each value of the last two seasons, or of one where rows are few."""
+    enough = rows >= _ROWS_A_LAG * 2 * schema.season
+    near = min((2 if enough else 1) * schema.season + 1, _MOST_LAGS)
+    return sorted({*schema.lags, *range(1, near + 1)})

@@ -1,0 +1,89 @@
+"""The linear autoregression beside the network of a run on series: fitted to its rows, kept with its weights."""
+
+import json
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from chainrule.models import CalibratedMixture, Forecaster, LinearForecaster
+from chainrule.tasks import open_run
+from chainrule.tasks.forecast.linear import _lags
+
+ASKED = ("--task", "forecast", "--target", "all", "--horizon", 4, "--hidden-size", 8, "--steps", 3)
+SAME = ("--precision", "float32", "--backend", "vendor", "--threads", 1)  # nothing is timed, and so nothing differs
+
+
+@pytest.fixture(scope="module")
+def months(tmp_path_factory):
+    """Few rows with a season and a trend, which a network of few steps does not know."""
+    path, noise = tmp_path_factory.mktemp("series") / "months.csv", np.random.default_rng(0).normal(size=(72, 2))
+    rows = [
+        f"{1990 + n // 12}-{n % 12 + 1:02}-01,{100 + n + 20 * math.sin(math.tau * n / 12) + noise[n, 0]:.3f},"
+        f"{50 - n + 9 * math.cos(math.tau * n / 12) + noise[n, 1]:.3f}"
+        for n in range(72)
+    ]
+    path.write_text("\n".join(["date,rising,falling", *rows]) + "\n")
+    return path
+
+
+def test_a_forecast_of_few_rows_is_that_of_the_lines(command, months, tmp_path):
+    out, alone = tmp_path / "run", tmp_path / "alone"
+    trained = command("train", months, *ASKED, *SAME, "--out", out)
+    assert trained.status == 0, trained.err
+    assert "averaged with a linear autoregression" in trained.err
+    run = open_run(out)
+    model = run.model()
+    assert isinstance(model, CalibratedMixture)
+    assert model.share > 0.5
+    assert f"linear autoregression: {float(model.share):.0%} of the mean\n" in trained.err
+    (best,) = [record for record in run.metrics() if record.get("best")][-1:]
+    assert best["share_of_linear"] == pytest.approx(float(model.share), abs=1e-6)
+    assert command("check", out).status == 0
+
+    without = command("train", months, *ASKED, *SAME, "--no-linear", "--out", alone)
+    assert "linear" not in without.err
+    assert type(open_run(alone).model()) is Forecaster
+    found, other = (json.loads(command("evaluate", path, months, "--json").out) for path in (out, alone))
+    assert found["nats_per_value"] < other["nats_per_value"] - 0.5
+    for row, its in zip(found["scores"], other["scores"], strict=True):
+        if row["forecast"] == "model":
+            assert row["crps"] < 0.8 * its["crps"]
+
+
+def test_coefficients_are_those_of_the_training_rows(command, months, tmp_path):
+    assert command("train", months, *ASKED, *SAME, "--out", tmp_path / "run").status == 0
+    run = open_run(tmp_path / "run")
+    series, schema = run.series(), run.schema
+    expected = LinearForecaster(
+        schema.scalings, lags=_lags(schema, series.train_rows), num_covariates=schema.num_covariates
+    )
+    rows = slice(0, series.train_rows)
+    expected.fit(torch.tensor(series.values[rows]), torch.tensor(series.features[rows]))
+    found = run.model().companion
+    for name in ("coefficients", "log_scales", "degrees"):
+        assert torch.equal(found.get_buffer(name), expected.get_buffer(name))
+    assert found.coefficients.abs().max() > 0.1
+
+
+def test_a_resumed_run_keeps_what_was_fitted(command, refused, months, tmp_path):
+    run = tmp_path / "run"
+    assert command("train", months, *ASKED, *SAME, "--out", run).status == 0
+    before = open_run(run).model().companion.coefficients
+    assert "--linear was True" in refused("train", "--resume", "--out", run, "--no-linear")
+    assert command("train", "--resume", "--steps", 6, "--out", run).status == 0
+    assert torch.equal(open_run(run).model().companion.coefficients, before)
+
+
+def test_lags_are_as_many_as_rows_tell(months, command, tmp_path):
+    assert command("train", months, *ASKED, *SAME, "--out", tmp_path / "run").status == 0
+    schema = open_run(tmp_path / "run").schema
+    assert (schema.season, schema.lags) == (12, [1, 2, 3, 12, 13])
+    assert _lags(schema, 1199) == list(range(1, 14))
+    assert _lags(schema, 1200) == list(range(1, 26))
+    hours = SimpleNamespace(season=24, lags=[1, 2, 3, 24, 25, 168])
+    assert _lags(hours, 5000) == [*range(1, 50), 168]
+    minutes = SimpleNamespace(season=1440, lags=[1, 2, 3, 1440, 1441])
+    assert _lags(minutes, 10**6) == [*range(1, 101), 1440, 1441]
