@@ -248,17 +248,26 @@ def _check_chosen(config: RunConfig, kinds: Mapping[str, Any]) -> None:
         raise ValueError(f"facts.chosen.options: expected names of options, got {unknown[0]!r:.80}")
 
 
+def format_in(content: Any) -> int:
+    """The format of a run.
+
+    Raises:
+        ValueError: it is no run.
+    """
+    if not isinstance(content, dict) or "format" not in content or "chainrule" not in content:
+        raise ValueError("expected an object with the keys format and chainrule: this is no chainrule run")
+    if type(content["format"]) is not int or content["format"] < 1:
+        raise ValueError(f"format: expected {FORMAT}, got {content['format']!r}")
+    return content["format"]
+
+
 def task_in(content: Any) -> str:
     """The task that a run names, in a format that this version reads.
 
     Raises:
         ValueError: it is no run, or of another format.
     """
-    if not isinstance(content, dict) or "format" not in content or "chainrule" not in content:
-        raise ValueError("expected an object with the keys format and chainrule: this is no chainrule run")
-    if type(content["format"]) is not int or content["format"] < 1:
-        raise ValueError(f"format: expected {FORMAT}, got {content['format']!r}")
-    if content["format"] != FORMAT:
+    if format_in(content) != FORMAT:
         other = "a newer" if content["format"] > FORMAT else "the older"
         raise ValueError(
             f"format: this version reads {FORMAT}, the run has {content['format']} "

@@ -25,7 +25,7 @@ from math import prod
 from pathlib import Path
 from typing import Any, cast
 
-from chainrule.tasks.config import task_in
+from chainrule.tasks.config import FORMAT, format_in, task_in
 
 CONFIG = "config.json"
 VOCABULARY = "vocabulary.json"
@@ -136,10 +136,12 @@ def count_weights(path: Path) -> int:
 
 
 def _is_run(path: Path) -> bool:
+    """Whether a directory is a run that can be read, or one of another format."""
     from chainrule.tasks import open_run
 
     try:
-        open_run(path)
+        if read_config(path / CONFIG, format_in) == FORMAT:
+            open_run(path)
     except (OSError, ValueError):
         return False
     return True

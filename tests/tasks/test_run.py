@@ -268,6 +268,18 @@ def test_an_existing_run_is_replaced_only_on_request_and_alone(run):
     assert open_run(run.path).config == other
 
 
+@pytest.mark.parametrize("number", [FORMAT - 1, FORMAT + 1])
+def test_a_run_of_another_format_can_be_replaced(run, number):
+    config = json.loads((run.path / CONFIG).read_text())
+    (run.path / CONFIG).write_text(json.dumps(config | {"format": number, "training": "of another kind"}))
+    (run.path / "notes.txt").write_text("mine")
+    with pytest.raises(FileExistsError, match=r"--overwrite"):
+        TextTask.create(run.path, ASKED)
+    TextTask.create(run.path, ASKED, overwrite=True)
+    assert open_run(run.path).config == ASKED
+    assert sorted(path.name for path in run.path.iterdir()) == [CONFIG, "notes.txt"]
+
+
 @pytest.mark.parametrize("name", ["file.txt", "config.json"])
 def test_a_directory_that_is_no_run_is_never_overwritten(tmp_path, name):
     (tmp_path / name).write_text('{"precious": true}')
