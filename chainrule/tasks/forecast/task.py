@@ -34,6 +34,7 @@ from chainrule.tasks.ladder import limit_passes, settle_decay, tell_passes
 from chainrule.tasks.ledger import Basis
 from chainrule.tasks.model import Model
 from chainrule.tasks.run_directory import DATA
+from chainrule.tasks.shares import averaged_with, share_of
 from chainrule.tasks.task import Shard, Source, Task
 
 if TYPE_CHECKING:
@@ -252,8 +253,6 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
         return preview
 
     def observe(self) -> "Observe | None":
-        from chainrule.tasks.shares import share_of
-
         return share_of("linear", "linear autoregression") if self.training.linear else super().observe()
 
     def best(self, found: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
@@ -268,12 +267,15 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
     def describe(self, facts: dict[str, Any]) -> dict[str, str]:
         found = facts["facts"]
         targets = ", ".join(self.schema.targets)
-        return {
+        told = {
             "data": f"{found['source']['name']} ({size_of(found['source']['bytes'])}), {self._step()}",
             "forecast": f"{targets}, {self.data.horizon} rows ahead from {self.history}",
             "known": self._known(),
             "split": f"{found['rows']['train']:,} rows to train on, the last {found['rows']['valid']:,} held out",
         }
+        if self.training.linear:
+            told |= averaged_with(self, "linear", "a linear autoregression")
+        return told
 
     @property
     def basis(self) -> Basis:

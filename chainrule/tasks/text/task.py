@@ -14,6 +14,7 @@ from chainrule.tasks.config import FINGERPRINT, RunConfig, check_entries, check_
 from chainrule.tasks.display import format_duration, quoted, said_passes, size_of
 from chainrule.tasks.ledger import Basis, LedgerEntry
 from chainrule.tasks.run_directory import CONFIG, DATA, VOCABULARY
+from chainrule.tasks.shares import averaged_with, share_of
 from chainrule.tasks.task import Shard, Source, Task
 from chainrule.tasks.text.embedding import TextEmbedding, embed_lines
 from chainrule.tasks.text.inspection import TextInspection, inspect_text
@@ -243,8 +244,6 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
         if not self.training.kneser_ney_order:
             return super().observe()
 
-        from chainrule.tasks.shares import share_of
-
         return share_of("counts", "counts of n-grams")
 
     def watch(self) -> "GradientProbe | None":
@@ -277,11 +276,14 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
         facts["vocabulary_size"] = len(self.vocabulary)
         corpus, data = facts["facts"], facts["data"]
         held_out = corpus["validation"]["name"] if corpus["validation"] else f"last {data['validation_fraction']:.0%}"
-        return {
+        told = {
             "data": f"{corpus['source']['name']} ({size_of(corpus['source']['bytes'])}), read as {data['reading']}",
             "split": f"{_count(corpus['train'])} to train on, {_count(corpus['valid'])} held out ({held_out})",
             "vocabulary": f"{facts['vocabulary_size']:,} symbols, level {data['level']}",
         }
+        if self.training.kneser_ney_order:
+            told |= averaged_with(self, "counts", f"counts of up to {self.training.kneser_ney_order} symbols")
+        return told
 
     @property
     def basis(self) -> Basis:

@@ -42,10 +42,12 @@ def test_a_forecast_of_few_rows_is_that_of_the_lines(command, months, tmp_path):
     (best,) = [record for record in run.metrics() if record.get("best")][-1:]
     assert best["share_of_linear"] == pytest.approx(float(model.share), abs=1e-6)
     assert command("check", out).status == 0
+    assert f"with a linear autoregression, {float(model.share):.0%} of the mean\n" in command("info", out).out
 
     without = command("train", months, *ASKED, *SAME, "--no-linear", "--out", alone)
     assert "linear" not in without.err
     assert type(open_run(alone).model()) is Forecaster
+    assert "linear" not in command("info", alone).out
     found, other = (json.loads(command("evaluate", path, months, "--json").out) for path in (out, alone))
     assert found["nats_per_value"] < other["nats_per_value"] - 0.5
     for row, its in zip(found["scores"], other["scores"], strict=True):
