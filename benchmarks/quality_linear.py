@@ -3,7 +3,7 @@
     python benchmarks/quality_linear.py [--set airline ...] [--seconds 30] [--seeds 3] [--data FOLDER]
 
 Each set is cut into the rows that a run gets, of which it holds out its own tail, and the rows after them, which are
-forecast from origins a horizon apart. CRPS is in the unit of the series, its mean over series and seeds.
+forecast from origins a horizon apart. CRPS is in standard deviations of the rows known, its mean over series and seeds.
 
     airline       passengers a month: nine years known, three forecast, a year ahead
     temperature   lowest of each day, Melbourne: two years known, the third forecast, two weeks ahead
@@ -23,7 +23,7 @@ import tempfile
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from pathlib import Path
-from statistics import mean
+from statistics import mean, pstdev
 from typing import Any
 
 from peer_tasks import chainrule
@@ -68,16 +68,23 @@ def measure(
     for part, lines in (("known", table[: known + 1]), ("all", table)):
         with open(folder / f"{part}.csv", "w", newline="") as file:
             csv.writer(file).writerows(lines)
+    columns = {column: place for place, column in enumerate(table[0])}
     row: dict[str, Any] = {"set": name, "seed": seed}
+
+    def crps(found: dict[str, Any], forecast: str) -> float:
+        scores = {score["series"]: score["crps"] for score in found["scores"] if score["forecast"] == forecast}
+        units = {series: pstdev(float(line[columns[series]]) for line in table[1 : known + 1]) for series in scores}
+        return mean(score / units[series] for series, score in scores.items())
+
     for way, more in (("default", []), ("network", ["--no-linear"])):
         run = folder / "run"
         given = ["--task", "forecast", "--budget", f"{options.seconds:g}s", "--seed", seed, "--out", run, "--overwrite"]
         chainrule("train", folder / "known.csv", *map(str, [*given, *asked, *more]))
         (found,) = chainrule("evaluate", run, folder / "all.csv", "--start", str(known + 1))
-        row[way] = mean(score["crps"] for score in found["scores"] if score["forecast"] == "model")
+        row[way] = crps(found, "model")
         row[f"nats, {way}"] = found["nats_per_value"]
         if way == "default":
-            row[NAIVE] = mean(score["crps"] for score in found["scores"] if score["forecast"] == NAIVE)
+            row[NAIVE] = crps(found, NAIVE)
             row["share of the line"] = float(open_run(run).model().share)
     return row
 

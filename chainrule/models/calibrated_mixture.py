@@ -31,13 +31,13 @@ class Rows(Protocol):
 
 @final
 class CalibratedMixture(ModelMean):
-    r"""A network and an older kind of model of the same sequences, averaged with a share of each.
+    r"""A network and a companion that is fitted without training, averaged with a share of each.
 
     .. math::
         p(x_t \mid x_{<t}, c) = (1 - \lambda)\, p_\mathrm{network}(x_t \mid x_{<t}, c)
         + \lambda\, p_\mathrm{companion}(x_t \mid x_{<t}, c)
 
-    The companion is fitted in a second, by counting or by least squares: an `NgramLM` knows a name or a turn of phrase
+    The companion is fitted by counting or by least squares: an `NgramLM` knows a name or a turn of phrase
     that was there once, a `LinearForecaster` a season that was there a few times, which a network learns only where it
     reads them often. A network knows what lies further back, and what is alike. Each is wrong where the other is not
     (Mikolov et al. 2011), most of all where there are few data, or there is little time.
@@ -51,8 +51,9 @@ class CalibratedMixture(ModelMean):
         calibrated_on: elements of the held-out data that the share is fitted to, about.
 
     Raises:
-        ValueError: one reads something other than sequences, or they are made for sequences of different lengths.
-        TypeError: `forward` and the like find conditionals that are neither categorical nor mixtures of one class.
+        ValueError: one reads something other than sequences, or they are made for sequences of different lengths;
+            `forward` and the like find mixtures of different classes.
+        TypeError: `forward` and the like find conditionals that are neither categorical nor mixtures.
 
     Source: T. Mikolov, A. Deoras, S. Kombrink, L. Burget and J. Černocký, Empirical evaluation and combination of
     advanced language modeling techniques, 2011.
@@ -81,7 +82,10 @@ class CalibratedMixture(ModelMean):
         return torch.stack([1 - self.share, self.share]).log()
 
     def useful_prefix(self, drawn: int) -> int | None:
-        """As many as matter to either; to the network alone where its positions leave no room for more."""
+        """As many as matter to either; as few as the network can use where its positions leave no room for more.
+
+        None, all of it, where all can matter to one of them.
+        """
         useful, more = (part.useful_prefix(drawn) for part in self.parts)
         if useful is None or (more is not None and useful >= more):
             return useful

@@ -133,11 +133,10 @@ class Forecaster(AutoregressiveModel):
 
     def initial_state(self, batch_size: int, context: Context = None) -> ForecastState:
         """The state after the past, on which the recurrence warms up as far as all lags are known."""
-        window, early = self.window.begin(batch_size, context)
-        recurrent = self.recurrent.initial_state(batch_size)
+        recurrent, early = self.recurrent.initial_state(batch_size), self.window.of_past(batch_size, context)
         if early is not None:
             recurrent = self.recurrent(self._inputs(early), recurrent)[1]
-        return {"recurrent": recurrent, "window": window}
+        return {"recurrent": recurrent, "window": self.window.begin(batch_size, context)}
 
     def step(self, x_prev: Tensor | None, state: ForecastState) -> tuple[LocationScaleMixture, ForecastState]:
         unread = state["window"]["recent"][:, :1]  # of a chunk of one, its value is unread

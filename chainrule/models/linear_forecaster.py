@@ -14,9 +14,10 @@ from chainrule.models.series_scaling import SeriesScaling
 from chainrule.models.series_window import Readings, SeriesWindow, WindowState
 
 PRIOR = 1.0  # rows that say that a coefficient is 0
-MOST_ROWS = 1 << 16  # that a series is fitted to, the last ones
+FEWEST_ROWS, MOST_ROWS = 1 << 11, 1 << 16  # that a series is fitted to, the last ones: most of one, fewer of many
+ROWS_TOGETHER = 1 << 18
 _DEGREES = (3.0, 4.0, 6.0, 10.0, 30.0)
-_ITERATIONS = 20
+_FIRST_ITERATIONS, _ITERATIONS = 15, 5  # of the heaviest tails, which outliers pull least, and of each after it
 _LEAST_SCALE = 1e-6  # in units of s
 
 
@@ -27,7 +28,8 @@ class LinearForecaster(AutoregressiveModel):
     .. math:: \frac{y_t - a_t}{s_t} = b_i + \sum_{l \in \text{lags}} w_{il} \frac{y_{t-l} - a_t}{s_t} + v_i \cdot c_t
         + \sigma_i\, \varepsilon_t, \qquad \varepsilon_t \sim t_{\nu_i}
 
-    Anchor a, unit s and the context are those of `Forecaster`, so that both read the same series and can be averaged.
+    Anchor a, unit s and the context are those of a `Forecaster` with the same longest lag, so that both read the same
+    series and can be averaged. The density has a highest peak, as that of the network has.
     There is nothing to train: `fit` finds the coefficients of each series. A new model has none, and is a random walk,
     or the last season again where that is the anchor.
 
@@ -82,13 +84,14 @@ class LinearForecaster(AutoregressiveModel):
 
         P is a row of the usual size of each column, which says that its coefficient is 0; r is the difference to the
         line, of n rows with N coefficients, and ν the likeliest of 3, 4, 6, 10 and 30 (Lange, Little and Taylor 1989).
+        Of many rows the last are fitted: 65,536 of one series, at least 2,048 of each of many.
 
         Args:
             values: (T, S) training values.
             features: (T, F) covariates.
 
         Raises:
-            ValueError: shapes are others, or there is no row with all lags before it.
+            ValueError: shapes are others, there is no row with all lags before it, or a number is not finite.
 
         Source: K. Lange, R. Little and J. Taylor, Robust statistical modeling using the t distribution, 1989.
         """
@@ -99,17 +102,21 @@ class LinearForecaster(AutoregressiveModel):
                 f"values, features: expected (T, {count}) and (T, {window.num_covariates}) with T > {first}, "
                 f"got {tuple(values.shape)} and {tuple(features.shape)}"
             )
-        first = max(first, rows - MOST_ROWS)
-        values, features = values[first - window.longest_lag :], features[first:].unsqueeze(0)
-        for number, every in enumerate(values.double().unbind(1)):
+        if not bool(values.isfinite().all() and features.isfinite().all()):
+            raise ValueError("values, features: expected finite numbers")
+        first = max(first, rows - min(MOST_ROWS, max(FEWEST_ROWS, ROWS_TOGETHER // count)))
+        values, features = values[first - window.longest_lag :].to(window.scaling), features[first:].to(window.scaling)
+        for number, every in enumerate(values.unbind(1)):
             every = every.unsqueeze(0)
-            which = torch.full((1,), number)
+            which = torch.full((1,), number, device=every.device)
             known = torch.full_like(which, window.longest_lag)
-            given = features.double() if window.num_covariates else None
+            given = features.unsqueeze(0) if window.num_covariates else None
             readings = window.measure(every[:, :-1], rows - first, which, given, known)
             z = (every[0, window.longest_lag :] - readings.anchor[0]) / readings.scale[0]
-            found = _fit(self._inputs(readings)[0], z, self.head == "student")
-            self.coefficients[number], self.log_scales[number], self.degrees[number] = found
+            coefficients, scale, degrees = _fit(self._inputs(readings)[0], z, self.head == "student")
+            self.coefficients[number], self.degrees[number] = coefficients, degrees
+            scale = max(scale - float(readings.finest.mean()), _LEAST_SCALE)  # which every density has besides
+            self.log_scales[number] = math.log(scale)
         return self
 
     def forward(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> LocationScaleMixture:
@@ -128,7 +135,7 @@ class LinearForecaster(AutoregressiveModel):
         return self.unroll(x, self.initial_state(len(x), context))[0]
 
     def initial_state(self, batch_size: int, context: Context = None) -> WindowState:
-        return self.window.begin(batch_size, context)[0]
+        return self.window.begin(batch_size, context)
 
     def unroll(
         self, x: Tensor, state: WindowState, x_prev: Tensor | None = None
@@ -163,19 +170,27 @@ class LinearForecaster(AutoregressiveModel):
 
 
 def _fit(inputs: Tensor, z: Tensor, heavy: bool) -> tuple[Tensor, float, float]:
-    """Coefficients (N,), log σ and ν of z (n,) given inputs (n, N)."""
+    """Coefficients (N,), σ and ν of z (n,) given inputs (n, N)."""
     prior = PRIOR * inputs.square().mean(0).clamp(min=1e-12)
     prior[-1] = 1e-9  # the constant is free
-    weights, scale, degrees, free = torch.ones_like(z), math.inf, _DEGREES[-1], max(len(z) - inputs.shape[1], 1)
-    for _ in range(_ITERATIONS if heavy else 1):
+    free = max(len(z) - inputs.shape[1], 1)
+
+    def solved(weights: Tensor) -> tuple[Tensor, Tensor, float]:
         weighted = inputs.t() * weights
         coefficients = torch.linalg.solve(weighted @ inputs + prior.diag(), weighted @ z)
         errors = z - inputs @ coefficients
-        scale = max(math.sqrt(float(weights @ errors.square()) / free), _LEAST_SCALE)
-        if heavy:
-            degrees = max(_DEGREES, key=lambda nu: _log_likelihood(errors, scale, nu))
-            weights = (degrees + 1) / (degrees + (errors / scale).square())
-    return coefficients, math.log(scale), degrees
+        return coefficients, errors, max(math.sqrt(float(weights @ errors.square()) / free), _LEAST_SCALE)
+
+    coefficients, errors, scale = solved(torch.ones_like(z))
+    if not heavy:
+        return coefficients, scale, _DEGREES[-1]
+    found = []
+    for degrees in _DEGREES:
+        for _ in range(_ITERATIONS if found else _FIRST_ITERATIONS):
+            coefficients, errors, scale = solved((degrees + 1) / (degrees + (errors / scale).square()))
+        found.append((_log_likelihood(errors, scale, degrees), degrees, coefficients, scale))
+    _, degrees, coefficients, scale = max(found, key=lambda fit: fit[0])
+    return coefficients, scale, degrees
 
 
 def _log_likelihood(errors: Tensor, scale: float, degrees: float) -> float:

@@ -71,6 +71,7 @@ class SeriesWindow(nn.Module):
     """
 
     scaling: Tensor
+    places: Tensor
 
     def __init__(self, series: Sequence[SeriesScaling], lags: Sequence[int], anchor: int, num_covariates: int):
         super().__init__()
@@ -88,6 +89,8 @@ class SeriesWindow(nn.Module):
         self.longest_lag = max(*lags, anchor, 1)
         self.num_series, self.num_covariates = len(series), num_covariates
         self.register_buffer("scaling", SeriesScaling.stacked(tuple(series)))  # (3, S)
+        places = torch.tensor([self.longest_lag - lag for lag in self.lags])  # of the lags among the last L values
+        self.register_buffer("places", places, persistent=False)
 
     @property
     def seen_lags(self) -> set[int]:
@@ -95,27 +98,33 @@ class SeriesWindow(nn.Module):
         changes = range(1, self.longest_lag - self.anchor + 1)
         return {*self.lags, *changes, *(self.anchor + change for change in (0, *changes))} - {0}
 
-    def begin(self, batch_size: int, context: Context) -> tuple[WindowState, Readings | None]:
-        """The state after the past, and the readings of those places of it before which all lags are known, if any.
+    def begin(self, batch_size: int, context: Context) -> WindowState:
+        """The state after the past.
 
         Raises:
             ValueError: the context is not what the model needs.
         """
-        context = read_context(context, batch_size, self.num_series, self.num_covariates)
-        past, series, covariates = context["past"], context["series"], context["covariates"]
-        steps, early = past.shape[1] - self.longest_lag, None
-        if steps > 0:
-            known = None if covariates is None else covariates[:, self.longest_lag : past.shape[1]]
-            every = torch.full_like(series, self.longest_lag)
-            early = self.measure(past[:, :-1], steps, series, known, every)
-        recent = torch.cat([past[:, :1].expand(-1, max(-steps, 0)), past[:, -self.longest_lag :]], 1)
+        known = read_context(context, batch_size, self.num_series, self.num_covariates)
+        past, series, covariates = known["past"], known["series"], known["covariates"]
+        missing = max(self.longest_lag - past.shape[1], 0)
+        recent = torch.cat([past[:, :1].expand(-1, missing), past[:, -self.longest_lag :]], 1)
         return {
             "recent": recent,
             "known": torch.full_like(series, past.shape[1]).clamp(max=self.longest_lag),
             "read": torch.zeros_like(series),
             "covariates": None if covariates is None else covariates[:, past.shape[1] :],
             "series": series,
-        }, early
+        }
+
+    def of_past(self, batch_size: int, context: Context) -> Readings | None:
+        """The readings of those places of the past before which all lags are known, if there are any."""
+        known = read_context(context, batch_size, self.num_series, self.num_covariates)
+        past, series, covariates = known["past"], known["series"], known["covariates"]
+        steps = past.shape[1] - self.longest_lag
+        if steps <= 0:
+            return None
+        covariates = None if covariates is None else covariates[:, self.longest_lag : past.shape[1]]
+        return self.measure(past[:, :-1], steps, series, covariates, torch.full_like(series, self.longest_lag))
 
     def read(self, x: Tensor, state: WindowState, x_prev: Tensor | None) -> tuple[Readings, WindowState]:
         """The readings of a chunk (B, T), and the state that is ready to read its last element.
@@ -156,10 +165,10 @@ class SeriesWindow(nn.Module):
             changes = whole[:, self.anchor :] - (whole[:, : -self.anchor] if self.anchor else centre)
             there = torch.arange(changes.shape[1], device=whole.device) >= (self.longest_lag - known).unsqueeze(1)
             squares = torch.where(there, changes.square(), 0.0)
-            total, count = (part.unfold(1, recent, 1)[:, :time].sum(2) for part in (squares, there))
+            total = squares.unfold(1, recent, 1)[:, :time].sum(2)
+            count = (torch.arange(time, device=whole.device) + known.unsqueeze(1) - self.anchor).clamp(0, recent)
             scale = ((USUAL * usual.square() + total) / (USUAL + count)).sqrt()
-        lagged = before[:, :, [self.longest_lag - lag for lag in self.lags]]
-        ratios = (lagged - anchor.unsqueeze(2)) / scale.unsqueeze(2)
+        ratios = (before.index_select(2, self.places) - anchor.unsqueeze(2)) / scale.unsqueeze(2)
         return Readings(ratios, covariates, series, anchor, scale, finest * usual / scale)
 
 

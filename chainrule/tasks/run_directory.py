@@ -84,13 +84,16 @@ def refuse_taken(path: Path, *, overwrite: bool) -> None:
     names = {part.name for part in path.iterdir()} - {LOCK}
     if not names or (DRAFT in names and CONFIG not in names):
         return
-    if not _is_run(path):
+    found = _format_of_run(path)
+    if found is None:
         raise FileExistsError(f"--out {path}: the directory is not empty and no run: name another one")
     if not overwrite:
-        raise FileExistsError(
-            f"--out {path}: a run is there already: continue it with --resume, replace it with --overwrite, "
-            "or name another directory"
+        there = (
+            "a run is there already: continue it with --resume, "
+            if found == FORMAT
+            else "a run of another format is there: "
         )
+        raise FileExistsError(f"--out {path}: {there}replace it with --overwrite, or name another directory")
 
 
 def remove(path: Path) -> None:
@@ -135,16 +138,17 @@ def count_weights(path: Path) -> int:
         raise ValueError(f"{path}: damaged, or no file of weights ({error}): restore it from a copy") from None
 
 
-def _is_run(path: Path) -> bool:
-    """Whether a directory is a run that can be read, or one of another format."""
+def _format_of_run(path: Path) -> int | None:
+    """The format of the run in a directory; None where there is none that can be read."""
     from chainrule.tasks import open_run
 
     try:
-        if read_config(path / CONFIG, format_in) == FORMAT:
+        found: int = read_config(path / CONFIG, format_in)
+        if found == FORMAT:
             open_run(path)
     except (OSError, ValueError):
-        return False
-    return True
+        return None
+    return found
 
 
 LOCK = ".lock"

@@ -72,7 +72,8 @@ def test_conditionals_are_the_weighted_mean_of_probabilities():
     ],
 )
 def test_contract(network):
-    check_model(mixture(network()), text(27).view(3, 9), lengths=torch.tensor([9, 2, 4]))
+    report = check_model(mixture(network()), text(27).view(3, 9), lengths=torch.tensor([9, 2, 4]))
+    assert report.ok, str(report)
 
 
 def test_training_is_that_of_the_network():
@@ -225,6 +226,9 @@ def test_what_is_refused():
     with pytest.raises(ValueError, match=r"^companion: expected one length"):
         CalibratedMixture(RecurrentLM(5, hidden_size=4), whole)
     different = CalibratedMixture(Forecaster([SeriesScaling()], hidden_size=4), NgramLM(counts()))
+    heads = Forecaster([SeriesScaling()], hidden_size=4), LinearForecaster([SeriesScaling()], head="normal")
+    with pytest.raises(ValueError, match="one class"):
+        CalibratedMixture(*heads)(torch.zeros(1, 2), torch.zeros(1, 3))
     parts = different.network(torch.zeros(1, 2), torch.zeros(1, 3)), different.companion(torch.ones(1, 2).long())
     with pytest.raises(TypeError, match="categorical"):
         different._mean(parts)
@@ -246,7 +250,8 @@ def test_densities_are_averaged_too(head):
     x, context = values[100:106].t(), {"past": values[90:100].t(), "series": torch.tensor([0, 1])}
     parts = [part(x, context).log_prob(x).exp() for part in (model.network, model.companion)]
     torch.testing.assert_close(model(x, context).log_prob(x).exp(), 0.7 * parts[0] + 0.3 * parts[1])
-    check_model(model, x, context, torch.tensor([6, 3]))
+    report = check_model(model, x, context, torch.tensor([6, 3]))
+    assert report.ok, str(report)
 
 
 def test_share_of_densities_is_the_likeliest():

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from scipy.optimize import minimize
 from scipy.stats import t as student
 
 from chainrule.heads import GaussianMixture, StudentTMixture
@@ -102,9 +103,13 @@ def test_coefficients_are_those_of_least_squares_where_rows_are_many():
     assert np.abs(expected[:2]).min() > 0.1
 
 
-def test_the_fit_is_a_maximum_of_the_likelihood():
+@pytest.mark.parametrize("step", [0.0, 2.0])
+def test_the_fit_is_a_maximum_of_the_likelihood(step):
+    """Of values that are written down in coarse steps too, where the density has a highest peak."""
     values, features = series(rows=400)
+    values = (values / step).round() * step if step else values
     model = fitted(values, features)
+    assert (model.window.scaling[2] > 0.1).all() == (step > 0)
     x, context = window(values, features, origin=4, past=4, length=396)
 
     def likelihood():
@@ -116,8 +121,27 @@ def test_the_fit_is_a_maximum_of_the_likelihood():
             kept = table[place].item()
             for change in (-0.1, 0.1):
                 table[place] = kept + change
-                assert likelihood() < best + 0.05  # the prior, and n − N in place of n, are worth that much
+                assert likelihood() < best + (2.0 if step else 0.05)  # the prior, n − N in place of n, rounded values
             table[place] = kept
+
+
+@pytest.mark.parametrize("truth", [3.0, 6.0, 30.0])
+def test_the_degrees_are_the_likeliest(truth):
+    random = np.random.default_rng(0)
+    inputs = torch.from_numpy(np.stack([random.normal(size=800), np.ones(800)], 1))
+    z = 0.5 * inputs[:, 0] + torch.from_numpy(random.standard_t(truth, 800))
+
+    def best(degrees):  # coefficients and scale of the highest likelihood, by another optimiser
+        def nats(point):
+            return -student.logpdf(z.numpy(), degrees, inputs.numpy() @ point[:2], np.exp(point[2])).sum()
+
+        return minimize(nats, [0.5, 0.0, 0.0]).fun
+
+    coefficients, scale, degrees = _fit(inputs, z, heavy=True)
+    nats = {candidate: best(candidate) for candidate in (3.0, 4.0, 6.0, 10.0, 30.0)}
+    assert degrees == min(nats, key=nats.get)
+    found = -student.logpdf(z.numpy(), degrees, (inputs @ coefficients).numpy(), scale).sum()
+    assert found == pytest.approx(nats[degrees], abs=0.05)
 
 
 def test_an_anchor_that_is_seen_alone_is_declared():
@@ -166,11 +190,11 @@ def test_rows_that_repeat_are_fitted():
 
 
 def test_the_last_rows_are_fitted_where_there_are_many(monkeypatch):
-    monkeypatch.setattr("chainrule.models.linear_forecaster.MOST_ROWS", 100)
+    monkeypatch.setattr("chainrule.models.linear_forecaster.FEWEST_ROWS", 100)
+    monkeypatch.setattr("chainrule.models.linear_forecaster.ROWS_TOGETHER", 100)
     values, features = series(rows=300)
     changed = values.clone()
-    changed[:190] += torch.randn(190, 2)
-    assert torch.equal(fitted(values[190:], features[190:]).degrees, fitted(values[190:], features[190:]).degrees)
+    changed[:196] += torch.randn(196, 2)
     scalings = [SeriesScaling(20.0, 1.0)] * 2
     models = [
         LinearForecaster(scalings, lags=[1, 4], num_covariates=2).fit(rows, features) for rows in (values, changed)
@@ -185,6 +209,7 @@ def test_the_last_rows_are_fitted_where_there_are_many(monkeypatch):
         (torch.zeros(50, 2), torch.zeros(50, 1), r"expected \(T, 2\)"),
         (torch.zeros(50, 2), torch.zeros(49, 2), r"expected \(T, 2\)"),
         (torch.zeros(4, 2), torch.zeros(4, 2), "T > 4"),
+        (torch.full((50, 2), torch.nan), torch.zeros(50, 2), "finite"),
     ],
 )
 def test_rows_that_do_not_fit_are_named(values, features, named):

@@ -273,7 +273,7 @@ def test_a_run_of_another_format_can_be_replaced(run, number):
     config = json.loads((run.path / CONFIG).read_text())
     (run.path / CONFIG).write_text(json.dumps(config | {"format": number, "training": "of another kind"}))
     (run.path / "notes.txt").write_text("mine")
-    with pytest.raises(FileExistsError, match=r"--overwrite"):
+    with pytest.raises(FileExistsError, match=r"another format is there: replace it with --overwrite"):
         TextTask.create(run.path, ASKED)
     TextTask.create(run.path, ASKED, overwrite=True)
     assert open_run(run.path).config == ASKED

@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from chainrule.tasks.forecast.task import ForecastTask
 
 _CALIBRATED_ON = 1 << 16  # values
-_MOST_LAGS = 100
-_ROWS_A_LAG = 50
+_MOST_LAGS, _ROWS_A_LAG = 100, 50  # the shape of the weights follows: other numbers are another format of runs
 
 
 def with_linear(run: "ForecastTask", network: "AutoregressiveModel") -> "AutoregressiveModel":
@@ -34,7 +33,10 @@ def with_linear(run: "ForecastTask", network: "AutoregressiveModel") -> "Autoreg
 
 
 def _lags(schema: "SeriesSchema", rows: int) -> list[int]:
-    """Those of the network, and each value of the last two seasons, or of one where rows are few."""
+    """Those of the network, and each value of the last two seasons, or of one where rows are few.
+
+    None is farther back than the longest lag of the network, which decides how much of the past a run reads.
+    """
     enough = rows >= _ROWS_A_LAG * 2 * schema.season
-    near = min((2 if enough else 1) * schema.season + 1, _MOST_LAGS)
+    near = min((2 if enough else 1) * schema.season + 1, _MOST_LAGS, max(schema.lags))
     return sorted({*schema.lags, *range(1, near + 1)})

@@ -175,7 +175,8 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
         if config.duration.budget is None:
             return config
         most = float(max(_MOST_PASSES, math.ceil(_FEWEST_STEPS / batches.steps_per_epoch)))
-        model = self.new_model(config.training.seed)
+        alone = replace(config, training=replace(config.training, linear=False))
+        model = type(self)(self.path, alone).new_model(config.training.seed)
         members = _MOST_MEMBERS if open_number else 1
         return limit_passes(config, model, batches, most, elements=batches.at(0).x.numel(), most_members=members)
 
