@@ -184,7 +184,7 @@ def _fit(inputs: Tensor, z: Tensor, heavy: bool) -> tuple[Tensor, float, float]:
     coefficients, errors, scale = solved(torch.ones_like(z))
     if not heavy:
         return coefficients, scale, _DEGREES[-1]
-    found = []
+    found: list[tuple[float, float, Tensor, float]] = []
     for degrees in _DEGREES:
         for _ in range(_ITERATIONS if found else _FIRST_ITERATIONS):
             coefficients, errors, scale = solved((degrees + 1) / (degrees + (errors / scale).square()))

@@ -88,12 +88,9 @@ def refuse_taken(path: Path, *, overwrite: bool) -> None:
     if found is None:
         raise FileExistsError(f"--out {path}: the directory is not empty and no run: name another one")
     if not overwrite:
-        there = (
-            "a run is there already: continue it with --resume, "
-            if found == FORMAT
-            else "a run of another format is there: "
-        )
-        raise FileExistsError(f"--out {path}: {there}replace it with --overwrite, or name another directory")
+        ours = found == FORMAT
+        there = "a run is there already: continue it with --resume," if ours else "a run of another format is there:"
+        raise FileExistsError(f"--out {path}: {there} replace it with --overwrite, or name another directory")
 
 
 def remove(path: Path) -> None:

@@ -5,7 +5,7 @@ import torch
 
 from chainrule.diagnostics import gradient_flow
 from chainrule.layers import GRU, LSTM, RNN
-from chainrule.models import CalibratedMixture, NgramLM, RecurrentLM
+from chainrule.models import CalibratedMixture, Forecaster, LinearForecaster, NgramLM, RecurrentLM, SeriesScaling
 from chainrule.testing import check_model
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
@@ -67,6 +67,19 @@ def test_bfloat16_training_lowers_the_loss_there():
         optimiser.step()
         losses.append(loss.item())
     assert losses[-1] < losses[0] - 0.3
+
+
+def test_lines_are_fitted_and_averaged_there():
+    values = 20 + torch.randn(120, 2, generator=torch.Generator().manual_seed(0)).double().cumsum(0)
+    scalings = [SeriesScaling.fit(column, 1) for column in values.unbind(1)]
+    linear, same = (LinearForecaster(scalings, lags=[1, 2, 5]) for _ in range(2))
+    linear.fit(values, torch.zeros(120, 0))
+    same.cuda().fit(values.cuda(), torch.zeros(120, 0).cuda())
+    torch.testing.assert_close(same.coefficients.cpu(), linear.coefficients)
+    model = CalibratedMixture(Forecaster(scalings, hidden_size=8, lags=[1, 2, 5]), linear).cuda()
+    x, context = values[100:106].t().cuda(), {"past": values[90:100].t().cuda(), "series": torch.tensor([0, 1]).cuda()}
+    report = check_model(model, x, context)
+    assert report.ok, str(report)
 
 
 def test_counts_of_ngrams_are_looked_up_there():
