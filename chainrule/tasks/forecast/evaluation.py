@@ -216,10 +216,23 @@ def _rows_of(run: "ForecastTask", data: str | None) -> "tuple[Floats, Floats, in
     return file.values, run.schema.features(file), run.longest_lag
 
 
+def _near(run: "ForecastTask") -> str:
+    """What the linear autoregression reads besides."""
+    if not run.training.linear:
+        return ""
+    from itertools import takewhile
+
+    from chainrule.tasks.forecast.linear import lags_of
+
+    lags = lags_of(run.schema, run.config.facts["rows"]["train"])
+    near = list(takewhile(lambda pair: pair[0] == pair[1], enumerate(lags, 1)))
+    return f"; the linear autoregression also the last {len(near)}"
+
+
 def _inspection_lines(run: "ForecastTask", figures: dict[str, Any]) -> Iterable[str]:
     lags = ", ".join(map(str, run.schema.lags))
     yield f"{figures['origins']} forecasts of {run.data.horizon} rows, {figures['nats_per_value']:.4f} nats per value"
-    yield f"reads the values {lags} rows back at each step"
+    yield f"reads the values {lags} rows back at each step{_near(run)}"
     for past in figures["past"]:
         yield f"from {past['rows']:>6,} rows of the past   {past['nats_per_value']:>9.4f} nats per value"
     for name, nats in figures["known"].items():

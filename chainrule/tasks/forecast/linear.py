@@ -22,7 +22,7 @@ def with_linear(run: "ForecastTask", network: "AutoregressiveModel") -> "Autoreg
     linear = LinearForecaster(
         schema.scalings,
         head=options.head,
-        lags=_lags(schema, rows),
+        lags=lags_of(schema, rows),
         anchor=schema.anchor,
         num_covariates=schema.num_covariates,
     )
@@ -32,8 +32,8 @@ def with_linear(run: "ForecastTask", network: "AutoregressiveModel") -> "Autoreg
     return CalibratedMixture(network, linear, calibrated_on=_CALIBRATED_ON)
 
 
-def _lags(schema: "SeriesSchema", rows: int) -> list[int]:
-    """Those of the network, and each value of the last two seasons, or of one where rows are few.
+def lags_of(schema: "SeriesSchema", rows: int) -> list[int]:
+    """Which earlier values the line reads: those of the network, and each value of the last two seasons, or of one where rows are few.
 
     None is farther back than the longest lag of the network, which decides how much of the past a run reads.
     """

@@ -10,7 +10,7 @@ import torch
 
 from chainrule.models import CalibratedMixture, Forecaster, LinearForecaster
 from chainrule.tasks import open_run
-from chainrule.tasks.forecast.linear import _lags
+from chainrule.tasks.forecast.linear import lags_of
 
 ASKED = ("--task", "forecast", "--target", "all", "--horizon", 4, "--hidden-size", 8, "--steps", 3)
 SAME = ("--precision", "float32", "--backend", "vendor", "--threads", 1)  # nothing is timed, and so nothing differs
@@ -48,6 +48,8 @@ def test_a_forecast_of_few_rows_is_that_of_the_lines(command, months, tmp_path):
     assert "linear" not in without.err
     assert type(open_run(alone).model()) is Forecaster
     assert "linear" not in command("info", alone).out
+    assert "13 rows back at each step; the linear autoregression also the last 13\n" in command("inspect", out).out
+    assert "13 rows back at each step\n" in command("inspect", alone).out
     found, other = (json.loads(command("evaluate", path, months, "--json").out) for path in (out, alone))
     assert found["nats_per_value"] < other["nats_per_value"] - 0.5
     for row, its in zip(found["scores"], other["scores"], strict=True):
@@ -60,7 +62,7 @@ def test_coefficients_are_those_of_the_training_rows(command, months, tmp_path):
     run = open_run(tmp_path / "run")
     series, schema = run.series(), run.schema
     expected = LinearForecaster(
-        schema.scalings, lags=_lags(schema, series.train_rows), num_covariates=schema.num_covariates
+        schema.scalings, lags=lags_of(schema, series.train_rows), num_covariates=schema.num_covariates
     )
     rows = slice(0, series.train_rows)
     expected.fit(torch.tensor(series.values[rows]), torch.tensor(series.features[rows]))
@@ -85,10 +87,10 @@ def test_lags_are_as_many_as_rows_tell(months, command, tmp_path):
     assert command("train", months, *ASKED, *SAME, "--out", tmp_path / "run").status == 0
     schema = open_run(tmp_path / "run").schema
     assert (schema.season, schema.lags) == (12, [1, 2, 3, 12, 13])
-    assert _lags(schema, 1199) == list(range(1, 14))
-    assert _lags(schema, 1200) == list(range(1, 14))
+    assert lags_of(schema, 1199) == list(range(1, 14))
+    assert lags_of(schema, 1200) == list(range(1, 14))
     hours = SimpleNamespace(season=24, lags=[1, 2, 3, 24, 25, 168])
-    assert _lags(hours, 2399) == [*range(1, 26), 168]
-    assert _lags(hours, 2400) == [*range(1, 50), 168]
+    assert lags_of(hours, 2399) == [*range(1, 26), 168]
+    assert lags_of(hours, 2400) == [*range(1, 50), 168]
     minutes = SimpleNamespace(season=1440, lags=[1, 2, 3, 1440, 1441])
-    assert _lags(minutes, 10**6) == [*range(1, 101), 1440, 1441]
+    assert lags_of(minutes, 10**6) == [*range(1, 101), 1440, 1441]
