@@ -33,7 +33,7 @@ def with_linear(run: "ForecastTask", network: "AutoregressiveModel") -> "Autoreg
 
 
 def lags_of(schema: "SeriesSchema", rows: int) -> list[int]:
-    """Which earlier values the line reads: those of the network, and each value of the last two seasons, or of one where rows are few.
+    """Which earlier values the line reads: those of the network, and each of the last season, or two if rows are many.
 
     None is farther back than the longest lag of the network, which decides how much of the past a run reads.
     """
