@@ -29,6 +29,7 @@ PAGES = {
     "latent.md": "quality_latent_",
     "compression.md": "compression",
     "ngrams.md": ("quality_ngrams_", "speed_ngrams"),
+    "forecasting.md": "quality_linear",
 }
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 
