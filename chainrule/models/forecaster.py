@@ -133,10 +133,11 @@ class Forecaster(AutoregressiveModel):
 
     def initial_state(self, batch_size: int, context: Context = None) -> ForecastState:
         """The state after the past, on which the recurrence warms up as far as all lags are known."""
-        recurrent, early = self.recurrent.initial_state(batch_size), self.window.of_past(batch_size, context)
+        known, recurrent = self.window.known(batch_size, context), self.recurrent.initial_state(batch_size)
+        early = self.window.of_past(known)
         if early is not None:
             recurrent = self.recurrent(self._inputs(early), recurrent)[1]
-        return {"recurrent": recurrent, "window": self.window.begin(batch_size, context)}
+        return {"recurrent": recurrent, "window": self.window.begin(known)}
 
     def step(self, x_prev: Tensor | None, state: ForecastState) -> tuple[LocationScaleMixture, ForecastState]:
         unread = state["window"]["recent"][:, :1]  # of a chunk of one, its value is unread

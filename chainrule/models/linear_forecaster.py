@@ -135,7 +135,7 @@ class LinearForecaster(AutoregressiveModel):
         return self.unroll(x, self.initial_state(len(x), context))[0]
 
     def initial_state(self, batch_size: int, context: Context = None) -> WindowState:
-        return self.window.begin(batch_size, context)
+        return self.window.begin(self.window.known(batch_size, context))
 
     def unroll(
         self, x: Tensor, state: WindowState, x_prev: Tensor | None = None

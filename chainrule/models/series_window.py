@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from chainrule.base import Context
-from chainrule.models.series_context import read_context
+from chainrule.models.series_context import SeriesContext, read_context
 from chainrule.models.series_scaling import SeriesScaling
 
 USUAL = 24  # changes of the usual size that count with the recent ones
@@ -98,13 +98,16 @@ class SeriesWindow(nn.Module):
         changes = range(1, self.longest_lag - self.anchor + 1)
         return {*self.lags, *changes, *(self.anchor + change for change in (0, *changes))} - {0}
 
-    def begin(self, batch_size: int, context: Context) -> WindowState:
-        """The state after the past.
+    def known(self, batch_size: int, context: Context) -> SeriesContext:
+        """The parts of a context, each with `batch_size` rows.
 
         Raises:
             ValueError: the context is not what the model needs.
         """
-        known = read_context(context, batch_size, self.num_series, self.num_covariates)
+        return read_context(context, batch_size, self.num_series, self.num_covariates)
+
+    def begin(self, known: SeriesContext) -> WindowState:
+        """The state after the past."""
         past, series, covariates = known["past"], known["series"], known["covariates"]
         missing = max(self.longest_lag - past.shape[1], 0)
         recent = torch.cat([past[:, :1].expand(-1, missing), past[:, -self.longest_lag :]], 1)
@@ -116,9 +119,8 @@ class SeriesWindow(nn.Module):
             "series": series,
         }
 
-    def of_past(self, batch_size: int, context: Context) -> Readings | None:
+    def of_past(self, known: SeriesContext) -> Readings | None:
         """The readings of those places of the past before which all lags are known, if there are any."""
-        known = read_context(context, batch_size, self.num_series, self.num_covariates)
         past, series, covariates = known["past"], known["series"], known["covariates"]
         steps = past.shape[1] - self.longest_lag
         if steps <= 0:

@@ -4,9 +4,11 @@ import copy
 
 import pytest
 import torch
+from blocks import Blocks
 
 from chainrule.coding import decode, encode
 from chainrule.coding.fingerprint import model_digest
+from chainrule.data.batches import Batch
 from chainrule.decoding import beam_search
 from chainrule.diagnostics import gradient_profile
 from chainrule.heads import Categorical, LookedUpCategorical
@@ -41,13 +43,6 @@ def counts(**options):
 def mixture(network=None, seed=0, **options):
     torch.manual_seed(seed)
     return CalibratedMixture(network or RecurrentLM(5, hidden_size=8, dropout=0.2), NgramLM(counts(**options))).double()
-
-
-class Chunk:
-    """Rows of elements."""
-
-    def __init__(self, x, previous=None, lengths=None, context=None):
-        self.x, self.previous, self.lengths, self.context, self.whole = x, previous, lengths, context, False
 
 
 def test_conditionals_are_the_weighted_mean_of_probabilities():
@@ -109,9 +104,9 @@ def test_share_is_the_likeliest(whole):
         lengths = torch.tensor([150, 20, 1, 9])
         chunks[:, :, 149] = 99  # padding, but for the first row
         chunks[:, 0, 149] = 0
-        batches = [Chunk(chunk, lengths=lengths) for chunk in chunks]
+        batches = [Batch(chunk, lengths=lengths) for chunk in chunks]
     else:
-        batches = [Chunk(chunks[0]), Chunk(chunks[1], chunks[0][:, -1])]
+        batches = [Batch(chunks[0]), Batch(chunks[1], previous=chunks[0][:, -1])]
     model.calibrate(batches)
     fitted = float(model.share)
 
@@ -128,7 +123,7 @@ def test_a_network_that_is_far_from_the_truth_leaves_all_to_the_counts():
     model = mixture()
     with torch.no_grad():
         model.network.bias_ho[0] = -2000
-    model.calibrate([Chunk(held_out()[0])])
+    model.calibrate([Batch(held_out()[0])])
     assert model.share > 0.5
     assert model.training
 
@@ -139,14 +134,14 @@ def test_share_says_which_is_of_no_use():
     with torch.no_grad():
         for weight in model.parameters():
             weight.zero_()
-    model.calibrate([Chunk(held_out()[0])])
+    model.calibrate([Batch(held_out()[0])])
     assert model.share > 0.9
     random = torch.randint(5, (4, 600), generator=torch.Generator().manual_seed(1))
     other = mixture()
     with torch.no_grad():
         for weight in other.parameters():
             weight.zero_()
-    other.calibrate([Chunk(random)])
+    other.calibrate([Batch(random)])
     assert other.share < 0.1
 
 
@@ -258,7 +253,7 @@ def test_share_of_densities_is_the_likeliest():
     model, values = series()
     context = {"past": values[:150].t(), "series": torch.tensor([0, 1])}
     model.companion.coefficients[1, -1] = 1.5  # wrong about the second series
-    rows = Chunk(values[150:].t(), context=context)
+    rows = Batch(values[150:].t(), context=context)
     model.calibrate([rows])
     fitted = float(model.share)
 
@@ -277,7 +272,7 @@ def test_as_much_is_read_as_was_asked_for():
     def batches():
         for chunk in held_out():
             read.append(chunk.numel())
-            yield Chunk(chunk)
+            yield Batch(chunk)
 
     model.calibrated_on = 600
     model.calibrate(batches())
@@ -307,30 +302,8 @@ def test_head():
     torch.testing.assert_close(seen, head.probs, atol=0.05, rtol=0)
 
 
-class Blocks(RecurrentLM):
-    """A network that reads blocks, and counts what a mixture hands on to it."""
-
-    block_length = 6
-
-    def __init__(self):
-        super().__init__(5, hidden_size=4)
-        self.calls = []
-
-    def shared(self, state):
-        self.calls.append("shared")
-        return state
-
-    def stepper(self):
-        self.calls.append("stepper")
-        return super().stepper()
-
-    def window_reader(self):
-        self.calls.append("window_reader")
-        return super().window_reader()
-
-
 def test_what_a_network_does_better_than_step_by_step_is_asked_of_it():
-    model, x = mixture(Blocks()).eval(), text(20).view(2, 10)
+    model, x = mixture(Blocks(6)).eval(), text(20).view(2, 10)
     assert model.block_length == 6
     state = model.shared(model.initial_state(2))
     conditional, state = model.stepper()(None, state)
@@ -363,7 +336,7 @@ def test_a_prefix_that_positions_leave_no_room_for_is_not_read():
 
 def test_rows_that_begin_anew_begin_without_a_past():
     model, rows = mixture().eval(), held_out()
-    model.calibrate([Chunk(rows[0]), Chunk(rows[1])])
+    model.calibrate([Batch(rows[0]), Batch(rows[1])])
     apart = float(model.share)
-    model.calibrate([Chunk(rows.flatten(0, 1))])
+    model.calibrate([Batch(rows.flatten(0, 1))])
     assert float(model.share) == pytest.approx(apart, abs=1e-7)

@@ -2,7 +2,9 @@
 
 import pytest
 import torch
+from blocks import Blocks
 
+from chainrule.data.batches import Batch
 from chainrule.decoding import beam_search
 from chainrule.heads import Bernoulli, Categorical, mean_of
 from chainrule.models import Ensemble, Forecaster, PixelCNN, RecurrentLM, SeriesScaling, TransformerLM
@@ -27,41 +29,6 @@ def symbols(rows=3, time=7):
 
 class OfLength(RecurrentLM):
     sequence_length = 7
-
-
-class Blocks(RecurrentLM):
-    """A model that reads blocks, and counts what an ensemble hands on to it."""
-
-    def __init__(self, length):
-        super().__init__(5, hidden_size=4)
-        self.length, self.calls = length, []
-
-    @property
-    def block_length(self):
-        return self.length
-
-    def rewind(self, *arguments):
-        self.calls.append("rewind")
-        return super().rewind(*arguments)
-
-    def shared(self, state):
-        self.calls.append("shared")
-        return state
-
-    def stepper(self):
-        self.calls.append("stepper")
-        return super().stepper()
-
-    def window_reader(self):
-        self.calls.append("window_reader")
-        return super().window_reader()
-
-
-class Chunk:
-    """A chunk of endless rows."""
-
-    def __init__(self, x, previous=None):
-        self.x, self.previous, self.lengths, self.context, self.whole = x, previous, None, None, False
 
 
 def test_conditionals_are_the_mean_of_probabilities():
@@ -131,7 +98,7 @@ def test_training_takes_the_members_terms_and_evaluation_the_likelihood():
     likelihood = -model.log_prob(x).sum()
     torch.testing.assert_close(objective.eval()(x)[0].double(), likelihood, rtol=1e-6, atol=0)
     assert likelihood < alone  # Jensen's inequality
-    measured = evaluate(model.eval(), [Chunk(x[:, :4]), Chunk(x[:, 4:], x[:, 3])])
+    measured = evaluate(model.eval(), [Batch(x[:, :4]), Batch(x[:, 4:], previous=x[:, 3])])
     assert measured.nats == pytest.approx(likelihood.item(), rel=1e-6)
 
 

@@ -220,13 +220,11 @@ def _near(run: "ForecastTask") -> str:
     """What the linear autoregression reads besides."""
     if not run.training.linear:
         return ""
-    from itertools import takewhile
-
     from chainrule.tasks.forecast.linear import lags_of
 
     lags = lags_of(run.schema, run.config.facts["rows"]["train"])
-    near = list(takewhile(lambda pair: pair[0] == pair[1], enumerate(lags, 1)))
-    return f"; the linear autoregression also the last {len(near)}"
+    near = sum(lag == place for place, lag in enumerate(lags, 1))  # 1, 2, 3, ... without a gap
+    return f"; the linear autoregression also the last {near}"
 
 
 def _inspection_lines(run: "ForecastTask", figures: dict[str, Any]) -> Iterable[str]:

@@ -180,8 +180,11 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
 
     @property
     def _counted(self) -> str:
-        order = self.training.kneser_ney_order
-        return f", averaged with counts of up to {order} {_ELEMENT[self.data.level]}s" if order else ""
+        return f", averaged with {self._counts}" if self.training.kneser_ney_order else ""
+
+    @property
+    def _counts(self) -> str:
+        return f"counts of up to {self.training.kneser_ney_order} {_ELEMENT[self.data.level]}s"
 
     def build(self) -> "AutoregressiveModel":
         from chainrule.tasks.text.ngrams import with_ngrams
@@ -282,7 +285,7 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
             "vocabulary": f"{facts['vocabulary_size']:,} symbols, level {data['level']}",
         }
         if self.training.kneser_ney_order:
-            told |= averaged_with(self, "counts", f"counts of up to {self.training.kneser_ney_order} symbols")
+            told |= averaged_with(self, "counts", self._counts)
         return told
 
     @property

@@ -37,7 +37,7 @@ def test_training_ends_with_the_share_that_fits_best(command, text_file, tmp_pat
     assert f"counts of n-grams: {float(model.share):.0%} of the mean\n" in trained.err
     (best,) = [record for record in open_run(out).metrics() if record.get("best")][-1:]
     assert best["share_of_counts"] == pytest.approx(float(model.share), abs=1e-6)
-    assert f"with counts of up to 5 symbols, {float(model.share):.0%} of the mean\n" in command("info", out).out
+    assert f"with counts of up to 5 words, {float(model.share):.0%} of the mean\n" in command("info", out).out
     (scored,) = map(json.loads, command("score", out, text_file, "--json").out.splitlines())
     alone = tmp_path / "alone"
     same = command(*words, "--out", alone, "--kneser-ney-order", 0)
