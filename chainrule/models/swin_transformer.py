@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from chainrule.layers.residual_block import ResidualBlock, shrink_residuals
 from chainrule.layers.window_attention import WindowAttention
 from chainrule.models.image_classifier import ImageClassifier
-from chainrule.models.vision_transformer import check_patches
+from chainrule.models.vision_transformer import check_patches, largest_divisor
 from chainrule.ranges import Layers, Probability, Range, Size, check_sizes
 
 
@@ -26,11 +26,11 @@ class SwinTransformer(ImageClassifier):
         image_shape: (C, H, W), height and width multiples of `patch_size`.
         num_classes: labels are integers in [0, num_classes).
         levels: V, values that a channel of a pixel may have.
-        patch_size: P, pixels to a side of a patch.
+        patch_size: P, pixels to a side of a patch; None takes 2 where the stages can halve what is left, else 1.
         window: M, places to a side of a window at most; a stage takes the largest divisor of its height and width.
         model_size: D features of a place in the first stage, a multiple of `num_heads`.
         blocks: blocks in each stage.
-        stages: stages.
+        stages: stages; None takes 2 where the places can be halved, else 1.
         num_heads: heads of attention in the first stage; they double with the features.
         dropout: probability of zeroing, in training, what a branch adds.
         label_smoothing: share of the training objective that is spread evenly over the labels.
@@ -50,21 +50,26 @@ class SwinTransformer(ImageClassifier):
         num_classes: int,
         levels: int = 256,
         *,
-        patch_size: Annotated[int, Range(1, 256)] = 2,
+        patch_size: Annotated[int, Range(1, 256)] | None = None,
         window: Annotated[int, Range(1, 64)] = 7,
         model_size: Size = 48,
         blocks: Layers = 2,
-        stages: Annotated[int, Range(1, 6)] = 2,
+        stages: Annotated[int, Range(1, 6)] | None = None,
         num_heads: Layers = 3,
         dropout: Probability = 0.0,
         label_smoothing: Probability = 0.05,
         mixup: Annotated[float, Range(0.0, 100.0)] = 0.0,
     ):
         super().__init__(image_shape, num_classes, levels, label_smoothing, mixup)
-        check_patches(image_shape, patch_size)
-        check_sizes(window=window, blocks=blocks, stages=stages)
         channels, height, width = image_shape
+        if patch_size is None:
+            halved = 2 ** (2 if stages is None else stages)
+            patch_size = 1 if height % halved or width % halved else 2
+        check_patches(image_shape, patch_size)
         height, width = height // patch_size, width // patch_size
+        if stages is None:
+            stages = largest_divisor(height, width, 2)
+        check_sizes(window=window, blocks=blocks, stages=stages)
         self.patches = nn.Conv2d(channels, model_size, patch_size, patch_size)
         layers: list[nn.Module] = [nn.LayerNorm(model_size)]
         for stage in range(stages):
@@ -76,7 +81,7 @@ class SwinTransformer(ImageClassifier):
                     )
                 layers.append(PatchMerging(model_size))
                 height, width, model_size, num_heads = height // 2, width // 2, 2 * model_size, 2 * num_heads
-            side = largest_window(height, width, window)
+            side = largest_divisor(height, width, window)
             for place in range(blocks):
                 shift = side // 2 if place % 2 and side < max(height, width) else 0
                 layers.append(SwinBlock(model_size, num_heads, height, width, side, shift, dropout))
@@ -134,12 +139,3 @@ class PatchMerging(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         parts = [x[:, row::2, column::2] for column in range(2) for row in range(2)]
         return self.linear(self.norm(torch.cat(parts, 3)))
-
-
-def largest_window(height: int, width: int, window: int) -> int:
-    """The largest divisor of both sides that is at most `window`.
-
-    >>> largest_window(14, 14, 4), largest_window(7, 7, 4), largest_window(16, 16, 4)
-    (2, 1, 4)
-    """
-    return next(side for side in range(min(window, height, width), 0, -1) if height % side == 0 == width % side)

@@ -12,6 +12,7 @@ from chainrule.models.image_classifier import ImageClassifier
 from chainrule.ranges import Layers, Probability, Range, Size
 
 START = 0.5  # of the sinusoids that positions begin as
+USUAL_PATCH = 4  # pixels to a side, at most
 
 
 @final
@@ -29,7 +30,7 @@ class VisionTransformer(ImageClassifier):
         image_shape: (C, H, W), height and width multiples of `patch_size`.
         num_classes: labels are integers in [0, num_classes).
         levels: V, values that a channel of a pixel may have.
-        patch_size: P, pixels to a side of a patch.
+        patch_size: P, pixels to a side of a patch; None takes the largest that fits, up to 4.
         model_size: D features of a patch, a multiple of `num_heads`.
         num_layers: blocks.
         num_heads: heads of attention in each block.
@@ -53,7 +54,7 @@ class VisionTransformer(ImageClassifier):
         num_classes: int,
         levels: int = 256,
         *,
-        patch_size: Annotated[int, Range(1, 256)] = 4,
+        patch_size: Annotated[int, Range(1, 256)] | None = None,
         model_size: Size = 96,
         num_layers: Layers = 6,
         num_heads: Layers = 4,
@@ -63,6 +64,8 @@ class VisionTransformer(ImageClassifier):
         mixup: Annotated[float, Range(0.0, 100.0)] = 0.0,
     ):
         super().__init__(image_shape, num_classes, levels, label_smoothing, mixup)
+        if patch_size is None:
+            patch_size = largest_divisor(*image_shape[1:], USUAL_PATCH)
         check_patches(image_shape, patch_size)
         self.patches = nn.Conv2d(image_shape[0], model_size, patch_size, patch_size)
         if pooling not in ("token", "mean"):
@@ -106,6 +109,15 @@ class VisionTransformer(ImageClassifier):
         if self.class_token is not None:
             patches = torch.cat([self.class_token.expand(len(x), 1, -1), patches], 1)
         return patches + self.positions
+
+
+def largest_divisor(height: int, width: int, most: int) -> int:
+    """The largest divisor of both sides that is at most `most`.
+
+    >>> largest_divisor(8, 12, 7), largest_divisor(14, 14, 4), largest_divisor(5, 5, 4)
+    (4, 2, 1)
+    """
+    return max(size for size in range(1, most + 1) if height % size == 0 == width % size)
 
 
 def check_patches(image_shape: tuple[int, int, int], patch_size: int) -> None:

@@ -3,7 +3,7 @@ import torch
 
 from chainrule.models.compact_transformer import CompactTransformer
 from chainrule.models.conv_net import ConvNet
-from chainrule.models.swin_transformer import SwinTransformer, largest_window
+from chainrule.models.swin_transformer import SwinTransformer
 from chainrule.models.vision_transformer import VisionTransformer
 
 SMALL = {
@@ -116,6 +116,19 @@ def test_a_patch_that_does_not_divide_names_those_that_do():
         ConvNet((1, 8, 8), 3, stages=5)
 
 
+@pytest.mark.parametrize(
+    ("side", "patches", "places"), [(32, 8, [16, 8]), (28, 7, [14, 7]), (14, 7, [14, 7]), (15, 5, [15])]
+)
+def test_usual_patches_fit_the_image(side, patches, places):
+    assert VisionTransformer((1, side, side), 3, model_size=8, num_layers=1, num_heads=2).grid() == (patches, patches)
+    swin = SwinTransformer((1, side, side), 3, model_size=8, blocks=1, num_heads=2)
+    found = []
+    for block in swin.stages:
+        block.register_forward_pre_hook(lambda block, read: found.append((type(block).__name__, *read[0].shape[1:3])))
+    swin(torch.zeros(1, 1, side, side, dtype=torch.long))
+    assert [where for name, *where in found if name == "SwinBlock"] == [[place, place] for place in places]
+
+
 def test_attention_of_a_vision_transformer_is_what_its_blocks_read():
     model = SMALL["vit"]().eval()
     found = model.attended(images())
@@ -134,4 +147,3 @@ def test_every_other_block_of_a_swin_transformer_is_shifted_where_there_are_seve
     layers = SwinTransformer((1, 32, 32), 3, model_size=8, num_heads=2, window=4, blocks=2, stages=3).window_layers()
     assert [(layer.window, layer.shift) for layer in layers] == [(4, 0), (4, 2), (4, 0), (4, 2), (4, 0), (4, 0)]
     assert [layer.in_proj.in_features for layer in layers] == [8, 8, 16, 16, 32, 32]
-    assert largest_window(6, 9, 4) == 3

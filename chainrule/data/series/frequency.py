@@ -73,16 +73,17 @@ class Frequency:
             raise ValueError(f"count: expected 1 to {_MOST:,} {self.unit} from a row to the next, got {self.count:,}")
 
     @classmethod
-    def find(cls, dates: Sequence[datetime], lines: Sequence[int], where: str) -> "Frequency":
+    def find(cls, dates: Sequence[datetime], lines: Sequence[int], where: str, *, gaps: bool = False) -> "Frequency":
         """The step between dates, all of which must be this step apart.
 
         Args:
             dates: at least two.
             lines: the line of each in the file, for errors.
             where: the name of the file, for errors.
+            gaps: whether dates may be further apart; `complete_dates` looks at them.
 
         Raises:
-            ValueError: the dates are not sorted, one comes twice, or some are missing.
+            ValueError: the dates are not sorted, one comes twice, or some are missing and may not.
         """
         places = list(zip(dates, lines, strict=True))
         for (before, _), (date, line) in pairwise(places):
@@ -91,12 +92,12 @@ class Frequency:
             if date < before:
                 raise ValueError(f"{where} line {line}: {date} comes after {before}: sort the rows by date")
         frequency = cls._most_common(dates)
-        for (before, _), (date, line) in pairwise(places):
+        for (before, _), (date, line) in () if gaps else pairwise(places):
             expected = frequency.after(before)
             if date != expected:
                 raise ValueError(
                     f"{where} line {line}: a gap: expected {expected} after {before}, as rows are {frequency}, "
-                    f"got {date}: fill in what is missing, or say --date none to count rows only"
+                    f"got {date}: say --fill to have what is missing filled in, or --date none to count rows only"
                 )
         return frequency
 

@@ -44,6 +44,7 @@ def prepare_series(
     horizon: int,
     covariates: str = "",
     date: str = "auto",
+    fill: bool = False,
     season: int | None = None,
     anchor: str = "last",
     validation_fraction: float = 0.1,
@@ -57,6 +58,7 @@ def prepare_series(
         horizon: rows of a forecast; at least this many rows are held out.
         covariates: see `read_series`.
         date: see `read_series`.
+        fill: see `read_series`.
         season: rows of a season; None takes the usual one for the step between dates.
         anchor: reference of the values: the "last" value, the value a "season" ago, or the "centre".
         validation_fraction: share of the rows that is held out, the last ones.
@@ -67,7 +69,7 @@ def prepare_series(
     """
     if anchor not in ANCHORS:
         raise ValueError(f"anchor: expected one of {', '.join(ANCHORS)}, got {anchor!r}")
-    file = read_series(path, target, covariates, date)
+    file = read_series(path, target, covariates, date, fill=fill)
     rows = len(file.values)
     held_out = max(round(validation_fraction * rows), horizon)
     if rows - held_out < 2 * horizon:
@@ -79,13 +81,14 @@ def prepare_series(
     if anchor == "season" and length == 1:
         raise ValueError("--anchor season: expected series with a season: say its length with --season")
     lag = {"last": 1, "season": length, "centre": 0}[anchor]
-    schema = SeriesSchema.fit(file, rows - held_out, length, lag)
+    schema = SeriesSchema.fit(file, rows - held_out, length, lag, fill)
     features = schema.features(file)[:rows]
     facts = {
         "source": fingerprint(path),
         "rows": {"train": rows - held_out, "valid": held_out},
         "step": None if file.frequency is None else str(file.frequency),
         "season": length,
+        "filled": file.filled,
     }
     with StoreWriter(folder, _MANIFEST) as writer:
         schema.save(writer.path("schema.json"))

@@ -31,6 +31,7 @@ class SeriesSchema(Record):
         calendar: the cycles of the calendar that are told to the model.
         anchor: the lag that values are measured from; 0 for the centre.
         scalings: (S,) of the targets.
+        fill: whether what a file leaves out is filled in.
 
     Raises:
         ValueError: numbers of columns, or names of cycles, do not fit.
@@ -46,6 +47,7 @@ class SeriesSchema(Record):
     calendar: tuple[str, ...]
     anchor: int
     scalings: tuple[SeriesScaling, ...]
+    fill: bool
 
     def __post_init__(self) -> None:
         if len(self.scalings) != len(self.targets):
@@ -56,7 +58,7 @@ class SeriesSchema(Record):
             raise ValueError(f"season, calendar: expected rows and known cycles, got {self.season}, {self.calendar}")
 
     @classmethod
-    def fit(cls, file: SeriesFile, rows: int, season: int, anchor: int) -> "SeriesSchema":
+    def fit(cls, file: SeriesFile, rows: int, season: int, anchor: int, fill: bool = False) -> "SeriesSchema":
         """From the first rows of a file.
 
         Args:
@@ -64,6 +66,7 @@ class SeriesSchema(Record):
             rows: of training.
             season: rows of a season.
             anchor: see the class.
+            fill: see the class.
 
         Raises:
             ValueError: a series never changes, or there are too few rows.
@@ -87,6 +90,7 @@ class SeriesSchema(Record):
             calendar=() if file.frequency is None else tuple(calendar_names(file.frequency, file.dates[:rows])),
             anchor=anchor,
             scalings=tuple(scalings),
+            fill=fill,
         )
 
     @property
@@ -109,7 +113,7 @@ class SeriesSchema(Record):
             ValueError: a column is missing, or rows are another step apart.
         """
         targets = ",".join(self.targets)
-        file = read_series(path, targets, ",".join(self.covariates), self.date or "none")
+        file = read_series(path, targets, ",".join(self.covariates), self.date or "none", fill=self.fill)
         if file.frequency != self.frequency:
             raise ValueError(f"{path}: expected rows {self.frequency}, as in training, got rows {file.frequency}")
         return file
@@ -120,7 +124,7 @@ class SeriesSchema(Record):
         Raises:
             ValueError: there are columns of covariates, but not for that many rows to come.
         """
-        missing = len(file.values) + horizon - len(file.lines)
+        missing = len(file.values) + horizon - len(file.known)
         if missing > 0 and self.covariates:
             raise ValueError(
                 f"{file.where}: expected {horizon} rows after the last value with {', '.join(self.covariates)} filled "

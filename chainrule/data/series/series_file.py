@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from chainrule.data.series.frequency import Frequency, as_date, writes_months
+from chainrule.data.series.gaps import complete_dates, fill_in, spread_out
 from chainrule.data.tables.cell_column import MISSING, as_number
 from chainrule.data.tables.table_file import TableFile
 
@@ -29,9 +30,9 @@ class SeriesFile:
         frequency: the step between dates; None without any.
         dates: (N,), empty without dates.
         monthly: whether dates are written as months, 2024-01.
-        lines: (N,) the line of each row in the file.
         values: (T, S) the targets, T <= N: rows after them, with empty targets, are the future.
         known: (N, F) the covariates.
+        filled: how many of the values were missing and are filled in.
     """
 
     where: str
@@ -41,14 +42,14 @@ class SeriesFile:
     frequency: Frequency | None
     dates: list[datetime]
     monthly: bool
-    lines: list[int]
     values: Floats
     known: Floats
+    filled: int
 
     @property
     def future(self) -> int:
         """Rows at the end whose targets are empty."""
-        return len(self.lines) - len(self.values)
+        return len(self.known) - len(self.values)
 
     def date_text(self, date: datetime) -> str:
         """A date as this file writes it: a month; the day alone where steps are days or more; else the moment."""
@@ -58,7 +59,9 @@ class SeriesFile:
         return date.strftime("%Y-%m-%d") if daily else date.isoformat(sep=" ")
 
 
-def read_series(path: str | Path, target: str | None, covariates: str = "", date: str = "auto") -> SeriesFile:
+def read_series(
+    path: str | Path, target: str | None, covariates: str = "", date: str = "auto", *, fill: bool = False
+) -> SeriesFile:
     """Read a file of series.
 
     Args:
@@ -67,10 +70,12 @@ def read_series(path: str | Path, target: str | None, covariates: str = "", date
             nor covariates; None where there is one only.
         covariates: names of the columns that are known in advance, separated by commas.
         date: the name of the column of dates; "auto" finds it, "none" has no such column.
+        fill: fill in missing rows and empty cells by straight lines between their neighbours.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: a column is missing; a cell is no number, or empty, or no date; dates are not at regular steps.
+        ValueError: a column is missing; a cell is no number, or no date; without `fill`, a cell is empty, or dates are
+            not at regular steps.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -106,17 +111,29 @@ def read_series(path: str | Path, target: str | None, covariates: str = "", date
         dates, monthly = _dates(rows, place, date_name, where), writes_months(cells[place] for _, cells in rows)
         if len(dates) < 2:
             raise ValueError(f"{where}: expected at least two rows, got {len(dates)}")
-        frequency = Frequency.find(dates, lines, where)
+        frequency = Frequency.find(dates, lines, where, gaps=fill)
     places = [file.names.index(name) for name in targets]
-    filled = len(rows)
-    while filled and all(rows[filled - 1][1][place] in MISSING for place in places):
-        filled -= 1
-    if not filled:
+    last = len(rows)
+    while last and all(rows[last - 1][1][place] in MISSING for place in places):
+        last -= 1
+    if not last:
         raise ValueError(f"{where}: expected values in {', '.join(targets):.200}, got empty cells only")
-    values = _numbers(rows[:filled], places, targets, where)
-    known = _numbers(rows, [file.names.index(name) for name in known_names], known_names, where)
+    values = _numbers(rows[:last], places, targets, where, fill)
+    known = _numbers(rows, [file.names.index(name) for name in known_names], known_names, where, fill)
+    filled = 0
+    if fill:
+        for name, number in zip(known_names, known[-1], strict=True):
+            if math.isnan(number):
+                raise ValueError(
+                    f"{where}, column {name!r}: expected a value in the last row: what is to come is known"
+                )
+        if frequency is not None:
+            dates, found = complete_dates(dates, lines, frequency, where)
+            values, known = spread_out(values, found[:last]), spread_out(known, found)
+        filled = int(np.isnan(values).sum())
+        values, known = fill_in(values), fill_in(known)
     return SeriesFile(
-        where, tuple(targets), tuple(known_names), date_name, frequency, dates, monthly, lines, values, known
+        where, tuple(targets), tuple(known_names), date_name, frequency, dates, monthly, values, known, filled
     )
 
 
@@ -154,14 +171,20 @@ def _dates(rows: list[tuple[int, list[str]]], place: int, name: str, where: str)
     return dates
 
 
-def _numbers(rows: list[tuple[int, list[str]]], places: list[int], names: list[str], where: str) -> Floats:
+def _numbers(rows: list[tuple[int, list[str]]], places: list[int], names: list[str], where: str, fill: bool) -> Floats:
+    """The numbers of some columns; NaN for an empty cell where those will be filled in."""
     numbers = np.empty((len(rows), len(places)))
     for row, (line, cells) in enumerate(rows):
         for column, place in enumerate(places):
             cell = cells[place]
-            number = as_number(cell)
-            if number is None or not math.isfinite(number):
-                expected = "a value, got an empty cell" if cell in MISSING else f"a finite number, got {cell!r:.80}"
-                raise ValueError(f"{where} line {line}, column {names[column]!r}: expected {expected}: fill it in")
+            empty = cell in MISSING
+            number = math.nan if empty and fill else as_number(cell)
+            if number is None or not (math.isfinite(number) or (fill and empty)):
+                expected = "a value, got an empty cell" if empty else f"a finite number, got {cell!r:.80}"
+                remedy = "say --fill to have it filled in" if empty else "mend it"
+                raise ValueError(f"{where} line {line}, column {names[column]!r}: expected {expected}: {remedy}")
             numbers[row, column] = number
+    for name, column in zip(names, numbers.T, strict=True):
+        if np.isnan(column).all():
+            raise ValueError(f"{where}, column {name!r}: expected values, got empty cells only")
     return numbers

@@ -68,6 +68,8 @@ class ForecastData(SplitOptions):
     """Columns that are known in advance, separated by commas."""
     date: str = "auto"
     """The column of dates: its name, auto to find it, none to count rows."""
+    fill: bool = False
+    """Fill in missing rows and empty cells by straight lines between their neighbours."""
     season: int | None = within(None, 1, 1 << 20)
     """Rows of a season; what is usual at the step between dates (24 hours, 7 days, 12 months) where not given."""
     anchor: Literal["last", "season", "centre"] = "last"
@@ -118,8 +120,8 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
 
     @classmethod
     def check_facts(cls, facts: dict[str, Any]) -> None:
-        if not {"source", "rows", "step", "season"} <= facts.keys():
-            raise ValueError("facts: expected what preparing series leaves, with source, rows, step and season")
+        if not {"source", "rows", "step", "season", "filled"} <= facts.keys():
+            raise ValueError("facts: expected what preparing series leaves: source, rows, step, season and filled")
         check_entries("facts", facts, "source", FINGERPRINT)
         check_entries("facts", facts, "rows", {"train": int, "valid": int})
 
@@ -227,6 +229,8 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
             f"{facts['source']['name']}: {self._step()}{season}; {facts['rows']['train']:,} to train on, "
             f"{facts['rows']['valid']:,} held out"
         )
+        if self.data.fill:
+            yield f"  {facts['filled']:,} missing values filled in between their neighbours, and read as the others are"
         yield f"  forecast: {', '.join(schema.targets):.200}, {self.data.horizon} rows ahead from {self.history}"
         yield f"  known in advance: {self._known()}; lags: {', '.join(map(str, schema.lags))}"
         if self.training.linear:
@@ -274,6 +278,8 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
             "known": self._known(),
             "split": f"{found['rows']['train']:,} rows to train on, the last {found['rows']['valid']:,} held out",
         }
+        if self.data.fill:
+            told["missing"] = f"{found['filled']:,} values, filled in between their neighbours"
         if self.training.linear:
             told |= averaged_with(self, "linear", "a linear autoregression")
         return told

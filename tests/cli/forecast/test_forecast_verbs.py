@@ -65,6 +65,22 @@ def test_series_are_read_shown_and_learnt(command, series, tmp_path):
     assert scores["model"]["crps"] < 0.7 * scores["persistence with its errors"]["crps"]
 
 
+def test_missing_rows_are_filled_in_in_training_and_in_what_is_forecast_later(command, tmp_path):
+    path, out = tmp_path / "days.csv", tmp_path / "run"
+    path.write_text("".join(f"{line}\n" for number, line in enumerate(lines()) if number not in (40, 238, 239)))
+    asked = ("train", path, *ASKED, "--out", out, "--steps", 20, "--hidden-size", 8)
+    refused = command(*asked)
+    assert (refused.status, refused.err.count("say --fill")) == (2, 1)
+    outcome = command(*asked, "--fill")
+    assert outcome.status == 0, outcome.err
+    assert "3 missing values filled in between their neighbours" in outcome.err
+    assert "3 values, filled in between their neighbours" in command("info", out).out
+    forecast = command("forecast", out, path)
+    assert forecast.status == 0, forecast.err
+    dates = [row["date"] for row in csv.DictReader(io.StringIO(forecast.out))]
+    assert (dates[0], len(dates)) == ("2024-08-28", 6)
+
+
 def test_a_long_budget_ends_after_the_passes_that_are_enough(command, series, tmp_path, monkeypatch):
     monkeypatch.setattr(ladder, "step_rate", lambda *_: 1e6)
     monkeypatch.setattr(forecast_task, "_FEWEST_STEPS", 10)

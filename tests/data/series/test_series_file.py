@@ -52,6 +52,42 @@ def test_zones_are_brought_to_one(tmp_path):
     assert file.dates[0] == datetime(2024, 3, 30, 23)
 
 
+def test_missing_rows_and_cells_are_filled_in_where_that_is_asked_for(tmp_path):
+    text = (
+        "date,heat,wind,sun\n2024-02-27,1,0,\n2024-02-28,2,2,5\n2024-03-01,8,8,6\n2024-03-02,,9,NA\n2024-03-03,,11,\n"
+    )
+    file = read_series(written(tmp_path, text), "heat,sun", covariates="wind", fill=True)
+    assert str(file.frequency) == "every day"
+    assert [date.day for date in file.dates] == [27, 28, 29, 1, 2, 3]
+    np.testing.assert_allclose(file.values, [[1, 5], [2, 5], [5, 5.5], [8, 6]])
+    np.testing.assert_allclose(file.known[:, 0], [0, 2, 5, 8, 9, 11])
+    assert (file.filled, file.future) == (3, 2)
+
+
+def test_nothing_is_filled_in_where_nothing_is_missing(tmp_path):
+    path = written(tmp_path, DAYS + "2024-01-15,,5\n")
+    file, plain = read_series(path, "heat", covariates="wind", fill=True), read_series(path, "heat", covariates="wind")
+    assert (file.filled, file.dates) == (0, plain.dates)
+    np.testing.assert_array_equal(file.values, plain.values)
+    np.testing.assert_array_equal(file.known, plain.known)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (DAYS.replace("2024-01-05", "2024-01-05 12:00"), "line 6: expected a date some steps after the one before it"),
+        (DAYS + "2024-02-20,1,1\n", "line 16: more dates are missing before it than there are"),
+        (DAYS + "2024-01-15,15,\n", "'wind': expected a value in the last row"),
+        ("date,heat,wind\n2024-01-01,1,\n2024-01-02,2,\n", "column 'wind': expected values, got empty cells only"),
+        (DAYS.replace("2024-01-05,5", "2024-01-05,warm"), "line 6, column 'heat': .*got 'warm'"),
+        (DAYS.replace("2024-01-05,5", "2024-01-05,inf"), "line 6, column 'heat': expected a finite number"),
+    ],
+)
+def test_what_cannot_be_filled_in_is_refused(tmp_path, text, message):
+    with pytest.raises(ValueError, match=message):
+        read_series(written(tmp_path, text), "heat", covariates="wind", fill=True)
+
+
 @pytest.mark.parametrize(
     ("text", "target", "message"),
     [
