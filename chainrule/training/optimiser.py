@@ -12,7 +12,10 @@ from torch import Tensor, nn
 from torch.optim import AdamW
 
 from chainrule.layers import MultiHeadAttention, Recurrent, SequenceLayer
+from chainrule.layers.decoder_block import DecoderBlock
 from chainrule.layers.feed_forward import GATED, FeedForward
+from chainrule.layers.residual_block import ResidualBlock
+from chainrule.layers.window_attention import WindowAttention
 from chainrule.training.computation import multiply_dtype
 
 
@@ -56,7 +59,9 @@ def make_optimiser(model: nn.Module, learning_rate: float, weight_decay: float, 
         raise ValueError("model: expected parameters that require a gradient, got none: there is nothing to train")
     matrices = hidden_matrices(model) if kind == "muon" else {}
     if kind == "muon" and not matrices:
-        raise ValueError("optimiser: expected adamw for a model without matrices in sequence layers, got muon")
+        raise ValueError(
+            "optimiser: expected adamw for a model without sequence layers or blocks of a Transformer, got muon"
+        )
     rest = [parameter for parameter in trained if parameter not in matrices]
     groups = [
         {"params": [parameter for parameter in rest if parameter.dim() > 1], "weight_decay": weight_decay},
@@ -226,9 +231,9 @@ def nearly_orthogonal(matrices: Tensor, iterations: int = ITERATIONS) -> Tensor:
 
 
 def hidden_matrices(model: nn.Module) -> dict[Tensor, list[int]]:
-    """Matrices that map features to features inside sequence layers, each with the rows of its blocks.
+    """Matrices that map features to features in sequence layers and blocks of Transformers, with the rows of each part.
 
-    Left out are embeddings, the output matrix and whatever is outside sequence layers: their rows belong to symbols.
+    Left out are embeddings, the output matrix and whatever is outside those layers: their rows belong to symbols.
     Where a recurrent layer reads symbols without an embedding, one-hot, its input matrix is taken as the others are.
 
     >>> from chainrule.models import RecurrentLM
@@ -249,10 +254,12 @@ def _blocks(model: nn.Module) -> Iterator[tuple[Tensor, list[int]]]:
             for weight in layer.parameters():
                 if weight.dim() == 2:
                     yield weight, [layer.hidden_size] * (len(weight) // layer.hidden_size)
-        elif isinstance(layer, SequenceLayer):
+        elif isinstance(layer, SequenceLayer | ResidualBlock | DecoderBlock):
             for part in layer.modules():
                 if isinstance(part, FeedForward) and part.activation == GATED:
                     yield part.linear1.weight, [len(part.linear1.weight) // 2] * 2
+                elif isinstance(part, WindowAttention):
+                    yield part.in_proj.weight, [len(part.out_proj.weight)] * 3
                 elif isinstance(part, nn.Linear) and len(part.weight) > 1:
                     yield part.weight, [len(part.weight)]
                 elif isinstance(part, MultiHeadAttention):

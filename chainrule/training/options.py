@@ -20,7 +20,7 @@ class TrainingOptions:
         batch_size: rows of a batch, over all processes.
         chunk_length: elements of a row that gradients flow through (truncated backpropagation through time).
         line_length: elements after which a line is cut, where each line is a sequence.
-        optimiser: adamw, or muon: orthogonal steps for the matrices of sequence layers, AdamW for all other weights.
+        optimiser: adamw, or muon: orthogonal steps for the matrices of layers, AdamW for all other weights.
         learning_rate: peak learning rate.
         weight_decay: decoupled weight decay of matrices; biases and gains have none.
         warmup: fraction of the run in which the learning rate rises linearly.

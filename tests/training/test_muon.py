@@ -4,8 +4,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from chainrule.layers import MultiHeadAttention
 from chainrule.layers.feed_forward import FeedForward
-from chainrule.models import MADE, ConvNet, RecurrentLM, TransformerLM
+from chainrule.layers.window_attention import WindowAttention
+from chainrule.models import (
+    MADE,
+    ConvNet,
+    RecurrentLM,
+    SwinTransformer,
+    TransformerLM,
+    TransformerSeq2Seq,
+    VisionTransformer,
+)
 from chainrule.training.optimiser import (
     Muon,
     hidden_matrices,
@@ -94,6 +104,38 @@ def test_the_halves_of_a_gated_feed_forward_network_are_two_blocks():
     model = TransformerLM(vocab_size=7, model_size=8, num_layers=1, num_heads=4, activation="swiglu")
     (weight,) = (part.linear1.weight for part in model.modules() if isinstance(part, FeedForward))
     assert hidden_matrices(model)[weight] == [21, 21]
+
+
+def test_hidden_matrices_of_a_translator_are_those_of_its_encoder_too():
+    model = TransformerSeq2Seq(7, 9, model_size=8, num_layers=1, num_heads=2, feed_forward_size=12)
+    names = {id(weight): name for name, weight in model.named_parameters()}
+    found = {names[id(weight)]: rows for weight, rows in hidden_matrices(model).items()}
+    attention = {"in_proj_weight": [8, 8, 8], "out_proj.weight": [8]}
+    network = {"feed_forward.linear1.weight": [12], "feed_forward.linear2.weight": [8]}
+    block = {f"mixer.{name}": rows for name, rows in attention.items()} | network
+    reading = {f"cross.{name}": rows for name, rows in attention.items()}
+    expected = {f"encoder.blocks.0.{name}": rows for name, rows in block.items()}
+    assert found == expected | {f"blocks.0.{name}": rows for name, rows in (block | reading).items()}
+
+
+@pytest.mark.parametrize(
+    ("model", "left_out"),
+    [
+        (VisionTransformer((1, 8, 8), 3, model_size=8, num_layers=2, num_heads=2), {"patches", "positions", "output"}),
+        (SwinTransformer((1, 8, 8), 3, model_size=8, num_heads=2), {"patches", "bias", "linear", "output"}),
+    ],
+)
+def test_hidden_matrices_of_a_classifier_of_images_are_those_of_its_blocks(model, left_out):
+    hidden = hidden_matrices(model)
+    others = {
+        name.split(".")[-2 if name.endswith("weight") else -1]
+        for name, weight in model.named_parameters()
+        if weight.dim() > 1 and weight not in hidden
+    }
+    assert others == left_out
+    assert all(sum(rows) == len(weight) for weight, rows in hidden.items())
+    attended = [weight for weight, rows in hidden.items() if len(rows) == 3]
+    assert len(attended) == sum(isinstance(part, MultiHeadAttention | WindowAttention) for part in model.modules())
 
 
 def test_a_closure_is_refused():
