@@ -184,7 +184,7 @@ def _numbers(rows: list[tuple[int, list[str]]], places: list[int], names: list[s
                 remedy = "say --fill to have it filled in" if empty else "mend it"
                 raise ValueError(f"{where} line {line}, column {names[column]!r}: expected {expected}: {remedy}")
             numbers[row, column] = number
-    for name, column in zip(names, numbers.T, strict=True):
-        if np.isnan(column).all():
+    for name, found in zip(names, numbers.T, strict=True):
+        if np.isnan(found).all():
             raise ValueError(f"{where}, column {name!r}: expected values, got empty cells only")
     return numbers
