@@ -52,8 +52,9 @@ def backpropagate(
     The loss is a sum over rows, so that a row's figures do not depend on the others.
 
     Args:
-        module: a layer of `chainrule.layers` or `torch.nn` (RNN, LSTM, GRU; not bidirectional), or a `RecurrentLM`; its
-            dropout is off.
+        module: a layer of `chainrule.layers` or `torch.nn` (RNN, LSTM, GRU; not bidirectional), or a `RecurrentLM`,
+            which may be the network of a `CalibratedMixture` or the first member of an `Ensemble`; its dropout is
+            off.
         x: (B, T, N) features, or (B, T) integers for chainrule's layers and models; for a module of torch.nn, in the
             layout that it reads.
         loss: "last" is that of the last step alone, "mean" the average over steps: of Σ h_t² for a bare layer, of

@@ -96,8 +96,9 @@ def gradient_flow(
     `nonfinite` and left out of the figures that are taken over rows.
 
     Args:
-        module: a layer of `chainrule.layers` or `torch.nn` (RNN, LSTM, GRU; not bidirectional), or a `RecurrentLM`; its
-            dropout is off. Not changed.
+        module: a layer of `chainrule.layers` or `torch.nn` (RNN, LSTM, GRU; not bidirectional), or a `RecurrentLM`,
+            which may be the network of a `CalibratedMixture` or the first member of an `Ensemble`; its dropout is
+            off. Not changed.
         x: (B, T, N) features, or (B, T) integers for chainrule's layers and models; for a module of torch.nn, in the
             layout that it reads.
         loss: "last" is that of the last step alone, "mean" the average over steps: of Σ h_t² for a bare layer, of

@@ -3,9 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from chainrule.base import AutoregressiveModel
 from chainrule.diagnostics.backpropagation import backpropagate
-from chainrule.models.model_mean import first_part
 from chainrule.state import State
 
 
@@ -19,8 +17,7 @@ def gradient_profile(
     `chainrule.training.train(..., watch=gradient_profile)` takes it.
 
     Args:
-        module: as `backpropagate` takes it, or an `Ensemble`, of which the first member is read, or the
-            network of a `CalibratedMixture`; its dropout is off. Not changed.
+        module: as `backpropagate` takes it; its dropout is off. Not changed.
         x: (B, T) integers, or (B, T, N) features for a bare layer.
         lengths: (B,) real elements n of each row; T where not given.
         state: where the rows continue from; zeros if `None`.
@@ -37,8 +34,6 @@ def gradient_profile(
     >>> gradient_profile(layer, torch.ones(1, 3, 1))  # 2 h_3 · (1, 0.5, 0.5²)
     [tensor([[3.5000, 1.7500, 0.8750]])]
     """
-    if isinstance(module, AutoregressiveModel):
-        module, state = first_part(module, state)
     flow = backpropagate(module, x, "last", lengths, state=state, x_prev=x_prev)
     time = flow.delta[0].shape[1]
     from_the_end = flow.lengths.unsqueeze(1) - 1 - torch.arange(time, device=x.device)  # (B, T), negative past a row

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from chainrule.base import AutoregressiveModel
 from chainrule.diagnostics.backpropagation import Backpropagation, backpropagate
 from chainrule.diagnostics.distance import by_distance, gradient_norms, reach
 from chainrule.diagnostics.gradient_flow import GradientFlow, gradient_flow
@@ -22,6 +23,7 @@ from chainrule.diagnostics.subject import evaluating, single_layers
 from chainrule.diagnostics.verdict import Evidence, Verdict, verdict
 from chainrule.layers import GRU, LSTM, RNN, Recurrent
 from chainrule.models import RecurrentLM
+from chainrule.models.model_mean import first_part
 
 LARGEST_SLOPES = {"tanh": 1.0, "relu": 1.0, "sigmoid": 0.25, "identity": 1.0}
 
@@ -109,6 +111,8 @@ def inspect_recurrence(
     >>> inspection.layers[0].description, inspection.surprise.shape
     ('LSTM', torch.Size([2, 12]))
     """
+    if isinstance(module, AutoregressiveModel):
+        module, _ = first_part(module)
     flow = gradient_flow(module, x, "last", lengths, seed=seed)
     every_step = backpropagate(module, x, "mean", lengths)
     recurrent = module.recurrent if isinstance(module, RecurrentLM) else module

@@ -8,10 +8,11 @@ from typing import Literal, cast
 import torch
 from torch import Tensor, nn
 
-from chainrule.base import length_mask
+from chainrule.base import AutoregressiveModel, length_mask
 from chainrule.layers import GRU, LSTM, RNN, Recurrent
 from chainrule.layers.recurrent import Backend
-from chainrule.models import CalibratedMixture, Ensemble, RecurrentLM
+from chainrule.models import RecurrentLM
+from chainrule.models.model_mean import first_part
 from chainrule.state import State
 
 Loss = Literal["last", "mean"] | Callable[[Tensor], Tensor]
@@ -89,27 +90,22 @@ class Subject:
         return self.nats(h, symbols)
 
 
-def _remedy(module: nn.Module) -> str:
-    """How to go on with a module that is no recurrence."""
-    if isinstance(module, CalibratedMixture):
-        return ": inspect its network"
-    return ": inspect one of its members" if isinstance(module, Ensemble) else ", which has no recurrence"
-
-
 def subject_of(
     module: nn.Module, x: Tensor, lengths: Tensor | None = None, state: State = None, x_prev: Tensor | None = None
 ) -> Subject:
-    """The recurrence inside a module, on data.
+    """The recurrence inside a module, on data; of a mean of models, that of the first.
 
     Raises:
         ValueError: the module has no recurrence that can be inspected, x does not fit it or is shorter than two steps,
             or a weight is not finite.
     """
+    if isinstance(module, AutoregressiveModel):
+        module, state = first_part(module, state)
     recurrent = module.recurrent if isinstance(module, RecurrentLM) else module
     if not isinstance(recurrent, nn.RNNBase):
         raise ValueError(
             "module: expected a recurrent layer of chainrule.layers or torch.nn, or a RecurrentLM, "
-            f"got {type(module).__name__}{_remedy(module)}"
+            f"got {type(module).__name__}, which has no recurrence"
         )
     _check_weights(module)
     with torch.no_grad(), evaluating(module):

@@ -238,12 +238,13 @@ def test_a_model_without_recurrence_gets_one_line(refused, runs, page, monkeypat
     assert str(runs / "stream") in line
 
 
-def test_an_average_says_which_part_to_inspect(runs):
-    model = open_run(runs / "stream").model()
-    with pytest.raises(ValueError, match="got CalibratedMixture: inspect its network"):
-        inspect_recurrence(model, torch.zeros(1, 4, dtype=torch.long))
-    with pytest.raises(ValueError, match="got Ensemble: inspect one of its members"):
-        inspect_recurrence(Ensemble([model.network]), torch.zeros(1, 4, dtype=torch.long))
+def test_of_an_average_the_network_or_the_first_member_is_inspected(runs):
+    model, x = open_run(runs / "stream").model(), torch.zeros(1, 4, dtype=torch.long)
+    expected = inspect_recurrence(model.network, x)
+    for average in (model, Ensemble([model.network])):
+        found = inspect_recurrence(average, x)
+        torch.testing.assert_close(found.surprise, expected.surprise)
+        torch.testing.assert_close(found.flow.delta, expected.flow.delta)
 
 
 def test_weights_that_are_not_finite_get_one_line(refused, run_copy):
