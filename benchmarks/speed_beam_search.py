@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from quality_translation import FILES, MAX_LENGTH, MODEL, encoded
+from quality_translation import FILES, MAX_LENGTH, MODELS, encoded
 from safetensors.torch import load_file
 from side_by_side import claim, publish
 
@@ -37,13 +37,14 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=250)
     parser.add_argument("--beam-size", type=int, default=5)
     options = parser.parse_args()
-    file, weights = options.data / FILES.format("test_2016_flickr", "de"), options.work / "weights.safetensors"
+    file, weights = options.data / FILES.format("test_2016_flickr", "de"), options.work / "seq2seq.safetensors"
     for path, remedy in ((file, "name the folder with --data"), (weights, "run quality_translation.py first")):
         if not path.exists():
             print(f"skipped, there is no {path}: {remedy}")
             return
     pairs = open_pairs(options.work / "data")
-    model = Seq2Seq(len(pairs.source_vocabulary), len(pairs.target_vocabulary), **MODEL).eval()
+    sizes = MODELS["seq2seq"][1]
+    model = Seq2Seq(len(pairs.source_vocabulary), len(pairs.target_vocabulary), **sizes).eval()
     model.load_state_dict(load_file(weights))
     lines = [line for _, line in read_sentences(file)][: options.sentences]
     usual = multiply_dtype("auto", torch.device("cpu"))

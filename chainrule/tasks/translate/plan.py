@@ -24,47 +24,40 @@ LADDER = Ladder(
 )
 FEWEST_STEPS = 1000  # of training; below it batches are halved
 WARM_UP_STEPS = 500
-MOST_DROPOUT_OF_RECURRENCES = 0.4
-
-
-def with_usual_dropout(config: RunConfig, given: frozenset[str], steps_per_epoch: int) -> RunConfig:
-    """The config of a new run of recurrences with the dropout settled, unless it is `given`.
-
-    Args:
-        config: its size chosen, in `facts["chosen"]` where it was timed.
-        given: flags that the user wrote.
-        steps_per_epoch: of batches as they are in the config.
-    """
-    passes = _passes(config, steps_per_epoch)
-    if "--dropout" in given or passes is None:
-        return config
-    dropout = usual_dropout(passes, MOST_DROPOUT_OF_RECURRENCES)
-    return replace(config, options=replace(config.options, dropout=dropout), facts=_settled(config, ["dropout"]))
+MOST_DROPOUT = {"seq2seq": 0.4, "transformer": 0.3}
+LEARNING_RATE: dict[str, dict[str, float]] = {  # of 256 features
+    "seq2seq": {"adamw": 0.002, "muon": 0.004},
+    "transformer": {"adamw": 0.001, "muon": 0.003},
+}
 
 
 def with_usual_training(config: RunConfig, given: frozenset[str], steps_per_epoch: int) -> RunConfig:
-    """The config of a new run with learning rate, warm-up, batch size and dropout settled, those that are not `given`.
+    """The config of a new run with its learning rate and dropout settled, unless they are `given`.
+
+    Of a Transformer warm-up and batch size too. The dropout of recurrences stays where the passes are unknown.
 
     Args:
         config: its size chosen, in `facts["chosen"]` where it was timed.
         given: flags that the user wrote.
         steps_per_epoch: of batches as they are in the config.
     """
-    options, training, duration = config.options, config.training, config.duration
+    options, training, blocks = config.options, config.training, config.model == "transformer"
     passes = _passes(config, steps_per_epoch)
-    steps = None if passes is None else passes * steps_per_epoch
-    batch_size = training.batch_size
-    if duration.steps is None and steps is not None and steps < FEWEST_STEPS and "--batch-size" not in given:
-        batch_size, steps = max(1, batch_size // 2), 2 * steps
-    settled = {
-        "learning_rate": usual_learning_rate(options.model_size),
-        "warmup": usual_warmup(steps),
-        "batch_size": batch_size,
-        "dropout": usual_dropout(passes),
-    }
+    rate = LEARNING_RATE[config.model][training.optimiser]
+    settled: dict[str, Any] = {"learning_rate": usual_learning_rate(rate, options.model_size) if blocks else rate}
+    if blocks:
+        steps, rows = None if passes is None else passes * steps_per_epoch, training.batch_size
+        if config.duration.steps is None and steps is not None and steps < FEWEST_STEPS and "--batch-size" not in given:
+            rows, steps = max(1, rows // 2), 2 * steps
+        settled |= {"warmup": usual_warmup(steps), "batch_size": rows}
     settled = {name: value for name, value in settled.items() if flag(name) not in given}
-    dropout = {name: settled.pop(name) for name in ("dropout",) if name in settled}
-    facts = _settled(config, [*dropout, *settled])
+    dropout = {}
+    if (blocks or passes is not None) and "--dropout" not in given:
+        dropout["dropout"] = usual_dropout(passes, MOST_DROPOUT[config.model])
+    facts = config.facts
+    if "chosen" in facts:
+        chosen = facts["chosen"]
+        facts = facts | {"chosen": chosen | {"options": [*chosen["options"], *dropout, *settled]}}
     return replace(config, options=replace(options, **dropout), training=replace(training, **settled), facts=facts)
 
 
@@ -80,21 +73,17 @@ def _passes(config: RunConfig, steps_per_epoch: int) -> float | None:
     return config.duration.epochs
 
 
-def _settled(config: RunConfig, names: list[str]) -> dict[str, Any]:
-    """The facts of a run with more options among those that were chosen, where any were."""
-    chosen = config.facts.get("chosen")
-    if chosen is None:
-        return config.facts
-    return config.facts | {"chosen": chosen | {"options": [*chosen["options"], *names]}}
+def usual_learning_rate(rate: float, model_size: int) -> float:
+    """Peak learning rate of a Transformer, as 1/D.
 
+    Args:
+        rate: of 256 features.
+        model_size: D.
 
-def usual_learning_rate(model_size: int) -> float:
-    """Peak learning rate, as 1/D.
-
-    >>> usual_learning_rate(256), usual_learning_rate(128)
+    >>> usual_learning_rate(0.001, 256), usual_learning_rate(0.001, 128)
     (0.001, 0.002)
     """
-    return round(0.256 / model_size, 5)
+    return round(256 * rate / model_size, 5)
 
 
 def usual_warmup(steps: float | None) -> float:

@@ -29,7 +29,7 @@ from chainrule.tasks.model import Model
 from chainrule.tasks.run_directory import DATA
 from chainrule.tasks.task import Shard, Source, Task
 from chainrule.tasks.translate.inspection import TranslatorInspection, inspect_translator
-from chainrule.tasks.translate.plan import LADDER, with_usual_dropout, with_usual_training
+from chainrule.tasks.translate.plan import LADDER, with_usual_training
 from chainrule.tasks.translate.prediction import (
     TranslationEvaluation,
     TranslationOptions,
@@ -69,7 +69,10 @@ class TranslatorTraining(OptimisationOptions):
     """How a translator is trained."""
 
     batch_size: int = within(64, 1, 1 << 24)
-    learning_rate: float = within(2e-3, 0.0, 1e3)
+    optimiser: Literal["adamw", "muon"] = "muon"
+    """adamw, or muon: orthogonal steps for the matrices of layers, AdamW for the rest."""
+    learning_rate: float = within(4e-3, 0.0, 1e3)
+    """Peak learning rate; where not given it follows from the model and the optimiser."""
     scheduled_sampling: Literal["none", "linear", "inverse-sigmoid"] = "none"
     """How the share of words that are the model's own, not the reference's, rises to one half in training."""
     sampling_steps: int = within(10_000, 1, 1 << 53)
@@ -190,8 +193,7 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
             )
 
     def plan(self, given: frozenset[str]) -> RunConfig:
-        settle = with_usual_training if self.config.model == "transformer" else with_usual_dropout
-        return settle(super().plan(given), given, self.batches((0, 1))[0].steps_per_epoch)
+        return with_usual_training(super().plan(given), given, self.batches((0, 1))[0].steps_per_epoch)
 
     def build(self) -> "TranslationModel":
         symbols = self.config.facts["symbols"]

@@ -1,11 +1,12 @@
 """How a translator is trained where the user leaves it open."""
 
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 
 from chainrule.tasks.config import Duration, RunConfig
-from chainrule.tasks.translate.plan import LADDER, with_usual_dropout, with_usual_training
+from chainrule.tasks.translate.plan import LADDER, with_usual_training
 from chainrule.tasks.translate.task import TranslateTask
 
 
@@ -41,6 +42,17 @@ def test_what_the_user_wrote_stays():
     assert usual.training != config.training
 
 
+@pytest.mark.parametrize("model", ["seq2seq", "transformer"])
+def test_the_learning_rate_is_that_of_the_optimiser(model):
+    def rate(optimiser: Literal["adamw", "muon"], *given: str) -> float:
+        options, training = TranslateTask.MODELS[model].options(), TranslateTask.Training(optimiser=optimiser)
+        config = RunConfig({}, None, {}, model, options, Duration(epochs=3), training)
+        return with_usual_training(config, frozenset(given), 450).training.learning_rate
+
+    assert rate("adamw") < rate("muon")
+    assert rate("adamw", "--learning-rate") == rate("muon", "--learning-rate") == TranslateTask.Training().learning_rate
+
+
 @pytest.mark.parametrize("passes", [None, 3.0])
 def test_what_was_settled_is_recorded_where_a_size_was_timed(passes):
     config = planned(passes)
@@ -55,7 +67,7 @@ def dropped(duration: Duration, passes: float | None = None, given: frozenset[st
     """A recurrent translator whose pairs are read in 450 steps."""
     facts = {} if passes is None else {"chosen": {"options": ["hidden_size"], "passes": passes}}
     options, training = TranslateTask.MODELS["seq2seq"].options(), TranslateTask.Training()
-    return with_usual_dropout(RunConfig({}, None, facts, "seq2seq", options, duration, training), given, 450)
+    return with_usual_training(RunConfig({}, None, facts, "seq2seq", options, duration, training), given, 450)
 
 
 def test_recurrences_drop_more_in_more_passes_however_they_are_counted():
@@ -63,7 +75,7 @@ def test_recurrences_drop_more_in_more_passes_however_they_are_counted():
     assert timed == [0.1, 0.3, 0.4, 0.4]
     assert dropped(Duration(steps=7 * 450)).options.dropout == 0.3
     assert dropped(Duration(epochs=7)).options.dropout == 0.3
-    assert dropped(Duration(budget=600.0), 7.0).facts["chosen"]["options"] == ["hidden_size", "dropout"]
+    assert dropped(Duration(budget=600.0), 7.0).facts["chosen"]["options"] == ["hidden_size", "dropout", "learning_rate"]
     assert dropped(Duration(epochs=7)).facts == {}
 
 
@@ -73,4 +85,4 @@ def test_the_dropout_of_recurrences_stays_where_it_is_given_or_the_passes_are_un
     assert dropped(Duration(budget=600.0)).options.dropout == usual
     given = dropped(Duration(budget=600.0), 1.0, frozenset({"--dropout"}))
     assert given.options.dropout == usual
-    assert given.facts["chosen"]["options"] == ["hidden_size"]
+    assert given.facts["chosen"]["options"] == ["hidden_size", "learning_rate"]

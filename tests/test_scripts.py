@@ -1,0 +1,55 @@
+"""Benchmarks and examples, which no other test runs, import names that are there."""
+
+import ast
+import importlib
+from pathlib import Path
+
+import pytest
+
+HOME = Path(__file__).parent.parent
+SCRIPTS = sorted([*HOME.glob("benchmarks/*.py"), *HOME.glob("benchmarks/peers/*.py"), *HOME.glob("examples/*.py")])
+
+
+def names_of(script: Path) -> set[str]:
+    """The names that a script has when it is imported, without running it."""
+    found = set()
+    for node in ast.parse(script.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            found |= {name.asname or name.name for name in node.names}
+        else:
+            found |= {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+    return found
+
+
+def missing(script: Path) -> list[str]:
+    """What a script imports from the library or from the scripts beside it, and what is not there."""
+    found = []
+    for node in ast.walk(ast.parse(script.read_text(encoding="utf-8"))):
+        if not isinstance(node, ast.ImportFrom) or node.module is None:
+            continue
+        beside = script.parent / f"{node.module}.py"
+        if beside.exists():
+            known = names_of(beside)
+        elif node.module.startswith("chainrule"):
+            module = importlib.import_module(node.module)
+            known = {name.name for name in node.names if hasattr(module, name.name)}
+        else:
+            continue
+        found += [f"{node.module}.{name.name}" for name in node.names if name.name not in known]
+    return found
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+def test_what_a_script_imports_is_there(script):
+    assert not missing(script)
+
+
+def test_what_is_not_there_is_found(tmp_path):
+    (tmp_path / "beside.py").write_text("SIZES: dict[str, int] = {}\nA, B = 1, 2\n")
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from beside import A, SIZES, MODEL\nfrom chainrule.models import Seq2Seq, Sequence2\nimport os\n"
+    )
+    assert missing(script) == ["beside.MODEL", "chainrule.models.Sequence2"]
