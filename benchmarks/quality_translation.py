@@ -71,7 +71,8 @@ MODELS: dict[str, tuple[type[TranslationModel], dict[str, Any]]] = {
 TRAINING: dict[str, Any] = {
     "min_count": 2,
     "batch_size": 64,
-    "learning_rate": 2e-3,
+    "optimiser": "muon",
+    "learning_rate": 4e-3,
     "weight_decay": 0.01,
     "warmup": 0.03,
     "clip_norm": 1.0,
@@ -98,7 +99,7 @@ def main() -> None:
     model_class, chosen = MODELS[options.model]
     model_options, training = dict(chosen), dict(TRAINING)
     if options.model == "transformer":
-        training |= {"learning_rate": 1.4e-3, "warmup": 0.06}
+        training |= {"warmup": 0.06}
     for change in options.pilot or []:
         name, _, value = change.partition("=")
         group = model_options if name in model_options else training
@@ -162,7 +163,7 @@ def fit(
 ) -> dict[str, Any]:
     """Train for so many core minutes; ends with the weights of the best validation BLEU. The row of figures."""
     sources, references = lines["val", "de"], lines["val", "en"]
-    optimiser = make_optimiser(model, training["learning_rate"], training["weight_decay"])
+    optimiser = make_optimiser(model, training["learning_rate"], training["weight_decay"], training["optimiser"])
     batches = pair_batches(pairs.train, training["batch_size"], seed)
     device = torch.device("cpu")
     dtype = multiply_dtype("auto", device)

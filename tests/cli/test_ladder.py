@@ -67,7 +67,10 @@ def test_a_slow_machine_gets_the_smallest_size_and_says_the_flags_that_repeat_it
     assert outcome.status == 0, outcome.err
     config = open_run(out).config
     names = config.facts["chosen"]["options"]
-    flags = " ".join(f"--{name.replace('_', '-')} {getattr(config.options, name):g}" for name in names)
+    chosen = {
+        name: getattr(config.options if hasattr(config.options, name) else config.training, name) for name in names
+    }
+    flags = " ".join(f"--{name.replace('_', '-')} {value:g}" for name, value in chosen.items())
     assert f"the same again: {flags}\n" in outcome.err
     assert f"{names[0].replace('_', ' ')} {getattr(config.options, names[0])} instead of " in outcome.err
     assert flags in command("info", out).out
@@ -108,14 +111,14 @@ def test_a_run_whose_options_were_chosen_for_a_budget_goes_on_for_steps(command,
     assert "the same again" not in outcome.err
 
 
-@pytest.mark.parametrize("asked", [("--hidden-size", 9, "--budget", "0.05s"), ("--steps", 1)])
+@pytest.mark.parametrize("asked", [("--model-size", 8, "--budget", "0.05s"), ("--steps", 1)])
 def test_nothing_is_timed_where_a_size_or_a_number_of_steps_is_given(command, tmp_path, monkeypatch, asked):
     monkeypatch.delattr(ladder_module, "step_rate")
     outcome = command("train", *write_pairs(tmp_path), "--out", tmp_path / "run", *asked)
     assert outcome.status == 0, outcome.err
     config = open_run(tmp_path / "run").config
     usual = type(config.options)()
-    settled = {"hidden_size": 9} if "--hidden-size" in asked else {"dropout": 0.04}  # a third of a pass
+    settled = {"model_size": 8, "dropout": 0.2} if "--model-size" in asked else {"dropout": 0.0}  # a third of a pass
     assert config.options == replace(usual, **settled)
     assert "chosen" not in config.facts
 

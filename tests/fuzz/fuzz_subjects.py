@@ -98,7 +98,7 @@ SUBJECTS = {
         ),
         subject(
             "translate", "pairs.tsv",
-            "{data}/pairs.tsv --task translate --hidden-size 4 --embedding-size 4 --min-count 1 --steps 2",
+            "{data}/pairs.tsv --task translate --model-size 4 --num-heads 1 --min-count 1 --steps 2",
             "translate {run} {data}/log.txt --max-length 9", "evaluate {run} {data}/pairs.tsv",
         ),
         subject(

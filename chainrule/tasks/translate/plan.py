@@ -95,10 +95,10 @@ def usual_warmup(steps: float | None) -> float:
     return 0.1 if steps is None else round(min(0.2, max(0.05, WARM_UP_STEPS / max(steps, 1))), 3)
 
 
-def usual_dropout(passes: float | None, most: float = 0.3) -> float:
-    """More the oftener the pairs are read.
+def usual_dropout(passes: float | None, most: float) -> float:
+    """None for two passes over the pairs, more for more.
 
-    >>> usual_dropout(1), usual_dropout(20), usual_dropout(None)
-    (0.1, 0.3, 0.2)
+    >>> usual_dropout(2, 0.3), usual_dropout(8, 0.3), usual_dropout(100, 0.3), usual_dropout(None, 0.3)
+    (0.0, 0.2, 0.3, 0.2)
     """
-    return 0.2 if passes is None else round(min(most, 0.1 * log2(1 + passes)), 2)
+    return 0.2 if passes is None else round(min(most, max(0.0, 0.1 * log2(max(passes, 1.0) / 2))), 2)

@@ -101,8 +101,8 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
     Data = PairsData
     Training = TranslatorTraining
     MODELS: ClassVar[dict[str, Model]] = {
-        "seq2seq": Model("chainrule.models.seq2seq:Seq2Seq"),
         "transformer": Model("chainrule.models.transformer_seq2seq:TransformerSeq2Seq", feed_forward_size=512),
+        "seq2seq": Model("chainrule.models.seq2seq:Seq2Seq"),
     }
     BUDGET = "10m"
     LADDERS: ClassVar[dict[str, Ladder]] = {

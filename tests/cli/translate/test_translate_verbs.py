@@ -7,7 +7,8 @@ import pytest
 
 from chainrule.cli.main import main
 
-SMALL = ["--task", "translate", "--hidden-size", "8", "--embedding-size", "8", "--min-count", "1"]
+RECURRENT = ["--model", "seq2seq", "--hidden-size", "8", "--embedding-size", "8"]
+SMALL = ["--task", "translate", *RECURRENT, "--min-count", "1"]
 
 
 def run(capsys, *arguments):
@@ -151,7 +152,7 @@ def test_a_transformer_translates_and_shows_what_it_attended_to(folder, capsys, 
     to = ["--task", "translate", *small, "--steps", 3, "--batch-size", 16, "--out", tmp_path / "run"]
     assert run(capsys, "train", folder / "p.tsv", *to)[0] == 0
     shown = json.loads(run(capsys, "info", tmp_path / "run", "--json")[1])
-    assert shown["training"]["learning_rate"] == 0.032
+    assert shown["training"]["learning_rate"] == 0.096
     (tmp_path / "x.de").write_text("eins zwei\n\nvier\n")
     image = tmp_path / "map.png"
     translated = ("translate", tmp_path / "run", tmp_path / "x.de", "--beam")

@@ -72,10 +72,14 @@ def dropped(duration: Duration, passes: float | None = None, given: frozenset[st
 
 def test_recurrences_drop_more_in_more_passes_however_they_are_counted():
     timed = [dropped(Duration(budget=600.0), passes).options.dropout for passes in (1.0, 7.0, 15.0, 100.0)]
-    assert timed == [0.1, 0.3, 0.4, 0.4]
-    assert dropped(Duration(steps=7 * 450)).options.dropout == 0.3
-    assert dropped(Duration(epochs=7)).options.dropout == 0.3
-    assert dropped(Duration(budget=600.0), 7.0).facts["chosen"]["options"] == ["hidden_size", "dropout", "learning_rate"]
+    assert timed == [0.0, 0.18, 0.29, 0.4]
+    assert dropped(Duration(steps=7 * 450)).options.dropout == 0.18
+    assert dropped(Duration(epochs=7)).options.dropout == 0.18
+    assert dropped(Duration(budget=600.0), 7.0).facts["chosen"]["options"] == [
+        "hidden_size",
+        "dropout",
+        "learning_rate",
+    ]
     assert dropped(Duration(epochs=7)).facts == {}
 
 
