@@ -12,15 +12,14 @@ from chainrule.tasks.config import RunConfig
 from chainrule.tasks.display import flag
 from chainrule.tasks.ladder import Ladder
 
-# A Transformer for little data is small, with narrow feed-forward networks (Wu et al. 2021), and reads it many times.
+# A Transformer for little data is small, with narrow feed-forward networks (Wu et al. 2021).
 LADDER = Ladder(
     "symbols",
     (
-        {"model_size": 192, "feed_forward_size": 384},
         {"model_size": 128, "feed_forward_size": 256},
         {"model_size": 96, "feed_forward_size": 192},
     ),
-    passes=12,
+    passes=4,
 )
 FEWEST_STEPS = 1000  # of training; below it batches are halved
 WARM_UP_STEPS = 500

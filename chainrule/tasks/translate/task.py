@@ -101,7 +101,9 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
     Data = PairsData
     Training = TranslatorTraining
     MODELS: ClassVar[dict[str, Model]] = {
-        "transformer": Model("chainrule.models.transformer_seq2seq:TransformerSeq2Seq", feed_forward_size=512),
+        "transformer": Model(
+            "chainrule.models.transformer_seq2seq:TransformerSeq2Seq", model_size=192, feed_forward_size=384
+        ),
         "seq2seq": Model("chainrule.models.seq2seq:Seq2Seq"),
     }
     BUDGET = "10m"
