@@ -52,14 +52,14 @@ class FastWeights(SequenceLayer, ABC):
         self.query = nn.Linear(model_size, model_size)
         self.key = nn.Linear(model_size, model_size)
         self.value = nn.Linear(model_size, model_size)
-        self.output = nn.Linear(model_size, model_size)
+        self.out_proj = nn.Linear(model_size, model_size)
         self.decay_gate = nn.Linear(model_size, num_heads) if decay == "gated" else None
 
     def reset_parameters(self) -> None:
         """Draw new weights with the variance of the input; biases are zero, but that of the gated decay."""
         if self.query.weight.is_meta:
             return
-        for layer in (*self._projections().values(), self.output):
+        for layer in (*self._projections().values(), self.out_proj):
             nn.init.normal_(layer.weight, std=self.model_size**-0.5)
             nn.init.zeros_(layer.bias)
         if self.decay_gate is not None:
@@ -131,7 +131,7 @@ class FastWeights(SequenceLayer, ABC):
                 log_decay = log_decay.masked_fill(~real.unsqueeze(1), 0)
             o, state = self._chunk(parts, log_decay, state)
             o = o.transpose(1, 2).flatten(2)
-        y = self.output(o.to(projected["value"].dtype))
+        y = self.out_proj(o.to(projected["value"].dtype))
         return y if real is None else y.masked_fill(~real.unsqueeze(2), 0), state
 
     def step(self, x_t: Tensor, state: State) -> tuple[Tensor, Tensor]:
@@ -174,7 +174,7 @@ class FastWeights(SequenceLayer, ABC):
             parts = self._by_head(projected, state)
             parts["query"], parts["key"] = self._features(parts["query"], parts["key"])
             o, state = self._one(parts, decay, state)
-        return self.output(o.flatten(1).to(projected["value"].dtype)), state
+        return self.out_proj(o.flatten(1).to(projected["value"].dtype)), state
 
     def _log_decay(self, projected: dict[str, Tensor], state: Tensor) -> Tensor:
         """log a of each head: (B, T, H), at one step (B, H); where it does not depend on x, (H,)."""

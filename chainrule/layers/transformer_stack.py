@@ -201,8 +201,8 @@ class TransformerBlock(ResidualBlock, SequenceLayer):
 
     def last_products(self) -> list[nn.Linear]:
         """The last product of each residual branch, where it has one; see `shrink_residuals`."""
-        products = (getattr(self.mixer, name, None) for name in ("out_proj", "output"))
-        return [*(linear for linear in products if isinstance(linear, nn.Linear)), self.feed_forward.linear2]
+        last = getattr(self.mixer, "out_proj", None)
+        return [*([] if last is None else [last]), self.feed_forward.linear2]
 
 
 Mixer = Literal["softmax", "linear", "retention", "gated-linear", "delta", "min-gru", "min-lstm"]

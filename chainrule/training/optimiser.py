@@ -11,10 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import AdamW
 
-from chainrule.layers import MultiHeadAttention, Recurrent, SequenceLayer
-from chainrule.layers.decoder_block import DecoderBlock
+from chainrule.layers import MultiHeadAttention, Recurrent
+from chainrule.layers.attention import Attention
 from chainrule.layers.feed_forward import GATED, FeedForward
-from chainrule.layers.residual_block import ResidualBlock
 from chainrule.layers.window_attention import WindowAttention
 from chainrule.training.computation import multiply_dtype
 
@@ -60,7 +59,7 @@ def make_optimiser(model: nn.Module, learning_rate: float, weight_decay: float, 
     matrices = hidden_matrices(model) if kind == "muon" else {}
     if kind == "muon" and not matrices:
         raise ValueError(
-            "optimiser: expected adamw for a model without sequence layers or blocks of a Transformer, got muon"
+            "optimiser: expected adamw for a model without recurrent, attention or linear layers, got muon"
         )
     rest = [parameter for parameter in trained if parameter not in matrices]
     groups = [
@@ -231,9 +230,10 @@ def nearly_orthogonal(matrices: Tensor, iterations: int = ITERATIONS) -> Tensor:
 
 
 def hidden_matrices(model: nn.Module) -> dict[Tensor, list[int]]:
-    """Matrices that map features to features in sequence layers and blocks of Transformers, with the rows of each part.
+    """Matrices that map features to features, each with the rows of its blocks.
 
-    Left out are embeddings, the output matrix and whatever is outside those layers: their rows belong to symbols.
+    Those of recurrent layers, of attention and of linear layers. Left out are embeddings, convolutions and masked
+    layers, and a model's last layer, which is its `output` and whose rows belong to symbols or labels.
     Where a recurrent layer reads symbols without an embedding, one-hot, its input matrix is taken as the others are.
 
     >>> from chainrule.models import RecurrentLM
@@ -242,29 +242,31 @@ def hidden_matrices(model: nn.Module) -> dict[Tensor, list[int]]:
     [((32, 4), [8, 8, 8, 8]), ((32, 8), [8, 8, 8, 8])]
     """
     found: dict[Tensor, list[int]] = {}
-    for weight, rows in _blocks(model):
-        if weight.requires_grad:
-            found.setdefault(weight, rows)
+    for name, layer in model.named_modules():  # a layer comes before its parts, and says its blocks first
+        if name.rpartition(".")[2] == "output":
+            continue
+        for weight, rows in _blocks(layer):
+            if weight.requires_grad and len(weight) > 1:
+                found.setdefault(weight, rows)
     return found
 
 
-def _blocks(model: nn.Module) -> Iterator[tuple[Tensor, list[int]]]:
-    for layer in model.modules():
-        if isinstance(layer, Recurrent):
-            for weight in layer.parameters():
-                if weight.dim() == 2:
-                    yield weight, [layer.hidden_size] * (len(weight) // layer.hidden_size)
-        elif isinstance(layer, SequenceLayer | ResidualBlock | DecoderBlock):
-            for part in layer.modules():
-                if isinstance(part, FeedForward) and part.activation == GATED:
-                    yield part.linear1.weight, [len(part.linear1.weight) // 2] * 2
-                elif isinstance(part, WindowAttention):
-                    yield part.in_proj.weight, [len(part.out_proj.weight)] * 3
-                elif isinstance(part, nn.Linear) and len(part.weight) > 1:
-                    yield part.weight, [len(part.weight)]
-                elif isinstance(part, MultiHeadAttention):
-                    keys = (len(part.in_proj_weight) - part.model_size) // 2
-                    yield part.in_proj_weight, [part.model_size, keys, keys]
+def _blocks(layer: nn.Module) -> Iterator[tuple[Tensor, list[int]]]:
+    if isinstance(layer, Recurrent):
+        for weight in layer.parameters():
+            if weight.dim() == 2:
+                yield weight, [layer.hidden_size] * (len(weight) // layer.hidden_size)
+    elif isinstance(layer, FeedForward) and layer.activation == GATED:
+        yield layer.linear1.weight, [len(layer.linear1.weight) // 2] * 2
+    elif isinstance(layer, MultiHeadAttention):
+        keys = (len(layer.in_proj_weight) - layer.model_size) // 2
+        yield layer.in_proj_weight, [layer.model_size, keys, keys]
+    elif isinstance(layer, WindowAttention):
+        yield layer.in_proj.weight, [len(layer.out_proj.weight)] * 3
+    elif isinstance(layer, Attention):
+        yield from ((weight, [len(weight)]) for weight in layer.parameters() if weight.dim() == 2)
+    elif isinstance(layer, nn.Linear):
+        yield layer.weight, [len(layer.weight)]
 
 
 def _dtype(matrices: Tensor) -> torch.dtype:

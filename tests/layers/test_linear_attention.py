@@ -60,7 +60,7 @@ def test_it_is_the_paper_s_mean_of_values_with_positive_weights():
     q, k, v = projected(layer, x)
     scores = ((torch.nn.functional.elu(q) + 1) @ (torch.nn.functional.elu(k) + 1).mT).tril()
     o = (scores / (scores.sum(-1, keepdim=True) + 1e-6)) @ v
-    torch.testing.assert_close(layer(x)[0], layer.output(o.transpose(1, 2).flatten(2)), rtol=0, atol=TOLERANCE)
+    torch.testing.assert_close(layer(x)[0], layer.out_proj(o.transpose(1, 2).flatten(2)), rtol=0, atol=TOLERANCE)
 
 
 def test_it_is_the_retention_of_retnet_with_the_identity_and_fixed_decays():
@@ -71,7 +71,7 @@ def test_it_is_the_retention_of_retnet_with_the_identity_and_fixed_decays():
     decay = torch.stack([((1 - 2.0 ** (-5 - h)) ** distance).tril() for h in range(H)])
     o = (q @ k.mT * D**-0.5 * decay) @ v
     o = torch.nn.functional.rms_norm(o, (D,), eps=1e-6)
-    torch.testing.assert_close(layer(x)[0], layer.output(o.transpose(1, 2).flatten(2)), rtol=0, atol=TOLERANCE)
+    torch.testing.assert_close(layer(x)[0], layer.out_proj(o.transpose(1, 2).flatten(2)), rtol=0, atol=TOLERANCE)
 
 
 def test_gated_decays_begin_as_the_fixed_ones_and_read_the_input():

@@ -11,6 +11,8 @@ from chainrule.models import (
     MADE,
     ConvNet,
     RecurrentLM,
+    Seq2Seq,
+    SequenceTagger,
     SwinTransformer,
     TransformerLM,
     TransformerSeq2Seq,
@@ -118,11 +120,30 @@ def test_hidden_matrices_of_a_translator_are_those_of_its_encoder_too():
     assert found == expected | {f"blocks.0.{name}": rows for name, rows in (block | reading).items()}
 
 
+@pytest.mark.parametrize("attention", ["multiplicative", "additive"])
+def test_hidden_matrices_of_a_recurrent_translator_are_those_of_its_attention_too(attention):
+    model = Seq2Seq(7, 9, embedding_size=4, hidden_size=6, attention=attention)
+    hidden = hidden_matrices(model)
+    left_out = {name for name, weight in model.named_parameters() if weight.dim() == 2 and weight not in hidden}
+    score = {"attention.weight_score"} if attention == "additive" else set()
+    assert left_out == {"embedding.weight", "source_embedding.weight"} | score
+
+
+def test_hidden_matrices_are_the_same_inside_a_mean_of_models():
+    model = SequenceTagger(7, 5, 3, embedding_size=4, hidden_size=6)
+    alone = {name for name, weight in model.named_parameters() if weight in hidden_matrices(model)}
+    inside = nn.ModuleDict({"member": model})
+    assert {name for name, weight in inside.named_parameters() if weight in hidden_matrices(inside)} == {
+        f"member.{name}" for name in alone
+    }
+    assert "output.weight" not in alone
+
+
 @pytest.mark.parametrize(
     ("model", "left_out"),
     [
         (VisionTransformer((1, 8, 8), 3, model_size=8, num_layers=2, num_heads=2), {"patches", "positions", "output"}),
-        (SwinTransformer((1, 8, 8), 3, model_size=8, num_heads=2), {"patches", "bias", "linear", "output"}),
+        (SwinTransformer((1, 8, 8), 3, model_size=8, num_heads=2), {"patches", "bias", "output"}),
     ],
 )
 def test_hidden_matrices_of_a_classifier_of_images_are_those_of_its_blocks(model, left_out):
@@ -145,7 +166,7 @@ def test_a_closure_is_refused():
 
 
 @pytest.mark.parametrize("model", [MADE(4, [8]), ConvNet((1, 8, 8), 3)])
-def test_a_model_without_sequence_layers_is_refused(model):
+def test_a_model_without_hidden_matrices_is_refused(model):
     with pytest.raises(ValueError, match="expected adamw"):
         make_optimiser(model, 0.01, 0.1, "muon")
 
