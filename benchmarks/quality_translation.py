@@ -71,8 +71,8 @@ MODELS: dict[str, tuple[type[TranslationModel], dict[str, Any]]] = {
 TRAINING: dict[str, Any] = {
     "min_count": 2,
     "batch_size": 64,
-    "optimiser": "muon",
-    "learning_rate": 4e-3,
+    "optimiser": "adamw",
+    "learning_rate": 2e-3,
     "weight_decay": 0.01,
     "warmup": 0.03,
     "clip_norm": 1.0,
@@ -99,7 +99,7 @@ def main() -> None:
     model_class, chosen = MODELS[options.model]
     model_options, training = dict(chosen), dict(TRAINING)
     if options.model == "transformer":
-        training |= {"warmup": 0.06}
+        training |= {"optimiser": "muon", "learning_rate": 4e-3, "warmup": 0.06}
     for change in options.pilot or []:
         name, _, value = change.partition("=")
         group = model_options if name in model_options else training

@@ -50,7 +50,7 @@ def example(folder: Path, steps: int) -> None:
     (folder / "pairs.tsv").write_text("".join(lines[:-100]))
     (folder / "new.tsv").write_text("".join(lines[-100:]))
     (folder / "new.de").write_text("".join(line.split("\t")[0] + "\n" for line in lines[:-4:-1]))
-    run, small = str(folder / "run"), ["--embedding-size", "64", "--hidden-size", "64", "--dropout", "0.1"]
+    run, small = str(folder / "run"), ["--model-size", "64", "--num-layers", "2", "--feed-forward-size", "128"]
     pairs = ["--task", "translate", "--validation-fraction", "0.01", "--label-smoothing", "0"]
     main(["train", str(folder / "pairs.tsv"), "--out", run, "--overwrite", "--steps", str(steps), *pairs, *small])
     main(["evaluate", run, str(folder / "new.tsv")])

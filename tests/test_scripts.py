@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import importlib.util
 from pathlib import Path
 
 import pytest
@@ -12,15 +13,25 @@ SCRIPTS = sorted([*HOME.glob("benchmarks/*.py"), *HOME.glob("benchmarks/peers/*.
 
 def names_of(script: Path) -> set[str]:
     """The names that a script has when it is imported, without running it."""
-    found = set()
-    for node in ast.parse(script.read_text(encoding="utf-8")).body:
+    found, todo = set(), list(ast.parse(script.read_text(encoding="utf-8")).body)
+    while todo:
+        node = todo.pop()
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             found.add(node.name)
         elif isinstance(node, ast.Import | ast.ImportFrom):
-            found |= {name.asname or name.name for name in node.names}
+            found |= {name.asname or name.name.partition(".")[0] for name in node.names}
+        elif isinstance(node, ast.If | ast.Try):
+            todo += [part for part in ast.iter_child_nodes(node) if isinstance(part, ast.stmt)]
         else:
-            found |= {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+            found |= {
+                part.id for part in ast.walk(node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
+            }
     return found
+
+
+def is_module(package: str, name: str) -> bool:
+    """Whether a package of ours has such a module."""
+    return importlib.util.find_spec(f"{package}.{name}") is not None
 
 
 def missing(script: Path) -> list[str]:
@@ -34,7 +45,9 @@ def missing(script: Path) -> list[str]:
             known = names_of(beside)
         elif node.module.startswith("chainrule"):
             module = importlib.import_module(node.module)
-            known = {name.name for name in node.names if hasattr(module, name.name)}
+            known = {
+                name.name for name in node.names if hasattr(module, name.name) or is_module(node.module, name.name)
+            }
         else:
             continue
         found += [f"{node.module}.{name.name}" for name in node.names if name.name not in known]
@@ -47,9 +60,8 @@ def test_what_a_script_imports_is_there(script):
 
 
 def test_what_is_not_there_is_found(tmp_path):
-    (tmp_path / "beside.py").write_text("SIZES: dict[str, int] = {}\nA, B = 1, 2\n")
+    (tmp_path / "beside.py").write_text("SIZES: dict[str, int] = {}\nA, B = 1, 2\nif A:\n    C = A\nprint(MODEL)\n")
     script = tmp_path / "script.py"
-    script.write_text(
-        "from beside import A, SIZES, MODEL\nfrom chainrule.models import Seq2Seq, Sequence2\nimport os\n"
-    )
+    lines = ["from beside import A, C, SIZES, MODEL", "from chainrule.tasks import ladder", "import os"]
+    script.write_text("\n".join([*lines, "from chainrule.models import Seq2Seq, Sequence2"]))
     assert missing(script) == ["beside.MODEL", "chainrule.models.Sequence2"]

@@ -79,7 +79,10 @@ def _run(arguments: list[str], known: set[str]) -> int:
         models = owners(flag_typed, arguments[1:]) if arguments[0] == "train" else []
         if not models:
             raise
-        raise ValueError(f"{flag_typed}: an option of {', '.join(models)}, not of this model: leave it out") from None
+        raise ValueError(
+            f"{flag_typed}: an option of {', '.join(models)}, not of this model: "
+            f"leave it out, or take --model {models[0]}"
+        ) from None
     except ValueError as error:  # the library names the argument, the user wrote the flag
         if isinstance(error, CycloptsError):
             raise

@@ -35,12 +35,13 @@ class SeriesScaling:
                 raise ValueError(f"{name}: expected a finite number{'' if name == 'centre' else ' > 0'}, got {value}")
 
     @classmethod
-    def fit(cls, values: Tensor, anchor: int) -> "SeriesScaling":
+    def fit(cls, values: Tensor, anchor: int, observed: Tensor | None = None) -> "SeriesScaling":
         """From training values alone.
 
         Args:
             values: (T,) of a series.
             anchor: the lag that forecasts are measured from; 0 where they are measured from the centre.
+            observed: (T,) booleans, values that were written down; None for all. Others say nothing of the finest step.
 
         Raises:
             ValueError: there are too few values, or they never change.
@@ -53,9 +54,9 @@ class SeriesScaling:
         scale = float(steps.square().mean().sqrt())
         if not 0 < scale < math.inf:
             raise ValueError(f"values: expected finite numbers that change, got {len(values)} of scale {scale:g}")
-        gaps = values.unique().diff()
+        gaps = (values if observed is None else values[observed]).unique().diff()
         # Half the step in which values were written down, or a thousandth of the unit.
-        finest = float(gaps.min()) / 2 / scale
+        finest = float(gaps.min()) / 2 / scale if len(gaps) else 1e-3
         return cls(float(centre), scale, min(max(finest, 1e-3), 0.25))
 
     @staticmethod

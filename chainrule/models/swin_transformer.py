@@ -82,6 +82,11 @@ class SwinTransformer(ImageClassifier):
                 layers.append(PatchMerging(model_size))
                 height, width, model_size, num_heads = height // 2, width // 2, 2 * model_size, 2 * num_heads
             side = largest_divisor(height, width, window)
+            if side == 1 < min(height, width, window):
+                raise ValueError(
+                    f"window: no window of 2 to {window} places fits {height}×{width} places, and a place alone sees "
+                    "no other: crop or pad the images, or name another patch_size"
+                )
             for place in range(blocks):
                 shift = side // 2 if place % 2 and side < max(height, width) else 0
                 layers.append(SwinBlock(model_size, num_heads, height, width, side, shift, dropout))

@@ -11,8 +11,9 @@ from chainrule.layers.transformer_encoder import EncoderBlock
 from chainrule.models.image_classifier import ImageClassifier
 from chainrule.ranges import Layers, Probability, Range, Size
 
+MOST_SINGLE_PIXELS = 1024  # of an image whose patches are pixels, where nobody asked for it
 START = 0.5  # of the sinusoids that positions begin as
-USUAL_PATCH = 4  # pixels to a side, at most
+USUAL_PATCHES = (4, 3, 2, 5, 6, 7, 8)  # pixels to a side, the first that fits
 
 
 @final
@@ -30,7 +31,7 @@ class VisionTransformer(ImageClassifier):
         image_shape: (C, H, W), height and width multiples of `patch_size`.
         num_classes: labels are integers in [0, num_classes).
         levels: V, values that a channel of a pixel may have.
-        patch_size: P, pixels to a side of a patch; None takes the largest that fits, up to 4.
+        patch_size: P, pixels to a side of a patch; None takes what fits, about 4.
         model_size: D features of a patch, a multiple of `num_heads`.
         num_layers: blocks.
         num_heads: heads of attention in each block.
@@ -65,7 +66,7 @@ class VisionTransformer(ImageClassifier):
     ):
         super().__init__(image_shape, num_classes, levels, label_smoothing, mixup)
         if patch_size is None:
-            patch_size = largest_divisor(*image_shape[1:], USUAL_PATCH)
+            patch_size = usual_patch(*image_shape[1:])
         check_patches(image_shape, patch_size)
         self.patches = nn.Conv2d(image_shape[0], model_size, patch_size, patch_size)
         if pooling not in ("token", "mean"):
@@ -118,6 +119,16 @@ def largest_divisor(height: int, width: int, most: int) -> int:
     (4, 2, 1)
     """
     return max(size for size in range(1, most + 1) if height % size == 0 == width % size)
+
+
+def usual_patch(height: int, width: int) -> int:
+    """The first of `USUAL_PATCHES` that divides both sides; where none does, 1 for a small image.
+
+    >>> usual_patch(28, 28), usual_patch(14, 21), usual_patch(25, 25), usual_patch(13, 13), usual_patch(97, 97)
+    (4, 7, 5, 1, 4)
+    """
+    fitting = [size for size in USUAL_PATCHES if height % size == 0 == width % size]
+    return fitting[0] if fitting else 1 if height * width <= MOST_SINGLE_PIXELS else USUAL_PATCHES[0]
 
 
 def check_patches(image_shape: tuple[int, int, int], patch_size: int) -> None:

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.optim import AdamW
 
-from chainrule.layers import MultiHeadAttention, Recurrent
+from chainrule.layers import MultiHeadAttention, Recurrent, SequenceLayer
 from chainrule.layers.attention import Attention
 from chainrule.layers.feed_forward import GATED, FeedForward
+from chainrule.layers.residual_block import ResidualBlock
 from chainrule.layers.window_attention import WindowAttention
 from chainrule.training.computation import multiply_dtype
 
@@ -58,9 +59,7 @@ def make_optimiser(model: nn.Module, learning_rate: float, weight_decay: float, 
         raise ValueError("model: expected parameters that require a gradient, got none: there is nothing to train")
     matrices = hidden_matrices(model) if kind == "muon" else {}
     if kind == "muon" and not matrices:
-        raise ValueError(
-            "optimiser: expected adamw for a model without recurrent, attention or linear layers, got muon"
-        )
+        raise ValueError("optimiser: expected adamw for a model without recurrent or attention layers, got muon")
     rest = [parameter for parameter in trained if parameter not in matrices]
     groups = [
         {"params": [parameter for parameter in rest if parameter.dim() > 1], "weight_decay": weight_decay},
@@ -232,8 +231,9 @@ def nearly_orthogonal(matrices: Tensor, iterations: int = ITERATIONS) -> Tensor:
 def hidden_matrices(model: nn.Module) -> dict[Tensor, list[int]]:
     """Matrices that map features to features, each with the rows of its blocks.
 
-    Those of recurrent layers, of attention and of linear layers. Left out are embeddings, convolutions and masked
-    layers, and a model's last layer, which is its `output` and whose rows belong to symbols or labels.
+    In a model of recurrent or other sequence layers, of attention, or of a Transformer's blocks these are their
+    matrices and those of linear layers. Left out are embeddings, convolutions, and what is named `output`, a model's
+    last layer, whose rows belong to symbols or labels. Other models have none.
     Where a recurrent layer reads symbols without an embedding, one-hot, its input matrix is taken as the others are.
 
     >>> from chainrule.models import RecurrentLM
@@ -242,8 +242,10 @@ def hidden_matrices(model: nn.Module) -> dict[Tensor, list[int]]:
     [((32, 4), [8, 8, 8, 8]), ((32, 8), [8, 8, 8, 8])]
     """
     found: dict[Tensor, list[int]] = {}
+    if not any(isinstance(layer, Recurrent | SequenceLayer | ResidualBlock | Attention) for layer in model.modules()):
+        return found
     for name, layer in model.named_modules():  # a layer comes before its parts, and says its blocks first
-        if name.rpartition(".")[2] == "output":
+        if "output" in name.split("."):
             continue
         for weight, rows in _blocks(layer):
             if weight.requires_grad and len(weight) > 1:

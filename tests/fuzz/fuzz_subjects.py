@@ -109,7 +109,8 @@ SUBJECTS = {
         ),
         subject(
             "forecast", "days.csv",
-            "{data}/days.csv --task forecast --target heat --covariates wind --horizon 2 --hidden-size 4 --steps 2",
+            "{data}/days.csv --task forecast --target heat --covariates wind --horizon 2 --fill "
+            "--hidden-size 4 --steps 2",
             "forecast {run} {data}/days.csv --paths 4", "evaluate {run} {data}/days.csv --paths 4",
         ),
     )

@@ -9,6 +9,7 @@ from chainrule.layers.feed_forward import FeedForward
 from chainrule.layers.window_attention import WindowAttention
 from chainrule.models import (
     MADE,
+    VAE,
     ConvNet,
     RecurrentLM,
     Seq2Seq,
@@ -165,7 +166,9 @@ def test_a_closure_is_refused():
         optimiser.step(lambda: None)
 
 
-@pytest.mark.parametrize("model", [MADE(4, [8]), ConvNet((1, 8, 8), 3)])
+@pytest.mark.parametrize(
+    "model", [MADE(4, [8]), ConvNet((1, 8, 8), 3), VAE((1, 4, 4), 2, latent_size=2, hidden_size=8)]
+)
 def test_a_model_without_hidden_matrices_is_refused(model):
     with pytest.raises(ValueError, match="expected adamw"):
         make_optimiser(model, 0.01, 0.1, "muon")

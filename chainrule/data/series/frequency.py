@@ -92,12 +92,15 @@ class Frequency:
             if date < before:
                 raise ValueError(f"{where} line {line}: {date} comes after {before}: sort the rows by date")
         frequency = cls._most_common(dates)
-        for (before, _), (date, line) in () if gaps else pairwise(places):
+        if gaps:
+            return frequency
+        for (before, _), (date, line) in pairwise(places):
             expected = frequency.after(before)
             if date != expected:
+                remedy = "train with --fill to have what is missing filled in" if date > expected else "move it"
                 raise ValueError(
-                    f"{where} line {line}: a gap: expected {expected} after {before}, as rows are {frequency}, "
-                    f"got {date}: say --fill to have what is missing filled in, or --date none to count rows only"
+                    f"{where} line {line}: {'a gap: ' if date > expected else ''}expected {expected} after {before}, "
+                    f"as rows are {frequency}, got {date}: {remedy}, or say --date none to count rows only"
                 )
         return frequency
 
@@ -118,7 +121,17 @@ class Frequency:
         return cls("seconds", max(round(usual.total_seconds()), 1))
 
     def after(self, date: datetime) -> datetime:
-        """The date of the next row."""
+        """The date of the next row.
+
+        Raises:
+            ValueError: it is past the year 9999.
+        """
+        try:
+            return self._after(date)
+        except OverflowError:
+            raise ValueError(f"expected dates up to the year 9999, got one {self} after {date}") from None
+
+    def _after(self, date: datetime) -> datetime:
         match self.unit:
             case "seconds":
                 return date + timedelta(seconds=self.count)

@@ -31,13 +31,13 @@ def complete_dates(
     ([28, 29, 1], [0, 2])
     """
     complete, places, most = [dates[0]], [0], 2 * len(dates)
-    for date, line in list(zip(dates, lines, strict=True))[1:]:
+    for date, line in zip(dates[1:], lines[1:], strict=True):
         while complete[-1] < date and len(complete) < most:
             complete.append(frequency.after(complete[-1]))
         if complete[-1] < date:
             raise ValueError(
-                f"{where} line {line}: more dates are missing before it than there are, as rows are {frequency}: "
-                "say --date none to count rows only"
+                f"{where} line {line}: expected at most as many dates missing as there are rows, got more up to "
+                f"{date}, as rows are {frequency}: say --date none to count rows only"
             )
         if complete[-1] > date:
             raise ValueError(
@@ -55,16 +55,28 @@ def spread_out(values: Floats, places: Sequence[int]) -> Floats:
     return spread
 
 
-def fill_in(values: Floats) -> Floats:
-    """Columns (T, S) whose NaN are on the line between the values before and after; at an end, the nearest value.
+def fill_in(values: Floats, names: Sequence[str], where: str) -> Floats:
+    """Columns (T, S) whose NaN are on the line between the values before and after.
 
-    Each column has a value.
+    Args:
+        values: each column has a value.
+        names: of the columns, for errors.
+        where: the name of the file, for errors.
 
-    >>> fill_in(np.array([[np.nan], [1.0], [np.nan], [np.nan], [4.0]]))[:, 0].tolist()
-    [1.0, 1.0, 2.0, 3.0, 4.0]
+    Raises:
+        ValueError: the first or the last row of a column is NaN.
+
+    >>> fill_in(np.array([[1.0], [np.nan], [np.nan], [4.0]]), ["heat"], "sales.csv")[:, 0].tolist()
+    [1.0, 2.0, 3.0, 4.0]
     """
     filled, rows = values.copy(), np.arange(len(values))
-    for column in filled.T:
+    for name, column in zip(names, filled.T, strict=True):
         known = ~np.isnan(column)
+        for end, place in (("first", 0), ("last", -1)):
+            if len(column) and not known[place]:
+                raise ValueError(
+                    f"{where}, column {name!r}: expected a value in the {end} row that others have, got an empty cell, "
+                    "which has no neighbour to be filled in from: write it, or leave out the rows or the column"
+                )
         column[~known] = np.interp(rows[~known], rows[known], column[known])
     return filled

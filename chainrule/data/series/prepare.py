@@ -88,7 +88,7 @@ def prepare_series(
         "rows": {"train": rows - held_out, "valid": held_out},
         "step": None if file.frequency is None else str(file.frequency),
         "season": length,
-        "filled": file.filled,
+        "filled": {"train": int((~file.observed[:-held_out]).sum()), "valid": int((~file.observed[-held_out:]).sum())},
     }
     with StoreWriter(folder, _MANIFEST) as writer:
         schema.save(writer.path("schema.json"))

@@ -72,9 +72,10 @@ class SeriesSchema(Record):
             ValueError: a series never changes, or there are too few rows.
         """
         scalings = []
-        for name, values in zip(file.targets, torch.from_numpy(file.values[:rows]).unbind(1), strict=True):
+        columns = torch.from_numpy(file.values[:rows]).unbind(1), torch.from_numpy(file.observed[:rows]).unbind(1)
+        for name, values, observed in zip(file.targets, *columns, strict=True):
             try:
-                scalings.append(SeriesScaling.fit(values, anchor))
+                scalings.append(SeriesScaling.fit(values, anchor, observed))
             except ValueError as error:
                 raise ValueError(f"{file.where}, column {name!r}: {error}") from None
         known = file.known[:rows]
@@ -113,7 +114,9 @@ class SeriesSchema(Record):
             ValueError: a column is missing, or rows are another step apart.
         """
         targets = ",".join(self.targets)
-        file = read_series(path, targets, ",".join(self.covariates), self.date or "none", fill=self.fill)
+        file = read_series(
+            path, targets, ",".join(self.covariates), self.date or "none", fill=self.fill, frequency=self.frequency
+        )
         if file.frequency != self.frequency:
             raise ValueError(f"{path}: expected rows {self.frequency}, as in training, got rows {file.frequency}")
         return file

@@ -32,7 +32,7 @@ class SeriesFile:
         monthly: whether dates are written as months, 2024-01.
         values: (T, S) the targets, T <= N: rows after them, with empty targets, are the future.
         known: (N, F) the covariates.
-        filled: how many of the values were missing and are filled in.
+        observed: (T, S) which of the values are in the file; others are filled in.
     """
 
     where: str
@@ -44,12 +44,17 @@ class SeriesFile:
     monthly: bool
     values: Floats
     known: Floats
-    filled: int
+    observed: npt.NDArray[np.bool_]
 
     @property
     def future(self) -> int:
         """Rows at the end whose targets are empty."""
         return len(self.known) - len(self.values)
+
+    @property
+    def filled(self) -> int:
+        """How many of the values are filled in."""
+        return int((~self.observed).sum())
 
     def date_text(self, date: datetime) -> str:
         """A date as this file writes it: a month; the day alone where steps are days or more; else the moment."""
@@ -60,7 +65,13 @@ class SeriesFile:
 
 
 def read_series(
-    path: str | Path, target: str | None, covariates: str = "", date: str = "auto", *, fill: bool = False
+    path: str | Path,
+    target: str | None,
+    covariates: str = "",
+    date: str = "auto",
+    *,
+    fill: bool = False,
+    frequency: Frequency | None = None,
 ) -> SeriesFile:
     """Read a file of series.
 
@@ -71,6 +82,7 @@ def read_series(
         covariates: names of the columns that are known in advance, separated by commas.
         date: the name of the column of dates; "auto" finds it, "none" has no such column.
         fill: fill in missing rows and empty cells by straight lines between their neighbours.
+        frequency: with `fill`, the step between dates where it is known; else the most common one.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -105,13 +117,14 @@ def read_series(
             raise ValueError(f"--target: {name!r} is the column of dates or a covariate: leave one of them out")
     lines = [line for line, _ in rows]
     dates: list[datetime] = []
-    frequency, monthly = None, False
+    step, monthly = None, False
     if date_name is not None:
         place = file.names.index(date_name)
         dates, monthly = _dates(rows, place, date_name, where), writes_months(cells[place] for _, cells in rows)
         if len(dates) < 2:
             raise ValueError(f"{where}: expected at least two rows, got {len(dates)}")
-        frequency = Frequency.find(dates, lines, where, gaps=fill)
+        found = Frequency.find(dates, lines, where, gaps=fill)
+        step = frequency if fill and frequency is not None else found
     places = [file.names.index(name) for name in targets]
     last = len(rows)
     while last and all(rows[last - 1][1][place] in MISSING for place in places):
@@ -120,20 +133,15 @@ def read_series(
         raise ValueError(f"{where}: expected values in {', '.join(targets):.200}, got empty cells only")
     values = _numbers(rows[:last], places, targets, where, fill)
     known = _numbers(rows, [file.names.index(name) for name in known_names], known_names, where, fill)
-    filled = 0
+    observed = np.ones(values.shape, dtype=bool)
     if fill:
-        for name, number in zip(known_names, known[-1], strict=True):
-            if math.isnan(number):
-                raise ValueError(
-                    f"{where}, column {name!r}: expected a value in the last row: what is to come is known"
-                )
-        if frequency is not None:
-            dates, found = complete_dates(dates, lines, frequency, where)
-            values, known = spread_out(values, found[:last]), spread_out(known, found)
-        filled = int(np.isnan(values).sum())
-        values, known = fill_in(values), fill_in(known)
+        if step is not None:
+            dates, row_places = complete_dates(dates, lines, step, where)
+            values, known = spread_out(values, row_places[:last]), spread_out(known, row_places)
+        observed = ~np.isnan(values)
+        values, known = fill_in(values, targets, where), fill_in(known, known_names, where)
     return SeriesFile(
-        where, tuple(targets), tuple(known_names), date_name, frequency, dates, monthly, values, known, filled
+        where, tuple(targets), tuple(known_names), date_name, step, dates, monthly, values, known, observed
     )
 
 
@@ -173,15 +181,17 @@ def _dates(rows: list[tuple[int, list[str]]], place: int, name: str, where: str)
 
 def _numbers(rows: list[tuple[int, list[str]]], places: list[int], names: list[str], where: str, fill: bool) -> Floats:
     """The numbers of some columns; NaN for an empty cell where those will be filled in."""
-    numbers = np.empty((len(rows), len(places)))
+    numbers = np.full((len(rows), len(places)), np.nan)
     for row, (line, cells) in enumerate(rows):
         for column, place in enumerate(places):
             cell = cells[place]
             empty = cell in MISSING
-            number = math.nan if empty and fill else as_number(cell)
-            if number is None or not (math.isfinite(number) or (fill and empty)):
+            if empty and fill:
+                continue
+            number = None if empty else as_number(cell)
+            if number is None or not math.isfinite(number):
                 expected = "a value, got an empty cell" if empty else f"a finite number, got {cell!r:.80}"
-                remedy = "say --fill to have it filled in" if empty else "mend it"
+                remedy = "train with --fill to have it filled in" if empty else "write a number"
                 raise ValueError(f"{where} line {line}, column {names[column]!r}: expected {expected}: {remedy}")
             numbers[row, column] = number
     for name, found in zip(names, numbers.T, strict=True):

@@ -123,7 +123,8 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
         if not {"source", "rows", "step", "season", "filled"} <= facts.keys():
             raise ValueError("facts: expected what preparing series leaves: source, rows, step, season and filled")
         check_entries("facts", facts, "source", FINGERPRINT)
-        check_entries("facts", facts, "rows", {"train": int, "valid": int})
+        for counts in ("rows", "filled"):
+            check_entries("facts", facts, counts, {"train": int, "valid": int})
 
     @classmethod
     def check_config(cls, config: RunConfig) -> None:
@@ -230,7 +231,11 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
             f"{facts['rows']['valid']:,} held out"
         )
         if self.data.fill:
-            yield f"  {facts['filled']:,} missing values filled in between their neighbours, and read as the others are"
+            filled = facts["filled"]
+            yield (
+                f"  {filled['train']:,} missing values filled in between their neighbours, and {filled['valid']:,} "
+                "of those held out; all count as if they had been there"
+            )
         yield f"  forecast: {', '.join(schema.targets):.200}, {self.data.horizon} rows ahead from {self.history}"
         yield f"  known in advance: {self._known()}; lags: {', '.join(map(str, schema.lags))}"
         if self.training.linear:
@@ -279,7 +284,11 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
             "split": f"{found['rows']['train']:,} rows to train on, the last {found['rows']['valid']:,} held out",
         }
         if self.data.fill:
-            told["missing"] = f"{found['filled']:,} values, filled in between their neighbours"
+            filled = found["filled"]
+            told["missing"] = (
+                f"{filled['train']:,} values to train on and {filled['valid']:,} held out, filled in between their "
+                "neighbours"
+            )
         if self.training.linear:
             told |= averaged_with(self, "linear", "a linear autoregression")
         return told

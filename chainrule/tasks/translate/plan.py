@@ -6,7 +6,7 @@ from the steps and the passes over the pairs that a run is about to have.
 
 from dataclasses import replace
 from math import log2
-from typing import Any
+from typing import Any, cast
 
 from chainrule.tasks.config import RunConfig
 from chainrule.tasks.display import flag
@@ -24,40 +24,47 @@ LADDER = Ladder(
 FEWEST_STEPS = 1000  # of training; below it batches are halved
 WARM_UP_STEPS = 500
 MOST_DROPOUT = {"seq2seq": 0.4, "transformer": 0.3}
-LEARNING_RATE: dict[str, dict[str, float]] = {  # of 256 features
+LEARNING_RATE: dict[str, dict[str, float]] = {  # by model and optimiser; of a Transformer of 256 features
     "seq2seq": {"adamw": 0.002, "muon": 0.004},
     "transformer": {"adamw": 0.001, "muon": 0.003},
 }
 
 
 def with_usual_training(config: RunConfig, given: frozenset[str], steps_per_epoch: int) -> RunConfig:
-    """The config of a new run with its learning rate and dropout settled, unless they are `given`.
+    """The config of a new run with what the user left open settled.
 
-    Of a Transformer warm-up and batch size too. The dropout of recurrences stays where the passes are unknown.
+    The learning rate follows from model and optimiser, dropout from the passes; of a Transformer also warm-up, batch
+    size and the width of feed-forward networks. The dropout of recurrences stays where the passes are unknown.
 
     Args:
         config: its size chosen, in `facts["chosen"]` where it was timed.
         given: flags that the user wrote.
         steps_per_epoch: of batches as they are in the config.
     """
-    options, training, blocks = config.options, config.training, config.model == "transformer"
+    options, training, transformer = config.options, config.training, config.model == "transformer"
     passes = _passes(config, steps_per_epoch)
     rate = LEARNING_RATE[config.model][training.optimiser]
-    settled: dict[str, Any] = {"learning_rate": usual_learning_rate(rate, options.model_size) if blocks else rate}
-    if blocks:
-        steps, rows = None if passes is None else passes * steps_per_epoch, training.batch_size
-        if config.duration.steps is None and steps is not None and steps < FEWEST_STEPS and "--batch-size" not in given:
-            rows, steps = max(1, rows // 2), 2 * steps
-        settled |= {"warmup": usual_warmup(steps), "batch_size": rows}
-    settled = {name: value for name, value in settled.items() if flag(name) not in given}
-    dropout = {}
-    if (blocks or passes is not None) and "--dropout" not in given:
-        dropout["dropout"] = usual_dropout(passes, MOST_DROPOUT[config.model])
+    size: dict[str, Any] = {}
+    trained: dict[str, Any] = {"learning_rate": rate}
+    if transformer or passes is not None:
+        size["dropout"] = usual_dropout(passes, MOST_DROPOUT[config.model])
+    if transformer:
+        steps, batch_size = None if passes is None else passes * steps_per_epoch, training.batch_size
+        few = config.duration.steps is None and steps is not None and steps < FEWEST_STEPS
+        if few and "--batch-size" not in given:
+            batch_size, steps = max(1, batch_size // 2), 2 * cast(float, steps)
+        size["feed_forward_size"] = 2 * options.model_size
+        rate = usual_learning_rate(rate, options.model_size)
+        trained = {"learning_rate": rate, "warmup": usual_warmup(steps), "batch_size": batch_size}
+    size, trained = (
+        {name: value for name, value in found.items() if flag(name) not in given} for found in (size, trained)
+    )
     facts = config.facts
     if "chosen" in facts:
         chosen = facts["chosen"]
-        facts = facts | {"chosen": chosen | {"options": [*chosen["options"], *dropout, *settled]}}
-    return replace(config, options=replace(options, **dropout), training=replace(training, **settled), facts=facts)
+        names = dict.fromkeys([*chosen["options"], *size, *trained])
+        facts = facts | {"chosen": chosen | {"options": list(names)}}
+    return replace(config, options=replace(options, **size), training=replace(training, **trained), facts=facts)
 
 
 def _passes(config: RunConfig, steps_per_epoch: int) -> float | None:
@@ -95,9 +102,9 @@ def usual_warmup(steps: float | None) -> float:
 
 
 def usual_dropout(passes: float | None, most: float) -> float:
-    """None for two passes over the pairs, more for more.
+    """0 up to two passes over the pairs, more for more; 0.2 where they are unknown.
 
     >>> usual_dropout(2, 0.3), usual_dropout(8, 0.3), usual_dropout(100, 0.3), usual_dropout(None, 0.3)
     (0.0, 0.2, 0.3, 0.2)
     """
-    return 0.2 if passes is None else round(min(most, max(0.0, 0.1 * log2(max(passes, 1.0) / 2))), 2)
+    return 0.2 if passes is None else round(min(most, 0.1 * log2(max(passes / 2, 1.0))), 2)

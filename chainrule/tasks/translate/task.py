@@ -69,10 +69,12 @@ class TranslatorTraining(OptimisationOptions):
     """How a translator is trained."""
 
     batch_size: int = within(64, 1, 1 << 24)
+    """Rows of a batch; half of it where a Transformer would take less than 1,000 steps, where not given."""
     optimiser: Literal["adamw", "muon"] = "muon"
-    """adamw, or muon: orthogonal steps for the matrices of layers, AdamW for the rest."""
     learning_rate: float = within(4e-3, 0.0, 1e3)
     """Peak learning rate; where not given it follows from the model and the optimiser."""
+    warmup: float = within(0.03, 0.0, 1.0)
+    """Share of the run in which the learning rate rises; of a Transformer 500 steps, 0.05 to 0.2, where not given."""
     scheduled_sampling: Literal["none", "linear", "inverse-sigmoid"] = "none"
     """How the share of words that are the model's own, not the reference's, rises to one half in training."""
     sampling_steps: int = within(10_000, 1, 1 << 53)
@@ -147,7 +149,7 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
     @classmethod
     def run_name(cls, asked: RunConfig) -> str:
         source = asked.sources["source"]
-        kind = "translator" if asked.model == "seq2seq" else asked.model
+        kind = "translator" if asked.model == "transformer" else asked.model
         return f"{'pairs' if source is None else Path(source).name.partition('.')[0]}-{kind}"
 
     @classmethod

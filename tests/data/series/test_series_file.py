@@ -6,6 +6,8 @@ from datetime import datetime
 import numpy as np
 import pytest
 
+from chainrule.data.series.frequency import Frequency
+from chainrule.data.series.schema import SeriesSchema
 from chainrule.data.series.series_file import read_series
 
 DAYS = "date,heat,wind\n" + "".join(f"2024-01-{day:02},{day},{day % 3}\n" for day in range(1, 15))
@@ -53,15 +55,49 @@ def test_zones_are_brought_to_one(tmp_path):
 
 
 def test_missing_rows_and_cells_are_filled_in_where_that_is_asked_for(tmp_path):
-    text = (
-        "date,heat,wind,sun\n2024-02-27,1,0,\n2024-02-28,2,2,5\n2024-03-01,8,8,6\n2024-03-02,,9,NA\n2024-03-03,,11,\n"
-    )
-    file = read_series(written(tmp_path, text), "heat,sun", covariates="wind", fill=True)
+    rows = ["date,heat,wind,sun", "2024-02-27,1,0,3", "2024-02-28,2,2,", "2024-03-01,8,8,6", "2024-03-02,,9,NA"]
+    path = written(tmp_path, "".join(f"{row}\n" for row in [*rows, "2024-03-03,,11,"]))
+    file = read_series(path, "heat,sun", covariates="wind", fill=True)
     assert str(file.frequency) == "every day"
     assert [date.day for date in file.dates] == [27, 28, 29, 1, 2, 3]
-    np.testing.assert_allclose(file.values, [[1, 5], [2, 5], [5, 5.5], [8, 6]])
+    np.testing.assert_allclose(file.values, [[1, 3], [2, 4], [5, 5], [8, 6]])
+    np.testing.assert_array_equal(file.observed, [[1, 1], [1, 0], [0, 0], [1, 1]])
     np.testing.assert_allclose(file.known[:, 0], [0, 2, 5, 8, 9, 11])
     assert (file.filled, file.future) == (3, 2)
+
+
+@pytest.mark.parametrize(
+    ("dates", "step", "missing"),
+    [
+        (["2024-01-31", "2024-02-29", "2024-04-30", "2024-05-31", "2024-06-30"], "every month end", 2),
+        (["2024-01", "2024-02", "2024-04", "2024-05", "2024-06"], "every month", 2),
+        (["2024-01-04", "2024-01-05", "2024-01-08", "2024-01-09", "2024-01-11"], "every business day", 4),
+    ],
+)
+def test_a_missing_row_is_found_whatever_the_step(tmp_path, dates, step, missing):
+    text = "date,v\n" + "".join(f"{date},{number}\n" for number, date in enumerate(dates))
+    file = read_series(written(tmp_path, text), "v", fill=True)
+    assert (str(file.frequency), len(file.dates)) == (step, 6)
+    assert [row for row, there in enumerate(file.observed[:, 0]) if not there] == [missing]
+
+
+def test_gaps_are_of_the_step_that_is_known(tmp_path):
+    path = written(tmp_path, "date,v\n2025-01-01,1\n2025-01-03,3\n2025-01-04,4\n2025-01-06,6\n")
+    with pytest.raises(ValueError, match="expected a date some steps after"):
+        read_series(path, "v", fill=True)
+    file = read_series(path, "v", fill=True, frequency=Frequency("seconds", 86_400))
+    assert file.values[:, 0].tolist() == [1, 2, 3, 4, 5, 6]
+
+
+def test_the_finest_step_is_that_of_values_that_were_written_down(tmp_path):
+    whole = "date,v\n" + "".join(f"2024-01-{day:02},{day * day % 7 + 20 * (day % 3)}\n" for day in range(1, 29))
+    gaps = "".join(line for line in whole.splitlines(keepends=True) if line[8:10] not in ("05", "06", "12"))
+    found = []
+    for text in (whole, gaps):
+        file = read_series(written(tmp_path, text), "v", fill=True)
+        scaling = SeriesSchema.fit(file, 28, 7, 1, fill=True).scalings[0]
+        found.append(scaling.finest * scaling.scale)
+    assert found == pytest.approx([0.5, 0.5])
 
 
 def test_nothing_is_filled_in_where_nothing_is_missing(tmp_path):
@@ -76,8 +112,9 @@ def test_nothing_is_filled_in_where_nothing_is_missing(tmp_path):
     ("text", "message"),
     [
         (DAYS.replace("2024-01-05", "2024-01-05 12:00"), "line 6: expected a date some steps after the one before it"),
-        (DAYS + "2024-02-20,1,1\n", "line 16: more dates are missing before it than there are"),
+        (DAYS + "2024-02-20,1,1\n", "line 16: expected at most as many dates missing as there are rows"),
         (DAYS + "2024-01-15,15,\n", "'wind': expected a value in the last row"),
+        (DAYS.replace("2024-01-01,1,1", "2024-01-01,,1"), "'heat': expected a value in the first row"),
         ("date,heat,wind\n2024-01-01,1,\n2024-01-02,2,\n", "column 'wind': expected values, got empty cells only"),
         (DAYS.replace("2024-01-05,5", "2024-01-05,warm"), "line 6, column 'heat': .*got 'warm'"),
         (DAYS.replace("2024-01-05,5", "2024-01-05,inf"), "line 6, column 'heat': expected a finite number"),

@@ -27,6 +27,12 @@ def test_a_smaller_model_learns_at_a_higher_rate_and_more_passes_drop_more():
     assert dropouts[0] < dropouts[-1] == 0.3
 
 
+def test_feed_forward_networks_are_twice_as_wide_as_the_model():
+    assert [planned(20, model_size=size).options.feed_forward_size for size in (64, 512)] == [128, 1024]
+    for size in LADDER.smaller:
+        assert size["feed_forward_size"] == 2 * size["model_size"]
+
+
 def test_a_slow_machine_takes_smaller_batches_and_a_longer_warm_up():
     fast, slow = planned(30).training, planned(1.5).training
     assert (fast.batch_size, slow.batch_size) == (64, 32)
@@ -34,7 +40,7 @@ def test_a_slow_machine_takes_smaller_batches_and_a_longer_warm_up():
 
 
 def test_what_the_user_wrote_stays():
-    given = frozenset({"--learning-rate", "--warmup", "--batch-size", "--dropout"})
+    given = frozenset({"--learning-rate", "--warmup", "--batch-size", "--dropout", "--feed-forward-size"})
     usual = planned()
     config = planned(1.5, given)
     assert config.training == TranslateTask.Training()
@@ -57,7 +63,7 @@ def test_the_learning_rate_is_that_of_the_optimiser(model):
 def test_what_was_settled_is_recorded_where_a_size_was_timed(passes):
     config = planned(passes)
     chosen = config.facts.get("chosen", {}).get("options")
-    settled = ["model_size", "dropout", "learning_rate", "warmup", "batch_size"]
+    settled = ["model_size", "dropout", "feed_forward_size", "learning_rate", "warmup", "batch_size"]
     assert chosen == (None if passes is None else settled)
     known = replace(config.options, dropout=0.0), config.training
     assert all(any(hasattr(part, name) for part in known) for name in settled)
