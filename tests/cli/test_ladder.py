@@ -118,7 +118,9 @@ def test_nothing_is_timed_where_a_size_or_a_number_of_steps_is_given(command, tm
     assert outcome.status == 0, outcome.err
     config = open_run(tmp_path / "run").config
     usual = type(config.options)()
-    settled = {"model_size": 8, "dropout": 0.2} if "--model-size" in asked else {"dropout": 0.0}  # a third of a pass
+    settled = {"dropout": 0.0}  # a third of a pass
+    if "--model-size" in asked:
+        settled = {"model_size": 8, "feed_forward_size": 16, "dropout": 0.2}
     assert config.options == replace(usual, **settled)
     assert "chosen" not in config.facts
 

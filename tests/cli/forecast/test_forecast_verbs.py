@@ -70,7 +70,7 @@ def test_missing_rows_are_filled_in_in_training_and_in_what_is_forecast_later(co
     path.write_text("".join(f"{line}\n" for number, line in enumerate(lines()) if number not in (40, 238, 239)))
     asked = ("train", path, *ASKED, "--out", out, "--steps", 20, "--hidden-size", 8)
     refused = command(*asked)
-    assert (refused.status, refused.err.count("say --fill")) == (2, 1)
+    assert (refused.status, refused.err.count("train with --fill")) == (2, 1)
     outcome = command(*asked, "--fill")
     assert outcome.status == 0, outcome.err
     assert "1 missing values filled in between their neighbours, and 2 of those held out" in outcome.err
