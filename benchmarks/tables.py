@@ -20,7 +20,7 @@ HEADLINES = (
     "peers_table_3m",
     "quality_wide_avx2",
     "quality_images_mnist",
-    "quality_translation",
+    "peers_translate_10m",
     "compression",
     "sampling",
 )
