@@ -28,11 +28,11 @@ class PixelLogits(nn.Module):
     def __init__(self, channels: int, image_channels: int, levels: int):
         super().__init__()
         self.hidden = MaskedConv2d(channels, channels, 1, "B", image_channels)
-        self.scores = MaskedConv2d(channels, image_channels * levels, 1, "B", image_channels)
+        self.output = MaskedConv2d(channels, image_channels * levels, 1, "B", image_channels)
 
     def forward(self, h: Tensor) -> Tensor:
         """(B, M, H, W) to (B, C·V, H, W), the scores of one colour channel after those of another."""
-        return self.scores(self.hidden(h.relu()).relu())
+        return self.output(self.hidden(h.relu()).relu())
 
 
 class RasterLogits:
@@ -40,7 +40,7 @@ class RasterLogits:
 
     def __init__(self, layer: PixelLogits):
         self._hidden = RasterConvolutions([layer.hidden])
-        self._scores = RasterConvolutions([layer.scores])
+        self._scores = RasterConvolutions([layer.output])
         self.convolutions = {"hidden": self._hidden, "scores": self._scores}
 
     def element(

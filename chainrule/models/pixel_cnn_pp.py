@@ -75,20 +75,20 @@ class PixelCNNPP(RasterModel):
             channels, layers, resolutions, reads_right=False, neighbour=True, num_classes=num_classes
         )
         self.dropout = dropout
-        self.head = nn.Conv2d(channels, PixelLogisticMixture.num_parameters(colours, components), 1)
+        self.output = nn.Conv2d(channels, PixelLogisticMixture.num_parameters(colours, components), 1)
         self._reset_parameters(components)
 
     def _reset_parameters(self, components: int) -> None:
         """At first the components lie side by side and each is as wide as its place, the same at every pixel."""
         nn.init.normal_(self.above.weight, std=self.above.weight[0].numel() ** -0.5)
-        nn.init.normal_(self.head.weight, std=0.1 * self.head.weight.shape[1] ** -0.5)
+        nn.init.normal_(self.output.weight, std=0.1 * self.output.weight.shape[1] ** -0.5)
         assert self.above.bias is not None
-        assert self.head.bias is not None
+        assert self.output.bias is not None
         nn.init.zeros_(self.above.bias)
-        nn.init.zeros_(self.head.bias)
+        nn.init.zeros_(self.output.bias)
         colours = self.image_shape[0]
         with torch.no_grad():
-            biases = self.head.bias.view(-1, components)
+            biases = self.output.bias.view(-1, components)
             biases[1 : 1 + colours] = (2 * torch.arange(components) + 1) / components - 1
             biases[1 + colours : 1 + 2 * colours] = -torch.tensor(components).log()
 
@@ -125,13 +125,13 @@ class PixelCNNPP(RasterModel):
 
     def _with_ones(self, x: Tensor) -> Tensor:
         """Integers (B, C, ...) as the network reads them, (B, C + 1, ...)."""
-        scaled = self._scaled(x, self.head.weight)
+        scaled = self._scaled(x, self.output.weight)
         return torch.cat([scaled, torch.ones_like(scaled[:, :1])], 1)
 
     def blank_rows(self, batch_size: int) -> State:
         """`above` at the top of the image: two rows of it, and what both streams keep."""
         colours, _, width = self.image_shape
-        blank = self.head.weight.new_zeros(batch_size, self.head.in_channels, 1, width)
+        blank = self.output.weight.new_zeros(batch_size, self.output.in_channels, 1, width)
         return {
             "pixels": blank.new_zeros(batch_size, colours + 1, 2, width),
             "vertical": self.vertical.blank_rows(blank),
@@ -160,7 +160,7 @@ class PixelCNNPP(RasterModel):
 
     def _outputs(self, h: Tensor) -> Tensor:
         with torch.autocast(h.device.type, enabled=False):  # a mean in bfloat16 may be off by half a level of 256
-            outputs: Tensor = self.head(nn.functional.elu(h.to(self.head.weight.dtype)))
+            outputs: Tensor = self.output(nn.functional.elu(h.to(self.output.weight.dtype)))
             return outputs
 
     def visible_past(self, length: int) -> Tensor:
@@ -190,7 +190,7 @@ class _Scan(RasterScan):
         self.model = model
         self.first = RasterConvolutions([model.first])
         self.horizontal = model.horizontal.prepare()
-        self.head = model.head.weight.flatten(1).t()
+        self.head = model.output.weight.flatten(1).t()
         device = self.head.device
         self.pairs = {
             colours: tuple(rows.to(device) for rows in _pairs_of_first(colours))
@@ -234,9 +234,9 @@ class _Scan(RasterScan):
         column = self.first.count(row["seen"])
         (h,) = self.first.known(0, row["seen"], row["from_above"], column)
         h, horizontal = self.horizontal.pixel(column, h, row["horizontal"])
-        assert self.model.head.bias is not None
+        assert self.model.output.bias is not None
         with torch.autocast(h.device.type, enabled=False):  # as in a pass, see `_outputs`
-            outputs = torch.addmm(self.model.head.bias, nn.functional.elu(h.to(self.head.dtype)), self.head)
+            outputs = torch.addmm(self.model.output.bias, nn.functional.elu(h.to(self.head.dtype)), self.head)
         mixture = self.model._mixture(outputs)
         pixel = {
             "earlier": torch.empty(len(h), 0, dtype=torch.long, device=h.device),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 from chainrule.tasks.config import OptimisationOptions, RunConfig
+from chainrule.tasks.display import flag
 from chainrule.tasks.ladder import Ladder, choose_size, is_open, tell_size
 from chainrule.tasks.ledger import Basis, LedgerEntry
 from chainrule.tasks.model import Model
@@ -70,6 +71,7 @@ class Task(ABC, Generic[M]):
         BUDGET: training time where nothing is said.
         FREE: options of training that may change on resume.
         LADDERS: sizes of the models that have several.
+        LEARNING_RATES: the usual peak by optimiser, where it differs.
         NEEDS: packages that training needs, and the extra of each.
         PREPARED: the file below the run directory that says that the data are prepared.
     """
@@ -83,6 +85,7 @@ class Task(ABC, Generic[M]):
     BUDGET: ClassVar[str] = "3m"
     FREE: ClassVar[frozenset[str]] = frozenset({"patience", "device", "tensorboard"})
     LADDERS: ClassVar[dict[str, Ladder]] = {}
+    LEARNING_RATES: ClassVar[dict[str, float]] = {}
     NEEDS: ClassVar[dict[str, str]] = {}
     PREPARED: ClassVar[str] = ""
 
@@ -144,10 +147,13 @@ class Task(ABC, Generic[M]):
 
     def plan(self, given: frozenset[str]) -> RunConfig:
         """The config of a new run, its data prepared, with what the user left open decided; `given` flags are typed."""
-        ladder = self.LADDERS.get(self.config.model)
-        if ladder is None or not is_open(ladder, self.config, given):
-            return self.config
-        return choose_size(self, ladder, self.batches((0, 1))[0])
+        config, ladder = self.config, self.LADDERS.get(self.config.model)
+        if ladder is not None and is_open(ladder, config, given):
+            config = choose_size(self, ladder, self.batches((0, 1))[0])
+        rate = self.LEARNING_RATES.get(config.training.optimiser)
+        if rate is None or flag("learning_rate") in given:
+            return config
+        return replace(config, training=replace(config.training, learning_rate=rate))
 
     def choice(self) -> str:
         """The line that says what `plan` decided, and why."""

@@ -13,7 +13,10 @@ from torch.optim import AdamW
 
 from chainrule.layers import MultiHeadAttention, Recurrent, SequenceLayer
 from chainrule.layers.attention import Attention
+from chainrule.layers.causal_conv1d import CausalConv1d
+from chainrule.layers.dilated_stack import DilatedStack
 from chainrule.layers.feed_forward import GATED, FeedForward
+from chainrule.layers.masked_conv2d import MaskedConv2d
 from chainrule.layers.residual_block import ResidualBlock
 from chainrule.layers.window_attention import WindowAttention
 from chainrule.training.computation import multiply_dtype
@@ -59,7 +62,9 @@ def make_optimiser(model: nn.Module, learning_rate: float, weight_decay: float, 
         raise ValueError("model: expected parameters that require a gradient, got none: there is nothing to train")
     matrices = hidden_matrices(model) if kind == "muon" else {}
     if kind == "muon" and not matrices:
-        raise ValueError("optimiser: expected adamw for a model without recurrent or attention layers, got muon")
+        raise ValueError(
+            "optimiser: expected adamw for a model without recurrent, attention or masked layers, got muon"
+        )
     rest = [parameter for parameter in trained if parameter not in matrices]
     groups = [
         {"params": [parameter for parameter in rest if parameter.dim() > 1], "weight_decay": weight_decay},
@@ -147,8 +152,8 @@ class Muon(AdamW):
         W \leftarrow (1 - \eta \lambda) W - 0.2 \sqrt{\max(r, c)}\, \eta\, O
 
     for each (r, c) block of a hidden matrix: a gate of a recurrent layer, the queries, keys or values of attention, the
-    gate of a feed-forward network. O
-    is renewed in every second step: M changes little in one.
+    gate of a feed-forward network; the kernel of a convolution is the matrix from all that it reads to its features.
+    O is renewed in every second step: M changes little in one.
     :math:`0.2 \sqrt{\max(r, c)}` gives O the size of a step of AdamW (Liu et al. 2025), so that learning rate and
     weight decay mean the same for all weights. Weights that are not hidden matrices take steps of AdamW.
 
@@ -189,17 +194,19 @@ class Muon(AdamW):
             state = self.state[weight]
             if not state:
                 state |= {"step": torch.tensor(0.0), "momentum": torch.zeros_like(weight)}
-                state["direction"] = torch.zeros_like(weight)
+                state["direction"] = torch.zeros_like(weight, memory_format=torch.contiguous_format)
             momentum = state["momentum"].lerp_(gradient, 1 - MOMENTUM)
             if int(state["step"]) % EVERY == 0:
                 ahead = gradient.lerp(momentum, MOMENTUM)
-                for pair in zip(*(x.split(self.matrices[weight]) for x in (ahead, state["direction"])), strict=True):
+                rows = self.matrices[weight]
+                found = ahead.reshape(sum(rows), -1).split(rows), state["direction"].view(sum(rows), -1).split(rows)
+                for pair in zip(*found, strict=True):
                     due.setdefault(tuple(pair[0].shape), []).append(pair)
             state["step"] += 1
         for shape, pairs in due.items():  # equal blocks in one product
             orthogonal = nearly_orthogonal(torch.stack([ahead for ahead, _ in pairs])) * (0.2 * max(shape) ** 0.5)
-            for (_, direction), found in zip(pairs, orthogonal, strict=True):
-                direction.copy_(found)
+            for (_, direction), direct in zip(pairs, orthogonal, strict=True):
+                direction.copy_(direct)
         rate, decay = self.param_groups[-1]["lr"], self.param_groups[-1]["weight_decay"]
         for weight in gradients:
             weight.mul_(1 - rate * decay).sub_(self.state[weight]["direction"], alpha=rate)
@@ -228,12 +235,16 @@ def nearly_orthogonal(matrices: Tensor, iterations: int = ITERATIONS) -> Tensor:
     return (x.mT if tall else x).to(matrices.dtype)
 
 
-def hidden_matrices(model: nn.Module) -> dict[Tensor, list[int]]:
-    """Matrices that map features to features, each with the rows of its blocks.
+_KNOWN = (Recurrent, SequenceLayer, ResidualBlock, Attention, MaskedConv2d)
 
-    In a model of recurrent or other sequence layers, of attention, or of a Transformer's blocks these are their
-    matrices and those of linear layers. Left out are embeddings, convolutions, and what is named `output`, a model's
-    last layer, whose rows belong to symbols or labels. Other models have none.
+
+def hidden_matrices(model: nn.Module) -> dict[Tensor, list[int]]:
+    """Matrices and kernels that map features to features, each with the rows of its blocks.
+
+    In a model of recurrent or other sequence layers, of attention, of a Transformer's blocks or of masked convolutions
+    these are theirs, and those of linear layers and other convolutions. Left out are embeddings, and what is named
+    `output`, a model's last layer, whose rows belong to symbols or labels. Other models have none. A kernel
+    (out, in, ...) is the matrix (out, in · ...).
     Where a recurrent layer reads symbols without an embedding, one-hot, its input matrix is taken as the others are.
 
     >>> from chainrule.models import RecurrentLM
@@ -242,7 +253,7 @@ def hidden_matrices(model: nn.Module) -> dict[Tensor, list[int]]:
     [((32, 4), [8, 8, 8, 8]), ((32, 8), [8, 8, 8, 8])]
     """
     found: dict[Tensor, list[int]] = {}
-    if not any(isinstance(layer, Recurrent | SequenceLayer | ResidualBlock | Attention) for layer in model.modules()):
+    if not any(isinstance(layer, _KNOWN) for layer in model.modules()):
         return found
     for name, layer in model.named_modules():  # a layer comes before its parts, and says its blocks first
         if "output" in name.split("."):
@@ -267,7 +278,12 @@ def _blocks(layer: nn.Module) -> Iterator[tuple[Tensor, list[int]]]:
         yield layer.in_proj.weight, [len(layer.out_proj.weight)] * 3
     elif isinstance(layer, Attention):
         yield from ((weight, [len(weight)]) for weight in layer.parameters() if weight.dim() == 2)
-    elif isinstance(layer, nn.Linear):
+    elif isinstance(layer, DilatedStack):
+        yield layer.residual, [layer.residual.shape[1]] * len(layer.residual)
+        yield from ((gated.weight, [len(gated.weight) // 2] * 2) for gated in layer.convolutions)
+    elif isinstance(layer, MaskedConv2d):
+        yield layer.weight, [len(layer.weight) // layer.parts] * layer.parts
+    elif isinstance(layer, nn.Linear | nn.Conv1d | nn.Conv2d | CausalConv1d):
         yield layer.weight, [len(layer.weight)]
 
 

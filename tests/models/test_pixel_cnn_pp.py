@@ -27,7 +27,7 @@ def strong(shape=(3, 5, 6), levels=5, **options):
     model = made(image_shape=shape, levels=levels, **options).double().eval()
     for name, parameter in model.named_parameters():
         if parameter.dim() > 1:
-            torch.nn.init.normal_(parameter, std=(2 if "head" in name else 1) * parameter[0].numel() ** -0.5)
+            torch.nn.init.normal_(parameter, std=(2 if "output" in name else 1) * parameter[0].numel() ** -0.5)
     return model
 
 
@@ -228,8 +228,8 @@ def test_wrong_sizes_are_named(name):
 
 def test_a_step_under_autocast_has_the_head_of_a_pass():
     model, x = made(image_shape=(1, 1, 1), levels=256).eval(), torch.zeros(1, 1, 1, 1, dtype=torch.long)
-    torch.nn.init.zeros_(model.head.weight)
-    torch.nn.init.constant_(model.head.bias, 0.123456)  # lies between two numbers in bfloat16
+    torch.nn.init.zeros_(model.output.weight)
+    torch.nn.init.constant_(model.output.bias, 0.123456)  # lies between two numbers in bfloat16
     with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
         conditional, _ = model.stepper()(None, model.initial_state(1))
         assert torch.equal(conditional.means, model(x).means[:, 0, 0, 0])

@@ -11,6 +11,7 @@ from chainrule.models import (
     MADE,
     VAE,
     ConvNet,
+    GatedPixelCNN,
     RecurrentLM,
     Seq2Seq,
     SequenceTagger,
@@ -18,6 +19,7 @@ from chainrule.models import (
     TransformerLM,
     TransformerSeq2Seq,
     VisionTransformer,
+    WaveNet,
 )
 from chainrule.training.optimiser import (
     Muon,
@@ -121,6 +123,42 @@ def test_hidden_matrices_of_a_translator_are_those_of_its_encoder_too():
     assert found == expected | {f"blocks.0.{name}": rows for name, rows in (block | reading).items()}
 
 
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        (
+            WaveNet(16, channels=4, blocks=1, layers_per_block=3, skip_channels=6),
+            {"stack.residual": [4, 4], "skip.weight": [6], "hidden.weight": [6]}
+            | {f"stack.layers.{layer}.weight": [4, 4] for layer in range(3)},
+        ),
+        (
+            GatedPixelCNN((1, 6, 6), 2, channels=4, layers=1),
+            {f"{stacks}.{part}.weight": rows for stacks in ("first", "layers.0") for part, rows in
+             {"horizontal": [4, 4], "residual": [4], "vertical": [8], "vertical_to_horizontal": [8]}.items()}
+            | {"head.hidden.weight": [4]},
+        ),
+    ],
+)  # fmt: skip
+def test_kernels_of_convolutions_are_hidden_matrices(model, expected):
+    names = {id(weight): name for name, weight in model.named_parameters()}
+    assert {names[id(weight)]: rows for weight, rows in hidden_matrices(model).items()} == expected
+
+
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+def test_a_kernel_takes_the_step_of_its_matrix(memory_format):
+    kernel = nn.Parameter(torch.randn(6, 4, 3, 2).to(memory_format=memory_format))
+    matrix = nn.Parameter(kernel.detach().reshape(6, -1).clone())
+    for seed in range(3):
+        torch.manual_seed(seed)
+        kernel.grad = torch.randn(6, 4, 3, 2).to(memory_format=memory_format)
+        matrix.grad = kernel.grad.reshape(6, -1).clone()
+        if not seed:
+            optimisers = [Muon([], {weight: [2, 4]}, weight_decay=0.1, lr=0.1) for weight in (kernel, matrix)]
+        for optimiser in optimisers:
+            optimiser.step()
+    torch.testing.assert_close(kernel.detach().reshape(6, -1), matrix.detach())
+
+
 @pytest.mark.parametrize("attention", ["multiplicative", "additive"])
 def test_hidden_matrices_of_a_recurrent_translator_are_those_of_its_attention_too(attention):
     model = Seq2Seq(7, 9, embedding_size=4, hidden_size=6, attention=attention)
@@ -143,8 +181,8 @@ def test_hidden_matrices_are_the_same_inside_a_mean_of_models():
 @pytest.mark.parametrize(
     ("model", "left_out"),
     [
-        (VisionTransformer((1, 8, 8), 3, model_size=8, num_layers=2, num_heads=2), {"patches", "positions", "output"}),
-        (SwinTransformer((1, 8, 8), 3, model_size=8, num_heads=2), {"patches", "bias", "output"}),
+        (VisionTransformer((1, 8, 8), 3, model_size=8, num_layers=2, num_heads=2), {"positions", "output"}),
+        (SwinTransformer((1, 8, 8), 3, model_size=8, num_heads=2), {"bias", "output"}),
     ],
 )
 def test_hidden_matrices_of_a_classifier_of_images_are_those_of_its_blocks(model, left_out):

@@ -63,7 +63,7 @@ _ELEMENTS, _ELEMENTS_OF_A_CODE = 1 << 13, 1 << 16
 _PREVIEWED = 16
 _LINE = 90  # characters in which the preview on the terminal has to fit
 _CHECKED_ROWS, _CHECKED_SIDE = 4, 5
-USUAL_TRAINING = {"image-transformer": {"optimiser": "muon"}}  # by model, where the user says nothing
+MUON = ("gated-pixelcnn", "image-transformer")  # models that are trained with it, where the user says nothing
 _FROM_DATA = ("levels", "num_classes")  # arguments of the models
 _MEASURED = 256  # held-out images whose codes are looked at during training
 
@@ -75,7 +75,7 @@ class ImageTraining(OptimisationOptions):
     batch_size: int = within(16, 1, 1 << 24)
     """Rows of a batch; 128 of a model with a code, where not given."""
     optimiser: Literal["adamw", "muon"] = "adamw"
-    """adamw, or muon: orthogonal steps for the matrices of layers; muon of an image-transformer, where not given."""
+    """adamw, or muon: orthogonal steps for matrices and kernels; of gated-pixelcnn and image-transformer the usual."""
     learning_rate: float = within(4e-3, 0.0, 1e3)
     """Peak learning rate; 0.001 of a model with a code, where not given."""
 
@@ -174,7 +174,7 @@ class ImageTask(
         return max(1, (_ELEMENTS_OF_A_CODE if self.has_code else _ELEMENTS) // self.dimensions)
 
     def plan(self, given: frozenset[str]) -> RunConfig:
-        usual = CODE_TRAINING if self.has_code else USUAL_TRAINING.get(self.config.model, {})
+        usual = CODE_TRAINING if self.has_code else {"optimiser": "muon"} if self.config.model in MUON else {}
         training = replace(self.training, **{name: usual[name] for name in usual if flag(name) not in given})
         return Task.plan(ImageTask(self.path, replace(self.config, training=training)), given)
 

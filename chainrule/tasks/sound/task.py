@@ -64,7 +64,9 @@ class SoundTraining(OptimisationOptions):
     """How a model of sounds is trained: a row is thousands of samples."""
 
     batch_size: int = within(2, 1, 1 << 24)
-    learning_rate: float = within(3e-3, 0.0, 1e3)
+    optimiser: Literal["adamw", "muon"] = "muon"
+    learning_rate: float = within(1.2e-2, 0.0, 1e3)
+    """Peak learning rate; with AdamW 0.003, where not given."""
     chunk_length: int = within(8192, 1, 1 << 24)
     """Samples of a row: of a piece of a longer clip, or of a stream."""
 
@@ -83,6 +85,7 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
     }
     Data = SoundData
     Training = SoundTraining
+    LEARNING_RATES: ClassVar[dict[str, float]] = {"adamw": 3e-3, "muon": 1.2e-2}
     MODELS: ClassVar[dict[str, Model]] = {
         "wavenet": Model("chainrule.models.wavenet:WaveNet", hidden=("levels", "num_classes"))
     }
