@@ -53,6 +53,7 @@ def main() -> None:
         out, began = options.out or Path(folder) / "run", time.process_time()
         if not out.exists():
             arguments = ["train", train, "--label-pattern", "{label}_*", "--steps", options.steps]
+            arguments += ["--optimiser", "adamw"]  # of the published run
             status = chainrule([str(part) for part in [*arguments, "--seed", options.seed, "--out", out]])
             if status:
                 raise SystemExit(status)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 CHUNK_BYTES = 1 << 20
+_GZIP = b"\x1f\x8b"
 _REMEDY = "models trained with --level byte read any file"
 
 
@@ -117,6 +118,8 @@ def decode(
         return raw.decode("utf-8", "surrogateescape")
     if offset == 0 and raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise ValueError(f"{name}: expected UTF-8 text, got UTF-16: convert it, for example with iconv -f utf-16")
+    if offset == 0 and raw.startswith(_GZIP):
+        raise ValueError(f"{name}: expected UTF-8 text, got a file compressed by gzip: unpack it, with gunzip --keep")
     if (nul := raw.find(b"\0")) >= 0:
         number = lines_before() + line + raw.count(b"\n", 0, nul)
         raise ValueError(f"{name}: binary, not text: NUL byte at byte {offset + nul} (line {number}): {_REMEDY}")
