@@ -174,7 +174,7 @@ def plan_text(
             one model is taken then where `num_members` is open.
     """
     text, wide = len(corpus.train), corpus.level in ("word", "bpe")
-    optimiser = training.optimiser or usual_optimiser(wide)
+    optimiser: Kind = training.optimiser or "muon"
     batch_size = training.batch_size or usual_batch_size(text, training.chunk_length)
 
     def shape(size: int) -> Shape:
@@ -226,7 +226,7 @@ def plan_text(
         embedding_dropout=options.embedding_dropout if options.embedding_dropout is not None else dropout * wide,
     )
     rate = None if speed is None else 1 / (members * speed.seconds(chosen.multiplies))
-    learning_rate = training.learning_rate or usual_learning_rate(size, wide)
+    learning_rate = training.learning_rate or usual_learning_rate(size, wide and optimiser == "adamw")
     weight_decay = training.weight_decay
     if weight_decay is None:
         weight_decay = usual_weight_decay(learning_rate, text / (batch_size * training.chunk_length), wide)
@@ -260,11 +260,6 @@ def usual_batch_size(symbols: int, chunk_length: int) -> int:
     return max(1, min(32, symbols // (16 * chunk_length)))
 
 
-def usual_optimiser(wide: bool) -> "Kind":
-    """Muon where the recurrent matrices are most of the work; words have most weights in their embeddings."""
-    return "adamw" if wide else "muon"
-
-
 def usual_dropout(passes: float, weights_a_symbol: float, wide: bool) -> float:
     """More the oftener the text is read, up to a half, and less for a model that is small for its text.
 
@@ -289,9 +284,9 @@ def usual_weight_decay(learning_rate: float, steps_a_pass: float, wide: bool) ->
     return 0.01 if wide else forgetting_decay(steps_a_pass, learning_rate)
 
 
-def usual_learning_rate(size: int, wide: bool) -> float:
-    """Peak learning rate for a number of units; half of it where embeddings are wide and shared."""
-    return (0.005 if wide else 0.01) * min(1.0, (256 / size) ** 0.5)
+def usual_learning_rate(size: int, cautious: bool) -> float:
+    """Peak learning rate for a number of units; half of it for AdamW where embeddings are wide and shared."""
+    return (0.005 if cautious else 0.01) * min(1.0, (256 / size) ** 0.5)
 
 
 def measure_speed(config: RunConfig, shapes: Sequence[Shape], batch: Batch) -> Speed:
