@@ -105,7 +105,7 @@ def subject_of(
     if not isinstance(recurrent, nn.RNNBase):
         raise ValueError(
             "module: expected a recurrent layer of chainrule.layers or torch.nn, or a RecurrentLM, "
-            f"got {type(module).__name__}, none of these"
+            f"got {type(module).__name__}, which has no recurrence that is followed here"
         )
     _check_weights(module)
     with torch.no_grad(), evaluating(module):

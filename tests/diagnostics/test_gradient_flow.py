@@ -138,7 +138,7 @@ class Doubling(LSTM):
 
 
 BAD = {
-    "no recurrence": (lambda: gradient_flow(nn.Linear(3, 3), torch.randn(1, 5, 3)), "got Linear, none of these"),
+    "no recurrence": (lambda: gradient_flow(nn.Linear(3, 3), torch.randn(1, 5, 3)), "Linear, which has no recurrence"),
     "one step": (lambda: gradient_flow(LSTM(N, M), torch.randn(2, 1, N)), "at least two steps"),
     "rows of one": (
         lambda: gradient_flow(LSTM(N, M), torch.randn(2, 5, N), lengths=torch.tensor([1, 0])),
