@@ -68,7 +68,7 @@ class SwinTransformer(ImageClassifier):
         check_patches(image_shape, patch_size)
         height, width = height // patch_size, width // patch_size
         if stages is None:
-            stages = largest_divisor(height, width, 2)
+            stages = 1 if height % 2 or width % 2 else 2
         check_sizes(window=window, blocks=blocks, stages=stages)
         self.patches = nn.Conv2d(channels, model_size, patch_size, patch_size)
         layers: list[nn.Module] = [nn.LayerNorm(model_size)]

@@ -71,7 +71,7 @@ class Task(ABC, Generic[M]):
         BUDGET: training time where nothing is said.
         FREE: options of training that may change on resume.
         LADDERS: sizes of the models that have several.
-        LEARNING_RATES: the usual peak by optimiser, where it differs.
+        LEARNING_RATES: the usual peak of optimisers that are not the usual one.
         NEEDS: packages that training needs, and the extra of each.
         PREPARED: the file below the run directory that says that the data are prepared.
     """

@@ -235,7 +235,7 @@ def nearly_orthogonal(matrices: Tensor, iterations: int = ITERATIONS) -> Tensor:
     return (x.mT if tall else x).to(matrices.dtype)
 
 
-_KNOWN = (Recurrent, SequenceLayer, ResidualBlock, Attention, MaskedConv2d)
+_LAYERS_OF_MUON = (Recurrent, SequenceLayer, ResidualBlock, Attention, MaskedConv2d)
 
 
 def hidden_matrices(model: nn.Module) -> dict[Tensor, list[int]]:
@@ -253,7 +253,7 @@ def hidden_matrices(model: nn.Module) -> dict[Tensor, list[int]]:
     [((32, 4), [8, 8, 8, 8]), ((32, 8), [8, 8, 8, 8])]
     """
     found: dict[Tensor, list[int]] = {}
-    if not any(isinstance(layer, _KNOWN) for layer in model.modules()):
+    if not any(isinstance(layer, _LAYERS_OF_MUON) for layer in model.modules()):
         return found
     for name, layer in model.named_modules():  # a layer comes before its parts, and says its blocks first
         if "output" in name.split("."):

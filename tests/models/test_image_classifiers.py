@@ -129,6 +129,13 @@ def test_usual_patches_fit_the_image(side, patches, places):
     assert [where for name, *where in found if name == "SwinBlock"] == [[place, place] for place in places]
 
 
+def test_a_size_without_patches_or_windows_is_refused():
+    with pytest.raises(ValueError, match="patch_size: expected a divisor of 97 and 97"):
+        VisionTransformer((1, 97, 97), 3)
+    with pytest.raises(ValueError, match="window: no window of 2 to 7 places fits 29×29 places"):
+        SwinTransformer((1, 29, 29), 3)
+
+
 def test_attention_of_a_vision_transformer_is_what_its_blocks_read():
     model = SMALL["vit"]().eval()
     found = model.attended(images())

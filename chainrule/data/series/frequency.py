@@ -128,7 +128,7 @@ class Frequency:
         """
         try:
             return self._after(date)
-        except OverflowError:
+        except (OverflowError, ValueError):  # of days; of months
             raise ValueError(f"expected dates up to the year 9999, got one {self} after {date}") from None
 
     def _after(self, date: datetime) -> datetime:

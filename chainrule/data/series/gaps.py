@@ -73,7 +73,7 @@ def fill_in(values: Floats, names: Sequence[str], where: str) -> Floats:
     for name, column in zip(names, filled.T, strict=True):
         known = ~np.isnan(column)
         for end, place in (("first", 0), ("last", -1)):
-            if len(column) and not known[place]:
+            if not known[place]:
                 raise ValueError(
                     f"{where}, column {name!r}: expected a value in the {end} row that others have, got an empty cell, "
                     "which has no neighbour to be filled in from: write it, or leave out the rows or the column"

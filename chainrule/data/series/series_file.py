@@ -51,11 +51,6 @@ class SeriesFile:
         """Rows at the end whose targets are empty."""
         return len(self.known) - len(self.values)
 
-    @property
-    def filled(self) -> int:
-        """How many of the values are filled in."""
-        return int((~self.observed).sum())
-
     def date_text(self, date: datetime) -> str:
         """A date as this file writes it: a month; the day alone where steps are days or more; else the moment."""
         if self.monthly:

@@ -63,7 +63,8 @@ _ELEMENTS, _ELEMENTS_OF_A_CODE = 1 << 13, 1 << 16
 _PREVIEWED = 16
 _LINE = 90  # characters in which the preview on the terminal has to fit
 _CHECKED_ROWS, _CHECKED_SIDE = 4, 5
-MUON = ("gated-pixelcnn", "image-transformer")  # models that are trained with it, where the user says nothing
+_MUON = {"optimiser": "muon"}
+USUAL_TRAINING = {"gated-pixelcnn": _MUON, "image-transformer": _MUON}  # by model, where the user says nothing
 _FROM_DATA = ("levels", "num_classes")  # arguments of the models
 _MEASURED = 256  # held-out images whose codes are looked at during training
 
@@ -174,7 +175,7 @@ class ImageTask(
         return max(1, (_ELEMENTS_OF_A_CODE if self.has_code else _ELEMENTS) // self.dimensions)
 
     def plan(self, given: frozenset[str]) -> RunConfig:
-        usual = CODE_TRAINING if self.has_code else {"optimiser": "muon"} if self.config.model in MUON else {}
+        usual = CODE_TRAINING if self.has_code else USUAL_TRAINING.get(self.config.model, {})
         training = replace(self.training, **{name: usual[name] for name in usual if flag(name) not in given})
         return Task.plan(ImageTask(self.path, replace(self.config, training=training)), given)
 

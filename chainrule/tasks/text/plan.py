@@ -285,7 +285,11 @@ def usual_weight_decay(learning_rate: float, steps_a_pass: float, wide: bool) ->
 
 
 def usual_learning_rate(size: int, cautious: bool) -> float:
-    """Peak learning rate for a number of units; half of it for AdamW where embeddings are wide and shared."""
+    """Peak learning rate for a number of units; half of it for AdamW where embeddings are wide and shared.
+
+    >>> usual_learning_rate(256, False), usual_learning_rate(256, True), usual_learning_rate(1024, False)
+    (0.01, 0.005, 0.005)
+    """
     return (0.005 if cautious else 0.01) * min(1.0, (256 / size) ** 0.5)
 
 

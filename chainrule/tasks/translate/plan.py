@@ -6,7 +6,7 @@ from the steps and the passes over the pairs that a run is about to have.
 
 from dataclasses import replace
 from math import log2
-from typing import Any, cast
+from typing import Any
 
 from chainrule.tasks.config import RunConfig
 from chainrule.tasks.display import flag
@@ -50,9 +50,9 @@ def with_usual_training(config: RunConfig, given: frozenset[str], steps_per_epoc
         size["dropout"] = usual_dropout(passes, MOST_DROPOUT[config.model])
     if transformer:
         steps, batch_size = None if passes is None else passes * steps_per_epoch, training.batch_size
-        few = config.duration.steps is None and steps is not None and steps < FEWEST_STEPS
-        if few and "--batch-size" not in given:
-            batch_size, steps = max(1, batch_size // 2), 2 * cast(float, steps)
+        halved = config.duration.steps is None and "--batch-size" not in given
+        if halved and steps is not None and steps < FEWEST_STEPS:
+            batch_size, steps = max(1, batch_size // 2), 2 * steps
         size["feed_forward_size"] = 2 * options.model_size
         rate = usual_learning_rate(rate, options.model_size)
         trained = {"learning_rate": rate, "warmup": usual_warmup(steps), "batch_size": batch_size}

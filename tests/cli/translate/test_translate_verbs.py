@@ -191,6 +191,7 @@ def test_info_tells_what_the_run_is(folder, capsys):
         (["train", "{p}", "--cell", "cnn"], "--cell"),
         (["train", "{p}", "--model", "transformer", "--model-size", "10"], "--model-size: expected a multiple of"),
         (["train", "{p}", "--model", "transformer", "--scheduled-sampling", "linear"], "leave it out, or take --model"),
+        (["train", "{p}", "--hidden-size", "8"], "leave it out, or take --model seq2seq"),
     ],
 )
 def test_bad_input_is_one_line_and_leaves_nothing_behind(folder, capsys, tmp_path, arguments, message):

@@ -11,6 +11,19 @@ from chainrule.data.series.frequency import Frequency, as_date, calendar_feature
 START = datetime(2023, 12, 29)  # a Friday
 
 
+def test_a_date_that_comes_too_early_is_to_be_moved_and_one_too_late_leaves_a_gap():
+    first = [datetime(2024, 1, day) for day in (1, 2, 3)]
+    for last, message in ((datetime(2024, 1, 3, 12), "got 2024-01-03 12.*: move it"), (datetime(2024, 1, 5), "--fill")):
+        with pytest.raises(ValueError, match=message):
+            Frequency.find([*first, last], [2, 3, 4, 5], "days.csv")
+
+
+@pytest.mark.parametrize("frequency", [Frequency("seconds", 86_400), Frequency("months", 1)])
+def test_dates_end_with_the_year_9999(frequency):
+    with pytest.raises(ValueError, match="up to the year 9999"):
+        frequency.after(datetime(9999, 12, 31))
+
+
 def dates(frequency, count=40, start=START):
     made = [start]
     while len(made) < count:
