@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, distributions
 from torch.distributions import constraints
 
-from chainrule.heads.head import TensorHead, at_least_float32, representable
+from chainrule.heads.head import TensorHead, at_least_float32, broadcast_shapes, representable
 from chainrule.transforms import needs_plain_form, records_or_transforms
 
 WIDE = 2**20  # numbers in a table of scores from which a processor's cache is too small for it
@@ -68,7 +68,7 @@ class Categorical(TensorHead, distributions.Categorical):
         """
         scores = self._param
         if value.shape != self._batch_shape:
-            shape = torch.broadcast_shapes(value.shape, self._batch_shape)
+            shape = broadcast_shapes(value.shape, self._batch_shape)
             value, scores = value.expand(shape), scores.expand(*shape, self._num_events)
         rows, symbols = scores.reshape(-1, self._num_events), value.reshape(-1).long()
         return log_prob_at(rows, symbols).view(value.shape)

@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.distributions import Distribution, constraints
@@ -159,7 +160,7 @@ class Stacked(WrappedHead):
         super().__init__(self.parts[0], torch.Size((first[0], len(self.parts), *first[1:])))
 
     def log_prob(self, value: Tensor) -> Tensor:
-        value = value.expand(torch.broadcast_shapes(value.shape, self._batch_shape + self._event_shape))
+        value = value.expand(broadcast_shapes(value.shape, self._batch_shape + self._event_shape))
         after = len(self._batch_shape) - 2  # axes of the batch that follow time
         elements = value.unbind(-1 - after - len(self._event_shape))
         terms = [part.log_prob(element) for part, element in zip(self.parts, elements, strict=True)]
@@ -171,6 +172,18 @@ class Stacked(WrappedHead):
 
     def filtered(self, temperature: float = 1.0, top_k: int | None = None, top_p: float | None = None) -> Head:
         return Stacked([part.filtered(temperature, top_k, top_p) for part in self.parts])
+
+
+def broadcast_shapes(*shapes: torch.Size) -> torch.Size:
+    """The shape that tensors of these shapes have together; torch's function imports SymPy, half a second of a run.
+
+    Raises:
+        ValueError: they do not fit.
+
+    >>> broadcast_shapes(torch.Size((3, 1)), torch.Size((2,)))
+    torch.Size([3, 2])
+    """
+    return torch.Size(np.broadcast_shapes(*shapes))
 
 
 def at_least_float32(parameter: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, distributions
 
 from chainrule.heads.categorical import Categorical, check_symbols
+from chainrule.heads.head import broadcast_shapes
 
 
 class SymbolTable(Protocol):
@@ -67,7 +68,7 @@ class LookedUpCategorical(Categorical):
         """
         if value.device.type == "cpu":
             check_symbols(value, self._num_events)
-        shape = torch.broadcast_shapes(value.shape, self._batch_shape)
+        shape = broadcast_shapes(value.shape, self._batch_shape)
         contexts = self._contexts.expand(*shape, self._contexts.shape[-1])
         return self._table.log_prob(contexts, value.expand(shape).long())
 

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from chainrule.heads.discretized_logistic_mixture import DiscretizedLogisticMixture, check_levels, outside
-from chainrule.heads.head import Choose, TensorHead, at_least_float32
+from chainrule.heads.head import Choose, TensorHead, at_least_float32, broadcast_shapes
 from chainrule.heads.logistic_bins import bin_centres, log_bin_mass
 from chainrule.ranges import check_sizes
 
@@ -168,7 +168,7 @@ class PixelLogisticMixture(TensorHead):
         """log P of the first `count` channels in each component, (..., count, K)."""
         value = value[..., :count]
         if not count:
-            shape = torch.broadcast_shapes(value.shape[:-1], self._batch_shape)
+            shape = broadcast_shapes(value.shape[:-1], self._batch_shape)
             return self.logits.new_zeros(*shape, 0, self.logits.shape[-1])
         means = torch.stack([self._coupled_means(value, channel) for channel in range(count)], -2)
         value = value.to(means.dtype).unsqueeze(-1)

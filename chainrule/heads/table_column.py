@@ -11,7 +11,7 @@ from chainrule.heads.bisection import HALF_RANGE, code_integer
 from chainrule.heads.categorical import Categorical
 from chainrule.heads.column import ColumnGroup
 from chainrule.heads.gaussian_mixture import GaussianMixture
-from chainrule.heads.head import Choose, Head, NotDiscreteError, TensorHead
+from chainrule.heads.head import Choose, Head, NotDiscreteError, TensorHead, broadcast_shapes
 from chainrule.heads.integer_logistic_mixture import IntegerLogisticMixture
 from chainrule.heads.location_scale_mixture import LocationScaleMixture
 
@@ -90,7 +90,7 @@ class TableColumn(TensorHead):
         value: (...) broadcast against the batch shape; NaN is missing.
         """
         group, value = self.group, value.double()
-        value = value.expand(torch.broadcast_shapes(value.shape, self._batch_shape))
+        value = value.expand(broadcast_shapes(value.shape, self._batch_shape))
         symbol = group.symbol(value)
         logs = self.logits.log_softmax(-1)
         own = logs.expand(*value.shape, group.symbols).gather(-1, symbol.unsqueeze(-1)).squeeze(-1)
@@ -205,7 +205,7 @@ class TableRow(Head):
 
     def log_prob(self, value: Tensor) -> Tensor:
         """(..., B, D), nats; value (..., B, D), broadcast against the batch shape."""
-        value = value.expand(torch.broadcast_shapes(value.shape, self._batch_shape))
+        value = value.expand(broadcast_shapes(value.shape, self._batch_shape))
         pairs = zip(self.parts, self._places, strict=True)
         return self._in_place([part.log_prob(value.index_select(-1, place)) for part, place in pairs])
 

@@ -10,7 +10,7 @@ from torch.distributions import constraints
 
 from chainrule.base import AutoregressiveModel, Context, refuse_context
 from chainrule.heads import head_of
-from chainrule.heads.head import Choose, Head
+from chainrule.heads.head import Choose, Head, broadcast_shapes
 from chainrule.layers.recurrent_stack import recurrent_stack
 from chainrule.models.made import MADE
 from chainrule.state import State
@@ -56,7 +56,7 @@ class MADEConditional(Head):
         size = self.made.num_features
         if value.shape[-1:] != (size,):
             raise ValueError(f"value: expected (..., {size}) of 0 and 1, got {tuple(value.shape)}")
-        shape = torch.broadcast_shapes(value.shape[:-1], self._batch_shape)
+        shape = broadcast_shapes(value.shape[:-1], self._batch_shape)
         rows = value.expand(*shape, size).reshape(-1, size)
         h = self.h.expand(*shape, self.h.shape[-1]).reshape(-1, self.h.shape[-1])
         return self.made.log_prob(rows, h).view(shape)

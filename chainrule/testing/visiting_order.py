@@ -9,7 +9,7 @@ from torch.distributions import Distribution
 
 from chainrule.base import AutoregressiveModel, Context, Step
 from chainrule.heads import Categorical, Head, head_of
-from chainrule.heads.head import WrappedHead
+from chainrule.heads.head import WrappedHead, broadcast_shapes
 from chainrule.state import State
 from chainrule.testing.values import PLAIN
 
@@ -78,7 +78,7 @@ class Visited(WrappedHead):
 
     def log_prob(self, value: Tensor) -> Tensor:
         """(..., B, T), nats; value (..., B, T), broadcast against the batch shape."""
-        value = value.expand(torch.broadcast_shapes(value.shape, self._batch_shape))
+        value = value.expand(broadcast_shapes(value.shape, self._batch_shape))
         laid_out = self.model.from_sequence(value.reshape(-1, value.shape[-1]))
         terms = self.conditionals.log_prob(laid_out.view(*value.shape[:-1], *laid_out.shape[1:]))
         return self.model.to_sequence(terms.reshape(laid_out.shape)).reshape(value.shape)
