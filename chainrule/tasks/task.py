@@ -71,6 +71,7 @@ class Task(ABC, Generic[M]):
         BUDGET: training time where nothing is said.
         FREE: options of training that may change on resume.
         LADDERS: sizes of the models that have several.
+        USUAL_TRAINING: options of training that a model has in place of the usual ones, by model.
         LEARNING_RATES: the usual peak of optimisers that are not the usual one.
         NEEDS: packages that training needs, and the extra of each.
         PREPARED: the file below the run directory that says that the data are prepared.
@@ -85,6 +86,7 @@ class Task(ABC, Generic[M]):
     BUDGET: ClassVar[str] = "3m"
     FREE: ClassVar[frozenset[str]] = frozenset({"patience", "device", "tensorboard"})
     LADDERS: ClassVar[dict[str, Ladder]] = {}
+    USUAL_TRAINING: ClassVar[dict[str, dict[str, Any]]] = {}
     LEARNING_RATES: ClassVar[dict[str, float]] = {}
     NEEDS: ClassVar[dict[str, str]] = {}
     PREPARED: ClassVar[str] = ""
@@ -147,13 +149,20 @@ class Task(ABC, Generic[M]):
 
     def plan(self, given: frozenset[str]) -> RunConfig:
         """The config of a new run, its data prepared, with what the user left open decided; `given` flags are typed."""
-        config, ladder = self.config, self.LADDERS.get(self.config.model)
-        if ladder is not None and is_open(ladder, config, given):
-            config = choose_size(self, ladder, self.batches((0, 1))[0])
-        rate = self.LEARNING_RATES.get(config.training.optimiser)
-        if rate is None or flag("learning_rate") in given:
+        open_to_model = {name: value for name, value in self.usual_training().items() if flag(name) not in given}
+        training = replace(self.training, **open_to_model)
+        rate = self.LEARNING_RATES.get(training.optimiser)
+        if rate is not None and flag("learning_rate") not in given:
+            training = replace(training, learning_rate=rate)
+        config, ladder = replace(self.config, training=training), self.LADDERS.get(self.config.model)
+        if ladder is None or not is_open(ladder, config, given):
             return config
-        return replace(config, training=replace(config.training, learning_rate=rate))
+        run = type(self)(self.path, config)
+        return choose_size(run, ladder, run.batches((0, 1))[0])
+
+    def usual_training(self) -> dict[str, Any]:
+        """Options of training where the user gives none, in place of those that the task has for most models."""
+        return self.USUAL_TRAINING.get(self.config.model, {})
 
     def choice(self) -> str:
         """The line that says what `plan` decided, and why."""

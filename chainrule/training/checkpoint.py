@@ -10,13 +10,12 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
-from torch.optim import AdamW
 
 from chainrule.base import AutoregressiveModel
 from chainrule.data.atomic import replacing
 from chainrule.state import State, count_rows, flatten, unflatten
 from chainrule.training.duration import Position
-from chainrule.training.optimiser import moments, restore_moments
+from chainrule.training.optimiser import AdamW, moments, restore_moments
 from chainrule.training.options import TrainingOptions
 
 CHECKPOINT = "checkpoint.safetensors"

@@ -3,21 +3,21 @@
 Muon takes steps of hidden matrices that are nearly orthogonal, and steps of AdamW for all other weights.
 """
 
+import inspect
 import math
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
-from torch.optim import AdamW
+from torch import Tensor, nn, optim
 
-from chainrule.layers import MultiHeadAttention, Recurrent, SequenceLayer
+from chainrule.layers import MultiHeadAttention, Recurrent
 from chainrule.layers.attention import Attention
 from chainrule.layers.causal_conv1d import CausalConv1d
 from chainrule.layers.dilated_stack import DilatedStack
 from chainrule.layers.feed_forward import GATED, FeedForward
 from chainrule.layers.masked_conv2d import MaskedConv2d
-from chainrule.layers.residual_block import ResidualBlock
+from chainrule.layers.masked_linear import MaskedLinear
 from chainrule.layers.window_attention import WindowAttention
 from chainrule.training.computation import multiply_dtype
 
@@ -47,6 +47,17 @@ def learning_rate(progress: float, peak: float, warmup: float, floor: float = 0.
     return peak * (floor + (1 - floor) * (1 + math.cos(math.pi * fall)) / 2)
 
 
+class AdamW(optim.AdamW):
+    """AdamW of torch, without its decorators for torch.compile.
+
+    They import the compiler at the first step, which takes a second or more of each run, and nothing here is compiled.
+    """
+
+    add_param_group = inspect.unwrap(optim.Optimizer.add_param_group)
+    zero_grad = inspect.unwrap(optim.Optimizer.zero_grad)
+    step = torch.no_grad()(inspect.unwrap(optim.AdamW.step))
+
+
 Kind = Literal["adamw", "muon"]
 BETAS = (0.9, 0.99)  # a shorter memory of squares than Adam's 0.999: runs here are a few thousand steps
 
@@ -63,7 +74,7 @@ def make_optimiser(model: nn.Module, learning_rate: float, weight_decay: float, 
     matrices = hidden_matrices(model) if kind == "muon" else {}
     if kind == "muon" and not matrices:
         raise ValueError(
-            "optimiser: expected adamw for a model without recurrent, attention or masked layers, got muon"
+            "optimiser: expected adamw for a model that maps its inputs to predictions alone, without hidden layers"
         )
     rest = [parameter for parameter in trained if parameter not in matrices]
     groups = [
@@ -235,15 +246,14 @@ def nearly_orthogonal(matrices: Tensor, iterations: int = ITERATIONS) -> Tensor:
     return (x.mT if tall else x).to(matrices.dtype)
 
 
-_LAYERS_OF_MUON = (Recurrent, SequenceLayer, ResidualBlock, Attention, MaskedConv2d)
+_OF_PREDICTIONS = frozenset({"output", "direct"})
 
 
 def hidden_matrices(model: nn.Module) -> dict[Tensor, list[int]]:
     """Matrices and kernels that map features to features, each with the rows of its blocks.
 
-    In a model of recurrent or other sequence layers, of attention, of a Transformer's blocks or of masked convolutions
-    these are theirs, and those of linear layers and other convolutions. Left out are embeddings, and what is named
-    `output`, a model's last layer, whose rows belong to symbols or labels. Other models have none. A kernel
+    They are those of linear layers, convolutions, recurrences and attention. Left out are embeddings, and what is named
+    `output` or `direct`, which makes what a model predicts: its rows belong to symbols, labels or pixels. A kernel
     (out, in, ...) is the matrix (out, in · ...).
     Where a recurrent layer reads symbols without an embedding, one-hot, its input matrix is taken as the others are.
 
@@ -253,10 +263,8 @@ def hidden_matrices(model: nn.Module) -> dict[Tensor, list[int]]:
     [((32, 4), [8, 8, 8, 8]), ((32, 8), [8, 8, 8, 8])]
     """
     found: dict[Tensor, list[int]] = {}
-    if not any(isinstance(layer, _LAYERS_OF_MUON) for layer in model.modules()):
-        return found
     for name, layer in model.named_modules():  # a layer comes before its parts, and says its blocks first
-        if "output" in name.split("."):
+        if not _OF_PREDICTIONS.isdisjoint(name.split(".")):
             continue
         for weight, rows in _blocks(layer):
             if weight.requires_grad and len(weight) > 1:
@@ -283,7 +291,7 @@ def _blocks(layer: nn.Module) -> Iterator[tuple[Tensor, list[int]]]:
         yield from ((gated.weight, [len(gated.weight) // 2] * 2) for gated in layer.convolutions)
     elif isinstance(layer, MaskedConv2d):
         yield layer.weight, [len(layer.weight) // layer.parts] * layer.parts
-    elif isinstance(layer, nn.Linear | nn.Conv1d | nn.Conv2d | CausalConv1d):
+    elif isinstance(layer, nn.Linear | nn.Conv1d | nn.Conv2d | nn.ConvTranspose2d | CausalConv1d | MaskedLinear):
         yield layer.weight, [len(layer.weight)]
 
 

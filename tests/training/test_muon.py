@@ -4,18 +4,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from chainrule.heads import Column
 from chainrule.layers import MultiHeadAttention
 from chainrule.layers.feed_forward import FeedForward
 from chainrule.layers.window_attention import WindowAttention
 from chainrule.models import (
     MADE,
-    VAE,
+    Autoencoder,
     ConvNet,
     GatedPixelCNN,
     RecurrentLM,
     Seq2Seq,
     SequenceTagger,
     SwinTransformer,
+    TableMADE,
     TransformerLM,
     TransformerSeq2Seq,
     VisionTransformer,
@@ -132,6 +134,17 @@ def test_hidden_matrices_of_a_translator_are_those_of_its_encoder_too():
             | {f"stack.layers.{layer}.weight": [4, 4] for layer in range(3)},
         ),
         (
+            ConvNet((1, 8, 8), 3, channels=4, stages=2),
+            {"first.weight": [4], "blocks.0.conv1.weight": [4], "blocks.0.conv2.weight": [4]}
+            | {f"blocks.1.{part}.weight": [8] for part in ("conv1", "conv2", "shortcut")},
+        ),
+        (
+            Autoencoder((1, 4, 4), 2, 2, network="convolutional", hidden_size=6, channels=4),
+            {"encoder.0.layers.0.weight": [8], "encoder.0.layers.3.weight": [12], "encoder.1.weight": [2]}
+            | {"decoder.layers.0.weight": [12], "decoder.layers.2.weight": [32]}
+            | {"decoder.layers.5.weight": [4]},
+        ),
+        (
             GatedPixelCNN((1, 6, 6), 2, channels=4, layers=1),
             {f"{stacks}.{part}.weight": rows for stacks in ("first", "layers.0") for part, rows in
              {"horizontal": [4, 4], "residual": [4], "vertical": [8], "vertical_to_horizontal": [8]}.items()}
@@ -205,11 +218,18 @@ def test_a_closure_is_refused():
 
 
 @pytest.mark.parametrize(
-    "model", [MADE(4, [8]), ConvNet((1, 8, 8), 3), VAE((1, 4, 4), 2, latent_size=2, hidden_size=8)]
+    "model", [MADE(4, [8, 6], direct=True), TableMADE([Column("categorical", categories=2)] * 4, 8)]
 )
-def test_a_model_without_hidden_matrices_is_refused(model):
+def test_hidden_matrices_of_a_dense_network_are_those_that_make_no_prediction(model):
+    assert set(hidden_matrices(model)) == {layer.weight for layer in model.hidden}
+    assert {name for name, weight in model.named_parameters() if weight.dim() > 1} == {
+        "hidden.0.weight", "hidden.1.weight", "output.weight", "direct.weight"
+    }  # fmt: skip
+
+
+def test_a_model_without_hidden_matrices_is_refused():
     with pytest.raises(ValueError, match="expected adamw"):
-        make_optimiser(model, 0.01, 0.1, "muon")
+        make_optimiser(MADE(4, []), 0.01, 0.1, "muon")
 
 
 def test_restored_momentum_continues_as_the_original_does():

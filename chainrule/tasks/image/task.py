@@ -26,8 +26,8 @@ from chainrule.tasks.abilities import (
     Scores,
 )
 from chainrule.tasks.codes import CodedTask
-from chainrule.tasks.config import OptimisationOptions, RunConfig, within
-from chainrule.tasks.display import flag, quoted
+from chainrule.tasks.config import OptimisationOptions, within
+from chainrule.tasks.display import quoted
 from chainrule.tasks.image.codes import (
     CODE_TRAINING,
     ImageEmbedding,
@@ -45,7 +45,7 @@ from chainrule.tasks.image.scoring import ImageScoring, score_images
 from chainrule.tasks.ladder import Ladder
 from chainrule.tasks.ledger import Basis, LedgerEntry
 from chainrule.tasks.model import Model
-from chainrule.tasks.task import Shard, Source, Task
+from chainrule.tasks.task import Shard, Source
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -64,7 +64,6 @@ _PREVIEWED = 16
 _LINE = 90  # characters in which the preview on the terminal has to fit
 _CHECKED_ROWS, _CHECKED_SIDE = 4, 5
 _MUON = {"optimiser": "muon"}
-USUAL_TRAINING = {"gated-pixelcnn": _MUON, "image-transformer": _MUON}  # by model, where the user says nothing
 _FROM_DATA = ("levels", "num_classes")  # arguments of the models
 _MEASURED = 256  # held-out images whose codes are looked at during training
 
@@ -137,6 +136,7 @@ class ImageTask(
         ("vae", "hierarchical-vae", "autoencoder"),
         Ladder("pixels", ({"hidden_size": 150}, {"hidden_size": 75}), steps=1000),
     )
+    USUAL_TRAINING: ClassVar[dict[str, dict[str, Any]]] = {"gated-pixelcnn": _MUON, "image-transformer": _MUON}
     Scoring, score = ImageScoring, score_images
     Sampling, sample = ImageSampling, sample_images
     USUAL_NUMBER = 16
@@ -174,10 +174,8 @@ class ImageTask(
         """The images that are scored together."""
         return max(1, (_ELEMENTS_OF_A_CODE if self.has_code else _ELEMENTS) // self.dimensions)
 
-    def plan(self, given: frozenset[str]) -> RunConfig:
-        usual = CODE_TRAINING if self.has_code else USUAL_TRAINING.get(self.config.model, {})
-        training = replace(self.training, **{name: usual[name] for name in usual if flag(name) not in given})
-        return Task.plan(ImageTask(self.path, replace(self.config, training=training)), given)
+    def usual_training(self) -> dict[str, Any]:
+        return CODE_TRAINING if self.has_code else super().usual_training()
 
     def build(self) -> "ImageModel":
         return self.model_of(self.shape)

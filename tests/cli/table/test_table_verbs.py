@@ -145,7 +145,8 @@ def test_an_optimiser_that_cannot_be_leaves_the_old_run(refused, rows, run, tmp_
     out = tmp_path / "run"
     shutil.copytree(run, out)
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
-    message = refused("train", rows, "--out", out, "--overwrite", "--steps", 3, "--optimiser", "muon")
+    asked = ("--optimiser", "muon", "--num-layers", 0)
+    message = refused("train", rows, "--out", out, "--overwrite", "--steps", 3, *asked)
     assert message.startswith("chainrule: --optimiser: expected adamw")
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
 
