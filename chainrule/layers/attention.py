@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor, nn
 
+from chainrule.layers.linear import linear
 from chainrule.layers.packing import real_steps
 from chainrule.ranges import check_sizes
 from chainrule.state import Shared, State, leaves
@@ -70,7 +71,7 @@ class Attention(nn.Module, ABC):
             real = torch.ones(memory.shape[:2], dtype=torch.bool, device=memory.device)
         else:
             memory = memory.masked_fill(~real.unsqueeze(2), 0)
-        values = memory if self.weight_value is None else nn.functional.linear(memory, self.weight_value)
+        values = memory if self.weight_value is None else linear(memory, self.weight_value)
         return {"keys": self._keys(memory), "values": values, "real": real}
 
     def forward(self, query: Tensor, remembered: State) -> tuple[Tensor, Tensor]:
@@ -134,7 +135,7 @@ class AdditiveAttention(Attention):
         self.reset_parameters()
 
     def _keys(self, memory: Tensor) -> Tensor:
-        return nn.functional.linear(memory, self.weight_memory, self.bias)
+        return linear(memory, self.weight_memory, self.bias)
 
     def _scores(self, queries: Tensor, keys: Tensor) -> Tensor:
         projected = nn.functional.linear(queries, self.weight_query)
@@ -172,7 +173,7 @@ class MultiplicativeAttention(Attention):
         self.reset_parameters()
 
     def _keys(self, memory: Tensor) -> Tensor:
-        return memory if self.weight_memory is None else nn.functional.linear(memory, self.weight_memory)
+        return memory if self.weight_memory is None else linear(memory, self.weight_memory)
 
     def _scores(self, queries: Tensor, keys: Tensor) -> Tensor:
         return torch.bmm(queries, keys.transpose(1, 2))

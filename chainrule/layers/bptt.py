@@ -23,6 +23,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from chainrule.layers.linear import product
+
 
 def previous(first: Tensor, flat: Tensor, sizes: list[int]) -> list[Tensor]:
     """For each step the states it started from: `first` at step 0, then those of the rows still running.
@@ -40,9 +42,9 @@ def weight_gradient(d: Tensor, first: Tensor, flat: Tensor, sizes: list[int]) ->
     """
     rows = sizes[0]
     if rows != sizes[-1]:
-        return torch.mm(d.t(), torch.cat(previous(first, flat, sizes)))
+        return product(d.t(), torch.cat(previous(first, flat, sizes)).t())
     start = torch.mm(d[:rows].t(), first[:rows].to(flat.dtype))  # all but the first step without a copy of the states
-    return torch.addmm(start, d[rows:].t(), flat[:-rows])
+    return start + product(d[rows:].t(), flat[:-rows].t())
 
 
 def last(first: Tensor, flat: Tensor, sizes: list[int]) -> Tensor:

@@ -5,6 +5,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
+from chainrule.layers.linear import linear
 from chainrule.layers.packing import last_before_ends, zero_past_ends
 from chainrule.layers.sequence_layer import LayerStep, SequenceLayer, check_features, checked_tensor
 from chainrule.ranges import check_sizes
@@ -91,7 +92,7 @@ class CausalConv1d(SequenceLayer):
     def _sum(self, rows: Tensor, matrix: Tensor) -> Tensor:
         time, past = rows.shape[1] - self.past, self.past
         taps = [rows[:, start : start + time] for start in range(0, past + 1, self.dilation)]
-        return nn.functional.linear(torch.cat(taps, 2), matrix, self.bias)
+        return linear(torch.cat(taps, 2), matrix, self.bias)
 
     def _step(self, x_t: Tensor, state: Tensor, matrix: Tensor) -> tuple[Tensor, State]:
         rows = torch.cat([state, x_t.unsqueeze(1)], 1)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
+from chainrule.layers.linear import linear, product
 from chainrule.state import State
 from chainrule.transforms import needs_plain_form
 
@@ -163,7 +164,7 @@ def project(x: Tensor, weight_ih: Tensor, bias: Tensor | None) -> Tensor:
     look-up of its columns, and is done as one.
     """
     if x.is_floating_point():
-        return torch.nn.functional.linear(x, weight_ih, bias)
+        return linear(x, weight_ih, bias)
     if len(x) < weight_ih.shape[1]:  # fewer elements than symbols, as in a step: read their columns alone
         columns = weight_ih.index_select(1, x).t()
         return columns if bias is None else columns + bias
@@ -191,4 +192,4 @@ class _LookUp(torch.autograd.Function):
             return gradient.new_zeros(ctx.rows, gradient.shape[1]).index_add_(0, symbols, gradient), None
         one_hot = gradient.new_zeros(ctx.rows, len(symbols))
         one_hot.scatter_(0, symbols.unsqueeze(0), 1.0)
-        return torch.mm(one_hot, gradient), None
+        return product(one_hot, gradient.t()), None

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from chainrule.layers.causal_attention import CausalAttention
 from chainrule.layers.dropout import dropout
 from chainrule.layers.feed_forward import FeedForward
+from chainrule.layers.linear import linear
 from chainrule.layers.multi_head_attention import MultiHeadAttention
 from chainrule.layers.norms import norm_layer
 from chainrule.layers.scaled_dot_product import attention_weights, scaled_dot_product
@@ -135,7 +136,7 @@ class CrossAttention(MultiHeadAttention):
         memory, real = self._checked(memory, lengths)
         begin = self.model_size
         bias = None if self.in_proj_bias is None else self.in_proj_bias[begin:]
-        heads = self._split(nn.functional.linear(memory, self.in_proj_weight[begin:], bias))
+        heads = self._split(linear(memory, self.in_proj_weight[begin:], bias))
         keys, values = heads.chunk(2, 1)
         if real is None:
             real = torch.ones(memory.shape[:2], dtype=torch.bool, device=memory.device)
@@ -169,7 +170,7 @@ class CrossAttention(MultiHeadAttention):
     def _queries(self, x: Tensor) -> Tensor:
         size = self.model_size
         bias = None if self.in_proj_bias is None else self.in_proj_bias[:size]
-        return self._split(nn.functional.linear(x, self.in_proj_weight[:size], bias))
+        return self._split(linear(x, self.in_proj_weight[:size], bias))
 
     @staticmethod
     def _mask(real: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from chainrule.layers.bptt import wide_dtype
+from chainrule.layers.linear import Linear
 from chainrule.layers.packing import real_steps
 from chainrule.layers.sequence_layer import LayerStep, SequenceLayer, check_features, checked_tensor
 from chainrule.ranges import check_sizes
@@ -49,11 +50,11 @@ class FastWeights(SequenceLayer, ABC):
         self.head_size = model_size // num_heads
         self.decay = decay
         self.chunk_size = chunk_size
-        self.query = nn.Linear(model_size, model_size)
-        self.key = nn.Linear(model_size, model_size)
-        self.value = nn.Linear(model_size, model_size)
-        self.out_proj = nn.Linear(model_size, model_size)
-        self.decay_gate = nn.Linear(model_size, num_heads) if decay == "gated" else None
+        self.query = Linear(model_size, model_size)
+        self.key = Linear(model_size, model_size)
+        self.value = Linear(model_size, model_size)
+        self.out_proj = Linear(model_size, model_size)
+        self.decay_gate = Linear(model_size, num_heads) if decay == "gated" else None
 
     def reset_parameters(self) -> None:
         """Draw new weights with the variance of the input; biases are zero, but that of the gated decay."""

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from chainrule.layers.linear import Linear
 from chainrule.layers.prepared_linear import numpy_may_compute, prepared_linear
 from chainrule.ranges import check_sizes
 
@@ -44,8 +45,8 @@ class FeedForward(nn.Module):
             hidden_size = 4 * model_size if activation != GATED else max(8 * model_size // 3, 1)
         check_sizes(model_size=model_size, hidden_size=hidden_size)
         self.activation = activation
-        self.linear1 = nn.Linear(model_size, hidden_size * (2 if activation == GATED else 1), bias=bias)
-        self.linear2 = nn.Linear(hidden_size, model_size, bias=bias)
+        self.linear1 = Linear(model_size, hidden_size * (2 if activation == GATED else 1), bias=bias)
+        self.linear2 = Linear(hidden_size, model_size, bias=bias)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

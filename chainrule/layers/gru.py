@@ -19,6 +19,7 @@ from chainrule.layers.bptt import (
     weight_gradient,
     wide_dtype,
 )
+from chainrule.layers.linear import product
 from chainrule.layers.recurrent import Backend, Recurrent
 from chainrule.transforms import needs_plain_form, records_or_transforms
 
@@ -311,5 +312,5 @@ class _ResetBefore(torch.autograd.Function):
             d_r.copy_(_sigmoid_backward(s.mul_(h_prev), r, grad_input=s))
             gate.add(k, d_rz, out=dh_t)
         d_gates = weight_gradient(d[:, : 2 * size], h0, h_low, sizes)
-        d_weight = torch.cat([d_gates, torch.mm(d[:, 2 * size :].t(), reset)])
+        d_weight = torch.cat([d_gates, product(d[:, 2 * size :].t(), reset.t())])
         return d, None, d_weight.to(weight_hh.dtype), dh.to(h0.dtype), None

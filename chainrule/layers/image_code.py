@@ -7,6 +7,8 @@ from typing import Literal, final
 import torch
 from torch import Tensor, nn
 
+from chainrule.layers.linear import Linear
+
 ImageNetwork = Literal["dense", "convolutional"]
 
 
@@ -87,7 +89,7 @@ class ImageWriter(nn.Module):
         super().__init__()
         self.grid = (outputs, *image_shape[1:])
         if network == "dense":
-            last = nn.Linear(hidden_size, outputs * _numbers(image_shape[1:]))
+            last = Linear(hidden_size, outputs * _numbers(image_shape[1:]))
             self.layers = nn.Sequential(
                 *gated_layers(code_size, hidden_size, num_layers), last, nn.Unflatten(1, self.grid)
             )
@@ -120,7 +122,7 @@ class ImageWriter(nn.Module):
 def gated_layers(inputs: int, hidden_size: int, num_layers: int) -> list[nn.Module]:
     """Dense layers whose units are gated: (.., inputs) to (.., hidden_size)."""
     sizes = [inputs, *[hidden_size] * num_layers]
-    return [part for before, after in pairwise(sizes) for part in (nn.Linear(before, 2 * after), nn.GLU(-1))]
+    return [part for before, after in pairwise(sizes) for part in (Linear(before, 2 * after), nn.GLU(-1))]
 
 
 def halved(image_shape: Sequence[int], times: int) -> list[tuple[int, int]]:

@@ -5,6 +5,8 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
+from chainrule.layers.linear import linear
+
 
 @final
 class MaskedLinear(nn.Module):
@@ -52,7 +54,7 @@ class MaskedLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., inputs) -> (..., units)."""
-        return nn.functional.linear(x, self.weight * self.mask, self.bias)
+        return linear(x, self.weight * self.mask, self.bias)
 
     def extra_repr(self) -> str:
         units, inputs = self.mask.shape

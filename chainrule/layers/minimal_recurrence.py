@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from chainrule.layers.bptt import wide_dtype
+from chainrule.layers.linear import Linear
 from chainrule.layers.packing import real_steps
 from chainrule.layers.scan import linear_scan
 from chainrule.layers.sequence_layer import LayerStep, SequenceLayer, check_features, checked_tensor
@@ -33,7 +34,7 @@ class MinimalRecurrence(SequenceLayer, ABC):
         check_sizes(input_size=input_size, hidden_size=hidden_size)
         self.input_size = input_size
         self.hidden_size = hidden_size
-        self.candidate = nn.Linear(input_size, hidden_size)
+        self.candidate = Linear(input_size, hidden_size)
 
     def reset_parameters(self) -> None:
         """Draw new weights with the variance of the input; biases are zero, but those of the gates keep the memory."""
@@ -149,7 +150,7 @@ class MinGRU(MinimalRecurrence):
 
     def __init__(self, input_size: int, hidden_size: int):
         super().__init__(input_size, hidden_size)
-        self.update = nn.Linear(input_size, hidden_size)
+        self.update = Linear(input_size, hidden_size)
         self.reset_parameters()
 
     def _gates(self) -> list[nn.Linear]:
@@ -189,8 +190,8 @@ class MinLSTM(MinimalRecurrence):
 
     def __init__(self, input_size: int, hidden_size: int):
         super().__init__(input_size, hidden_size)
-        self.forget = nn.Linear(input_size, hidden_size)
-        self.input = nn.Linear(input_size, hidden_size)
+        self.forget = Linear(input_size, hidden_size)
+        self.input = Linear(input_size, hidden_size)
         self.reset_parameters()
 
     def _gates(self) -> list[nn.Linear]:

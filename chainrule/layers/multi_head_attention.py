@@ -5,6 +5,7 @@ from abc import ABC
 import torch
 from torch import Tensor, nn
 
+from chainrule.layers.linear import Linear, linear
 from chainrule.layers.packing import real_steps
 from chainrule.layers.positions import rotate, rotations
 from chainrule.layers.sequence_layer import check_features
@@ -69,7 +70,7 @@ class MultiHeadAttention(nn.Module, ABC):
         rows = (num_heads + 2 * num_kv_heads) * self.head_size
         self.in_proj_weight = nn.Parameter(torch.empty(rows, model_size))
         self.in_proj_bias = nn.Parameter(torch.zeros(rows)) if bias else None
-        self.out_proj = nn.Linear(model_size, model_size, bias=bias)
+        self.out_proj = Linear(model_size, model_size, bias=bias)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -91,7 +92,7 @@ class MultiHeadAttention(nn.Module, ABC):
         The first two are turned by their positions, (T,) or (B, T), if they are rotary. Heads are split before their
         axis is moved: the gradients of the parts then join in the order of memory, without a copy.
         """
-        projected = nn.functional.linear(x, self.in_proj_weight, self.in_proj_bias)
+        projected = linear(x, self.in_proj_weight, self.in_proj_bias)
         heads = projected.unflatten(2, (-1, self.head_size))  # (B, T, H + 2G, d)
         sizes = [self.num_heads, self.num_kv_heads, self.num_kv_heads]
         if self.position == "rotary":

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from chainrule.layers.dropout import dropout
+from chainrule.layers.linear import Linear
 from chainrule.layers.multi_head_attention import HEAD_POSITIONS, MultiHeadAttention
 from chainrule.layers.norms import norm_layer
 from chainrule.layers.packing import zero_past_ends
@@ -60,7 +61,7 @@ class TransformerEncoder(nn.Module):
                 f"position: expected one of {', '.join(HEAD_POSITIONS)}, sinusoidal, or None, got {position!r}"
             )
         self.output_size, self.dropout = model_size, dropout
-        self.project = nn.Identity() if input_size == model_size else nn.Linear(input_size, model_size)
+        self.project = nn.Identity() if input_size == model_size else Linear(input_size, model_size)
         self.positions = SinusoidalPositions(model_size) if position == "sinusoidal" else None
         self.blocks = nn.ModuleList(
             EncoderBlock(

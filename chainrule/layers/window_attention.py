@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from chainrule.layers.linear import Linear
 from chainrule.layers.scaled_dot_product import attention_weights
 
 
@@ -43,8 +44,8 @@ class WindowAttention(nn.Module):
         if not 0 <= shift < window:
             raise ValueError(f"shift: expected 0 to {window - 1}, less than the window, got {shift}")
         self.num_heads, self.window, self.shift = num_heads, window, shift
-        self.in_proj = nn.Linear(model_size, 3 * model_size)
-        self.out_proj = nn.Linear(model_size, model_size)
+        self.in_proj = Linear(model_size, 3 * model_size)
+        self.out_proj = Linear(model_size, model_size)
         for linear in (self.in_proj, self.out_proj):
             nn.init.normal_(linear.weight, std=(3 * model_size) ** -0.5)
             nn.init.zeros_(linear.bias)

@@ -10,6 +10,7 @@ from chainrule.base import AutoregressiveModel, Context, Step
 from chainrule.heads import Categorical
 from chainrule.layers.attention import AdditiveAttention, Attention, MultiplicativeAttention
 from chainrule.layers.cells import StackedCells, multiplied, symbol_before, symbols_before, symbols_of
+from chainrule.layers.linear import linear
 from chainrule.layers.packing import real_steps, zero_past_ends
 from chainrule.layers.recurrent_stack import recurrent_stack
 from chainrule.ranges import check_shares, check_sizes
@@ -103,11 +104,11 @@ class AttentiveDecoder(AutoregressiveModel, ABC):
     def _draw_weights(self) -> None:
         if self.bias_ho.is_meta:
             return
-        for linear in (self.first, self.fixed, self.combine):
-            if linear is not None:
-                nn.init.normal_(linear.weight, std=linear.in_features**-0.5)
-                if linear.bias is not None:
-                    nn.init.zeros_(linear.bias)
+        for layer in (self.first, self.fixed, self.combine):
+            if layer is not None:
+                nn.init.normal_(layer.weight, std=layer.in_features**-0.5)
+                if layer.bias is not None:
+                    nn.init.zeros_(layer.bias)
         for weight in (self.embedding.weight, self.weight_ho):
             if weight is not None:  # as output weights, rows of length 1 keep the first scores small
                 nn.init.normal_(weight, std=weight.shape[1] ** -0.5)
@@ -279,7 +280,7 @@ class AttentiveDecoder(AutoregressiveModel, ABC):
         return nn.functional.dropout(self.embedding(symbols_of(symbols)), self.dropout, self.training)
 
     def _scores(self, combined: Tensor) -> Tensor:
-        return nn.functional.linear(combined, self._output_weight(), self.bias_ho)
+        return linear(combined, self._output_weight(), self.bias_ho)
 
     def _mean_above(self, combined: Tensor, symbols: Tensor) -> Tensor:
         """The mean over all symbols of log p(v), less log p of the given ones, (R,).

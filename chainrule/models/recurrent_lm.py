@@ -11,6 +11,7 @@ from chainrule.heads import Categorical
 from chainrule.layers import AdaptiveSoftmax, NgramEmbedding, default_cutoffs
 from chainrule.layers.cells import symbol_before, symbols_before, symbols_of
 from chainrule.layers.dropout import dropout
+from chainrule.layers.linear import linear
 from chainrule.layers.packing import zero_past_ends
 from chainrule.layers.recurrent_stack import recurrent_stack
 from chainrule.ranges import Layers, Probability, Range, Size, check_shares, check_sizes
@@ -235,7 +236,7 @@ class RecurrentLM(AutoregressiveModel):
         h = dropout(h, self.dropout, self.training)
         if self.adaptive is not None:
             return self.adaptive(h)
-        return Categorical(nn.functional.linear(h, self._output_weight(), self.bias_ho))
+        return Categorical(linear(h, self._output_weight(), self.bias_ho))
 
     @property
     def _one_hot(self) -> bool:

@@ -6,6 +6,7 @@ from typing import Annotated, final
 import torch
 from torch import Tensor, nn
 
+from chainrule.layers.linear import Linear
 from chainrule.layers.residual_block import ResidualBlock, shrink_residuals
 from chainrule.layers.window_attention import WindowAttention
 from chainrule.models.image_classifier import ImageClassifier
@@ -139,7 +140,7 @@ class PatchMerging(nn.Module):
     def __init__(self, model_size: int):
         super().__init__()
         self.norm = nn.LayerNorm(4 * model_size)
-        self.linear = nn.Linear(4 * model_size, 2 * model_size, bias=False)
+        self.linear = Linear(4 * model_size, 2 * model_size, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         parts = [x[:, row::2, column::2] for column in range(2) for row in range(2)]

@@ -10,6 +10,7 @@ from chainrule.base import AutoregressiveModel, Step, Unroll, refuse_context
 from chainrule.heads import Categorical
 from chainrule.layers.cells import symbol_before, symbols_before, symbols_of
 from chainrule.layers.dropout import dropout
+from chainrule.layers.linear import linear
 from chainrule.layers.ngram_embedding import NgramEmbedding
 from chainrule.layers.packing import zero_past_ends
 from chainrule.layers.positions import LearnedPositions
@@ -228,7 +229,7 @@ class TransformerLM(AutoregressiveModel):
         return dropout(features, self.dropout, self.training), recent
 
     def _conditional(self, h: Tensor) -> Categorical:
-        return Categorical(nn.functional.linear(h, self._output_weight(), self.bias_ho))
+        return Categorical(linear(h, self._output_weight(), self.bias_ho))
 
     def _output_weight(self) -> Tensor:
         return self.embedding.weight[: self.vocab_size] if self.weight_ho is None else self.weight_ho

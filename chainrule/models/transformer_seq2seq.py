@@ -10,6 +10,7 @@ from chainrule.heads import Categorical
 from chainrule.layers.cells import check_vocabulary, symbol_before, symbols_before, symbols_of
 from chainrule.layers.decoder_block import DecoderBlock, DecoderStep
 from chainrule.layers.dropout import dropout
+from chainrule.layers.linear import linear
 from chainrule.layers.norms import norm_layer
 from chainrule.layers.packing import real_steps, zero_past_ends
 from chainrule.layers.prepared_linear import prepared_linear
@@ -265,7 +266,7 @@ class TransformerSeq2Seq(AutoregressiveModel):
         return dropout(features, self.dropout, self.training)
 
     def _scores(self, h: Tensor) -> Tensor:
-        return nn.functional.linear(h, self._output_weight(), self.bias_ho)
+        return linear(h, self._output_weight(), self.bias_ho)
 
     def _output_weight(self) -> Tensor:
         return self.embedding.weight[: self.vocab_size] if self.weight_ho is None else self.weight_ho

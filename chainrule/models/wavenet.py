@@ -11,6 +11,7 @@ from chainrule.heads import Categorical, DiscretizedLogisticMixture
 from chainrule.heads.logistic_bins import bin_centres
 from chainrule.layers.cells import symbol_before, symbols_before
 from chainrule.layers.dilated_stack import DilatedStack
+from chainrule.layers.linear import Linear
 from chainrule.layers.packing import zero_past_ends
 from chainrule.models.labels import checked_labels
 from chainrule.ranges import Range, check_sizes
@@ -86,9 +87,9 @@ class WaveNet(AutoregressiveModel):
             self.input = nn.Parameter(torch.empty(3, channels))  # w, b, and the input before the first element
         self.stack = DilatedStack(channels, [2**layer for layer in range(layers_per_block)] * blocks, kernel_size)
         layers = blocks * layers_per_block
-        self.skip = nn.Linear(layers * channels, skip_channels)
-        self.hidden = nn.Linear(skip_channels, skip_channels)
-        self.output = nn.Linear(skip_channels, levels if components is None else 3 * components)
+        self.skip = Linear(layers * channels, skip_channels)
+        self.hidden = Linear(skip_channels, skip_channels)
+        self.output = Linear(skip_channels, levels if components is None else 3 * components)
         self.label_bias = None if num_classes is None else nn.Embedding(num_classes, layers * 2 * channels)
         self._draw_weights()
 
