@@ -29,8 +29,8 @@ from quality_classification import said
 from side_by_side import claim, machine, publish, result_path
 
 MNIST = {"cnn": 99.4, "cct": 99.2, "vit": 98.5}  # test accuracy in %, with the defaults
-# Options that give each model about 0.2 million parameters for 32×32 pixels of three channels, the two that cut an image
-# into patches those of 4×4 pixels: Swin's usual 2×2 are four times as many, and take four times as long.
+# Options that give each model about 0.2 million parameters for 32×32 pixels of three channels. Swin has the patches of
+# ViT, 4×4 pixels: of its usual ones, 2×2, there are four times as many, and a step takes four times as long.
 EQUAL = {
     "cnn": {"channels": 26},
     "cct": {"model-size": 64, "num-layers": 4},

@@ -71,8 +71,7 @@ class Task(ABC, Generic[M]):
         BUDGET: training time where nothing is said.
         FREE: options of training that may change on resume.
         LADDERS: sizes of the models that have several.
-        USUAL_TRAINING: options of training that a model has in place of the usual ones, by model.
-        LEARNING_RATES: the usual peak of optimisers that are not the usual one.
+        USUAL_TRAINING: for a model, options of training in place of the usual ones; its learning rates by optimiser.
         NEEDS: packages that training needs, and the extra of each.
         PREPARED: the file below the run directory that says that the data are prepared.
     """
@@ -87,7 +86,6 @@ class Task(ABC, Generic[M]):
     FREE: ClassVar[frozenset[str]] = frozenset({"patience", "device", "tensorboard"})
     LADDERS: ClassVar[dict[str, Ladder]] = {}
     USUAL_TRAINING: ClassVar[dict[str, dict[str, Any]]] = {}
-    LEARNING_RATES: ClassVar[dict[str, float]] = {}
     NEEDS: ClassVar[dict[str, str]] = {}
     PREPARED: ClassVar[str] = ""
 
@@ -149,11 +147,10 @@ class Task(ABC, Generic[M]):
 
     def plan(self, given: frozenset[str]) -> RunConfig:
         """The config of a new run, its data prepared, with what the user left open decided; `given` flags are typed."""
-        open_to_model = {name: value for name, value in self.usual_training().items() if flag(name) not in given}
-        training = replace(self.training, **open_to_model)
-        rate = self.LEARNING_RATES.get(training.optimiser)
-        if rate is not None and flag("learning_rate") not in given:
-            training = replace(training, learning_rate=rate)
+        usual = {name: value for name, value in self.usual_training().items() if flag(name) not in given}
+        rates = usual.pop("learning_rate", {})
+        training = replace(self.training, **usual)
+        training = replace(training, learning_rate=rates.get(training.optimiser, training.learning_rate))
         config, ladder = replace(self.config, training=training), self.LADDERS.get(self.config.model)
         if ladder is None or not is_open(ladder, config, given):
             return config
@@ -161,7 +158,7 @@ class Task(ABC, Generic[M]):
         return choose_size(run, ladder, run.batches((0, 1))[0])
 
     def usual_training(self) -> dict[str, Any]:
-        """Options of training where the user gives none, in place of those that the task has for most models."""
+        """Options of training where the user gives none: those of `USUAL_TRAINING` for its model."""
         return self.USUAL_TRAINING.get(self.config.model, {})
 
     def choice(self) -> str:

@@ -6,6 +6,7 @@ Muon takes steps of hidden matrices that are nearly orthogonal, and steps of Ada
 import inspect
 import math
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from typing import Any, Literal
 
 import torch
@@ -163,7 +164,7 @@ class Muon(AdamW):
         W \leftarrow (1 - \eta \lambda) W - 0.2 \sqrt{\max(r, c)}\, \eta\, O
 
     for each (r, c) block of a hidden matrix: a gate of a recurrent layer, the queries, keys or values of attention, the
-    gate of a feed-forward network; the kernel of a convolution is the matrix from all that it reads to its features.
+    gate of a linear layer or a convolution; a kernel is the matrix from all that it reads to its features.
     O is renewed in every second step: M changes little in one.
     :math:`0.2 \sqrt{\max(r, c)}` gives O the size of a step of AdamW (Liu et al. 2025), so that learning rate and
     weight decay mean the same for all weights. Weights that are not hidden matrices take steps of AdamW.
@@ -289,6 +290,10 @@ def _blocks(layer: nn.Module) -> Iterator[tuple[Tensor, list[int]]]:
     elif isinstance(layer, DilatedStack):
         yield layer.residual, [layer.residual.shape[1]] * len(layer.residual)
         yield from ((gated.weight, [len(gated.weight) // 2] * 2) for gated in layer.convolutions)
+    elif isinstance(layer, nn.Sequential):  # halves that a gate multiplies
+        for before, after in pairwise(layer):
+            if isinstance(after, nn.GLU) and isinstance(before, nn.Linear | nn.Conv2d):
+                yield before.weight, [len(before.weight) // 2] * 2
     elif isinstance(layer, MaskedConv2d):
         yield layer.weight, [len(layer.weight) // layer.parts] * layer.parts
     elif isinstance(layer, nn.Linear | nn.Conv1d | nn.Conv2d | nn.ConvTranspose2d | CausalConv1d | MaskedLinear):

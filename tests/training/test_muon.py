@@ -140,8 +140,8 @@ def test_hidden_matrices_of_a_translator_are_those_of_its_encoder_too():
         ),
         (
             Autoencoder((1, 4, 4), 2, 2, network="convolutional", hidden_size=6, channels=4),
-            {"encoder.0.layers.0.weight": [8], "encoder.0.layers.3.weight": [12], "encoder.1.weight": [2]}
-            | {"decoder.layers.0.weight": [12], "decoder.layers.2.weight": [32]}
+            {"encoder.0.layers.0.weight": [4, 4], "encoder.0.layers.3.weight": [6, 6], "encoder.1.weight": [2]}
+            | {"decoder.layers.0.weight": [6, 6], "decoder.layers.2.weight": [16, 16]}
             | {"decoder.layers.5.weight": [4]},
         ),
         (

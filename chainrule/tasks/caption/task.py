@@ -79,7 +79,7 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
     }
     Data = CaptionData
     Training = with_defaults(OptimisationOptions, batch_size=64, optimiser="muon", learning_rate=4e-3)
-    LEARNING_RATES: ClassVar[dict[str, float]] = {"adamw": 2e-3}
+    USUAL_TRAINING: ClassVar[dict[str, dict[str, Any]]] = {"captioner": {"learning_rate": {"adamw": 2e-3}}}
     MODELS: ClassVar[dict[str, Model]] = {"captioner": Model("chainrule.models.captioner:Captioner")}
     BUDGET = "10m"
     LADDERS: ClassVar[dict[str, Ladder]] = dict.fromkeys(MODELS, _LADDER)

@@ -136,10 +136,11 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
         "swin": Ladder("images", ({"model_size": 32, "num_heads": 2},), passes=10, steps=8000),
     }
     USUAL_TRAINING: ClassVar[dict[str, dict[str, Any]]] = {
-        "cnn": {"learning_rate": 1.5e-2},
-        "swin": {"learning_rate": 1e-2},
+        "cnn": {"learning_rate": {"muon": 1.5e-2, "adamw": 2e-3}},
+        "vit": {"learning_rate": {"adamw": 2e-3}},
+        "cct": {"learning_rate": {"adamw": 2e-3}},
+        "swin": {"learning_rate": {"muon": 1e-2, "adamw": 2e-3}},
     }
-    LEARNING_RATES: ClassVar[dict[str, float]] = {"adamw": 2e-3}
     metric_name = "accuracy"
     Prediction = ImageLabelling
     Evaluation = ImageLabelEvaluation

@@ -63,7 +63,6 @@ _ELEMENTS, _ELEMENTS_OF_A_CODE = 1 << 13, 1 << 16
 _PREVIEWED = 16
 _LINE = 90  # characters in which the preview on the terminal has to fit
 _CHECKED_ROWS, _CHECKED_SIDE = 4, 5
-_MUON = {"optimiser": "muon"}
 _FROM_DATA = ("levels", "num_classes")  # arguments of the models
 _MEASURED = 256  # held-out images whose codes are looked at during training
 
@@ -74,10 +73,10 @@ class ImageTraining(OptimisationOptions):
 
     batch_size: int = within(16, 1, 1 << 24)
     """Rows of a batch; 128 of a model with a code, where not given."""
-    optimiser: Literal["adamw", "muon"] = "adamw"
-    """adamw, or muon: orthogonal steps for matrices and kernels; of gated-pixelcnn and image-transformer the usual."""
+    optimiser: Literal["adamw", "muon"] = "muon"
+    """adamw, the usual one of pixelcnn++ and the LSTMs, or muon: orthogonal steps for matrices and kernels."""
     learning_rate: float = within(4e-3, 0.0, 1e3)
-    """Peak learning rate; 0.001 of a model with a code, where not given."""
+    """Peak learning rate; 0.01 of a model with a code, with AdamW 0.003, where not given."""
 
 
 class ImageTask(
@@ -136,7 +135,9 @@ class ImageTask(
         ("vae", "hierarchical-vae", "autoencoder"),
         Ladder("pixels", ({"hidden_size": 150}, {"hidden_size": 75}), steps=1000),
     )
-    USUAL_TRAINING: ClassVar[dict[str, dict[str, Any]]] = {"gated-pixelcnn": _MUON, "image-transformer": _MUON}
+    USUAL_TRAINING: ClassVar[dict[str, dict[str, Any]]] = {
+        model: {"optimiser": "adamw"} for model in ("pixelcnn++", "row-lstm", "diagonal-bilstm")
+    }
     Scoring, score = ImageScoring, score_images
     Sampling, sample = ImageSampling, sample_images
     USUAL_NUMBER = 16

@@ -85,7 +85,7 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
     }
     Data = SoundData
     Training = SoundTraining
-    LEARNING_RATES: ClassVar[dict[str, float]] = {"adamw": 3e-3}
+    USUAL_TRAINING: ClassVar[dict[str, dict[str, Any]]] = {"wavenet": {"learning_rate": {"adamw": 3e-3}}}
     MODELS: ClassVar[dict[str, Model]] = {
         "wavenet": Model("chainrule.models.wavenet:WaveNet", hidden=("levels", "num_classes"))
     }
