@@ -74,7 +74,7 @@ class ImageTraining(OptimisationOptions):
     batch_size: int = within(16, 1, 1 << 24)
     """Rows of a batch; 128 of a model with a code, where not given."""
     optimiser: Literal["adamw", "muon"] = "muon"
-    """adamw, the usual one of pixelcnn++ and the LSTMs, or muon: orthogonal steps for matrices and kernels."""
+    """adamw, the usual one of pixelcnn++, autoencoder and the LSTMs, or muon: orthogonal steps for matrices and kernels."""
     learning_rate: float = within(4e-3, 0.0, 1e3)
     """Peak learning rate; 0.01 of a model with a code, with AdamW 0.003, where not given."""
 
@@ -136,7 +136,7 @@ class ImageTask(
         Ladder("pixels", ({"hidden_size": 150}, {"hidden_size": 75}), steps=1000),
     )
     USUAL_TRAINING: ClassVar[dict[str, dict[str, Any]]] = {
-        model: {"optimiser": "adamw"} for model in ("pixelcnn++", "row-lstm", "diagonal-bilstm")
+        model: {"optimiser": "adamw"} for model in ("pixelcnn++", "row-lstm", "diagonal-bilstm", "autoencoder")
     }
     Scoring, score = ImageScoring, score_images
     Sampling, sample = ImageSampling, sample_images
@@ -176,7 +176,8 @@ class ImageTask(
         return max(1, (_ELEMENTS_OF_A_CODE if self.has_code else _ELEMENTS) // self.dimensions)
 
     def usual_training(self) -> dict[str, Any]:
-        return CODE_TRAINING if self.has_code else super().usual_training()
+        usual = super().usual_training()
+        return CODE_TRAINING | usual if self.has_code else usual
 
     def build(self) -> "ImageModel":
         return self.model_of(self.shape)
