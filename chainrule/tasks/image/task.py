@@ -74,7 +74,7 @@ class ImageTraining(OptimisationOptions):
     batch_size: int = within(16, 1, 1 << 24)
     """Rows of a batch; 128 of a model with a code, where not given."""
     optimiser: Literal["adamw", "muon"] = "muon"
-    """adamw, the usual one of pixelcnn++, autoencoder and the LSTMs, or muon: orthogonal steps for matrices and kernels."""
+    """adamw, usual for pixelcnn++, autoencoder and the LSTMs, or muon: orthogonal steps for matrices and kernels."""
     learning_rate: float = within(4e-3, 0.0, 1e3)
     """Peak learning rate; 0.01 of a model with a code, with AdamW 0.003, where not given."""
 
