@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from chainrule.layers.linear import product
+from chainrule.layers.linear import onednn_is_faster, product
 
 
 def previous(first: Tensor, flat: Tensor, sizes: list[int]) -> list[Tensor]:
@@ -88,7 +88,9 @@ def tanh(a: Tensor, out: Tensor) -> Tensor:
 
 
 LEAST_STEPS = 8  # fewer products do not pay for laying the weight out
-LEAST_FLOAT32 = 2**19  # numbers in a float32 weight: below, a plain product that adds in the same call is faster
+# Below, a plain product that adds in the same call is faster in float32.
+LEAST_FLOAT32 = 2**19  # numbers in a weight
+LEAST_MULTIPLICATIONS = 2**21  # of a step, where oneDNN multiplies clearly faster
 
 
 class Product:
@@ -110,7 +112,7 @@ class Product:
         self._weight = weight
         self._mixed = weight.dtype != wide
         self._packed = None
-        if rows > 1 and steps >= LEAST_STEPS and _can_pack(weight):
+        if rows > 1 and steps >= LEAST_STEPS and _can_pack(weight, rows):
             self._packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), rows)
 
     def add(self, addend: Tensor, x: Tensor, out: Tensor) -> Tensor:
@@ -132,12 +134,14 @@ class Product:
         return product
 
 
-def _can_pack(weight: Tensor) -> bool:
+def _can_pack(weight: Tensor, rows: int) -> bool:
     if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available() or not torch.backends.mkldnn.enabled:
         return False
     if weight.dtype == torch.bfloat16:
         return packs(torch.bfloat16)
-    return weight.dtype == torch.float32 and weight.numel() >= LEAST_FLOAT32 and packs(torch.float32)
+    if weight.dtype != torch.float32 or not packs(torch.float32):
+        return False
+    return weight.numel() >= LEAST_FLOAT32 or (rows * weight.numel() >= LEAST_MULTIPLICATIONS and onednn_is_faster())
 
 
 @cache

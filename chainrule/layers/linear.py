@@ -96,18 +96,24 @@ def _by_onednn(a: Tensor, b: Tensor) -> bool:
 
 @cache
 def onednn_is_faster() -> bool:
-    """Whether oneDNN multiplies float32 clearly faster than MKL on this processor: measured once, in some 10 ms."""
+    """Whether oneDNN multiplies float32 clearly faster than MKL on this processor: measured once, in some 10 ms.
+
+    One thread is timed, the shortest of several times: two would wait for one another where other work runs.
+    """
     if not torch.backends.mkldnn.is_available() or not torch.backends.mkldnn.enabled:
         return False
-    a, b = torch.ones(512, 256), torch.ones(512, 256)
-    best = {"mkl": float("inf"), "onednn": float("inf")}
-    with torch.no_grad():
-        try:
-            for _ in range(6):
+    a, b = torch.ones(2, 256, 256)
+    best, threads = {"mkl": float("inf"), "onednn": float("inf")}, torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with torch.autocast("cpu", enabled=False):
+            for _ in range(8):
                 for name, multiply in (("mkl", nn.functional.linear), ("onednn", _multiply)):
                     began = perf_counter()
                     multiply(a, b)
                     best[name] = min(best[name], perf_counter() - began)
-        except (AttributeError, RuntimeError):  # a torch without the operator
-            return False
+    except (AttributeError, RuntimeError):  # a torch without the operator
+        return False
+    finally:
+        torch.set_num_threads(threads)
     return best["mkl"] > _CLEARLY * best["onednn"]

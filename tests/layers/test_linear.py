@@ -137,4 +137,6 @@ def test_the_faster_library_is_found_by_timing_both(monkeypatch):
         found[seconds] = onednn_is_faster.__wrapped__()
     assert found == {1.0: False, 0.9: False, 0.6: True, 0.4: True}
     monkeypatch.setattr(module, "_multiply", lambda a, b: torch.ops.mkldnn.not_there(a, b))
+    threads = torch.get_num_threads()
     assert not onednn_is_faster.__wrapped__()
+    assert torch.get_num_threads() == threads

@@ -14,6 +14,7 @@ import torch
 from training_toy import ToyModel, ToyStream, held_out, options
 
 from chainrule.training import checkpoint, train
+from chainrule.training.optimiser import AdamW
 
 
 def die() -> None:
@@ -22,15 +23,15 @@ def die() -> None:
 
 def die_in_step(number: int) -> None:
     """In the middle of the optimiser's update."""
-    take, taken = torch.optim.AdamW.step, [0]
+    take, taken = AdamW.step, [0]
 
-    def step(self: torch.optim.AdamW) -> None:
+    def step(self: AdamW) -> None:
         taken[0] += 1
         take(self)
         if taken[0] == number:
             die()
 
-    torch.optim.AdamW.step = step
+    AdamW.step = step
 
 
 def die_before_rename(number: int) -> None:
@@ -88,7 +89,6 @@ MOMENTS: dict[str, Callable[[], None]] = {
 
 def main(directory: Path, moments: list[str]) -> int:
     torch.set_num_threads(1)
-    torch.optim.AdamW([torch.zeros(1)])  # imports much when first made: once here, not in each child
     for moment in moments:
         child = os.fork()
         if child == 0:

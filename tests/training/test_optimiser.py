@@ -3,7 +3,7 @@ import torch
 from torch import nn
 from training_toy import ToyModel
 
-from chainrule.training.optimiser import clip_gradient, make_optimiser, moments, restore_moments
+from chainrule.training.optimiser import AdamW, clip_gradient, make_optimiser, moments, restore_moments
 
 
 def test_matrices_decay_and_vectors_do_not() -> None:
@@ -34,7 +34,7 @@ def test_a_small_gradient_and_an_unlimited_one_are_left_as_they_are() -> None:
 
 
 def test_restored_moments_continue_as_the_originals_do() -> None:
-    def update(model: ToyModel, optimiser: torch.optim.AdamW, seed: int) -> None:
+    def update(model: ToyModel, optimiser: AdamW, seed: int) -> None:
         torch.manual_seed(seed)
         for parameter in model.parameters():
             parameter.grad = torch.randn_like(parameter)

@@ -22,6 +22,7 @@ from chainrule.training import (
 )
 from chainrule.training.gradient_monitor import GradientAlarms, Guard
 from chainrule.training.metrics import Metrics
+from chainrule.training.optimiser import AdamW
 from chainrule.training.report import Display, Report
 
 
@@ -153,15 +154,15 @@ class SeldomReport(Report):
 def test_weights_that_overflow_never_reach_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(validation, "evaluations", lambda model, batches: [Evaluation(1.0, 1)])
     model = ToyModel()
-    take = torch.optim.AdamW.step
+    take = AdamW.step
 
-    def overflow(self: torch.optim.AdamW) -> None:
+    def overflow(self: AdamW) -> None:
         take(self)
         if model.output.bias.isfinite().all() and len(norms) == 8:
             model.output.bias.data[0] = torch.inf
 
     norms: list[int] = []
-    monkeypatch.setattr(torch.optim.AdamW, "step", lambda self: (norms.append(1), overflow(self)))
+    monkeypatch.setattr(AdamW, "step", lambda self: (norms.append(1), overflow(self)))
     with pytest.raises(NonFiniteLossError, match="a weight is not finite at step 8"):
         train(model, ToyStream(), held_out, options(), tmp_path, progress=False)
     saved = load_file(tmp_path / "checkpoint.safetensors")

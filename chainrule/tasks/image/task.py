@@ -74,7 +74,7 @@ class ImageTraining(OptimisationOptions):
     batch_size: int = within(16, 1, 1 << 24)
     """Rows of a batch; 128 of a model with a code, where not given."""
     optimiser: Literal["adamw", "muon"] = "muon"
-    """adamw, usual for pixelcnn++, autoencoder and the LSTMs, or muon: orthogonal steps for matrices and kernels."""
+    """adamw, usual for pixelcnn++ and autoencoder, or muon: orthogonal steps for matrices and kernels."""
     learning_rate: float = within(4e-3, 0.0, 1e3)
     """Peak learning rate; 0.01 of a model with a code, with AdamW 0.003, where not given."""
 
@@ -136,7 +136,7 @@ class ImageTask(
         Ladder("pixels", ({"hidden_size": 150}, {"hidden_size": 75}), steps=1000),
     )
     USUAL_TRAINING: ClassVar[dict[str, dict[str, Any]]] = {
-        model: {"optimiser": "adamw"} for model in ("pixelcnn++", "row-lstm", "diagonal-bilstm", "autoencoder")
+        model: {"optimiser": "adamw"} for model in ("pixelcnn++", "autoencoder")
     }
     Scoring, score = ImageScoring, score_images
     Sampling, sample = ImageSampling, sample_images
