@@ -7,12 +7,12 @@ variable CHAINRULE_DATA). Models are trained and scored by the command line, as 
 pictures is held out and chooses the weights that are kept; the test pictures are scored once, at the end.
 
 MNIST is one run of each model, with the defaults. The part of CIFAR-10 is 250, 1,000 or all 4,000 of its training
-pictures, drawn from the seed, for four models of about 0.2 million parameters; all have the same pictures, minutes and
-options of training: the defaults, and `--flip`.
+pictures, drawn from the seed, for four models of about 0.2 million parameters; all have the same pictures and minutes,
+the defaults of training, and `--flip`.
 
 `--minutes` are those of a run: 10 for MNIST and 1 for the part of CIFAR-10 where nothing is said. A row is written as
 soon as it is measured, and is not measured again when the script is started again; other minutes are other rows, which
-take the place of all that were there.
+take the place of all that were there. Remove the file of results where models or defaults have changed.
 """
 
 import argparse

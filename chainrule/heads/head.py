@@ -175,7 +175,7 @@ class Stacked(WrappedHead):
 
 
 def broadcast_shapes(*shapes: torch.Size) -> torch.Size:
-    """The shape that tensors of these shapes have together; torch's function imports SymPy, half a second of a run.
+    """Broadcast shape of several tensors, by NumPy: torch's function imports SymPy, half a second of a run.
 
     Raises:
         ValueError: they do not fit.

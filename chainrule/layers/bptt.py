@@ -44,7 +44,7 @@ def weight_gradient(d: Tensor, first: Tensor, flat: Tensor, sizes: list[int]) ->
     if rows != sizes[-1]:
         return product(d.t(), torch.cat(previous(first, flat, sizes)).t())
     start = torch.mm(d[:rows].t(), first[:rows].to(flat.dtype))  # all but the first step without a copy of the states
-    return start + product(d[rows:].t(), flat[:-rows].t())
+    return product(d[rows:].t(), flat[:-rows].t(), start)
 
 
 def last(first: Tensor, flat: Tensor, sizes: list[int]) -> Tensor:
@@ -88,9 +88,8 @@ def tanh(a: Tensor, out: Tensor) -> Tensor:
 
 
 LEAST_STEPS = 8  # fewer products do not pay for laying the weight out
-# Below, a plain product that adds in the same call is faster in float32.
-LEAST_FLOAT32 = 2**19  # numbers in a weight
-LEAST_MULTIPLICATIONS = 2**21  # of a step, where oneDNN multiplies clearly faster
+LEAST_FLOAT32 = 2**19  # numbers in a float32 weight: below, a plain product that adds in the same call is faster
+LEAST_STEP_MULTIPLICATIONS = 2**21  # in float32, where oneDNN multiplies clearly faster: fewer are as above
 
 
 class Product:
@@ -141,7 +140,8 @@ def _can_pack(weight: Tensor, rows: int) -> bool:
         return packs(torch.bfloat16)
     if weight.dtype != torch.float32 or not packs(torch.float32):
         return False
-    return weight.numel() >= LEAST_FLOAT32 or (rows * weight.numel() >= LEAST_MULTIPLICATIONS and onednn_is_faster())
+    numbers = weight.numel()
+    return numbers >= LEAST_FLOAT32 or (rows * numbers >= LEAST_STEP_MULTIPLICATIONS and onednn_is_faster())
 
 
 @cache

@@ -1,11 +1,13 @@
 """Products of float32 matrices by the faster of torch's two libraries.
 
 On a processor torch multiplies float32 by MKL, which leaves AVX-512 unused on those of AMD. oneDNN, which torch has for
-convolutions and bfloat16, takes 0.4 of the time there (benchmarks/LOG.md); elsewhere both take the same.
+convolutions and bfloat16, takes 0.4 of the time on Zen 5 (benchmarks/LOG.md).
 """
 
+import os
+import re
 from functools import cache
-from time import perf_counter
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,7 +16,8 @@ from torch import Tensor, nn
 from chainrule.transforms import needs_plain_form
 
 LEAST_MULTIPLICATIONS = 2**22  # fewer do not pay for a gradient in Python
-_CLEARLY = 1.4  # times as fast: far from 1 and from what AVX-512 gains, so that one machine always decides alike
+_ZEN_5 = 26  # family of the first processors of AMD that multiply 512 bits at a time
+_BELOW_AVX512 = ("SSE41", "AVX", "AVX2", "AVX2_VNNI", "AVX2_VNNI_2")  # values of oneDNN's variable
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -28,22 +31,22 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     Returns:
         (..., K).
     """
-    if not _by_onednn(x, weight):
+    if not _by_onednn(x, weight, bias):
         return nn.functional.linear(x, weight, bias)
     y: Tensor = _Product.apply(x.reshape(-1, x.shape[-1]), weight, bias)
     return y.view(*x.shape[:-1], len(weight))
 
 
-def product(a: Tensor, b: Tensor) -> Tensor:
-    """a bᵀ of a (R, N) and b (K, N), (R, K)."""
-    if not _by_onednn(a, b):
-        return torch.mm(a, b.t())
-    y: Tensor = _Product.apply(a, b, None)
-    return y
+def product(a: Tensor, b: Tensor, addend: Tensor | None = None) -> Tensor:
+    """a bᵀ + addend of a (R, N), b (K, N) and an addend (R, K)."""
+    if _by_onednn(a, b):
+        y: Tensor = _Product.apply(a, b, None)
+        return y if addend is None else y + addend
+    return torch.mm(a, b.t()) if addend is None else torch.addmm(addend, a, b.t())
 
 
 class Linear(nn.Linear):
-    """`torch.nn.Linear`, multiplied by `linear`.
+    """`torch.nn.Linear` whose product is `linear`.
 
     >>> Linear(2, 3)(torch.zeros(5, 2)).shape
     torch.Size([5, 3])
@@ -59,61 +62,63 @@ class _Product(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, b: Tensor, c: Tensor | None) -> Tensor:
-        ctx.save_for_backward(a, b)
+        of_a, of_b, _ = ctx.needs_input_grad
+        ctx.save_for_backward(a if of_b else None, b if of_a else None)
         return _multiply(a, b, c)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
         a, b = ctx.saved_tensors
-        of_a, of_b, of_c = ctx.needs_input_grad
         return (
-            product(gradient, b.t()) if of_a else None,
-            product(gradient.t(), a.t()) if of_b else None,
-            gradient.sum(0) if of_c else None,
+            None if b is None else product(gradient, b.t()),
+            None if a is None else product(gradient.t(), a.t()),
+            gradient.sum(0) if ctx.needs_input_grad[2] else None,
         )
 
 
-def _multiply(a: Tensor, b: Tensor, c: Tensor | None = None) -> Tensor:
+def _multiply(a: Tensor, b: Tensor, c: Tensor | None) -> Tensor:
     y: Tensor = torch.ops.mkldnn._linear_pointwise(a, b, c, "none", [], "")
     return y
 
 
-def _by_onednn(a: Tensor, b: Tensor) -> bool:
-    """Whether oneDNN multiplies these: where it is faster, and nothing looks on that knows torch's product alone."""
+def _by_onednn(a: Tensor, b: Tensor, c: Tensor | None = None) -> bool:
+    """Whether oneDNN multiplies these: where it is faster, and no transform or mode needs torch's own operator."""
     return (
-        a.dtype == b.dtype == torch.float32
+        not torch.compiler.is_compiling()
+        and a.dtype == b.dtype == torch.float32
+        and b.dim() == 2
+        and a.shape[-1:] == b.shape[1:]
+        and (c is None or (c.dtype == torch.float32 and c.shape == b.shape[:1]))
         and a.numel() * len(b) >= LEAST_MULTIPLICATIONS
         and a.device.type == b.device.type == "cpu"
         and not torch.is_autocast_enabled("cpu")
+        and not torch._C._is_tracing()
         and not needs_plain_form()
         and not torch._C._functorch.is_legacy_batchedtensor(a)
         and not torch._C._len_torch_function_stack()
         and not torch._C._len_torch_dispatch_stack()
-        and not torch.compiler.is_compiling()
+        and bool(torch.backends.mkldnn.enabled)
         and onednn_is_faster()
     )
 
 
 @cache
 def onednn_is_faster() -> bool:
-    """Whether oneDNN multiplies float32 clearly faster than MKL on this processor: measured once, in some 10 ms.
+    """Whether oneDNN multiplies float32 clearly faster than MKL: on processors of AMD from Zen 5 on.
 
-    One thread is timed, the shortest of several times: two would wait for one another where other work runs.
+    The processor decides, and no clock, so that one machine always computes alike.
     """
-    if not torch.backends.mkldnn.is_available() or not torch.backends.mkldnn.enabled:
+    limit = os.environ.get("ONEDNN_MAX_CPU_ISA") or os.environ.get("DNNL_MAX_CPU_ISA") or ""
+    if not torch.backends.cpu.get_cpu_capability().startswith("AVX512") or limit.upper() in _BELOW_AVX512:
         return False
-    a, b = torch.ones(2, 256, 256)
-    best, threads = {"mkl": float("inf"), "onednn": float("inf")}, torch.get_num_threads()
-    torch.set_num_threads(1)
+    return torch.backends.mkldnn.is_available() and amd_family() >= _ZEN_5
+
+
+def amd_family(cpuinfo: Path = Path("/proc/cpuinfo")) -> int:
+    """Family of a processor of AMD, such as 25 of Zen 4; 0 of others, and where the system does not say."""
     try:
-        with torch.autocast("cpu", enabled=False):
-            for _ in range(8):
-                for name, multiply in (("mkl", nn.functional.linear), ("onednn", _multiply)):
-                    began = perf_counter()
-                    multiply(a, b)
-                    best[name] = min(best[name], perf_counter() - began)
-    except (AttributeError, RuntimeError):  # a torch without the operator
-        return False
-    finally:
-        torch.set_num_threads(threads)
-    return best["mkl"] > _CLEARLY * best["onednn"]
+        told = cpuinfo.read_text()
+    except OSError:
+        told = os.environ.get("PROCESSOR_IDENTIFIER", "")  # of Windows: "AMD64 Family 25 Model 97, AuthenticAMD"
+    family = re.search(r"(?:cpu family\s*: |Family )(\d+)", told)
+    return int(family[1]) if family and "AuthenticAMD" in told else 0

@@ -71,7 +71,8 @@ class Task(ABC, Generic[M]):
         BUDGET: training time where nothing is said.
         FREE: options of training that may change on resume.
         LADDERS: sizes of the models that have several.
-        USUAL_TRAINING: for a model, options of training in place of the usual ones; its learning rates by optimiser.
+        USUAL_TRAINING: for a model, options of training in place of the usual ones; its learning rates by optimiser. A
+            task whose `plan` does not call this class's decides by itself.
         NEEDS: packages that training needs, and the extra of each.
         PREPARED: the file below the run directory that says that the data are prepared.
     """
@@ -147,7 +148,8 @@ class Task(ABC, Generic[M]):
 
     def plan(self, given: frozenset[str]) -> RunConfig:
         """The config of a new run, its data prepared, with what the user left open decided; `given` flags are typed."""
-        usual = {name: value for name, value in self.usual_training().items() if flag(name) not in given}
+        usual = self.USUAL_TRAINING.get(self.config.model, {})
+        usual = {name: value for name, value in usual.items() if flag(name) not in given}
         rates = usual.pop("learning_rate", {})
         training = replace(self.training, **usual)
         training = replace(training, learning_rate=rates.get(training.optimiser, training.learning_rate))
@@ -156,10 +158,6 @@ class Task(ABC, Generic[M]):
             return config
         run = type(self)(self.path, config)
         return choose_size(run, ladder, run.batches((0, 1))[0])
-
-    def usual_training(self) -> dict[str, Any]:
-        """Options of training where the user gives none: those of `USUAL_TRAINING` for its model."""
-        return self.USUAL_TRAINING.get(self.config.model, {})
 
     def choice(self) -> str:
         """The line that says what `plan` decided, and why."""

@@ -159,7 +159,7 @@ def choose_computation(
     """
     best, rates = candidates.default, dict[str, float]()
     batches, spent = _affordable(model, batches, candidates, seconds, device)
-    deadline = monotonic() + seconds - spent  # by steps: importing what an optimiser needs takes a second once
+    deadline = monotonic() + seconds - spent
     for changes in candidates.stages:
         ways = [replace(best, **change) for change in changes]
         taken = _step_seconds(model, batches, ways, deadline - monotonic(), device, "adamw", rounds=ENOUGH_STEPS)

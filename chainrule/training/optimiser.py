@@ -74,9 +74,7 @@ def make_optimiser(model: nn.Module, learning_rate: float, weight_decay: float, 
         raise ValueError("model: expected parameters that require a gradient, got none: there is nothing to train")
     matrices = hidden_matrices(model) if kind == "muon" else {}
     if kind == "muon" and not matrices:
-        raise ValueError(
-            "optimiser: expected adamw for a model that maps its inputs to predictions alone, without hidden layers"
-        )
+        raise ValueError("optimiser: expected adamw for a model without hidden layers, got muon")
     rest = [parameter for parameter in trained if parameter not in matrices]
     groups = [
         {"params": [parameter for parameter in rest if parameter.dim() > 1], "weight_decay": weight_decay},
@@ -163,8 +161,8 @@ class Muon(AdamW):
         M \leftarrow \mu M + (1 - \mu) G, \quad O \leftarrow \mathrm{NS}((1 - \mu) G + \mu M), \quad
         W \leftarrow (1 - \eta \lambda) W - 0.2 \sqrt{\max(r, c)}\, \eta\, O
 
-    for each (r, c) block of a hidden matrix: a gate of a recurrent layer, the queries, keys or values of attention, the
-    gate of a linear layer or a convolution; a kernel is the matrix from all that it reads to its features.
+    for each (r, c) block of a hidden matrix: a gate of a recurrent layer, the queries, keys or values of attention, one
+    half of a gated layer; see `hidden_matrices`.
     O is renewed in every second step: M changes little in one.
     :math:`0.2 \sqrt{\max(r, c)}` gives O the size of a step of AdamW (Liu et al. 2025), so that learning rate and
     weight decay mean the same for all weights. Weights that are not hidden matrices take steps of AdamW.
@@ -253,9 +251,11 @@ _OF_PREDICTIONS = frozenset({"output", "direct"})
 def hidden_matrices(model: nn.Module) -> dict[Tensor, list[int]]:
     """Matrices and kernels that map features to features, each with the rows of its blocks.
 
-    They are those of linear layers, convolutions, recurrences and attention. Left out are embeddings, and what is named
-    `output` or `direct`, which makes what a model predicts: its rows belong to symbols, labels or pixels. A kernel
-    (out, in, ...) is the matrix (out, in · ...).
+    They are those of linear layers, convolutions, recurrences and attention. Left out are embeddings, and layers named
+    `output` or `direct`: they make the predictions of most models, and their rows belong to symbols, labels or pixels.
+    A kernel is the matrix of its first dimension and all others: (out, in · ...), or transposed (in, out · ...). Halves
+    that gate each other are two blocks in recurrent layers, feed-forward networks, WaveNet, masked convolutions, and
+    linear layers and convolutions before `torch.nn.GLU`.
     Where a recurrent layer reads symbols without an embedding, one-hot, its input matrix is taken as the others are.
 
     >>> from chainrule.models import RecurrentLM
@@ -290,7 +290,7 @@ def _blocks(layer: nn.Module) -> Iterator[tuple[Tensor, list[int]]]:
     elif isinstance(layer, DilatedStack):
         yield layer.residual, [layer.residual.shape[1]] * len(layer.residual)
         yield from ((gated.weight, [len(gated.weight) // 2] * 2) for gated in layer.convolutions)
-    elif isinstance(layer, nn.Sequential):  # halves that a gate multiplies
+    elif isinstance(layer, nn.Sequential):
         for before, after in pairwise(layer):
             if isinstance(after, nn.GLU) and isinstance(before, nn.Linear | nn.Conv2d):
                 yield before.weight, [len(before.weight) // 2] * 2

@@ -6,7 +6,7 @@ from small_data import WRITERS
 from chainrule.tasks import TASKS, open_run, task_class
 
 CASES = [(task, model) for task in TASKS for model in task_class(task).MODELS]
-BY_MUON = {"text", "image", "sound", "translate", "caption", "classify-images"}  # tasks, all their models but for
+BY_MUON = {"text", "image", "sound", "translate", "caption", "classify-images"}  # tasks; of their models all but
 BY_ADAMW = {"sentence-vae", "autoencoder", "pixelcnn++"}
 
 
@@ -17,3 +17,35 @@ def test_a_model_trains_with_its_defaults(command, tmp_path, task, model):
     assert outcome.status == 0, outcome.err
     by_muon = open_run(tmp_path / "run").config.training.optimiser == "muon"
     assert by_muon == (task in BY_MUON and model not in BY_ADAMW)
+
+
+ADAMW, MUON = ("--optimiser", "adamw"), ("--optimiser", "muon")
+
+
+@pytest.mark.parametrize(
+    ("task", "model", "said", "rate"),
+    [
+        ("sound", "wavenet", (), 0.012),
+        ("sound", "wavenet", ADAMW, 0.003),
+        ("sound", "wavenet", (*ADAMW, "--learning-rate", 0.5), 0.5),
+        ("sound", "wavenet", ("--learning-rate", 0.5), 0.5),
+        ("caption", "captioner", (), 0.004),
+        ("caption", "captioner", ADAMW, 0.002),
+        ("classify-images", "cnn", (), 0.015),
+        ("classify-images", "vit", (), 0.004),
+        ("classify-images", "swin", ADAMW, 0.002),
+        ("image", "vae", (), 0.01),
+        ("image", "vae", ADAMW, 0.003),
+        ("image", "autoencoder", (), 0.003),
+        ("image", "autoencoder", MUON, 0.01),
+        ("image", "gated-pixelcnn", ADAMW, 0.004),
+        ("table", "made", MUON, 0.003),
+    ],
+)
+def test_the_learning_rate_is_that_of_the_model_and_the_optimiser(command, tmp_path, task, model, said, rate):
+    data = WRITERS[task](tmp_path)
+    outcome = command("train", *data, "--model", model, "--steps", 1, "--out", tmp_path / "run", *said)
+    assert outcome.status == 0, outcome.err
+    training = open_run(tmp_path / "run").config.training
+    assert training.learning_rate == rate
+    assert "--optimiser" not in said or training.optimiser == said[1]

@@ -61,21 +61,6 @@ def test_clips_are_found_shown_and_learnt(command, clips, tmp_path):
     assert (len(preview), rate) == (round(SoundTask.open(out).config.facts["train"]["samples"] / 18), RATE)
 
 
-@pytest.mark.parametrize(
-    ("said", "optimiser", "rate"),
-    [
-        ((), "muon", 0.012),
-        (("--optimiser", "adamw"), "adamw", 0.003),
-        (("--optimiser", "adamw", "--learning-rate", 0.5), "adamw", 0.5),
-        (("--learning-rate", 0.5), "muon", 0.5),
-    ],
-)
-def test_the_learning_rate_is_that_of_the_optimiser_unless_it_is_given(command, clips, tmp_path, said, optimiser, rate):
-    assert command("train", clips, "--out", tmp_path / "run", "--steps", 1, *TINY, *said).status == 0
-    training = SoundTask.open(tmp_path / "run").config.training
-    assert (training.optimiser, training.learning_rate) == (optimiser, rate)
-
-
 def test_a_resumed_run_is_the_run_that_was_not_interrupted(command, clips, tmp_path, monkeypatch):
     arguments = (clips, *PATTERN, "--steps", 12, *TINY, "--validate-every", 5)
     assert command("train", *arguments, "--out", tmp_path / "whole").status == 0

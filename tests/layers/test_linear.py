@@ -1,33 +1,53 @@
 """Products by oneDNN: equal to torch's, differentiable any number of times, and left out where others look on."""
 
+from contextlib import contextmanager
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 from torch.overrides import TorchFunctionMode
+from torch.utils.flop_counter import FlopCounterMode
 
+from chainrule.layers import Recurrent
 from chainrule.layers import linear as module
 from chainrule.layers.bptt import packs
-from chainrule.layers.linear import Linear, linear, onednn_is_faster, product
+from chainrule.layers.linear import Linear, amd_family, linear, onednn_is_faster, product
+from chainrule.models import (
+    MADE,
+    ImageTransformer,
+    RecurrentLM,
+    Seq2Seq,
+    TransformerLM,
+    TransformerSeq2Seq,
+    WaveNet,
+)
 
 pytestmark = pytest.mark.skipif(not packs(torch.float32), reason="a torch without oneDNN's product")
 
 
-@pytest.fixture(autouse=True)
-def by_onednn(monkeypatch):
-    """Take oneDNN for any size on any processor, and count how often it multiplies."""
+@contextmanager
+def counted():
+    """Take oneDNN for any size on any processor; a list of the factors that it multiplied."""
     taken = []
 
-    def multiply(a, b, c=None):
+    def multiply(a, b, c):
         taken.append((a, b))
         return multiplied(a, b, c)
 
     multiplied = module._multiply
-    monkeypatch.setattr(module, "LEAST_MULTIPLICATIONS", 1)
-    monkeypatch.setattr(module, "onednn_is_faster", lambda: True)
-    monkeypatch.setattr(module, "_multiply", multiply)
-    return taken
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(module, "LEAST_MULTIPLICATIONS", 1)
+        patched.setattr(module, "onednn_is_faster", lambda: True)
+        patched.setattr(module, "_multiply", multiply)
+        yield taken
+
+
+@pytest.fixture
+def by_onednn():
+    with counted() as taken:
+        yield taken
 
 
 def gradients(multiply, tensors, weights):
@@ -48,8 +68,8 @@ def test_values_and_gradients_are_those_of_torch(by_onednn, shape, bias):
         torch.testing.assert_close(ours, theirs)
 
 
-@given(st.integers(1, 9), st.integers(1, 9), st.integers(1, 9), st.integers(0, 15), st.integers(0, 2**31))
-def test_views_of_any_stride_are_multiplied_as_they_are(rows, inner, columns, kinds, seed):
+@given(st.integers(1, 9), st.integers(1, 9), st.integers(1, 9), st.integers(0, 15), st.booleans(), st.integers(0, 99))
+def test_views_of_any_stride_are_multiplied_as_they_are(rows, inner, columns, kinds, added, seed):
     torch.manual_seed(seed)
 
     def view(height, width, transposed, spread):
@@ -57,7 +77,11 @@ def test_views_of_any_stride_are_multiplied_as_they_are(rows, inner, columns, ki
         return made[:1].expand(height, width) if spread else made
 
     a, b = view(rows, inner, kinds & 1, kinds & 2), view(columns, inner, kinds & 4, kinds & 8)
-    torch.testing.assert_close(product(a, b), a @ b.t())
+    addend = torch.randn(rows, columns) if added else None
+    with counted() as taken:
+        found = product(a, b, addend)
+    assert len(taken) == 1
+    torch.testing.assert_close(found, a @ b.t() if addend is None else addend + a @ b.t())
 
 
 def test_second_derivatives_are_those_of_torch(by_onednn):
@@ -77,7 +101,7 @@ def test_second_derivatives_are_those_of_torch(by_onednn):
             torch.testing.assert_close(each, other)
 
 
-def test_several_gradients_at_once_are_those_of_torch():
+def test_several_gradients_at_once_are_those_of_torch(by_onednn):
     torch.manual_seed(0)
     x, weight = torch.randn(6, 3), torch.randn(4, 3, requires_grad=True)
     found = [
@@ -85,6 +109,19 @@ def test_several_gradients_at_once_are_those_of_torch():
         for multiply in (linear, nn.functional.linear)
     ]
     torch.testing.assert_close(*found)
+    assert len(by_onednn) == 1  # the value alone
+
+
+@pytest.mark.parametrize(("of_x", "of_weight"), [(True, False), (False, True)])
+def test_a_factor_that_no_gradient_needs_may_change_before_the_backward_pass(by_onednn, of_x, of_weight):
+    x, weight = torch.randn(6, 3, requires_grad=of_x), torch.randn(4, 3, requires_grad=of_weight)
+    kept = (weight if of_x else x).detach().clone()
+    y = linear(x, weight).sum()
+    with torch.no_grad():
+        (x if of_x else weight).zero_()
+    y.backward()
+    torch.testing.assert_close((x if of_x else weight).grad, kept.sum(0).expand(6 if of_x else 4, 3))
+    assert len(by_onednn) == 2
 
 
 def test_transforms_modes_other_types_and_autocast_take_the_product_of_torch(by_onednn):
@@ -99,12 +136,29 @@ def test_transforms_modes_other_types_and_autocast_take_the_product_of_torch(by_
     with Watching():
         linear(x, weight)
     assert nn.functional.linear in seen
+    with FlopCounterMode(display=False) as counter:
+        linear(x, weight)
+    assert counter.get_total_flops() == 2 * 6 * 4 * 3
     torch.func.vmap(linear, (0, None))(x[:, None], weight)
     torch.func.grad(lambda given: linear(given, weight).sum())(x)
     linear(x.double(), weight.double())
     with torch.autocast("cpu", torch.bfloat16):
         assert linear(x, weight).dtype == torch.bfloat16
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(torch.backends.mkldnn, "enabled", False)
+        linear(x, weight)
     assert not by_onednn
+    linear(x, weight)
+    assert by_onednn
+
+
+def test_what_torch_refuses_or_spreads_is_left_to_it(by_onednn):
+    x, weight = torch.randn(6, 3), torch.randn(4, 3)
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        linear(x, weight.t())
+    assert linear(x, weight[0]).shape == (6,)
+    torch.testing.assert_close(linear(x, weight, torch.ones(1)), linear(x, weight) + 1)
+    assert len(by_onednn) == 1
 
 
 def test_few_numbers_and_processors_where_it_is_not_faster_take_the_product_of_torch(by_onednn, monkeypatch):
@@ -119,24 +173,67 @@ def test_few_numbers_and_processors_where_it_is_not_faster_take_the_product_of_t
     assert len(by_onednn) == 1
 
 
-def test_the_faster_library_is_found_by_timing_both(monkeypatch):
-    clock = [0.0]
-    monkeypatch.setattr(module, "perf_counter", lambda: clock[0])
+@pytest.mark.parametrize(
+    ("capability", "limit", "family", "faster"),
+    [
+        ("AVX512", "", 26, True),
+        ("AVX512", "AVX512_CORE", 27, True),
+        ("AVX512", "avx2", 26, False),
+        ("AVX512", "", 25, False),
+        ("AVX512", "", 0, False),
+        ("AVX2", "", 26, False),
+    ],
+)
+def test_the_faster_library_follows_from_the_processor(monkeypatch, capability, limit, family, faster):
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", limit)
+    monkeypatch.setattr(module, "amd_family", lambda: family)
+    assert onednn_is_faster.__wrapped__() == faster
 
-    def taking(seconds):
-        def multiply(a, b, c=None):
-            clock[0] += seconds
-            return torch.empty(len(a), len(b))
 
-        return multiply
+def test_the_family_of_a_processor_is_read_where_the_system_says_it(tmp_path, monkeypatch):
+    told = tmp_path / "cpuinfo"
+    told.write_text("processor\t: 0\nvendor_id\t: AuthenticAMD\ncpu family\t: 26\nmodel\t\t: 2\n")
+    assert amd_family(told) == 26
+    told.write_text("processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 143\n")
+    assert amd_family(told) == 0
+    monkeypatch.setenv("PROCESSOR_IDENTIFIER", "AMD64 Family 25 Model 97 Stepping 2, AuthenticAMD")
+    assert amd_family(tmp_path / "none") == 25
+    monkeypatch.setenv("PROCESSOR_IDENTIFIER", "")
+    assert amd_family(tmp_path / "none") == 0
 
-    found = {}
-    for seconds in (1.0, 0.9, 0.6, 0.4):
-        monkeypatch.setattr(module, "_multiply", taking(seconds))
-        monkeypatch.setattr(nn.functional, "linear", taking(1.0))
-        found[seconds] = onednn_is_faster.__wrapped__()
-    assert found == {1.0: False, 0.9: False, 0.6: True, 0.4: True}
-    monkeypatch.setattr(module, "_multiply", lambda a, b: torch.ops.mkldnn.not_there(a, b))
-    threads = torch.get_num_threads()
-    assert not onednn_is_faster.__wrapped__()
-    assert torch.get_num_threads() == threads
+
+TOKENS, BITS = torch.randint(7, (4, 12)), torch.randint(2, (4, 1, 4, 4))
+SOURCE = {"tokens": TOKENS, "lengths": torch.tensor([12, 3, 7, 1])}
+MODELS = {  # a small one of each family that multiplies by `linear`, and what it reads
+    "gru": (lambda: RecurrentLM(7, "gru", hidden_size=8, embedding_size=6), TOKENS, None),
+    "one-hot lstm": (lambda: RecurrentLM(7, "lstm", hidden_size=8), TOKENS, None),
+    "transformer": (lambda: TransformerLM(7, model_size=8, num_layers=1, num_heads=2), TOKENS, None),
+    "linear": (lambda: TransformerLM(7, model_size=8, num_layers=1, num_heads=2, attention="linear"), TOKENS, None),
+    "seq2seq": (lambda: Seq2Seq(7, 7, embedding_size=6, hidden_size=8, attention="additive"), TOKENS, SOURCE),
+    "translator": (lambda: TransformerSeq2Seq(7, 7, model_size=8, num_layers=1, num_heads=2), TOKENS, SOURCE),
+    "made": (lambda: MADE(16, [8, 8]), BITS.flatten(1).float(), None),
+    "image-transformer": (lambda: ImageTransformer((1, 4, 4), 2, model_size=8, num_layers=1, num_heads=2), BITS, None),
+    "wavenet": (lambda: WaveNet(7, channels=4, blocks=1, layers_per_block=2, skip_channels=6), TOKENS, None),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_multiplied_by_onednn_is_the_model(name):
+    make, x, context = MODELS[name]
+    torch.manual_seed(0)
+    model = make().float().eval()
+    for layer in model.modules():
+        if isinstance(layer, Recurrent):
+            layer.backend = "bptt"
+
+    def loss_and_gradients():
+        loss = -model.log_prob(x, context).mean()
+        return loss, *torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
+
+    expected = loss_and_gradients()
+    with counted() as taken:
+        found = loss_and_gradients()
+    assert len(taken) > 2
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)

@@ -360,7 +360,7 @@ def test_float32_weights_are_laid_out_sooner_where_onednn_is_faster(monkeypatch,
     monkeypatch.setattr(bptt, "onednn_is_faster", lambda: faster)
     layout = []
     monkeypatch.setattr(torch.ops.mkldnn, "_reorder_linear_weight", lambda weight, rows: layout.append(rows))
-    bptt.Product(torch.zeros(256, 256), rows, bptt.LEAST_STEPS, torch.float32)
+    bptt.Product(torch.zeros(256, 256, dtype=torch.float32), rows, bptt.LEAST_STEPS, torch.float32)
     assert layout == ([rows] if laid_out else [])
 
 

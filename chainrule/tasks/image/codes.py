@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from chainrule.tasks.image.inspection import ImageInspection
     from chainrule.tasks.image.task import ImageTask
 
-CODE_TRAINING = {"batch_size": 128, "learning_rate": {"muon": 1e-2, "adamw": 3e-3}}
 _MOST = 4096  # images of a file that is written
 _COLUMNS = 4  # pairs side by side
 _DRAWN, _PAIRS = 16, 8  # images of a preview

@@ -29,7 +29,6 @@ from chainrule.tasks.codes import CodedTask
 from chainrule.tasks.config import OptimisationOptions, within
 from chainrule.tasks.display import quoted
 from chainrule.tasks.image.codes import (
-    CODE_TRAINING,
     ImageEmbedding,
     ImageInterpolation,
     ImageReconstruction,
@@ -63,6 +62,7 @@ _ELEMENTS, _ELEMENTS_OF_A_CODE = 1 << 13, 1 << 16
 _PREVIEWED = 16
 _LINE = 90  # characters in which the preview on the terminal has to fit
 _CHECKED_ROWS, _CHECKED_SIDE = 4, 5
+_OF_A_CODE = {"batch_size": 128, "learning_rate": {"muon": 1e-2, "adamw": 3e-3}}
 _FROM_DATA = ("levels", "num_classes")  # arguments of the models
 _MEASURED = 256  # held-out images whose codes are looked at during training
 
@@ -136,7 +136,11 @@ class ImageTask(
         Ladder("pixels", ({"hidden_size": 150}, {"hidden_size": 75}), steps=1000),
     )
     USUAL_TRAINING: ClassVar[dict[str, dict[str, Any]]] = {
-        model: {"optimiser": "adamw"} for model in ("pixelcnn++", "autoencoder")
+        "pixelcnn++": {"optimiser": "adamw"},
+        "vae": _OF_A_CODE,
+        "pixel-vae": _OF_A_CODE,
+        "hierarchical-vae": _OF_A_CODE,
+        "autoencoder": _OF_A_CODE | {"optimiser": "adamw"},
     }
     Scoring, score = ImageScoring, score_images
     Sampling, sample = ImageSampling, sample_images
@@ -174,10 +178,6 @@ class ImageTask(
     def rows_at_once(self) -> int:
         """The images that are scored together."""
         return max(1, (_ELEMENTS_OF_A_CODE if self.has_code else _ELEMENTS) // self.dimensions)
-
-    def usual_training(self) -> dict[str, Any]:
-        usual = super().usual_training()
-        return CODE_TRAINING | usual if self.has_code else usual
 
     def build(self) -> "ImageModel":
         return self.model_of(self.shape)

@@ -44,7 +44,7 @@ class TextTraining(OptimisationOptions):
     batch_size: int | None = within(None, 1, 1 << 24)  # type: ignore[assignment]  # an int in every run that trains
     """Rows of a batch; 32 where not given, fewer of a short text."""
     optimiser: Literal["adamw", "muon"] | None = None  # type: ignore[assignment]  # a name in every run that trains
-    """adamw, or muon: orthogonal steps of the matrices of layers, AdamW for the rest; muon if open."""
+    """adamw, or muon: orthogonal steps of matrices, AdamW for the rest; muon if open, of sentence-vae adamw."""
     learning_rate: float | None = within(None, 0.0, 1e3)  # type: ignore[assignment]  # a float in every run that trains
     kneser_ney_order: int | None = within(None, 0, 16)
     """Symbols of the longest n-grams counted, 2 or more, 0 for none; 5 words or 12 characters where not given."""

@@ -60,22 +60,6 @@ def test_images_with_labels_become_a_classifier_that_every_verb_takes(command, d
     assert "10 labels: 0, 1, 2" in command("info", run).out
 
 
-@pytest.mark.parametrize(
-    ("model", "said", "rate"),
-    [
-        ("cnn", (), 0.015),
-        ("vit", (), 0.004),
-        ("cnn", ("--learning-rate", 0.5), 0.5),
-        ("cnn", ("--optimiser", "adamw"), 0.002),
-        ("cnn", ("--optimiser", "adamw", "--learning-rate", 0.5), 0.5),
-    ],
-)
-def test_the_learning_rate_is_that_of_the_model_and_the_optimiser(command, digits, tmp_path, model, said, rate):
-    asked = ("--task", "classify", "--model", model, *SMALL[model], "--steps", 1, *said)
-    assert command("train", digits / "train.npz", "--out", tmp_path / "run", *asked).status == 0
-    assert open_run(tmp_path / "run").config.training.learning_rate == rate
-
-
 def test_a_cnn_learns_digits_and_goes_on_where_it_was(command, digits, tmp_path):
     run = tmp_path / "run"
     options = ("--shift", 0, "--channels", 8, "--learning-rate", 0.01, "--out", run)
