@@ -168,6 +168,7 @@ def draw(rows: list[Row]) -> None:
     figure = Figure(figsize=(6.4, 3.6), dpi=150, layout="constrained")
     axes = figure.add_subplot()
     axes.set_xscale("log")
+    ends: dict[str, float] = {}
     for model, colour in COLOURS.items():
         found = {pictures: accuracies(rows, model, pictures) for pictures in PICTURES}
         known = [pictures for pictures in PICTURES if found[pictures]]
@@ -175,7 +176,13 @@ def draw(rows: list[Row]) -> None:
         axes.plot(known, means, color=colour, linewidth=1.6, label=model)
         for pictures in known:
             axes.plot([pictures] * len(found[pictures]), found[pictures], "o", color=colour, markersize=3)
-        axes.annotate(model, (known[-1], means[-1]), (8, -3), textcoords="offset points", color=colour)
+        ends[model] = means[-1]
+    low, high = axes.get_ylim()
+    height = -high
+    for model, end in sorted(ends.items(), key=lambda item: item[1]):  # names one above the other where lines end close
+        height = max(end, height + 0.05 * (high - low))
+        place = (max(PICTURES), height)
+        axes.annotate(model, place, (8, -3), textcoords="offset points", color=COLOURS[model])
     axes.set_xticks(PICTURES, [f"{pictures:,}" for pictures in PICTURES])
     axes.minorticks_off()
     axes.set_xlabel("training pictures")
