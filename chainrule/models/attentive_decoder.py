@@ -10,7 +10,7 @@ from chainrule.base import AutoregressiveModel, Context, Step
 from chainrule.heads import Categorical
 from chainrule.layers.attention import AdditiveAttention, Attention, MultiplicativeAttention
 from chainrule.layers.cells import StackedCells, multiplied, symbol_before, symbols_before, symbols_of
-from chainrule.layers.linear import linear
+from chainrule.layers.linear import Linear, linear
 from chainrule.layers.packing import real_steps, zero_past_ends
 from chainrule.layers.recurrent_stack import recurrent_stack
 from chainrule.ranges import check_shares, check_sizes
@@ -96,7 +96,7 @@ class AttentiveDecoder(AutoregressiveModel, ABC):
         self.first = nn.Linear(summary_size, num_layers * hidden_size * (2 if self.decoder.has_cell else 1))
         self.attention = _attention(attention, memory_size, hidden_size, embedding_size)
         self.fixed = nn.Linear(summary_size, embedding_size, bias=False) if self.attention is None else None
-        self.combine = nn.Linear(hidden_size, embedding_size)
+        self.combine = Linear(hidden_size, embedding_size)
         self.weight_ho = None if tie_weights else nn.Parameter(torch.empty(vocab_size, embedding_size))
         self.bias_ho = nn.Parameter(torch.zeros(vocab_size))
         self._draw_weights()

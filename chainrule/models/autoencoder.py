@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from chainrule.base import Context
 from chainrule.latent import CodeModel, Weight
 from chainrule.layers.image_code import ImageReader, ImageWriter
+from chainrule.layers.linear import Linear
 from chainrule.models.image_input import ImageInput
 from chainrule.ranges import Probability, Range, Size, check_shares, check_sizes
 
@@ -68,8 +69,8 @@ class Autoencoder(CodeModel):
         self.latent_size, self.noise, self.sparsity = latent_size, noise, sparsity
         if network == "linear":
             pixels = torch.Size(image_shape).numel()
-            self.encoder: nn.Module = nn.Sequential(nn.Flatten(), nn.Linear(pixels, latent_size))
-            self.decoder: nn.Module = nn.Sequential(nn.Linear(latent_size, pixels), nn.Unflatten(1, image_shape))
+            self.encoder: nn.Module = nn.Sequential(nn.Flatten(), Linear(pixels, latent_size))
+            self.decoder: nn.Module = nn.Sequential(Linear(latent_size, pixels), nn.Unflatten(1, image_shape))
         else:
             reader = ImageReader(image_shape, network, hidden_size, num_layers, channels)
             self.encoder = nn.Sequential(reader, nn.Linear(hidden_size, latent_size))

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from chainrule.base import Step
 from chainrule.heads import Categorical
 from chainrule.layers.dropout import dropout
+from chainrule.layers.linear import Linear
 from chainrule.layers.prepared_linear import prepared_linear
 from chainrule.layers.sequence_layer import LayerStep
 from chainrule.layers.transformer_stack import TransformerStack
@@ -101,7 +102,7 @@ class ImageTransformer(ImageModel):
         self.embedding = nn.Embedding(len(self.neighbours) * (levels + 1), model_size)
         self.places = nn.ModuleList(nn.Embedding(size, model_size) for size in (height, width, channels) if size > 1)
         self.label = None if num_classes is None else nn.Embedding(num_classes, model_size)
-        self.output = nn.Linear(model_size, levels)
+        self.output = Linear(model_size, levels)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

@@ -11,6 +11,7 @@ from chainrule.heads.diagonal_normal import DiagonalNormal
 from chainrule.heads.joint import Joint
 from chainrule.latent import LatentModel, OneLayerObjective
 from chainrule.layers.image_code import gated_layers
+from chainrule.layers.linear import Linear
 from chainrule.models.table_layout import TableLayout
 from chainrule.ranges import Probability, Range, Size, check_shares, check_sizes
 
@@ -66,7 +67,7 @@ class TableVAE(LatentModel):
         self.encoder = nn.Sequential(*gated_layers(features, hidden_size, num_layers), nn.Dropout(dropout))
         self.posterior = nn.Linear(hidden_size, 2 * latent_size)
         self.decoder = nn.Sequential(*gated_layers(latent_size, hidden_size, num_layers))
-        self.output = nn.Linear(hidden_size, outputs)
+        self.output = Linear(hidden_size, outputs)
         with torch.no_grad():
             self.layout.spread_components(self.output.bias)
 
