@@ -17,13 +17,12 @@ kin. It needs the activations that the first pass kept, and no copy of the proje
 them."""
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from chainrule.layers.linear import onednn_is_faster, product
+from chainrule.layers.linear import onednn_is_faster, onednn_linear, packs, product
 
 
 def previous(first: Tensor, flat: Tensor, sizes: list[int]) -> list[Tensor]:
@@ -129,8 +128,7 @@ class Product:
     def _of(self, x: Tensor) -> Tensor:
         if self._packed is None:
             return torch.mm(x, self._weight.t())
-        product: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._packed, None, "none", [], "")
-        return product
+        return onednn_linear(x, self._packed)
 
 
 def _can_pack(weight: Tensor, rows: int) -> bool:
@@ -142,17 +140,6 @@ def _can_pack(weight: Tensor, rows: int) -> bool:
         return False
     numbers = weight.numel()
     return numbers >= LEAST_FLOAT32 or (rows * numbers >= LEAST_STEP_MULTIPLICATIONS and onednn_is_faster())
-
-
-@cache
-def packs(dtype: torch.dtype) -> bool:
-    """Whether oneDNN lays out and multiplies weights of this type here, found by trying it: processors differ."""
-    try:
-        packed = torch.ops.mkldnn._reorder_linear_weight(torch.ones(16, 16, dtype=dtype), 2)
-        torch.ops.mkldnn._linear_pointwise(torch.ones(2, 16, dtype=dtype), packed, None, "none", [], "")
-    except (AttributeError, RuntimeError):  # a torch without the operators, a processor without the instructions
-        return False
-    return True
 
 
 _SLOPES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {  # d * f'(a) from the output y = f(a)

@@ -64,7 +64,7 @@ class _Product(torch.autograd.Function):
     def forward(ctx: Any, a: Tensor, b: Tensor, c: Tensor | None) -> Tensor:
         of_a, of_b, _ = ctx.needs_input_grad
         ctx.save_for_backward(a if of_b else None, b if of_a else None)
-        return _multiply(a, b, c)
+        return onednn_linear(a, b, c)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
@@ -76,8 +76,9 @@ class _Product(torch.autograd.Function):
         )
 
 
-def _multiply(a: Tensor, b: Tensor, c: Tensor | None) -> Tensor:
-    y: Tensor = torch.ops.mkldnn._linear_pointwise(a, b, c, "none", [], "")
+def onednn_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x Wᵀ + b by oneDNN, without a gradient; x is (R, N), W plain or laid out before."""
+    y: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
     return y
 
 
@@ -111,7 +112,18 @@ def onednn_is_faster() -> bool:
     limit = os.environ.get("ONEDNN_MAX_CPU_ISA") or os.environ.get("DNNL_MAX_CPU_ISA") or ""
     if not torch.backends.cpu.get_cpu_capability().startswith("AVX512") or limit.upper() in _BELOW_AVX512:
         return False
-    return torch.backends.mkldnn.is_available() and amd_family() >= _ZEN_5
+    return amd_family() >= _ZEN_5 and packs(torch.float32)
+
+
+@cache
+def packs(dtype: torch.dtype) -> bool:
+    """Whether oneDNN lays out and multiplies weights of this type here, found by trying it: processors differ."""
+    try:
+        packed = torch.ops.mkldnn._reorder_linear_weight(torch.ones(16, 16, dtype=dtype), 2)
+        onednn_linear(torch.ones(2, 16, dtype=dtype), packed)
+    except (AttributeError, RuntimeError):  # a torch without the operators, a processor without the instructions
+        return False
+    return True
 
 
 def amd_family(cpuinfo: Path = Path("/proc/cpuinfo")) -> int:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
-from chainrule.layers.bptt import packs
+from chainrule.layers.linear import onednn_linear, packs
 
 USUAL_ROWS = 8  # for which oneDNN lays out a weight
 LEAST = 2**18  # numbers in a weight: below, a plain product is faster (8 rows, 192 x 192: 11 us against 21)
@@ -71,9 +71,4 @@ def packed_linear(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Ten
     if not able or weight.dtype != torch.float32 or weight.numel() < LEAST or not packs(torch.float32):
         return lambda x: nn.functional.linear(x, weight, bias)
     packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), USUAL_ROWS)
-
-    def multiply(x: Tensor) -> Tensor:
-        product: Tensor = torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], "")
-        return product
-
-    return multiply
+    return lambda x: onednn_linear(x, packed, bias)

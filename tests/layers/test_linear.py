@@ -12,8 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from chainrule.layers import Recurrent
 from chainrule.layers import linear as module
-from chainrule.layers.bptt import packs
-from chainrule.layers.linear import Linear, amd_family, linear, onednn_is_faster, product
+from chainrule.layers.linear import Linear, amd_family, linear, onednn_is_faster, packs, product
 from chainrule.models import (
     MADE,
     ImageTransformer,
@@ -24,23 +23,23 @@ from chainrule.models import (
     WaveNet,
 )
 
-pytestmark = pytest.mark.skipif(not packs(torch.float32), reason="a torch without oneDNN's product")
-
 
 @contextmanager
 def counted():
     """Take oneDNN for any size on any processor; a list of the factors that it multiplied."""
+    if not packs(torch.float32):
+        pytest.skip("a torch without oneDNN's product")
     taken = []
 
     def multiply(a, b, c):
         taken.append((a, b))
         return multiplied(a, b, c)
 
-    multiplied = module._multiply
+    multiplied = module.onednn_linear
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(module, "LEAST_MULTIPLICATIONS", 1)
         patched.setattr(module, "onednn_is_faster", lambda: True)
-        patched.setattr(module, "_multiply", multiply)
+        patched.setattr(module, "onednn_linear", multiply)
         yield taken
 
 
@@ -147,6 +146,10 @@ def test_transforms_modes_other_types_and_autocast_take_the_product_of_torch(by_
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(torch.backends.mkldnn, "enabled", False)
         linear(x, weight)
+    for asked in (torch.compiler, "is_compiling"), (torch._C, "_is_tracing"):
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(*asked, lambda: True)
+            assert not module._by_onednn(x, weight)
     assert not by_onednn
     linear(x, weight)
     assert by_onednn
@@ -174,20 +177,22 @@ def test_few_numbers_and_processors_where_it_is_not_faster_take_the_product_of_t
 
 
 @pytest.mark.parametrize(
-    ("capability", "limit", "family", "faster"),
+    ("capability", "limit", "family", "has_operator", "faster"),
     [
-        ("AVX512", "", 26, True),
-        ("AVX512", "AVX512_CORE", 27, True),
-        ("AVX512", "avx2", 26, False),
-        ("AVX512", "", 25, False),
-        ("AVX512", "", 0, False),
-        ("AVX2", "", 26, False),
+        ("AVX512", "", 26, True, True),
+        ("AVX512", "AVX512_CORE", 27, True, True),
+        ("AVX512", "", 26, False, False),
+        ("AVX512", "avx2", 26, True, False),
+        ("AVX512", "", 25, True, False),
+        ("AVX512", "", 0, True, False),
+        ("AVX2", "", 26, True, False),
     ],
 )
-def test_the_faster_library_follows_from_the_processor(monkeypatch, capability, limit, family, faster):
+def test_the_faster_library_follows_from_the_processor(monkeypatch, capability, limit, family, has_operator, faster):
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", limit)
     monkeypatch.setattr(module, "amd_family", lambda: family)
+    monkeypatch.setattr(module, "packs", lambda dtype: has_operator)
     assert onednn_is_faster.__wrapped__() == faster
 
 
