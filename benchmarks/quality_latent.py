@@ -92,6 +92,7 @@ def measure_bound(name: str, options: argparse.Namespace, seed: int) -> list[Row
     job = BOUNDS[name]
     model: LatentModel = job["model"]()
     minutes = options.minutes or job["minutes"]
+    rate, kind = job.get("rate", RATE), job.get("optimiser", KIND)
     kept = None if options.weights is None else options.weights / f"{name}-{seed}.pt"
     if kept is not None and kept.exists():
         before = torch.load(kept, weights_only=True)
@@ -99,10 +100,7 @@ def measure_bound(name: str, options: argparse.Namespace, seed: int) -> list[Row
         trained = before["minutes"]
     else:
         began = time.process_time()
-        fit(
-            model, parts, minutes, seed, rate=job.get("rate", RATE), batch=job.get("batch", 64),
-            half=job.get("half", False), kind=job.get("optimiser", KIND),
-        )  # fmt: skip
+        fit(model, parts, minutes, seed, rate=rate, batch=job.get("batch", 64), half=job.get("half", False), kind=kind)
         trained = (time.process_time() - began) / 60
     if kept is not None and not kept.exists():
         kept.parent.mkdir(parents=True, exist_ok=True)
@@ -113,6 +111,7 @@ def measure_bound(name: str, options: argparse.Namespace, seed: int) -> list[Row
             "set": "binarized MNIST (fixed)",
             "model": name,
             "objective": f"draws {model.importance_samples}",
+            "optimiser": f"{kind}, {rate:g}",
             "parameters": parameters(model),
             "seed": seed,
             "core minutes": trained,

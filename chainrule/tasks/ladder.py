@@ -154,25 +154,41 @@ def choose_size(run: "Task[Any]", ladder: Ladder, batches: "TrainingBatches") ->
     return replace(config, options=sizes[size], facts=config.facts | {"chosen": chosen})
 
 
-def expected_passes(run: "Task[Any]", batches: "TrainingBatches") -> float:
-    """Passes over the data that a new run takes; where it has a budget that no ladder measured, timed here."""
-    config, duration = run.config, run.config.duration
+def expected_passes(config: RunConfig, steps_per_epoch: int) -> float | None:
+    """Passes over the data that a new run is about to make; None of a budget for which nothing was timed."""
+    duration = config.duration
     if "chosen" in config.facts:
         return float(config.facts["chosen"]["passes"])
-    if duration.budget is None:
-        return duration.epochs or (duration.steps or 0) / batches.steps_per_epoch
-    return timed_passes(run, batches)[0]
+    return duration.epochs if duration.steps is None else duration.steps / steps_per_epoch
 
 
-def timed_passes(run: "Task[Any]", batches: "TrainingBatches") -> tuple[float, float]:
-    """Passes over the data that a new run has time for in its budget, and steps a second, timed here."""
+def time_passes(run: "Task[Any]", batches: "TrainingBatches") -> tuple[RunConfig, float]:
+    """The config of a new run, and the passes over the data that it is about to make.
+
+    What a budget has time for is timed here, if it was not before, and written into the facts.
+    """
     from chainrule.training.candidates import average_batch
+    from chainrule.training.evaluate import count_elements
 
     config, budget = run.config, run.config.duration.budget
-    assert budget is not None
-    model = run.new_model(config.training.seed)
-    rate = step_rate(model, average_batch(batches), config.training, seconds_to_measure(budget))
-    return TRAINING_SHARE * budget * rate / batches.steps_per_epoch, rate
+    if budget is not None and "chosen" not in config.facts:
+        batch = average_batch(batches)
+        rate = step_rate(run.new_model(config.training.seed), batch, config.training, seconds_to_measure(budget))
+        passes = TRAINING_SHARE * budget * rate / batches.steps_per_epoch
+        chosen = {"options": [], "passes": passes, "elements_per_second": rate * count_elements(batch)}
+        config = replace(config, facts=config.facts | {"chosen": chosen})
+    found = expected_passes(config, batches.steps_per_epoch)
+    assert found is not None
+    return config, found
+
+
+def record_settled(config: RunConfig, names: Sequence[str]) -> RunConfig:
+    """The config of a new run, its facts naming options that were settled for the user where something was timed."""
+    chosen = config.facts.get("chosen")
+    if chosen is None:
+        return config
+    options = list(dict.fromkeys([*chosen["options"], *names]))
+    return replace(config, facts=config.facts | {"chosen": chosen | {"options": options}})
 
 
 def limit_passes(
@@ -247,10 +263,10 @@ def tell_passes(config: RunConfig, elements: str, data: str) -> str:
 
 
 def tell_size(config: RunConfig, ladder: Ladder, usual: Any) -> str:
-    """The line that says which size was chosen, and what for.
+    """The line that says how often data are read, and which size was chosen for that.
 
     Args:
-        config: in which `choose_size` settled it.
+        config: in which `choose_size` settled it, or the user.
         ladder: of its model.
         usual: the options of the usual size.
     """
@@ -263,4 +279,5 @@ def tell_size(config: RunConfig, ladder: Ladder, usual: Any) -> str:
     )
     speed = f"{chosen['elements_per_second']:,.0f} {ladder.elements}/s here"
     passes = said_passes(chosen["passes"], "data")
-    return f"{speed}; {format_duration(config.duration.budget)} is about {passes}: {smaller or 'the usual size'}"
+    size = f": {smaller or 'the usual size'}" if set(ladder.names) <= set(chosen["options"]) else ""
+    return f"{speed}; {format_duration(config.duration.budget)} is about {passes}{size}"

@@ -6,7 +6,7 @@ data/images.json                   counts, names of labels, fingerprints
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
@@ -15,10 +15,10 @@ from cyclopts import Parameter
 
 from chainrule.tasks.abilities import Answer, CheckedRows, Checks, Code, Embeds, Evaluates, Inspects, Predicts, Record
 from chainrule.tasks.classify_images.inspection import ImageClassifierInspection, inspect_classifier
-from chainrule.tasks.config import CheckedOptions, OptimisationOptions, within
+from chainrule.tasks.config import CheckedOptions, OptimisationOptions, RunConfig, within
 from chainrule.tasks.display import measured_part, quoted
 from chainrule.tasks.image.image_data import ImageDataTask, ImageFiles, ImageReading
-from chainrule.tasks.ladder import Ladder
+from chainrule.tasks.ladder import Ladder, record_settled, time_passes
 from chainrule.tasks.ledger import Basis
 from chainrule.tasks.model import Model
 from chainrule.tasks.task import Shard, Source
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 _ROWS = 128  # of a batch that is only read
 _CHECKED_ROWS = 3
+_MANY_PASSES = 30.0  # over the images: they are mixed, so that the model does not learn them by heart
+_MIXUP_OF_MANY = 0.4
 
 
 @dataclass(frozen=True)
@@ -157,6 +159,20 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
     def classes(self) -> tuple[str, ...]:
         """Names of the labels."""
         return tuple(self.config.facts["classes"])
+
+    def plan(self, given: frozenset[str]) -> RunConfig:
+        """Settle the size where it is open, and mixup: images that are read often are mixed."""
+        config = super().plan(given)
+        if "--mixup" in given:
+            return config
+        run = type(self)(self.path, config)
+        batches, _ = run.batches((0, 1))
+        config, passes = time_passes(run, batches)
+        options = replace(config.options, mixup=_MIXUP_OF_MANY if passes >= _MANY_PASSES else 0.0)
+        return replace(record_settled(config, ["mixup"]), options=options)
+
+    def choice(self) -> str:
+        return f"{super().choice()}, mixup {self.config.options.mixup:g}"
 
     def prepare(self) -> dict[str, Any]:
         images = self.prepared(labelled=True)

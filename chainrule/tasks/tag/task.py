@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 from chainrule.tasks.abilities import CheckedRows, Checks, Embeds, Evaluates, Inspects, Predicts
 from chainrule.tasks.config import FINGERPRINT, OptimisationOptions, RunConfig, SplitOptions, check_entries, within
 from chainrule.tasks.display import measured_part, quoted
-from chainrule.tasks.ladder import expected_passes, settle_decay, tell_passes, timed_passes
+from chainrule.tasks.ladder import record_settled, settle_decay, tell_passes, time_passes
 from chainrule.tasks.ledger import Basis
 from chainrule.tasks.model import Model
 from chainrule.tasks.run_directory import DATA, WEIGHTS
@@ -165,7 +165,6 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
 
         batches, _ = self.batches((0, 1))
         config = settle_decay(self.config, 2 * batches.steps_per_epoch)
-        timed = config.duration.budget is not None
         is_open = {
             "character_encoder": given.isdisjoint(("--character-encoder", "--affix-dropout")),
             "word_dropout": "--word-dropout" not in given,
@@ -173,19 +172,15 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
         }
         if not any(is_open.values()):
             return config
+        config, passes = time_passes(type(self)(self.path, config), batches)
+        config = record_settled(config, [name for name, left in is_open.items() if left])
         training, options = config.training, config.options
-        passes, rate = timed_passes(self, batches) if timed else (expected_passes(self, batches), 0.0)
         if is_open["template_passes"]:
             training = replace(training, template_passes=usual_passes(self, batches, passes))
         if passes < _FEW_PASSES and is_open["character_encoder"]:
             options = replace(options, character_encoder="affixes")
         if passes < _FEW_PASSES and is_open["word_dropout"]:
             training = replace(training, word_dropout=_WORD_DROPOUT_OF_FEW)
-        if timed:
-            settled = [name for name, left in is_open.items() if left]
-            words = rate * config.facts["words"]["train"] / batches.steps_per_epoch
-            chosen = {"options": settled, "passes": passes, "elements_per_second": words}
-            config = replace(config, facts=config.facts | {"chosen": chosen})
         return replace(config, options=options, training=training)
 
     def choice(self) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from chainrule.tasks.config import RunConfig
 from chainrule.tasks.display import flag
-from chainrule.tasks.ladder import expected_passes
+from chainrule.tasks.ladder import record_settled, time_passes
 from chainrule.tasks.task import Task
 from chainrule.tasks.text.ngrams import usual_order
 from chainrule.tasks.text.options import DROPOUTS
@@ -50,13 +50,10 @@ def with_dropout(run: TextTask, given: frozenset[str]) -> RunConfig:
     left_open = [name for name in DROPOUTS if flag(name) not in given]
     if not left_open:
         return config
-    usual = block_dropouts(expected_passes(run, batches_of(run, corpus_of(run), (0, 1))[0]))
-    facts = config.facts
-    if "chosen" in facts:
-        chosen = facts["chosen"]
-        facts = facts | {"chosen": chosen | {"options": [*chosen["options"], *left_open]}}
-    options = replace(config.options, **{name: usual[name] for name in left_open})
-    return replace(config, options=options, facts=facts)
+    batches, _ = batches_of(run, corpus_of(run), (0, 1))
+    config, passes = time_passes(run, batches)
+    config, usual = record_settled(config, left_open), block_dropouts(passes)
+    return replace(config, options=replace(config.options, **{name: usual[name] for name in left_open}))
 
 
 def block_dropouts(passes: float) -> dict[str, float]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from chainrule.tasks.config import RunConfig
 from chainrule.tasks.display import flag
-from chainrule.tasks.ladder import Ladder
+from chainrule.tasks.ladder import Ladder, expected_passes, record_settled
 
 # A Transformer for little data is small, with narrow feed-forward networks (Wu et al. 2021).
 LADDER = Ladder(
@@ -42,7 +42,7 @@ def with_usual_training(config: RunConfig, given: frozenset[str], steps_per_epoc
         steps_per_epoch: of batches as they are in the config.
     """
     options, training, transformer = config.options, config.training, config.model == "transformer"
-    passes = _passes(config, steps_per_epoch)
+    passes = expected_passes(config, steps_per_epoch)
     rate = LEARNING_RATE[config.model][training.optimiser]
     size: dict[str, Any] = {}
     trained: dict[str, Any] = {"learning_rate": rate}
@@ -59,24 +59,8 @@ def with_usual_training(config: RunConfig, given: frozenset[str], steps_per_epoc
     size, trained = (
         {name: value for name, value in found.items() if flag(name) not in given} for found in (size, trained)
     )
-    facts = config.facts
-    if "chosen" in facts:
-        chosen = facts["chosen"]
-        names = dict.fromkeys([*chosen["options"], *size, *trained])
-        facts = facts | {"chosen": chosen | {"options": list(names)}}
-    return replace(config, options=replace(options, **size), training=replace(training, **trained), facts=facts)
-
-
-def _passes(config: RunConfig, steps_per_epoch: int) -> float | None:
-    """Passes over the pairs that a run is about to make.
-
-    None where the size is the user's and the run has a budget, which says nothing of how far it gets.
-    """
-    if "chosen" in config.facts:
-        return float(config.facts["chosen"]["passes"])
-    if config.duration.steps is not None:
-        return config.duration.steps / steps_per_epoch
-    return config.duration.epochs
+    config = record_settled(config, [*size, *trained])
+    return replace(config, options=replace(options, **size), training=replace(training, **trained))
 
 
 def usual_learning_rate(rate: float, model_size: int) -> float:

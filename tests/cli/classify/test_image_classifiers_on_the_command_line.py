@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from chainrule.tasks import open_run
+from chainrule.tasks import ladder, open_run
 
 SMALL = {
     "cnn": ["--channels", 4, "--stages", 2],
@@ -67,6 +67,35 @@ def test_a_cnn_learns_digits_and_goes_on_where_it_was(command, digits, tmp_path)
     assert open_run(run).metrics()
     assert command("train", "--resume", "--out", run, "--steps", 90).status == 0
     assert json.loads(command("evaluate", run, digits / "test.npz", "--json").out)["accuracy"] > 0.8
+
+
+@pytest.mark.parametrize(
+    ("asked", "mixup"),
+    [
+        (("--epochs", 29), 0.0),
+        (("--epochs", 30), 0.4),
+        (("--steps", 30), 0.4),
+        (("--epochs", 30, "--mixup", 0), 0.0),
+        (("--epochs", 1, "--mixup", 0.1), 0.1),
+    ],
+)
+def test_images_that_are_read_often_are_mixed(command, digits, tmp_path, asked, mixup):
+    small = ("--task", "classify", *SMALL["cnn"], "--batch-size", 270)  # a step reads all
+    outcome = command("train", digits / "train.npz", *small, *asked, "--out", tmp_path / "run")
+    assert outcome.status == 0, outcome.err
+    assert open_run(tmp_path / "run").config.options.mixup == mixup
+
+
+@pytest.mark.parametrize(("rate", "mixup"), [(1e-3, "0"), (1e6, "0.4")])
+def test_the_passes_of_a_budget_decide_on_mixup_where_the_user_names_the_size(
+    command, digits, tmp_path, monkeypatch, rate, mixup
+):
+    monkeypatch.setattr(ladder, "step_rate", lambda *_: rate)
+    asked = ("--task", "classify", *SMALL["cnn"], "--budget", "0.05s", "--threads", 1, "--out", tmp_path / "run")
+    outcome = command("train", digits / "train.npz", *asked)
+    assert outcome.status == 0, outcome.err
+    assert f"over the data, mixup {mixup}\n" in outcome.err
+    assert f"the same again: --mixup {mixup}\n" in outcome.err
 
 
 def test_what_cannot_be_classified_gets_one_line(refused, command, digits, tmp_path):

@@ -188,6 +188,14 @@ def test_blocks_drop_the_more_the_oftener_the_text_is_read(command, text_file, t
     assert (options.dropout, options.ngram_dropout) == dropouts
 
 
+def test_dropouts_of_a_budget_are_recorded_where_the_user_names_the_size(command, text_file, tmp_path, monkeypatch):
+    monkeypatch.setattr(ladder, "step_rate", lambda *_: 1e6)
+    outcome = command("train", text_file, *BLOCKS, "--budget", "0.05s", "--out", tmp_path / "run")
+    assert outcome.status == 0, outcome.err
+    assert "over the data, dropout 0.3, ngram dropout 0.6, averaged with" in outcome.err
+    assert "the same again: --dropout 0.3 --ngram-dropout 0.6\n" in outcome.err
+
+
 def test_the_line_of_a_chosen_size_of_blocks_names_dropouts_and_the_flags_that_repeat_them(
     command, text_file, tmp_path, monkeypatch
 ):
