@@ -143,7 +143,7 @@ class Offered:
         if self.options:
             options = getattr(task, self.options)
             doc = joined_help(options.__doc__ or "", doc or "")
-            annotations["options"] = as_flags(options)
+            annotations["options"] = as_flags(options) if fields(options) else Annotated[Any, Parameter(parse=False)]
             arguments["options"] = arguments["options"].replace(default=options())
         for name, annotation in annotations.items():
             arguments[name] = arguments[name].replace(annotation=annotation)

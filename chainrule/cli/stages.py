@@ -161,8 +161,9 @@ def _task_to_train(reading: FirstReading) -> type[Task[Any]]:
     if name is not None:
         if name not in TASKS:
             raise ValueError(f"--task: expected one of {', '.join(TASKS)}, got {name!r}")
-        images = name == "classify" and reading.words and task_class("image").recognises(Path(reading.words[0]))
-        return task_class("classify-images" if images else name)
+        if name == "classify" and _are_images(reading):
+            name = "classify-images"
+        return task_class(name)
     out = reading.flags.get("--out")
     if "--resume" in reading.flags and out is not None and (known := task_of(Path(out))) in TASKS:
         assert known is not None
@@ -170,6 +171,13 @@ def _task_to_train(reading: FirstReading) -> type[Task[Any]]:
     if not reading.words or _AS_TEXT & reading.flags.keys():
         return task_class("text")
     return recognised(Path(reading.words[0]))
+
+
+def _are_images(reading: FirstReading) -> bool:
+    """Whether what is to be classified are images, told from the data, else from the model."""
+    if reading.words:
+        return task_class("image").recognises(Path(reading.words[0]))
+    return reading.flags.get("--model") in task_class("classify-images").MODELS
 
 
 def recognised(path: Path) -> type[Task[Any]]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from chainrule.cli.resume import resumed_config
-from chainrule.cli.signature import DATA, MODEL, RUN, TRAINING, RunFlags, as_flags, joined_help
+from chainrule.cli.signature import DATA, MODEL, RUN, TRAINING, RunFlags, as_flags
 from chainrule.tasks.config import ChosenComputation, Duration, RunConfig, options_class
 from chainrule.tasks.display import Verb, dump_json, flag, format_duration, printable, resume_command
 from chainrule.tasks.run_directory import CONFIG, DRAFT, lock_run, refuse_taken, remove, remove_folder
@@ -66,11 +66,6 @@ def train_verb(task: type[Task[Any]], model: str = "") -> Verb:
         training: Any,
         given: Annotated[frozenset[str], Parameter(parse=False)],
     ) -> int:
-        """Train.
-
-        Args:
-            model: The architecture.
-        """
         files = {source: getattr(sources, source, None) for source in task.SOURCES}
         for source in positional if data is not None else ():
             if files[source] is not None:
@@ -86,10 +81,15 @@ def train_verb(task: type[Task[Any]], model: str = "") -> Verb:
     train.__annotations__ |= {part: as_flags(made, group) for part, (made, group) in groups.items()}
     if not fields(flagged):  # the parser shows a group of no flags
         train.__annotations__["sources"] = Annotated[Any, Parameter(parse=False)]
-    train.__annotations__["model"] = Annotated[Literal[tuple(task.MODELS)], Parameter(group=MODEL)]
+    train.__annotations__["model"] = Annotated[
+        Literal[tuple(task.MODELS)],
+        Parameter(
+            group=MODEL, help=f"The architecture; {next(iter(task.MODELS))} where not given.", show_default=False
+        ),
+    ]
     train.__kwdefaults__ = (train.__kwdefaults__ or {}) | {part: made() for part, (made, _) in groups.items()}
     data_help = "\n".join(f"    data: {task.SOURCES[source].help}" for source in positional)
-    train.__doc__ = joined_help(f"{task.help}\n\nArgs:\n{data_help}" if data_help else task.help, train.__doc__ or "")
+    train.__doc__ = f"{task.help}\n\nArgs:\n{data_help}" if data_help else task.help
     return train
 
 

@@ -28,7 +28,7 @@ class Autoencoder(CodeModel):
 
     Args:
         image_shape: (C, H, W).
-        latent_size: L.
+        latent_size: L, numbers of a code.
         levels: V; pixels are integers in [0, V).
         network: dense or convolutional layers of gated units, or one matrix each way.
         hidden_size: units of a dense layer.

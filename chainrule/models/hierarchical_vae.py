@@ -30,7 +30,7 @@ class HierarchicalVAE(LatentModel):
         image_shape: (C, H, W).
         levels: V; pixels are integers in [0, V).
         latent_size: L, numbers of a code, all layers together; a multiple of `latent_layers`.
-        latent_layers: N.
+        latent_layers: N, layers of codes.
         network: convolutional or dense layers of gated units.
         head: distribution of a pixel: two values, a score for each of V values, or a mixture of logistics that couples
             the channels; by default the first for 2 levels, the last for more.

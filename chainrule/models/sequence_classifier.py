@@ -49,7 +49,7 @@ class SequenceClassifier(LikelihoodModel):
         feature_size: N, of sequences of frames.
         cell: of the layers that read the sequence; "transformer" attends to the whole row.
         embedding_size: features of a word, character or byte; unused with frames.
-        hidden_size: units M of each layer in each direction.
+        hidden_size: units M of each layer in each direction; of a Transformer, the width of its blocks.
         num_layers: layers, or blocks of a Transformer.
         bidirectional: read from both ends.
         pooling: from all steps to one vector: last (the state after the whole sequence), mean, max or attention, or

@@ -44,7 +44,7 @@ class SequenceTagger(LikelihoodModel):
             "affixes" for few passes where it is not given.
         character_size: features of a word from its characters; an even number for an LSTM.
         affix_dropout: share of words whose affixes are left out in training; of "cnn+affixes" alone.
-        hidden_size: units M of each layer in each direction.
+        hidden_size: units M of each layer in each direction; of a Transformer, the width of its blocks.
         num_layers: layers that read the sentence from both ends.
         dropout: share of features zeroed in training: of words, between layers, and of h.
         num_heads: of a Transformer, a divisor of M.

@@ -39,7 +39,8 @@ class TableMADE(AutoregressiveModel):
         order: a permutation of the columns, in the order they are visited; None visits them in the table's order.
         components: of the mixture of a numeric column.
         direct: connect each column to later outputs past the hidden layers too (A).
-        dropout: share of hidden units dropped in training; of `forward` alone, `step` never drops any.
+        dropout: share of hidden units dropped in training; of `forward` alone, `step` never drops any. The task takes
+            0.5 for few rows where it is not given.
 
     Raises:
         ValueError: there is no column, a size is below 1, the order is no permutation, or `dropout` is no probability.

@@ -32,7 +32,8 @@ class TableVAE(LatentModel):
         hidden_size: units of each layer.
         num_layers: gated layers, each way.
         components: of the mixture of a numeric column.
-        dropout: share of the encoder's last features dropped in training.
+        dropout: share of the encoder's last features dropped in training. The task takes 0.5 for few rows where it is
+            not given.
         objective: of training; see `LatentModel`.
 
     Raises:

@@ -55,12 +55,14 @@ class TransformerLM(AutoregressiveModel):
         activation: "gelu", "relu" or "swiglu".
         norm: "layer" or "rms".
         norm_first: norms before each branch (pre-norm), or after each sum.
-        dropout: probability of zeroing in training, of the input's features and of what each branch adds.
+        dropout: probability of zeroing in training, of the input's features and of what each branch adds. The task
+            takes 0 to 0.3 by the passes over the text where it is not given.
         tie_weights: use E as W_ho (Press and Wolf 2017): it saves weights where V is large. Untrained, such a model
             expects each symbol to be repeated.
         ngram_order: N, symbols that are embedded together at most; 1 embeds single symbols alone.
         ngram_buckets: rows of each n-gram table at most.
-        ngram_dropout: probability of leaving out an n-gram in training.
+        ngram_dropout: probability of leaving out an n-gram in training. The task takes twice its dropout where it is
+            not given.
 
     Raises:
         ValueError: an argument is out of range.

@@ -39,15 +39,17 @@ class TransformerSeq2Seq(AutoregressiveModel):
         target_vocab_size: V, of the target.
         model_size: D, a multiple of `num_heads`.
         num_layers: blocks of the encoder, and of the decoder.
-        num_heads: H.
+        num_heads: H, heads of attention.
         num_kv_heads: of the decoder; see `chainrule.layers.MultiHeadAttention`.
         position: "rotary" or "alibi".
         context_length: elements of the target that a block of the decoder may read.
-        feed_forward_size: units of the feed-forward networks; `None` is 4·D, for "swiglu" 8/3·D.
+        feed_forward_size: units of the feed-forward networks; `None` is 4·D, for "swiglu" 8/3·D. The task takes 2·D
+            where it is not given.
         activation: "gelu", "relu" or "swiglu".
         norm: "layer" or "rms".
         norm_first: pre-norm, or post-norm.
-        dropout: probability of zeroing in training, of the inputs and of what each branch adds.
+        dropout: probability of zeroing in training, of the inputs and of what each branch adds. The task takes 0 to 0.3
+            by the passes over the pairs where it is not given.
         tie_weights: use the target embeddings as output weights.
         label_smoothing: ε of the training objective.
 

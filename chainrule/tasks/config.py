@@ -91,7 +91,7 @@ class OptimisationOptions(CheckedOptions):
     learning_rate: float = within(6e-3, 0.0, 1e3)
     """Peak learning rate."""
     weight_decay: float | None = within(None, 0.0, 1e3)  # a float in every run that trains
-    """Decoupled weight decay of matrices; 0.01 where not given, or what a rule of the task finds for the data."""
+    """Decoupled weight decay of matrices; where not given 0.01, or what a rule of the task finds for the data."""
     warmup: float = within(0.03, 0.0, 1.0)
     """Share of the run in which the learning rate rises."""
     clip_norm: float | None = within(1.0, 0.0, 1e9)
@@ -152,11 +152,11 @@ class RunConfig:
     """All of `config.json`.
 
     Args:
-        sources: the files of the data as the user named them, by the names in `Run.SOURCES`; None where absent.
+        sources: the files of the data as the user named them, by the names in `Task.SOURCES`; None where absent.
         data: how they are read.
         facts: results of preparing the data: the fingerprint of each source (name, size, SHA-256), used to identify
             the data on resume; counts; other facts that the task needs.
-        model: its name, one of `Run.MODELS`.
+        model: its name, one of `Task.MODELS`.
         options: the options of the model.
         duration: how long training lasts.
         training: how it goes.

@@ -160,6 +160,8 @@ def argument_help(docstring: str) -> dict[str, str]:
 
 def _as_help(text: str) -> str:
     text = re.sub(r":math:`([^`]*)`", r"\1", text).replace("`", "")
+    if re.match(r"(?!a )\w\b", text):  # a symbol, such as ε: a capital is another
+        return text
     return text[:1].upper() + text[1:]
 
 

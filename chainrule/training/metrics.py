@@ -83,7 +83,7 @@ class Metrics:
         self._events("validation", figures, step)
 
     def watch(self, step: int, look: dict[str, Any]) -> None:
-        """How gradients flow back through time, as `gradient_watch.record` makes it."""
+        """How gradients flow back through time, as `gradient_monitor.record` makes it."""
         self._metrics.write({"event": "watch", "step": step} | look)
         for index, layer in enumerate(look["layers"]):
             ratios = dict(zip(look["distances"], layer["relative"], strict=True))

@@ -1,3 +1,5 @@
+import re
+
 import pytest
 
 from chainrule.cli.stages import all_verbs, verb_asked_for, verbs_of
@@ -53,6 +55,18 @@ def test_every_task_has_a_class_that_names_it_and_verbs(name):
     assert {"train", "info", "check", "inspect"} <= verbs_of(task_class(name)).keys()
 
 
+def test_images_to_classify_are_told_from_the_data_else_from_the_model():
+    def task(*words: str) -> str:
+        return verb_asked_for("train", [*words, "--task", "classify"])[0].name
+
+    assert task("--model", "vit") == task("train-images-idx3-ubyte.gz", "--model", "vit") == "classify-images"
+    assert task() == task("--model", "transformer") == task("texts.tsv", "--model", "vit") == "classify"
+
+
+def test_a_verb_without_options_of_its_own_has_no_parameter_for_them(command):
+    assert re.findall(r"│ \*?  ([A-Z]+)  ", command("embed", "--help").out) == ["RUN", "DATA"]
+
+
 def test_a_task_has_defaults_of_its_own_and_the_words_that_all_share(command):
     shown = " ".join(command("train", "--task", "table", "--help").out.replace("│", "").split())
     assert "--batch-size INT Rows of a batch. [default: 128]" in shown
@@ -75,6 +89,12 @@ def test_a_value_out_of_the_range_of_an_option_is_refused_with_its_flag(refused,
 def test_help_of_a_verb_comes_from_a_task_that_has_it():
     for verb, task in all_verbs().items():
         assert verb in verbs_of(task)
+
+
+def test_the_help_of_a_model_names_the_usual_one(command):
+    shown = " ".join(command("train", "--model", "gru", "--help").out.replace("│", "").split())
+    assert "The architecture; lstm where not given." in shown
+    assert "[default: gru]" not in shown
 
 
 def test_the_model_says_which_options_there_are(command, refused):

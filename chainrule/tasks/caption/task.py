@@ -18,7 +18,6 @@ from chainrule.tasks.config import (
     check_entries,
     check_keys,
     read_object,
-    with_defaults,
     within,
 )
 from chainrule.tasks.display import measured_part, quoted, size_of
@@ -58,6 +57,16 @@ class CaptionData(SplitOptions):
     """Share of the images that is held out where there is no --validation-captions."""
 
 
+@dataclass(frozen=True)
+class CaptionTraining(OptimisationOptions):
+    """How a captioner is trained."""
+
+    batch_size: int = within(64, 1, 1 << 24)
+    optimiser: Literal["adamw", "muon"] = "muon"
+    learning_rate: float = within(4e-3, 0.0, 1e3)
+    """Peak learning rate; with AdamW 0.002, where not given."""
+
+
 class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
     """A run on captioned images."""
 
@@ -78,7 +87,7 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
         ),
     }
     Data = CaptionData
-    Training = with_defaults(OptimisationOptions, batch_size=64, optimiser="muon", learning_rate=4e-3)
+    Training = CaptionTraining
     USUAL_TRAINING: ClassVar[dict[str, dict[str, Any]]] = {"captioner": {"learning_rate": {"adamw": 2e-3}}}
     MODELS: ClassVar[dict[str, Model]] = {"captioner": Model("chainrule.models.captioner:Captioner")}
     BUDGET = "10m"

@@ -41,7 +41,7 @@ class Labelling(TextColumn):
     """
 
     top: Annotated[int, Parameter(name=["--top", "-n"])] = within(1, 1)
-    """The so many likeliest labels of each text."""
+    """How many of the likeliest labels of each text to give."""
     attention: Path | None = None
     """A page (.html) or image (.png) to write, in which the words are shaded by how much they counted."""
 

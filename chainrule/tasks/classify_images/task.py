@@ -49,6 +49,7 @@ class ImageClassifierTraining(OptimisationOptions):
     learning_rate: float = within(4e-3, 0.0, 1e3)
     """Peak learning rate; 0.015 of cnn and 0.01 of swin, and with AdamW 0.002, where not given."""
     weight_decay: float = within(0.05, 0.0, 1e3)
+    """Decoupled weight decay of matrices."""
     shift: float = within(2.0, 0.0, 1e4)
     """Move each image at random, by so many pixels at most."""
     rotate: float = within(0.0, 0.0, 180.0)
@@ -81,7 +82,7 @@ class ImageLabelling(CheckedOptions, ImageFiles):
     """
 
     top: Annotated[int, Parameter(name=["--top", "-n"])] = within(1, 1)
-    """The so many likeliest labels of each image."""
+    """How many of the likeliest labels of each image to give."""
 
 
 @dataclass(frozen=True)

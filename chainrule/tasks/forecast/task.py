@@ -71,7 +71,7 @@ class ForecastData(SplitOptions):
     fill: bool = False
     """Fill in missing rows and empty cells by straight lines between their neighbours."""
     season: int | None = within(None, 1, 1 << 20)
-    """Rows of a season; what is usual at the step between dates (24 hours, 7 days, 12 months) where not given."""
+    """Rows of a season; where not given 24 of hours, 7 of days, 12 of months."""
     anchor: Literal["last", "season", "centre"] = "last"
     """Reference of a step: the last value, that of a season ago, or the centre of the series."""
     history: int | None = within(None, 1, 1 << 20)

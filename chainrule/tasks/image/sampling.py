@@ -41,7 +41,7 @@ class ImageSampling:
     keep_rows: int | None = None
     """Rows of that image to keep; half of them if not given."""
     temperature: float = 1.0
-    """1 is the model's own distribution, below it is bolder, 0 always takes the likeliest value."""
+    """1 is the model's own distribution; below it draws are likelier and less varied, 0 takes the likeliest value."""
     method: Literal["sequential", "parallel"] = "sequential"
     """Value by value; or the same images in fewer passes, rows of values guessed and verified in each (of pixelcnn++,
     others of the same distribution)."""

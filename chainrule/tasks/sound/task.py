@@ -48,7 +48,7 @@ class SoundData(SplitOptions):
     law: Literal["mu", "linear"] = "mu"
     """Spacing of the levels: fine where it is quiet, as on the telephone, or even."""
     levels: int | None = within(None, 2, 65536)
-    """How many, 256 (mu) or 65536 (linear) if not given; a mixture of --components (10) predicts more than 1024."""
+    """Of a sample: 256 (mu) or 65536 (linear) if open; a mixture of --components (10) predicts more than 1024."""
     labels: Literal["auto", "folders", "none"] = "auto"
     """Condition of the sounds: the folder they are in, or nothing; auto takes folders where each is in one."""
     label_pattern: str | None = None

@@ -19,7 +19,7 @@ class TextData(CheckedOptions):
     level: Literal["char", "byte", "word", "bpe", "subword"] = "char"
     """Unit of one symbol; subword is another name of bpe."""
     reading: Literal["stream", "lines"] = "stream"
-    """One continuous stream, or one example per line."""
+    """One continuous stream, or one example per line; a sentence-vae reads lines."""
     validation_fraction: float | None = within(None, 0.0, 0.9)
     """Tail of the text that is held out; 0.01 of a megabyte or more where not given, up to 0.05 of a shorter text."""
     vocabulary_size: int | None = within(None, 3, 1 << 24)
@@ -35,10 +35,10 @@ class TextData(CheckedOptions):
 
 @dataclass(frozen=True)
 class TextTraining(OptimisationOptions):
-    """How a model of a text is trained; `chainrule.tasks.text.plan` settles what is None.
+    """How a model of a text is trained; `plan` and `block_plan` settle what is None.
 
     `watch_gradients` decides on what `chainrule.training.train` is given to look with, `kneser_ney_order` on what is
-    counted before; the others are options of `chainrule.training.TrainingOptions`, with the same defaults.
+    counted before; the others are options of `chainrule.training.TrainingOptions`.
     """
 
     batch_size: int | None = within(None, 1, 1 << 24)  # type: ignore[assignment]  # an int in every run that trains
@@ -47,7 +47,7 @@ class TextTraining(OptimisationOptions):
     """adamw, or muon: orthogonal steps of matrices, AdamW for the rest; muon if open, of sentence-vae adamw."""
     learning_rate: float | None = within(None, 0.0, 1e3)  # type: ignore[assignment]  # a float in every run that trains
     kneser_ney_order: int | None = within(None, 0, 16)
-    """Symbols of the longest n-grams counted, 2 or more, 0 for none; 5 words or 12 characters where not given."""
+    """Symbols of the longest n-grams counted, 2 or more, or 0; if open 5 words, 12 characters, 0 of sentence-vae."""
     chunk_length: int = within(64, 1, 1 << 24)
     """Symbols that gradients flow through."""
     line_length: int = within(1024, 1, 1 << 24)

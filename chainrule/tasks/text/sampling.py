@@ -38,7 +38,7 @@ class TextSampling(CheckedOptions):
     length: int = within(500, 1)
     """Symbols to draw after the prompt; a model of lines may end earlier, at the end of its line."""
     temperature: float = 1.0
-    """1 is the model's own distribution, below it is bolder, 0 always takes the likeliest symbol."""
+    """1 is the model's own distribution; below it draws are likelier and less varied, 0 takes the likeliest symbol."""
     top_k: int | None = None
     """Draw from the k likeliest symbols only."""
     top_p: float | None = None

@@ -1,4 +1,4 @@
-"""Texts: a file becomes symbols, a recurrent language model reads them one at a time."""
+"""Texts: a file becomes symbols, and a language model reads them one at a time."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
