@@ -14,7 +14,7 @@ from chainrule.tasks.display import flags_of
 if TYPE_CHECKING:
     from chainrule.tasks.task import Task
 
-FORMAT = 13
+FORMAT = 14
 
 Options = TypeVar("Options")
 

@@ -44,6 +44,7 @@ class Position:
         best: its result as (nats, elements).
         best_batches: how many batches it read.
         best_value: value of the metric; None where the likelihood decides.
+        highest_value: of the metric so far, which is `best_value` where it leaves no margin.
         best_rows: how many rows were compared.
         last: result of the last validation, as `best`.
         steps_far_over, vanished_looks, exploded_looks: counts of `GradientAlarms`.
@@ -68,6 +69,7 @@ class Position:
     best: tuple[float, int] | None = None
     best_batches: int = 0
     best_value: float | None = None
+    highest_value: float | None = None
     best_rows: int = 0
     last: tuple[float, int] | None = None
     steps_far_over: int = 0
@@ -78,12 +80,14 @@ class Position:
         """Take note of a validation at the present step; true where it is the best so far.
 
         The higher value of the metric is the better one, where there is a metric; of equals, the higher likelihood.
-        Both are compared on what the best validation so far has read, where this one read more.
+        Where the metric leaves a margin, the later one is better unless it is lower than the highest by more.
+        All are compared on what the best validation so far has read, where this one read more.
         """
         common = likelihood.common.nats_per_element
         improved = self.best is None or common < Evaluation(*self.best).nats_per_element
-        if verdict is not None and self.best_value is not None and verdict.common != self.best_value:
-            improved = verdict.common > self.best_value
+        highest = self.highest_value
+        if verdict is not None and highest is not None and (verdict.metric.margin or verdict.common != highest):
+            improved = verdict.common >= highest - verdict.metric.margin
         self.last = (likelihood.evaluation.nats, likelihood.evaluation.elements)
         self.validated, self.validation_batches = self.step, likelihood.batches
         self.measured_rows = 0 if verdict is None else verdict.rows
@@ -91,8 +95,11 @@ class Position:
         self.stale = 0 if improved else self.stale + 1
         if improved:
             self.best, self.best_step, self.best_batches = self.last, self.step, self.validation_batches
-            self.best_value = None if verdict is None else verdict.metric.value
             self.best_rows = self.measured_rows
+            if verdict is not None:
+                self.best_value = verdict.metric.value
+                if highest is None or verdict.common >= highest:
+                    self.highest_value = self.best_value
         return improved
 
     def to_json(self) -> dict[str, Any]:

@@ -258,7 +258,9 @@ def _validation_line(step: int, evaluation: Evaluation, verdict: MetricResult | 
     if verdict is not None:
         part = "" if verdict.whole else f" ({verdict.rows:,} rows)"
         measured = f"  {verdict.metric.name} {verdict.metric.value:.4g}{part}"
-    mark = "  best so far" if best else ""
+    mark = ""
+    if best:
+        mark = "  best so far" if verdict is None or not verdict.metric.margin else "  kept"
     return f"step {step:,}  held out: {figures}{measured}{mark}"
 
 

@@ -31,11 +31,13 @@ class MetricValue:
         name: of the measure, as figures name it: accuracy, f1, bleu.
         value: higher is better.
         text: an example or two to show with it.
+        margin: later weights are kept where their value is lower than the highest by no more than this.
     """
 
     name: str
     value: float
     text: str = ""
+    margin: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -89,8 +89,9 @@ def finding(nats, elements=1, common=None, batches=1):
     return Likelihood(whole, whole if common is None else common, batches, whole=False)
 
 
-def verdict(value, common=None, rows=1):
-    return MetricResult(MetricValue("luck", value), value if common is None else common, rows, whole=False)
+def verdict(value, common=None, rows=1, margin=0.0):
+    metric = MetricValue("luck", value, margin=margin)
+    return MetricResult(metric, value if common is None else common, rows, whole=False)
 
 
 def test_without_a_metric_and_between_equals_the_likelihood_decides():
@@ -120,3 +121,20 @@ def test_a_metric_of_more_rows_is_compared_on_the_rows_of_the_best_one():
     assert (position.best_value, position.best_rows, position.measured_rows) == (0.8, 10, 100)
     assert position.record(finding(1.0), verdict(0.6, common=0.9, rows=100))
     assert (position.best_value, position.best_rows) == (0.6, 100)
+
+
+def test_within_the_margin_of_the_highest_value_the_later_weights_are_kept():
+    position, kept = Position(step=1), []
+    for value in (0.4, 0.32, 0.29, 0.36, 0.5, 0.4, 0.39):
+        if position.record(finding(1.0 + value), verdict(value, margin=0.1)):  # less likely, too
+            kept.append(value)
+    assert kept == [0.4, 0.32, 0.36, 0.5, 0.4]  # the margin is below the highest, and not below what was kept
+    assert (position.best_value, position.highest_value) == (0.4, 0.5)
+
+
+def test_the_margin_holds_for_the_rows_that_the_best_validation_had():
+    position = Position(step=1)
+    assert position.record(finding(1.0), verdict(0.8, rows=10, margin=0.1))
+    assert not position.record(finding(1.0), verdict(0.9, common=0.6, rows=100, margin=0.1))
+    assert position.record(finding(1.0), verdict(0.5, common=0.75, rows=100, margin=0.1))
+    assert (position.best_value, position.highest_value, position.best_rows) == (0.5, 0.8, 100)

@@ -32,6 +32,8 @@ def label_metric(
     true: Tensor,
     batches: Callable[[Rows], Iterable["Batch"]],
     told: Callable[[int], tuple[str, str]],
+    *,
+    prefer_later: bool = False,
 ) -> ValidationMetric:
     """The accuracy on held-out rows, and the wrong answers that were given with most confidence.
 
@@ -40,6 +42,8 @@ def label_metric(
         true: (N,) the label of each row.
         batches: those of some rows, in order.
         told: position and content of a row, in words.
+        prefer_later: whether later weights are kept unless their accuracy p is worse than the highest by more than its
+            standard error, :math:`\\sqrt{p (1 - p) / n}` of n rows (Breiman et al. 1984).
     """
 
     def answer(model: "TrainableModel", rows: Rows) -> Sequence[Tensor]:
@@ -53,7 +57,8 @@ def label_metric(
             answered = f"{where}: {names[given]} {share:.0%}, is {names[int(right[place])]}"
             lines.append(f"{answered}: {shortened(what)}" if what else answered)
         accuracy = float((log_probs.argmax(1) == right).double().mean())
-        return MetricValue("accuracy", accuracy, "\n".join(lines))
+        error = (accuracy * (1 - accuracy) / len(right)) ** 0.5
+        return MetricValue("accuracy", accuracy, "\n".join(lines), margin=error if prefer_later else 0.0)
 
     return ValidationMetric(len(true), answer, compare)
 

@@ -214,6 +214,7 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
             torch.from_numpy(labels.copy()),
             lambda rows: labelled_image_evaluation(images.valid, labels, _ROWS, rows),
             lambda row: (f"held-out image {row}", ""),
+            prefer_later=True,
         )
 
     def best(self, found: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:

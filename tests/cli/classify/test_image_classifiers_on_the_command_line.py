@@ -98,6 +98,20 @@ def test_the_passes_of_a_budget_decide_on_mixup_where_the_user_names_the_size(
     assert f"the same again: --mixup {mixup}\n" in outcome.err
 
 
+def test_late_weights_are_kept_where_few_images_are_held_out(command, digits, tmp_path):
+    run = tmp_path / "run"
+    asked = ("--task", "classify", *SMALL["cnn"], "--steps", 12, "--validate-every", 2, "--out", run)
+    outcome = command("train", digits / "train.npz", *asked)
+    assert outcome.status == 0, outcome.err
+    found = [record for record in open_run(run).metrics() if record["event"] == "validation"]
+    highest = 0.0
+    for record in found:
+        highest = max(highest, record["accuracy"])
+        share = record["accuracy"]
+        assert record["best"] == (share >= highest - (share * (1 - share) / 30) ** 0.5)
+    assert outcome.err.count("  kept\n") == sum(record["best"] for record in found)
+
+
 def test_what_cannot_be_classified_gets_one_line(refused, command, digits, tmp_path):
     run = tmp_path / "run"
     small = ("--task", "classify", "--steps", 1, "--channels", 4, "--out", run)
