@@ -10,9 +10,8 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from chainrule.data.text import check_file
+from chainrule.data.text import STDIN, check_file, name_of
 
-STDIN = "-"
 DELIMITERS = ",;\t|"
 Row = tuple[int, list[str]]
 _GZIP = b"\x1f\x8b"
@@ -49,7 +48,7 @@ class DelimitedFile:
 
     def __init__(self, path: str | Path):
         self._path = None if str(path) == STDIN else check_file(path)
-        self.name = "standard input" if self._path is None else str(path)
+        self.name = name_of(path)
 
     def lines(self) -> Generator[tuple[int, str], None, None]:
         """The lines without their ends, with their numbers from 1, as soon as they are there."""

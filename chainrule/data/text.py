@@ -13,6 +13,7 @@ from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any, BinaryIO
 
+STDIN = "-"  # in place of a file
 CHUNK_BYTES = 1 << 20
 _GZIP = b"\x1f\x8b"
 _REMEDY = "models trained with --level byte read any file"
@@ -31,7 +32,7 @@ def read_text(path: str | Path, *, strict: bool = True) -> Generator[str, None, 
         FileNotFoundError: there is no such file.
     """
     with open_bytes(path) as file:
-        yield from decode_chunks(read_chunks(file), name=_name(path), strict=strict)
+        yield from decode_chunks(read_chunks(file), name=name_of(path), strict=strict)
 
 
 def read_lines(path: str | Path, *, strict: bool = True) -> Generator[tuple[int, str], None, None]:
@@ -40,7 +41,7 @@ def read_lines(path: str | Path, *, strict: bool = True) -> Generator[tuple[int,
     Only ``\n`` ends a line; a ``\r`` before it stays. Lines come as soon as they are there, so a growing log can be
     piped in. Arguments and errors are those of `read_text`.
     """
-    name, offset = _name(path), 0
+    name, offset = name_of(path), 0
     with open_bytes(path) as file:
         for number, raw in enumerate(file, 1):
             yield number, decode(raw.removesuffix(b"\n"), name=name, strict=strict, offset=offset, line=number)
@@ -68,7 +69,7 @@ def check_file(path: str | Path) -> Path:
 
 def open_bytes(path: str | Path) -> AbstractContextManager[BinaryIO]:
     """Open a file, or standard input for `-`, for reading bytes."""
-    if str(path) == "-":
+    if str(path) == STDIN:
         return nullcontext(sys.stdin.buffer)
     if Path(path).is_dir():
         raise ValueError(f"{path}: expected a file, got a directory")
@@ -132,8 +133,13 @@ def decode(
         ) from None
 
 
-def _name(path: str | Path) -> str:
-    return "standard input" if str(path) == "-" else str(path)
+def name_of(path: str | Path) -> str:
+    """A file as messages name it.
+
+    >>> name_of("-"), name_of("poems.txt")
+    ('standard input', 'poems.txt')
+    """
+    return "standard input" if str(path) == STDIN else str(path)
 
 
 def builtin_text() -> str:

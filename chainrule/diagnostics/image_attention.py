@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-from torch import Tensor
+from torch import Tensor, nn
 
 from chainrule.diagnostics.panels import INK, MUTED, new_figure
 
@@ -63,18 +63,12 @@ def brightened(image: npt.NDArray[np.uint8], weights: Tensor) -> npt.NDArray[np.
     """
     pixels, side = image.transpose(1, 2, 0), isqrt(len(weights))
     height, width = pixels.shape[:2]
-    looked = weights.double().reshape(side, side).numpy()
-    light = looked / max(looked.max(), 1e-12)
-    light = stretched(light, height, width)
+    looked = weights.double().reshape(side, side)
+    light = stretched(looked / looked.max().clamp(min=1e-12), height, width)
     return (pixels * (0.15 + 0.85 * light)[:, :, None]).astype(np.uint8)
 
 
-def stretched(grid: npt.NDArray[np.float64], height: int, width: int) -> npt.NDArray[np.float64]:
+def stretched(grid: Tensor, height: int, width: int) -> npt.NDArray[np.float64]:
     """A grid of places drawn so large, values between the middles of places interpolated linearly."""
-    return _stretched_rows(_stretched_rows(grid, height).T, width).T
-
-
-def _stretched_rows(rows: npt.NDArray[np.float64], count: int) -> npt.NDArray[np.float64]:
-    """Linear interpolation of the first axis, the middle of each row in its place."""
-    places = (np.arange(count) + 0.5) * len(rows) / count - 0.5
-    return np.stack([np.interp(places, np.arange(len(rows)), column) for column in rows.T], 1)
+    sized = nn.functional.interpolate(grid.double()[None, None], (height, width), mode="bilinear", align_corners=False)
+    return np.asarray(sized[0, 0])

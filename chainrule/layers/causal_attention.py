@@ -82,10 +82,6 @@ class CausalAttention(MultiHeadAttention, SequenceLayer):
             y = y * real.unsqueeze(2)
         return y, self._after(keys, values, state, x.shape[1], lengths)
 
-    def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
-        y, state = self(x_t.unsqueeze(1), state)
-        return y.squeeze(1), state
-
     def initial_state(self, batch_size: int) -> State:
         """An empty cache: "keys" and "values" (B, G, 0, d), "count" (B,) elements read."""
         empty = self.in_proj_weight.new_zeros(batch_size, self.num_kv_heads, 0, self.head_size)

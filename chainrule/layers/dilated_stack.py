@@ -92,10 +92,6 @@ class DilatedStack(SequenceLayer):
         end = torch.zeros_like(state["end"])
         return zero_past_ends(torch.cat(found, 2), lengths), {"bias": bias, "past": torch.cat(after, 1), "end": end}
 
-    def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
-        y, state = self(x_t.unsqueeze(1), state)
-        return y.squeeze(1), state
-
     def prepare(self, features: Tensor | None = None, linears: Sequence[nn.Linear] = ()) -> LayerStep:
         """A function equal to `step` in evaluation while the weights stay as they are.
 

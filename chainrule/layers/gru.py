@@ -1,6 +1,7 @@
 """The gated recurrent unit layer in both conventions, and their gradients."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, final
 
 import torch
@@ -219,10 +220,7 @@ class _ResetAfter(torch.autograd.Function):
         anchor, weight_hh, bias_hn, h0, product, n, h, h_low = ctx.saved_tensors
         sizes, size, low, wide = ctx.sizes, h.shape[1], h_low.dtype, h.dtype
         if records_or_transforms(local):
-
-            def plain(projected: Tensor, weight_hh: Tensor, bias_hn: Tensor, h0: Tensor) -> tuple[Tensor, ...]:
-                return _plain(projected, weight_hh, bias_hn, h0, sizes, (product[:, : 2 * size], n))
-
+            plain = partial(_plain, sizes=sizes, known=(product[:, : 2 * size], n))
             found = gradients_again(plain, (anchor, weight_hh, bias_hn, h0), (local, dh_last))
             return found[0], None, *found[1:], None
         d = product.new_empty(len(product), 3 * size, dtype=low)  # at r, z and q: what W_hh sees
@@ -285,11 +283,8 @@ class _ResetBefore(torch.autograd.Function):
         anchor, weight_hh, h0, rz, n, h, h_low, reset = ctx.saved_tensors
         sizes, size, low, wide = ctx.sizes, h.shape[1], h_low.dtype, h.dtype
         if records_or_transforms(local):
-
-            def plain(projected: Tensor, weight_hh: Tensor, h0: Tensor) -> tuple[Tensor, ...]:
-                return _plain(projected, weight_hh, None, h0, sizes, (rz, n))
-
-            found = gradients_again(plain, (anchor, weight_hh, h0), (local, dh_last))
+            after = partial(_plain, sizes=sizes, known=(rz, n))
+            found = gradients_again(lambda p, w, h: after(p, w, None, h), (anchor, weight_hh, h0), (local, dh_last))
             return found[0], None, *found[1:], None
         d = rz.new_empty(len(rz), 3 * size, dtype=low)
         dh = dh_last.to(wide, copy=True)

@@ -1,6 +1,7 @@
 """The long short-term memory of a lattice, whose units read the last step of several neighbours, and its gradient."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -127,10 +128,7 @@ class _LatticeLSTM(torch.autograd.Function):
         anchor, weights, c0, gates, h, c, tanh_c = ctx.saved_tensors
         size, windows = h.shape[-1], ctx.windows
         if records_or_transforms(local):
-
-            def plain(projected: Tensor, weights: Tensor, c0: Tensor | None) -> tuple[Tensor, ...]:
-                return _plain(projected, weights, c0, ctx.offsets, windows, gates)
-
+            plain = partial(_plain, offsets=ctx.offsets, windows=windows, known=gates)
             found = gradients_again(plain, (anchor, weights, c0), (local, dc_last))
             return found[0], None, *found[1:], None, None
         d_gates = torch.zeros_like(gates)

@@ -1,6 +1,7 @@
 """The long short-term memory layer, and its gradient."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, final
 
 import torch
@@ -145,10 +146,7 @@ class _LSTM(torch.autograd.Function):
         anchor, weight_hh, h0, c0, gates, h, c, tanh_c = ctx.saved_tensors
         sizes, size, low = ctx.sizes, h.shape[1], h.dtype
         if records_or_transforms(local):
-
-            def plain(projected: Tensor, weight_hh: Tensor, h0: Tensor, c0: Tensor) -> tuple[Tensor, ...]:
-                return _plain(projected, weight_hh, h0, c0, sizes, gates)
-
+            plain = partial(_plain, sizes=sizes, known=gates)
             found = gradients_again(plain, (anchor, weight_hh, h0, c0), (local, dh_last, dc_last))
             return found[0], None, *found[1:], None
         weight = weight_hh.to(low)

@@ -100,11 +100,6 @@ class NgramEmbedding(SequenceLayer):
         assert total is not None
         return zero_past_ends(total, lengths), last_before_ends(past, self.order - 1, lengths)
 
-    def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
-        """Read one symbol of each row, (B,); returns e, (B, E), and the state after it."""
-        e, state = self(x_t.unsqueeze(1), state)
-        return e.squeeze(1), state
-
     def _weights(self) -> list[Tensor]:
         return [table.get_parameter("weight") for table in self.tables]
 

@@ -62,17 +62,26 @@ class ResidualBlock(nn.Module):
         x = self._sum(x, read, self.norm1)
         return self._sum(x, self.feed_forward(self.norm2(x) if self.norm_first else x), self.norm2)
 
+    def last_products(self) -> list[nn.Linear]:
+        """The last product of each residual branch, where it has one; see `shrink_residuals`."""
+        last = getattr(self.mixer, "out_proj", None)
+        return [*([] if last is None else [last]), self.feed_forward.linear2]
+
     def _sum(self, x: Tensor, branch: Tensor, norm: nn.Module) -> Tensor:
         x = x + dropout(branch, self.dropout, self.training)
         return x if self.norm_first else norm(x)
 
 
 @torch.no_grad()
-def shrink_residuals(products: Iterable[nn.Linear]) -> None:
+def shrink_residuals(blocks: Iterable[nn.Module]) -> None:
     """Divide the weights of the last product of each of R residual branches by √R, as GPT-2 does.
 
     What the branches add up to is then no larger than what comes in, however deep the stack (Radford et al. 2019).
+
+    Args:
+        blocks: those that have no `last_products` stay as they are.
     """
-    products = [linear for linear in products if not linear.weight.is_meta]
+    found = [linear for block in blocks for linear in getattr(block, "last_products", list)()]
+    products = [linear for linear in found if not linear.weight.is_meta]
     for linear in products:
         linear.weight.mul_(len(products) ** -0.5)

@@ -1,6 +1,7 @@
 """The simple recurrent layer, and its gradient."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, final
 
 import torch
@@ -160,10 +161,7 @@ class _RNN(torch.autograd.Function):
         anchor, weight_hh, h0, h, h_low = ctx.saved_tensors
         sizes = ctx.sizes
         if records_or_transforms(local):
-
-            def plain(projected: Tensor, weight_hh: Tensor, h0: Tensor) -> tuple[Tensor, ...]:
-                return _plain(projected, weight_hh, h0, ctx.nonlinearity, sizes, h.detach())
-
+            plain = partial(_plain, nonlinearity=ctx.nonlinearity, sizes=sizes, known=h.detach())
             found = gradients_again(plain, (anchor, weight_hh, h0), (local, dh_last))
             return found[0], None, *found[1:], None, None
         slope = NONLINEARITIES[ctx.nonlinearity][1]

@@ -52,17 +52,18 @@ class SequenceLayer(nn.Module, ABC):
     def initial_state(self, batch_size: int) -> State:
         """The state before the first element: a tree of tensors, batch first."""
 
-    @abstractmethod
     def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
-        """Read one element of each row.
+        """Read one element of each row; this version is `forward` of a chunk of one.
 
         Args:
-            x_t: (B, N) features.
+            x_t: (B, N) features, or (B,) symbols.
             state: from `initial_state`, `forward` or `step`.
 
         Returns:
             (B, M) outputs, and the new state.
         """
+        y, state = self(x_t.unsqueeze(1), state)
+        return y.squeeze(1), state
 
     def prepare(self) -> LayerStep:
         """A function equal to `step` in evaluation while the weights stay as they are.

@@ -78,8 +78,7 @@ class TransformerEncoder(nn.Module):
             for _ in range(num_layers)
         )
         self.norm: nn.Module = norm_layer(norm, model_size) if norm_first else nn.Identity()
-        blocks = [block for block in self.blocks if isinstance(block, EncoderBlock)]
-        shrink_residuals(linear for block in blocks for linear in block.last_products())
+        shrink_residuals(self.blocks)
 
     def forward(self, x: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Read whole rows.
@@ -154,10 +153,6 @@ class EncoderBlock(ResidualBlock):
         """(B, T, D) -> (B, T, D), zero past each row's end."""
         y = self._after_mixer(x, self.mixer(self._mixer_input(x), lengths))
         return zero_past_ends(y, lengths)
-
-    def last_products(self) -> list[nn.Linear]:
-        """The last product of each residual branch; see `shrink_residuals`."""
-        return [self.mixer.out_proj, self.feed_forward.linear2]
 
 
 class BidirectionalAttention(MultiHeadAttention):

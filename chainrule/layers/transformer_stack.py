@@ -104,7 +104,7 @@ class TransformerStack(SequenceLayer):
             )
         )
         self.norm: nn.Module = norm_layer(norm, model_size) if norm_first else nn.Identity()
-        shrink_residuals(linear for block in self.layers for linear in block.last_products())
+        shrink_residuals(self.layers)
 
     @property
     def layers(self) -> "list[TransformerBlock]":
@@ -198,11 +198,6 @@ class TransformerBlock(ResidualBlock, SequenceLayer):
             return norm2(x + feed_forward(x)), state
 
         return before if self.norm_first else after
-
-    def last_products(self) -> list[nn.Linear]:
-        """The last product of each residual branch, where it has one; see `shrink_residuals`."""
-        last = getattr(self.mixer, "out_proj", None)
-        return [*([] if last is None else [last]), self.feed_forward.linear2]
 
 
 Mixer = Literal["softmax", "linear", "retention", "gated-linear", "delta", "min-gru", "min-lstm"]

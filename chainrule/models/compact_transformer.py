@@ -76,7 +76,7 @@ class CompactTransformer(ImageClassifier):
         for module in layers:
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
-        shrink_residuals(linear for block in encoder_blocks(self.blocks) for linear in block.last_products())
+        shrink_residuals(self.blocks)
         self._add_output(model_size)
 
     def features(self, x: Tensor) -> Tensor:

@@ -94,8 +94,7 @@ class SwinTransformer(ImageClassifier):
                 layers.append(SwinBlock(model_size, num_heads, height, width, side, shift, dropout))
         self.stages = nn.Sequential(*layers)
         self.norm = nn.LayerNorm(model_size)
-        swin_blocks = [layer for layer in layers if isinstance(layer, SwinBlock)]
-        shrink_residuals(linear for block in swin_blocks for linear in block.last_products())
+        shrink_residuals(layers)
         self._add_output(model_size)
 
     def features(self, x: Tensor) -> Tensor:
@@ -129,10 +128,6 @@ class SwinBlock(ResidualBlock):
 
     def forward(self, x: Tensor) -> Tensor:
         return self._after_mixer(x, self.mixer(self._mixer_input(x)))
-
-    def last_products(self) -> list[nn.Linear]:
-        """The last product of each residual branch; see `shrink_residuals`."""
-        return [self.mixer.out_proj, self.feed_forward.linear2]
 
 
 class PatchMerging(nn.Module):

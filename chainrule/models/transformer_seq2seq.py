@@ -124,7 +124,7 @@ class TransformerSeq2Seq(AutoregressiveModel):
         for weight in (self.source_embedding.weight, self.embedding.weight, self.weight_ho):
             if weight is not None and not weight.is_meta:  # rows of length 1 keep the first scores small
                 nn.init.normal_(weight, std=model_size**-0.5)
-        shrink_residuals(linear for block in self._blocks for linear in block.last_products())
+        shrink_residuals(self._blocks)
 
     @property
     def _blocks(self) -> list[DecoderBlock]:

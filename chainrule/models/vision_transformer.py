@@ -81,7 +81,7 @@ class VisionTransformer(ImageClassifier):
             EncoderBlock(model_size, num_heads, position=None, dropout=dropout) for _ in range(num_layers)
         )
         self.norm = nn.LayerNorm(model_size)
-        shrink_residuals(linear for block in encoder_blocks(self.blocks) for linear in block.last_products())
+        shrink_residuals(self.blocks)
         self._add_output(model_size)
 
     def features(self, x: Tensor) -> Tensor:

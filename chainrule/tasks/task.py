@@ -180,6 +180,10 @@ class Task(ABC, Generic[M]):
     def build(self) -> M:
         """The model that config and data describe, its weights drawn by torch's own generator."""
 
+    def built(self, **of_data: Any) -> Any:
+        """The model that the options of the run name, with weights drawn anew; `of_data` are its other arguments."""
+        return self.MODELS[self.config.model].build(self.config.options, **of_data)
+
     def fewest_weights(self) -> int:
         """A number of weights that the model has at least: files with fewer are refused before it takes memory.
 

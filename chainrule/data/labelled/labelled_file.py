@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from chainrule.data.delimited import STDIN, DelimitedFile, Row
+from chainrule.data.delimited import DelimitedFile, Row
+from chainrule.data.text import STDIN
 
 TEXT_NAMES = ("text", "sentence", "review", "content", "comment", "message", "document", "tweet", "title", "body")
 LABEL_NAMES = ("label", "class", "category", "sentiment", "target", "rating", "labels", "y")

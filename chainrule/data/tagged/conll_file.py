@@ -4,7 +4,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from chainrule.data.delimited import STDIN, DelimitedFile
+from chainrule.data.delimited import DelimitedFile
+from chainrule.data.text import name_of
 
 CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 _DOCUMENT = "-DOCSTART-"
@@ -181,8 +182,7 @@ def read_conll(
         FileNotFoundError: there is no such file.
         ValueError: it is no UTF-8, or `ConllFile` refuses it.
     """
-    name = "standard input" if str(path) == STDIN else str(path)
-    return ConllFile(name, read_lines_of(path), column, tagged=tagged, max_length=max_length)
+    return ConllFile(name_of(path), read_lines_of(path), column, tagged=tagged, max_length=max_length)
 
 
 def read_lines_of(path: str | Path) -> list[str]:

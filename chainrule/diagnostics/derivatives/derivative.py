@@ -35,7 +35,10 @@ class Derivative(ABC):
 
     @abstractmethod
     def bound(self) -> Tensor:
-        """A bound of ‖J_t‖ from norms alone, (..): ‖D_t‖‖W_hh‖, plus the largest direct path past W_hh where one is."""
+        """A bound of ‖J_t‖ from norms alone, (..): ‖D_t‖‖W_hh‖, plus the largest direct path past W_hh where one is.
+
+        The spectral norm of a matrix that acts on each unit alone is its largest number.
+        """
 
     def weight_gradient(self, d_recurrent: Tensor, h_before: Tensor) -> Tensor:
         """∂L/∂W_hh = Σ_t (D_t δ_t) h_{t−1}ᵀ over all points: one product.
@@ -88,16 +91,6 @@ class Passage:
     derivative: Derivative
 
 
-def largest(norms: Tensor) -> Tensor:
-    """The spectral norm of a matrix that acts on each unit alone, from the norm at each unit: (.., M) → (..)."""
-    return norms.amax(-1)
-
-
 def outer_sum(left: Tensor, right: Tensor) -> Tensor:
     """Σ left rightᵀ over all points, (.., K) and (.., M) → (K, M)."""
     return left.flatten(0, -2).t() @ right.flatten(0, -2)
-
-
-def spectral_norm(weight: Tensor) -> Tensor:
-    """‖W‖, the largest singular value."""
-    return torch.linalg.matrix_norm(weight, 2)

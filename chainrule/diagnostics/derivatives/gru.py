@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.linalg import matrix_norm
 
-from chainrule.diagnostics.derivatives.derivative import Derivative, Passage, largest, outer_sum, spectral_norm
+from chainrule.diagnostics.derivatives.derivative import Derivative, Passage, outer_sum
 
 
 def gru_reset_after(projected: Tensor, weight_hh: Tensor, bias_hn: Tensor, h_before: Tensor) -> Passage:
@@ -71,7 +72,7 @@ class ResetAfterDerivative(Derivative):
     def bound(self) -> Tensor:
         # Of each unit, h by (r, z, q) is one row.
         row = ((self.h_by_n * self.n_by_r) ** 2 + self.h_by_z**2 + (self.h_by_n * self.n_by_q) ** 2).sqrt()
-        return largest(row) * spectral_norm(self.weight_hh) + largest(self.h_by_h)
+        return row.amax(-1) * matrix_norm(self.weight_hh, 2) + self.h_by_h.amax(-1)
 
 
 @dataclass(frozen=True)
@@ -102,9 +103,9 @@ class ResetBeforeDerivative(Derivative):
     def bound(self) -> Tensor:
         weight_rz, weight_n = self._weights()
         weight_r, weight_z = weight_rz.chunk(2)
-        through_reset = largest(self.reset) + largest(self.reset_by_r.abs()) * spectral_norm(weight_r)
-        through_n = largest(self.h_by_n) * spectral_norm(weight_n) * through_reset
-        return through_n + largest(self.h_by_z.abs()) * spectral_norm(weight_z) + largest(self.h_by_h)
+        through_reset = self.reset.amax(-1) + self.reset_by_r.abs().amax(-1) * matrix_norm(weight_r, 2)
+        through_n = self.h_by_n.amax(-1) * matrix_norm(weight_n, 2) * through_reset
+        return through_n + self.h_by_z.abs().amax(-1) * matrix_norm(weight_z, 2) + self.h_by_h.amax(-1)
 
     def weight_gradient(self, d_recurrent: Tensor, h_before: Tensor) -> Tensor:
         d_rz, dn = d_recurrent.split([2 * h_before.shape[-1], h_before.shape[-1]], -1)

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.linalg import matrix_norm
 
-from chainrule.diagnostics.derivatives.derivative import Derivative, Passage, largest, spectral_norm
+from chainrule.diagnostics.derivatives.derivative import Derivative, Passage
 
 
 def lstm(projected: Tensor, weight_hh: Tensor, h_before: Tensor, c0: Tensor) -> Passage:
@@ -66,7 +67,7 @@ class LSTMDerivative(Derivative):
         determinant = r * self.h_by_o**2
         gates = (half_trace + (half_trace**2 - determinant).clamp(min=0).sqrt()).sqrt()
         cell = self.c_by_c * (1 + self.h_by_c**2).sqrt()  # the path past W_hh: c_{t−1} to c_t and h_t
-        return largest(gates) * spectral_norm(self.weight_hh) + largest(cell)
+        return gates.amax(-1) * matrix_norm(self.weight_hh, 2) + cell.amax(-1)
 
     def whole_gradient(self, ds: Tensor) -> Tensor:
         dh, dc = ds.chunk(2, -1)

@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 
 from torch import Tensor, ones_like
+from torch.linalg import matrix_norm
 
-from chainrule.diagnostics.derivatives.derivative import Derivative, Passage, largest, spectral_norm
+from chainrule.diagnostics.derivatives.derivative import Derivative, Passage
 from chainrule.layers.rnn import ACTIVATIONS
 
 SLOPES = {  # f′(a) from y = f(a)
@@ -39,4 +40,4 @@ class RNNDerivative(Derivative):
         return self.slope * (da if dp is None else da + dp)
 
     def bound(self) -> Tensor:
-        return largest(self.slope.abs()) * spectral_norm(self.weight_hh)
+        return self.slope.abs().amax(-1) * matrix_norm(self.weight_hh, 2)

@@ -45,7 +45,7 @@ class LabelledImage:
     def heat(self) -> Pixels:
         """The image in grey under the map in orange, (H, W, 3): clear where that is least."""
         grey = self.image.astype(np.float64).mean(0)[:, :, None]
-        smooth = stretched(self.looked.double().numpy(), self.image.shape[1], self.image.shape[2])
+        smooth = stretched(self.looked, self.image.shape[1], self.image.shape[2])
         share = (smooth - smooth.min()) / max(smooth.max() - smooth.min(), 1e-12)
         dense = OPACITY * share[:, :, None]
         return ((1 - dense) * grey + dense * HEAT).round().astype(np.uint8)

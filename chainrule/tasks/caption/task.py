@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from chainrule.tasks.abilities import CheckedRows, Checks, Evaluates, Inspects, Predicts
 from chainrule.tasks.caption.inspection import CaptionerInspection, inspect_captioner
@@ -186,10 +186,10 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
     def build(self) -> "Captioner":
         from chainrule.layers.backbone import Backbone
 
-        model = self.MODELS[self.config.model].build(self.config.options, vocab_size=self.config.facts["words"])
+        model: Captioner = self.built(vocab_size=self.config.facts["words"])
         if isinstance(model.encoder, Backbone):
             model.encoder.load(self.path / BACKBONE)
-        return cast("Captioner", model)
+        return model
 
     def fewest_weights(self) -> int:
         options = self.config.options

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from chainrule.tasks.abilities import CheckedRows, Checks, Embeds, Evaluates, Inspects, Predicts
 from chainrule.tasks.classify.evaluation import LabelEvaluation, evaluate_labels
@@ -213,15 +213,8 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
         from chainrule.data.labelled import load_counts, load_ngrams
 
         options, labels, symbols = self.config.options, len(self.labels), len(self.symbols)
-        model = cast(
-            "SequenceClassifier",
-            self.MODELS[self.config.model].build(
-                options,
-                num_classes=labels,
-                vocab_size=symbols,
-                ngram_symbols=self.symbols.elements,
-                prior=self.labels.prior,
-            ),
+        model: SequenceClassifier = self.built(
+            num_classes=labels, vocab_size=symbols, ngram_symbols=self.symbols.elements, prior=self.labels.prior
         )
         if self.training.naive_bayes and not (self.path / WEIGHTS).is_file():
             if 2 * labels <= options.embedding_size:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import exp
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from cyclopts import Parameter
 
@@ -181,13 +181,8 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
         return images.manifest
 
     def build(self) -> "ImageClassifier":
-        model = self.MODELS[self.config.model].build(
-            self.config.options,
-            image_shape=self.shape,
-            num_classes=len(self.classes),
-            levels=self.config.facts["found_levels"],
-        )
-        return cast("ImageClassifier", model)
+        levels = self.config.facts["found_levels"]
+        return self.built(image_shape=self.shape, num_classes=len(self.classes), levels=levels)
 
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
         from chainrule.data.images.batches import labelled_image_batches, labelled_image_evaluation

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from chainrule.tasks.abilities import CheckedRows, Checks, Evaluates, Inspects, Predicts
 from chainrule.tasks.config import (
@@ -188,14 +188,12 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
 
     def build(self) -> "AutoregressiveModel":
         schema = self.schema
-        model = self.MODELS[self.config.model].build(
-            self.config.options,
+        network: AutoregressiveModel = self.built(
             series=schema.scalings,
             lags=schema.lags,
             anchor=schema.anchor,
             num_covariates=schema.num_covariates,
         )
-        network = cast("AutoregressiveModel", model)
         if not self.training.linear:
             return network
         from chainrule.tasks.forecast.linear import with_linear

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from chainrule.tasks.abilities import (
     CheckedRows,
@@ -185,10 +185,7 @@ class ImageTask(
     def model_of(self, shape: tuple[int, int, int]) -> "ImageModel":
         """The run's model for images of another size; weights are the same, as they are shared by all pixels."""
         classes = None if self.conditions is None else len(self.conditions)
-        model = self.MODELS[self.config.model].build(
-            self.config.options, image_shape=shape, levels=self.reduction.levels, num_classes=classes
-        )
-        return cast("ImageModel", model)
+        return self.built(image_shape=shape, levels=self.reduction.levels, num_classes=classes)
 
     def fewest_weights(self) -> int:
         if self.config.model == "image-transformer" or self.has_code:

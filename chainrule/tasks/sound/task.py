@@ -199,10 +199,7 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
         return Collection(path).fingerprint()
 
     def build(self) -> "WaveNet":
-        model = self.MODELS["wavenet"].build(
-            self.config.options, levels=self.config.facts["levels"], num_classes=len(self.labels) or None
-        )
-        return cast("WaveNet", model)
+        return self.built(levels=self.config.facts["levels"], num_classes=len(self.labels) or None)
 
     def fewest_weights(self) -> int:
         options = self.config.options

@@ -15,7 +15,7 @@ from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from chainrule.tasks.abilities import CheckedRows, Checks, Compresses, Embeds, FileCodec, Inspects, Samples, Scores
 from chainrule.tasks.codes import CodedTask
@@ -175,7 +175,7 @@ class TableTask(CodedTask["TableMADE"], Scores, Samples, Inspects, Checks, Compr
         return f"{tell_passes(self.config, 'rows', 'rows')}: dropout {self.config.options.dropout:g}"
 
     def build(self) -> "TableMADE":
-        return cast("TableMADE", self.MODELS[self.config.model].build(self.config.options, columns=self.schema.heads()))
+        return self.built(columns=self.schema.heads())
 
     def fewest_weights(self) -> int:
         return self._count_weights(self.schema)

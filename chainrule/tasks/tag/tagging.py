@@ -134,10 +134,10 @@ def sentences_of(
     Raises:
         FileNotFoundError, ValueError: as `chainrule.data.tagged.read_conll`.
     """
-    from chainrule.data.delimited import STDIN
     from chainrule.data.tagged.conll_file import ConllFile, is_conllu, read_lines_of
+    from chainrule.data.text import name_of
 
-    name = "standard input" if file == STDIN else file
+    name = name_of(file)
     lines = read_lines_of(file)
     if text:
         return _from_text(name, lines, run.data.max_length)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from chainrule.tasks.abilities import CheckedRows, Checks, Embeds, Evaluates, Inspects, Predicts
 from chainrule.tasks.config import FINGERPRINT, OptimisationOptions, RunConfig, SplitOptions, check_entries, within
@@ -204,15 +204,13 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
 
             trained = (self.path / WEIGHTS).is_file()
             templates = new_templates(self) if trained else fitted_templates(self, self.training.template_passes)
-        model = self.MODELS[self.config.model].build(
-            options,
+        return self.built(
             num_tags=len(vocabulary.tags),
             vocab_size=vocabulary.word_symbols,
             num_characters=vocabulary.character_symbols,
             constraints=constraints,
             templates=templates,
         )
-        return cast("SequenceTagger", model)
 
     def fewest_weights(self) -> int:
         options = self.config.options

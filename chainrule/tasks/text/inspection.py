@@ -118,6 +118,7 @@ def _recurrent(run: "TextTask", model: "AutoregressiveModel") -> "RecurrentLM":
 
 def read_window(run: "TextTask", file: str | None, rows: int, steps: int) -> "tuple[Tensor, Tensor | None, str]":
     """The rows, their lengths, and where they come from."""
+    from chainrule.data.text import name_of
     from chainrule.tasks.text.preparing import file_window, own_window
 
     if file is None:
@@ -126,7 +127,7 @@ def read_window(run: "TextTask", file: str | None, rows: int, steps: int) -> "tu
         source = facts["validation"] if part == "held-out" and facts["validation"] else facts["source"]
         return x, lengths, f"{part} text of {source['name']}"
     x, lengths = file_window(run.vocabulary, run.config.data.reading, file, rows, steps)
-    return x, lengths, "standard input" if file == "-" else file
+    return x, lengths, name_of(file)
 
 
 def _read(

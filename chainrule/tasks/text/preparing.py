@@ -23,6 +23,7 @@ from chainrule.data import (
     read_text,
     stream_evaluation,
 )
+from chainrule.data.text import name_of
 from chainrule.tasks.display import progress_bars
 from chainrule.tasks.run_directory import DATA, VOCABULARY
 
@@ -127,7 +128,7 @@ def file_window(vocabulary: "Vocabulary", reading: str, file: str, rows: int, st
         ValueError: it is no text, or shorter than two symbols.
     """
     strict = not vocabulary.reads_any_bytes
-    name = "standard input" if file == "-" else file
+    name = name_of(file)
     if reading == "lines":
         with closing(read_lines(file, strict=strict)) as lines:
             return _lines_window((vocabulary.encode(line + "\n") for _, line in lines), rows, steps, name)

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from chainrule.base import AutoregressiveModel
-from chainrule.data.text import decode_chunks, open_bytes, read_chunks
+from chainrule.data.text import decode_chunks, name_of, open_bytes, read_chunks
 from chainrule.data.vocabulary import Ids, Vocabulary, cut_before_space
 from chainrule.state import State
 from chainrule.training.dynamic_evaluation import DynamicEvaluator
@@ -50,14 +50,14 @@ class Scored:
 def read_stream(path: str, *, strict: bool) -> Generator[str, None, None]:
     """A file (`-`: standard input) as pieces of text, cut anywhere."""
     with open_bytes(path) as file:
-        yield from decode_chunks(read_chunks(file, size=_PIECE_BYTES), name=_name(path), strict=strict)
+        yield from decode_chunks(read_chunks(file, size=_PIECE_BYTES), name=name_of(path), strict=strict)
 
 
 def read_pieces(path: str, *, strict: bool) -> Generator[tuple[int, str], None, None]:
     """The lines of a file (`-`: standard input) with their numbers and line ends; very long ones in several pieces."""
     line = 1
     with open_bytes(path) as file:
-        for piece in decode_chunks(iter(partial(file.readline, _PIECE_BYTES), b""), name=_name(path), strict=strict):
+        for piece in decode_chunks(iter(partial(file.readline, _PIECE_BYTES), b""), name=name_of(path), strict=strict):
             if piece:
                 yield line, piece
                 line += piece.endswith("\n")
@@ -178,10 +178,6 @@ def whole_lines(pieces: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
             held = []
     if held:
         yield line, "".join(held) + "\n"
-
-
-def _name(path: str) -> str:
-    return "standard input" if path == "-" else path
 
 
 def _device(model: AutoregressiveModel) -> torch.device:

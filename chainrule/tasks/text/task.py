@@ -6,7 +6,7 @@ from functools import cached_property
 from hashlib import sha256
 from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from chainrule.tasks.abilities import CheckedRows, Checks, Compresses, Embeds, FileCodec, Inspects, Samples, Scores
 from chainrule.tasks.codes import CodedTask
@@ -192,10 +192,7 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
         return with_ngrams(self, self._network())
 
     def _network(self) -> "AutoregressiveModel":
-        model = self.MODELS[self.config.model].build(
-            self.config.options, vocab_size=len(self.vocabulary), eos=self.vocabulary.eos
-        )
-        return cast("AutoregressiveModel", model)
+        return self.built(vocab_size=len(self.vocabulary), eos=self.vocabulary.eos)
 
     def _unfilled(self) -> "AutoregressiveModel":
         import torch

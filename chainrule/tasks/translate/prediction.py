@@ -83,8 +83,9 @@ def read_sources(run: "TranslateTask", file: str) -> list[tuple[int, str]]:
         ValueError: one is longer than the run allows; the message names the file and the line.
     """
     from chainrule.data.pairs import encode_sentence, read_sentences
+    from chainrule.data.text import name_of
 
-    vocabulary, name = run.pairs.source_vocabulary, "standard input" if file == "-" else file
+    vocabulary, name = run.pairs.source_vocabulary, name_of(file)
     sentences = [(line, text.strip()) for line, text in read_sentences(file)]
     for line, text in sentences:
         encode_sentence(vocabulary, text, run.data.max_length, name, line)

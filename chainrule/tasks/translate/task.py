@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from chainrule.tasks.abilities import CheckedRows, Checks, Evaluates, Inspects, Predicts
 from chainrule.tasks.config import (
@@ -201,10 +201,7 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
 
     def build(self) -> "TranslationModel":
         symbols = self.config.facts["symbols"]
-        model = self.MODELS[self.config.model].build(
-            self.config.options, source_vocab_size=symbols["source"], target_vocab_size=symbols["target"]
-        )
-        return cast("TranslationModel", model)
+        return self.built(source_vocab_size=symbols["source"], target_vocab_size=symbols["target"])
 
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
         from chainrule.data.pairs import pair_batches, pair_evaluation
