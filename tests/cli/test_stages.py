@@ -67,6 +67,11 @@ def test_a_verb_without_options_of_its_own_has_no_parameter_for_them(command):
     assert re.findall(r"│ \*?  ([A-Z]+)  ", command("embed", "--help").out) == ["RUN", "DATA"]
 
 
+def test_a_symbol_that_begins_a_help_is_no_capital(command):
+    shown = " ".join(command("train", "--task", "translate", "--help").out.replace("│", "").split())
+    assert "--label-smoothing FLOAT ε of the training objective." in shown
+
+
 def test_a_task_has_defaults_of_its_own_and_the_words_that_all_share(command):
     shown = " ".join(command("train", "--task", "table", "--help").out.replace("│", "").split())
     assert "--batch-size INT Rows of a batch. [default: 128]" in shown

@@ -7,6 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
+from torch.autograd import forward_ad
 from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -153,6 +154,14 @@ def test_transforms_modes_other_types_and_autocast_take_the_product_of_torch(by_
     assert not by_onednn
     linear(x, weight)
     assert by_onednn
+
+
+def test_derivatives_of_forward_mode_are_those_of_torch(by_onednn):
+    x, weight, direction = torch.randn(6, 3), torch.randn(4, 3), torch.randn(6, 3)
+    with forward_ad.dual_level():
+        tangent = forward_ad.unpack_dual(linear(forward_ad.make_dual(x, direction), weight)).tangent
+    torch.testing.assert_close(tangent, direction @ weight.t())
+    assert not by_onednn
 
 
 def test_what_torch_refuses_or_spreads_is_left_to_it(by_onednn):
