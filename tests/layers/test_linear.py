@@ -156,6 +156,7 @@ def test_transforms_modes_other_types_and_autocast_take_the_product_of_torch(by_
     assert by_onednn
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")  # torch's own, of the mode
 def test_derivatives_of_forward_mode_are_those_of_torch(by_onednn):
     x, weight, direction = torch.randn(6, 3), torch.randn(4, 3), torch.randn(6, 3)
     with forward_ad.dual_level():
