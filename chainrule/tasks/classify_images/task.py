@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _ROWS = 128  # of a batch that is only read
 _CHECKED_ROWS = 3
-_MANY_PASSES = 30.0  # over the images: they are mixed, so that the model does not learn them by heart
+_MANY_PASSES = 40.0  # over the images: they are mixed, so that the model does not learn them by heart
 _MIXUP_OF_MANY = 0.4
 
 

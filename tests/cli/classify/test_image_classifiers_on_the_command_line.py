@@ -72,10 +72,10 @@ def test_a_cnn_learns_digits_and_goes_on_where_it_was(command, digits, tmp_path)
 @pytest.mark.parametrize(
     ("asked", "mixup"),
     [
-        (("--epochs", 29), 0.0),
-        (("--epochs", 30), 0.4),
-        (("--steps", 30), 0.4),
-        (("--epochs", 30, "--mixup", 0), 0.0),
+        (("--epochs", 39), 0.0),
+        (("--epochs", 40), 0.4),
+        (("--steps", 40), 0.4),
+        (("--epochs", 40, "--mixup", 0), 0.0),
         (("--epochs", 1, "--mixup", 0.1), 0.1),
     ],
 )
