@@ -137,11 +137,11 @@ def constructor_arguments(model_class: Any) -> dict[str, Argument]:
 
 
 def argument_help(docstring: str) -> dict[str, str]:
-    """The text of each argument in the Args section of a docstring, as one line that begins with a capital.
+    """The text of each argument in the Args section of a docstring, as one line that begins with a capital or a symbol.
 
     >>> from chainrule.layers import CausalConv1d
     >>> argument_help(CausalConv1d.__doc__)["dilation"]
-    'D steps from tap to tap.'
+    'd steps from tap to tap.'
     """
     _, _, section = cleandoc(docstring).partition("\nArgs:\n")
     helps: dict[str, list[str]] = {}
