@@ -20,26 +20,26 @@ Context: TypeAlias = State  # condition of a sequence: a tensor, or a tree of te
 
 
 class TrainableModel(nn.Module, ABC):
-    """Anything that training can fit: it maximises one number of each row, and judges held-out rows by another.
+    """A model with a training objective to maximise, and a held-out objective to select weights by.
 
-    Both numbers are log-likelihoods, or bounds of them, in nats; see `LikelihoodModel` and
+    Both are log-likelihoods of each row, or lower bounds of them, in nats; see `LikelihoodModel` and
     `chainrule.latent.LatentModel`.
     """
 
     @abstractmethod
     def training_objective(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
-        """The number of each row that training maximises, (B,)."""
+        """Training objective of each row, to be maximised, (B,)."""
 
     @abstractmethod
     def held_out_objective(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
-        """The number of each held-out row that decides which weights are kept, (B,): the higher the better."""
+        """Score of each held-out row, by which the best weights are selected, (B,); higher is better."""
 
 
 class LikelihoodModel(TrainableModel):
-    r"""A model with an exact likelihood p(x | c): it is trained by maximising it, and compared by it.
+    r"""A model with an exact likelihood p(x | c), the default for both objectives.
 
-    A model that labels is one, of the labels given the sequence. A model of sequences, element by element, is an
-    `AutoregressiveModel`.
+    In a classifier or a tagger, x are the labels and c is the labelled input. A model that predicts x element by
+    element is an `AutoregressiveModel`.
     """
 
     @abstractmethod
@@ -53,9 +53,9 @@ class LikelihoodModel(TrainableModel):
         """
 
     def training_objective(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
-        """The number of each row that training maximises, (B,): `log_prob`, unless a model has another.
+        """Training objective of each row, to be maximised, (B,), nats; `log_prob` by default.
 
-        A model with label smoothing, say, overrides this; `log_prob` is the likelihood in either mode.
+        A model with label smoothing, for example, overrides this. `log_prob` is the likelihood in training mode too.
         """
         return self.log_prob(x, context, lengths)
 
@@ -73,10 +73,10 @@ class AutoregressiveModel(LikelihoodModel):
     streams and truncated backpropagation are written here, once. `forward` and `step` are the same function computed
     two ways; `chainrule.testing.check_model` tests it.
 
-    The order of the chain rule need not be the layout of x: columns may be visited in any order, pixels row by row. A
-    model whose x is no sequence (B, T) in visiting order says with `to_sequence` and `from_sequence` how the one
-    becomes the other. `forward`, `log_prob` and `sample` speak of x as it is laid out; `step`, `unroll`, `stream`,
-    `visible_past`, `lengths` and `prefix` of the sequence.
+    The order of the chain rule need not be the layout of x: columns may be visited in any order, pixels row by row. If
+    x is not a sequence (B, T) in visiting order, the model overrides `to_sequence` and `from_sequence` to convert
+    between the two. `forward`, `log_prob` and `sample` use the layout of x; `step`, `unroll`, `stream`,
+    `visible_past`, `lengths` and `prefix` use the sequence.
 
     Attributes:
         sequence_length: T, where every x has as many elements; `None` where any number may come.
@@ -116,8 +116,8 @@ class AutoregressiveModel(LikelihoodModel):
     def to_sequence(self, x: Tensor) -> Tensor:
         """The elements of x in the order in which the chain rule visits them, (B, T).
 
-        x itself, unless a model says otherwise. It moves elements and changes none, so that whatever is laid out as x
-        is, as the terms of its log-likelihood are, can be brought into order by it.
+        x itself by default. An override may only permute elements, so that it can also reorder other tensors with the
+        layout of x, such as the log-probabilities of its elements.
         """
         return x
 
@@ -148,9 +148,9 @@ class AutoregressiveModel(LikelihoodModel):
         return conditionals[0].stacked(conditionals), state
 
     def training_terms(self, x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[Tensor, State]:
-        """Terms of a chunk of endless rows, (B, T), whose sum training maximises, and the state after it; see `unroll`.
+        """Training objective of each element of a chunk of a stream, (B, T), and the state after it; see `unroll`.
 
-        :math:`\\log p(x_t \\mid x_{<t})`, unless a model has another, as `training_objective` of whole sequences.
+        :math:`\\log p(x_t \\mid x_{<t})`, by default; see `training_objective` for whole sequences.
         """
         conditionals, state = self.unroll(x, state, x_prev)
         return conditionals.log_prob(x), state
@@ -178,7 +178,7 @@ class AutoregressiveModel(LikelihoodModel):
         return self.unroll(x[:, :kept], before, x_prev)[1]
 
     def visible_past(self, length: int) -> Tensor:
-        """Which earlier elements can influence which conditional: (T, T) booleans, true at [t, s] where x_s can p(x_t).
+        """Which elements can influence which conditionals: (T, T) booleans, true at [t, s] if x_s can influence p(x_t).
 
         Every s < t, unless a model says otherwise: one with a limited context or a blind spot overrides this, and
         `chainrule.testing` then holds it to exactly what it declares. A window of k elements is
@@ -187,7 +187,7 @@ class AutoregressiveModel(LikelihoodModel):
         return torch.ones(length, length, dtype=torch.bool).tril(-1)
 
     def useful_prefix(self, drawn: int) -> int | None:
-        """How many last elements of a prefix can matter to the `drawn` elements after it; `None` where all can."""
+        """Number of last elements of a prefix that can influence the `drawn` elements after it; `None` if all can."""
         return None
 
     def stepper(self) -> Step:
@@ -205,10 +205,10 @@ class AutoregressiveModel(LikelihoodModel):
         return self.unroll
 
     def shared(self, state: State) -> State:
-        """The same state, with large parts that forks of a row have in common held once (`chainrule.state.share`).
+        """The same state, with large parts that the forks of a row share stored once (`chainrule.state.share`).
 
-        A search asks for it before it forks rows, and again when rows have ended; this version returns the state as it
-        is.
+        A search calls it before it forks rows, and again when rows have ended. This version returns the state
+        unchanged.
         """
         return state
 
@@ -277,7 +277,7 @@ class AutoregressiveModel(LikelihoodModel):
                 break
         # Rows of elements first: to write them one by one into columns takes several times as long.
         parts = [torch.stack(elements).transpose(0, 1).contiguous()] if elements else []
-        if prefix is not None:
+        if prefix is not None and start:
             parts = [prefix, *(part.to(prefix.device) for part in parts)]
         return self.from_sequence(torch.cat(parts, 1))
 
@@ -320,6 +320,7 @@ class AutoregressiveModel(LikelihoodModel):
             raise ValueError(f"n: expected at least 1, got {n}")
         device = next(self.parameters(), torch.empty(0)).device
         if context is not None:
+            check_rows(context, n)
             context = expand(map_state(lambda leaf: leaf.to(device), context), n)
         if prefix is not None:
             prefix = _rows_of(prefix, n).to(device)
@@ -339,7 +340,7 @@ class AutoregressiveModel(LikelihoodModel):
             if prefix is not None and prefix.shape[1] > 0:
                 known = prefix.shape[1]
                 conditionals, state = self.unroll(prefix, state)
-                _check_prefix(conditionals, prefix)
+                check_prefix(conditionals, prefix)
                 x_prev = prefix[:, -1]
         for _ in count() if self.sequence_length is None else range(self.sequence_length - known):
             with torch.no_grad():  # entered for each element: a generator must not leak it to its caller
@@ -372,8 +373,8 @@ def _rows_of(prefix: Tensor, n: int) -> Tensor:
     return prefix.expand(n, *prefix.shape[1:])
 
 
-def _check_prefix(conditionals: Distribution, prefix: Tensor) -> None:
-    """Raise ValueError for a prefix with elements that no x has: the head of its conditionals says so."""
+def check_prefix(conditionals: Distribution, prefix: Tensor) -> None:
+    """Raise ValueError for a prefix with elements outside the support of its conditionals."""
     try:
         conditionals.log_prob(prefix)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Rows, some at a time."""
+"""Split rows into blocks."""
 
 from collections.abc import Generator, Iterable
 from itertools import islice
@@ -8,10 +8,10 @@ Row = TypeVar("Row")
 
 
 def in_blocks(rows: Iterable[Row], size: int) -> Generator[list[Row], None, None]:
-    """Lists of `size` rows, the last one shorter.
+    """Yield lists of `size` rows; the last one may be shorter.
 
-    Rows that a generator reads from a file are closed with this one: at once where its reader raises, so that no file
-    stays open for as long as the exception is kept.
+    Closing this generator also closes `rows` if that is a generator. A file that `rows` reads is then closed at once
+    after an error, and not only when the exception is deleted.
 
     >>> list(in_blocks("abcde", 2))
     [['a', 'b'], ['c', 'd'], ['e']]

@@ -20,7 +20,7 @@ ROWS = 512  # codes decoded at once where a bound is computed: 100 MB for 64 fea
 
 
 class CodeModel(TrainableModel):
-    """A model that reads x as a code of `latent_size` numbers, and writes x from a code.
+    """A model that encodes x as a code of `latent_size` numbers, and decodes x from a code.
 
     Attributes:
         latent_size: L, numbers of a code.
@@ -239,7 +239,7 @@ class LatentModel(CodeModel):
     def training_objective(
         self, x: Tensor, context: Context = None, lengths: Tensor | None = None, *, progress: float = 1.0
     ) -> Tensor:
-        """What training maximises of each row, (B,), nats; see the class.
+        """Training objective of each row, to be maximised, (B,), nats; see the class.
 
         Args:
             x: (B, ...).

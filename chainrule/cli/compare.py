@@ -1,4 +1,4 @@
-"""`chainrule compare RUN...`: runs side by side, ranked only where their figures are of the same thing."""
+"""`chainrule compare RUN...`: runs side by side, ranked only where their figures are comparable."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace

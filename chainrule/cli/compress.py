@@ -1,4 +1,4 @@
-"""`chainrule compress FILE --run RUN`: a file in the bits that its likelihood says, without loss; and `decompress`."""
+"""`chainrule compress FILE --run RUN`: lossless compression by a model's likelihood; and `decompress`."""
 
 from pathlib import Path
 from time import monotonic
@@ -21,26 +21,26 @@ def compress(
     portable: Switch = False,
     json: Switch = False,
 ) -> None:
-    """Write a file or a folder without loss, in the bits that its likelihood under a model says.
+    """Compress a file or a folder without loss, to about −log₂ p bits under a model.
 
-    With a run, its model writes the file, and reading needs the same run on a processor that computes alike.
-    Without one, a model learns as it reads, and reading needs nothing else. What is smaller without either is
-    compressed by lzma or stored. The result is read back and compared before anything is written.
+    With a run, its model encodes the file. Decompression then needs the same run, on a processor that rounds alike.
+    Without a run, an adaptive model learns while it reads, and decompression needs nothing else. If lzma or no
+    compression gives a smaller file, that is written. The result is read back and compared before it is written.
 
     Args:
         file: A file of any kind, or a folder.
         run: A run directory, of a model for such files.
         out: The file to write; FILE.chain if not given.
         verify: Read everything back and compare.
-        portable: Let the run's model compute what every processor computes, bit for bit; several times slower.
-            Without a run it always does.
+        portable: Compute the run's model in arithmetic with the same bits on every processor; several times slower.
+            Without a run the arithmetic is always portable.
         json: Print one JSON object.
     """
     from chainrule.data.atomic import write_bytes
-    from chainrule.tasks.bundle import read_bundle, refuse_taken
+    from chainrule.tasks.bundle import named, read_bundle, refuse_taken
     from chainrule.tasks.compression import compress_data
 
-    place = out or file.with_name(f"{file.resolve().name}.chain")
+    place = out or named(file).with_name(f"{named(file).name}.chain")
     refuse_taken(place)
     bundle, began = read_bundle(file), monotonic()
     with progress_bars() as progress:
@@ -93,13 +93,15 @@ def decompress(
     """
     from chainrule.coding.container import read_container
     from chainrule.tasks.bundle import bundle_name, refuse_taken, write_bundle
-    from chainrule.tasks.compression import decompress_data, tell_damage
+    from chainrule.tasks.compression import check_header, decompress_data, tell_damage
 
     if file.is_dir():
         raise ValueError(f"{file}: expected a .chain file, got a directory")
     container, began = read_container(file.read_bytes(), str(file)), monotonic()
     described = container.header
-    place = out or Path(bundle_name(described))
+    check_header(container, str(file))
+    name = bundle_name(described)
+    place = out or Path(name)
     refuse_taken(place)
     with progress_bars() as progress:
         bundle = decompress_data(container, str(file), run, progress=progress, salvage=salvage)

@@ -102,9 +102,9 @@ def _show(facts: dict[str, Any], rows: dict[str, str], best: str, following: str
 def check(run: Checks, /, *, seed: Seed = 0, json: Switch = False) -> int:
     """Check that a trained model keeps the contract: causality, total probability, step = forward and more.
 
-    Of a model of labels: total probability, rows that depend neither on each other nor on padding, and more. Of a
-    model with a latent code: that its bounds are bounds, and more. Runs on a piece of the run's own data. Exit
-    status 0 if every check holds, 1 if one fails.
+    For a model of labels, check total probability, independence of rows from each other and from padding, and more.
+    For a model with a latent code, check that its bounds are valid, and more. Use a part of the run's own data. Exit
+    with status 0 if every check holds, 1 if one fails.
 
     Args:
         seed: Seed of the perturbations and samples that the checks draw.

@@ -1,4 +1,4 @@
-"""The command `chainrule`: finds the verb, runs it, and turns what goes wrong into one line and an exit status.
+"""The command `chainrule`: find the verb, run it, and report an error in one line and an exit status.
 
 Nothing heavy is imported here or at the top of a verb's file: `chainrule --help` must answer at once.
 """
@@ -25,7 +25,7 @@ USER_ERROR, INTERRUPTED, BROKEN_PIPE = 2, 130, 141  # the last two as a shell re
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit status.
 
-    0: done. 1: a check failed. 2: something was asked for that cannot be; one line on standard error says what.
+    0: done. 1: a check failed. 2: invalid arguments or input, described in one line on standard error.
     130: stopped by Ctrl-C. The environment variable CHAINRULE_DEBUG=1 shows where an error comes from.
     """
     note_start()
@@ -100,7 +100,7 @@ def _with_flags(message: str, known: set[str]) -> str:
 
 
 def _verbs(arguments: list[str]) -> dict[str, Verb]:
-    """All verbs; the one that the command line begins with has the options of the task which the rest is about.
+    """All verbs. The verb of this command line gets the options of the task that its other arguments select.
 
     Raises:
         ValueError: that task has no such verb.
@@ -129,7 +129,7 @@ def _placeholder(name: str, task: type[Task[Any]]) -> Verb:
 
 
 def _is_expected(error: Exception) -> bool:
-    """Whether a user can cause it, so that a line is worth more than a traceback."""
+    """Whether a user can cause this error; it is then reported in one line, without a traceback."""
     if isinstance(error, CycloptsError | ValueError | OSError | ImportError | MemoryError):
         return True
     own = type(error).__module__.split(".")[0] == "chainrule"

@@ -1,11 +1,11 @@
-"""`chainrule train --resume`: which options a run that goes on may change, and whether its data are still the same."""
+"""`chainrule train --resume`: which options a resumed run may change, and whether its data are unchanged."""
 
 from collections.abc import Iterable
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
-from chainrule.tasks.config import Duration, RunConfig
+from chainrule.tasks.config import Duration, Fingerprint, RunConfig
 from chainrule.tasks.display import flag
 from chainrule.tasks.task import Task
 
@@ -57,18 +57,16 @@ def _changes(run: Task[Any], old: RunConfig, new: RunConfig, given: frozenset[st
 
 def _compare(run: Task[Any], path: str | None, name: str) -> None:
     """Refuse other data than the run began with; what is gone does not matter while it is there as prepared."""
-    began = run.config.facts[name]
+    began: Fingerprint | None = getattr(run.facts, name)
     if path is not None and not Path(path).exists() and run.is_prepared():
         return
-    now = run.fingerprint(path)
-    if began is None or any(began[entry] != now[entry] for entry in ("bytes", "sha256")):
+    now = Fingerprint(**run.fingerprint(path))
+    if began is None or (began.bytes, began.sha256) != (now.bytes, now.sha256):
         raise ValueError(
             f"--resume: {run.SOURCES[name].flag} changed since the run began: "
             f"it was {_describe(began)} and is {_describe(now)}: restore it, or begin another run with another --out"
         )
 
 
-def _describe(source: dict[str, Any] | None) -> str:
-    if source is None:
-        return "none"
-    return f"{source['name']} ({source['bytes']} bytes, SHA-256 {source['sha256'][:12]}…)"
+def _describe(source: Fingerprint | None) -> str:
+    return "none" if source is None else f"{source.name} ({source.bytes} bytes, SHA-256 {source.sha256[:12]}…)"

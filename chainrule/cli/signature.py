@@ -1,4 +1,4 @@
-"""A verb's signature: what every task has, dataclasses as flags, and the verb of the tasks that have an ability."""
+"""Signatures of verbs: arguments common to all tasks, flags made from dataclasses, and verbs offered by ability."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
@@ -20,7 +20,7 @@ def _refuse_flag(_: Any, value: str | None) -> None:
 
 
 Input = Annotated[str, Parameter(allow_leading_hyphen=True, validator=_refuse_flag)]
-"""A path, or - for standard input; another word with a hyphen before it is a flag that the verb lacks."""
+"""A path, or - for standard input; any other word that begins with a hyphen is refused as an unknown flag."""
 
 
 def _refuse_seed(_: Any, value: int | None) -> None:
@@ -33,7 +33,7 @@ Seed = Annotated[int, Parameter(validator=_refuse_seed)]
 
 
 def joined_help(own: str, common: str) -> str:
-    """A docstring with the words of `own` and the arguments of both, those of `own` first where both have one.
+    """A docstring with the description of `own` and the arguments of both; the text of `own` takes precedence.
 
     >>> print(joined_help("Score images.", '''Score.
     ...

@@ -1,7 +1,7 @@
-"""The verbs of the command line, and which task and model a line is about: its first reading.
+"""The verbs of the command line, and the first parse of a line, which finds the task and the model.
 
-The parser reads the line once with the flags of all tasks together, which tells switches from flags with a value. The
-data, `--task`, `--model` or the run that is named then say whose options the second reading has.
+The first parse uses the flags of all tasks together, and so tells switches from flags with a value. The data, `--task`,
+`--model` or the run named there then select the options of the second parse.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -78,11 +78,11 @@ _AS_TEXT = {"--level", "--reading"}  # given with a table, they say that it is t
 
 
 @dataclass(frozen=True)
-class FirstReading:
-    """A command line of a verb, read without types.
+class FirstParse:
+    """A verb's command line, parsed without types.
 
     Args:
-        words: the arguments that are no flags.
+        words: the positional arguments.
         flags: the values of those that are, by name; True for a switch.
     """
 
@@ -90,15 +90,15 @@ class FirstReading:
     flags: dict[str, Any]
 
 
-def first_reading(verb: str, arguments: Sequence[str]) -> FirstReading:
-    """Read the arguments of a verb with the flags of all tasks.
+def first_parse(verb: str, arguments: Sequence[str]) -> FirstParse:
+    """Parse the arguments of a verb with the flags of all tasks.
 
-    What cannot be read here is left to the second reading, which says what is wrong.
+    A line that cannot be parsed here is left to the second parse, which reports the error.
     """
     names, switches = _flags_of(verb)
 
-    def read(*words: str, **flags: Any) -> FirstReading:
-        return FirstReading(words, {names[name]: value for name, value in flags.items() if value not in (None, False)})
+    def read(*words: str, **flags: Any) -> FirstParse:
+        return FirstParse(words, {names[name]: value for name, value in flags.items() if value not in (None, False)})
 
     made: Any = read  # a function may have a signature, but its type knows none
     made.__signature__ = Signature(
@@ -115,8 +115,8 @@ def first_reading(verb: str, arguments: Sequence[str]) -> FirstReading:
     try:
         found = app(list(arguments), exit_on_error=False, print_error=False)
     except CycloptsError:
-        return FirstReading((), {})
-    assert isinstance(found, FirstReading)
+        return FirstParse((), {})
+    assert isinstance(found, FirstParse)
     return found
 
 
@@ -129,7 +129,7 @@ def verb_asked_for(name: str, arguments: Sequence[str]) -> tuple[type[Task[Any]]
     Raises:
         ValueError: --task names none, or standard input is to be trained on.
     """
-    reading = first_reading(name, arguments)
+    reading = first_parse(name, arguments)
     if name != "train":
         run = reading.flags.get("--run") if name in RUN_BY_FLAG else next(iter(reading.words), None)
         known = None if run is None else task_of(Path(run))
@@ -148,7 +148,7 @@ def verb_asked_for(name: str, arguments: Sequence[str]) -> tuple[type[Task[Any]]
 def owners(flag: str, arguments: Sequence[str]) -> list[str]:
     """The models of the task asked for that have an option: for an error about a flag that another model has."""
     flag = flag.replace("--no-", "--", 1)
-    task = _task_to_train(first_reading("train", arguments))
+    task = _task_to_train(first_parse("train", arguments))
     return [
         name
         for name, model in task.MODELS.items()
@@ -156,7 +156,7 @@ def owners(flag: str, arguments: Sequence[str]) -> list[str]:
     ]
 
 
-def _task_to_train(reading: FirstReading) -> type[Task[Any]]:
+def _task_to_train(reading: FirstParse) -> type[Task[Any]]:
     name = reading.flags.get("--task")
     if name is not None:
         if name not in TASKS:
@@ -164,24 +164,24 @@ def _task_to_train(reading: FirstReading) -> type[Task[Any]]:
         if name == "classify" and _are_images(reading):
             name = "classify-images"
         return task_class(name)
-    out = reading.flags.get("--out")
-    if "--resume" in reading.flags and out is not None and (known := task_of(Path(out))) in TASKS:
-        assert known is not None
+    if (known := _task_to_resume(reading)) is not None:
         return task_class(known)
     if not reading.words or _AS_TEXT & reading.flags.keys():
         return task_class("text")
     return recognised(Path(reading.words[0]))
 
 
-def _are_images(reading: FirstReading) -> bool:
-    """Whether what is to be classified are images, told from the data, else from the model."""
+def _are_images(reading: FirstParse) -> bool:
+    """Whether what is to be classified are images, told from the run that goes on, the data or the model."""
+    if (known := _task_to_resume(reading)) is not None:
+        return known == "classify-images"
     if reading.words:
         return task_class("image").recognises(Path(reading.words[0]))
     return reading.flags.get("--model") in task_class("classify-images").MODELS
 
 
 def recognised(path: Path) -> type[Task[Any]]:
-    """The task that data make, told from the name of a file or what a folder holds; in doubt, a text.
+    """The task for these data, recognised by the name of a file or the content of a folder; text by default.
 
     Raises:
         ValueError: a folder without images or sounds.
@@ -193,7 +193,14 @@ def recognised(path: Path) -> type[Task[Any]]:
     return found or task_class("text")
 
 
-def _model_to_resume(reading: FirstReading) -> str | None:
+def _task_to_resume(reading: FirstParse) -> str | None:
+    """The task of the run that goes on; None where none does, or none can be read."""
+    out = reading.flags.get("--out")
+    known = task_of(Path(out)) if "--resume" in reading.flags and out is not None else None
+    return known if known in TASKS else None
+
+
+def _model_to_resume(reading: FirstParse) -> str | None:
     out = reading.flags.get("--out")
     if "--resume" not in reading.flags or out is None:
         return None

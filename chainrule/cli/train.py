@@ -1,4 +1,4 @@
-"""`chainrule train DATA`: prepare or reopen a run, train it, and say what came of it."""
+"""`chainrule train DATA`: prepare or reopen a run, train it, and report the result."""
 
 import math
 import sys
@@ -13,7 +13,7 @@ from cyclopts import Parameter
 
 from chainrule.cli.resume import resumed_config
 from chainrule.cli.signature import DATA, MODEL, RUN, TRAINING, RunFlags, as_flags
-from chainrule.tasks.config import ChosenComputation, Duration, RunConfig, options_class
+from chainrule.tasks.config import ChosenComputation, RunConfig, facts_of, options_class
 from chainrule.tasks.display import Verb, dump_json, flag, format_duration, printable, resume_command
 from chainrule.tasks.run_directory import CONFIG, DRAFT, lock_run, refuse_taken, remove, remove_folder
 from chainrule.tasks.task import Task
@@ -71,7 +71,7 @@ def train_verb(task: type[Task[Any]], model: str = "") -> Verb:
             if files[source] is not None:
                 raise ValueError(f"DATA and {task.SOURCES[source].alias}: both name the data: leave one out")
             files[source] = data
-        asked = RunConfig(files, reading, {}, model, options, run.duration(task.BUDGET), training)
+        asked = RunConfig(files, reading, model, options, run.duration(task.BUDGET), training)
         if not run.resume:
             task.check_asked(asked, given)
         return train_run(task, asked, run.out or Path("runs") / task.run_name(asked), run, given)
@@ -237,7 +237,7 @@ def create_run(
     try:
         asked = task.settle(asked)
         draft = task.create(draft_path, asked)
-        draft.config = replace(asked, facts=draft.prepare())
+        draft.config = replace(asked, facts=facts_of(task.Facts, draft.prepare()))
         draft.config = draft.plan(given)
         if draft.config.training.weight_decay is None:
             decay = training_options(draft.config).weight_decay
@@ -305,9 +305,11 @@ def settle_computation(
     return choice.computation
 
 
-def _longer(duration: Duration) -> str:
-    """The flag that makes a run of this duration longer."""
-    for name, value in asdict(duration).items():
+def _longer(config: RunConfig, ended_by: str) -> str:
+    """The flag that makes a run longer."""
+    if ended_by == "patience":
+        return "--patience ...  (a larger one trains on)"
+    for name, value in asdict(config.duration).items():
         if value is not None:
             return f"{flag(name)} ...  (a larger total trains on)"
     return "--budget ...  (a longer total trains on)"
@@ -330,13 +332,14 @@ def show_result(run: Task[Any], result: "TrainingResult", *, json: bool) -> None
         }
         print(dump_json(summary | figures))
         return
-    again = f"{resume_command(run.path)} {_longer(run.config.duration)}"
+    again = f"{resume_command(run.path)} {_longer(run.config, result.ended_by)}"
     if result.steps_now == 0:
-        print(
-            f"\nnothing to do: the run has had all that it was asked for, {result.step:,} steps\n"
-            f"best: {printable(told)}, at step {result.best_step:,}\n"
-            f"next: {again}"
+        ended = (
+            f"stopped early by --patience {run.config.training.patience}, after {result.step:,} steps"
+            if result.ended_by == "patience"
+            else f"has had all that it was asked for, {result.step:,} steps"
         )
+        print(f"\nnothing to do: the run {ended}\nbest: {printable(told)}, at step {result.best_step:,}\nnext: {again}")
         return
     early = " (stopped early: no more improvement)" if result.ended_by == "patience" else ""
     commands = [*run.next_steps(), again]

@@ -52,7 +52,7 @@ def sample(
     """Draw from a trained model.
 
     Args:
-        n: How many.
+        n: Number of samples.
         out: A file to write.
         seed: The same seed gives the same samples; new ones each time if not given.
         json: Print one JSON object for each.
@@ -61,7 +61,8 @@ def sample(
     if not 1 <= count <= _MOST:
         raise ValueError(f"-n: expected a whole number from 1 to {_MOST}, got {count}")
     chosen = randbelow(1 << 31) if seed is None else seed
-    show_answer(run.sample(count, options, out=out, seed=chosen, device=device, json=json), json=json)
+    answer = run.sample(count, options, out=out, seed=chosen, device=device, json=json)
+    show_answer(answer, json=json, out=out if run.draws_lines else None)
 
 
 @offered(Scores, "Scoring")
@@ -81,7 +82,7 @@ def score(
     Args:
         data: The data.
         sort: Most surprising first.
-        top: Only so many, the most surprising ones.
+        top: Print only this many, the most surprising ones.
         json: Print one JSON object for each.
     """
     if top is not None and top < 1:
@@ -121,7 +122,7 @@ def embed(
     json: Switch = False,
     device: Device = "auto",
 ) -> None:
-    """Make numbers of inputs: codes of images and rows, the state after reading a text.
+    """Embed inputs as vectors: codes of images and table rows, the state of a model after reading a text.
 
     Args:
         data: The data.
@@ -221,7 +222,7 @@ def interpolate(
     device: Device = "auto",
     json: Switch = False,
 ) -> None:
-    """Go from one image to another through the codes between theirs.
+    """Interpolate between two images: decode the codes on the line between theirs.
 
     Args:
         first: Where to begin.

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from chainrule.base import AutoregressiveModel, Context
 from chainrule.coding.lockstep import Progress, code_rows, nothing
-from chainrule.coding.range_coder import Coder, Reader, Rows, Writer
+from chainrule.coding.range_coder import RangeCoder, RangeDecoder, RangeEncoder, Rows
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def lay_rows(count: int, length: int, x: Tensor | None = None, *, most: int, sha
 
 def write_batches(model: AutoregressiveModel, laid: Laid, progress: Progress = nothing) -> list[bytes]:
     """The coded rows, a part for each range coder."""
-    writer = Writer(laid.groups())
+    writer = RangeEncoder(laid.groups())
     _code(model, writer, laid, progress)
     return writer.finish()
 
@@ -88,10 +88,10 @@ def read_batches(
     Raises:
         DamagedError: a part is not what was written.
     """
-    return _code(model, Reader(laid.groups(), parts), laid, progress)
+    return _code(model, RangeDecoder(laid.groups(), parts), laid, progress)
 
 
-def _code(model: AutoregressiveModel, coder: Coder, laid: Laid, progress: Progress) -> list[Tensor]:
+def _code(model: AutoregressiveModel, coder: RangeCoder, laid: Laid, progress: Progress) -> list[Tensor]:
     with torch.no_grad():
         step = model.stepper()  # prepared once
     settings: dict[str, Any] = {"eos": laid.eos, "progress": progress, "step": step}

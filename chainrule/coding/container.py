@@ -14,7 +14,7 @@ VERSION = 1
 _START = struct.Struct("<8sBII")  # magic, version, bytes of the header and their CRC
 _LONGEST_HEADER = 1 << 25  # bytes, of some 300,000 files; as JSON they take up to 25 times that in memory
 _CHECKSUM = struct.Struct("<I")
-# Words that headers have in common: the compressor of the header refers to them.
+# Preset dictionary of the header's compressor: words that headers have in common.
 _DICTIONARY = (
     b'{"kind": "text", "reading": "stream", "symbols": "parts": [0], "method": "stored", "lzma", "adaptive", "run", '
     b'"machine": "torch 2.13.0+cpu, AVX2, AVX512, x86_64, float32", "arithmetic": "01234567", "model": "89abcdef", '
@@ -85,7 +85,7 @@ def read_container(data: bytes, name: str = "data") -> Container:
         raise DamagedError(f"{name}: the header is damaged: nothing can be saved")
     header = _unpacked(packed)
     if header is None:
-        raise DamagedError(f"{name}: the header is none that chainrule writes: nothing can be saved")
+        raise DamagedError(f"{name}: the header was not written by chainrule: nothing can be saved")
     parts: list[bytes | None] = []
     for length in header.pop("parts"):
         found = data[start : start + _CHECKSUM.size]

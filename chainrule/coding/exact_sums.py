@@ -8,8 +8,8 @@ from typing import Any
 from torch import Tensor
 
 DIGITS = 53  # of float64
-_KEPT, _FEWEST = 256, 1024  # matrices whose whole numbers are kept, and the fewest elements of one
-_LEAST_POWER = -1000  # of which the inverse is still a number
+_KEPT, _FEWEST = 256, 1024  # number of matrices cached as integers, and the fewest elements of one
+_LEAST_POWER = -1000  # its inverse is still finite
 Whole = tuple[Tensor, int]
 
 

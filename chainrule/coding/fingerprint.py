@@ -1,4 +1,4 @@
-"""Marks by which a reader knows that it computes the very same numbers as the writer: the model, and the arithmetic."""
+"""Fingerprints of model and arithmetic, by which a decoder checks that it computes the encoder's exact numbers."""
 
 import hashlib
 import os
@@ -14,7 +14,7 @@ from torch import nn
 from chainrule.base import AutoregressiveModel, Context
 from chainrule.coding.lockstep import code_rows
 from chainrule.coding.portable import PortableArithmetic, portable_copy
-from chainrule.coding.range_coder import Coder, Numbers, Rows
+from chainrule.coding.range_coder import Numbers, RangeCoder, Rows
 from chainrule.layers import KneserNey
 
 PROBED = 6  # elements of each row
@@ -84,7 +84,7 @@ def arithmetic_digest(model: AutoregressiveModel, rows: int, length: int, contex
     return probe.digest.hexdigest()[:8]
 
 
-class _Probe(Coder):
+class _Probe(RangeCoder):
     """Takes symbols without regard to their probabilities, which it hashes."""
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from chainrule.base import AutoregressiveModel, Context, Step
-from chainrule.coding.range_coder import Coder
+from chainrule.coding.range_coder import RangeCoder
 from chainrule.heads import head_of
 
 Progress = Callable[[int], None]
@@ -21,7 +21,7 @@ def nothing(_: int) -> None:
 @torch.no_grad()
 def code_rows(
     model: AutoregressiveModel,
-    coder: Coder,
+    coder: RangeCoder,
     rows: int,
     length: int,
     sequence: Tensor | None = None,
@@ -38,7 +38,7 @@ def code_rows(
 
     Args:
         model: in evaluation mode.
-        coder: a `Writer` or a `Reader`.
+        coder: a `RangeEncoder` or a `RangeDecoder`.
         rows: B, the same on both sides: a product of a larger batch is rounded otherwise.
         length: T; with `eos`, the most elements that a row has.
         sequence: (B, T, ...) in visiting order; `None` to read.

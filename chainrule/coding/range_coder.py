@@ -18,8 +18,8 @@ class DamagedError(ValueError):
     """Coded data are not those that were written."""
 
 
-class Coder(ABC):
-    """Makes the choices of `chainrule.heads.Head.code`.
+class RangeCoder(ABC):
+    """Encodes or decodes the choices of `chainrule.heads.Head.code`.
 
     The probabilities are rounded to multiples of 2^-24, none to zero, by constriction's range coder with
     `perfect=False`: the same function of the same bits on both sides. Rows are shared among range coders; a row that
@@ -54,7 +54,7 @@ class Coder(ABC):
         return rows if self.active is None else rows[self.active[rows]]
 
 
-class Writer(Coder):
+class RangeEncoder(RangeCoder):
     """Writes choices.
 
     Args:
@@ -82,8 +82,8 @@ class Writer(Coder):
         return [encoder.get_compressed().astype("<u4").tobytes() for _, encoder in self._groups]
 
 
-class Reader(Coder):
-    """Reads choices that `Writer` wrote.
+class RangeDecoder(RangeCoder):
+    """Reads choices that `RangeEncoder` wrote.
 
     Args:
         groups: those of the writer.

@@ -13,7 +13,7 @@ from torch import Tensor
 from chainrule.base import AutoregressiveModel, Context
 from chainrule.coding.fingerprint import arithmetic_digest, machine, model_digest, portable_form, reproducible
 from chainrule.coding.lockstep import code_rows
-from chainrule.coding.range_coder import DamagedError, Reader, Writer
+from chainrule.coding.range_coder import DamagedError, RangeDecoder, RangeEncoder
 from chainrule.state import expand, map_state
 
 _HEAD = struct.Struct("<I8s4sHII")  # CRC of all that follows, model, arithmetic, threads, B, T
@@ -60,7 +60,7 @@ def encode(model: AutoregressiveModel, x: Tensor, context: Context = None, *, po
     context = _rows_of(context, rows, device)
     threads = _PORTABLE if portable else torch.get_num_threads()
     with _computing(model, context, threads) as (own, conditions):
-        writer = Writer([np.arange(rows)])
+        writer = RangeEncoder([np.arange(rows)])
         written = code_rows(own, writer, rows, length, sequence, conditions)
         written = written.to(sequence.dtype)
         same = (written == sequence) | (written.isnan() & sequence.isnan())
@@ -95,10 +95,10 @@ def decode(model: AutoregressiveModel, data: bytes, context: Context = None) -> 
     with _computing(model, context, threads) as (ready, conditions):
         if _probed(ready, rows, length, conditions) != arithmetic:
             raise ValueError(
-                "data: written where this model gives other last bits, with another context, torch or processor; "
+                "data: the encoder computed other last bits, with another context, torch version or processor; "
                 f"here: {machine(model)}"
             )
-        reader = Reader([np.arange(rows)], [data[_HEAD.size :]])
+        reader = RangeDecoder([np.arange(rows)], [data[_HEAD.size :]])
         return model.from_sequence(code_rows(ready, reader, rows, length, context=conditions))
 
 

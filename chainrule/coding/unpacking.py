@@ -1,9 +1,9 @@
-"""Data that lzma made small, unpacked in no more memory than they were said to need."""
+"""Decompress lzma data with a limit on size and memory."""
 
 import lzma
 from typing import Any
 
-_LARGEST_WINDOW = 1 << 27  # bytes of memory for what a stream of its own format asks to look back on
+_LARGEST_WINDOW = 1 << 27  # bytes of memory that a stream in the .lzma format may need for its window
 
 
 def unpacked(packed: bytes, most: int, filters: list[dict[str, Any]] | None = None) -> bytes:

@@ -1,18 +1,18 @@
-"""Files written whole or not at all, and JSON records whose every value is checked when they are read."""
+"""Files written whole or not at all, and records that are kept as JSON files."""
 
 import json
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import asdict
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Any, ClassVar, Literal, Self, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Self, TypeVar
 
 from safetensors import SafetensorError
+
+from chainrule.typed_json import field_types, read_fields
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
@@ -187,65 +187,3 @@ def read_record(make: Callable[..., Made], types: Mapping[str, Any], content: An
         return make(**read_fields(types, {name: value for name, value in content.items() if name != "format"}))
     except ValueError as error:
         raise ValueError(f"{error}; the file is damaged, or a newer chainrule wrote it") from None
-
-
-def field_types(record: type) -> dict[str, Any]:
-    """The annotations of the fields of a dataclass, by name."""
-    hints = get_type_hints(record)
-    return {field.name: hints[field.name] for field in fields(record)}
-
-
-def read_fields(types: Mapping[str, Any], content: Any, where: str = "") -> dict[str, Any]:
-    """Check that an object has exactly the fields of `types`, each of its type, and convert them."""
-    if type(content) is not dict:
-        raise ValueError(f"{where or 'content'}: expected an object, got {content!r:.80}")
-    if wrong := sorted(set(types) ^ set(content)):
-        raise ValueError(f"{where or 'content'}: missing or unexpected field {wrong[0]!r:.40}")
-    return {name: read_value(kind, content[name], f"{where}.{name}".lstrip(".")) for name, kind in types.items()}
-
-
-def read_value(kind: Any, value: Any, where: str) -> Any:
-    """Check a value that JSON gave against an annotation, and convert it: lists to tuples, objects to dataclasses.
-
-    Args:
-        kind: bool, int, float (finite), str, a `Literal` of texts, a tuple, list or dict of such, a dataclass
-            (by its `from_json` if it has one), or one of them or None.
-        value: as JSON gave it.
-        where: its name, for errors.
-
-    Raises:
-        ValueError: it is something else.
-    """
-    origin, inner = get_origin(kind), get_args(kind)
-    if origin in (UnionType, Union):
-        (option,) = set(inner) - {NoneType}
-        return None if value is None else read_value(option, value, where)
-    if is_dataclass(kind):
-        record: Any = kind
-        if hasattr(record, "from_json"):
-            return record.from_json(value)
-        return record(**read_fields(field_types(record), value, where))
-    if origin in (tuple, list) and type(value) in (tuple, list):
-        repeated = origin is list or inner[-1] is Ellipsis
-        if repeated and inner[0] is not float and set(map(type, value)) <= {inner[0]}:
-            return origin(value)  # quickly: a vocabulary is long
-        if repeated or len(value) == len(inner):
-            kinds = [inner[0]] * len(value) if repeated else inner
-            return origin(read_value(one, entry, where) for one, entry in zip(kinds, value, strict=True))
-    if origin is dict and type(value) is dict:
-        return {name: read_value(inner[1], entry, f"{where}[{name!r:.40}]") for name, entry in value.items()}
-    if (origin is Literal and value in inner) or (origin is None and type(value) is kind and kind is not float):
-        return value
-    if kind is float and type(value) in (int, float) and abs(value) <= sys.float_info.max:
-        return float(value)
-    raise ValueError(f"{where}: expected {_described(kind)}, got {value!r:.80}")
-
-
-def _described(kind: Any) -> str:
-    origin, inner = get_origin(kind), get_args(kind)
-    if origin is Literal:
-        return f"one of {', '.join(map(str, inner))}"
-    if origin in (tuple, list):
-        return f"a list of {_described(inner[0])}"
-    names = {bool: "true or false", int: "a whole number", float: "a finite number", str: "text"}
-    return names.get(kind, "an object")

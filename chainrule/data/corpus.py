@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.data.atomic import load_record, read_fields
+from chainrule.data.atomic import load_record
 from chainrule.data.characters import ByteVocabulary, CharVocabulary, WordVocabulary
 from chainrule.data.store import FORMAT, Store, StoreWriter
 from chainrule.data.subwords import BPEVocabulary
 from chainrule.data.text import Part, Progress, no_progress, open_source, split_by_position
 from chainrule.data.vocabulary import FileTokens, Ids, Tokens, Vocabulary, token_dtype
+from chainrule.typed_json import read_fields
 
 MANIFEST = "corpus.json"
 READINGS = ("stream", "lines")

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from chainrule.data.atomic import read_json, write_json
 
-FORMAT = 3
+FORMAT = 4
 Array = npt.NDArray[Any]
 
 

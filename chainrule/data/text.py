@@ -1,4 +1,4 @@
-"""Bytes and text of files and of parts of them, or of the topics of `help()` in CPython, for a run without a file."""
+"""Read bytes and text from files and parts of them or, if no file is given, from the topics of CPython's `help()`."""
 
 import codecs
 import hashlib

@@ -30,10 +30,10 @@ class Vocabulary(Record, ABC):
 
     level: ClassVar[str]
     cuts_at_spaces: ClassVar[bool]
-    """Whether a long text may be cut only before white space for its parts to encode as the whole does."""
+    """Whether a long text must be cut before white space, so that its parts are encoded as in the whole text."""
 
     reads_any_bytes: ClassVar[bool] = False
-    """Whether what is no UTF-8 can be read too (`read_text` and `read_lines` with `strict=False`)."""
+    """Whether bytes that are not valid UTF-8 can be read too (`read_text` and `read_lines` with `strict=False`)."""
 
     _FIELDS: ClassVar[dict[str, Any]]
     """The fields of a record of `to_json` by their types, level and format left out."""

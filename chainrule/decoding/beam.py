@@ -18,7 +18,7 @@ class Extensions:
 
 @dataclass(frozen=True)
 class Beam:
-    """N live prefixes of R rows, row by row, best first: a row has no places for prefixes that are not there.
+    """N live prefixes of R rows, row by row, best first; rows may have different numbers of them.
 
     Args:
         rows: (N,) the row of each, ascending in [0, R).

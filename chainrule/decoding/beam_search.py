@@ -61,7 +61,7 @@ def beam_search(
         length_penalty: α >= 0; 0 ranks by log p, which favours short sequences, 1 by log p per element.
         n_best: sequences to return of each row, at most `beam_size`; fewer come where fewer are possible.
         min_length: fewest elements of a sequence, `<eos>` not counted.
-        no_repeat_ngram: n, to let no sequence hold an n-gram twice; None to let it.
+        no_repeat_ngram: n; no n-gram may occur twice in a sequence. None allows repetition.
         prefix: the first elements, in visiting order: (P,) for all, or (B, P), or (1, P) for all. It belongs
             to the sequences in every respect: in `log_probs`, all lengths, and repetitions.
 

@@ -13,13 +13,13 @@ class Decoded:
     """The n best sequences found for one row, best first.
 
     Attributes:
-        sequences: n tensors of shape (T_i,), symbols without `<eos>`; never none at all.
+        sequences: n tensors of shape (T_i,), symbols without `<eos>`; at least one.
         log_probs: (n,) log-likelihood of each under the model, nats, float64: that of the sequence with its `<eos>`;
             where it is cut, that of the elements it has.
-        scores: (n,) by which they are ranked, log_probs / length^α.
+        scores: (n,) scores used for ranking, log_probs / length^α.
         ended: (n,) whether each came to an end; the others were cut at `max_length`, and come last.
-        gap: by how much, on the scale of `scores`, a prefix that was still alive at `max_length` could at most have
-            beaten the last of the n, had it come to its end there; infinite where one of the n came to none.
+        gap: upper bound on how far a prefix that was alive at `max_length` could exceed the lowest of the n scores by
+            ending there; infinite if one of the n sequences did not end.
     """
 
     sequences: list[Tensor]
@@ -32,9 +32,9 @@ class Decoded:
     def proven(self) -> bool:
         """Whether no prefix that the beam kept could have changed the n best: gap = 0.
 
-        It covers the decision to stop, and says nothing of prefixes that the beam dropped on the way: only where it
-        dropped none, as one with a place for every prefix, are these the n best of all sequences. A beam of one, as
-        `greedy` has, drops all but one at every step: there `proven` says that the sequence ended, and no more.
+        It covers the decision to stop, not the prefixes that the beam dropped on the way. The results are the n best
+        of all sequences only if the beam was wide enough to drop none. A beam of one, as in `greedy`, drops all but
+        one prefix at every step: `proven` then means only that the sequence ended.
         """
         return self.gap == 0
 

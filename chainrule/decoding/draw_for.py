@@ -1,4 +1,4 @@
-"""As much of a sample as there is time for."""
+"""Draw a sample within a time limit."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -13,7 +13,7 @@ def draw_for(stream: Iterator[Tensor], length: int, seconds: float) -> Tensor:
 
     Args:
         stream: see `AutoregressiveModel.stream`.
-        length: T where the time reaches.
+        length: largest T, reached if the time suffices.
         seconds: after which no further element is begun.
     """
     began, drawn = monotonic(), []

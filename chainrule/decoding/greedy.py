@@ -30,7 +30,7 @@ def greedy(
         max_length: most elements of a sequence, `<eos>` counted.
         eos: the symbol that ends a sequence; None where none does.
         min_length: fewest elements of a sequence, `<eos>` not counted.
-        no_repeat_ngram: n, to let no sequence hold an n-gram twice; None to let it.
+        no_repeat_ngram: n; no n-gram may occur twice in a sequence. None allows repetition.
         prefix: the beginning of the sequences.
 
     Returns:

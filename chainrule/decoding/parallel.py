@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from chainrule.base import AutoregressiveModel, Context
+from chainrule.base import AutoregressiveModel, Context, check_prefix, check_rows
 from chainrule.decoding.drafter import Drafter
 from chainrule.decoding.guessed_rows import GuessedRows
 from chainrule.decoding.position_noise import PositionNoise
@@ -90,8 +90,8 @@ def sample_parallel(
         n: number of sequences.
         context, length, prefix, temperature, top_k, top_p, eos, generator: as in `AutoregressiveModel.sample`.
         draft: a cheaper model over the same symbols, such as `NgramDraft` or a smaller model.
-        window: the most elements of a pass, made whole blocks (`model.block_length`); `None` is 8, or what blocks 1,024
-            hold. As many as there are make each pass one over the whole x.
+        window: largest number of elements in a pass, rounded up to whole blocks (`model.block_length`); `None` is 8,
+            or about 1,024 for a model that reads blocks. With a window of T, every pass reads the whole of x.
         rejection: accept guesses by chance.
 
     Returns:
@@ -115,6 +115,7 @@ def sample_parallel(
     length, prefix = model.checked_request(n, length, prefix)
     device = next(model.parameters(), torch.empty(0)).device
     if context is not None:
+        check_rows(context, n)
         context = expand(map_state(lambda leaf: leaf.to(device), context), n)
     start = 0 if prefix is None else prefix.shape[1]
     block = model.block_length
@@ -124,11 +125,15 @@ def sample_parallel(
 
     # `state` and `x_prev` are those before element `position`, a multiple of the block.
     state, x_prev, position = model.initial_state(n, context), None, start - start % block
+    first = head_of(model.step(None, state)[0])  # which says what the symbols are
+    table = _table(first)
+    if prefix is not None and start:
+        check_prefix(table, prefix.t().to(device))
+    if prefix is not None and start == length:
+        return ParallelSample(model.from_sequence(prefix), 0, 0, 0, 0)
     if prefix is not None and position:
         known = prefix[:, :position].to(device)
         state, x_prev = model.unroll(known, state)[1], known[:, -1]
-    first = head_of(model.step(x_prev, state)[0])
-    table = _table(first)
     rows = GuessedRows(first.sample(generator=torch.Generator(device)), prefix, length)
     rows.end(eos)
 

@@ -1,4 +1,4 @@
-"""Which numbers of a latent code a model uses, and the remedies where it uses none."""
+"""Active units: the latent dimensions that a model uses, and remedies if it uses none."""
 
 from dataclasses import dataclass
 
@@ -42,7 +42,7 @@ class LatentUse:
 
     @property
     def collapsed(self) -> bool:
-        """Whether no number of the code is active: the decoder does without it."""
+        """Whether no latent dimension is active: the decoder ignores the code."""
         return not bool(self.active.any())
 
     def __str__(self) -> str:
@@ -54,12 +54,12 @@ class LatentUse:
 
 @torch.no_grad()
 def active_units(model: CodeModel, x: Tensor, threshold: float = 0.01, *, lengths: Tensor | None = None) -> LatentUse:
-    r"""The numbers of the code that tell rows apart (Burda et al. 2016), and the KL divergence of each.
+    r"""The active units (Burda et al. 2016), latent dimensions that distinguish rows, and the KL divergence of each.
 
     .. math:: A_j = \mathrm{Var}_x\left( E_{q(z \mid x)}[z_j] \right) > \text{threshold}
 
-    A number that is not active has a posterior equal to the prior for every x: it costs nothing and tells nothing. If
-    all are so, the posterior has collapsed, and the remedies that the model's settings leave open are named.
+    The posterior of an inactive dimension equals the prior for every x, so that it carries no information. If all are
+    inactive, the posterior has collapsed, and the result names the remedies that the model's settings leave open.
 
     Args:
         model: read in evaluation mode; its mode is put back after.
@@ -108,8 +108,8 @@ def _of_the_bound(model: LatentModel) -> list[str]:
     if not model.kl_warmup:
         found.append("kl_warmup is 0: let the weight of the KL divergence grow over the first third (--kl-warmup 0.3)")
     if not model.free_bits and model.importance_samples == 1 and not model.doubly_reparameterised:
-        found.append("free_bits is 0: leave each number of the code some nats that cost nothing (--free-bits 0.1)")
+        found.append("free_bits is 0: exempt some nats of each latent dimension from the cost (--free-bits 0.1)")
     decoded = model.decode(torch.zeros(1, model.latent_size).to(next(model.parameters())))
     if isinstance(decoded, Conditioned):
-        found.append("the decoder sees what it wrote: show it less, by word_dropout, fewer layers or smaller kernels")
+        found.append("the decoder reads its own output: weaken it by word_dropout, fewer layers or smaller kernels")
     return found

@@ -15,7 +15,7 @@ RULES = {
     "occurrence of the present symbol: what followed it then",
     "same token": f"at least {SHARE:g} of its weight, beyond an even share, is on earlier occurrences of the present "
     "symbol",
-    "start": f"at least {SHARE:g} of its weight is on the start symbol, often for want of anything to read",
+    "start": f"at least {SHARE:g} of its weight is on the start symbol, often as an attention sink",
     "present token": f"at least {SHARE:g} of its weight is on the present symbol itself",
     "previous token": f"at least {SHARE:g} of its weight is on the symbol before the present one",
     "position": f"at least {SHARE:g} of its weight is on the symbol at one distance, 2 to {FARTHEST} back",

@@ -21,6 +21,7 @@ class InputTaps(TorchFunctionMode):
 
     Attributes:
         symbols: of each tap, the integers that were converted, (B, P).
+        calls: of each tap, how many conversions came before it: equal in two passes of one model.
         deltas: of each tap, d as a leaf of the graph, its first axes those of the integers.
 
     >>> taps, table = InputTaps(rows=1), torch.nn.Embedding(5, 3)
@@ -34,6 +35,8 @@ class InputTaps(TorchFunctionMode):
         super().__init__()
         self.rows = rows
         self.symbols: list[Tensor] = []
+        self.calls: list[int] = []
+        self._seen = 0
         self.deltas: list[Tensor] = []
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
@@ -43,11 +46,11 @@ class InputTaps(TorchFunctionMode):
         if not isinstance(out, Tensor) or not out.is_floating_point() or _only_looks(func):
             return out
         for symbols in _tensors((args, kwargs)):
-            if (
-                _are_symbols(symbols)
-                and symbols.numel() % self.rows == 0
-                and out.shape[: symbols.dim()] == symbols.shape
-            ):
+            if not _are_symbols(symbols) or out.shape[: symbols.dim()] != symbols.shape:
+                continue
+            self._seen += 1
+            if symbols.numel() % self.rows == 0:  # others are no symbols of x, such as positions
+                self.calls.append(self._seen - 1)
                 delta = torch.zeros_like(out, requires_grad=torch.is_grad_enabled())
                 self.symbols.append(symbols.detach().reshape(self.rows, -1))
                 self.deltas.append(delta)

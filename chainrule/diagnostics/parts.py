@@ -1,4 +1,4 @@
-"""How large the parts of a model are."""
+"""Parameter counts of the parts of a model."""
 
 from torch import nn
 

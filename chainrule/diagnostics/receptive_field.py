@@ -92,8 +92,8 @@ def receptive_field(
     show more.
 
     Args:
-        model: of any kind; of integers it must make numbers in functions of PyTorch, not in autograd functions of its
-            own. It is left as it is.
+        model: any model; one of integers must embed or convert them by functions of PyTorch, not by custom autograd
+            functions. It is not changed.
         position: t in visiting order, or the index of the element in an x without its batch axis: (colour, row, column)
             of an image.
         x: (B, ...) the elements that are read, as the model lays them out; random elements where not given.
@@ -124,6 +124,9 @@ def receptive_field(
     if context is not None:
         context = expand(context, len(x))
     order = twin.to_sequence(torch.arange(x[0].numel()).view(1, *x.shape[1:]))[0]  # (T,): place t of the order in x
+    frames = order.dim() > 1  # an element is several numbers, which count together
+    if frames:
+        order = torch.arange(len(order))
     t = _place(position, order, x)
     if x.is_floating_point():
         squares = _of_reals(twin, x, context, t, generator)
@@ -132,8 +135,10 @@ def receptive_field(
     before = torch.zeros(len(order), dtype=torch.bool).index_fill_(0, order[:t], value=True)
     declared = torch.zeros_like(before)
     declared[order] = model.visible_past(len(order))[t].cpu()
+    if frames:
+        squares = squares.view(len(order), -1).sum(1)
     influence = (squares / (_DIRECTIONS * len(x))).sqrt()
-    shape = x.shape[1:] if len(order) == x[0].numel() else x.shape[1:2]
+    shape = x.shape[1:2] if frames else x.shape[1:]
     return ReceptiveField(t, influence.view(shape), before.view(shape), declared.view(shape))
 
 
@@ -151,29 +156,47 @@ def _of_integers(model: AutoregressiveModel, x: Tensor, context: Context, t: int
     taps = InputTaps(len(x))
     with taps:
         conditionals = model(x, context)
-    if len(taps.symbols) != len(whose) or not any((place >= 0).any() for place in whose):
-        raise ValueError(
-            f"model: {type(model).__name__} makes numbers of integers where no derivative can be taken, such as in an "
-            "autograd function of its own: give it an embedding"
-        )
+    numbers = _numbers(model, conditionals, x, t, generator)
+    places_read = [whose.get(call) for call in taps.calls]
+    seen = any(place is not None and (place >= 0).any() for place in places_read)
+    if not seen or (t and not numbers[0].requires_grad):
+        raise _unseen(model)
     total = torch.zeros(x[0].numel(), dtype=torch.float64)
-    for value in _numbers(model, conditionals, x, t, generator):
-        for place, gradient in zip(whose, taps.gradients(value), strict=True):
-            known = place >= 0
-            total.index_add_(0, place[known], gradient.sum(0)[known])
+    for value in numbers:
+        for place, gradient in zip(places_read, taps.gradients(value), strict=True):
+            if place is not None:
+                known = place >= 0
+                total.index_add_(0, place[known], gradient.sum(0)[known])
     return total
 
 
 @torch.no_grad()
-def _whose_symbols(model: AutoregressiveModel, x: Tensor, context: Context, generator: torch.Generator) -> list[Tensor]:
-    """For each tap, which elements of x its symbols are: looked up in an x whose columns all differ."""
+def _whose_symbols(
+    model: AutoregressiveModel, x: Tensor, context: Context, generator: torch.Generator
+) -> dict[int, Tensor]:
+    """For each tap, which elements of x its symbols are: looked up in an x whose columns all differ; by its call.
+
+    Raises:
+        ValueError: what is looked up depends on x, but is no element of it, such as an n-gram.
+    """
     support = _support(model, x, context)
     rows = 1 + math.ceil((2 * math.log2(max(x[0].numel(), 2)) + 30) / math.log2(len(support)))  # a tie: one in 2³⁰
     drawn = support[torch.randint(len(support), (rows, *x.shape[1:]), generator=generator)].to(x.dtype)
     taps = InputTaps(rows)
-    with taps:
-        model(drawn, None if context is None else select(context, torch.arange(rows) % len(x)))
-    return [places(symbols, drawn.flatten(1)) for symbols in taps.symbols]
+    with taps:  # one condition for all rows, so that x alone makes them differ
+        model(drawn, None if context is None else select(context, torch.zeros(rows, dtype=torch.long)))
+    whose = {call: places(part, drawn.flatten(1)) for call, part in zip(taps.calls, taps.symbols, strict=True)}
+    for place, symbols in zip(whose.values(), taps.symbols, strict=True):
+        if ((place < 0) & (symbols != symbols[:1]).any(0)).any():
+            raise _unseen(model)
+    return whose
+
+
+def _unseen(model: AutoregressiveModel) -> ValueError:
+    return ValueError(
+        f"model: {type(model).__name__} makes numbers of integers where no derivative with respect to an element can "
+        "be taken, such as of n-grams or in an autograd function of its own: give it an embedding of elements alone"
+    )
 
 
 def _numbers(

@@ -62,6 +62,8 @@ class Subject:
 
     def local_gradient(self, loss: Loss) -> tuple[Tensor, float]:
         """g_t = ∂(w_t ℓ_t)/∂h_t at the top layer, (B, T, M), and the loss."""
+        if torch.is_inference_mode_enabled():
+            raise ValueError("gradients: torch.inference_mode records none: call this outside of it")
         with torch.enable_grad():
             h = self.output.detach().clone().requires_grad_()
             value = self._loss(h, loss)
@@ -232,7 +234,7 @@ def _check_weights(module: nn.Module) -> None:
 
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """Without dropout for a while; every part gets its own mode back."""
+    """Set evaluation mode in the block, and restore the mode of every submodule afterwards."""
     modes = {part: part.training for part in module.modules()}
     module.eval()
     try:

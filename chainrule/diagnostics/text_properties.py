@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-HERE = "here"  # the group of a pattern that is meant where the pattern looks at more
+HERE = "here"  # the group that has the property, in a pattern that also matches its surroundings
 PROPERTIES = {
     "quotes": (r'(?<!\w)(?P<here>"(?=\S)[^"\n]*)(?<=\S)"|(?P<here2>“[^”]*)”', "inside double quotation marks"),
     "parentheses": (r"(?P<here>\([^()]*)\)", "inside parentheses"),

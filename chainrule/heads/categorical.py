@@ -78,6 +78,8 @@ class Categorical(TensorHead, distributions.Categorical):
         shape = torch.Size(sample_shape)
         if not shape:
             return self.sample_at(self.noise(generator))
+        if not shape.numel():  # which multinomial refuses
+            return self._param.new_empty(shape + self._batch_shape, dtype=torch.long)
         rows = self.probs.detach().reshape(-1, self._num_events)
         drawn = torch.multinomial(rows, shape.numel(), replacement=True, generator=generator)
         return drawn.t().reshape(shape + self._batch_shape)

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from chainrule.heads.categorical import Categorical
 
 Choose: TypeAlias = Callable[[Tensor, Tensor | None], Tensor]
-"""Makes a choice in each of B rows: from probabilities (B, V), and the symbols (B,) where they are known already, the
-symbols (B,). An entropy coder that writes is told them, one that reads finds them."""
+"""Codes one symbol in each of B rows, given probabilities (B, V), and returns the symbols (B,). An encoder gets the
+symbols as the second argument and writes them; a decoder gets `None` and reads them."""
 
 
 class NotDiscreteError(ValueError):
@@ -46,7 +46,7 @@ class Head(Distribution, ABC):
         return None
 
     def code(self, choose: Choose, value: Tensor | None = None) -> Tensor:
-        """Write a value, or read one, as a series of choices: `chainrule.coding` drives it in both directions.
+        """Encode or decode a value as a series of choices; `chainrule.coding` uses it in both directions.
 
         The product of the probabilities of the choices is p(value). This version makes a single choice, out of the
         symbols of `categorical()`.
@@ -129,8 +129,15 @@ class TensorHead(Head):
     def _is_like(self, other: Head) -> bool:
         if type(other) is not type(self):
             return False
-        same = (a is b or (isinstance(a, int) and a == b) for a, b in zip(self.settings, other.settings, strict=True))
-        return all(same) and all(a.shape == b.shape for a, b in zip(self.parameters, other.parameters, strict=True))
+        alike = zip(self.parameters, other.parameters, strict=True)
+        return _same(self.settings, other.settings) and all(a.shape == b.shape for a, b in alike)
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Whether settings are the same numbers, and the same tensors: their values are not compared."""
+    if isinstance(a, (tuple, list)) and type(a) is type(b):
+        return len(a) == len(b) and all(map(_same, a, b))
+    return a is b or (isinstance(a, int) and a == b)
 
 
 class WrappedHead(Head):

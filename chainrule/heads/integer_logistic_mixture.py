@@ -95,7 +95,9 @@ class IntegerLogisticMixture(LocationScaleMixture):
     def log_prob(self, value: Tensor) -> Tensor:
         """log p(value), nats; value (...) broadcast against the batch shape, −inf for other values."""
         value = value.long() if value.dtype == torch.bool else value  # a truth value is 0 or 1
-        return super().log_prob(value).masked_fill((value < self.low) | (value != value.floor()), -torch.inf)
+        infinite = value.isinf()
+        outside = infinite | (value < self.low) | (value != value.floor())
+        return super().log_prob(value.masked_fill(infinite, 0)).masked_fill(outside, -torch.inf)
 
     def sample(self, sample_shape: Any = (), *, generator: torch.Generator | None = None) -> Tensor:
         """Draw integers, in the floating type of the parameters, of shape sample_shape + batch shape."""

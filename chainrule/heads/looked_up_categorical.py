@@ -27,7 +27,7 @@ class LookedUpCategorical(Categorical):
     `log_prob` looks up the symbols of a value alone; `logits` and `probs` make the table of all symbols.
 
     Args:
-        contexts: (..., C), the contexts of which the table knows the symbols after them.
+        contexts: (..., C), as the table takes them.
         table: of the probabilities.
     """
 

@@ -35,7 +35,7 @@ class PixelLogisticMixture(TensorHead):
         means: (..., C, K) μ, where [−1, 1] spans the levels.
         log_scales: (..., C, K) log s in the same units.
         coefficients: (..., C(C−1)/2, K) real α, not bounded, of the pairs (2,1), (3,1), (3,2), (4,1), … of a channel
-            and an earlier one. The authors' code bounds them with tanh; who wants that gives them so.
+            and an earlier one. The authors' code bounds them with tanh; to do the same, apply tanh to this argument.
         levels: L, the number of values of a channel.
 
     Raises:

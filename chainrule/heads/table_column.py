@@ -60,8 +60,8 @@ class TableColumn(TensorHead):
 
     @property
     def support(self) -> constraints.Constraint | None:
-        """Of categories the codes, of integers that are never negative or missing all of them, of reals without atoms
-        that are never missing all numbers; else None.
+        """The codes of a categorical column, the integers from 0 on of one that has no negative or missing values, or
+        the reals of one that has no atoms or missing values; None for any other column.
         """
         group = self.group
         if group.kind == "categorical":

@@ -5,7 +5,7 @@ from torch import Tensor
 
 
 def gate(a: Tensor, dim: int = 1) -> Tensor:
-    r"""A value that an opening lets through (van den Oord et al. 2016).
+    r"""The gated activation unit of the gated PixelCNN and WaveNet (van den Oord et al. 2016).
 
     .. math:: y = \tanh(a_1) \odot \sigma(a_2)
 

@@ -1,4 +1,4 @@
-"""A word as its beginnings and endings: nearly all that its form says about its grammar, for a few look-ups."""
+"""Embed a word by its prefixes and suffixes, which carry most of the grammatical information in its spelling."""
 
 from typing import final
 

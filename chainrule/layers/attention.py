@@ -24,8 +24,8 @@ class Attention(nn.Module, ABC):
         memory_size: N, features of a position of the memory.
         query_size: Q, features of a query.
         key_size: K, features of a key.
-        value_size: P, of a value v_s = W_v m_s; None reads the memory as it is, v_s = m_s. What comes after z, if it is
-            linear, can be put here: it is then computed once for each position and not once for each query.
+        value_size: P, of a value v_s = W_v m_s; None reads the memory as it is, v_s = m_s. A linear layer after
+            z can be merged into W_v: it is then computed once for each position and not once for each query.
     """
 
     def __init__(self, memory_size: int, query_size: int, key_size: int, value_size: int | None):

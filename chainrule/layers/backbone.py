@@ -14,7 +14,7 @@ class Backbone(nn.Module):
 
     Args:
         name: resnet18, resnet34 or resnet50.
-        trained: whether its weights are learnt further, or stay as they are.
+        trained: whether its weights are fine-tuned; otherwise they are frozen.
 
     Raises:
         ValueError: there is no network of this name.
@@ -55,7 +55,7 @@ class Backbone(nn.Module):
         self.network.load_state_dict({name: weights[name] for name in needed})
 
     def train(self, mode: bool = True) -> "Backbone":
-        """A network that is not learnt further keeps its running means too."""
+        """A frozen network also keeps its running means."""
         super().train(mode)
         if not self.trained:
             self.network.eval()

@@ -140,7 +140,7 @@ class CausalAttention(MultiHeadAttention, SequenceLayer):
         fresh = state is None
         state = self._checked_state(state, len(x))
         time = x.shape[1]
-        first = 0 if fresh else _common(state["count"])
+        first = 0 if fresh else _common(state["count"], state["keys"].shape[2])
         if first is None:
             positions = state["count"].unsqueeze(1) + torch.arange(time, device=x.device)
         else:
@@ -175,10 +175,14 @@ class CausalAttention(MultiHeadAttention, SequenceLayer):
         if lengths is None:
             begin = keys.shape[2] - kept
             return {"keys": keys[:, :, begin:], "values": values[:, :, begin:], "count": state["count"] + time}
+        lengths = lengths.to(keys.device, torch.long)
+        count = state["count"] + lengths
+        if keys.device.type == "cpu" and len(count):  # no slot that no row fills; of a GPU they are masked
+            kept = min(kept, int(count.max()))
         # The newest real element of a row is at n + length - 1; slots before the first are never read.
         slots = torch.arange(-kept, 0, device=keys.device) + (keys.shape[2] - time + lengths).unsqueeze(1)
         slots = slots.clamp(min=0)[:, None, :, None].expand(-1, keys.shape[1], -1, keys.shape[3])
-        return {"keys": keys.gather(2, slots), "values": values.gather(2, slots), "count": state["count"] + lengths}
+        return {"keys": keys.gather(2, slots), "values": values.gather(2, slots), "count": count}
 
     def _checked_state(self, state: State, rows: int) -> State:
         if state is None:
@@ -196,9 +200,12 @@ class CausalAttention(MultiHeadAttention, SequenceLayer):
         return state
 
 
-def _common(count: Tensor) -> int | None:
-    """The number of elements that all rows have read; `None` where rows differ, or where asking would stop a GPU."""
+def _common(count: Tensor, cached: int) -> int | None:
+    """The number of elements that all rows have read, which fill the cache.
+
+    `None` where rows differ, where some of the `cached` slots hold nothing, or where asking would stop a GPU.
+    """
     if count.device.type != "cpu" or not len(count):
         return None
     first = int(count[0])
-    return first if bool((count == first).all()) else None
+    return first if first >= cached and bool((count == first).all()) else None

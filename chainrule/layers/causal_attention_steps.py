@@ -66,7 +66,7 @@ class CausalAttentionSteps:
         end = self._end + 1
         begin = max(end - self.window, 0)
         if buffer.arrays is None or heads.dtype != buffer.keys.dtype:  # as under autocast
-            read = self._read(heads.view(len(heads), -1, self.head_size), begin, end)
+            read = self._read(heads.unflatten(1, (-1, self.head_size)), begin, end)
         else:
             read = self._read_by_numpy(heads, buffer.arrays, begin, end)
         self._end = end
@@ -86,7 +86,7 @@ class CausalAttentionSteps:
             turned = rotate(turned, buffer.turns[end - 1])
         buffer.keys[:, :, end - 1] = turned[:, self.heads :]
         buffer.values[:, :, end - 1] = heads[:, -self.groups :]
-        queries = turned[:, : self.heads].reshape(rows * self.groups, -1, self.head_size)
+        queries = turned[:, : self.heads].reshape(rows * self.groups, self.heads // self.groups, self.head_size)
         # The heads of one key side by side: a product for each row and key head.
         scores = queries @ buffer.keys[:, :, begin:end].transpose(2, 3).flatten(0, 1)
         if self.position == "alibi":
@@ -95,7 +95,7 @@ class CausalAttentionSteps:
             empty = buffer.empty[..., begin:end]
             scores = scores.unflatten(0, (rows, -1)).masked_fill(empty, -torch.inf).flatten(0, 1)
         read = scores.softmax(-1) @ buffer.values[:, :, begin:end].flatten(0, 1)
-        return read.view(rows, -1)
+        return read.view(rows, self.heads * self.head_size)
 
     def _read_by_numpy(self, heads: Tensor, arrays: "_Arrays", begin: int, end: int) -> Tensor:
         """The same of a single row: its operations are so small that calling them is most of their time in torch."""
@@ -117,20 +117,23 @@ class CausalAttentionSteps:
         rows, groups, cached, size = keys.shape
         length = cached + max(cached, ROOM)
         copies = []
-        for cache in (keys, values):
-            copies.append(self.slopes.new_empty(rows, groups, length, size))
-            copies[-1][:, :, :cached] = cache
+        # Written in place later, whatever mode the caller is in then.
+        with torch.inference_mode(False), torch.no_grad():
+            for cache in (keys, values):
+                copies.append(self.slopes.new_empty(rows, groups, length, size))
+                copies[-1][:, :, :cached] = cache
         # The position of the element in each slot, (slots, B); the slots before a row's first hold nothing.
         places = torch.arange(length + 1, device=keys.device).unsqueeze(1) - cached + count
-        alike = bool((count == count[0]).all())
+        alike = bool((count == count[:1]).all())
+        full = alike and bool((count >= cached).all())
         turns = None
         if self.position == "rotary":
             wanted = places[:, :1] if alike else places
             turns = rotations(wanted, size, keys).unsqueeze(2)  # (slots, B or 1, 1, d/2)
         penalties = self.slopes * torch.arange(length, device=keys.device).flip(0)
-        empty = None if alike else (places[:-1] < 0).t()[:, None, None]
+        empty = None if full else (places[:-1] < 0).t()[:, None, None]
         arrays = None
-        if rows == 1 and numpy_may_compute(copies[0]) and self.position != "alibi":
+        if rows == 1 and full and numpy_may_compute(copies[0]) and self.position != "alibi":
             turned = None if turns is None else turns[:, 0].numpy()
             arrays = _Arrays(copies[0][0].numpy(), copies[1][0].numpy(), turned)
         self._buffer = _Buffer(copies[0], copies[1], places, turns, penalties, empty, arrays)

@@ -29,9 +29,9 @@ class DiagonalLSTM(RasterLayer):
     h^→ has one of type B. Outside the image h and c are zero. A label adds a bias to the gates of both streams; their
     order is i, f, o, g.
 
-    Features that a mask of type A made know nothing of their own pixel, so that from the last pixel of a row, which no
-    other feature of the row has seen, nothing would come to the next row but what a kernel reaches. The layer above
-    them can therefore read the image itself: W_x times the pixel is added to the gates of h^←, and nothing is unseen.
+    Features after a mask of type A exclude their own pixel. The last pixel of a row is then in no feature of its row,
+    and the next row would see it only within the kernel of the first convolution. The layer above these features can
+    therefore read the image itself: W_x times the pixel is added to the gates of h^←, so that every pixel is seen.
 
     Args:
         channels: M channels of x and x'; h and c have half as many.

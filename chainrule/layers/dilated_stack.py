@@ -118,8 +118,8 @@ ROOM = 128  # steps until the queues move to a new buffer
 class PreparedDilatedStack:
     """A function equal to `DilatedStack.step`, for many steps with the same weights.
 
-    The taps in the past are one product of all layers; after it a layer is a product for its value and its opening, a
-    tanh for both, and a product for the residual. :math:`\\sigma(a) = (1 + \\tanh(a/2))/2`, whose halves are in the
+    The taps on past inputs are one product for all layers. Each layer then takes a product for its value and its gate,
+    a tanh of both, and a product for the residual. :math:`\\sigma(a) = (1 + \\tanh(a/2))/2`, whose halves are in the
     weights. Products of this size cost no more than a call: on a CPU they are NumPy's, whose calls are cheap. Features
     come first and rows last, (N, B), so that all parts of an array are contiguous.
 
@@ -178,7 +178,7 @@ class PreparedDilatedStack:
         dot = functions.dot if self.in_numpy else functions.mm
         add, multiply, tanh = functions.add, functions.multiply, functions.tanh
         sums, values, openings, change = self._sums, self._values, self._openings, self._change
-        read = buffer[self.read + grown].reshape(len(self.present), -1, len(x_t))  # (L, (k - 1)N, B)
+        read = buffer[self.read + grown].reshape(len(self.present), self.past.shape[2], len(x_t))  # (L, (k - 1)N, B)
         known = functions.matmul(self.past, read)
         known += self._base
         h = buffer[self.write[0] + grown]

@@ -70,7 +70,7 @@ class FastWeights(SequenceLayer, ABC):
 
     @abstractmethod
     def _features(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        """Queries and keys as the memory meets them, (..., D)."""
+        """Feature maps of queries and keys, (..., D)."""
 
     @abstractmethod
     def _chunk(self, parts: dict[str, Tensor], log_decay: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:

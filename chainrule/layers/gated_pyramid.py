@@ -148,7 +148,7 @@ class GatedPyramid(nn.Module):
         return x, found, after
 
     def prepare(self) -> "PyramidScan":
-        """The same stream pixel by pixel, for one that reads another stream and moves up and to the left."""
+        """This stream prepared for single pixels; it must read another stream and be shifted up and to the left."""
         return PyramidScan(self)
 
     def _through_coarser(
@@ -167,7 +167,7 @@ class GatedPyramid(nn.Module):
 
 
 class PyramidScan:
-    r"""A `GatedPyramid` that is moved up and to the left, its weights laid out for visiting pixels in raster order.
+    r"""A `GatedPyramid` that is shifted up and to the left, prepared for visiting pixels in raster order.
 
     A shifted convolution reads the row above, the pixel to the left and the pixel itself. The first part, with biases,
     labels and what the other stream found, is computed for all blocks and a whole row at once (`begin_row`), the second

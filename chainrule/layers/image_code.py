@@ -13,8 +13,8 @@ ImageNetwork = Literal["dense", "convolutional"]
 
 
 @final
-class ImageReader(nn.Module):
-    r"""From an image to a vector of features, by gated layers.
+class ImageCodeEncoder(nn.Module):
+    r"""Encode an image as a vector of features by gated layers.
 
     .. math:: h^{(l)} = (W h^{(l-1)} + b) \odot \sigma(V h^{(l-1)} + c)
 
@@ -28,7 +28,7 @@ class ImageReader(nn.Module):
         num_layers: gated layers; the last makes the features.
         channels: of the first convolution; each further one has twice as many.
 
-    >>> ImageReader((1, 6, 5), "convolutional", 8)(torch.zeros(2, 1, 6, 5)).shape
+    >>> ImageCodeEncoder((1, 6, 5), "convolutional", 8)(torch.zeros(2, 1, 6, 5)).shape
     torch.Size([2, 8])
     """
 
@@ -60,8 +60,8 @@ class ImageReader(nn.Module):
 
 
 @final
-class ImageWriter(nn.Module):
-    """From a code to numbers for every pixel: the layers of an `ImageReader` the other way round.
+class ImageCodeDecoder(nn.Module):
+    """Decode a code into numbers for every pixel by the layers of an `ImageCodeEncoder` in reverse order.
 
     Args:
         code_size: numbers of a code.
@@ -72,7 +72,7 @@ class ImageWriter(nn.Module):
         num_layers: gated layers.
         channels: of the last convolution but one; each earlier one has twice as many.
 
-    >>> ImageWriter(3, (1, 6, 5), 4, "convolutional", 8)(torch.zeros(2, 3)).shape
+    >>> ImageCodeDecoder(3, (1, 6, 5), 4, "convolutional", 8)(torch.zeros(2, 3)).shape
     torch.Size([2, 4, 6, 5])
     """
 

@@ -11,7 +11,7 @@ MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's 
 
 @final
 class SqueezeExcitation(nn.Module):
-    r"""Channels scaled by what the whole image holds (Hu, Shen and Sun 2018).
+    r"""Scale each channel by a gate computed from the means of all channels (Hu, Shen and Sun 2018).
 
     .. math:: y = x \odot \sigma\!\left(W_2 \mathrm{relu}(W_1 \bar x + b_1) + b_2\right), \qquad
         \bar x = \frac{1}{HW} \sum_{ij} x_{ij}
@@ -37,7 +37,7 @@ class SqueezeExcitation(nn.Module):
 
 @final
 class ResidualBlock(nn.Module):
-    r"""Two convolutions around an identity (He et al. 2016), the sum's new part squeezed and excited.
+    r"""Two convolutions with squeeze-and-excitation, and an identity shortcut around them (He et al. 2016).
 
     .. math:: y = \mathrm{relu}(S x + \mathrm{SE}(n_2(W_2 * \mathrm{relu}(n_1(W_1 * x)))))
 

@@ -23,17 +23,17 @@ MOST_ORDER = 32
 
 @final
 class KneserNey(nn.Module):
-    r"""The probability of a symbol after the last n − 1 of them, from counts, without an optimiser.
+    r"""Interpolated modified Kneser-Ney smoothing: p(symbol | the last n − 1 symbols), estimated from counts.
 
     .. math::
         p_k(v \mid u) = \frac{c(uv) - D(c(uv))}{\sum_w c(uw)} + \gamma(u)\, p_{k-1}(v \mid u'), \qquad
         p_0(v) = 1 / V
 
     u is a context of k − 1 symbols, u' the same without its first one, and :math:`\gamma(u)` what the discounts
-    :math:`D` took from it, so that the V probabilities add up to 1. c counts n-grams of the highest order n; of a lower
-    order it counts the different symbols before an n-gram, which tells how freely it is used (Kneser and Ney 1995);
-    where nothing can stand before, at the beginning of a line, it counts occurrences too. There are three discounts an
-    order, for counts of 1, 2 and more (Chen and Goodman 1999):
+    :math:`D` took from it, so that the V probabilities add up to 1. For the highest order n,
+    c counts n-grams. For a lower order it is the continuation count, the number of different symbols that precede an
+    n-gram (Kneser and Ney 1995); at the beginning of a line, where no symbol precedes, it counts occurrences. There are
+    three discounts an order, for counts of 1, 2 and more (Chen and Goodman 1999):
 
     .. math:: D_i = i - (i + 1) \frac{n_1}{n_1 + 2 n_2} \frac{n_{i+1}}{n_i}
 
@@ -52,7 +52,7 @@ class KneserNey(nn.Module):
         terms: (G,) the first term of p_k of each.
 
     Raises:
-        ValueError: the tables are none of Kneser-Ney smoothing: a key is out of order, a probability is no such.
+        ValueError: the tables are invalid: a key is out of order, or a term is not a probability.
 
     Source: S. F. Chen and J. Goodman, An empirical study of smoothing techniques for language modeling, 1999.
 

@@ -1,4 +1,4 @@
-"""A dense layer some of whose weights do not exist."""
+"""A dense layer with a mask on its weights."""
 
 from typing import final
 
@@ -18,8 +18,8 @@ class MaskedLinear(nn.Module):
     would give a unit of as many inputs as the mask leaves them.
 
     Args:
-        mask: M, (units, inputs) booleans, true where a unit may read an input; a buffer, which a `state_dict` leaves
-            out, as whoever makes the layer knows it.
+        mask: M, (units, inputs) booleans, true where a unit may read an input; a buffer that is not in the
+            `state_dict`, since the constructor is given it.
         bias: whether the layer has b.
 
     Raises:

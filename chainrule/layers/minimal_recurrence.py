@@ -16,7 +16,7 @@ from chainrule.state import State
 
 
 class MinimalRecurrence(SequenceLayer, ABC):
-    r"""A leaky memory of M units; `MinGRU` and `MinLSTM` say how the share :math:`\lambda_t` that is kept is found.
+    r"""A leaky integrator of M units; `MinGRU` and `MinLSTM` define its gate :math:`\lambda_t`.
 
     .. math::
         c_t &= W_c x_t + b_c \\

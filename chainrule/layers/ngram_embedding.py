@@ -1,6 +1,6 @@
 """Embeddings of the last n symbols together, hashed into tables of bounded size."""
 
-from typing import final
+from typing import cast, final
 
 import torch
 from torch import Tensor, nn
@@ -101,7 +101,7 @@ class NgramEmbedding(SequenceLayer):
         return zero_past_ends(total, lengths), last_before_ends(past, self.order - 1, lengths)
 
     def _weights(self) -> list[Tensor]:
-        return [table.get_parameter("weight") for table in self.tables]
+        return [cast(Tensor, table.weight) for table in self.tables]  # not a parameter in torch.func
 
     def _buckets(self, columns: list[Tensor], rows: int) -> Tensor:
         """The row of each n-gram; columns: s_t, s_{t-1}, ..., s_{t-n+1}."""

@@ -31,7 +31,7 @@ def norm_layer(norm: str, size: int) -> nn.LayerNorm | nn.RMSNorm:
 
 
 def prepared_norm(norm: nn.Module) -> Callable[[Tensor], Tensor]:
-    """A function equal to a norm, without gradients, while its weights stay; a call of the module costs twice as much.
+    """A function equal to a norm with fixed weights, without gradients; calling the module costs twice as much.
 
     >>> x = torch.randn(2, 4)
     >>> torch.equal(prepared_norm(norm_layer("layer", 4))(x), nn.functional.layer_norm(x, (4,)))

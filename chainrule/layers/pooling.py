@@ -53,7 +53,7 @@ def max_pooling(h: Tensor, lengths: Tensor | None = None) -> Tensor:
 
 @final
 class AttentionPooling(nn.Module):
-    r"""A mean weighted by what a small network finds worth reading (Yang et al. 2016, without their hierarchy).
+    r"""A mean weighted by the scores of a small network (Yang et al. 2016, without their hierarchy).
 
     .. math::
         e_t = v^\top \tanh(W h_t + b), \qquad \alpha = \mathrm{softmax}(e_{1..T_b}), \qquad z = \sum_t \alpha_t h_t

@@ -78,10 +78,10 @@ class SinusoidalPositions(PositionEmbedding):
 
 
 class LearnedPositions(PositionEmbedding):
-    """Add a learned vector of each position, of which there are so many and no more.
+    """Add a learned vector of each position, up to a fixed number of positions.
 
     Args:
-        positions: that there are.
+        positions: how many there are.
         model_size: N.
         std: of the first vectors.
 

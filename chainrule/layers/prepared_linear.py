@@ -54,7 +54,7 @@ def numpy_may_compute(tensor: Tensor) -> bool:
 def packed_linear(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
     """A function equal to `torch.nn.functional.linear` without gradients, for fixed weights, to rounding.
 
-    A product with a few rows is bound by reading the weight, and a vendor's library lays it out anew at each call,
+    A product with a few rows is bound by reading the weight, and a vendor's library lays it out again at each call,
     which takes longer than the product. Here oneDNN does so once: with 8 rows the weights of 6 blocks of 384 features
     take 3.7 ms, against 6.7; with a single row (`prepared_linear`) 2.3.
 

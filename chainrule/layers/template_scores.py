@@ -112,7 +112,7 @@ class TemplateScores(nn.Module):
         shape = _code(self.kinds[characters[:, :, :_SHAPE]])
 
         def beside(code: Tensor, by: int) -> Tensor:
-            """The code of the word so many places further on."""
+            """Codes of the words `by` places further on; the edge code outside the sentence."""
             edge = code.new_full((batch, abs(by)), _EDGE)
             code = code.masked_fill(~real, _EDGE)
             return torch.cat([code, edge], 1)[:, by:] if by > 0 else torch.cat([edge, code], 1)[:, :time]

@@ -31,8 +31,8 @@ class _Block(NamedTuple):
 class TransformerWindows:
     """A function equal to `TransformerStack.forward` for one row (1, T, D) without gradients, T small.
 
-    Positions and masks are computed once for all blocks, weights are packed once, and no module is called: of a few
-    elements that is most of the time.
+    Positions and masks are computed once for all blocks, weights are packed once, and no module is called. For a few
+    elements these take most of the time of `forward`.
 
     Args:
         stack: one that `fits`; its weights must stay as they are.

@@ -18,8 +18,8 @@ class WordForm(nn.Module):
     .. math:: e(w) = [\mathrm{cnn}(w),\ m\, \mathrm{affixes}(w)], \qquad
         m = \tfrac{1}{1 - p} \text{ with probability } 1 - p \text{, else } 0 \text{; after training } m = 1
 
-    Affixes are the quicker to learn, and the quicker to be learned by heart: they tell most words of the training data
-    from all others. Where they are missing the convolution has to do, so that both are learned well, each for itself.
+    Affixes are learned faster, but the model also overfits to them: they identify most words of the training data.
+    Leaving them out at random forces the convolution to predict alone, so that both kinds of features are learned.
 
     Args:
         num_characters: V; characters are integers in [1, V], and 0 pads.

@@ -1,1 +1,1 @@
-"""How good an answer is, by the measures of each task, each by the library that its field uses."""
+"""Evaluation metrics of each task, computed by the standard library of its field."""

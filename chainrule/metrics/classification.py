@@ -1,4 +1,4 @@
-"""How good the answers of a classifier are, and how well it knows that."""
+"""Accuracy and calibration of a classifier."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -34,8 +34,8 @@ class ForecastScores:
 
         Args:
             paths: (n, O, S, H) draws for O origins, S series, H steps.
-            observed: (O, S, H) what came.
-            units: (S,) what is called 1 in each series.
+            observed: (O, S, H) observed values.
+            units: (S,) the unit of each series.
 
         >>> ForecastScores.of_paths(np.array([[[[0.0]]], [[[2.0]]]]), np.array([[[1.0]]]), np.array([1.0])).rmse
         0.0

@@ -1,4 +1,4 @@
-"""How good forecasts are: of distributions by CRPS, pinball loss and coverage, of single values by RMSE and MAE.
+"""Forecast metrics: CRPS, pinball loss and coverage for distributions, RMSE and MAE for single values.
 
 All in the unit of the values; arrays of numpy or anything that it reads.
 """
@@ -19,13 +19,13 @@ def crps_of_samples(samples: ArrayLike, observed: ArrayLike) -> Floats:
 
     .. math:: \mathrm{CRPS}(F, y) = \int (F(z) - [z \ge y])^2 \, dz = \mathbb{E}|X - y| - \tfrac12 \mathbb{E}|X - X'|
 
-    With n draws the second mean goes over the n(n − 1) pairs of different draws: the estimate is then right on average,
-    where the score of the draws' own steps would be too large by about 1/n (Zamo and Naveau 2018). Of a single value it
-    would be the absolute error.
+    With n draws the second mean goes over the n(n − 1) pairs of different draws: the estimate is then unbiased, whereas
+    the score of the empirical distribution is too large by about 1/n (Zamo and Naveau 2018). For a single value that
+    score is the absolute error.
 
     Args:
         samples: (n, ...) draws, n >= 2.
-        observed: (...) what came.
+        observed: (...) observed values.
 
     Returns:
         (...) scores; the smaller the better.
@@ -57,7 +57,7 @@ def crps_of_gaussian_mixture(weights: ArrayLike, means: ArrayLike, scales: Array
         weights: (..., K) π, adding up to 1.
         means: (..., K) μ.
         scales: (..., K) s > 0.
-        observed: (...) what came.
+        observed: (...) observed values.
 
     >>> round(float(crps_of_gaussian_mixture([1.0], [0.0], [1.0], 0.0)), 6)  # (sqrt 2 - 1) / sqrt pi
     0.233695
@@ -79,7 +79,7 @@ def pinball_loss(forecast: ArrayLike, observed: ArrayLike, quantile: float) -> F
 
     Args:
         forecast: (...) the quantile forecast.
-        observed: (...) what came.
+        observed: (...) observed values.
         quantile: q in (0, 1).
 
     Raises:

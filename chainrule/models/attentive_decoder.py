@@ -1,4 +1,4 @@
-"""The base of models that write while they look at something: a recurrent decoder that attends to a memory."""
+"""Base of encoder-decoder models: a recurrent decoder with attention to a memory."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ class Encoded:
 
 
 class AttentiveDecoder(AutoregressiveModel, ABC):
-    r"""A model of V symbols given something to look at: `encode` says what it is, the rest is written here.
+    r"""A recurrent decoder of V symbols with attention to a memory; a subclass makes the memory in `encode`.
 
     .. math::
         h_t = \mathrm{cell}([E[x_{t-1}], \tilde h_{t-1}], h_{t-1}), \qquad z_t = \sum_s \alpha_{ts} W_v m_s \\
@@ -218,6 +218,8 @@ class AttentiveDecoder(AutoregressiveModel, ABC):
         if self.attention is None:
             raise ValueError("attended: expected a model with attention, got one that reads a fixed vector")
         state, x_prev, weights = self.initial_state(len(x), context), None, []
+        if not x.shape[1]:
+            return self._advance(None, state)[1].unsqueeze(1)[:, :0]
         for element in x.unbind(1):
             _, alpha, state = self._advance(x_prev, state)
             weights.append(alpha)

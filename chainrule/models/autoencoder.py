@@ -1,4 +1,4 @@
-"""Autoencoder: an image through a code of few numbers, or of many that are mostly zero."""
+"""Autoencoder: an image encoded as a short code, or as a longer sparse one."""
 
 from typing import Annotated, Literal, final
 
@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from chainrule.base import Context
 from chainrule.latent import CodeModel, Weight
-from chainrule.layers.image_code import ImageReader, ImageWriter
+from chainrule.layers.image_code import ImageCodeDecoder, ImageCodeEncoder
 from chainrule.layers.linear import Linear
 from chainrule.models.image_input import ImageInput
 from chainrule.ranges import Probability, Range, Size, check_shares, check_sizes
@@ -72,9 +72,9 @@ class Autoencoder(CodeModel):
             self.encoder: nn.Module = nn.Sequential(nn.Flatten(), Linear(pixels, latent_size))
             self.decoder: nn.Module = nn.Sequential(Linear(latent_size, pixels), nn.Unflatten(1, image_shape))
         else:
-            reader = ImageReader(image_shape, network, hidden_size, num_layers, channels)
+            reader = ImageCodeEncoder(image_shape, network, hidden_size, num_layers, channels)
             self.encoder = nn.Sequential(reader, nn.Linear(hidden_size, latent_size))
-            self.decoder = ImageWriter(
+            self.decoder = ImageCodeDecoder(
                 latent_size, image_shape, image_shape[0], network, hidden_size, num_layers, channels
             )
 

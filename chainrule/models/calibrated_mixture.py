@@ -1,4 +1,4 @@
-"""A trained network averaged with a model that is fitted without training, which knows what it is slow to learn."""
+"""A mixture of a trained network and a companion that is fitted without gradients, such as n-gram counts."""
 
 from collections.abc import Iterable
 from typing import Any, Protocol, final
@@ -31,16 +31,16 @@ class Rows(Protocol):
 
 @final
 class CalibratedMixture(ModelMean):
-    r"""A network and a companion that is fitted without training, averaged with a share of each.
+    r"""A mixture of a network and a companion that is fitted without gradients, with weight λ for the companion.
 
     .. math::
         p(x_t \mid x_{<t}, c) = (1 - \lambda)\, p_\mathrm{network}(x_t \mid x_{<t}, c)
         + \lambda\, p_\mathrm{companion}(x_t \mid x_{<t}, c)
 
-    The companion is fitted by counting or by least squares: an `NgramLM` knows a name or a turn of phrase
-    that was there once, a `LinearForecaster` a season that was there a few times, which a network learns only where it
-    reads them often. A network knows what lies further back, and what is alike. Each is wrong where the other is not
-    (Mikolov et al. 2011), most of all where there are few data, or there is little time.
+    The companion is fitted by counting or by least squares. An `NgramLM` knows a phrase that occurred once, and a
+    `LinearForecaster` a season that occurred a few times; a network has to read these often to learn them. In return a
+    network uses a longer past, and generalises to similar symbols. Their errors differ (Mikolov et al. 2011), so the
+    mixture often beats both, most of all with few data or a short training.
 
     Training fits the network alone; `calibrate` fits :math:`\lambda` to held-out data. `log_prob` is the exact
     likelihood of the mean.

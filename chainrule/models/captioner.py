@@ -37,8 +37,8 @@ class Captioner(AttentiveDecoder):
         backbone: a published image network in place of the built-in encoder, to be given weights from a file; they
             stay as they are.
         dropout: share of features dropped in training: of embeddings, grid, between layers and before the output.
-        attention: how the decoder looks at the image; `none` reads a single vector, the mean of the grid.
-        input_feeding: show the decoder what the last word was predicted from.
+        attention: score of the decoder's attention to the image; `none` reads a single vector, the mean of the grid.
+        input_feeding: feed the attention output for the last word back to the decoder (Luong et al. 2015).
         tie_weights: use the embeddings as output weights.
         label_smoothing: share ε of each target that is spread over all words, in training.
 

@@ -26,8 +26,8 @@ class ConvNet(ImageClassifier):
         blocks: residual blocks of a stage.
         dropout: probability of zeroing a feature before the output, in training.
         label_smoothing: share of the training objective that is spread evenly over the labels.
-        mixup: mix pairs of images in training, with shares from Beta(α, α); 0 mixes none. The task takes 0.4 for many
-            passes where it is not given.
+        mixup: α of mixup in training: pairs of images are averaged with weights from Beta(α, α); 0 turns it off. If not
+            given, the task uses 0.4 for 40 passes over the images or more, else 0.
 
     Raises:
         ValueError: a size is out of range.

@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 @torch.no_grad()
 def dependencies(network: nn.Module, function: Callable[[Tensor], Tensor], inputs: Tensor) -> Tensor:
-    """Run a network so that an output differs from zero exactly where a path leads to it from an input that does.
+    """Find which outputs of a network a path connects to a non-zero input.
 
-    Its weights become positive and its biases zero, float64: then zeros stay zeros through products, rectifiers, gates
+    It runs with positive weights and zero biases, in float64: then zeros stay zeros through products, rectifiers, gates
     and recurrences, and nothing that is positive cancels. Masks and the order of the layers are its own.
 
     Args:

@@ -41,11 +41,11 @@ class Forecaster(AutoregressiveModel):
     .. math:: p(y_t \mid y_{<t}, c) = \frac{1}{s_t}\, m\left(\frac{y_t - a_t}{s_t};\ W [h_t, u_t]\right), \qquad
         s_t^2 = \frac{24\, s^2 + \sum_{j=1}^{n} (y_{t-j} - a_{t-j})^2}{24 + n}
 
-    Values are measured from an **anchor** :math:`a_t = y_{t - \text{anchor}}`: with anchor 1 the network speaks of the
-    change since the last value, with a season's length of the change since the last season, with 0 of the distance
-    from the centre of the series. What it has never seen, such as a new level of a price, is then no new situation.
-    Nor is a quieter or a wilder time: the scale :math:`s_t` is that of the last n changes and of the usual scale s of
-    the series; n is the longest lag less the anchor, or what there is in a shorter past. m is a mixture in the
+    Values are measured from an **anchor** :math:`a_t = y_{t - \text{anchor}}`: with anchor 1 the network models the
+    change since the last value, with the length of a season the change since the last season, with 0 the distance from
+    the centre of the series. Relative to an anchor in the past, a new level of the series is no new situation. The
+    scale :math:`s_t` adapts to the volatility in the same way: it combines the last n changes with the usual scale s of
+    the series; n is the longest lag less the anchor, or fewer if the past is shorter. m is a mixture in the
     network's units; the density is that of y in the user's units, nats, with the factor 1/s_t (the Jacobian) counted.
 
     x is what is forecast, (B, T); the context is what is known: `{"past": (B, P), "covariates": (B, P + T, F),
@@ -105,7 +105,7 @@ class Forecaster(AutoregressiveModel):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Begin as about the same distribution everywhere, one unit wide, with components side by side."""
+        """Initialise about the same distribution everywhere, one unit wide, with evenly spaced components."""
         nn.init.normal_(self.output.weight, std=0.1 * self.output.in_features**-0.5)
         nn.init.zeros_(self.output.bias)
         means = self.output.bias.data.view(self.head.num_parameters(1), -1)[1]

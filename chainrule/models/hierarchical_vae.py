@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from chainrule.heads.diagonal_normal import DiagonalNormal
 from chainrule.heads.independent_pixels import IndependentPixels, PixelKind
 from chainrule.latent import Draw, LatentModel, LatentObjective
-from chainrule.layers.image_code import ImageNetwork, ImageReader, ImageWriter, gated_layers
+from chainrule.layers.image_code import ImageCodeDecoder, ImageCodeEncoder, ImageNetwork, gated_layers
 from chainrule.models.image_input import ImageInput
 from chainrule.models.vae import pixel_kind
 from chainrule.ranges import Range, Size
@@ -75,7 +75,7 @@ class HierarchicalVAE(LatentModel):
         self.head, self.latent_layers = pixel_kind(head, levels), latent_layers
         outputs = IndependentPixels.num_parameters(self.head, image_shape[0], levels, components)
         each = latent_size // latent_layers
-        self.encoder = ImageReader(image_shape, network, hidden_size, num_layers, channels)
+        self.encoder = ImageCodeEncoder(image_shape, network, hidden_size, num_layers, channels)
         self.priors = nn.ModuleList(
             nn.Sequential(*gated_layers(number * each, hidden_size, 1), nn.Linear(hidden_size, 2 * each))
             for number in range(1, latent_layers)
@@ -84,7 +84,7 @@ class HierarchicalVAE(LatentModel):
             nn.Sequential(*gated_layers(hidden_size + number * each, hidden_size, 1), nn.Linear(hidden_size, 2 * each))
             for number in range(latent_layers)
         )
-        self.decoder = ImageWriter(latent_size, image_shape, outputs, network, hidden_size, num_layers, channels)
+        self.decoder = ImageCodeDecoder(latent_size, image_shape, outputs, network, hidden_size, num_layers, channels)
 
     def encode(self, x: Tensor, *, lengths: Tensor | None = None) -> DiagonalNormal:
         features = self._features(x)

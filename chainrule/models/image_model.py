@@ -55,12 +55,13 @@ class ImageModel(AutoregressiveModel):
     def from_sequence(self, sequence: Tensor) -> Tensor:
         """Elements in visiting order (B, rows·W·C) as rows of images (B, C, rows, W)."""
         channels, _, width = self.image_shape
-        if sequence.dim() != 2 or sequence.shape[1] % (width * channels):
+        rows, rest = divmod(sequence.shape[-1], width * channels)
+        if sequence.dim() != 2 or rest:
             raise ValueError(
                 f"sequence: expected (B, T) with T a multiple of {width * channels}, the elements of a row of pixels, "
                 f"got {tuple(sequence.shape)}"
             )
-        return sequence.view(len(sequence), -1, width, channels).permute(0, 3, 1, 2)
+        return sequence.view(len(sequence), rows, width, channels).permute(0, 3, 1, 2)
 
     def _checked_sizes(
         self, channels: int, layers: int, kernel_sizes: Mapping[str, int], dropout: float, *, halved: bool = False

@@ -1,4 +1,4 @@
-"""Forecasts by linear autoregression, fitted by least squares that outliers do not pull."""
+"""Forecasts by linear autoregression, fitted by robust least squares."""
 
 import math
 from collections.abc import Sequence
@@ -13,17 +13,17 @@ from chainrule.models.forecaster import HEADS
 from chainrule.models.series_scaling import SeriesScaling
 from chainrule.models.series_window import Readings, SeriesWindow, WindowState
 
-PRIOR = 1.0  # rows that say that a coefficient is 0
+PRIOR = 1.0  # weight, in rows, of the prior that a coefficient is 0
 FEWEST_ROWS, MOST_ROWS = 1 << 11, 1 << 16  # that a series is fitted to, the last ones: most of one, fewer of many
 ROWS_TOGETHER = 1 << 18
 _DEGREES = (3.0, 4.0, 6.0, 10.0, 30.0)
-_FIRST_ITERATIONS, _ITERATIONS = 15, 5  # of the heaviest tails, which outliers pull least, and of each after it
+_FIRST_ITERATIONS, _ITERATIONS = 15, 5  # for the heaviest tails, the most robust to outliers, and for each after it
 _LEAST_SCALE = 1e-6  # in units of s
 
 
 @final
 class LinearForecaster(AutoregressiveModel):
-    r"""A linear autoregression of each series, with what is known in advance, and Student's t about it.
+    r"""A linear autoregression of each series on its past and the covariates, with Student's t errors.
 
     .. math:: \frac{y_t - a_t}{s_t} = b_i + \sum_{l \in \text{lags}} w_{il} \frac{y_{t-l} - a_t}{s_t} + v_i \cdot c_t
         + \sigma_i\, \varepsilon_t, \qquad \varepsilon_t \sim t_{\nu_i}
@@ -82,9 +82,9 @@ class LinearForecaster(AutoregressiveModel):
         .. math:: w = (U^\top Q\, U + P)^{-1} U^\top Q\, z, \qquad
             q_t = \frac{\nu + 1}{\nu + r_t^2 / \sigma^2}, \qquad \sigma^2 = \frac{1}{n - N} \sum_t q_t\, r_t^2
 
-        P is a row of the usual size of each column, which says that its coefficient is 0; r is the difference to the
-        line, of n rows with N coefficients, and ν the likeliest of 3, 4, 6, 10 and 30 (Lange, Little and Taylor 1989).
-        Of many rows the last are fitted: 65,536 of one series, at least 2,048 of each of many.
+        P is a ridge penalty with the weight of one row of the usual size of each column. r are the residuals of n rows
+        with N coefficients, and ν is the likeliest of 3, 4, 6, 10 and 30 (Lange, Little and Taylor 1989). If there are
+        many rows, only the last are used: 65,536 for one series, at least 2,048 each for many.
 
         Args:
             values: (T, S) training values.

@@ -96,9 +96,7 @@ class MADE(AutoregressiveModel):
         real = real_steps(x, lengths)
         if real is not None:
             x = x.masked_fill(~self.from_sequence(real), 0)
-        if ((x != 0) & (x != 1)).any():
-            value = x[(x != 0) & (x != 1)][0].item()
-            raise ValueError(f"x: expected 0 and 1, got {value:g}: binarise the columns, or model them as another kind")
+        _refuse_other_values(x, "x")
         context = self._context(context, len(x))
         h = x
         for number, layer in enumerate(self.hidden):
@@ -127,7 +125,11 @@ class MADE(AutoregressiveModel):
     def _draws(
         self, n: int, context: Tensor | None, prefix: Tensor | None, pick: Callable[[Distribution], Tensor]
     ) -> Iterator[Tensor]:
-        return self._steps().draws(n, self._context(context, n), prefix, pick)
+        if prefix is not None:
+            _refuse_other_values(prefix, "prefix")
+        columns = self._steps()
+        columns.layers = [layer.detached() for layer in columns.layers]
+        return columns.draws(n, self._context(context, n), prefix, pick)
 
     def to_sequence(self, x: Tensor) -> Tensor:
         return self._wide(x, "x").index_select(1, self.order.to(x.device))
@@ -264,3 +266,11 @@ def _remask(model: MADE, *_: object) -> None:
         layer.mask = mask
     if model.direct is not None:
         (model.direct.mask,) = made_masks(degrees[:1])
+
+
+def _refuse_other_values(x: Tensor, name: str) -> None:
+    others = x[(x != 0) & (x != 1)]
+    if others.numel():
+        raise ValueError(
+            f"{name}: expected 0 and 1, got {others[0].item():g}: binarise the columns, or model them as another kind"
+        )

@@ -1,6 +1,7 @@
 """A MADE one column at a time, every unit computed once."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -31,6 +32,12 @@ class DegreeLayer:
     bias: Tensor
     weights: dict[int, Tensor]
     context_weight: Tensor | None = None
+
+    def detached(self) -> "DegreeLayer":
+        """The layer without gradients; a view of a parameter has one even where it is made without."""
+        weights = {place: weight.detach() for place, weight in self.weights.items()}
+        context_weight = None if self.context_weight is None else self.context_weight.detach()
+        return DegreeLayer(self.degrees, self.bias.detach(), weights, context_weight)
 
 
 class Columns:
@@ -64,9 +71,14 @@ class Columns:
     def initial_state(self, batch_size: int, context: Tensor | None) -> State:
         empty = self.layers[0].bias.new_zeros(batch_size, 0)
         nothing = (empty,) * len(self.layers)
-        return context, nothing, nothing, self._begun_rows(0, nothing, context)
+        with self._exact():
+            return context, nothing, nothing, self._begun_rows(0, nothing, context)
 
     def step(self, x_prev: Tensor | None, state: State) -> tuple[Bernoulli, State]:
+        with self._exact():
+            return self._step(x_prev, state)
+
+    def _step(self, x_prev: Tensor | None, state: State) -> tuple[Bernoulli, State]:
         context, done, recent, begun = state
         first, t = done[0].shape[1], 0
         if x_prev is not None:
@@ -106,8 +118,9 @@ class Columns:
     ) -> Iterator[Tensor]:
         """Draw the columns, (n,) each, in their order: what `step` computes, in buffers that nobody else holds.
 
-        Units are rows here, so that those of a degree, and those of a block, lie together. What is not computed yet is
-        zero, and adds nothing to a product with the whole block: the operations of a step need no slices of their own.
+        Weights are to be `detached`. Units are rows here, so that those of a degree, and those of a block, lie
+        together. What is not computed yet is zero, and adds nothing to a product with the whole block: the operations
+        of a step need no slices of their own.
 
         Args:
             n: number of rows drawn.
@@ -118,20 +131,25 @@ class Columns:
         known = [] if prefix is None else list(prefix.t())
         values = [self.layers[0].bias.new_zeros(len(units), n) for units in self.sorted[:-1]]
         for first in range(0, self.size, BLOCK):
-            with torch.no_grad():
+            with torch.no_grad(), self._exact():
                 columns, layers, readings, logits = self._opened(first, values, context)
             for j, (column, logit) in enumerate(zip(columns, logits, strict=True)):
-                for read, activations, weights, units in layers:
-                    if j in units:
-                        torch.addmm(activations[j], weights[j], read, out=units[j]).relu_()
-                for read, weights in readings:
-                    logit = torch.addmv(logit, read, weights[j])
-                if first + j < len(known):
-                    column.copy_(known[first + j])
-                else:
-                    drawn = pick(Bernoulli(logit))
+                with self._exact():  # entered for each column: a generator must not leak it to its caller
+                    for read, activations, weights, units in layers:
+                        if j in units:
+                            torch.addmm(activations[j], weights[j], read, out=units[j]).relu_()
+                    for read, weights in readings:
+                        logit = torch.addmv(logit, read, weights[j])
+                    given = first + j < len(known)
+                    drawn = known[first + j] if given else pick(Bernoulli(logit))
                     column.copy_(drawn)
+                if not given:
                     yield drawn
+
+    def _exact(self) -> AbstractContextManager[Any]:
+        """No autocast, which some of the fused products here do not know."""
+        kind = self.layers[0].bias.device.type
+        return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
 
     def _opened(self, first: int, values: list[Tensor], context: Tensor | None) -> tuple[Any, ...]:
         """A block of `draws`, cut into steps.

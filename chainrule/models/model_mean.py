@@ -67,9 +67,11 @@ class ModelMean(AutoregressiveModel):
 
     def window_reader(self) -> Unroll:
         readers = [part.window_reader() for part in self.parts]
-        return lambda x, state, x_prev: self._together(
-            read(x, own, x_prev) for read, own in zip(readers, state, strict=True)
-        )
+
+        def read(x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[Distribution, State]:
+            return self._together(reader(x, own, x_prev) for reader, own in zip(readers, state, strict=True))
+
+        return read
 
     @property
     def block_length(self) -> int:

@@ -92,7 +92,7 @@ class MultiScalePixelCNN(ImageModel):
         self._reset_parameters(components)
 
     def _reset_parameters(self, components: int) -> None:
-        """At first the components lie side by side and each is as wide as its place."""
+        """Initialise the mixture with evenly spaced components, each as wide as their spacing."""
         if self.corner_label is not None:
             nn.init.normal_(self.corner_label.weight, std=0.1)
         colours = self.image_shape[0]
@@ -121,7 +121,8 @@ class MultiScalePixelCNN(ImageModel):
             raise ValueError(
                 f"sequence: expected (B, {self.sequence_length}), all elements of an image, got {tuple(sequence.shape)}"
             )
-        pixels = sequence.view(len(sequence), -1, self.image_shape[0])[:, self.order.argsort()]  # (B, H·W, C)
+        pixels = sequence.view(len(sequence), len(self.order), self.image_shape[0])  # (B, H·W, C)
+        pixels = pixels[:, self.order.argsort()]
         return pixels.transpose(1, 2).unflatten(2, self.image_shape[1:])
 
     def forward(
@@ -229,6 +230,8 @@ class MultiScalePixelCNN(ImageModel):
         self, n: int, context: Tensor | None, prefix: Tensor | None, pick: Callable[[Distribution], Tensor]
     ) -> Iterator[Tensor]:
         """The stream, drawn a group at a time: each colour of all its pixels at once."""
+        if prefix is not None and ((prefix < 0) | (prefix >= self.levels)).any():
+            raise ValueError(f"prefix: expected values from 0 to {self.levels - 1}, got others")
         label = checked_labels(context, n, self.num_classes)
         seen, colours = self.order.new_zeros(n, 0) if prefix is None else prefix, self.image_shape[0]
         while seen.shape[1] < self.sequence_length:

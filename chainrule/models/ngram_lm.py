@@ -17,7 +17,7 @@ class NgramLM(AutoregressiveModel):
     .. math:: p(x_t \mid x_{<t}) = p_n(x_t \mid x_{t-n+1}, \ldots, x_{t-1})
 
     p_n is that of `chainrule.layers.KneserNey`. It has no weights: it is fitted by counting, half a second a million
-    symbols, and knows what was there once. What is alike, or further back than n − 1 symbols, it cannot know.
+    symbols, and knows n-grams that occurred once. It cannot generalise to similar symbols, or use a longer past.
 
     Args:
         ngrams: the counts, of symbols in [0, V).

@@ -79,7 +79,7 @@ class PixelCNNPP(RasterModel):
         self._reset_parameters(components)
 
     def _reset_parameters(self, components: int) -> None:
-        """At first the components lie side by side and each is as wide as its place, the same at every pixel."""
+        """Initialise the same mixture at every pixel: evenly spaced components, each as wide as their spacing."""
         nn.init.normal_(self.above.weight, std=self.above.weight[0].numel() ** -0.5)
         nn.init.normal_(self.output.weight, std=0.1 * self.output.weight.shape[1] ** -0.5)
         assert self.above.bias is not None

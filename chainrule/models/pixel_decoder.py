@@ -1,4 +1,4 @@
-"""A PixelCNN that a vector is shown to: the decoder of a PixelVAE."""
+"""A PixelCNN conditioned on a vector: the decoder of a PixelVAE."""
 
 from collections.abc import Mapping, Sequence
 from typing import cast, final
@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from chainrule.heads import Categorical
-from chainrule.layers.image_code import ImageNetwork, ImageWriter
+from chainrule.layers.image_code import ImageCodeDecoder, ImageNetwork
 from chainrule.layers.masked_conv2d import MaskedConv2d
 from chainrule.layers.masked_residual_block import MaskedResidualBlock, RasterResidualBlocks, through_blocks
 from chainrule.layers.pixel_logits import PixelLogits
@@ -17,7 +17,7 @@ from chainrule.models.masked_image_model import MaskedImageModel
 from chainrule.models.pixel_cnn import PixelCNN
 from chainrule.state import State
 
-WRITTEN = "written"  # rows of the features that the vector wrote, of the present row of the image on
+WRITTEN = "written"  # rows of the features made from the vector, from the present row of the image on
 
 
 @final
@@ -41,7 +41,7 @@ class PixelDecoder(MaskedImageModel):
         network: of g.
         hidden_size: of g's dense layers.
         num_layers: of g.
-        writer_channels: of g's last convolution but one.
+        decoder_channels: of g's last convolution but one.
 
     Raises:
         ValueError: a size is out of range.
@@ -61,15 +61,15 @@ class PixelDecoder(MaskedImageModel):
         network: ImageNetwork,
         hidden_size: int,
         num_layers: int,
-        writer_channels: int,
+        decoder_channels: int,
     ):
         super().__init__(image_shape, levels, None)
         colours = self.image_shape[0]
         kernel_sizes = {"kernel_size": kernel_size, "first_kernel_size": first_kernel_size}
         self._checked_sizes(channels, layers, kernel_sizes, dropout, halved=True)
         self.context_size = context_size
-        self.writer = ImageWriter(
-            context_size, image_shape, channels, network, hidden_size, num_layers, writer_channels
+        self.writer = ImageCodeDecoder(
+            context_size, image_shape, channels, network, hidden_size, num_layers, decoder_channels
         )
         self.first = MaskedConv2d(colours, channels, first_kernel_size, "A", colours)
         self.layers = nn.ModuleList(

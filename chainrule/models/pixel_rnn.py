@@ -37,7 +37,7 @@ class PixelRNN(MaskedImageModel):
         channels: M features of a pixel, an even number; h and c of a layer have half as many. They are divided evenly,
             up to one, among the colour channels.
         layers: recurrent layers.
-        first_kernel_size: pixels to a side that the convolution spans which reads the image, odd, at least 3.
+        first_kernel_size: kernel size of the first convolution, which reads the image; odd, at least 3.
         num_classes: labels that an image may be conditioned on, as context (B,); `None` for none.
         dropout: probability of zeroing, in training, what a layer adds.
 

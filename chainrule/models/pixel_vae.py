@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from chainrule.heads.diagonal_normal import DiagonalNormal
 from chainrule.latent import LatentModel, OneLayerObjective
-from chainrule.layers.image_code import ImageNetwork, ImageReader
+from chainrule.layers.image_code import ImageCodeEncoder, ImageNetwork
 from chainrule.models.conditioned import Conditioned
 from chainrule.models.image_input import ImageInput
 from chainrule.models.pixel_decoder import PixelDecoder
@@ -68,7 +68,7 @@ class PixelVAE(LatentModel):
         super().__init__(latent_size, **objective)
         self.images = ImageInput(image_shape, levels)
         self.image_shape = self.images.image_shape
-        self.encoder = ImageReader(image_shape, network, hidden_size, num_layers, channels)
+        self.encoder = ImageCodeEncoder(image_shape, network, hidden_size, num_layers, channels)
         self.posterior = nn.Linear(hidden_size, 2 * latent_size)
         self.decoder = PixelDecoder(
             latent_size,
@@ -82,7 +82,7 @@ class PixelVAE(LatentModel):
             network=network,
             hidden_size=hidden_size,
             num_layers=num_layers,
-            writer_channels=channels,
+            decoder_channels=channels,
         )
 
     def encode(self, x: Tensor, *, lengths: Tensor | None = None) -> DiagonalNormal:

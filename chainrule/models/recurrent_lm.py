@@ -35,8 +35,8 @@ class RecurrentLM(AutoregressiveModel):
     Args:
         vocab_size: V; elements are integers in [0, V).
         cell: "lstm", "gru" or "rnn".
-        embedding_size: width of E; `None` feeds one-hot vectors, so that W_ih itself is the embedding. The task takes
-            64 of characters and bytes, M of words, where it is not given.
+        embedding_size: width of E; `None` feeds one-hot vectors, so that W_ih itself is the embedding. If not given,
+            the task uses 64 for characters and bytes, M for words.
         hidden_size: M, units of each layer.
         num_layers: recurrent layers.
         dropout: probability of zeroing in training, between layers and before the output.

@@ -94,8 +94,8 @@ class RNNMADE(AutoregressiveModel):
     .. math:: h_t = \mathrm{cell}(x_{t-1}, h_{t-1}), \qquad
         p(x_t \mid x_{<t}) = \prod_{d=1}^{D} p(x_{td} \mid x_{t,<d}, h_t)
 
-    The notes that sound together are chosen together: a Bernoulli for each note given h_t alone would draw them as if
-    they knew nothing of each other. It is the RNN-NADE of Boulanger-Lewandowski et al. (2012) with a MADE (Germain et
+    The notes that sound together are chosen together: a Bernoulli for each note given h_t alone would draw them
+    independently. It is the RNN-NADE of Boulanger-Lewandowski et al. (2012) with a MADE (Germain et
     al. 2015) for the NADE. The first frame follows a start symbol, an input that no frame has.
 
     An element is a frame: x is (B, T, D), `lengths` and `prefix` count frames, and `step` reads and gives frames. With

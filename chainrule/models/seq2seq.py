@@ -34,9 +34,9 @@ class Seq2Seq(AttentiveDecoder):
         hidden_size: units M of each layer of the decoder, and of each layer and direction of the encoder.
         num_layers: recurrent layers of the encoder, and of the decoder.
         dropout: share of features dropped in training: of embeddings, between layers, of the memory, before the output.
-            The task takes 0 to 0.4 by the passes over the pairs where it is not given.
-        attention: how the decoder looks at the source; `none` gives it a fixed vector.
-        input_feeding: show the decoder what the last word was predicted from.
+            If not given, the task uses 0 to 0.4, more for more passes over the pairs.
+        attention: score of the decoder's attention to the source; `none` gives it a fixed vector.
+        input_feeding: feed the attention output for the last word back to the decoder (Luong et al. 2015).
         tie_weights: use the target embeddings as output weights.
         label_smoothing: share ε of each target that is spread over all words, in training.
 

@@ -144,13 +144,13 @@ class SequenceClassifier(LikelihoodModel):
 
     @torch.no_grad()
     def start_from_counts(self, counts: Tensor, scale: float = 0.4) -> None:
-        r"""Let the first features of each symbol say with which labels it was seen, before anything is learnt.
+        r"""Initialise the first features of each symbol by its log-count ratios with the labels.
 
         .. math:: E_{sy} = \lambda \log \frac{p(s \mid y)}{p(s \mid \neg y)}, \qquad
             p(s \mid y) = \frac{1 + n_{sy}}{\sum_u (1 + n_{uy})}
 
-        These are the log-count ratios of naive Bayes (Wang and Manning 2012), smoothed, so that a rare symbol says
-        little. Trained from there, a model of few texts learns sooner, and less by heart.
+        These are the log-count ratios of naive Bayes (Wang and Manning 2012), smoothed, so that a rare symbol has
+        little weight. From this start a model of few texts trains faster and overfits less.
 
         Args:
             counts: (V, C) the number of texts of each label that hold each symbol.
@@ -268,6 +268,8 @@ class SequenceClassifier(LikelihoodModel):
                 f"got {type(context).__name__}"
             )
         inputs, lengths = context["inputs"], context.get("lengths")
+        if lengths is None and not inputs.shape[1]:
+            lengths = torch.zeros(len(inputs), dtype=torch.long, device=inputs.device)
         if self.feature_size is None:
             inputs = inputs if inputs.is_floating_point() else inputs.long()
             fits = not inputs.is_floating_point() and inputs.dim() in (2, 3)

@@ -80,7 +80,7 @@ class TableLayout:
         return TableLayout(columns, self.components)
 
     def spread_components(self, bias: Tensor) -> None:
-        """Write places and widths of components, those of a standard column, into a bias (N,); missing is rare."""
+        """Initialise a bias (N,): evenly spaced mixture components over a standard column; missing values are rare."""
         for place, column in enumerate(self.columns):
             if column.numeric:
                 _, means, log_scales = bias[self.outputs[place]][column.symbols :].chunk(3)

@@ -55,8 +55,8 @@ class TransformerLM(AutoregressiveModel):
         activation: "gelu", "relu" or "swiglu".
         norm: "layer" or "rms".
         norm_first: norms before each branch (pre-norm), or after each sum.
-        dropout: probability of zeroing in training, of the input's features and of what each branch adds. The task
-            takes 0 to 0.3 by the passes over the text where it is not given.
+        dropout: probability of zeroing in training, of the input's features and of what each branch adds. If not
+            given, the task uses 0 to 0.3, more for more passes over the text.
         tie_weights: use E as W_ho (Press and Wolf 2017): it saves weights where V is large. Untrained, such a model
             expects each symbol to be repeated.
         ngram_order: N, symbols that are embedded together at most; 1 embeds single symbols alone.

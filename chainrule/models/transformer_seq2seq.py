@@ -48,8 +48,8 @@ class TransformerSeq2Seq(AutoregressiveModel):
         activation: "gelu", "relu" or "swiglu".
         norm: "layer" or "rms".
         norm_first: pre-norm, or post-norm.
-        dropout: probability of zeroing in training, of the inputs and of what each branch adds. The task takes 0 to 0.3
-            by the passes over the pairs where it is not given.
+        dropout: probability of zeroing in training, of the inputs and of what each branch adds. If not given, the task
+            uses 0 to 0.3, more for more passes over the pairs.
         tie_weights: use the target embeddings as output weights.
         label_smoothing: ε of the training objective.
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from chainrule.heads.diagonal_normal import DiagonalNormal
 from chainrule.heads.independent_pixels import IndependentPixels, PixelKind
 from chainrule.latent import LatentModel, OneLayerObjective
-from chainrule.layers.image_code import ImageNetwork, ImageReader, ImageWriter
+from chainrule.layers.image_code import ImageCodeDecoder, ImageCodeEncoder, ImageNetwork
 from chainrule.models.image_input import ImageInput
 from chainrule.ranges import Range, Size, check_sizes
 
@@ -64,9 +64,9 @@ class VAE(LatentModel):
         self.head = pixel_kind(head, levels)
         check_sizes(hidden_size=hidden_size, num_layers=num_layers, channels=channels, components=components)
         outputs = IndependentPixels.num_parameters(self.head, image_shape[0], levels, components)
-        self.encoder = ImageReader(image_shape, network, hidden_size, num_layers, channels)
+        self.encoder = ImageCodeEncoder(image_shape, network, hidden_size, num_layers, channels)
         self.posterior = nn.Linear(hidden_size, 2 * latent_size)
-        self.decoder = ImageWriter(latent_size, image_shape, outputs, network, hidden_size, num_layers, channels)
+        self.decoder = ImageCodeDecoder(latent_size, image_shape, outputs, network, hidden_size, num_layers, channels)
 
     def encode(self, x: Tensor, *, lengths: Tensor | None = None) -> DiagonalNormal:
         scaled = self.images.scaled(x, self.posterior.weight)

@@ -1,4 +1,4 @@
-"""A sequence grown from a vector: one-to-many."""
+"""A sequence generated from a vector: one-to-many."""
 
 from typing import final
 

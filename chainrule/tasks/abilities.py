@@ -68,7 +68,7 @@ class Answer:
 
 
 class Measured(ABC):
-    """Has figures, and says how they are measured."""
+    """Base of abilities that report figures, with the unit and the way of their measurement."""
 
     @property
     @abstractmethod
@@ -87,10 +87,17 @@ class Scores(Measured):
 
 
 class Samples(ABC):
-    """Draws new data: `chainrule sample RUN`."""
+    """Draws new data: `chainrule sample RUN`.
+
+    Attributes:
+        Sampling: the options.
+        USUAL_NUMBER: how many are drawn where the user says nothing.
+        draws_lines: whether a sample is text, which the verb prints or writes to `out`; else the task writes `out`.
+    """
 
     Sampling: ClassVar[type]
     USUAL_NUMBER: ClassVar[int] = 1
+    draws_lines: ClassVar[bool] = False
 
     @abstractmethod
     def sample(self, n: int, options: Any, /, *, out: Path | None, seed: int, device: str, json: bool) -> Answer:
@@ -117,11 +124,11 @@ class Predicts(ABC):
 
 @dataclass(frozen=True)
 class Code:
-    """An input as numbers.
+    """The embedding of one input.
 
     Args:
         name: of the input: an image, a file, a line.
-        numbers: as many for every input.
+        numbers: the vector, of the same length for every input.
         label: of the input, where it is known.
     """
 
@@ -131,7 +138,7 @@ class Code:
 
 
 class Embeds(ABC):
-    """Makes numbers of inputs: `chainrule embed RUN DATA`."""
+    """Embeds inputs as vectors: `chainrule embed RUN DATA`."""
 
     Embedding: ClassVar[type]
 
@@ -152,7 +159,7 @@ class Evaluates(Measured):
 
 @dataclass(frozen=True)
 class Expressed:
-    """Files in the elements of a model.
+    """Files encoded as elements of a model, and the rest that these cannot express.
 
     Args:
         layout: the sizes that reading needs, for JSON.

@@ -17,7 +17,8 @@ class Bundle:
 
     Args:
         data: their bytes.
-        described: their names and sizes, for the header of a `.chain` file.
+        described: their names and sizes, for the header of a `.chain` file; of a folder its name, and the names of
+            empty folders in it.
     """
 
     data: bytes
@@ -29,25 +30,54 @@ def read_bundle(path: Path) -> Bundle:
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: the folder holds no file, or something that is no regular file.
+        ValueError: the folder holds no file, or something that is no regular file; or a name cannot be written
+            everywhere.
     """
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file or folder")
     if path.is_file():
         data = path.read_bytes()
+        _refuse_name(path, path.name)
         return Bundle(data, {"files": [[path.name, len(data)]]})
     if not path.is_dir():
         raise ValueError(
             f"{path}: expected a file or a folder, got a device or pipe: write its content to a file first"
         )
-    files = sorted(found for found in path.rglob("*") if not found.is_dir() or found.is_symlink())
+    inside = sorted(path.rglob("*"))
+    files = [found for found in inside if not found.is_dir() or found.is_symlink()]
     if wrong := [found for found in files if found.is_symlink() or not found.is_file()]:
         raise ValueError(f"{wrong[0]}: expected regular files in the folder, got a link, device or pipe: leave it out")
     if not files:
         raise ValueError(f"{path}: expected a folder with files, got an empty one")
+    own = named(path).name
+    _refuse_name(path, own)
+    empty = [found for found in inside if found.is_dir() and not any(found.iterdir())]
+    for found in (*files, *empty):
+        _refuse_name(found, found.relative_to(path).as_posix())
     parts = [found.read_bytes() for found in files]
     names = [[found.relative_to(path).as_posix(), len(part)] for found, part in zip(files, parts, strict=True)]
-    return Bundle(b"".join(parts), {"folder": path.resolve().name, "files": names})
+    folders = {"folders": [found.relative_to(path).as_posix() for found in empty]} if empty else {}
+    return Bundle(b"".join(parts), {"folder": own, "files": names, **folders})
+
+
+def named(path: Path) -> Path:
+    """The path itself, or the one that `.` or `..` stands for.
+
+    Raises:
+        ValueError: it is the root, which has no name.
+    """
+    whole = path if path.name not in ("", "..") else path.resolve()
+    if not whole.name:
+        raise ValueError(f"{path}: expected a file or a folder with a name, got the root: name one below it")
+    return whole
+
+
+def _refuse_name(path: Path, name: str) -> None:
+    """Raise ValueError for a name that `bundle_name` will not read."""
+    if not _leads_below(name):
+        raise ValueError(
+            f"{path}: expected a name without a backslash, which another system reads as a path: rename it"
+        )
 
 
 def cut(data: bytes, files: list[tuple[str, int]]) -> list[bytes]:
@@ -61,18 +91,25 @@ def cut(data: bytes, files: list[tuple[str, int]]) -> list[bytes]:
 
 
 def bundle_name(described: dict[str, Any]) -> str:
-    """The name of the file, or of the folder.
+    """The name of the file, or of the folder; it and all names in the folder are safe to write.
 
     Raises:
         ValueError: a name would lead out of the folder that is written to.
     """
-    for name in [described.get("folder", "x"), *(name for name, _ in described["files"])]:
-        parts = PurePosixPath(name).parts
-        if not parts or name.startswith("/") or ".." in parts or "\\" in name or "\0" in name:
+    names = [name for name, _ in described["files"]]
+    own = str(described.get("folder", names[0]))
+    for name in [own, *names, *described.get("folders", [])]:
+        if not _leads_below(name):
             raise ValueError(f"expected names below one folder, got {name!r}: the file was not made by chainrule")
-    if "folder" not in described and "/" in described["files"][0][0]:
-        raise ValueError("expected the name of a file, got a path: the file was not made by chainrule")
-    return str(described.get("folder", described["files"][0][0]))
+    if "/" in own:
+        raise ValueError("expected the name of a file or a folder, got a path: the file was not made by chainrule")
+    return own
+
+
+def _leads_below(name: str) -> bool:
+    """Whether a name leads to a place below the folder that it is joined to, on every system."""
+    parts = PurePosixPath(name).parts
+    return bool(parts) and not name.startswith("/") and ".." not in parts and "\\" not in name and "\0" not in name
 
 
 def refuse_taken(path: Path) -> None:
@@ -88,7 +125,9 @@ def write_bundle(path: Path, bundle: Bundle) -> None:
 
     Raises:
         OSError: it cannot be written.
+        ValueError: a name would lead out of the folder.
     """
+    bundle_name(bundle.described)
     if "folder" not in bundle.described:
         write_bytes(path, bundle.data)
         return
@@ -100,6 +139,8 @@ def write_bundle(path: Path, bundle: Bundle) -> None:
             place = partial / name
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(content)
+        for name in bundle.described.get("folders", []):
+            (partial / name).mkdir(parents=True, exist_ok=True)
         partial.chmod(0o777 & ~_umask())
         partial.rename(path)
     except BaseException:

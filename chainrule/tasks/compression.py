@@ -31,7 +31,7 @@ _RUN_HEADER = {"kind": str, "model": str, "machine": str, "threads": int, "arith
 _MOST_THREADS = 1 << 12
 _LONGEST = 1 << 20  # elements of a row, where the files are shorter than that, as compressed images may be
 _BESIDE = 32  # bytes to keep for each byte of the files, at most: a line of one character with its number, as JSON
-# What a header of other data leads to, where its checksum was made to fit.
+# Errors that a forged header with a valid checksum may cause.
 _UNFIT = (
     ValueError,
     LookupError,
@@ -130,7 +130,7 @@ def decompress_data(
         ValueError: another run, or another machine; or no run is given where one is needed.
     """
     header, parts = container.header, container.parts
-    _check_header(header, len(parts), name)
+    check_header(container, name)
     if container.damaged and not salvage:
         raise DamagedError(f"{name}: {tell_damage(container)}: --salvage saves the rest, or restore it from a copy")
     method = header["method"]
@@ -148,28 +148,36 @@ def decompress_data(
             raise DamagedError(f"{name}: its part does not fit its header ({error}): nothing can be saved") from None
     if not container.damaged and hashlib.sha256(data).hexdigest() != header["sha256"]:
         raise DamagedError(f"{name}: what was read is not what was written, by its SHA-256: nothing is written")
-    described: dict[str, Any] = {key: header[key] for key in ("folder", "files") if key in header}
+    described: dict[str, Any] = {key: header[key] for key in ("folder", "files", "folders") if key in header}
     bundle = Bundle(data, described)
     return bundle if run is None or method != "run" else _codec(run).finish(header["layout"], bundle)
 
 
-def _check_header(header: dict[str, Any], parts: int, name: str) -> None:
+def check_header(container: Container, name: str) -> None:
     """Reject a header that `compress_data` does not write.
+
+    Args:
+        container: the file.
+        name: of the file, for errors.
 
     Raises:
         DamagedError: an entry is missing, or of another type.
     """
+    header = container.header
     expected = _HEADER | (_RUN_HEADER if header.get("method") == "run" else {})
     wrong = [key for key, kind in expected.items() if type(header.get(key)) is not kind]
     if "folder" in header and type(header["folder"]) is not str:
         wrong.append("folder")
+    folders = header.get("folders", [])
+    if type(folders) is not list or not all(isinstance(name, str) for name in folders):
+        wrong.append("folders")
     if "files" not in wrong and not (header["files"] and all(map(_names_file, header["files"]))):
         wrong.append("files")
     if "method" not in wrong and header["method"] not in (*_READ, "run"):
         wrong.append("method")
     if "threads" in expected and "threads" not in wrong and not 1 <= header["threads"] <= _MOST_THREADS:
         wrong.append("threads")
-    if wrong or not parts:
+    if wrong or not container.parts:
         raise DamagedError(f"{name}: no file that chainrule wrote: {', '.join(wrong) or 'parts'} not as expected")
 
 

@@ -6,20 +6,23 @@ The dataclasses of options are the option groups of `chainrule train`: a default
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, make_dataclass
-from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from pathlib import Path
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_args
 
 from chainrule.tasks.display import flags_of
+from chainrule.typed_json import check_keys, described, field_types, read_fields, read_value
 
 if TYPE_CHECKING:
     from chainrule.tasks.task import Task
 
-FORMAT = 14
+FORMAT = 15
 
 Options = TypeVar("Options")
 
 
 MOST_SEED = (1 << 63) - 1
+_SECTIONS = ("data", "model", "training", "computation", "facts", "settled")
 
 
 def within(default: Any, low: float, high: float = math.inf) -> Any:
@@ -118,7 +121,7 @@ class OptimisationOptions(CheckedOptions):
 class SearchOptions(CheckedOptions):
     """Options of a beam search."""
 
-    beam: int = within(5, 1)
+    beam: int = within(5, 1, 1 << 12)
     """Prefixes kept alive by the search; 1 is greedy."""
     length_penalty: float = within(1.0, 0.0, 1e9)
     """α of the score log p / length^α by which answers are ranked."""
@@ -128,7 +131,7 @@ class SearchOptions(CheckedOptions):
 class NBestOptions(SearchOptions):
     """Options of a beam search for several answers."""
 
-    n_best: int = within(1, 1)
+    n_best: int = within(1, 1, 1 << 12)
     """Answers to each input, the best first; at most as many as --beam."""
 
     def __post_init__(self) -> None:
@@ -148,29 +151,74 @@ class ChosenComputation(CheckedOptions):
 
 
 @dataclass(frozen=True)
+class Fingerprint:
+    """Identification of a file of data: its name without folders, its size and the SHA-256 of its content."""
+
+    name: str
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Base of the counts of a run's data, all whole numbers >= 0."""
+
+    def __post_init__(self) -> None:
+        for name, count in asdict(self).items():
+            if count < 0:
+                raise ValueError(f"{name}: expected a whole number >= 0, got {count}")
+
+
+@dataclass(frozen=True)
+class Parts(Counts):
+    """A count of each part of the data."""
+
+    train: int
+    valid: int
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Base of the results of preparing a run's data that its config keeps."""
+
+    source: Fingerprint
+
+
+@dataclass(frozen=True)
+class Settled:
+    """Options that were settled for the user when the run began, and the speed from which they follow."""
+
+    options: list[str]
+    passes: float | None = None  # over the data that the run has time for
+    elements_per_second: float | None = None
+
+
+@dataclass(frozen=True)
 class RunConfig:
     """All of `config.json`.
 
     Args:
         sources: the files of the data as the user named them, by the names in `Task.SOURCES`; None where absent.
         data: how they are read.
-        facts: results of preparing the data: the fingerprint of each source (name, size, SHA-256), used to identify
-            the data on resume; counts; other facts that the task needs.
         model: its name, one of `Task.MODELS`.
         options: the options of the model.
         duration: how long training lasts.
         training: how it goes.
         computation: how its steps are computed; None before the run begins.
+        facts: results of preparing the data, `Task.Facts`: the `Fingerprint` of each source by its name, used to
+            identify the data on resume; counts; other facts that the task needs. None before.
+        settled: None where nothing was settled for the user.
     """
 
     sources: dict[str, str | None]
     data: Any
-    facts: dict[str, Any]
     model: str
     options: Any
     duration: Duration
     training: Any
     computation: ChosenComputation | None = None
+    facts: Any = None
+    settled: Settled | None = None
 
     def chosen_flags(self) -> str:
         """The flags that name every option that was settled for the user, with its value; empty where none was.
@@ -178,7 +226,7 @@ class RunConfig:
         Epochs are left out of a run that was given another duration since.
         """
         values = asdict(self.options) | asdict(self.training) | asdict(self.duration)
-        settled = {name: values[name] for name in self.facts.get("chosen", {}).get("options", ())}
+        settled = {name: values[name] for name in (() if self.settled is None else self.settled.options)}
         return flags_of({name: value for name, value in settled.items() if value is not None or name != "epochs"})
 
     def to_json(self, task: str) -> dict[str, Any]:
@@ -190,10 +238,11 @@ class RunConfig:
             "chainrule": __version__,
             "task": task,
             "data": {"sources": self.sources, **asdict(self.data)},
-            "facts": self.facts,
+            "facts": None if self.facts is None else asdict(self.facts),
             "model": {"name": self.model, "options": asdict(self.options)},
             "training": {**asdict(self.duration), **asdict(self.training)},
             "computation": None if self.computation is None else asdict(self.computation),
+            "settled": None if self.settled is None else asdict(self.settled),
         }
 
     @classmethod
@@ -206,46 +255,37 @@ class RunConfig:
         name = task_in(content)
         if name != task.name:
             raise ValueError(f"task: expected {task.name!r}, got {name!r}")
-        sections = {"format", "chainrule", "task", "data", "facts", "model", "training", "computation"}
-        check_keys("config", content, sections)
-        model, data = read_object(content, "model"), dict(read_object(content, "data"))
-        check_keys("model", model, {"name", "options"})
-        if not isinstance(model["name"], str) or model["name"] not in task.MODELS:
-            raise ValueError(f"model.name: expected one of {', '.join(task.MODELS)}, got {model['name']!r:.80}")
-        training = dict(read_object(content, "training"))
+        check_keys("config", content, {*_SECTIONS, "format", "chainrule", "task"})
+        model = read_fields({"name": Literal[tuple(task.MODELS)], "options": dict}, content["model"], "model")
+        data, training = (dict(read_value(dict, content[name], name)) for name in ("data", "training"))
+        sources = read_fields(dict.fromkeys(task.SOURCES, str | None), data.pop("sources", None), "data.sources")
         duration = {item.name: training.pop(item.name) for item in fields(Duration) if item.name in training}
-        facts = read_object(content, "facts")
-        task.check_facts(facts)
         config = cls(
-            sources=_read_sources(data, task),
-            data=read_options(task.Data, data, "data"),
-            facts=facts,
+            sources=sources,
+            data=read_value(task.Data, data, "data"),
             model=model["name"],
-            options=read_options(task.MODELS[model["name"]].options, read_object(model, "options"), "model.options"),
-            duration=read_options(Duration, duration, "training"),
-            training=read_options(task.Training, training, "training"),
-            computation=None
-            if content["computation"] is None
-            else read_options(ChosenComputation, read_object(content, "computation"), "computation"),
+            options=read_value(task.MODELS[model["name"]].options, model["options"], "model.options"),
+            duration=read_value(Duration, duration, "training"),
+            training=read_value(task.Training, training, "training"),
+            computation=read_value(ChosenComputation | None, content["computation"], "computation"),
+            facts=read_value(task.Facts, content["facts"], "facts"),
+            settled=read_value(Settled | None, content["settled"], "settled"),
         )
-        planned = task.MODELS[config.model].planned  # by a rule that need not measure
-        _check_chosen(config, _UNMEASURED if planned else _MEASURED)
+        _check_settled(config, timed=not task.MODELS[config.model].planned)
         task.check_config(config)
         return config
 
 
-_MEASURED: dict[str, Any] = {"options": list, "passes": float, "elements_per_second": float}
-_UNMEASURED: dict[str, Any] = {"options": list, "passes": float | None, "elements_per_second": float | None}
-
-
-def _check_chosen(config: RunConfig, kinds: Mapping[str, Any]) -> None:
-    """Check the record of options that were settled for the user, of a run that has one."""
-    if "chosen" not in config.facts:
+def _check_settled(config: RunConfig, *, timed: bool) -> None:
+    """Check the record of what was settled; it has the speed where that was `timed`, not found by a rule alone."""
+    settled = config.settled
+    if settled is None:
         return
-    check_entries("facts", config.facts, "chosen", kinds)
     known = [item.name for section in (config.options, config.training, config.duration) for item in fields(section)]
-    if unknown := [name for name in config.facts["chosen"]["options"] if name not in known]:
-        raise ValueError(f"facts.chosen.options: expected names of options, got {unknown[0]!r:.80}")
+    if unknown := [name for name in settled.options if name not in known]:
+        raise ValueError(f"settled.options: expected names of options, got {unknown[0]!r:.80}")
+    if timed and None in (settled.passes, settled.elements_per_second):
+        raise ValueError("settled: expected the passes and elements a second that were timed, got null")
 
 
 def format_in(content: Any) -> int:
@@ -278,29 +318,9 @@ def task_in(content: Any) -> str:
     return content["task"]
 
 
-def _read_sources(data: dict[str, Any], task: "type[Task[Any]]") -> dict[str, str | None]:
-    sources = data.pop("sources", None)
-    if not isinstance(sources, dict):
-        raise ValueError(f"data.sources: expected paths by name, got {sources!r:.80}")
-    check_keys("data.sources", sources, set(task.SOURCES))
-    for name, path in sources.items():
-        if path is not None and not isinstance(path, str):
-            raise ValueError(f"data.sources.{name}: expected a path or null, got {path!r:.80}")
-    return sources
-
-
-def read_options(kind: type[Options], content: dict[str, Any], where: str) -> Options:
-    """Make a dataclass of options from an untrusted mapping.
-
-    Raises:
-        ValueError: a key is unknown or missing, a value is of another type or out of range.
-    """
-    names = {item.name for item in fields(cast(Any, kind))}
-    check_keys(where, content, names)
-    try:
-        return kind(**content)
-    except ValueError as error:
-        raise ValueError(f"{where}.{error}") from None
+def facts_of(kind: type[Options], found: Mapping[str, Any]) -> Options:
+    """The facts, a dataclass, among all results of preparing data."""
+    return cast(Options, read_value(kind, {name: found[name] for name in field_types(kind)}, "facts"))
 
 
 def check_options(options: Any) -> None:
@@ -310,71 +330,23 @@ def check_options(options: Any) -> None:
     Traceback (most recent call last):
     ValueError: batch_size: expected a whole number from 1 to 16777216, got 0
     """
-    hints = get_type_hints(type(options))
+    hints = field_types(type(options))
     for item in fields(options):
-        value = getattr(options, item.name)
-        if not _fits(value, hints[item.name], item.metadata.get("range")):
-            expected = _describe(hints[item.name], item.metadata.get("range"))
-            raise ValueError(f"{item.name}: expected {expected}, got {value!r}")
+        value, hint, bounds = getattr(options, item.name), hints[item.name], item.metadata.get("range")
+        if value is None and NoneType in get_args(hint):
+            continue
+        try:
+            read_value(hint, value, item.name)
+            fits = bounds is None or all(
+                bounds[0] <= number <= bounds[1] for number in (value.values() if type(value) is dict else [value])
+            )
+        except ValueError:
+            fits = isinstance(value, Path)  # which JSON has not
+        if not fits:
+            raise ValueError(f"{item.name}: expected {described(hint)}{_describe_range(bounds)}, got {value!r:.80}")
 
 
-def _fits(value: Any, hint: Any, bounds: tuple[float, float] | None) -> bool:
-    if get_origin(hint) in (UnionType, Union):
-        return any(_fits(value, member, bounds) for member in get_args(hint))
-    if get_origin(hint) is Literal:
-        return isinstance(value, str) and value in get_args(hint)
-    if get_origin(hint) is dict:
-        return type(value) is dict and all(
-            type(name) is str and _fits(entry, get_args(hint)[1], bounds) for name, entry in value.items()
-        )
-    if hint is NoneType:
-        return value is None
-    if hint is float and type(value) is int:
-        value = float(value) if abs(value) < 1 << 53 else math.inf
-    if type(value) is not hint if hint in _NAMES else not isinstance(value, hint):  # exactly: True is no number
-        return False
-    return bounds is None or bounds[0] <= value <= bounds[1]
-
-
-_NAMES = {NoneType: "nothing", int: "a whole number", float: "a number", bool: "true or false", str: "text"}
-
-
-def _describe(hint: Any, bounds: tuple[float, float] | None) -> str:
-    if get_origin(hint) in (UnionType, Union):
-        return " or ".join(_describe(member, bounds) for member in get_args(hint) if member is not NoneType)
-    if get_origin(hint) is Literal:
-        return "one of " + ", ".join(map(str, get_args(hint)))
-    if get_origin(hint) is dict:
-        return f"by name, {_describe(get_args(hint)[1], bounds)}"
-    if bounds is None or hint not in (int, float):
-        return _NAMES.get(hint, "a path")
-    return f"{_NAMES[hint]} {f'>= {bounds[0]}' if bounds[1] == math.inf else f'from {bounds[0]} to {bounds[1]}'}"
-
-
-def check_keys(where: str, content: dict[str, Any], expected: set[str]) -> None:
-    if unknown := sorted(map(str, content.keys() - expected)):
-        raise ValueError(f"{where}: unknown key {unknown[0]!r} (known: {', '.join(sorted(expected))})")
-    if missing := sorted(expected - content.keys()):
-        raise ValueError(f"{where}: the key {missing[0]!r} is missing")
-
-
-def read_object(content: dict[str, Any], key: str) -> dict[str, Any]:
-    value = content[key]
-    if not isinstance(value, dict):
-        raise ValueError(f"{key}: expected an object, got {value!r}")
-    return value
-
-
-FINGERPRINT = {"name": str, "bytes": int, "sha256": str}
-
-
-def check_entries(where: str, content: dict[str, Any], key: str, kinds: Mapping[str, Any]) -> None:
-    """Check that `content[key]` is an object with exactly the entries of `kinds`, each of its type.
-
-    Raises:
-        ValueError: it is not.
-    """
-    check_keys(f"{where}.{key}", read_object(content, key), set(kinds))
-    for name, kind in kinds.items():
-        if not _fits(content[key][name], kind, None):
-            raise ValueError(f"{where}.{key}.{name}: expected {_describe(kind, None)}, got {content[key][name]!r:.80}")
+def _describe_range(bounds: tuple[float, float] | None) -> str:
+    if bounds is None:
+        return ""
+    return f" >= {bounds[0]}" if bounds[1] == math.inf else f" from {bounds[0]} to {bounds[1]}"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from chainrule.tasks.config import Duration, RunConfig
+from chainrule.tasks.config import Duration, RunConfig, Settled
 from chainrule.tasks.display import flag, format_duration, said_passes
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ _SPARE = 2.0  # budget ÷ time of the limited passes, at least: validations need
 
 @dataclass(frozen=True)
 class Ladder:
-    """Sizes of a model, and the training that a size is worth having for: the fewer of `passes` and `steps`.
+    """Model sizes to choose from, and the training that a size needs to pay off: the smaller of `passes` and `steps`.
 
     Args:
         elements: of the data, in the plural.
@@ -95,7 +95,7 @@ class Ladder:
         return list(self.smaller[0])
 
     def needed_steps(self, steps_per_epoch: int) -> float:
-        """Training steps that a size is worth having for."""
+        """Training steps that a size needs to pay off."""
         return min(self.steps, self.passes * steps_per_epoch)
 
 
@@ -124,7 +124,7 @@ def is_open(ladder: Ladder, config: RunConfig, given: frozenset[str]) -> bool:
 
 
 def choose_size(run: "Task[Any]", ladder: Ladder, batches: "TrainingBatches") -> RunConfig:
-    """The config of a new run with the size that suits its budget, and in its facts how it was chosen.
+    """The config of a new run with the size that suits its budget, and a record of how it was settled.
 
     Args:
         run: its data prepared, its options those of the usual size.
@@ -146,49 +146,43 @@ def choose_size(run: "Task[Any]", ladder: Ladder, batches: "TrainingBatches") ->
         return step_rate(model, batch, config.training, seconds)
 
     size, found = first_that_fits(rate, len(sizes), ladder.needed_steps(steps_per_epoch), budget)
-    chosen = {
-        "options": ladder.names,
-        "passes": TRAINING_SHARE * budget * found / steps_per_epoch,
-        "elements_per_second": found * count_elements(batch),
-    }
-    return replace(config, options=sizes[size], facts=config.facts | {"chosen": chosen})
+    passes = TRAINING_SHARE * budget * found / steps_per_epoch
+    return replace(config, options=sizes[size], settled=Settled(ladder.names, passes, found * count_elements(batch)))
 
 
 def expected_passes(config: RunConfig, steps_per_epoch: int) -> float | None:
     """Passes over the data that a new run is about to make; None of a budget for which nothing was timed."""
     duration = config.duration
-    if "chosen" in config.facts:
-        return float(config.facts["chosen"]["passes"])
+    if config.settled is not None:
+        return config.settled.passes
     return duration.epochs if duration.steps is None else duration.steps / steps_per_epoch
 
 
 def time_passes(run: "Task[Any]", batches: "TrainingBatches") -> tuple[RunConfig, float]:
     """The config of a new run, and the passes over the data that it is about to make.
 
-    What a budget has time for is timed here, if it was not before, and written into the facts.
+    What a budget has time for is timed here, if it was not before, and recorded.
     """
     from chainrule.training.candidates import average_batch
     from chainrule.training.evaluate import count_elements
 
     config, budget = run.config, run.config.duration.budget
-    if budget is not None and "chosen" not in config.facts:
+    if budget is not None and config.settled is None:
         batch = average_batch(batches)
         rate = step_rate(run.new_model(config.training.seed), batch, config.training, seconds_to_measure(budget))
         passes = TRAINING_SHARE * budget * rate / batches.steps_per_epoch
-        chosen = {"options": [], "passes": passes, "elements_per_second": rate * count_elements(batch)}
-        config = replace(config, facts=config.facts | {"chosen": chosen})
+        config = replace(config, settled=Settled([], passes, rate * count_elements(batch)))
     found = expected_passes(config, batches.steps_per_epoch)
     assert found is not None
     return config, found
 
 
 def record_settled(config: RunConfig, names: Sequence[str]) -> RunConfig:
-    """The config of a new run, its facts naming options that were settled for the user where something was timed."""
-    chosen = config.facts.get("chosen")
-    if chosen is None:
+    """The config of a new run that names further options as settled for the user, where something was timed."""
+    if config.settled is None:
         return config
-    options = list(dict.fromkeys([*chosen["options"], *names]))
-    return replace(config, facts=config.facts | {"chosen": chosen | {"options": options}})
+    options = list(dict.fromkeys([*config.settled.options, *names]))
+    return replace(config, settled=replace(config.settled, options=options))
 
 
 def limit_passes(
@@ -232,12 +226,7 @@ def limit_passes(
     if most_members > 1:
         config = replace(config, options=replace(config.options, num_members=members))
         settled.append("num_members")
-    chosen = {
-        "options": settled,
-        "passes": passes / members,
-        "elements_per_second": rate * elements / members,
-    }
-    return replace(config, facts=config.facts | {"chosen": chosen})
+    return replace(config, settled=Settled(settled, passes / members, rate * elements / members))
 
 
 def settle_decay(config: RunConfig, steps: float, *, most: float = 0.5) -> RunConfig:
@@ -253,13 +242,15 @@ def settle_decay(config: RunConfig, steps: float, *, most: float = 0.5) -> RunCo
 
 def tell_passes(config: RunConfig, elements: str, data: str) -> str:
     """The line that says how often data are read, and the speed that this follows from, in `elements` a second."""
-    chosen, duration, members = config.facts["chosen"], config.duration, getattr(config.options, "num_members", 1)
+    settled, duration, members = config.settled, config.duration, getattr(config.options, "num_members", 1)
+    assert settled is not None
+    assert settled.passes is not None
     if duration.budget is None:
         enough = f"{said_passes(duration.epochs or 0.0, data)} {'is' if duration.epochs == 1 else 'are'} enough"
     else:
-        enough = f"{format_duration(duration.budget)} is about {said_passes(chosen['passes'], data)}"
+        enough = f"{format_duration(duration.budget)} is about {said_passes(settled.passes, data)}"
     averaged = f", for each of {members} models that are averaged" if members > 1 else ""
-    return f"{chosen['elements_per_second']:,.0f} {elements}/s here; {enough}{averaged}"
+    return f"{settled.elements_per_second:,.0f} {elements}/s here; {enough}{averaged}"
 
 
 def tell_size(config: RunConfig, ladder: Ladder, usual: Any) -> str:
@@ -270,14 +261,16 @@ def tell_size(config: RunConfig, ladder: Ladder, usual: Any) -> str:
         ladder: of its model.
         usual: the options of the usual size.
     """
-    chosen, options, usually = config.facts["chosen"], asdict(config.options), asdict(usual)
+    settled, options, usually = config.settled, asdict(config.options), asdict(usual)
     assert config.duration.budget is not None
+    assert settled is not None
+    assert settled.passes is not None
     smaller = ", ".join(
         f"{name.replace('_', ' ')} {options[name]} instead of {usually[name]}"
         for name in ladder.names
         if options[name] != usually[name]
     )
-    speed = f"{chosen['elements_per_second']:,.0f} {ladder.elements}/s here"
-    passes = said_passes(chosen["passes"], "data")
-    size = f": {smaller or 'the usual size'}" if set(ladder.names) <= set(chosen["options"]) else ""
+    speed = f"{settled.elements_per_second:,.0f} {ladder.elements}/s here"
+    passes = said_passes(settled.passes, "data")
+    size = f": {smaller or 'the usual size'}" if set(ladder.names) <= set(settled.options) else ""
     return f"{speed}; {format_duration(config.duration.budget)} is about {passes}{size}"

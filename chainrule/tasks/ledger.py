@@ -1,4 +1,4 @@
-"""A ledger of likelihoods: a figure, its unit, how it was measured and of which data, so that only like meets like."""
+"""Records of measured likelihoods: figure, unit, measurement and data, so that only comparable ones are ranked."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass

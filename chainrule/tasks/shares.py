@@ -1,4 +1,4 @@
-"""The share of what a network is averaged with: told at each validation, and of a run."""
+"""The weight of the companion in a `CalibratedMixture`, reported at each validation and for a run."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
 
 def share_of(name: str, told: str) -> "Observe":
-    """An observer of a `CalibratedMixture`, whose companion has a name in figures, and one to show."""
+    """An observer of the companion's weight in a `CalibratedMixture`: `name` is for figures, `told` for display."""
 
     def share(trained: Any) -> "Findings":
         from chainrule.training.validation import Findings
@@ -20,7 +20,7 @@ def share_of(name: str, told: str) -> "Observe":
 
 
 def averaged_with(run: "Task[Any]", name: str, told: str) -> dict[str, str]:
-    """What the network of a run is averaged with, and its share in the weights that are kept."""
+    """The companion with which the network of a run is averaged, and its weight at the best validation."""
     key = f"share_of_{name}"
     shares = [record[key] for record in run.metrics() if record.get("best") and key in record]
     return {"averaged": f"with {told}" + (f", {shares[-1]:.0%} of the mean" if shares else "")}

@@ -8,7 +8,7 @@ from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
-from chainrule.tasks.config import OptimisationOptions, RunConfig
+from chainrule.tasks.config import Facts, Fingerprint, OptimisationOptions, RunConfig
 from chainrule.tasks.display import flag
 from chainrule.tasks.ladder import Ladder, choose_size, is_open, tell_size
 from chainrule.tasks.ledger import Basis, LedgerEntry
@@ -66,6 +66,7 @@ class Task(ABC, Generic[M]):
         help: the first lines of `chainrule train --task NAME --help`.
         SOURCES: the files of data, by their names in the config; "source" is DATA.
         Data: a dataclass with the options of reading them.
+        Facts: a dataclass with those results of preparing them that the config keeps.
         Training: a dataclass with the options of training.
         MODELS: the models by name, the usual one first.
         BUDGET: training time where nothing is said.
@@ -81,6 +82,7 @@ class Task(ABC, Generic[M]):
     help: ClassVar[str]
     SOURCES: ClassVar[dict[str, Source]]
     Data: ClassVar[type]
+    Facts: ClassVar[type] = Facts
     Training: ClassVar[type[OptimisationOptions]] = OptimisationOptions
     MODELS: ClassVar[dict[str, Model]]
     BUDGET: ClassVar[str] = "3m"
@@ -98,6 +100,11 @@ class Task(ABC, Generic[M]):
     def data(self) -> Any:
         """Options of reading, a `Data`."""
         return self.config.data
+
+    @property
+    def facts(self) -> Any:
+        """Results of preparing the data, `Facts`."""
+        return self.config.facts
 
     @property
     def training(self) -> Any:
@@ -126,10 +133,6 @@ class Task(ABC, Generic[M]):
                 raise ValueError(f"{source.flag}: expected {source.needed} to train on, got none")
 
     @classmethod
-    def check_facts(cls, facts: dict[str, Any]) -> None:
-        """Raise ValueError for facts that preparing the data cannot have left."""
-
-    @classmethod
     def check_config(cls, config: RunConfig) -> None:
         """Raise ValueError for options that do not go together."""
 
@@ -140,7 +143,7 @@ class Task(ABC, Generic[M]):
 
     @abstractmethod
     def prepare(self) -> dict[str, Any]:
-        """Read the data, write what training needs into the directory, return the facts of the config.
+        """Read the data, write what training needs into the directory, return the `Facts` by name, and others.
 
         Raises:
             ValueError, OSError: the data cannot be read or trained on.
@@ -165,7 +168,7 @@ class Task(ABC, Generic[M]):
 
     @classmethod
     def fingerprint(cls, path: str | None) -> dict[str, Any]:
-        """Identify a source on resume: at least `name`, `bytes` and `sha256`."""
+        """The fields of the `Fingerprint` of a source."""
         from chainrule.data.text import fingerprint
 
         return fingerprint(path)
@@ -181,7 +184,7 @@ class Task(ABC, Generic[M]):
         """The model that config and data describe, its weights drawn by torch's own generator."""
 
     def built(self, **of_data: Any) -> Any:
-        """The model that the options of the run name, with weights drawn anew; `of_data` are its other arguments."""
+        """A new model with the options of the run and newly drawn weights; `of_data` are its other arguments."""
         return self.MODELS[self.config.model].build(self.config.options, **of_data)
 
     def fewest_weights(self) -> int:
@@ -238,11 +241,11 @@ class Task(ABC, Generic[M]):
         return None
 
     @abstractmethod
-    def describe(self, facts: dict[str, Any]) -> dict[str, str]:
+    def describe(self, about: dict[str, Any]) -> dict[str, str]:
         """The rows of `chainrule info` about the data; a row without a name is lines below the others.
 
         Args:
-            facts: those of every run: model, data, facts, training; may be extended for JSON.
+            about: what is told of every run: model, data, facts, training; may be extended for JSON.
         """
 
     # Its likelihood.
@@ -254,8 +257,8 @@ class Task(ABC, Generic[M]):
 
     def held_out_sources(self) -> dict[str, Any]:
         """All that decides which data are held out: equal for runs that are validated on the same."""
-        named = {name: self.config.facts.get(name) for name in self.SOURCES}
-        digests = {name: found["sha256"] for name, found in named.items() if isinstance(found, dict)}
+        named = {name: getattr(self.facts, name, None) for name in self.SOURCES}
+        digests = {name: found.sha256 for name, found in named.items() if isinstance(found, Fingerprint)}
         if apart := {name: digest for name, digest in digests.items() if name.startswith("validation")}:
             return apart
         share = getattr(self.config.data, "validation_fraction", None)

@@ -12,9 +12,9 @@ from chainrule.testing.subject import M, Subject
 @contract_check(*KINDS)
 @torch.no_grad()
 def check_batch_independence(subject: Subject[M]) -> str:
-    """What a model says of a row is the same alone, among other rows, in another order, and in a larger batch.
+    """The results of a row are the same alone, among other rows, in another order, and in a larger batch.
 
-    For all of its methods; of sequences with `lengths`, also when those of the other rows change.
+    This holds for all methods; for sequences with `lengths`, also when the lengths of the other rows change.
     """
     batch, rows = subject.batch(LONGEST), subject.rows
     first, last = rows[:1], rows[-1:]

@@ -22,8 +22,8 @@ def check_causality(subject: SequenceSubject) -> str:
 
     Elements from a position on are replaced (all of them, a half, or one), and the conditionals up to that position
     must stay: at every position, from several x, with and without `lengths`, with the weights as they are and with
-    random ones. Replacing sees what gradients do not (an argmax); random weights show what is dormant at the weights at
-    hand (a rectifier that does not fire). For continuous x the gradients are looked at too.
+    random ones. Replacement detects leaks that have no gradient (an argmax); random weights reveal leaks that are
+    inactive at the given weights (a rectifier that does not fire). For continuous x the gradients are looked at too.
     """
     x = subject.x
     _swing(subject)

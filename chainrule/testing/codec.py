@@ -10,7 +10,7 @@ from torch import Tensor
 from chainrule.base import AutoregressiveModel, Context
 from chainrule.coding import decode, encode
 from chainrule.coding.lockstep import code_rows
-from chainrule.coding.range_coder import Coder, Numbers, Rows
+from chainrule.coding.range_coder import Numbers, RangeCoder, Rows
 from chainrule.heads import NotDiscreteError
 from chainrule.state import map_state
 from chainrule.testing.contract_check import contract_check
@@ -59,7 +59,7 @@ def _checked(subject: SequenceSubject) -> str:
     return f"{len(x)} rows in {len(data)} bytes, {bits / 8:.1f} by -log2 p; {DAMAGES} changed bytes and a cut found"
 
 
-class _Meter(Coder):
+class _Meter(RangeCoder):
     """Adds up the bits of choices, and writes nothing."""
 
     def __init__(self) -> None:

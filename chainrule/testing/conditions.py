@@ -1,4 +1,4 @@
-"""A model keeps the rules as it is trained and called too, not only as it is examined."""
+"""The rules also hold in the modes in which a model is trained and called."""
 
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext

@@ -1,4 +1,4 @@
-"""Whether numbers that should average to nothing do."""
+"""Significance tests: whether means that should be 0 are 0."""
 
 import math
 from typing import NamedTuple
@@ -8,8 +8,8 @@ from torch import Tensor
 
 from chainrule.testing.subject import Violation
 
-SIGNIFICANCE = 1e-7  # chance that one family of tests accuses a sound model
-ERRORS = 5.5  # standard errors that chance is allowed: 4e-8 for one normal mean, with room for skewed ones
+SIGNIFICANCE = 1e-7  # probability that one family of tests rejects a correct model
+ERRORS = 5.5  # standard errors that are not significant: 4e-8 for one normal mean, with room for skewed ones
 
 
 class Surprise(NamedTuple):
@@ -22,7 +22,7 @@ class Surprise(NamedTuple):
 
 
 def surprise(seen: Tensor, expected: Tensor, variance: Tensor, largest: float) -> Surprise | None:
-    r"""The worst of K sums that chance explains too badly; `None` where it explains them all.
+    r"""The sum, of K, with the most significant deviation from its expectation; `None` if none is significant.
 
     Each sum adds terms whose expectation, given everything before, is known: S = seen - expected is a martingale, and
     Freedman's inequality (1975) bounds :math:`P(|S| \ge a) \le 2 \exp(-a^2 / (2 (V + b a / 3)))` with V the sum of the
@@ -41,7 +41,7 @@ def surprise(seen: Tensor, expected: Tensor, variance: Tensor, largest: float) -
 
 
 def far_from_zero(terms: Tensor) -> float | None:
-    """How many standard errors the mean of N terms with conditional expectation 0 is from 0, where chance is no excuse.
+    """Standard errors from 0 to the mean of N terms with conditional expectation 0; `None` if not significant.
 
     terms: (N,) in [-1, 1]; N in the hundreds at least, for the normal approximation.
     """
@@ -53,7 +53,7 @@ def far_from_zero(terms: Tensor) -> float | None:
 
 
 def uneven_ranks(ranks: Tensor, size: int) -> bool:
-    """Whether ranks (N,), each uniform on 0..size-1 by right, are not."""
+    """Whether ranks (N,) deviate significantly from the uniform distribution on 0..size-1."""
     counts = torch.bincount(ranks, minlength=size).double()
     expected = torch.full_like(counts, len(ranks) / size)
     return surprise(counts, expected, expected * (1 - 1 / size), 1.0) is not None

@@ -15,10 +15,10 @@ from chainrule.testing.subject import Batch, M, Subject, Violation, filled
 
 @contract_check(*KINDS)
 def check_padding_invariance(subject: Subject[M]) -> str:
-    """With `lengths`, what a model says of a row is what it says of the row cut at its end.
+    """With `lengths`, the results of a padded row equal those of the row cut at its end.
 
-    What the padding holds does not matter: other elements, and for `log_prob` values outside the support, labels that
-    are none, and NaN; nor how much of it there is. An empty row has log-likelihood 0. Gradients stay finite.
+    Neither the content nor the amount of padding matters: it may be other elements and, for `log_prob`, values outside
+    the support, invalid labels and NaN. An empty row has log-likelihood 0. Gradients stay finite.
     """
     tried: list[str] = []
     for whole, batch in subject.shortened():

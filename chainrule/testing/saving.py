@@ -20,10 +20,10 @@ from chainrule.testing.values import distance
 def check_save_load(subject: Subject[M]) -> str:
     """The `state_dict`, through a file's bytes into a model with other weights, gives the same answers exactly.
 
-    What a `state_dict` does not hold is spoiled in the second model: tensors that are kept on a module without being
-    registered, and modules hidden in plain lists. Constants that the constructor makes again are left alone: where the
-    constructor can be called again, what it makes twice the same; else tensors of 0, 1 and infinity, and ordered
-    integers.
+    Values that a `state_dict` does not contain are corrupted in the second model: tensors that are kept on a module
+    without being registered, and modules hidden in plain lists. Constants that the constructor recreates are left
+    alone. They are the values that two calls of the constructor make alike or, if it cannot be called again, tensors of
+    0, 1 and infinity, and ordered integers.
     """
 
     def answers(model: M) -> dict[str, Tensor]:

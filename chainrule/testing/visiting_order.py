@@ -23,8 +23,8 @@ def has_own_layout(model: AutoregressiveModel) -> bool:
 class InVisitingOrder(AutoregressiveModel):
     """The same model of the sequences x_1 ... x_T: every check of the contract speaks of these.
 
-    What the model does is not improved upon: `sample` is its own, brought into order; `forward` is its own, asked about
-    x as it is laid out.
+    The methods are the model's own: `sample` with its result reordered, `forward` called with x in the model's
+    layout.
     """
 
     def __init__(self, model: AutoregressiveModel):

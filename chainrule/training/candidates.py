@@ -71,10 +71,10 @@ class Candidates:
 
     @property
     def stages(self) -> list[list[dict[str, Any]]]:
-        """What is chosen at a time: changes of the best way before, the first of which has none.
+        """The choices made one after the other: each lists changes of the best way so far, the first being no change.
 
-        The precision is chosen together with the vendor's kernel, which may be fast in one of them alone. Where time is
-        short, later stages keep what is: what matters most comes first.
+        The precision is chosen together with the vendor's kernel, which may be fast in one precision only. The most
+        important choice comes first; if time is short, later stages change nothing.
         """
         kernels = [
             {"precision": precision, "backend": backend} for precision in self.precision for backend in self.backend[:2]
@@ -145,10 +145,10 @@ def choose_computation(
 ) -> Choice:
     """Time the candidates stage by stage, each with the best of those before, in steps of AdamW.
 
-    The first of each is taken unless another is more than 3% faster, 10% where batches are of several sizes, 25% where
-    there was time for two steps each way only, and where there was none for that. Where whole chunks of a stream would
-    take too long, a quarter of each row is timed: among full rows the fastest way hardly depends on their length.
-    Weights, random state and data are left as they are.
+    The best way so far is kept unless another is over 3% faster, 10% if batches have several sizes, or 25% if there
+    was time for two steps each only. It is also kept if there was no time for that. If whole chunks of a stream take
+    too long, a quarter of each row is timed, since for full rows the fastest way hardly depends on their length.
+    Weights, random state and data are left unchanged.
 
     Args:
         model: the model to be trained.

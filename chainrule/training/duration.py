@@ -9,9 +9,9 @@ from statistics import median
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from chainrule.data.atomic import field_types, read_fields
 from chainrule.training.evaluate import Batch, Evaluation, ValidationBatches, count_elements
 from chainrule.training.options import DEFAULT_BUDGET, TrainingOptions
+from chainrule.typed_json import field_types, read_fields
 
 if TYPE_CHECKING:
     from chainrule.training.validation import Likelihood, MetricResult
@@ -160,7 +160,7 @@ class Duration(ABC):
 
     @abstractmethod
     def end(self, position: Position) -> None:
-        """Take note that the run came to its end."""
+        """Record that the run has ended."""
 
     @abstractmethod
     def step_took(self, seconds: float) -> None:
@@ -205,10 +205,10 @@ class Steps(Duration):
                 return
 
     def end(self, position: Position) -> None:
-        """The number of steps says so."""
+        """Do nothing: the number of steps shows the end."""
 
     def step_took(self, seconds: float) -> None:
-        """Steps are counted, however long they take."""
+        """Do nothing: the duration is a number of steps, not a time."""
 
 
 def start_up_note(seconds: float, counted: float) -> str:

@@ -88,7 +88,7 @@ def make_optimiser(model: nn.Module, learning_rate: float, weight_decay: float, 
 
 
 def forgetting_decay(steps: float, learning_rate: float, *, least: float = 0.01, most: float = 0.5) -> float:
-    """The weight decay that forgets over so many steps, 1 / (steps · learning rate) (Wang and Aitchison 2024).
+    """The weight decay with a time scale of this many steps, 1 / (steps · learning rate) (Wang and Aitchison 2024).
 
     Args:
         steps: in which weights shrink to 1/e, at the peak learning rate.

@@ -166,7 +166,7 @@ class Report:
             self._metrics.sync()
 
     def resume_clock(self) -> None:
-        """Something else than training went on until now."""
+        """Leave the time since the last step out of the speed: it was not spent on training."""
         self._mark = monotonic()
 
     def close(self) -> None:

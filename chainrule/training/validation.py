@@ -42,10 +42,10 @@ class MetricValue:
 
 @dataclass(frozen=True)
 class ValidationMetric:
-    """Answers held-out rows with a model and compares the answers with the truth.
+    """Compute the answers of a model to held-out rows, and compare them with the truth.
 
-    Both are apart so that a run with a budget can answer as many rows as it has time for, and compare two models on
-    the rows that both answered.
+    The two steps are separate. A run with a budget can then answer as many rows as it has time for, and compare two
+    models on the rows that both answered.
 
     Args:
         rows: how many held-out rows there are.
@@ -82,7 +82,7 @@ class Calibrated(Protocol):
     """A model with numbers that held-out data decide, such as the share of a `CalibratedMixture`."""
 
     def calibrate(self, batches: Iterable[Batch]) -> None:
-        """Fit them to the first of the data."""
+        """Fit these numbers to the first batches."""
 
 
 @dataclass(frozen=True)

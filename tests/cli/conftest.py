@@ -73,7 +73,6 @@ def make_run(source: Path, out: Path, **data: str) -> TextTask:
     asked = RunConfig(
         sources={"source": str(source), "validation": None},
         data=TextData(validation_fraction=0.2, **data),
-        facts={},
         model="gru",
         options=TextTask.MODELS["gru"].options(hidden_size=8),
         duration=Duration(steps=4),

@@ -1,5 +1,6 @@
 """`chainrule compress` and `chainrule decompress`: every file comes back, or nothing is written."""
 
+import hashlib
 import json
 import random
 from functools import cache
@@ -11,6 +12,7 @@ import torch
 from chainrule.cli.stages import verbs_of
 from chainrule.coding.container import read_container, write_container
 from chainrule.tasks import open_run, task_class
+from chainrule.tasks.bundle import Bundle, write_bundle
 from chainrule.tasks.run_directory import WEIGHTS
 from chainrule.training.checkpoint import save_weights
 
@@ -115,6 +117,29 @@ def test_a_folder_comes_back(decided, command, tmp_path):
     } == contents
 
 
+def test_the_folder_that_one_is_in_has_a_name_too(command, refused, monkeypatch, tmp_path):
+    inside = tmp_path / "files" / "deep"
+    inside.mkdir(parents=True)
+    (inside / "one").write_bytes(b"1")
+    monkeypatch.chdir(inside)
+    for path in (".", ".."):
+        assert command("compress", path).status == 0
+    assert sorted(path.name for path in tmp_path.rglob("*.chain")) == ["deep.chain", "files.chain"]
+    assert read_container((tmp_path / "files.chain").read_bytes()).header["folder"] == "files"
+    assert "got the root" in refused("compress", "/")
+
+
+def test_empty_folders_in_a_folder_come_back(command, tmp_path):
+    folder, back = tmp_path / "files", tmp_path / "back"
+    (folder / "a" / "empty").mkdir(parents=True)
+    (folder / "b").mkdir()
+    (folder / "a" / "one").write_bytes(b"1")
+    assert command("compress", folder).status == 0
+    assert command("decompress", f"{folder}.chain", "--out", back).status == 0
+    names = [sorted(path.relative_to(home).as_posix() for path in home.rglob("*")) for home in (folder, back)]
+    assert names[0] == names[1] == ["a", "a/empty", "a/one", "b"]
+
+
 @pytest.fixture
 def chain(decided, command, tmp_path, monkeypatch):
     """A compressed text of several parts, and the text."""
@@ -189,6 +214,40 @@ def test_names_that_lead_elsewhere_are_refused(chain, decided, refused, monkeypa
     for names in ({"files": [["../up", 1]]}, {"files": [["/root", 1]]}, {"folder": "f", "files": [["a/../../b", 1]]}):
         file.write_bytes(write_container(found.header | names, found.parts))
         assert "below one folder" in refused("decompress", file, "--run", decided / "stream")
+
+
+def test_no_name_in_an_archive_leads_out_of_the_folder_that_the_user_names(refused, monkeypatch, tmp_path):
+    """The names were checked without --out alone: with it, a file of a stranger wrote wherever it liked."""
+    home = tmp_path / "home" / "deep"
+    home.mkdir(parents=True)
+    monkeypatch.chdir(home)
+    plain = {"sha256": hashlib.sha256(b"x").hexdigest(), "method": "stored"}
+    elsewhere = ("../../up", str(tmp_path / "root"), "a\\b")
+    for names in (*({"files": [[name, 1]]} for name in elsewhere), *({"folders": [name]} for name in elsewhere)):
+        header = plain | {"folder": "f", "files": [["a", 1]]} | names
+        Path("bad.chain").write_bytes(write_container(header, [b"x"]))
+        assert "below one folder" in refused("decompress", "bad.chain", "--out", "out")
+        with pytest.raises(ValueError, match="below one folder"):
+            write_bundle(home / "out", Bundle(b"x", header))
+    Path("bad.chain").write_bytes(write_container(plain | {"folder": "link/f", "files": [["a", 1]]}, [b"x"]))
+    assert "got a path" in refused("decompress", "bad.chain")
+    Path("bad.chain").write_bytes(write_container(plain, [b"x"]))
+    assert "files not as expected" in refused("decompress", "bad.chain")
+    for folders in ("d", [1]):
+        header = plain | {"folder": "f", "files": [["a", 1]], "folders": folders}
+        Path("bad.chain").write_bytes(write_container(header, [b"x"]))
+        assert "folders not as expected" in refused("decompress", "bad.chain")
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["bad.chain", "deep", "home"]
+
+
+def test_a_name_that_decompress_refuses_is_refused_by_compress(refused, tmp_path):
+    (tmp_path / "a\\b").mkdir()
+    (tmp_path / "a\\b" / "c.txt").write_bytes(b"c")
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "e\\f.txt").write_bytes(b"e")
+    for path in ("a\\b", "d", "d/e\\f.txt"):
+        assert "expected a name without a backslash" in refused("compress", tmp_path / path)
+    assert not list(tmp_path.rglob("*.chain"))
 
 
 def test_a_missing_file_and_another_kind_of_file_are_named(refused, tmp_path):

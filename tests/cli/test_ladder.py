@@ -66,7 +66,7 @@ def test_a_slow_machine_gets_the_smallest_size_and_says_the_flags_that_repeat_it
     outcome = command("train", *data, "--budget", "0.05s", "--threads", 1, "--out", out)
     assert outcome.status == 0, outcome.err
     config = open_run(out).config
-    names = config.facts["chosen"]["options"]
+    names = config.settled.options
     chosen = {
         name: getattr(config.options if hasattr(config.options, name) else config.training, name) for name in names
     }
@@ -123,7 +123,7 @@ def test_nothing_is_timed_where_a_size_or_a_number_of_steps_is_given(command, tm
     if "--model-size" in asked:
         settled = {"model_size": 8, "feed_forward_size": 16, "dropout": 0.2}
     assert config.options == replace(usual, **settled)
-    assert "chosen" not in config.facts
+    assert config.settled is None
 
 
 def test_a_record_of_a_choice_that_was_tampered_with_is_refused(command, tmp_path, monkeypatch):
@@ -131,13 +131,13 @@ def test_a_record_of_a_choice_that_was_tampered_with_is_refused(command, tmp_pat
     command("train", *write_pairs(tmp_path), "--budget", "0.05s", "--out", tmp_path / "run")
     run = open_run(tmp_path / "run")
     content = run.config.to_json("translate")
-    for chosen, said in (
-        ({"options": ["colour"]}, "facts.chosen.options: expected names of options, got 'colour'"),
-        ({"passes": "many"}, "facts.chosen.passes: expected a number, got 'many'"),
+    for settled, said in (
+        ({"options": ["colour"]}, "settled.options: expected names of options, got 'colour'"),
+        ({"passes": "many"}, "settled.passes: expected a finite number, got 'many'"),
+        ({"passes": None}, "settled: expected the passes and elements a second that were timed, got null"),
     ):
-        facts = content["facts"] | {"chosen": content["facts"]["chosen"] | chosen}
         with pytest.raises(ValueError, match=said):
-            RunConfig.from_json(content | {"facts": facts}, type(run))
+            RunConfig.from_json(content | {"settled": content["settled"] | settled}, type(run))
 
 
 @pytest.mark.parametrize(("seconds", "rate"), [(2.0, 1 / 0.54), (1.4, 1 / 0.95)])
@@ -215,7 +215,7 @@ def test_the_fewer_the_passes_the_more_a_tagger_relies_on_affixes(
         assert (
             f"sentences: character encoder {encoder}, word dropout {word_dropout:g}, template passes 2\n" in outcome.err
         )
-        words, passes = (config.facts["chosen"][name] for name in ("elements_per_second", "passes"))
+        words, passes = config.settled.elements_per_second, config.settled.passes
         assert words == pytest.approx(54 * rate)  # a pass is a step
         assert passes == pytest.approx(ladder_module.TRAINING_SHARE * 0.05 * rate)
         assert settled in command("info", out).out
@@ -289,14 +289,14 @@ def test_what_is_left_of_a_budget_trains_more_models(monkeypatch, times, members
     monkeypatch.setattr(ladder_module, "step_rate", lambda *_: rate)
     options = ForecastTask.MODELS["lstm"].options()
     config = RunConfig(
-        sources={}, data=None, facts={}, model="lstm", options=options, duration=Duration(budget=budget),
+        sources={}, data=None, model="lstm", options=options, duration=Duration(budget=budget),
         training=OptimisationOptions(),
     )  # fmt: skip
     batches = SimpleNamespace(steps_per_epoch=steps_per_epoch, at=lambda step: Batch(torch.zeros(1, 1)))
     found = limit_passes(config, None, batches, most, elements=10, most_members=4)
     assert found.options.num_members == members
-    assert found.facts["chosen"]["options"][-1] == "num_members"
-    assert found.facts["chosen"]["elements_per_second"] == pytest.approx(10 * rate / members)
+    assert found.settled.options[-1] == "num_members"
+    assert found.settled.elements_per_second == pytest.approx(10 * rate / members)
     assert (found.duration.epochs, found.duration.budget) == ((None, budget) if times < 2 else (most, None))
     alone = limit_passes(config, None, batches, most, elements=10)
     assert alone.options.num_members is None

@@ -141,7 +141,7 @@ class FlipTask(Task[Flips], Scores, Samples, Predicts, Checks):
     def next_steps(self):
         return []
 
-    def describe(self, facts):
+    def describe(self, about):
         return {}
 
     def score(self, data, options, *, ranked, device):

@@ -58,7 +58,7 @@ def test_clips_are_found_shown_and_learnt(command, clips, tmp_path):
     ):
         assert shown in outcome.err
     preview, rate = soundfile.read(out / "preview.wav")
-    assert (len(preview), rate) == (round(SoundTask.open(out).config.facts["train"]["samples"] / 18), RATE)
+    assert (len(preview), rate) == (round(SoundTask.open(out).facts.train.samples / 18), RATE)
 
 
 def test_a_resumed_run_is_the_run_that_was_not_interrupted(command, clips, tmp_path, monkeypatch):
@@ -133,9 +133,7 @@ def test_a_sample_may_have_a_label_and_a_beginning(command, made, clips, tmp_pat
     assert record["levels"] == drawn[0].tolist()  # however little of the prompt the model is shown
     shown = command("sample", made / "plain", "--seed", 1, "--out", tmp_path / "b.wav").out
     assert shown.startswith(f"{tmp_path / 'b.wav'}  ")
-    assert len(soundfile.read(tmp_path / "b.wav")[0]) == round(
-        SoundTask.open(made / "plain").config.facts["train"]["samples"] / 18
-    )
+    assert len(soundfile.read(tmp_path / "b.wav")[0]) == round(SoundTask.open(made / "plain").facts.train.samples / 18)
 
 
 def test_scores_are_those_of_the_model_most_surprising_first(command, made, clips, monkeypatch):
@@ -191,7 +189,8 @@ def test_what_cannot_be_is_refused_in_one_line(refused, made, clips, tmp_path):
     assert "--label: this run was trained without labels" in refused("score", plain, clips, "--label", "low")
     assert "-n: expected" in refused("sample", plain, "-n", 0)
     assert "--out: expected a name that ends in .wav" in refused("sample", plain, "--out", "x.mp3")
-    assert "--seconds: expected" in refused("sample", plain, "--seconds", 0)
+    for seconds in (0, "inf", "nan", 1e300):
+        assert "--seconds: expected" in refused("sample", plain, "--seconds", seconds)
     prompt = ("--prompt", clips / "low_2.wav")
     assert "more than the 0.02 of the prompt" in refused("sample", plain, *prompt, "--seconds", 0.001)
     assert "--prompt: expected one sound, got 20" in refused("sample", plain, "--prompt", clips)

@@ -54,14 +54,14 @@ def test_a_header_that_is_none_is_refused_though_its_checksum_fits(header):
     packer = zlib.compressobj(wbits=-15)
     packed = packer.compress(json.dumps(header).encode()) + packer.flush()
     start = struct.pack("<8sBII", b"\x89chain\r\n", 1, len(packed), zlib.crc32(packed))
-    with pytest.raises(DamagedError, match="the header is none that chainrule writes"):
+    with pytest.raises(DamagedError, match="the header was not written by chainrule"):
         read_container(start + packed)
 
 
 def test_a_header_that_would_fill_the_memory_is_neither_read_nor_written(monkeypatch):
     data = write_container(HEADER | {"sha256": "0" * 200}, PARTS)
     monkeypatch.setattr(container, "_LONGEST_HEADER", 100)
-    with pytest.raises(DamagedError, match="the header is none"):
+    with pytest.raises(DamagedError, match="the header was not written by chainrule"):
         read_container(data)
     with pytest.raises(ValueError, match="header: expected at most 100 bytes, got"):
         write_container(HEADER | {"sha256": "0" * 200}, PARTS)
@@ -70,5 +70,5 @@ def test_a_header_that_would_fill_the_memory_is_neither_read_nor_written(monkeyp
 def test_a_small_header_of_many_entries_is_refused():
     packer = zlib.compressobj(9, wbits=-15)
     packed = packer.compress(b'{"parts": [], "x": [' + b" " * (1 << 25) + b"]}") + packer.flush()
-    with pytest.raises(DamagedError, match="the header is none"):
+    with pytest.raises(DamagedError, match="the header was not written by chainrule"):
         read_container(struct.pack("<8sBII", b"\x89chain\r\n", 1, len(packed), zlib.crc32(packed)) + packed)

@@ -178,7 +178,7 @@ TEXT = {"characters": 7, "bytes": 7}
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": 4}, "newer"),
+        ({"format": 5}, "newer"),
         ({"format": 0}, "damaged"),
         ({"arrays": {"train.tokens": {"dtype": "<f8", "shape": [7]}}}, r"train\.tokens: damaged"),
         ({"arrays": {"train.tokens": {"dtype": "|O", "shape": [7]}}}, r"train\.tokens: damaged"),

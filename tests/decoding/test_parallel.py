@@ -110,6 +110,9 @@ def test_a_length_of_the_prefix_draws_nothing():
     assert torch.equal(drawn.x, prefix.expand(2, 3))
     assert (drawn.elements, drawn.passes, drawn.acceptance_rate, drawn.elements_per_pass) == (0, 0, 0.0, 0.0)
     assert sample_parallel(model, 1, length=1).passes == 1
+    made, image = built(lambda: MADE(6, [8])), built(IMAGES["image-transformer"])
+    for whole, x in ((made, torch.ones(2, 6)), (image, torch.ones(2, 20, dtype=torch.long))):
+        assert torch.equal(sample_parallel(whole, 2, prefix=x).x, whole.from_sequence(x))
 
 
 def test_rows_read_their_own_context():
@@ -225,6 +228,8 @@ def test_other_conditionals_than_categorical_ones_are_drawn_from_too():
         ({"draft": NgramDraft([0, 1], 4)}, "draft: expected a model of 5 symbols, got one of 4"),
         ({"draft": RNNMADE(3, hidden_size=4, made_hidden=[4])}, "draft: expected a model over symbols"),
         ({"prefix": torch.zeros(9, dtype=torch.long)}, "length: expected at least 9"),
+        ({"prefix": torch.tensor([V])}, "prefix: expected symbols in"),
+        ({"context": torch.zeros(3)}, "context: expected 1 rows, or one for all, got 3"),
     ],
 )
 def test_arguments_out_of_range_are_named(options, message):

@@ -52,6 +52,11 @@ def test_the_curve_is_the_gradient_and_the_reach_is_marked():
     assert "1%" in texts(axes)
 
 
+def test_inference_mode_is_refused_as_it_records_no_gradients():
+    with torch.inference_mode(), pytest.raises(ValueError, match=r"torch\.inference_mode records none"):
+        gradient_flow(linear(0.5), torch.ones(1, 9, 1))
+
+
 def test_a_gradient_that_never_fades_is_said_to_stay():
     flow = gradient_flow(linear(1.0), torch.ones(1, 9, 1))
     assert "above 1% throughout" in texts(flow_figures(flow)[0].axes[0])

@@ -8,7 +8,17 @@ from chainrule.base import AutoregressiveModel
 from chainrule.diagnostics.input_taps import InputTaps, places
 from chainrule.diagnostics.receptive_field import receptive_field
 from chainrule.heads import Bernoulli
-from chainrule.models import MADE, GatedPixelCNN, ImageTransformer, PixelCNN, PixelRNN, RecurrentLM, WaveNet
+from chainrule.models import (
+    MADE,
+    RNNMADE,
+    GatedPixelCNN,
+    ImageTransformer,
+    PixelCNN,
+    PixelRNN,
+    RecurrentLM,
+    TransformerLM,
+    WaveNet,
+)
 
 SMALL = {"channels": 12, "layers": 1, "first_kernel_size": 3}
 
@@ -147,6 +157,21 @@ def test_positions_that_are_none_are_refused(make, position, reason):
 def test_integers_that_vanish_into_a_function_without_derivatives_are_named():
     with pytest.raises(ValueError, match="RecurrentLM makes numbers of integers"):
         receptive_field(RecurrentLM(5, cell="gru", hidden_size=4), 3, torch.randint(5, (2, 8)))
+    ngrams = TransformerLM(4, model_size=8, num_layers=1, num_heads=2, window=1, ngram_order=3)
+    with pytest.raises(ValueError, match="such as of n-grams"):  # of the three elements it sees, one was found
+        receptive_field(ngrams, 8, torch.randint(4, (3, 10)))
+
+
+@pytest.mark.parametrize("shape", [(3, 10), (3, 9), (1, 9), (4, 8)])
+def test_a_table_of_positions_is_no_element_whatever_the_length(shape):
+    model = TransformerLM(4, model_size=8, num_layers=1, num_heads=2, position="learned", context_length=64)
+    assert receptive_field(model, 5, torch.randint(4, shape)).summary()["as_declared"]
+
+
+def test_a_frame_counts_as_one_element():
+    field = receptive_field(RNNMADE(3, 8, [8]), 2, torch.randint(2, (4, 5, 3)).float())
+    assert field.reached.tolist() == [True, True, False, False, False]
+    assert field.summary()["as_declared"]
 
 
 def test_taps_ignore_what_takes_no_more_than_the_shape():

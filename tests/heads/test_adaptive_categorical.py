@@ -3,7 +3,9 @@
 import pytest
 import torch
 
+from chainrule.base import AutoregressiveModel
 from chainrule.heads import AdaptiveCategorical, Categorical
+from chainrule.models import RecurrentLM
 
 EXACT = {"rtol": 1e-12, "atol": 1e-12}
 WIDTHS, SIZES, M = (3, 2), (4, 3), 5  # two clusters after a shortlist of 3: V = 10
@@ -159,3 +161,9 @@ def test_shapes_that_do_not_agree_are_named_in_one_line(change, message):
     with pytest.raises(ValueError, match=message) as caught:
         AdaptiveCategorical(*change(*weights()))
     assert "\n" not in str(caught.value)
+
+
+def test_steps_of_a_model_are_put_side_by_side_as_one_head():
+    model = RecurrentLM(6, hidden_size=4, cutoffs=[2])
+    found, _ = AutoregressiveModel.unroll(model, torch.zeros(1, 4, dtype=torch.long), model.initial_state(1))
+    assert isinstance(found, AdaptiveCategorical)

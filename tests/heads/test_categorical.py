@@ -197,3 +197,7 @@ def test_a_temperature_next_to_zero_is_greedy(temperature, dtype):
 def test_a_temperature_beyond_float32_is_uniform_over_what_is_possible(temperature):
     probs = Categorical(torch.tensor([0.0, 5.0, -torch.inf])).filtered(temperature).probs
     assert probs.tolist() == [0.5, 0.5, 0.0]
+
+
+def test_no_draws_have_their_shape():
+    assert Categorical(torch.zeros(2, 3)).sample((0,)).shape == (0, 2)

@@ -75,6 +75,12 @@ def test_what_a_column_cannot_hold_has_probability_zero(name):
     assert bool((distribution.log_prob(torch.tensor(impossible).view(-1, 1)) == -torch.inf).all())
 
 
+def test_infinity_is_no_integer():
+    parameters = [torch.zeros(1)] * 3
+    found = IntegerLogisticMixture(*parameters).log_prob(torch.tensor([torch.inf, -torch.inf, NAN]))
+    assert bool((found == -torch.inf).all())
+
+
 @pytest.mark.parametrize("name", COLUMNS)
 def test_gradients_are_numbers_whatever_the_value_and_the_parameters(name):
     column = COLUMNS[name]

@@ -126,18 +126,42 @@ def test_any_chunking_steps_and_prepared_steps_give_the_whole_from_any_state(
     require_chunks_like_whole(layer, torch.randn(rows, sum(sizes), SIZE, dtype=dtype), sizes, tolerance)
 
 
-@settings(max_examples=20)
+@settings(max_examples=40)
 @given(
-    first=st.lists(st.integers(0, 4), min_size=3, max_size=3),
-    second=st.lists(st.integers(0, 4), min_size=3, max_size=3),
+    lengths=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=3),
     window=st.integers(1, 9),
     position=st.sampled_from(["rotary", "alibi", None]),
     num_kv_heads=st.sampled_from([1, 2, 4]),
 )
-def test_rows_of_unequal_lengths_go_on_as_each_would_alone(first, second, window, position, num_kv_heads):
+def test_rows_of_unequal_lengths_go_on_as_each_would_alone(lengths, window, position, num_kv_heads):
+    """One row among them, and rows that are padded alike: no slot of their cache may be read that holds nothing."""
     layer = attention(window, position, num_kv_heads)
-    x = torch.randn(3, 8, SIZE, dtype=torch.float64)
-    require_rows_like_alone(layer, x, torch.tensor(first), torch.tensor(second), 1e-12)
+    x = torch.randn(len(lengths), 8, SIZE, dtype=torch.float64)
+    require_rows_like_alone(layer, x, *torch.tensor(lengths).unbind(1), 1e-12)
+
+
+def test_lengths_of_few_bits_are_counted_beyond_their_range():
+    layer, x = attention(200), torch.randn(2, 400, SIZE, dtype=torch.float64)
+    with torch.no_grad():
+        whole = layer(x[:, :350])[0]
+        state = layer(x[:, :150])[1]
+        after = layer(x[:, 150:350], state, torch.tensor([150, 199], dtype=torch.uint8))[1]
+        y, _ = layer.step(torch.stack([x[0, 300], x[1, 349]]), after)
+    torch.testing.assert_close(y, torch.stack([whole[0, 300], whole[1, 349]]), rtol=0, atol=1e-12)
+
+
+def test_a_prepared_step_takes_states_of_any_mode_and_no_rows():
+    layer, x = attention(9), torch.randn(1, 4, SIZE, dtype=torch.float64)
+    whole, state = layer(x[:, :3])  # with gradients
+    expected = layer(x)[0][:, 3]
+    with torch.no_grad():
+        torch.testing.assert_close(layer.prepare()(x[:, 3], state)[0], expected, rtol=0, atol=1e-12)
+    step = layer.prepare()
+    with torch.inference_mode():
+        _, state = step(x[:, 0], layer.initial_state(1))
+    with torch.no_grad():
+        torch.testing.assert_close(step(x[:, 1], state)[0], whole[:, 1], rtol=0, atol=1e-12)
+    assert layer.prepare()(x[:0, 0], layer.initial_state(0))[0].shape == (0, SIZE)
 
 
 def test_a_prepared_step_crosses_the_end_of_its_buffer(monkeypatch):

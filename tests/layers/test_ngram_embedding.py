@@ -97,3 +97,10 @@ def test_dropout_leaves_out_whole_ngrams_in_training_alone_and_keeps_the_mean():
 def test_what_is_no_table_is_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         NgramEmbedding(SYMBOLS, 5, **({"order": 2} | arguments))
+
+
+def test_its_weights_may_be_given_from_outside():
+    layer, x = NgramEmbedding(5, 4, 3, buckets=50, padding=0), torch.randint(5, (2, 6))
+    weights = {name: torch.ones_like(weight) for name, weight in layer.named_parameters()}
+    given, _ = torch.func.functional_call(layer, weights, (x, layer.initial_state(2)))
+    assert torch.equal(given, torch.full((2, 6, 4), 2.0))  # a pair and a triple

@@ -154,3 +154,10 @@ def test_members_must_fit_together():
         Ensemble(heads)(torch.zeros(1, 3), torch.zeros(1, 4))
     with pytest.raises(TypeError, match="mixtures alone, got Bernoulli, Categorical"):
         mean_of([Bernoulli(torch.zeros(3)), Categorical(torch.zeros(3, 2))])
+
+
+def test_a_reader_of_windows_may_begin_without_an_element_before():
+    members = [TransformerLM(4, model_size=8, num_layers=1, num_heads=2).eval() for _ in range(2)]
+    model, x = Ensemble(members), torch.tensor([[1, 2, 3]])
+    found, _ = model.window_reader()(x, model.initial_state(1))
+    torch.testing.assert_close(found.logits, model(x).logits)

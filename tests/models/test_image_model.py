@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from chainrule.models.gated_pixel_cnn import GatedPixelCNN
+from chainrule.models.multi_scale_pixel_cnn import MultiScalePixelCNN
 from chainrule.models.pixel_cnn import PixelCNN
 
 
@@ -24,6 +25,13 @@ def test_a_sequence_becomes_the_image_it_came_from_and_so_do_its_first_rows():
     x = torch.randint(4, (5, 3, 2, 4))
     assert torch.equal(model().from_sequence(model().to_sequence(x)), x)
     assert torch.equal(model().from_sequence(model().to_sequence(x[:, :, :1])), x[:, :, :1])
+
+
+def test_no_images_become_no_images():
+    for model in (PixelCNN((1, 4, 4), 2, channels=8, layers=1), MultiScalePixelCNN((1, 4, 4), 2, channels=8, layers=1)):
+        x = torch.zeros(0, 1, 4, 4, dtype=torch.long)
+        assert model.from_sequence(model.to_sequence(x)).shape == x.shape
+        assert model(x).log_prob(x).shape == x.shape
 
 
 def test_conditionals_stand_where_their_elements_stand():

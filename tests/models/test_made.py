@@ -182,6 +182,25 @@ def test_a_stream_ends_with_the_row_and_leaves_gradients_alone():
     assert torch.equal(model.from_sequence(drawn), model.sample(2, generator=torch.Generator().manual_seed(0)))
     assert torch.is_grad_enabled()
     assert not drawn.requires_grad
+    stream = MADE(6, [12]).stream(2)  # whose weights need not be sorted: they are views of parameters
+    assert [next(stream).requires_grad for _ in range(3)] == [False] * 3
+
+
+def test_steps_and_samples_are_computed_under_autocast_as_without_it():
+    model, _ = wide("one hidden layer")
+    model = model.float()
+    expected = model.sample(3, generator=torch.Generator().manual_seed(0))
+    plain, _ = model.step(None, model.initial_state(3))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(model.sample(3, generator=torch.Generator().manual_seed(0)), expected)
+        conditional, _ = model.step(None, model.initial_state(3))
+    assert torch.equal(conditional.logits, plain.logits)
+
+
+@pytest.mark.parametrize("prefix", [[2.0], [float("nan")], [1.0, 0.5]])
+def test_a_prefix_that_no_row_begins_with_is_refused(prefix):
+    with pytest.raises(ValueError, match="prefix: expected 0 and 1"):
+        MADE(4, [8]).sample(2, prefix=torch.tensor(prefix))
 
 
 def test_a_step_past_the_last_column_is_refused():

@@ -210,3 +210,9 @@ def test_what_is_no_whole_image_is_refused():
         model.from_sequence(torch.zeros(1, 24))
     with pytest.raises(ValueError, match="components: expected an integer >= 1"):
         made(components=0)
+
+
+def test_a_prefix_of_other_values_is_refused():
+    model = MultiScalePixelCNN((1, 4, 4), 4, channels=8, layers=1, components=2)
+    with pytest.raises(ValueError, match="prefix: expected values from 0 to 3"):
+        model.sample(2, prefix=torch.tensor([9]))

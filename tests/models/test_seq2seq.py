@@ -167,3 +167,9 @@ def test_a_context_of_another_kind_is_named():
     ):
         with pytest.raises(ValueError, match=message):
             model(x, context)
+
+
+def test_no_words_attend_to_nothing():
+    context = {"tokens": torch.tensor([[1, 2, 0]]), "lengths": torch.tensor([2])}
+    model = Seq2Seq(5, 4, hidden_size=8)
+    assert model.attended(torch.zeros(1, 0, dtype=torch.long), context).shape == (1, 0, 3)

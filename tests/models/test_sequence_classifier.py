@@ -234,3 +234,10 @@ def test_ngrams_of_frames_are_refused_and_may_be_of_fewer_symbols() -> None:
     ngrams = make("bags", ngram_order=1, ngram_symbols=5).ngrams
     assert ngrams is not None
     assert len(ngrams.table.weight) == 6
+
+
+def test_no_elements_without_lengths_are_empty_sequences() -> None:
+    model = make("symbols")
+    torch.nn.init.ones_(model.output.bias[:1])
+    told = model({"inputs": torch.zeros(2, 0, dtype=torch.long), "lengths": torch.zeros(2, dtype=torch.long)})
+    assert torch.equal(model(torch.zeros(2, 0, dtype=torch.long)).logits, told.logits)

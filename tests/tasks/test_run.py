@@ -11,20 +11,20 @@ from hypothesis import strategies as st
 
 from chainrule import Task, open_run
 from chainrule.data import CharVocabulary
-from chainrule.tasks.config import FORMAT, Duration, RunConfig, read_options
+from chainrule.tasks.config import FORMAT, Duration, Fingerprint, RunConfig, Settled
 from chainrule.tasks.run_directory import CONFIG, VOCABULARY, WEIGHTS
 from chainrule.tasks.text.options import TextData, TextTraining
-from chainrule.tasks.text.task import TextTask
+from chainrule.tasks.text.task import TextCounts, TextFacts, TextTask
 from chainrule.training.checkpoint import save_weights
 from chainrule.training.options import TrainingOptions
+from chainrule.typed_json import read_value
 
-FACTS = {
-    "source": {"name": "a.txt", "bytes": 7, "sha256": "0" * 64},
-    "validation": None,
-    "train": {"elements": 5, "lines": 0, "unknown": 0, "characters": 5, "bytes": 5},
-    "valid": {"elements": 2, "lines": 0, "unknown": 0, "characters": 5, "bytes": 5},
-    "chosen": {"options": ["num_layers"], "passes": 2.5, "elements_per_second": None},
-}
+FACTS = TextFacts(
+    source=Fingerprint("a.txt", 7, "0" * 64),
+    validation=None,
+    train=TextCounts(elements=5, lines=0, unknown=0, characters=5, bytes=5),
+    valid=TextCounts(elements=2, lines=0, unknown=0, characters=5, bytes=5),
+)
 OPTIONS = TextTask.MODELS["gru"].options
 SETTLED = OPTIONS(
     hidden_size=4,
@@ -41,11 +41,12 @@ SETTLED = OPTIONS(
 ASKED = RunConfig(
     sources={"source": "a.txt", "validation": None},
     data=TextData(),
-    facts=FACTS,
     model="gru",
     options=SETTLED,
     duration=Duration(steps=3),
     training=TextTraining(batch_size=32, optimiser="adamw", learning_rate=6e-3, weight_decay=0.1, kneser_ney_order=0),
+    facts=FACTS,
+    settled=Settled(["num_layers"], 2.5),
 )
 
 
@@ -150,7 +151,9 @@ def test_a_newer_run_asks_for_a_newer_version(run):
         ({"training__momentum": 0.9}, "momentum"),
         ({"facts__train": None}, "facts|train"),
         ({"facts__train__elements": "many"}, "elements"),
-        ({"facts__source__sha256": 1}, "sha256"),
+        ({"facts__source__sha256": 1}, r"facts\.source\.sha256: expected text, got 1"),
+        ({"facts__train__bytes": -1}, r"facts\.train\.bytes: expected a whole number >= 0, got -1"),
+        ({"facts__valid__elements": 0}, r"facts\.train and valid: expected elements, got none"),
     ],
 )
 def test_a_tampered_config_is_refused_and_the_entry_named(run, changes, message):
@@ -187,7 +190,7 @@ JSON = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(NAM
 def test_options_are_read_exactly_or_refused(changes):
     whole = asdict(OPTIONS()) | changes
     try:
-        options = read_options(OPTIONS, whole, "here")
+        options = read_value(OPTIONS, whole, "here")
     except ValueError as error:
         message = str(error)
     else:

@@ -70,12 +70,12 @@ def test_probabilities_that_change_between_calls_are_found(x):
 
 
 def test_an_encoder_that_rounds_otherwise_than_the_decoder_is_found(x, monkeypatch):
-    write = range_coder.Writer.choose
+    write = range_coder.RangeEncoder.choose
 
     def coarser(self, probabilities, symbols):
         return write(self, (probabilities * 64).round() / 64 + 1e-6, symbols)
 
-    monkeypatch.setattr(range_coder.Writer, "choose", coarser)
+    monkeypatch.setattr(range_coder.RangeEncoder, "choose", coarser)
     assert not check_codec(made(RecurrentLM), x).ok
 
 
@@ -83,7 +83,7 @@ def test_an_encoder_that_wastes_bits_is_found(x, monkeypatch):
     def flat(self, probabilities, symbols):
         return plain[type(self)](self, probabilities * 0 + 1.0, symbols)
 
-    plain = {kind: kind.choose for kind in (range_coder.Writer, range_coder.Reader)}
+    plain = {kind: kind.choose for kind in (range_coder.RangeEncoder, range_coder.RangeDecoder)}
     for kind in plain:
         monkeypatch.setattr(kind, "choose", flat)
     model, certain = made(RecurrentLM), torch.zeros(4, 150, dtype=torch.long)

@@ -1,4 +1,4 @@
-"""Images and what is said of them."""
+"""Captioned images: read, prepared and batched."""
 
 from chainrule.data.captions.caption_file import Caption, ImageStore, read_captions
 from chainrule.data.captions.captioned import CaptionedImages, caption_batches, caption_evaluation

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.data.atomic import read_value
 from chainrule.data.captions.caption_file import Caption, ImageStore, read_captions
 from chainrule.data.captions.captioned import CaptionedImages
 from chainrule.data.characters import WordVocabulary
@@ -16,6 +15,7 @@ from chainrule.data.ragged import Ragged
 from chainrule.data.split import hold_out
 from chainrule.data.store import Store, StoreWriter
 from chainrule.data.text import fingerprint
+from chainrule.typed_json import read_value
 
 _MANIFEST = "captions.json"
 
@@ -118,7 +118,7 @@ def prepare_captions(
             }
         manifest = {
             **{name: None if path is None else store_fingerprint(path) for name, path in files.items()},
-            "counts": counts,
+            **counts,
             "words": len(vocabulary),
             "size": size,
             "fit": fit,
@@ -132,12 +132,12 @@ def open_captions(directory: str | Path) -> PreparedCaptions:
     store = Store(directory, _MANIFEST, "captions")
     vocabulary = WordVocabulary.load(store.directory / "vocabulary.json")
     with store.checked():
-        counts, size = store.manifest["counts"], store.manifest["size"]
+        manifest, size = store.manifest, store.manifest["size"]
         train, valid = (
-            _open_part(store, part, read_value(int, counts[part]["images"], f"counts.{part}.images"), size, vocabulary)
+            _open_part(store, part, read_value(int, manifest[part]["images"], f"{part}.images"), size, vocabulary)
             for part in ("train", "valid")
         )
-    return PreparedCaptions(vocabulary, train, valid, store.manifest)
+    return PreparedCaptions(vocabulary, train, valid, manifest)
 
 
 def _open_part(store: Store, part: str, count: int, size: int, vocabulary: WordVocabulary) -> CaptionedImages:

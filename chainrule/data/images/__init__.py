@@ -6,7 +6,7 @@ from chainrule.data.images.open import is_collection, is_images, open_source, so
 from chainrule.data.images.png import block_image, brightness, grid, png
 from chainrule.data.images.prepare import PreparedImages, check_alike, format_shape, open_images, prepare_images
 from chainrule.data.images.reduction import Binarise, Reduction
-from chainrule.data.images.source import ImageLabels, ImageSource
+from chainrule.data.images.source import ImageLabels, ImageSource, spread_over
 
 __all__ = [
     "Binarise",
@@ -31,4 +31,5 @@ __all__ = [
     "png",
     "prepare_images",
     "source_fingerprint",
+    "spread_over",
 ]

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from PIL import Image, ImageOps
 
-from chainrule.data.images.source import ImageLabels, ImageSource, Pixels
+from chainrule.data.images.source import ImageLabels, ImageSource, Pixels, spread_over
 from chainrule.data.members import Member, Members
 
 SUFFIXES = frozenset((".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm"))
@@ -92,7 +92,7 @@ def _opened(content: bytes, label: str) -> Image.Image:
         reason = "no image file that is known" if type(error).__name__ == "UnidentifiedImageError" else error
         raise BadImageError(f"{label}: cannot be read ({reason})") from None
     if frames > 1:
-        raise ValueError(f"{label}: holds {frames} images, a film: expected one: take it apart")
+        raise ValueError(f"{label}: expected one image, got {frames}, such as an animation: split it into files")
     return image
 
 
@@ -138,22 +138,29 @@ class ImageFolder(ImageSource):
             is outside of them.
         reading: how files become pixels.
         skip_bad: leave out what cannot be read, in place of an error.
+        black_and_white: levels of images stored in black and white alone: 0 and the highest.
 
     Raises:
-        ValueError: there is no image; one cannot be read; sizes or modes differ; labels are asked for or half there.
+        ValueError: there is no image; one cannot be read; sizes or modes differ; labels are missing.
     """
 
     kind = "folder"
 
     def __init__(
-        self, path: Path, *, labelled: bool | None = None, reading: Reading | None = None, skip_bad: bool = False
+        self,
+        path: Path,
+        *,
+        labelled: bool | None = None,
+        reading: Reading | None = None,
+        skip_bad: bool = False,
+        black_and_white: int = 2,
     ):
         self.path, self.name, self.label = path, path.resolve().name, str(path)
         self._reading = reading or Reading()
         self._members = images_in(path)
         files = sorted(self._members.files, key=lambda file: file.name.split("/"))
         parents = _labels_of(files, archive=path.is_file(), labelled=labelled, path=path)
-        self._survey(files, skip_bad)
+        self._levels = black_and_white if self._survey(files, skip_bad) == "1" and self._reading == Reading() else 256
         if parents is not None:
             names = tuple(sorted(set(parents.values())))
             numbers = np.array([names.index(parents[file.name]) for file in self._files], np.int64)
@@ -168,7 +175,7 @@ class ImageFolder(ImageSource):
         for start in range(0, self.count, rows):
             files = self._files[start : start + rows]
             block = np.stack([self._pixels(file)[0] for file in files])
-            yield block // 255 if self._levels == 2 else block
+            yield spread_over(block, self._levels)
 
     def fingerprint(self) -> dict[str, Any]:
         return self._members.fingerprint()
@@ -180,8 +187,8 @@ class ImageFolder(ImageSource):
         with file.open() as content:
             return self._reading.image(content.read(), file.label)
 
-    def _survey(self, files: list[Member], skip_bad: bool) -> None:
-        """Look at every file once: which can be read, and whether they agree."""
+    def _survey(self, files: list[Member], skip_bad: bool) -> str:
+        """Look at every file once: which can be read, and whether they agree; return their mode."""
         skipped = []
         kept: list[Member] = []
         first: tuple[Member, str] | None = None
@@ -209,8 +216,8 @@ class ImageFolder(ImageSource):
             kept.append(file)
         if first is None:
             raise ValueError(f"{self.path}: none of the {len(files)} images can be read: expected at least one")
-        self._levels = 2 if first[1] == "1" and self._reading == Reading() else 256
         self._files, self.count, self.skipped = kept, len(kept), tuple(skipped)
+        return first[1]
 
 
 def images_in(path: Path) -> Members:

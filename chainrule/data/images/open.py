@@ -1,4 +1,4 @@
-"""From what a user names to images: a folder, archive, x.npz, x.npz:array, x.npy, or idx file, plain or gzip."""
+"""Open the images that a user names: a folder, archive, x.npz, x.npz:array, x.npy, or idx file, plain or gzip."""
 
 import zipfile
 from itertools import islice
@@ -19,7 +19,7 @@ _HELD_OUT = ("valid", "validation", "val")
 
 
 def is_images(path: str | Path) -> bool:
-    """Whether there are images: in a folder, or a .zip or .tar file that has some; one; an array; or an idx file.
+    """Whether a path names images: a folder, .zip or .tar file with images, an image, an array or an idx file.
 
     >>> is_images("train-images-idx3-ubyte.gz"), is_images("x.npz:train"), is_images("rows.csv")
     (True, True, False)
@@ -35,7 +35,12 @@ def is_images(path: str | Path) -> bool:
 
 
 def open_source(
-    path: str | Path, *, labelled: bool | None = None, reading: Reading | None = None, skip_bad: bool = False
+    path: str | Path,
+    *,
+    labelled: bool | None = None,
+    reading: Reading | None = None,
+    skip_bad: bool = False,
+    black_and_white: int = 2,
 ) -> ImageSource:
     """Open images and look at them as far as it takes to know their number, shape and labels.
 
@@ -46,6 +51,8 @@ def open_source(
             file, the labels-idx1 file next to an images-idx3 one. None looks; True insists.
         reading: of image files.
         skip_bad: leave out image files that cannot be read.
+        black_and_white: levels of image files stored in black and white alone; those of the images that they shall
+            be alike.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -53,7 +60,7 @@ def open_source(
     """
     path, array = _parts(path)
     if is_collection(path):
-        return ImageFolder(path, labelled=labelled, reading=reading, skip_bad=skip_bad)
+        return ImageFolder(path, labelled=labelled, reading=reading, skip_bad=skip_bad, black_and_white=black_and_white)
     if reading is not None and reading != Reading():
         raise ValueError(f"{path}: --size and --colour are for folders and archives of image files: leave them out")
     check_file(path)

@@ -37,7 +37,7 @@ def grid(images: Pixels, columns: int | None = None, *, gap: int = 2, least: int
         images: (N, C, H, W) of 8 bits, C 1 or 3.
         columns: images in a row; about as many as rows where not given.
         gap: pixels between two of them.
-        least: the width in pixels that a small image is drawn with at least.
+        least: smallest width in pixels at which an image is drawn; smaller ones are enlarged.
 
     Returns:
         (H', W') or (H', W', 3).

@@ -164,8 +164,9 @@ def _held_out(
     named = validation if validation is not None else source.held_out
     if named is None:
         return None
-    held_out = open_source(named, labelled=source.labels is not None, reading=reading, skip_bad=skip_bad)
-    check_alike(held_out, source.shape, source.levels)
+    labelled, levels = source.labels is not None, source.levels
+    held_out = open_source(named, labelled=labelled, reading=reading, skip_bad=skip_bad, black_and_white=levels)
+    check_alike(held_out, source.shape, levels)
     return held_out
 
 

@@ -87,18 +87,27 @@ class ImageSource(ABC):
         """`name`, number of `bytes` and `sha256`: equal for equal content."""
 
     def called(self, place: int) -> str:
-        """The name of an image, counted from 0, as a reader finds it again."""
+        """The name that identifies the image at this index, from 0, to a reader."""
         return f"{self.name}[{place}]"
 
     def _rows_of_a_block(self) -> int:
         return max(1, BLOCK_BYTES // int(np.prod(self.shape)))
 
 
-def found_levels(largest: int) -> int:
-    """The levels of data whose largest value is known: 8 bits, unless it keeps far below.
+def spread_over(pixels: Pixels, levels: int) -> Pixels:
+    """Brightness from black (0) to white (255) as so many levels.
 
-    Digits of 8x8 pixels have 17 levels, binary images 2. An image of 8 bits in which nothing is brighter than a
-    quarter of the range is no reason to take away the rest of it.
+    >>> spread_over(np.array([0, 100, 255], np.uint8), 17).tolist()
+    [0, 6, 16]
+    """
+    return pixels if levels == 256 else (pixels * ((levels - 1) / 255)).round().astype(np.uint8)
+
+
+def found_levels(largest: int) -> int:
+    """The number of levels, inferred from the largest value: 256, unless that value is below 64.
+
+    Digits of 8x8 pixels have 17 levels, binary images 2. Images of 8 bits keep all 256 levels, even if none of their
+    pixels is very bright.
 
     >>> found_levels(1), found_levels(16), found_levels(200)
     (2, 17, 256)

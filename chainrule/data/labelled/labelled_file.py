@@ -74,9 +74,17 @@ class LabelledFile:
         self._delimiter = self._file.find_delimiter() if self.path.lower().endswith((".csv", ".csv.gz")) else None
         if self.path == STDIN and labelled:
             raise ValueError(f"{path}: texts with labels are read more than once: write standard input to a file first")
+        self._skip_first = False
+        self._begun: Iterator[Row] | None = None  # standard input behind its header: it is read once
         if self.path == STDIN:  # the column is said, or each line is a text
-            self.columns = Columns(_number(text_column) or 0, None, header=False)
             self._plain = text_column is None
+            place = _number(text_column)
+            if text_column is not None and place is None:
+                self._begun = self._cells()
+                first = [cell.strip() for cell in next(self._begun, (1, []))[1]]
+                _check_names(self._file.name, [text_column], first)
+                place = first.index(text_column)
+            self.columns = Columns(place or 0, None, header=False)
             return
         beginning = list(islice(self._cells(), _LOOKED_AT))
         if not beginning:
@@ -85,6 +93,8 @@ class LabelledFile:
         rows = [cells for _, cells in beginning]
         self._width = len(rows[0])
         self.columns = _find_columns(self.path, rows, text_column, label_column, labelled, like)
+        # a first line such as "title" may be a text in a file of lines, but for a run whose files have headers
+        self._skip_first = self._plain and self.columns.header and like is not None and like.header
 
     def __iter__(self) -> Iterator[LabelledText]:
         """The rows; an empty text is kept.
@@ -93,11 +103,15 @@ class LabelledFile:
             ValueError: a row has no such column, or an empty label; the file and its line are named.
         """
         if self._plain and self._delimiter is None:
+            skip = self._skip_first
             for line, text in self._file.lines():
+                if skip and text:
+                    skip = False
+                    continue
                 yield LabelledText(line, text.strip(), "")
             return
         last = max(self.columns.text, -1 if self.columns.label is None else self.columns.label)
-        for line, cells in islice(self._cells(), int(self.columns.header), None):
+        for line, cells in self._begun or islice(self._cells(), int(self.columns.header), None):
             if len(cells) <= last:
                 raise ValueError(
                     f"{self._file.name} line {line}: expected at least {last + 1} columns, got {len(cells)}"
@@ -130,12 +144,7 @@ def _find_columns(
         text = like.text_name if text is None and like.text_name in first else text
         label = like.label_name if labelled and label is None and like.label_name in first else label
     named = [name for name in (text, label) if name is not None and _number(name) is None]
-    missing = [name for name in named if name not in first]
-    if missing:
-        raise ValueError(
-            f"{path} line 1: expected a header with the column {missing[0]!r}, got {', '.join(map(repr, first))[:80]}: "
-            "name another column, or give its number"
-        )
+    _check_names(path, named, first)
     lower = [cell.lower() for cell in first]
     usual = {kind: _usual(lower, names) for kind, names in (("text", TEXT_NAMES), ("label", LABEL_NAMES))}
     header = bool(named) or (usual["text"] is not None and (usual["label"] is not None or len(first) != 2))
@@ -180,6 +189,16 @@ def _find_columns(
     at_label = at_label if labelled else None
     names = (first[at_text], None if at_label is None else first[at_label]) if header else (None, None)
     return Columns(at_text, at_label, header, *names)
+
+
+def _check_names(path: str, names: Iterable[str], header: list[str]) -> None:
+    for name in names:
+        if name not in header:
+            found = ", ".join(map(repr, header))[:80] or "nothing"
+            raise ValueError(
+                f"{path} line 1: expected a header with the column {name!r}, got {found}: "
+                "name another column, or give its number"
+            )
 
 
 def _fewer(rows: Iterable[list[str]]) -> int:

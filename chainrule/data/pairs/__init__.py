@@ -4,7 +4,7 @@ from chainrule.data.pairs.batches import (
     PairedSentences,
     pair_batches,
     pair_evaluation,
-    scheduled_sampling_share,
+    scheduled_sampling_rate,
     source_context,
 )
 from chainrule.data.pairs.prepare import Pairs, encode_sentence, held_out_texts, open_pairs, prepare_pairs
@@ -22,6 +22,6 @@ __all__ = [
     "prepare_pairs",
     "read_pairs",
     "read_sentences",
-    "scheduled_sampling_share",
+    "scheduled_sampling_rate",
     "source_context",
 ]

@@ -52,7 +52,7 @@ def pair_batches(
     Args:
         pairs: as numbers.
         batch_size, seed, shard: see `Shuffled`.
-        decay: scheduled sampling, see `scheduled_sampling_share`; "none" leaves it out.
+        decay: scheduled sampling, see `scheduled_sampling_rate`; "none" leaves it out.
         decay_steps: how many steps it takes.
 
     Raises:
@@ -64,7 +64,7 @@ def pair_batches(
     >>> batch.x.shape, sorted(batch.context)
     (torch.Size([2, 3]), ['lengths', 'tokens'])
     """
-    scheduled_sampling_share(decay, 0, decay_steps)
+    scheduled_sampling_rate(decay, 0, decay_steps)
     source, target = pairs.source.lengths, pairs.target.lengths
 
     def sort(rows: Rows) -> Rows:
@@ -76,13 +76,13 @@ def pair_batches(
         batch = pairs.batch(order.own(rows))
         if decay == "none":
             return batch
-        share = torch.full((len(batch.x),), scheduled_sampling_share(decay, step, decay_steps))
+        share = torch.full((len(batch.x),), scheduled_sampling_rate(decay, step, decay_steps))
         return replace(batch, context={**batch.context, "scheduled_sampling_rate": share})
 
     return Batches(order, make)
 
 
-def scheduled_sampling_share(decay: str, step: int, steps: int) -> float:
+def scheduled_sampling_rate(decay: str, step: int, steps: int) -> float:
     r"""The probability that a word read is the model's own, not the one given, at a step (Bengio et al. 2015).
 
     .. math:: \tfrac12 \min(1, i / n) \qquad\text{or}\qquad
@@ -99,7 +99,7 @@ def scheduled_sampling_share(decay: str, step: int, steps: int) -> float:
     Raises:
         ValueError: there is no such decay, or n is no number of steps.
 
-    >>> [scheduled_sampling_share("linear", step, 100) for step in (0, 50, 1000)]
+    >>> [scheduled_sampling_rate("linear", step, 100) for step in (0, 50, 1000)]
     [0.0, 0.25, 0.5]
     """
     if decay not in DECAYS:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from chainrule.blocks import in_blocks
-from chainrule.data.atomic import read_value
 from chainrule.data.characters import WordVocabulary
 from chainrule.data.corpus import load_vocabulary
 from chainrule.data.pairs.batches import PairedSentences
@@ -20,6 +19,7 @@ from chainrule.data.store import Store, StoreWriter
 from chainrule.data.subwords import BPEVocabulary
 from chainrule.data.text import fingerprint
 from chainrule.data.vocabulary import Ids, Vocabulary
+from chainrule.typed_json import read_value
 
 _MANIFEST = "pairs.json"
 LEVELS: dict[str, type[Vocabulary]] = {"word": WordVocabulary, "bpe": BPEVocabulary}
@@ -126,7 +126,8 @@ def prepare_pairs(
                 raise ValueError(f"{source}: expected at least one pair {what}, got none: give more pairs")
         manifest = {
             **{name: None if path is None else fingerprint(path) for name, path in files.items()},
-            "counts": {"train": train.counts(), "valid": valid.counts()},
+            "train": train.counts(),
+            "valid": valid.counts(),
             "symbols": {side: len(vocabulary) for side, vocabulary in vocabularies.items()},
         }
         writer.finish(manifest)
@@ -141,7 +142,7 @@ def open_pairs(directory: str | Path) -> Pairs:
     with store.checked():
         for part, side in product(PARTS, SIDES):
             name, below = f"{part}.{side}", len(vocabularies[side])
-            rows = read_value(int, store.manifest["counts"][part]["pairs"], f"counts.{part}.pairs")
+            rows = read_value(int, store.manifest[part]["pairs"], f"{part}.pairs")
             sides[name] = Ragged.load(store, f"{name}.symbols", f"{name}.offsets", below, rows=rows, shortest=1)
     train, valid = (PairedSentences(sides[f"{part}.source"], sides[f"{part}.target"]) for part in PARTS)
     return Pairs(vocabularies["source"], vocabularies["target"], train, valid, store.manifest)
@@ -159,7 +160,7 @@ def held_out_texts(directory: str | Path) -> tuple[list[str], list[str]]:
         name = f"valid.{side}.text"
         with store.checked(name):
             texts.append(store.array(name, "u1").tobytes().decode().split("\n")[:-1])
-            if len(texts[-1]) != store.manifest["counts"]["valid"]["pairs"]:
+            if len(texts[-1]) != store.manifest["valid"]["pairs"]:
                 raise ValueError(f"{len(texts[-1])} held-out sentences: another number than of pairs")
     return texts[0], texts[1]
 

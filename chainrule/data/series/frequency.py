@@ -6,7 +6,7 @@ from calendar import monthrange
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Literal
 
@@ -17,7 +17,7 @@ _MONTH = re.compile(r"(\d{4})[-/](\d{1,2})")
 
 
 def as_date(cell: str) -> datetime | None:
-    """The moment that a cell names by ISO 8601, a month among them; None for any other text. UTC where it has a zone.
+    """The moment that a cell names by ISO 8601, a month among them, with its zone; None for any other text.
 
     >>> as_date("2016-07-01 13:00"), as_date("1949-01"), as_date("112"), as_date("01/02/2020")
     (datetime.datetime(2016, 7, 1, 13, 0), datetime.datetime(1949, 1, 1, 0, 0), None, None)
@@ -28,10 +28,9 @@ def as_date(cell: str) -> datetime | None:
     if "-" not in cell and "/" not in cell:  # 20160701 is a number
         return None
     try:
-        moment = datetime.fromisoformat(re.sub(r"^(\d{4})/(\d{2})/(\d{2})", r"\1-\2-\3", cell))
+        return datetime.fromisoformat(re.sub(r"^(\d{4})/(\d{2})/(\d{2})", r"\1-\2-\3", cell))
     except ValueError:
         return None
-    return moment if moment.tzinfo is None else moment.astimezone(UTC).replace(tzinfo=None)
 
 
 def writes_months(cells: Iterable[str]) -> bool:
@@ -73,7 +72,15 @@ class Frequency:
             raise ValueError(f"count: expected 1 to {_MOST:,} {self.unit} from a row to the next, got {self.count:,}")
 
     @classmethod
-    def find(cls, dates: Sequence[datetime], lines: Sequence[int], where: str, *, gaps: bool = False) -> "Frequency":
+    def find(
+        cls,
+        dates: Sequence[datetime],
+        lines: Sequence[int],
+        where: str,
+        *,
+        gaps: bool = False,
+        known: "Frequency | None" = None,
+    ) -> "Frequency":
         """The step between dates, all of which must be this step apart.
 
         Args:
@@ -81,6 +88,7 @@ class Frequency:
             lines: the line of each in the file, for errors.
             where: the name of the file, for errors.
             gaps: whether dates may be further apart; `complete_dates` looks at them.
+            known: taken where the dates keep it: those of one week may be business days or all days.
 
         Raises:
             ValueError: the dates are not sorted, one comes twice, or some are missing and may not.
@@ -91,6 +99,8 @@ class Frequency:
                 raise ValueError(f"{where} line {line}: the date {date} comes twice: keep one row of each date")
             if date < before:
                 raise ValueError(f"{where} line {line}: {date} comes after {before}: sort the rows by date")
+        if known is not None and all(known.after(before) == date for before, date in pairwise(dates)):
+            return known
         frequency = cls._most_common(dates)
         if gaps:
             return frequency
@@ -182,7 +192,7 @@ CYCLES: dict[str, tuple[int, Callable[[datetime], float]]] = {  # seconds, and t
 def calendar_names(frequency: Frequency, dates: Sequence[datetime]) -> list[str]:
     """The cycles that dates go through at least twice, those shorter than a step left out.
 
-    What stood once at each place of a cycle tells nothing of the cycle: a model would learn its dates by heart.
+    A shorter record shows no repetition of the cycle: a model would memorise single dates.
 
     >>> hours = Frequency("seconds", 3600)
     >>> calendar_names(hours, [datetime(2024, 1, 1), datetime(2024, 3, 1)])

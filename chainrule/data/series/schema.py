@@ -3,13 +3,14 @@
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from chainrule.data.atomic import Record
-from chainrule.data.series.frequency import CYCLES, Frequency, calendar_features, calendar_names
+from chainrule.data.series.frequency import CYCLES, DAY, Frequency, calendar_features, calendar_names
 from chainrule.data.series.series_file import SeriesFile, read_series
 from chainrule.models.series_scaling import SeriesScaling
 
@@ -27,6 +28,7 @@ class SeriesSchema(Record):
         spreads: (F,) their standard deviations.
         date: the name of the column of dates; None where rows are counted.
         frequency: the step between dates.
+        utc_offset: of the clock that dates are read by, in seconds; None without zones.
         season: rows of a season; 1 for none.
         calendar: the cycles of the calendar that are told to the model.
         anchor: the lag that values are measured from; 0 for the centre.
@@ -34,8 +36,10 @@ class SeriesSchema(Record):
         fill: whether what a file leaves out is filled in.
 
     Raises:
-        ValueError: numbers of columns, or names of cycles, do not fit.
+        ValueError: numbers of columns, names of cycles or the offset do not fit.
     """
+
+    FORMAT: ClassVar[int] = 2
 
     targets: tuple[str, ...]
     covariates: tuple[str, ...]
@@ -43,6 +47,7 @@ class SeriesSchema(Record):
     spreads: tuple[float, ...]
     date: str | None
     frequency: Frequency | None
+    utc_offset: int | None
     season: int
     calendar: tuple[str, ...]
     anchor: int
@@ -56,6 +61,8 @@ class SeriesSchema(Record):
             raise ValueError(f"centres, spreads: expected {len(self.covariates)}, one for each covariate")
         if self.season < 1 or not CYCLES.keys() >= set(self.calendar):
             raise ValueError(f"season, calendar: expected rows and known cycles, got {self.season}, {self.calendar}")
+        if self.utc_offset is not None and abs(self.utc_offset) >= DAY:
+            raise ValueError(f"utc_offset: expected less than a day of seconds, got {self.utc_offset}")
 
     @classmethod
     def fit(cls, file: SeriesFile, rows: int, season: int, anchor: int, fill: bool = False) -> "SeriesSchema":
@@ -87,6 +94,7 @@ class SeriesSchema(Record):
             spreads=tuple(np.where(spreads > 0, spreads, 1.0).tolist()),
             date=file.date,
             frequency=file.frequency,
+            utc_offset=file.utc_offset,
             season=season,
             calendar=() if file.frequency is None else tuple(calendar_names(file.frequency, file.dates[:rows])),
             anchor=anchor,
@@ -111,14 +119,22 @@ class SeriesSchema(Record):
         """Read another file as this one was read.
 
         Raises:
-            ValueError: a column is missing, or rows are another step apart.
+            ValueError: a column is missing, rows are another step apart, or one of both files has no zones.
         """
-        targets = ",".join(self.targets)
         file = read_series(
-            path, targets, ",".join(self.covariates), self.date or "none", fill=self.fill, frequency=self.frequency
+            path,
+            ",".join(self.targets),
+            ",".join(self.covariates),
+            self.date or "none",
+            fill=self.fill,
+            frequency=self.frequency,
+            utc_offset=self.utc_offset,
         )
         if file.frequency != self.frequency:
             raise ValueError(f"{path}: expected rows {self.frequency}, as in training, got rows {file.frequency}")
+        if (file.utc_offset is None) != (self.utc_offset is None):
+            wanted = "without a zone" if self.utc_offset is None else "with a zone, as +02:00 or Z,"
+            raise ValueError(f"{path}: expected dates {wanted} as in training: rewrite them")
         return file
 
     def features(self, file: SeriesFile, horizon: int = 0) -> Floats:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from chainrule.data.series.clock import clock, on_one_clock
 from chainrule.data.series.frequency import Frequency, as_date, writes_months
 from chainrule.data.series.gaps import complete_dates, fill_in, spread_out
 from chainrule.data.tables.cell_column import MISSING, as_number
@@ -28,7 +29,8 @@ class SeriesFile:
         covariates: names of the columns that are known in advance.
         date: the name of the column of dates; None for a file without dates.
         frequency: the step between dates; None without any.
-        dates: (N,), empty without dates.
+        dates: (N,) local times, empty without dates.
+        utc_offset: of their clock, in seconds; None where dates have no zone, or tell days; see `on_one_clock`.
         monthly: whether dates are written as months, 2024-01.
         values: (T, S) the targets, T <= N: rows after them, with empty targets, are the future.
         known: (N, F) the covariates.
@@ -41,6 +43,7 @@ class SeriesFile:
     date: str | None
     frequency: Frequency | None
     dates: list[datetime]
+    utc_offset: int | None
     monthly: bool
     values: Floats
     known: Floats
@@ -52,11 +55,15 @@ class SeriesFile:
         return len(self.known) - len(self.values)
 
     def date_text(self, date: datetime) -> str:
-        """A date as this file writes it: a month; the day alone where steps are days or more; else the moment."""
+        """A date as this file writes it: a month; the day alone where steps are days or more; else the moment
+        with its offset from UTC, where there is one."""
         if self.monthly:
             return date.strftime("%Y-%m")
         daily = self.frequency is not None and self.frequency.daily
-        return date.strftime("%Y-%m-%d") if daily else date.isoformat(sep=" ")
+        if daily:
+            return date.strftime("%Y-%m-%d")
+        zone = None if self.utc_offset is None else clock(self.utc_offset)
+        return date.replace(tzinfo=zone).isoformat(sep=" ")
 
 
 def read_series(
@@ -67,17 +74,21 @@ def read_series(
     *,
     fill: bool = False,
     frequency: Frequency | None = None,
+    utc_offset: int | None = None,
 ) -> SeriesFile:
     """Read a file of series.
 
     Args:
-        path: CSV, with a header or without, compressed by gzip or not.
+        path: CSV, with a header or without, compressed by gzip or not. The first row is a header where names are no
+            numbers (see `TableFile`), or where a column has its first date in the second row.
         target: names of the series to forecast, separated by commas; "all" for all columns that are neither the date
             nor covariates; None where there is one only.
         covariates: names of the columns that are known in advance, separated by commas.
         date: the name of the column of dates; "auto" finds it, "none" has no such column.
         fill: fill in missing rows and empty cells by straight lines between their neighbours.
-        frequency: with `fill`, the step between dates where it is known; else the most common one.
+        frequency: the step between dates where it is known: taken where the dates keep it, and with `fill` always;
+            else the most common one.
+        utc_offset: of the clock that dates with a zone are read by, in seconds; None finds it, see `on_one_clock`.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -96,6 +107,9 @@ def read_series(
     """
     file = TableFile(path)
     rows = list(file.rows())
+    if not file.header and len(rows) > 1 and _dates_begin(rows[0][1], rows[1][1]):
+        file = TableFile(path, header=True)
+        del rows[0]
     if not rows:
         raise ValueError(f"{path}: expected rows under the header, got none")
     where = str(path)
@@ -115,10 +129,11 @@ def read_series(
     step, monthly = None, False
     if date_name is not None:
         place = file.names.index(date_name)
-        dates, monthly = _dates(rows, place, date_name, where), writes_months(cells[place] for _, cells in rows)
+        dates, utc_offset = on_one_clock(_dates(rows, place, date_name, where), utc_offset)
+        monthly = writes_months(cells[place] for _, cells in rows)
         if len(dates) < 2:
             raise ValueError(f"{where}: expected at least two rows, got {len(dates)}")
-        found = Frequency.find(dates, lines, where, gaps=fill)
+        found = Frequency.find(dates, lines, where, gaps=fill, known=frequency)
         step = frequency if fill and frequency is not None else found
     places = [file.names.index(name) for name in targets]
     last = len(rows)
@@ -136,8 +151,13 @@ def read_series(
         observed = ~np.isnan(values)
         values, known = fill_in(values, targets, where), fill_in(known, known_names, where)
     return SeriesFile(
-        where, tuple(targets), tuple(known_names), date_name, step, dates, monthly, values, known, observed
+        where, tuple(targets), tuple(known_names), date_name, step, dates, utc_offset, monthly, values, known, observed
     )
+
+
+def _dates_begin(first: list[str], second: list[str]) -> bool:
+    """Whether a column has a date in the second row alone: names that are numbers look like data otherwise."""
+    return any(as_date(name) is None and as_date(cell) is not None for name, cell in zip(first, second, strict=True))
 
 
 def _date_column(file: TableFile, first: list[str], asked: str) -> str | None:
@@ -162,13 +182,18 @@ def _columns(file: TableFile, names: str, option: str) -> list[str]:
 
 
 def _dates(rows: list[tuple[int, list[str]]], place: int, name: str, where: str) -> list[datetime]:
-    dates = []
+    dates: list[datetime] = []
     for line, cells in rows:
         moment = as_date(cells[place])
         if moment is None:
             raise ValueError(
                 f"{where} line {line}, column {name!r}: expected a date as 2024-01-31 or 2024-01-31 13:00, "
                 f"got {cells[place]!r:.80}: rewrite it, or say --date none to count rows only"
+            )
+        if dates and (moment.tzinfo is None) != (dates[0].tzinfo is None):
+            raise ValueError(
+                f"{where} line {line}, column {name!r}: expected dates with a zone, as +02:00 or Z, in all rows or in "
+                f"none, got {cells[place]!r:.80}: rewrite it"
             )
         dates.append(moment)
     return dates

@@ -1,4 +1,4 @@
-"""Windows of series in batches: a stretch that is known, and what came after it."""
+"""Windows of series in batches: the known past, and the values to forecast."""
 
 from collections.abc import Iterator, Sequence
 

@@ -42,7 +42,7 @@ def clip_batches(
 def clip_evaluation(tokens: Tokens, batch_size: int, longest: int, labels: Labels | None = None) -> Iterator[Batch]:
     """Every piece of every clip once, `batch_size` of similar length in a batch.
 
-    Batches come in an order that has nothing to do with length, and is always the same: the first ones are fair to all.
+    The order of batches is random with a fixed seed, so that the first ones are a fair sample of all lengths.
     """
     pieces = _Pieces(tokens, longest, labels)
     order = np.argsort(pieces.lengths, kind="stable")

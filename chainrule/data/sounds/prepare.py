@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.data.atomic import read_value
 from chainrule.data.members import Members
 from chainrule.data.sounds.batches import Labels
 from chainrule.data.sounds.clip_writer import ClipWriter, Writing
@@ -18,6 +17,7 @@ from chainrule.data.sounds.sound_file import Collection, SoundFacts, SoundFile, 
 from chainrule.data.split import OneInEvery, check_fraction
 from chainrule.data.store import Store, StoreWriter
 from chainrule.data.vocabulary import FileTokens
+from chainrule.typed_json import read_value
 
 _MANIFEST = "sounds.json"
 SEQUENCES = ("clips", "stream")

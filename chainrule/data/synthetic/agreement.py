@@ -24,11 +24,11 @@ class SubjectVerbAgreement(SymbolTask):
 
     ``the cats , which saw the dog near the bird , were hungry .`` Between the subject and its verb is a clause of
     exactly `distance` words, its commas counted. Every choice in a sentence is uniform and independent of the others,
-    the verb apart:
+    except that of the verb:
 
     - ``the`` SUBJECT, one of 8 nouns, singular or plural;
     - ``, which`` [[DEGREE] ADVERB] ACTION ``the`` NOUN, then PREPOSITION ``the`` NOUN as often as there is room,
-      and ``,``; the adverbs fill what is left over three. These nouns are singular or plural as a coin falls, so the
+      and ``,``; the adverbs fill what is left over three. These nouns are singular or plural at random, so the
       last noun's number predicts nothing. Their verb is in the past tense, which has no number;
     - ``was`` or ``were``, as the subject's number has it, PREDICATE and ``.``
 

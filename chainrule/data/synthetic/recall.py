@@ -1,4 +1,4 @@
-"""Symbols to be kept and said again: delayed recall, the copying task and parity."""
+"""Memory tasks on symbols: delayed recall, the copying task and parity."""
 
 import math
 
@@ -128,9 +128,9 @@ class Parity(SymbolTask):
     The bits are uniform and independent; the answer is due after the last.
 
     **Chance.** Whatever the last bit is, the parity of the others is uniform, and so is that of all: ln 2 nats, and
-    half of the answers right. The same holds for whoever has forgotten any single bit: nothing short of all of them
-    helps, which is why a gradient finds no hold here even where it does not vanish (Shalev-Shwartz, Shamir and Shammah
-    2017).
+    half of the answers right. The same holds for a predictor that has forgotten any single bit. No part of the
+    solution lowers the loss, so gradients give no direction even if they do not vanish (Shalev-Shwartz, Shamir and
+    Shammah 2017).
 
     **Optimum.** The answer is a function of the inputs: 0 nats. One bit of memory is enough.
 

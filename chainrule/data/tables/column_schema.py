@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.data.atomic import field_types, read_fields
 from chainrule.data.tables.cell_column import (
     LARGEST,
     MISSING,
@@ -21,6 +20,7 @@ from chainrule.data.tables.cell_column import (
 )
 from chainrule.data.tables.column_facts import ColumnFacts, ColumnKind
 from chainrule.heads.column import Column
+from chainrule.typed_json import field_types, read_fields
 
 OTHER = "<other>"
 _IMPLIED: dict[str, Any] = {"kind": None, "categories": 0, "decimals": None}  # of numbers: not written

@@ -3,6 +3,8 @@
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from itertools import compress
+from operator import not_
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,6 +19,30 @@ from chainrule.data.tables.table_file import TableFile
 from chainrule.heads.column import Column
 
 Rows = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class PartialRow:
+    """A row to be completed.
+
+    Args:
+        cells: as they are in the file, of the columns that `TableSchema.partial` names; None where one is unknown.
+        numbers: (D,) of the cells of the kept columns; 0 where one is unknown.
+        known: (D,) which of these are known.
+    """
+
+    cells: list[str | None]
+    numbers: list[float]
+    known: list[bool]
+
+    def filled(self, drawn: Sequence[str]) -> list[str]:
+        """The cells, the known ones as they are in the file; the others from the drawn cells of the kept columns.
+
+        >>> PartialRow(["r7", None, "1.50"], [0.0, 1.5], [False, True]).filled(["red", "1.5"])
+        ['r7', 'red', '1.50']
+        """
+        unknown = compress(drawn, map(not_, self.known))
+        return [next(unknown) if cell is None else cell for cell in self.cells]
 
 
 @dataclass(frozen=True)
@@ -167,26 +193,37 @@ class TableSchema(Record):
             raise AssertionError("a column refused a cell among others and took it alone")
         return rows
 
-    def partial(self, path: str | Path) -> Generator[tuple[int, list[float], list[bool]], None, None]:
-        """Line, numbers and which of them are known, of rows to be completed; errors name the line.
+    def partial(self, path: str | Path) -> tuple[list[ColumnSchema], Generator[PartialRow, None, None]]:
+        """The columns of a file once it is completed, and its rows.
 
-        A cell is unknown where it is empty or spells a missing value, or where its column is not in the file.
+        The columns are the kept ones, and those left out that the file has, in the order of training. A cell is unknown
+        where it is empty or spells a missing value, or where its column is not in the file.
 
         Raises:
-            ValueError: a column is unknown, or a row is no row.
+            ValueError: a column is unknown; while rows are read: a row is no row, or a column takes no such cell.
             FileNotFoundError: there is no such file.
         """
-        file, places = self.open(path, complete=False)
-        for line, cells in file.rows():
-            numbers, known = [], []
-            for column, place in zip(self.kept, places, strict=True):
-                cell = cells[place] if place >= 0 else ""
-                known.append(cell not in MISSING)
+        file, _ = self.open(path, complete=False)
+        columns = [column for column in self.columns if column.kind != "skip" or column.name in file.names]
+        return columns, self._partial_rows(file, columns)
+
+    def _partial_rows(self, file: TableFile, columns: Sequence[ColumnSchema]) -> Generator[PartialRow, None, None]:
+        there = {name: place for place, name in enumerate(file.names)}
+        places = [there.get(column.name, -1) for column in columns]
+        for line, row in file.rows():
+            cells, numbers, known = list[str | None](), list[float](), list[bool]()
+            for column, place in zip(columns, places, strict=True):
+                cell = row[place] if place >= 0 else ""
+                drawn = column.kind != "skip" and cell in MISSING
+                cells.append(None if drawn else cell)
+                if column.kind == "skip":
+                    continue
+                known.append(not drawn)
                 try:
-                    numbers.append(column.encode(cell) if known[-1] else 0.0)
+                    numbers.append(0.0 if drawn else column.encode(cell))
                 except ValueError as error:
-                    raise ValueError(f"{path} line {line}, {error}") from None
-            yield line, numbers, known
+                    raise ValueError(f"{file.path} line {line}, {error}") from None
+            yield PartialRow(cells, numbers, known)
 
     def to_json(self) -> dict[str, Any]:
         return super().to_json() | {"columns": [column.to_json() for column in self.columns]}
@@ -196,7 +233,7 @@ _NAMED = 120  # characters of the flags of all columns that are refused
 
 
 def _together(refused: Mapping[str, ValueError], types: Mapping[str, str]) -> ValueError:
-    """The first refusal, and with it the others, so that they need not be met one by one.
+    """The error for the first refused column, with the number of others, so that a user can fix all at once.
 
     Args:
         refused: the refusals by column.

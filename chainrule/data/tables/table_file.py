@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 
 from chainrule.blocks import in_blocks
 from chainrule.data.delimited import DelimitedFile, Row
-from chainrule.data.tables.cell_column import MISSING, Block, as_number
+from chainrule.data.tables.cell_column import MISSING, Block, as_integer, as_number
 from chainrule.data.text import check_file
 
 SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet")
@@ -156,7 +156,7 @@ def table_bytes(name: str, columns: Mapping[str, str], rows: Iterator[list[str]]
 
     Args:
         name: of the file.
-        columns: names and kinds, categorical, integer or real.
+        columns: names and kinds, categorical, integer, real or skip.
         rows: cells; empty where a value is missing.
         header: whether CSV begins with the names.
 
@@ -165,13 +165,9 @@ def table_bytes(name: str, columns: Mapping[str, str], rows: Iterator[list[str]]
     """
     if name.lower().endswith(".parquet"):
         polars = _polars()
-        kinds = {"integer": (int, polars.Int64), "real": (float, polars.Float64), "categorical": (str, polars.String)}
-        cells = list(zip(*rows, strict=True))
+        cells = list(zip(*rows, strict=True)) or [()] * len(columns)
         frame = polars.DataFrame(
-            [
-                polars.Series(name, [kinds[kind][0](cell) if cell else None for cell in column], dtype=kinds[kind][1])
-                for (name, kind), column in zip(columns.items(), cells, strict=True)
-            ]
+            [_series(polars, name, kind, column) for (name, kind), column in zip(columns.items(), cells, strict=True)]
         )
         content = io.BytesIO()
         frame.write_parquet(content)
@@ -180,6 +176,18 @@ def table_bytes(name: str, columns: Mapping[str, str], rows: Iterator[list[str]]
     write_rows(text, list(columns) if header else None, rows)
     raw = text.getvalue().encode("utf-8", "replace")
     return gzip.compress(raw) if name.lower().endswith(".gz") else raw
+
+
+def _series(polars: Any, name: str, kind: str, cells: Sequence[str]) -> Any:
+    """A column of Parquet; of one that was left out of training, integers where all cells are, else texts."""
+    if kind == "skip":
+        kind = "integer" if all(as_integer(cell) is not None for cell in cells if cell) else "categorical"
+    if kind == "categorical":
+        return polars.Series(name, [cell or None for cell in cells], dtype=polars.String)
+    values = [float(cell) if cell else None for cell in cells]  # a known integer may be written as 12.0
+    if kind == "integer":
+        return polars.Series(name, [None if value is None else int(value) for value in values], dtype=polars.Int64)
+    return polars.Series(name, values, dtype=polars.Float64)
 
 
 def reads_quickly() -> bool:

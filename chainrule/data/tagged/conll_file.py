@@ -43,6 +43,7 @@ class ConllFile:
             the last column.
         tagged: whether every word must have a tag. Otherwise tags are not looked at, and the column may be missing.
         max_length: words of the longest sentence that is taken; None takes all.
+        documents: whether -DOCSTART- separates documents; otherwise it is a word.
 
     Attributes:
         conllu: whether it is CoNLL-U.
@@ -67,11 +68,12 @@ class ConllFile:
         *,
         tagged: bool = True,
         max_length: int | None = None,
+        documents: bool = True,
     ):
-        self.name, self._lines = name, lines
+        self.name, self._lines, self._documents = name, lines, documents
         self.conllu = is_conllu(lines)
         rows = (line for line in lines if line.strip() and not (self.conllu and line.startswith("#")))
-        first = next((line for line in rows if not _is_document(line)), "")
+        first = next((line for line in rows if not self._separates(line)), "")
         self._separator = "\t" if any("\t" in line for line in lines) else None
         self._width = len(first.split(self._separator)) if first else 0
         self._word = 1 if self.conllu else 0
@@ -127,7 +129,7 @@ class ConllFile:
         lines: list[int] = []
         separated = False  # the last line that is not blank begins a document
         for number, line in enumerate(self._lines, 1):
-            if _is_document(line) and not words:
+            if self._separates(line) and not words:
                 separated = True
                 continue
             if separated and not line.strip():
@@ -164,6 +166,10 @@ class ConllFile:
         if words:
             yield Sentence(tuple(words), tuple(tags), tuple(lines), lines[0])
 
+    def _separates(self, line: str) -> bool:
+        """Whether it is a line between documents."""
+        return self._documents and line.startswith(_DOCUMENT) and line.split()[0] == _DOCUMENT
+
     def _cell(self, cells: list[str], place: int, what: str, number: int) -> str:
         cell = cells[place].strip()
         if not cell or (what == "tag" and cell == "_"):
@@ -198,10 +204,6 @@ def is_conllu(lines: Sequence[str]) -> bool:
     """
     cells = next((line for line in lines if line.strip() and not line.startswith("#")), "").split("\t")
     return len(cells) == len(CONLLU) and _is_id(cells[0])
-
-
-def _is_document(line: str) -> bool:
-    return line.startswith(_DOCUMENT) and line.split()[0] == _DOCUMENT
 
 
 def _is_id(cell: str) -> bool:

@@ -1,4 +1,4 @@
-"""A section of the report of `chainrule inspect` on a model that writes while it attends to something."""
+"""A section of the report of `chainrule inspect`: a generated sequence and the attention for each symbol."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from chainrule.diagnostics.report.render import marked
 
 @dataclass(frozen=True)
 class AttentionExample:
-    """One row of the data, and what was written of it.
+    """One row of the data, the symbols generated for it, and their attention.
 
     Args:
         title: of its section.
@@ -51,7 +51,7 @@ class AttentionExample:
 
     @property
     def section(self) -> Section:
-        """It under its title."""
+        """The example as a section of the page."""
         lines = [marked('<p><span class="note">{}</span> {}</p>', name, text) for name, text in self.lines.items()]
         shown = self._alignment() if self.image is None else self._looked(self.image)
         return Section(self.title, [*lines, shown])

@@ -85,12 +85,12 @@ def _exhibit(shown: Exhibit, description: str) -> Content:
 def _use(use: LatentUse, noun: str) -> Iterator[Content]:
     yield Text(str(use), "verdict")
     if use.remedies:
-        yield "What may help, the first to be tried first:"
+        yield "Remedies, in the order in which to try them:"
         yield marked("<ul>{}</ul>", Markup("").join(marked("<li>{}</li>", remedy) for remedy in use.remedies))
     told = (
         ""
         if use.kl is None
-        else (f" Its KL divergence is what the decoder is told through it, in nats of the average {noun}.")
+        else (f" Its KL divergence is the information that it gives the decoder, in nats per {noun} on average.")
     )
     yield (
         f"A dimension is active where the mean of its code varies from {noun} to {noun} by more than 0.01 "

@@ -22,8 +22,8 @@ _PALETTE = np.linspace(_PALE, _DARK, 256).round().astype(np.uint8)
 _HEADINGS = ("head", "kind", "share", "entropy, bits", "of even", "distance")
 _TERMS = {
     "share": "of the weight, as the rule of the kind counts it",
-    "entropy": "of the weights, relative to that of even weights over everything in sight: "
-    "0 looks at one element alone",
+    "entropy": "of the weights, relative to that of even weights over all visible elements: "
+    "0 attends to a single element",
     "distance": "elements back from the present symbol, averaged by weight",
 }
 
@@ -58,9 +58,9 @@ def heads_sections(
 
 def _reading(drawn: Sequence[str]) -> Markup:
     return marked(
-        "<p>Each image is the beginning of row 1, {} elements and the start symbol ⊢ first: a row of the image is an "
-        "element as it asks, a column one that it may read, darker where it reads more (the square root of the "
-        "weight). Below it is the same text, shaded by what the last of these elements, <code>{}</code>, read. The "
+        "<p>Each image is the beginning of row 1, {} elements and the start symbol ⊢ first. Each row of the image is a "
+        "query, each column a key that it may read; darker is a larger weight (its square root is shown). "
+        "Below it is the same text, shaded by the weights of the last of these queries, <code>{}</code>. The "
         "present symbol is the last one read; the model predicts the next. Figures are means over all rows.</p>",
         len(drawn),
         escape(visible(drawn[-1])),

@@ -1,4 +1,4 @@
-"""Images in, their captions out, or compared with those by people."""
+"""Caption images, and compare captions with human references."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class CaptionOptions(NBestOptions):
     """
 
     length_penalty: float = within(0.7, 0.0, 1e9)
-    max_length: int | None = within(None, 1)
+    max_length: int | None = within(None, 1, 1 << 16)
     """Most words of a caption; that of training if not given."""
     attention: Path | None = None
     """A .png file, of one image: where the model looked for each word."""
@@ -152,7 +152,7 @@ def evaluate_captioner(run: "CaptionTask", data: str | None, options: CaptionEva
     lines = [
         f"{len(names):,} images{', each with another shown' if options.shuffle else ''}, beam {options.beam}",
         "  ".join(f"{score.name} {score.value:.2f}" for score in scores.values()),
-        f"perplexity of people's captions {perplexity:.4g}",
+        f"perplexity of the reference captions {perplexity:.4g}",
         f"signature {signature}",
     ]
     return Answer(iter([Record(figures, "\n".join(lines))]))

@@ -5,19 +5,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from chainrule.tasks.abilities import CheckedRows, Checks, Evaluates, Inspects, Predicts
 from chainrule.tasks.caption.inspection import CaptionerInspection, inspect_captioner
 from chainrule.tasks.caption.prediction import CaptionEvaluation, CaptionOptions, caption, evaluate_captioner
 from chainrule.tasks.config import (
-    FINGERPRINT,
+    Counts,
+    Facts,
+    Fingerprint,
     OptimisationOptions,
     RunConfig,
     SplitOptions,
-    check_entries,
-    check_keys,
-    read_object,
     within,
 )
 from chainrule.tasks.display import measured_part, quoted, size_of
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 
 BACKBONE = f"{DATA}/backbone.safetensors"
 _LADDER = Ladder("words", ({"hidden_size": 128, "embedding_size": 128, "image_features": 64},), passes=5)
-_COUNTS = dict.fromkeys(("images", "captions", "words", "unknown"), int)
 _CHECKED_ROWS, _CHECKED_ELEMENTS = 3, 8
 
 
@@ -44,7 +42,7 @@ class CaptionData(SplitOptions):
     """How images and captions are read, and which are held out."""
 
     image_size: int = within(64, 8, 1024)
-    """Pixels that every image has in the end, both ways."""
+    """Height and width in pixels to which every image is scaled."""
     fit: Literal["crop", "pad", "stretch"] = "crop"
     """How an image that is no square becomes one: cut off two sides, add black bars, or change its proportions."""
     min_count: int = within(3, 1, 1 << 40)
@@ -67,6 +65,35 @@ class CaptionTraining(OptimisationOptions):
     """Peak learning rate; with AdamW 0.002, where not given."""
 
 
+@dataclass(frozen=True)
+class CaptionCounts(Counts):
+    """Counts of a part of the images."""
+
+    images: int
+    captions: int
+    words: int
+    unknown: int
+
+
+@dataclass(frozen=True)
+class CaptionFacts(Facts):
+    """Results of preparing images with captions."""
+
+    captions: Fingerprint
+    validation: Fingerprint | None
+    validation_captions: Fingerprint | None
+    backbone_weights: Fingerprint | None
+    train: CaptionCounts
+    valid: CaptionCounts
+    words: int  # of the vocabulary
+    size: int  # pixels a side
+
+    def __post_init__(self) -> None:
+        for name, value in (("words", self.words), ("size", self.size)):
+            if not 2 <= value <= 1 << 24:
+                raise ValueError(f"{name}: expected a whole number from 2 to {1 << 24}, got {value}")
+
+
 class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
     """A run on captioned images."""
 
@@ -87,6 +114,7 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
         ),
     }
     Data = CaptionData
+    Facts = CaptionFacts
     Training = CaptionTraining
     USUAL_TRAINING: ClassVar[dict[str, dict[str, Any]]] = {"captioner": {"learning_rate": {"adamw": 2e-3}}}
     MODELS: ClassVar[dict[str, Model]] = {"captioner": Model("chainrule.models.captioner:Captioner")}
@@ -99,6 +127,10 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
     several = True
     Evaluation, evaluate = CaptionEvaluation, evaluate_captioner
     Inspection, inspect = CaptionerInspection, inspect_captioner
+
+    @property
+    def facts(self) -> CaptionFacts:
+        return cast(CaptionFacts, self.config.facts)
 
     @cached_property
     def prepared(self) -> "PreparedCaptions":
@@ -139,19 +171,6 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
             check_file(weights)
 
     @classmethod
-    def check_facts(cls, facts: dict[str, Any]) -> None:
-        if not facts:
-            return
-        check_keys("facts", facts, {*cls.SOURCES, "counts", "words", "size"} | {"chosen"} & facts.keys())
-        for name in ("words", "size"):
-            if type(facts[name]) is not int or not 2 <= facts[name] <= 1 << 24:
-                raise ValueError(f"facts.{name}: expected a whole number from 2 to {1 << 24}, got {facts[name]!r:.80}")
-        for name in ("source", "captions"):
-            check_entries("facts", facts, name, FINGERPRINT)
-        for part in ("train", "valid"):
-            check_entries("facts.counts", read_object(facts, "counts"), part, _COUNTS)
-
-    @classmethod
     def fingerprint(cls, path: str | None) -> dict[str, Any]:
         from chainrule.data.captions import store_fingerprint
 
@@ -177,23 +196,19 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
         weights = sources["backbone_weights"]
         if weights is not None:  # kept in the run, so that nothing else is needed to go on with it
             shutil.copyfile(weights, self.path / BACKBONE)
-        facts = {name: found[name] for name in ("source", "captions", "validation", "counts", "words", "size")}
-        return facts | {
-            "validation_captions": found["validation_captions"],
-            "backbone_weights": None if weights is None else self.fingerprint(weights),
-        }
+        return found | {"backbone_weights": None if weights is None else self.fingerprint(weights)}
 
     def build(self) -> "Captioner":
         from chainrule.layers.backbone import Backbone
 
-        model: Captioner = self.built(vocab_size=self.config.facts["words"])
+        model: Captioner = self.built(vocab_size=self.facts.words)
         if isinstance(model.encoder, Backbone):
             model.encoder.load(self.path / BACKBONE)
         return model
 
     def fewest_weights(self) -> int:
         options = self.config.options
-        return int(self.config.facts["words"] * options.embedding_size + options.num_layers * options.hidden_size**2)
+        return int(self.facts.words * options.embedding_size + options.num_layers * options.hidden_size**2)
 
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
         from chainrule.data.captions import caption_batches, caption_evaluation
@@ -203,11 +218,11 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
         return batches, lambda: caption_evaluation(prepared.valid)
 
     def introduce(self) -> Iterable[str]:
-        facts = self.config.facts
-        yield f"{facts['source']['name']}: {_split(facts)}, {facts['words']:,} words"
+        facts = self.facts
+        yield f"{facts.source.name}: {_split(facts)}, {facts.words:,} words"
         how = {"crop": "cropped", "pad": "padded", "stretch": "stretched"}
         others = " or ".join(f"--fit {name}" for name in how if name != self.data.fit)
-        yield f"images are {how[self.data.fit]} to {facts['size']}×{facts['size']} pixels ({others} for another way)"
+        yield f"images are {how[self.data.fit]} to {facts.size}×{facts.size} pixels ({others} for another way)"
 
     def validation_metric(self) -> "ValidationMetric":
         from chainrule.tasks.caption.searching import caption_metric
@@ -215,7 +230,7 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
         return caption_metric(self)
 
     def best(self, found: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
-        part, perplexity = measured_part(rows, self.config.facts["counts"]["valid"]["images"]), found.perplexity
+        part, perplexity = measured_part(rows, self.facts.valid.images), found.perplexity
         return (
             {"bleu": value, "perplexity": perplexity},
             f"BLEU-4 {value:.2f} on {part}held-out images (greedy), perplexity of their captions {perplexity:.4g}",
@@ -228,17 +243,17 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
             f"chainrule evaluate {path} IMAGES --captions CAPTIONS --beam 5",
         ]
 
-    def describe(self, facts: dict[str, Any]) -> dict[str, str]:
-        known = facts["facts"]
+    def describe(self, about: dict[str, Any]) -> dict[str, str]:
+        facts = self.facts
         return {
-            "data": f"{known['source']['name']} ({size_of(known['source']['bytes'])}), {known['captions']['name']}",
-            "split": _split(known),
-            "vocabulary": f"{known['words']:,} words",
+            "data": f"{facts.source.name} ({size_of(facts.source.bytes)}), {facts.captions.name}",
+            "split": _split(facts),
+            "vocabulary": f"{facts.words:,} words",
         }
 
     @property
     def basis(self) -> Basis:
-        return Basis("symbol", tokens=f"word level, {self.config.facts['words']:,} symbols", given="the image")
+        return Basis("symbol", tokens=f"word level, {self.facts.words:,} symbols", given="the image")
 
     def checked_rows(self) -> CheckedRows:
         import numpy as np
@@ -252,9 +267,8 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
         return CheckedRows(self.model(), x, batch.context, lengths)
 
 
-def _split(facts: dict[str, Any]) -> str:
-    train, valid = facts["counts"]["train"], facts["counts"]["valid"]
+def _split(facts: CaptionFacts) -> str:
     return (
-        f"{train['images']:,} images with {train['captions']:,} captions to train on, "
-        f"{valid['images']:,} with {valid['captions']:,} held out"
+        f"{facts.train.images:,} images with {facts.train.captions:,} captions to train on, "
+        f"{facts.valid.images:,} with {facts.valid.captions:,} held out"
     )

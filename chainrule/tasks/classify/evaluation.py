@@ -30,8 +30,8 @@ class LabelEvaluation(CheckedOptions):
     """Name, or number from 1, of the column of texts; that of training if not given."""
     label_column: str | None = None
     """The same of the labels."""
-    errors: int = within(5, 0)
-    """So many mistakes."""
+    errors: int = within(5, 0, 1 << 30)
+    """Number of mistakes to show."""
 
 
 def evaluate_labels(run: "ClassifyTask", data: str | None, options: LabelEvaluation, *, device: str) -> Answer:

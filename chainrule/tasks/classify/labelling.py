@@ -40,7 +40,7 @@ class Labelling(TextColumn):
         json: Print a JSON object for each text, with the probabilities of all labels, the words and their weights.
     """
 
-    top: Annotated[int, Parameter(name=["--top", "-n"])] = within(1, 1)
+    top: Annotated[int, Parameter(name=["--top", "-n"])] = within(1, 1, 1 << 30)
     """How many of the likeliest labels of each text to give."""
     attention: Path | None = None
     """A page (.html) or image (.png) to write, in which the words are shaded by how much they counted."""

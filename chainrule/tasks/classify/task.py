@@ -17,20 +17,19 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from chainrule.tasks.abilities import CheckedRows, Checks, Embeds, Evaluates, Inspects, Predicts
 from chainrule.tasks.classify.evaluation import LabelEvaluation, evaluate_labels
 from chainrule.tasks.classify.inspection import ClassifierInspection, inspect_classifier
 from chainrule.tasks.classify.labelling import LabelledEmbedding, Labelling, TextColumn, embed_texts, label_texts
 from chainrule.tasks.config import (
-    FINGERPRINT,
+    Counts,
+    Facts,
+    Fingerprint,
     OptimisationOptions,
     RunConfig,
     SplitOptions,
-    check_entries,
-    check_keys,
-    read_object,
     within,
 )
 from chainrule.tasks.display import measured_part, quoted
@@ -46,9 +45,6 @@ if TYPE_CHECKING:
     from chainrule.training import Evaluation as Measurement
     from chainrule.training import TrainingBatches, ValidationBatches, ValidationMetric
 
-_FACTS = ("source", "validation", "columns", "train", "valid", "labels", "symbols")
-_COUNTS = {"rows": int, "elements": int, "longest": int, "empty": int, "cut": int}
-_COLUMNS = {"text", "label", "header", "text_name", "label_name"}
 _ELEMENT = {"word": "words", "char": "characters", "byte": "bytes"}
 _CHECKED_ROWS, _CHECKED_ELEMENTS = 4, 12
 _NGRAM_ORDER = {"word": 2, "char": 6, "byte": 6}
@@ -87,6 +83,40 @@ class ClassifierTraining(OptimisationOptions):
     """Begin with how often each symbol, and each n-gram, was seen with each label."""
 
 
+@dataclass(frozen=True)
+class LabelledCounts(Counts):
+    """Counts of a part of the texts."""
+
+    rows: int
+    elements: int
+    longest: int
+    empty: int
+    cut: int
+
+
+@dataclass(frozen=True)
+class FoundColumns:
+    """`chainrule.data.labelled.Columns` of the file."""
+
+    text: int
+    label: int
+    header: bool
+    text_name: str | None
+    label_name: str | None
+
+
+@dataclass(frozen=True)
+class LabelledFacts(Facts):
+    """Results of preparing texts with labels."""
+
+    validation: Fingerprint | None
+    columns: FoundColumns
+    train: LabelledCounts
+    valid: LabelledCounts
+    labels: dict[str, int]  # texts of each
+    symbols: int
+
+
 class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Inspects, Embeds):
     """A run on labelled texts."""
 
@@ -100,6 +130,7 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
         "validation": Source("Texts to hold out, in place of some of DATA.", "--validation"),
     }
     Data = LabelledData
+    Facts = LabelledFacts
     Training = ClassifierTraining
     MODELS: ClassVar[dict[str, Model]] = {
         "classifier": Model(_MODEL, planned=_PLANNED, hidden=(*_FROM_DATA, "num_heads")),
@@ -119,19 +150,13 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
     Inspection, inspect = ClassifierInspection, inspect_classifier
     Embedding, embed = LabelledEmbedding, embed_texts
 
-    @classmethod
-    def check_facts(cls, facts: dict[str, Any]) -> None:
-        if not facts:
-            return
-        check_keys("facts", facts, {*_FACTS} | {"chosen"} & facts.keys())
-        check_entries("facts", facts, "source", FINGERPRINT)
-        check_keys("facts.columns", read_object(facts, "columns"), _COLUMNS)
-        for part in ("train", "valid"):
-            check_entries("facts", facts, part, _COUNTS)
+    @property
+    def facts(self) -> LabelledFacts:
+        return cast(LabelledFacts, self.config.facts)
 
     @classmethod
     def check_config(cls, config: RunConfig) -> None:
-        if config.facts and config.options.ngram_order is None:  # prepared: nothing is left open any more
+        if config.facts is not None and config.options.ngram_order is None:  # prepared: nothing is left open
             raise ValueError("ngram_order: expected a value, got none")
 
     @classmethod
@@ -170,7 +195,7 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
         """
         from chainrule.data.labelled import Columns, LabelledFile
 
-        like = Columns(**self.config.facts["columns"])
+        like = Columns(**asdict(self.facts.columns))
         return LabelledFile(path, text_column=text_column, label_column=label_column, labelled=labelled, like=like)
 
     def texts(self) -> "LabelledTexts":
@@ -184,7 +209,7 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
 
         sources, options = self.config.sources, asdict(self.data)
         assert sources["source"] is not None
-        manifest = prepare_labelled(
+        return prepare_labelled(
             sources["source"],
             self.path / DATA,
             limit=options.pop("max_length"),
@@ -193,7 +218,6 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
             seed=self.training.seed,
             **options,
         ).manifest
-        return {name: manifest[name] for name in _FACTS}
 
     def plan(self, given: frozenset[str]) -> RunConfig:
         """Five passes over texts of words are enough, and at least 1,000 steps: more learn them by heart."""
@@ -239,22 +263,22 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
         return batches, lambda: labelled_evaluation(texts.valid.texts, texts.valid.labels, ROWS, limit)
 
     def introduce(self) -> Iterable[str]:
-        facts, element = self.config.facts, _ELEMENT[self.data.level]
-        train, valid, columns = facts["train"], facts["valid"], facts["columns"]
-        held_out = "held out" if facts["validation"] is None else f"held out ({facts['validation']['name']})"
-        header = "with a header" if columns["header"] else "without a header"
+        facts, element = self.facts, _ELEMENT[self.data.level]
+        train, valid, columns = facts.train, facts.valid, facts.columns
+        held_out = "held out" if facts.validation is None else f"held out ({facts.validation.name})"
+        header = "with a header" if columns.header else "without a header"
         yield (
-            f"{facts['source']['name']}, {header}, texts in column {columns['text'] + 1}, labels in "
-            f"column {columns['label'] + 1}: {train['rows']:,} texts ({train['elements']:,} {element}) to train on, "
-            f"{valid['rows']:,} {held_out}"
+            f"{facts.source.name}, {header}, texts in column {columns.text + 1}, labels in "
+            f"column {columns.label + 1}: {train.rows:,} texts ({train.elements:,} {element}) to train on, "
+            f"{valid.rows:,} {held_out}"
         )
-        yield f"{len(self.labels)} labels: {labels_with_shares(facts['labels'])}"
+        yield f"{len(self.labels)} labels: {labels_with_shares(facts.labels)}"
         for part, what in ((train, "to train on"), (valid, "held out")):
-            if part["empty"]:
-                yield f"{part['empty']:,} of the texts {what} are empty: they are answered with these shares"
-            if part["cut"]:
+            if part.empty:
+                yield f"{part.empty:,} of the texts {what} are empty: they are answered with these shares"
+            if part.cut:
                 limit = self.data.max_length
-                yield f"{part['cut']:,} of the texts {what} are cut after {limit:,} {element} (--max-length)"
+                yield f"{part.cut:,} of the texts {what} are cut after {limit:,} {element} (--max-length)"
 
     def validation_metric(self) -> "ValidationMetric":
         import torch
@@ -272,9 +296,9 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
         )
 
     def best(self, found: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
-        counts, nats = self.config.facts["labels"], found.nats_per_element
+        counts, nats = self.facts.labels, found.nats_per_element
         usual = max(counts.values()) / sum(counts.values())
-        part = measured_part(rows, self.config.facts["valid"]["rows"])
+        part = measured_part(rows, self.facts.valid.rows)
         return (
             {"accuracy": value, "nats_per_text": nats},
             f"accuracy {value:.2%} on {part}held-out texts, where the most frequent label alone has about {usual:.0%} "
@@ -285,15 +309,14 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
         path = quoted(self.path)
         return [f"echo 'a text' | chainrule classify {path} -", f"chainrule evaluate {path} TEST"]
 
-    def describe(self, facts: dict[str, Any]) -> dict[str, str]:
-        found = facts["facts"]
-        train, valid = found["train"], found["valid"]
-        held_out = (found["validation"] or {"name": "rows of the same file"})["name"]
+    def describe(self, about: dict[str, Any]) -> dict[str, str]:
+        facts = self.facts
+        held_out = facts.validation.name if facts.validation else "rows of the same file"
         return {
-            "data": f"{found['source']['name']}: {train['rows']:,} texts to train on, longest {train['longest']:,}",
-            "held out": f"{valid['rows']:,} texts, {held_out}",
-            "labels": labels_with_shares(found["labels"]),
-            "symbols": f"{found['symbols']:,}, level {self.data.level}",
+            "data": f"{facts.source.name}: {facts.train.rows:,} texts to train on, longest {facts.train.longest:,}",
+            "held out": f"{facts.valid.rows:,} texts, {held_out}",
+            "labels": labels_with_shares(facts.labels),
+            "symbols": f"{facts.symbols:,}, level {self.data.level}",
         }
 
     @property

@@ -30,7 +30,7 @@ class ImageClassifierInspection(CheckedOptions):
     rows: int = within(1000, 1, 4096)
     """Held-out images that are labelled."""
     examples: int = within(12, 0, 4096)
-    """So many wrong answers on the page, and so many right ones."""
+    """Number of wrong answers to show on the page, and of right ones."""
 
 
 def inspect_classifier(
@@ -43,10 +43,10 @@ def inspect_classifier(
     import torch
 
     from chainrule.diagnostics.attention_distance import attention_distance
-    from chainrule.diagnostics.looked_at import looking_method
     from chainrule.diagnostics.parts import parts_of, parts_table
     from chainrule.diagnostics.report.classifier_page import classifier_sections
     from chainrule.diagnostics.report.page import Page, parts_section
+    from chainrule.diagnostics.saliency import saliency_method
     from chainrule.tasks.classify.validation_metric import surest_mistakes
 
     page, images, model = checked_page(out, run.path), run.images(), run.model()
@@ -63,11 +63,11 @@ def inspect_classifier(
     parts, count = parts_of(model), int(is_right.sum())
     described = f"{run.config.model} with {sum(parts.values()):,} parameters"
     accuracy = f"{count:,} of the first {len(true):,} held-out images have the right label, {count / len(true):.1%}."
-    method = looking_method(model)
+    method = saliency_method(model)
     found = [_sharpness(kind, shown) for kind, shown in (("wrong", mistakes), ("right", answers)) if shown]
     sections = classifier_sections([accuracy, *found], method, distances, mistakes, answers)
     command = inspect_again(run, rows=options.rows, examples=options.examples)
-    lead = f"{described}; {run.config.facts['name']}"
+    lead = f"{described}; {run.facts.name}"
     content = Page(f"Inside {run.path}", lead, [*sections, parts_section(parts)], command)
     figures = {
         "parameters": parts, "accuracy": count / len(true), "images": len(true), "method": method,
@@ -87,13 +87,13 @@ def _images(
     rows: list[int],
 ) -> "list[LabelledImage]":
     """Some of the held-out images for the page, their values brought to 8 bits, each with where the model looked."""
-    from chainrule.diagnostics.looked_at import looked_at
     from chainrule.diagnostics.report.classifier_page import LabelledImage
+    from chainrule.diagnostics.saliency import saliency_maps
 
     if not rows:
         return []
     given = log_probs.argmax(1)
-    levels = (pixels[rows].double() * (255 / (run.config.facts["found_levels"] - 1))).round().byte().numpy()
+    levels = (pixels[rows].double() * (255 / (run.facts.found_levels - 1))).round().byte().numpy()
     return [
         LabelledImage(
             name=f"held-out image {row}",
@@ -103,7 +103,7 @@ def _images(
             probability=float(log_probs[row, given[row]].exp()),
             right=run.classes[int(true[row])],
         )
-        for row, image, looked in zip(rows, levels, looked_at(model, pixels[rows], given[rows]), strict=True)
+        for row, image, looked in zip(rows, levels, saliency_maps(model, pixels[rows], given[rows]), strict=True)
     ]
 
 
@@ -111,7 +111,7 @@ def _sharpness(kind: str, images: "Sequence[LabelledImage]") -> str:
     """How small a part of the places has half of a map, in words."""
     import torch
 
-    from chainrule.diagnostics.looked_at import half_share
+    from chainrule.diagnostics.saliency import half_share
 
     share = half_share(torch.stack([image.looked for image in images])).mean()
     return f"Half of a map lies on {share:.0%} of its places, the mean over the {kind} answers below."
@@ -128,5 +128,5 @@ def _attention_lines(distances: Sequence[Sequence[float]]) -> Iterator[str]:
 def _values(image: "LabelledImage") -> dict[str, object]:
     return {
         "image": image.name, "given": image.given, "probability": image.probability, "true": image.right,
-        "looked_at": image.looked.tolist(),
+        "saliency": image.looked.tolist(),
     }  # fmt: skip

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import exp
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
 
 from cyclopts import Parameter
 
@@ -17,7 +17,7 @@ from chainrule.tasks.abilities import Answer, CheckedRows, Checks, Code, Embeds,
 from chainrule.tasks.classify_images.inspection import ImageClassifierInspection, inspect_classifier
 from chainrule.tasks.config import CheckedOptions, OptimisationOptions, RunConfig, within
 from chainrule.tasks.display import measured_part, quoted
-from chainrule.tasks.image.image_data import ImageDataTask, ImageFiles, ImageReading
+from chainrule.tasks.image.image_data import ImageDataTask, ImageFacts, ImageFiles, ImageReading
 from chainrule.tasks.ladder import Ladder, record_settled, time_passes
 from chainrule.tasks.ledger import Basis
 from chainrule.tasks.model import Model
@@ -51,15 +51,15 @@ class ImageClassifierTraining(OptimisationOptions):
     weight_decay: float = within(0.05, 0.0, 1e3)
     """Decoupled weight decay of matrices."""
     shift: float = within(2.0, 0.0, 1e4)
-    """Move each image at random, by so many pixels at most."""
+    """Largest random shift of each image, in pixels."""
     rotate: float = within(0.0, 0.0, 180.0)
-    """Turn each image at random, by so many degrees at most."""
+    """Largest random rotation of each image, in degrees."""
     scale: float = within(0.0, 0.0, 9.0)
     """Scale each image at random: 0.1 is by 1 / 1.1 to 1.1."""
     flip: bool = False
     """Mirror half of the images, left for right: only where that keeps labels, as of a cat and not of a digit."""
     random_operations: int = within(0, 0, 16)
-    """So many random operations on each image: shifts, turns, shears, brightness, contrast, cutout (RandAugment)."""
+    """Number of random operations on each image: shifts, turns, shears, brightness, contrast, cutout (RandAugment)."""
     magnitude: float = within(0.3, 0.0, 1.0)
     """Strength of random operations, as a share of the largest."""
 
@@ -81,7 +81,7 @@ class ImageLabelling(CheckedOptions, ImageFiles):
         json: Print a JSON object for each image, with the probabilities of all labels.
     """
 
-    top: Annotated[int, Parameter(name=["--top", "-n"])] = within(1, 1)
+    top: Annotated[int, Parameter(name=["--top", "-n"])] = within(1, 1, 1 << 30)
     """How many of the likeliest labels of each image to give."""
 
 
@@ -96,8 +96,8 @@ class ImageLabelEvaluation(CheckedOptions):
         data: Images and labels, as those of training.
     """
 
-    errors: int = within(5, 0)
-    """So many mistakes."""
+    errors: int = within(5, 0, 1 << 30)
+    """Number of mistakes to show."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +107,13 @@ class ImageClassifierEmbedding(ImageFiles):
     Args:
         data: An image file, a folder, an npz, npy or idx file.
     """
+
+
+@dataclass(frozen=True)
+class LabelledImageFacts(ImageFacts):
+    """Results of preparing images with labels."""
+
+    classes: list[str]
 
 
 class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, Checks, Inspects, Embeds):
@@ -124,6 +131,7 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
         "validation": Source("Images to hold out in place of some of DATA.", "--validation"),
     }
     Data = ImageReading
+    Facts = LabelledImageFacts
     Training = ImageClassifierTraining
     MODELS: ClassVar[dict[str, Model]] = {
         "cnn": Model("chainrule.models.conv_net:ConvNet", hidden=("levels",)),
@@ -150,16 +158,14 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
     Inspection, inspect = ImageClassifierInspection, inspect_classifier
     Embedding = ImageClassifierEmbedding
 
-    @classmethod
-    def check_facts(cls, facts: dict[str, Any]) -> None:
-        super().check_facts(facts)
-        if facts["classes"] is None:
-            raise ValueError("facts.classes: expected names of labels, got null")
+    @property
+    def facts(self) -> LabelledImageFacts:
+        return cast(LabelledImageFacts, self.config.facts)
 
     @property
     def classes(self) -> tuple[str, ...]:
         """Names of the labels."""
-        return tuple(self.config.facts["classes"])
+        return tuple(self.facts.classes)
 
     def plan(self, given: frozenset[str]) -> RunConfig:
         """Settle the size where it is open, and mixup: images that are read often are mixed."""
@@ -181,7 +187,7 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
         return images.manifest
 
     def build(self) -> "ImageClassifier":
-        levels = self.config.facts["found_levels"]
+        levels = self.facts.found_levels
         return self.built(image_shape=self.shape, num_classes=len(self.classes), levels=levels)
 
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
@@ -191,7 +197,7 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
         labels, held_out = images.train_labels, images.valid_labels
         assert labels is not None
         assert held_out is not None
-        augmentation = training.augmentation(self.config.facts["found_levels"])
+        augmentation = training.augmentation(self.facts.found_levels)
         batches = labelled_image_batches(images.train, labels, training.batch_size, training.seed, shard, augmentation)
         return batches, lambda: labelled_image_evaluation(images.valid, held_out, _ROWS)
 
@@ -213,7 +219,7 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
         )
 
     def best(self, found: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
-        part, nats = measured_part(rows, self.config.facts["images"]["valid"]), found.nats_per_element
+        part, nats = measured_part(rows, self.facts.images.valid), found.nats_per_element
         return (
             {"accuracy": value, "nats_per_image": nats},
             f"accuracy {value:.2%} on {part}held-out images ({nats:.4f} nats per image)",
@@ -289,8 +295,9 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
         from chainrule.data.images import check_alike, is_collection, open_source
 
         reading = self.config.data.reading if is_collection(Path(data)) else None
-        source = open_source(data, labelled=labelled, reading=reading, skip_bad=skip_bad)
-        check_alike(source, self.shape, self.config.facts["found_levels"])
+        levels = self.facts.found_levels
+        source = open_source(data, labelled=labelled, reading=reading, skip_bad=skip_bad, black_and_white=levels)
+        check_alike(source, self.shape, levels)
         return source
 
     def _blocks(self, data: str, *, skip_bad: bool) -> "Iterator[tuple[npt.NDArray[np.uint8], list[str]]]":

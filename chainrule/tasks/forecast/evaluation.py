@@ -1,4 +1,4 @@
-"""A trained forecaster at rolling origins: compared with naive forecasts, and what it gains from what it knows."""
+"""Evaluate a trained forecaster at rolling origins, and measure the gain from its past and its covariates."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -25,14 +25,14 @@ _SHARES = (0.0, 0.25, 0.5, 1.0)  # of the rows before those that lags reach
 
 @dataclass(frozen=True)
 class ForecastEvaluation(CheckedOptions):
-    """Forecast a file again and again from origins a horizon apart, and score what was forecast by what came.
+    """Forecast a file from rolling origins, a horizon apart, and score the forecasts against the observed values.
 
-    Of the file that the run was trained on the first origin is the first row held out; of another, the first that has
-    the run's history before it.
+    In the file that the run was trained on, the first origin is the first held-out row; in another file, it is the
+    first row with the run's history before it.
 
-    The model is compared with persistence, the last value forever, and seasonal-naive, the last season again; and both
-    with the errors that they made before the first origin. CRPS and RMSE are in the unit of the series, lower is
-    better; of intervals with 80% probability 80% of the values should lie inside.
+    The model is compared with persistence, which repeats the last value, and seasonal-naive, which repeats the last
+    season, each with and without errors drawn from those that it made before the first origin. CRPS and RMSE are in the
+    unit of the series; lower is better. Intervals of 80% probability should contain 80% of the values.
 
     Args:
         data: A file with the columns that the run was trained on.
@@ -40,7 +40,7 @@ class ForecastEvaluation(CheckedOptions):
 
     start: str | None = None
     """The first origin: a date, or the number of a row from 1, not one that was trained on."""
-    paths: int = within(100, 2)
+    paths: int = within(100, 2, 1 << 20)
     """How many draws each forecast has."""
     seed: int = within(0, 0, MOST_SEED)
     """Seed of the draws."""
@@ -78,18 +78,20 @@ def _lines(figures: dict[str, Any]) -> Iterable[str]:
 
 
 def _first_origin(run: "ForecastTask", file: "SeriesFile", data: str, start: str | None) -> int:
+    from chainrule.data.series.clock import as_shown
     from chainrule.data.series.frequency import as_date
     from chainrule.data.text import fingerprint
 
-    facts = run.config.facts
-    own = fingerprint(data)["sha256"] == facts["source"]["sha256"]
-    trained = int(facts["rows"]["train"]) if own else 0
+    facts = run.facts
+    own = fingerprint(data)["sha256"] == facts.source.sha256
+    trained = int(facts.rows.train) if own else 0
     if start is None:
         return trained if own else min(run.history, len(file.values))
     if start.isdecimal():
         place = int(start) - 1
     else:
         date = as_date(start)
+        date = None if date is None else as_shown(date, file.utc_offset)
         if date is None or date not in file.dates:
             raise ValueError(f"--start: expected a date of {data}, or the number of a row, got {start!r}")
         place = file.dates.index(date)
@@ -160,15 +162,15 @@ def _scores(
 class ForecastInspection(CheckedOptions):
     """Show what a trained forecaster gains from the past, and from each column that is known in advance.
 
-    The likelihood of the last horizons of the held-out rows, or of DATA, is taken again: with fewer rows of the past,
-    and with one column at a time shuffled in time, which keeps its values and breaks its ties.
+    The likelihood of the last horizons of the held-out rows, or of DATA, is computed again with fewer rows of the past,
+    and with one column at a time shuffled in time (permutation importance).
 
     Args:
         data: A file with the columns that the run was trained on, to read in place of the held-out rows.
         seed: Seed of the shuffling.
     """
 
-    origins: int = within(32, 1)
+    origins: int = within(32, 1, 1 << 20)
     """Forecasts to look at, a horizon apart."""
 
 
@@ -222,7 +224,7 @@ def _near(run: "ForecastTask") -> str:
         return ""
     from chainrule.tasks.forecast.linear import lags_of
 
-    lags = lags_of(run.schema, run.config.facts["rows"]["train"])
+    lags = lags_of(run.schema, run.facts.rows.train)
     near = sum(lag == place for place, lag in enumerate(lags, 1))  # 1, 2, 3, ... without a gap
     return f"; the linear autoregression also the last {near}"
 

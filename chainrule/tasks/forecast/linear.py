@@ -18,7 +18,7 @@ _MOST_LAGS, _ROWS_A_LAG = 100, 50  # the shape of the weights follows: other num
 
 def with_linear(run: "ForecastTask", network: "AutoregressiveModel") -> "AutoregressiveModel":
     """The network of a run, averaged with a linear autoregression of its training rows."""
-    schema, options, rows = run.schema, run.config.options, run.config.facts["rows"]["train"]
+    schema, options, rows = run.schema, run.config.options, run.facts.rows.train
     linear = LinearForecaster(
         schema.scalings,
         head=options.head,

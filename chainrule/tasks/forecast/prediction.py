@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _TOGETHER = 1 << 14  # paths drawn side by side
 _PATHS = 20  # drawn as lines
+_DIGITS, _MOST_DIGITS = 6, 15  # of a number in CSV; the most that every float64 keeps
 _BLUE, _GREY = "#2a6fbb", "#888888"
 
 
@@ -35,14 +36,14 @@ class ForecastPrediction(CheckedOptions):
         file: A file with the columns that the run was trained on; rows at the end with empty targets are the future, of
             which covariates are known.
         out: A CSV file with the quantiles; standard output if not given.
-        json: Print one JSON object a series, with its quantiles and all paths.
+        json: Print one JSON object a series, with the times of its rows, its quantiles and all paths.
     """
 
     quantiles: str = "0.1,0.5,0.9"
     """Which quantiles to give, separated by commas."""
-    paths: int = within(100, 2)
+    paths: int = within(100, 2, 1 << 20)
     """How many possible futures to draw; quantiles are those of the draws."""
-    horizon: int | None = within(None, 1)
+    horizon: int | None = within(None, 1, 1 << 20)
     """Rows to forecast; that of the run if not given."""
     plot: Path | None = None
     """An image (.png, .svg, .pdf) of the last rows, some paths and the quantiles."""
@@ -103,18 +104,19 @@ class Forecast:
 
     def rows(self) -> list[list[str]]:
         """A row for each series and step, as CSV takes them."""
-        return [
-            [time, name, f"{self.paths[:, number, step].mean():.6g}"]
-            + [f"{value:.6g}" for value in self.quantiles[:, number, step]]
-            for number, name in enumerate(self.file.targets)
-            for step, time in enumerate(self.times)
-        ]
+        rows = []
+        for number, name in enumerate(self.file.targets):
+            digits = significant_digits(self.paths[:, number])
+            means, quantiles = self.paths[:, number].mean(0), self.quantiles[:, number].T  # (H,), (H, Q)
+            for time, mean, levels in zip(self.times, means, quantiles, strict=True):
+                rows.append([time, name, *(f"{value:.{digits}g}" for value in (mean, *levels))])
+        return rows
 
     def values(self, number: int, seed: int) -> dict[str, Any]:
         """A series, as JSON takes it."""
         return {
             "series": self.file.targets[number],
-            self.place: self.times,
+            "times": self.times,
             "mean": self.paths[:, number].mean(0).tolist(),
             "quantiles": {
                 f"{level:g}": values.tolist()
@@ -123,6 +125,23 @@ class Forecast:
             "paths": self.paths[:, number].tolist(),
             "seed": seed,
         }
+
+
+def significant_digits(paths: "Floats") -> int:
+    """Digits that write each number to a thousandth of the spread of the paths (n, H), 6 to 15.
+
+    >>> import numpy as np
+    >>> [significant_digits(level + np.linspace(-100, 100, 21)[:, None]) for level in (0, 500, 123456789)]
+    [6, 6, 10]
+    """
+    import numpy as np
+
+    low, high = np.quantile(paths, (0.1, 0.9), axis=0)
+    spread = (high - low)[high > low]
+    if not spread.size:
+        return _MOST_DIGITS
+    first, last = np.floor(np.log10((np.abs(paths).max(), spread.min()))).astype(int).tolist()
+    return min(max(first - last + 4, _DIGITS), _MOST_DIGITS)
 
 
 def parse_quantiles(text: str) -> list[float]:

@@ -11,15 +11,15 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from chainrule.tasks.abilities import CheckedRows, Checks, Evaluates, Inspects, Predicts
 from chainrule.tasks.config import (
-    FINGERPRINT,
+    Facts,
     OptimisationOptions,
+    Parts,
     RunConfig,
     SplitOptions,
-    check_entries,
     within,
 )
 from chainrule.tasks.display import quoted, size_of, sparkline
@@ -89,6 +89,16 @@ class ForecastTraining(OptimisationOptions):
     """Average the network with a linear autoregression; its share follows from the held-out rows."""
 
 
+@dataclass(frozen=True)
+class SeriesFacts(Facts):
+    """Results of preparing series."""
+
+    rows: Parts
+    step: str | None  # between rows that have dates
+    season: int
+    filled: Parts  # missing values
+
+
 class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, Checks):
     """A run on series."""
 
@@ -101,6 +111,7 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
         )
     }
     Data = ForecastData
+    Facts = SeriesFacts
     Training = ForecastTraining
     MODELS: ClassVar[dict[str, Model]] = {
         "lstm": _forecaster(fixed={"cell": "lstm"}),
@@ -114,21 +125,17 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
     Inspection, inspect = ForecastInspection, inspect_series
     writes_page = False
 
+    @property
+    def facts(self) -> SeriesFacts:
+        return cast(SeriesFacts, self.config.facts)
+
     @classmethod
     def run_name(cls, asked: RunConfig) -> str:
         return f"{Path(asked.sources['source'] or 'series').name.partition('.')[0]}-forecast"
 
     @classmethod
-    def check_facts(cls, facts: dict[str, Any]) -> None:
-        if not {"source", "rows", "step", "season", "filled"} <= facts.keys():
-            raise ValueError("facts: expected what preparing series leaves: source, rows, step, season and filled")
-        check_entries("facts", facts, "source", FINGERPRINT)
-        for counts in ("rows", "filled"):
-            check_entries("facts", facts, counts, {"train": int, "valid": int})
-
-    @classmethod
     def check_config(cls, config: RunConfig) -> None:
-        if config.facts and config.options.num_members is None:  # prepared: nothing is left open any more
+        if config.facts is not None and config.options.num_members is None:  # prepared: nothing is left open
             raise ValueError("num_members: expected a value, got none")
 
     @cached_property
@@ -153,7 +160,7 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
     def history(self) -> int:
         """Rows that a forecast is made from."""
         warm_up = max(2 * self.data.horizon, _WARM_UP)
-        usual = self.longest_lag + min(warm_up, self.config.facts["rows"]["train"] // 3)
+        usual = self.longest_lag + min(warm_up, self.facts.rows.train // 3)
         return int(usual) if self.data.history is None else max(self.data.history, self.longest_lag)
 
     def prepare(self) -> dict[str, Any]:
@@ -222,16 +229,16 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
         return batches, lambda: window_evaluation(series.values, series.features, origins, self.history, horizon, _ROWS)
 
     def introduce(self) -> Iterable[str]:
-        facts, schema = self.config.facts, self.schema
-        season = f", a season of {facts['season']}" if facts["season"] > 1 else ""
+        facts, schema = self.facts, self.schema
+        season = f", a season of {facts.season}" if facts.season > 1 else ""
         yield (
-            f"{facts['source']['name']}: {self._step()}{season}; {facts['rows']['train']:,} to train on, "
-            f"{facts['rows']['valid']:,} held out"
+            f"{facts.source.name}: {self._step()}{season}; {facts.rows.train:,} to train on, "
+            f"{facts.rows.valid:,} held out"
         )
         if self.data.fill:
-            filled = facts["filled"]
+            filled = facts.filled
             yield (
-                f"  {filled['train']:,} missing values filled in between their neighbours, and {filled['valid']:,} "
+                f"  {filled.train:,} missing values filled in between their neighbours, and {filled.valid:,} "
                 "of those held out; all count as if they had been there"
             )
         yield f"  forecast: {', '.join(schema.targets):.200}, {self.data.horizon} rows ahead from {self.history}"
@@ -255,7 +262,7 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
                 low = min(before.min(), came.min(), *drawn.mean(0))
                 high = max(before.max(), came.max(), *drawn.mean(0))
                 bars = [sparkline(part.tolist(), low, high) for part in (before, drawn.mean(0), came)]
-                lines.append(f"{name}: before {bars[0]}  forecast {bars[1]}  came {bars[2]}")
+                lines.append(f"{name}: before {bars[0]}  forecast {bars[1]}  observed {bars[2]}")
             return "\n".join(lines)
 
         return preview
@@ -272,20 +279,18 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
         path, source = quoted(self.path), quote(str(self.config.sources["source"]))
         return [f"chainrule forecast {path} {source} --plot forecast.png", f"chainrule evaluate {path} {source}"]
 
-    def describe(self, facts: dict[str, Any]) -> dict[str, str]:
-        found = facts["facts"]
-        targets = ", ".join(self.schema.targets)
+    def describe(self, about: dict[str, Any]) -> dict[str, str]:
+        facts, targets = self.facts, ", ".join(self.schema.targets)
         told = {
-            "data": f"{found['source']['name']} ({size_of(found['source']['bytes'])}), {self._step()}",
+            "data": f"{facts.source.name} ({size_of(facts.source.bytes)}), {self._step()}",
             "forecast": f"{targets}, {self.data.horizon} rows ahead from {self.history}",
             "known": self._known(),
-            "split": f"{found['rows']['train']:,} rows to train on, the last {found['rows']['valid']:,} held out",
+            "split": f"{facts.rows.train:,} rows to train on, the last {facts.rows.valid:,} held out",
         }
         if self.data.fill:
-            filled = found["filled"]
             told["missing"] = (
-                f"{filled['train']:,} values to train on and {filled['valid']:,} held out, filled in between their "
-                "neighbours"
+                f"{facts.filled.train:,} values to train on and {facts.filled.valid:,} held out, filled in between "
+                "their neighbours"
             )
         if self.training.linear:
             told |= averaged_with(self, "linear", "a linear autoregression")
@@ -306,7 +311,7 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
         return CheckedRows(self.model(), batch.x, batch.context)
 
     def _step(self) -> str:
-        step = self.config.facts["step"]
+        step = self.facts.step
         return "rows without dates" if step is None else f"rows {step}"
 
     def _known(self) -> str:

@@ -1,4 +1,4 @@
-"""Images through a code: codes of them, reconstructions, what lies between two, draws, and a page about the code."""
+"""Models of images with a code: embeddings, reconstructions, interpolations, samples, and a page about the code."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -231,7 +231,7 @@ def inspect_codes(run: "ImageTask", options: "ImageInspection", *, out: Path | N
     )
     facts = {"images": len(x), "mean_squared_error": mean}
     lines = [f"mean squared error of reconstructions: {mean:.6f} of values from 0 to 1"]
-    about = about_code(run, model, f"{run.config.facts['name']}, {run.reduction}; {count}")
+    about = about_code(run, model, f"{run.facts.name}, {run.reduction}; {count}")
     command = inspect_again(run, seed=seed)
     return code_answer(run, page, use, sections, facts, lines, about=about, command=command)
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
-from chainrule.tasks.config import FINGERPRINT, RunConfig, SplitOptions, check_entries, within
+from chainrule.tasks.config import Facts, Fingerprint, Parts, RunConfig, SplitOptions, within
 from chainrule.tasks.display import Switch, size_of
 from chainrule.tasks.run_directory import DATA
 from chainrule.tasks.task import M, Task
@@ -79,27 +79,47 @@ def parse_size(text: str) -> tuple[int, int] | None:
     return int(sides[0]), int(sides[-1])
 
 
+@dataclass(frozen=True)
+class LeftOut:
+    """Images that cannot be read: how many, and the names of the first."""
+
+    count: int
+    names: list[str]
+
+
+@dataclass(frozen=True)
+class ImageFacts(Facts):
+    """Results of preparing images."""
+
+    validation: Fingerprint | None
+    name: str
+    shape: tuple[int, int, int]  # channels, height, width
+    images: Parts
+    found_levels: int
+    bits: int | None
+    binarise: Literal["threshold", "fixed", "per-epoch"] | None
+    classes: list[str] | None
+    scaled_to_8_bits: int
+    put_on_white: int
+    left_out: LeftOut
+
+    def __post_init__(self) -> None:
+        channels, height, width = self.shape
+        if channels not in (1, 3) or not 1 <= height <= LARGEST or not 1 <= width <= LARGEST:
+            raise ValueError(f"shape: expected 1 or 3 channels of at most {LARGEST} pixels a side, got {self.shape}")
+        if not 2 <= self.found_levels <= 256:
+            raise ValueError(f"found_levels: expected a whole number from 2 to 256, got {self.found_levels}")
+
+
 class ImageDataTask(Task[M]):
     """A run whose prepared data are `chainrule.data.images.PreparedImages`."""
 
     PREPARED = f"{DATA}/images.json"
+    Facts: ClassVar[type] = ImageFacts
 
-    @classmethod
-    def check_facts(cls, facts: dict[str, Any]) -> None:
-        if not {"source", "validation", "shape", "images", "found_levels", "bits", "binarise", "classes"} <= set(facts):
-            raise ValueError("facts: expected what preparing images leaves: source, shape, images, levels, classes")
-        check_entries("facts", facts, "source", FINGERPRINT)
-        shape, classes = facts["shape"], facts["classes"]
-        if not isinstance(shape, list) or len(shape) != 3 or not all(type(side) is int for side in shape):
-            raise ValueError(f"facts.shape: expected three whole numbers, got {shape!r:.80}")
-        if shape[0] not in (1, 3) or not all(1 <= side <= LARGEST for side in shape):
-            raise ValueError(f"facts.shape: expected 1 or 3 channels of at most {LARGEST} pixels a side, got {shape}")
-        if classes is not None and not (isinstance(classes, list) and all(isinstance(name, str) for name in classes)):
-            raise ValueError(f"facts.classes: expected names of labels or null, got {classes!r:.80}")
-        if type(facts["found_levels"]) is not int or not 2 <= facts["found_levels"] <= 256:
-            raise ValueError(
-                f"facts.found_levels: expected a whole number from 2 to 256, got {facts['found_levels']!r:.80}"
-            )
+    @property
+    def facts(self) -> ImageFacts:
+        return cast(ImageFacts, self.config.facts)
 
     @classmethod
     def check_asked(cls, asked: RunConfig, given: frozenset[str]) -> None:
@@ -126,17 +146,19 @@ class ImageDataTask(Task[M]):
     @property
     def shape(self) -> tuple[int, int, int]:
         """(C, H, W)."""
-        channels, height, width = self.config.facts["shape"]
+        channels, height, width = self.facts.shape
         return channels, height, width
 
     def read_pixels(self, path: Path) -> "Pixels":
-        """The pixels of an image file, (C, H, W).
+        """The pixels of an image file, (C, H, W), with the levels of the images trained on.
+
+        Where these had fewer than 256, brightness from black to white is spread over them.
 
         Raises:
             FileNotFoundError: there is no such file.
             ValueError: it is no image, or of another size or kind than those trained on.
         """
-        from chainrule.data.images import format_shape
+        from chainrule.data.images import format_shape, spread_over
         from chainrule.data.text import check_file
 
         pixels, _ = self.data.reading.image(check_file(path).read_bytes(), str(path))
@@ -146,7 +168,7 @@ class ImageDataTask(Task[M]):
                 f"{path}: expected an image of {format_shape(self.shape)}, as those trained on, got "
                 f"{format_shape((channels, height, width))}: convert it"
             )
-        return cast("Pixels", pixels)
+        return spread_over(pixels, self.facts.found_levels)
 
     def images(self) -> "PreparedImages":
         """The prepared images."""
@@ -159,45 +181,43 @@ class ImageDataTask(Task[M]):
         """From stored values to levels."""
         from chainrule.data.images import Reduction
 
-        facts = self.config.facts
-        return Reduction(facts["found_levels"], facts["bits"], facts["binarise"])
+        facts = self.facts
+        return Reduction(facts.found_levels, facts.bits, facts.binarise)
 
     @property
     def classes(self) -> tuple[str, ...] | None:
         """Names of the labels."""
-        classes = self.config.facts["classes"]
+        classes = self.facts.classes
         return None if classes is None else tuple(classes)
 
     def introduce(self) -> Iterator[str]:
         from chainrule.data.images import format_shape
 
-        facts, labels = self.config.facts, describe_labels(self.classes)
-        counts = facts["images"]
-        yield f"{facts['name']}: images of {format_shape(self.shape)}; {self.reduction}; {labels}"
-        held_out = facts["validation"]["name"] if facts["validation"] else f"drawn, seed {self.training.seed}"
-        yield f"{counts['train']:,} images to train on, {counts['valid']:,} held out ({held_out})"
+        facts, labels = self.facts, describe_labels(self.classes)
+        yield f"{facts.name}: images of {format_shape(self.shape)}; {self.reduction}; {labels}"
+        held_out = facts.validation.name if facts.validation else f"drawn, seed {self.training.seed}"
+        yield f"{facts.images.train:,} images to train on, {facts.images.valid:,} held out ({held_out})"
         for count, what in (
-            (facts["scaled_to_8_bits"], "of 16 bits, scaled to 8"),
-            (facts["put_on_white"], "transparent, put on white"),
+            (facts.scaled_to_8_bits, "of 16 bits, scaled to 8"),
+            (facts.put_on_white, "transparent, put on white"),
         ):
             if count:
                 yield f"{count:,} images are {what}"
-        left_out = facts["left_out"]
-        if left_out["count"]:
-            names = ", ".join(left_out["names"][:5]) + (", ..." if left_out["count"] > 5 else "")
-            yield f"{left_out['count']} image files cannot be read and are left out: {names}"
+        left_out = facts.left_out
+        if left_out.count:
+            names = ", ".join(left_out.names[:5]) + (", ..." if left_out.count > 5 else "")
+            yield f"{left_out.count} image files cannot be read and are left out: {names}"
 
-    def describe(self, facts: dict[str, Any]) -> dict[str, str]:
+    def describe(self, about: dict[str, Any]) -> dict[str, str]:
         from chainrule.data.images import format_shape
 
-        images, data = facts["facts"], facts["data"]
-        held_out = images["validation"]["name"] if images["validation"] else f"{data['validation_fraction']:.0%}, drawn"
-        counts = images["images"]
+        facts = self.facts
+        held_out = facts.validation.name if facts.validation else f"{self.data.validation_fraction:.0%}, drawn"
         return {
-            "data": f"{images['name']} ({size_of(images['source']['bytes'])}), images of {format_shape(self.shape)}",
+            "data": f"{facts.name} ({size_of(facts.source.bytes)}), images of {format_shape(self.shape)}",
             "values": str(self.reduction),
             "labels": describe_labels(self.classes),
-            "split": f"{counts['train']:,} images to train on, {counts['valid']:,} held out ({held_out})",
+            "split": f"{facts.images.train:,} images to train on, {facts.images.valid:,} held out ({held_out})",
         }
 
     @classmethod

@@ -62,7 +62,7 @@ def inspect_images(
     field = receptive_field(model, (run.shape[0] - 1, row, column), batch.x, batch.context)
     surprise, words = _surprise(run, model)
     drawn, parameters = field_image(field), sum(weight.numel() for weight in model.parameters())
-    lead = f"{run.config.model} with {parameters:,} parameters; {run.config.facts['name']}, {run.reduction}"
+    lead = f"{run.config.model} with {parameters:,} parameters; {run.facts.name}, {run.reduction}"
     command = inspect_again(run, pixel=options.pixel, rows=rows)
     found, unmasked = findings(field, rows), _unmasked(model)
     sections = image_sections(found, drawn, surprise, words, masks, unmasked)

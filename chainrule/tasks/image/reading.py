@@ -38,13 +38,15 @@ def source_of(run: "ImageTask", data: str, *, skip_bad: bool) -> "ImageSource":
         FileNotFoundError: no such files.
         ValueError: they are of another size or kind, or have labels that the run does not know.
     """
-    from chainrule.data.images import check_alike, is_images, open_source
+    from chainrule.data.images import check_alike, is_collection, is_images, open_source
 
-    reading = run.data.reading if Path(data).is_dir() else None
+    reading = run.data.reading if is_collection(Path(data)) else None
     if not Path(data).exists() and not is_images(data):
         raise FileNotFoundError(f"{data}: no such file or folder: expected images")
-    source = open_source(data, labelled=_labelled(run), reading=reading, skip_bad=skip_bad)
-    check_alike(source, run.shape, run.reduction.found)
+    labelled, levels = _labelled(run), run.reduction.found
+    black_and_white = 2 if run.reduction.binarise is not None else levels  # see `as_they_are`
+    source = open_source(data, labelled=labelled, reading=reading, skip_bad=skip_bad, black_and_white=black_and_white)
+    check_alike(source, run.shape, levels)
     if run.conditions is not None:
         assert source.labels is not None
         source.labels.among(run.conditions, source.label)
@@ -89,18 +91,13 @@ def named_images(run: "ImageTask", source: "ImageSource") -> Iterator[NamedImage
 def read_image(run: "ImageTask", path: Path) -> "Pixels":
     """An image file read, reduced and checked as those that the run was trained on, (C, H, W) levels.
 
-    Where these had fewer levels than 8 bits, brightness from black to white is spread over them.
-
     Raises:
         FileNotFoundError: there is no such file.
         ValueError: it is no image, or of another size or kind.
     """
     import numpy as np
 
-    reduction, pixels = run.reduction, run.read_pixels(path)
-    if reduction.found < 256:
-        pixels = (pixels.astype(np.float64) * ((reduction.found - 1) / 255)).round().astype(np.uint8)
-    return reduction.apply(pixels, np.random.default_rng([run.config.training.seed, 3]))
+    return run.reduction.apply(run.read_pixels(path), np.random.default_rng([run.config.training.seed, 3]))
 
 
 def checked_png(out: Path | None, run: "ImageTask", what: str) -> Path:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from chainrule.tasks.abilities import Answer, Record
+from chainrule.tasks.config import CheckedOptions, within
 from chainrule.tasks.display import Switch
 from chainrule.tasks.image.reading import checked_png, read_image
 from chainrule.tasks.parallel_draws import ParallelDraws
@@ -22,7 +23,7 @@ _TOGETHER = 64  # images drawn in one batch
 
 
 @dataclass(frozen=True)
-class ImageSampling:
+class ImageSampling(CheckedOptions):
     """Draw images from a trained model, or complete one, as a grid in a PNG file.
 
     A single image is written as it is, without a frame; several are enlarged if they are small.
@@ -38,7 +39,7 @@ class ImageSampling:
     """Label of all images, for a model that knows labels; all labels in turn if not given."""
     complete: Path | None = None
     """An image file whose first rows are kept, and the rest drawn, in n ways; the grid begins with it."""
-    keep_rows: int | None = None
+    keep_rows: int | None = within(None, 0, 1 << 20)
     """Rows of that image to keep; half of them if not given."""
     temperature: float = 1.0
     """1 is the model's own distribution; below it draws are likelier and less varied, 0 takes the likeliest value."""
@@ -46,7 +47,7 @@ class ImageSampling:
     """Value by value; or the same images in fewer passes, rows of values guessed and verified in each (of pixelcnn++,
     others of the same distribution)."""
     mean: Switch = False
-    """In a model with a code: draw the code alone, and show the image that it leads to expect."""
+    """For a model with a code: draw the code, and show the decoder's expected image in place of a draw."""
 
 
 def sample_images(

@@ -23,9 +23,9 @@ class ImageScoring(CheckedOptions, ImageFiles):
     """Score images: nats and bits per dimension of each, exact under the model.
 
     They are reduced to the levels of the model as those trained on were. A model that knows labels scores each image
-    given its label. The likelihood of a variational autoencoder has no closed form: its nats are a bound, at most so
-    many, with the standard error of the draws, and the ELBO. Of an autoencoder, which has no likelihood, it
-    is the squared error of the reconstruction.
+    given its label. The likelihood of a variational autoencoder has no closed form: its nats are an upper bound, shown
+    with the standard error of the draws, and with the ELBO. An autoencoder has no likelihood; its score is the squared
+    error of the reconstruction.
 
     Args:
         data: A folder, an npz, npy or idx file, as for training.

@@ -227,7 +227,7 @@ class ImageTask(
 
     def best(self, found: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
         read = found.elements // self.dimensions
-        part = "" if read >= self.config.facts["images"]["valid"] else f"first {read:,} of the "
+        part = "" if read >= self.facts.images.valid else f"first {read:,} of the "
         of = f"the {part}held-out images{', given their labels' if self.conditions else ''} ({self.reduction})"
         if self.basis.quantity != "nats":  # an autoencoder maximises minus half the squared error
             error = 2 * found.nats_per_element

@@ -1,4 +1,4 @@
-"""Sound files as levels of a model and what is finer than they are, and back, byte for byte."""
+"""Encode sound files as levels of a model and the finer bits of their samples, and decode them byte for byte."""
 
 import lzma
 from collections.abc import Iterator, Mapping, Sequence

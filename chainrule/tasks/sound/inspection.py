@@ -30,7 +30,7 @@ class SoundInspection(CheckedOptions):
         json: Print it as one JSON object, with the influence of every sample, the nearest first.
     """
 
-    rows: int = within(4, 1)
+    rows: int = within(4, 1, 4096)
     """Clips to read."""
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chainrule.tasks.abilities import Answer, Record
+from chainrule.tasks.config import CheckedOptions, within
 from chainrule.tasks.display import loudness_line
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ _STREAM_SECONDS = 3.0
 
 
 @dataclass(frozen=True)
-class SoundSampling:
+class SoundSampling(CheckedOptions):
     """Draw sounds from a trained model, each into a wav file of 16 bits.
 
     Args:
@@ -27,14 +28,14 @@ class SoundSampling:
         json: Print one JSON object a sound, with "file", "seconds", "label", "seed" and "levels".
     """
 
-    seconds: float | None = None
+    seconds: float | None = within(None, 0.0, 3600.0)
     """How long each is, the prompt counted; as the clips trained on are, where not given."""
     label: str | None = None
     """Label to draw, in a run with labels; each of them in turn if not given."""
     prompt: Path | None = None
     """A sound that each one begins with."""
     temperature: float = 1.0
-    """0 is greedy, 1 is the model's own distribution; sounds below 1 are calmer."""
+    """0 is greedy, 1 is the model's own distribution; below 1 sounds are less varied."""
     top_p: float | None = None
     """Draw from the fewest levels whose probability reaches p."""
 
@@ -109,7 +110,7 @@ def _prompt(run: "SoundTask", path: Path) -> "Tensor":
 
 
 def _length(run: "SoundTask", seconds: float | None, known: int) -> int:
-    usual = _STREAM_SECONDS if run.config.facts["sequences"] == "stream" else run.mean_seconds
+    usual = _STREAM_SECONDS if run.facts.sequences == "stream" else run.mean_seconds
     length = known + round(usual * run.rate) if seconds is None else round(seconds * run.rate)
     if length <= known:
         began = f", more than the {known / run.rate:.2f} of the prompt" if known else ""

@@ -1,4 +1,4 @@
-"""Sounds read by a trained model: how surprising each is and where it is most so, and its features."""
+"""Score sounds with a trained model: the surprise of each, the time at which it is highest, and features."""
 
 import math
 import sys

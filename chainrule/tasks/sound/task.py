@@ -13,7 +13,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from chainrule.tasks.abilities import CheckedRows, Checks, Compresses, Embeds, FileCodec, Inspects, Samples, Scores
-from chainrule.tasks.config import FINGERPRINT, OptimisationOptions, RunConfig, SplitOptions, check_entries, within
+from chainrule.tasks.config import Counts, Facts, Fingerprint, OptimisationOptions, RunConfig, SplitOptions, within
 from chainrule.tasks.display import loudness_line, quoted
 from chainrule.tasks.ladder import Ladder
 from chainrule.tasks.ledger import Basis
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 _USUAL_LEVELS = {"mu": 256, "linear": 65536}
 _MOST_CATEGORIES, _USUAL_COMPONENTS = 1024, 10
-_COUNTS = {"clips": int, "samples": int}
 _PREVIEW, _PREVIEW_SECONDS = "preview.wav", 0.5
 _VALIDATION_ROWS = 8
 _CHECKED_ROWS, _CHECKED_SAMPLES = 3, 24
@@ -48,7 +47,7 @@ class SoundData(SplitOptions):
     law: Literal["mu", "linear"] = "mu"
     """Spacing of the levels: fine where it is quiet, as on the telephone, or even."""
     levels: int | None = within(None, 2, 65536)
-    """Of a sample: 256 (mu) or 65536 (linear) if open; a mixture of --components (10) predicts more than 1024."""
+    """Levels of a sample; 256 (mu) or 65536 (linear) if not given. A mixture of --components (10) predicts > 1024."""
     labels: Literal["auto", "folders", "none"] = "auto"
     """Condition of the sounds: the folder they are in, or nothing; auto takes folders where each is in one."""
     label_pattern: str | None = None
@@ -71,6 +70,45 @@ class SoundTraining(OptimisationOptions):
     """Samples of a row: of a piece of a longer clip, or of a stream."""
 
 
+@dataclass(frozen=True)
+class SoundCounts(Counts):
+    """Counts of a part of the sounds."""
+
+    clips: int
+    samples: int
+
+
+@dataclass(frozen=True)
+class SkippedFile:
+    """A file that cannot be read, and why."""
+
+    file: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class SoundFacts(Facts):
+    """Results of preparing sounds."""
+
+    validation: Fingerprint | None
+    rate: int
+    rates: dict[str, int]  # files of each rate
+    law: Literal["mu", "linear"]
+    levels: int
+    sequences: Literal["clips", "stream"]
+    labels: list[str]
+    silent: int
+    clipped: int
+    skipped: list[SkippedFile]
+    train: SoundCounts
+    valid: SoundCounts
+
+    def __post_init__(self) -> None:
+        for name, value, most in (("rate", self.rate, 1_000_000), ("levels", self.levels, 65536)):
+            if not 2 <= value <= most:
+                raise ValueError(f"{name}: expected a whole number from 2 to {most}, got {value}")
+
+
 class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Compresses):
     """A run on sounds."""
 
@@ -84,6 +122,7 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
         "validation": Source("Sounds to hold out in place of some of DATA.", "--validation"),
     }
     Data = SoundData
+    Facts = SoundFacts
     Training = SoundTraining
     USUAL_TRAINING: ClassVar[dict[str, dict[str, Any]]] = {"wavenet": {"learning_rate": {"adamw": 3e-3}}}
     MODELS: ClassVar[dict[str, Model]] = {
@@ -102,34 +141,25 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
     Embedding, embed = SoundEmbedding, embed_sounds
     writes_page = False
 
+    @property
+    def facts(self) -> SoundFacts:
+        return cast(SoundFacts, self.config.facts)
+
     @classmethod
     def recognises(cls, path: Path) -> bool:
         from chainrule.data.sounds.sound_file import is_sounds
 
         return is_sounds(path)
 
-    @classmethod
-    def check_facts(cls, facts: dict[str, Any]) -> None:
-        if not {"source", "rate", "law", "levels", "labels", "sequences", "train", "valid"} <= facts.keys():
-            raise ValueError("facts: expected what preparing sounds leaves, with source, rate, levels and labels")
-        check_entries("facts", facts, "source", FINGERPRINT)
-        for part in ("train", "valid"):
-            check_entries("facts", facts, part, _COUNTS)
-        for name, most in (("rate", 1_000_000), ("levels", 65536)):
-            if type(facts[name]) is not int or not 2 <= facts[name] <= most:
-                raise ValueError(f"facts.{name}: expected a whole number from 2 to {most}, got {facts[name]!r:.80}")
-        if not isinstance(facts["labels"], list) or not all(isinstance(label, str) for label in facts["labels"]):
-            raise ValueError(f"facts.labels: expected a list of names, got {facts['labels']!r:.80}")
-
     @property
     def rate(self) -> int:
         """Samples a second."""
-        return int(self.config.facts["rate"])
+        return self.facts.rate
 
     @property
     def labels(self) -> list[str]:
         """Labels that may condition a sound; empty in a run without labels."""
-        return cast(list[str], self.config.facts["labels"])
+        return self.facts.labels
 
     def label(self, name: str) -> int:
         """The number of a label.
@@ -148,7 +178,7 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
         """Meaning of an element."""
         from chainrule.data.sounds import make_levels
 
-        return make_levels(self.config.facts["law"], self.config.facts["levels"])
+        return make_levels(self.facts.law, self.facts.levels)
 
     @property
     def labelling(self) -> "Labelling":
@@ -160,8 +190,8 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
     @property
     def mean_seconds(self) -> float:
         """How long a clip of those to train on is."""
-        train = self.config.facts["train"]
-        return float(train["samples"] / train["clips"] / self.rate)
+        train = self.facts.train
+        return train.samples / train.clips / self.rate
 
     def sounds(self) -> "Sounds":
         """The prepared sounds."""
@@ -199,7 +229,7 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
         return Collection(path).fingerprint()
 
     def build(self) -> "WaveNet":
-        return self.built(levels=self.config.facts["levels"], num_classes=len(self.labels) or None)
+        return self.built(levels=self.facts.levels, num_classes=len(self.labels) or None)
 
     def fewest_weights(self) -> int:
         options = self.config.options
@@ -213,7 +243,7 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
 
         sounds, training = self.sounds(), self.training
         rows, length, seed = training.batch_size, training.chunk_length, training.seed
-        if self.config.facts["sequences"] == "stream":
+        if self.facts.sequences == "stream":
             return (
                 StreamBatches(sounds.train, rows, length, seed, shard),
                 lambda: stream_evaluation(sounds.valid, _VALIDATION_ROWS, length),
@@ -224,7 +254,7 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
         )
 
     def introduce(self) -> Iterable[str]:
-        yield from _found(self.config.facts)
+        yield from _found(self.facts)
         seen = self.new_model(0).receptive_field
         yield f"each sample is predicted from the {seen:,} before it, {1000 * seen / self.rate:.0f} ms"
 
@@ -248,7 +278,7 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
         return preview
 
     def best(self, found: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
-        samples, bits = self.config.facts["valid"]["samples"], found.bits_per_element
+        samples, bits = self.facts.valid.samples, found.bits_per_element
         part = "" if found.elements >= samples else f"first {found.elements:,} of {samples:,} samples of the "
         return {"bits_per_sample": bits}, f"{bits:.4f} bits per sample on the {part}held-out sounds"
 
@@ -259,9 +289,9 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
             f"chainrule score {path} {quote(str(self.config.sources['source']))} --sort",
         ]
 
-    def describe(self, facts: dict[str, Any]) -> dict[str, str]:
-        lines = list(_found(self.config.facts))
-        seen = facts["receptive_field"] = self.new_model(0).receptive_field
+    def describe(self, about: dict[str, Any]) -> dict[str, str]:
+        lines = list(_found(self.facts))
+        seen = about["receptive_field"] = self.new_model(0).receptive_field
         return {
             "data": lines[0],
             "sees": f"{seen:,} samples, {1000 * seen / self.rate:.0f} ms",
@@ -270,9 +300,9 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
 
     @property
     def basis(self) -> Basis:
-        facts = self.config.facts
+        facts = self.facts
         given = "the label" if self.labels else ""
-        return Basis("sample", f"{facts['levels']:,} {facts['law']} levels at {self.rate:,} Hz", given=given)
+        return Basis("sample", f"{facts.levels:,} {facts.law} levels at {self.rate:,} Hz", given=given)
 
     def checked_rows(self) -> CheckedRows:
         import numpy as np
@@ -293,24 +323,24 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
         return SoundCodec(self.levels, self.rate, self.labels, self.labelling)
 
 
-def _found(facts: dict[str, Any]) -> Iterable[str]:
+def _found(facts: SoundFacts) -> Iterable[str]:
     """Findings of preparing sounds, line by line."""
-    train, valid, rate = facts["train"], facts["valid"], facts["rate"]
-    law = "μ-law" if facts["law"] == "mu" else "linear"
+    train, valid, rate = facts.train, facts.valid, facts.rate
+    law = "μ-law" if facts.law == "mu" else "linear"
     yield (
-        f"{facts['source']['name']}, read as sound, {facts['sequences']}: {train['clips']:,} "
-        f"({train['samples'] / rate:,.1f} s) to train on, {valid['clips']:,} ({valid['samples'] / rate:,.1f} s) held "
-        f"out, at {rate:,} Hz in {facts['levels']:,} {law} levels"
+        f"{facts.source.name}, read as sound, {facts.sequences}: {train.clips:,} "
+        f"({train.samples / rate:,.1f} s) to train on, {valid.clips:,} ({valid.samples / rate:,.1f} s) held "
+        f"out, at {rate:,} Hz in {facts.levels:,} {law} levels"
     )
-    if facts["labels"]:
-        some = ", ".join(facts["labels"][:12]) + (", ..." if len(facts["labels"]) > 12 else "")
-        yield f"{len(facts['labels'])} label{'s' * (len(facts['labels']) != 1)}: {some}"
-    others = {found: count for found, count in facts["rates"].items() if int(found) != rate}
+    if facts.labels:
+        some = ", ".join(facts.labels[:12]) + (", ..." if len(facts.labels) > 12 else "")
+        yield f"{len(facts.labels)} label{'s' * (len(facts.labels) != 1)}: {some}"
+    others = {found: count for found, count in facts.rates.items() if int(found) != rate}
     if others:
         yield "resampled: " + ", ".join(f"{count:,} files of {int(found):,} Hz" for found, count in others.items())
-    if facts["silent"]:
-        yield f"silent: {facts['silent']:,} clips have one amplitude only"
-    if facts["clipped"]:
-        yield f"clipped: {facts['clipped']:,} samples are beyond full scale"
-    for bad in facts["skipped"]:
-        yield f"skipped: {bad['reason']}"
+    if facts.silent:
+        yield f"silent: {facts.silent:,} clips have one amplitude only"
+    if facts.clipped:
+        yield f"clipped: {facts.clipped:,} samples are beyond full scale"
+    for bad in facts.skipped:
+        yield f"skipped: {bad.reason}"

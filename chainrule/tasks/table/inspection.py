@@ -37,9 +37,9 @@ _MOST_LABELS = 10  # categories of a column that colours the map
 class TableInspection(CheckedOptions):
     """Show how well a trained model of a table knows each column, and from which other column.
 
-    A column is predicted from those before it. One of them at a time is shuffled over the rows, which keeps its values
-    and breaks its ties: the nats that a value costs then in addition are what the column tells of it. Reads held-out
-    rows, or those of DATA.
+    A column is predicted from those before it. One of these at a time is shuffled over the rows (permutation
+    importance): the increase in nats is the information that it gives about the column. Reads held-out rows, or those
+    of DATA.
 
     Of a model with a code, a page (HTML, one file, needs no network): how much of the code is in use, and if it
     collapsed what helps; rows and their reconstructions; nats by column; rows along each active dimension; a map of the
@@ -50,7 +50,7 @@ class TableInspection(CheckedOptions):
         seed: Seed of the shuffling.
     """
 
-    rows: int = within(1024, 2)
+    rows: int = within(1024, 2, 1 << 30)
     """Rows to read."""
 
 
@@ -143,7 +143,7 @@ def inspect_codes(
     }
     lines = [f"{name}: {a:.3f} nats, {b:.3f} with another code" for name, a, b in zip(names, own, other, strict=True)]
     read = f"{len(x):,} held-out rows" if file is None else f"{len(x):,} rows of {file}"
-    about = about_code(run, model, f"{run.config.facts['source']['name']}; {read}")
+    about = about_code(run, model, f"{run.facts.source.name}; {read}")
     command = inspect_again(run, file, rows=options.rows, seed=seed)
     return code_answer(
         run, page, use, sections, {"rows": len(x), "column_nats": nats}, lines, about=about, command=command

@@ -13,6 +13,7 @@ from chainrule.tasks.config import CheckedOptions, within
 from chainrule.tasks.display import csv_line
 
 if TYPE_CHECKING:
+    from chainrule.data.tables.schema import PartialRow
     from chainrule.tasks.table.task import TableTask
 
 _BLOCK = 1024  # rows drawn together
@@ -32,8 +33,9 @@ class TableSampling(CheckedOptions):
     """
 
     complete: Path | None = None
-    """A table whose empty cells, and columns that it does not have, are drawn given the others."""
-    particles: int = within(256, 1)
+    """A table whose empty cells, and columns that it does not have, are drawn given the others. Known cells come back
+    as they are."""
+    particles: int = within(256, 1, 1 << 18)
     """How many draws each completion is chosen from, where known columns come after unknown ones."""
 
 
@@ -43,13 +45,13 @@ def sample_rows(
     """Draw n rows, or n completions of each row of a file; into the file `out` where it is given."""
     if run.has_code and options.complete is not None:
         raise ValueError("--complete: a vae draws whole rows from a code: train a made to fill in what is missing")
-    columns, header = run.schema.kept, run.schema.header
+    header = run.schema.header
+    if options.complete is None:
+        columns, rows = run.schema.kept, _drawn(run, n, seed, device)
+    else:
+        columns, partial = run.schema.partial(options.complete)
+        rows = _completed(run, partial, n, options.particles, seed, device)
     names = [column.name for column in columns]
-    rows = (
-        _drawn(run, n, seed, device)
-        if options.complete is None
-        else _completed(run, options.complete, n, options.particles, seed, device)
-    )
     if out is None:
         records = (Record(dict(zip(names, row, strict=True)), csv_line(row)) for row in rows)
         return Answer(records, csv_line(names) if header else "")
@@ -76,7 +78,9 @@ def _drawn(run: "TableTask", n: int, seed: int, device: str) -> Iterator[list[st
         yield from run.schema.decode(drawn.cpu().numpy())
 
 
-def _completed(run: "TableTask", file: Path, n: int, particles: int, seed: int, device: str) -> Iterator[list[str]]:
+def _completed(
+    run: "TableTask", partial: "Iterator[PartialRow]", n: int, particles: int, seed: int, device: str
+) -> Iterator[list[str]]:
     import torch
 
     from chainrule.decoding import complete
@@ -85,9 +89,10 @@ def _completed(run: "TableTask", file: Path, n: int, particles: int, seed: int, 
     generator = torch.Generator(next(model.parameters()).device).manual_seed(seed)
     unseen, trained = run.schema.unseen(), model
     uncertain = 0
-    for block in in_blocks(run.schema.partial(file), max(1, _TOGETHER // particles)):
-        rows = torch.tensor([numbers for _, numbers, _ in block], dtype=torch.float64).repeat_interleave(n, 0)
-        known = torch.tensor([known for _, _, known in block]).repeat_interleave(n, 0)
+    repeated = (row for row in partial for _ in range(n))
+    for block in in_blocks(repeated, max(1, _TOGETHER // particles)):
+        rows = torch.tensor([row.numbers for row in block], dtype=torch.float64)
+        known = torch.tensor([row.known for row in block])
         # What training had none of is not drawn, but may be known of a row.
         given = trained.layout.symbols(rows) == torch.tensor([-1 if symbol is None else symbol for symbol in unseen])
         model = deepcopy(trained)
@@ -96,7 +101,8 @@ def _completed(run: "TableTask", file: Path, n: int, particles: int, seed: int, 
         exact = bool((places == places.cummin(1).values).all())  # everything known comes first
         found = complete(model, x, places, particles=1 if exact else particles, generator=generator)
         uncertain += 0 if exact else int((found.effective_particles < 2).sum())
-        yield from run.schema.decode(model.from_sequence(found.x).cpu().numpy())
+        drawn = run.schema.decode(model.from_sequence(found.x).cpu().numpy())
+        yield from (row.filled(cells) for row, cells in zip(block, drawn, strict=True))
     if uncertain:
         print(
             f"{uncertain} completions rest on a single draw of {particles}: what is known in them is improbable; "

@@ -26,13 +26,13 @@ _HEADING = f"{'line':>8} {'nats':>10}  most surprising cell, and its nats"
 class TableScoring(CheckedOptions):
     """Score a table: nats of each row, exact under the model, and the cell that surprised most.
 
-    A cell is named by how far it is beyond what is usual in its column. Of a variational autoencoder the nats are a
-    bound, at most so many, with the standard error of the draws, and the ELBO; no cell is named.
+    The cell named is the one whose nats exceed the mean of its column by most. For a variational autoencoder the nats
+    are an upper bound, shown with the standard error of the draws, and with the ELBO; no cell is named.
 
     Args:
         data: The table.
         json: Print one JSON object a row.
-        top: Only so many rows, the most surprising ones.
+        top: Print only this many rows, the most surprising ones.
     """
 
     samples: int | None = within(None, 1, MOST_SAMPLES)

@@ -15,16 +15,17 @@ from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from chainrule.tasks.abilities import CheckedRows, Checks, Compresses, Embeds, FileCodec, Inspects, Samples, Scores
 from chainrule.tasks.codes import CodedTask
 from chainrule.tasks.config import (
-    FINGERPRINT,
+    Facts,
+    Fingerprint,
     OptimisationOptions,
+    Parts,
     RunConfig,
     SplitOptions,
-    check_entries,
     with_defaults,
     within,
 )
@@ -67,6 +68,26 @@ class TableData(SplitOptions):
     """Rarer categories become <other>."""
 
 
+@dataclass(frozen=True)
+class FoundColumn:
+    """A column as it was found: its kind in the model and in the file, missing and distinct cells."""
+
+    name: str
+    kind: str
+    found: str
+    missing: int
+    distinct: str  # "at least 1,000" of many
+
+
+@dataclass(frozen=True)
+class TableFacts(Facts):
+    """Results of preparing a table."""
+
+    validation: Fingerprint | None
+    rows: Parts
+    columns: list[FoundColumn]
+
+
 class TableTask(CodedTask["TableMADE"], Scores, Samples, Inspects, Checks, Compresses, Embeds):
     """A run on a table, of a `TableMADE` or, where `has_code`, a `TableVAE`."""
 
@@ -80,6 +101,7 @@ class TableTask(CodedTask["TableMADE"], Scores, Samples, Inspects, Checks, Compr
         "validation": Source("A table to hold out in place of some rows of DATA.", "--validation"),
     }
     Data = TableData
+    Facts = TableFacts
     Training = with_defaults(OptimisationOptions, batch_size=128, learning_rate=3e-3)  # rows are short and many
     MODELS: ClassVar[dict[str, Model]] = {
         "made": Model("chainrule.models.table_made:TableMADE"),
@@ -93,6 +115,10 @@ class TableTask(CodedTask["TableMADE"], Scores, Samples, Inspects, Checks, Compr
     Inspection, inspect = TableInspection, inspect_table
     Embedding, embed = TableEmbedding, embed_rows
 
+    @property
+    def facts(self) -> TableFacts:
+        return cast(TableFacts, self.config.facts)
+
     @classmethod
     def recognises(cls, path: Path) -> bool:
         from chainrule.data.tables.table_file import is_table
@@ -103,12 +129,6 @@ class TableTask(CodedTask["TableMADE"], Scores, Samples, Inspects, Checks, Compr
     def check_asked(cls, asked: RunConfig, given: frozenset[str]) -> None:
         super().check_asked(asked, given)
         parse_types(asked.data.types)
-
-    @classmethod
-    def check_facts(cls, facts: dict[str, Any]) -> None:
-        if not {"source", "rows", "columns"} <= facts.keys():
-            raise ValueError("facts: expected what preparing a table leaves, with source, rows and columns")
-        check_entries("facts", facts, "source", FINGERPRINT)
 
     @cached_property
     def schema(self) -> "TableSchema":
@@ -202,13 +222,13 @@ class TableTask(CodedTask["TableMADE"], Scores, Samples, Inspects, Checks, Compr
         return batches, lambda: table_evaluation(table.valid, _ROWS)
 
     def introduce(self) -> Iterable[str]:
-        table = self.config.facts
+        facts = self.facts
         yield (
-            f"{table['source']['name']}, read as a table (--level char reads it as text): "
-            f"{table['rows']['train']:,} rows to train on, {table['rows']['valid']:,} held out, "
+            f"{facts.source.name}, read as a table (--level char reads it as text): "
+            f"{facts.rows.train:,} rows to train on, {facts.rows.valid:,} held out, "
             + ("with a header" if self.schema.header else "without a header")
         )
-        yield from ("  " + line for line in _columns_table(table))
+        yield from ("  " + line for line in _columns_table(facts.columns))
 
     def on_validation(self) -> "OnValidation":
         def preview(trained: Any, step: int, seconds: float) -> str:
@@ -228,7 +248,7 @@ class TableTask(CodedTask["TableMADE"], Scores, Samples, Inspects, Checks, Compr
         return torch.from_numpy(self.table().valid[:_LOOKED_AT].copy()), None
 
     def best(self, found: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
-        width, held_out, bound = len(self.schema.kept), self.config.facts["rows"]["valid"], "at most " * self.has_code
+        width, held_out, bound = len(self.schema.kept), self.facts.rows.valid, "at most " * self.has_code
         part = "" if found.elements >= width * held_out else f"first {found.elements // width:,} of the "
         nats = found.nats_per_element * width
         return {"nats_per_row": nats}, f"{bound}{nats:.4f} nats per row on the {part}held-out rows ({width} columns)"
@@ -240,13 +260,13 @@ class TableTask(CodedTask["TableMADE"], Scores, Samples, Inspects, Checks, Compr
             f"chainrule score {path} {quote(str(self.config.sources['source']))} --sort",
         ]
 
-    def describe(self, facts: dict[str, Any]) -> dict[str, str]:
-        table, data = facts["facts"], facts["data"]
-        held_out = table["validation"]["name"] if table["validation"] else f"{data['validation_fraction']:.0%}, drawn"
+    def describe(self, about: dict[str, Any]) -> dict[str, str]:
+        facts = self.facts
+        held_out = facts.validation.name if facts.validation else f"{self.data.validation_fraction:.0%}, drawn"
         return {
-            "data": f"{table['source']['name']} ({size_of(table['source']['bytes'])}), {len(table['columns'])} columns",
-            "split": f"{table['rows']['train']:,} rows to train on, {table['rows']['valid']:,} held out ({held_out})",
-            "": "\n".join(["columns", *("  " + line for line in _columns_table(table))]),
+            "data": f"{facts.source.name} ({size_of(facts.source.bytes)}), {len(facts.columns)} columns",
+            "split": f"{facts.rows.train:,} rows to train on, {facts.rows.valid:,} held out ({held_out})",
+            "": "\n".join(["columns", *("  " + line for line in _columns_table(facts.columns))]),
         }
 
     def codec(self) -> FileCodec:
@@ -281,12 +301,12 @@ def parse_types(text: str) -> dict[str, str]:
     return {name.strip(): kind.strip() for name, _, kind in pairs}
 
 
-def _columns_table(table: dict[str, Any]) -> list[str]:
+def _columns_table(columns: Iterable[FoundColumn]) -> list[str]:
     """The columns as they were found, a line each."""
     rows = [("column", "kind", "different", "missing")]
-    for column in table["columns"]:
-        kind = column["kind"] if column["kind"] == column["found"] else f"{column['kind']} (not {column['found']})"
-        rows.append((column["name"], kind, column["distinct"], f"{column['missing']:,}"))
+    for column in columns:
+        kind = column.kind if column.kind == column.found else f"{column.kind} (not {column.found})"
+        rows.append((column.name, kind, column.distinct, f"{column.missing:,}"))
     return aligned(rows, left=(0, 1))
 
 

@@ -35,8 +35,8 @@ class TagEvaluation(CheckedOptions):
     """Read impossible sequences of BIO tags as the nearest possible ones, in place of refusing them."""
     allow_unseen: Switch = False
     """Count words whose tag was never seen in training as wrong, in place of refusing them."""
-    confusions: int = within(10, 0)
-    """So many pairs of a true tag and a wrong one."""
+    confusions: int = within(10, 0, 1 << 30)
+    """Number of pairs of a true and a wrong tag to show."""
 
 
 def evaluate_tags(run: "TagTask", data: str | None, options: TagEvaluation, *, device: str) -> Answer:

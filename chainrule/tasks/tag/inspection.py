@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TagInspection(CheckedOptions):
-    """Look inside a trained tagger: its parts, how sure it is of each tag, and which tags it likes to see together.
+    """Look inside a trained tagger: its parts, its certainty of each tag, and its scores of neighbouring tags.
 
     Certainty is the probability, given the whole sentence, of the tag that a word gets. Works on held-out sentences or
     on DATA, which needs no tags; writes no page.

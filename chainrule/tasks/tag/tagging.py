@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Tagging(CheckedOptions):
-    """Tag sentences: the file comes back with the tags in their column, everything else as it was.
+    r"""Tag sentences: the file comes back with the tags in their column, everything else as it was.
+
+    Lines are written with \n at their ends, and without a byte order mark.
 
     Args:
         file: Sentences in columns as those of training, with tags or without, or a word a line; .gz too; - is standard
@@ -26,7 +28,7 @@ class Tagging(CheckedOptions):
 
     text: Switch = False
     """Each line of FILE is a sentence, its words separated by blanks."""
-    n_best: int | None = within(None, 1)
+    n_best: int | None = within(None, 1, 1 << 12)
     """With --json: the so many most probable tag sequences of each sentence, with their log-probabilities."""
 
 
@@ -141,9 +143,9 @@ def sentences_of(
     lines = read_lines_of(file)
     if text:
         return _from_text(name, lines, run.data.max_length)
-    facts = run.config.facts
-    if column is None and is_conllu(lines) == facts["conllu"]:
-        column = facts["column"]
+    facts = run.facts
+    if column is None and is_conllu(lines) == facts.conllu:
+        column = facts.column
     return ConllFile(name, lines, column, tagged=tagged, max_length=run.data.max_length)
 
 
@@ -159,6 +161,6 @@ def _from_text(name: str, lines: list[str], max_length: int) -> "ConllFile":
                 "line, or train with a greater --max-length"
             )
         rows += [*words, ""]
-    file = ConllFile(name, rows, tagged=False)
+    file = ConllFile(name, rows, tagged=False, documents=False)
     file.sentences = [replace(sentence, line=number) for number, sentence in enumerate(file.sentences, 1)]
     return file

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from chainrule.tasks.abilities import CheckedRows, Checks, Embeds, Evaluates, Inspects, Predicts
-from chainrule.tasks.config import FINGERPRINT, OptimisationOptions, RunConfig, SplitOptions, check_entries, within
+from chainrule.tasks.config import Facts, Fingerprint, OptimisationOptions, Parts, RunConfig, SplitOptions, within
 from chainrule.tasks.display import measured_part, quoted
 from chainrule.tasks.ladder import record_settled, settle_decay, tell_passes, time_passes
 from chainrule.tasks.ledger import Basis
@@ -63,6 +63,20 @@ class TagTraining(OptimisationOptions):
     """Passes that fit the templates before training, 0 for none; 3 where not given, fewer if short, none for spans."""
 
 
+@dataclass(frozen=True)
+class TagFacts(Facts):
+    """Results of preparing tagged sentences."""
+
+    validation: Fingerprint | None
+    conllu: bool
+    column: str
+    scheme: Literal["bio", "bioes"] | None  # of spans, where the tags mark them
+    repaired: int  # sentences whose tags were impossible in it
+    sentences: Parts
+    words: Parts
+    different_words: int
+
+
 class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Embeds):
     """A run on tagged sentences."""
 
@@ -78,6 +92,7 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
         ),
     }
     Data = TagData
+    Facts = TagFacts
     Training = TagTraining
     MODELS: ClassVar[dict[str, Model]] = {
         "tagger": Model(_MODEL, hidden=("num_characters", "num_heads")),
@@ -89,6 +104,10 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
     Inspection, inspect = TagInspection, inspect_tagger
     Embedding, embed = TagEmbedding, embed_sentences
     writes_page = False
+
+    @property
+    def facts(self) -> TagFacts:
+        return cast(TagFacts, self.config.facts)
 
     @classmethod
     def recognises(cls, path: Path) -> bool:
@@ -104,24 +123,8 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
             )
 
     @classmethod
-    def check_facts(cls, facts: dict[str, Any]) -> None:
-        if not {"source", "validation", "conllu", "column", "scheme", "repaired", "different_words"} <= facts.keys():
-            raise ValueError("facts: expected those of prepared sentences, with source, column and scheme")
-        check_entries("facts", facts, "source", FINGERPRINT)
-        if facts["validation"] is not None:
-            check_entries("facts", facts, "validation", FINGERPRINT)
-        for counts in ("sentences", "words"):
-            check_entries("facts", facts, counts, {"train": int, "valid": int})
-        kinds = {"conllu": bool, "column": str, "repaired": int, "different_words": int}
-        for name, kind in kinds.items():
-            if type(facts[name]) is not kind:
-                raise ValueError(f"facts.{name}: expected {kind.__name__}, got {facts[name]!r:.80}")
-        if facts["scheme"] not in (None, "bio", "bioes"):
-            raise ValueError(f"facts.scheme: expected bio, bioes or null, got {facts['scheme']!r:.80}")
-
-    @classmethod
     def check_config(cls, config: RunConfig) -> None:
-        if config.facts and config.training.template_passes is None:  # prepared: nothing is left open any more
+        if config.facts is not None and config.training.template_passes is None:  # prepared: nothing is left open
             raise ValueError("template_passes: expected a value, got none")
 
     @cached_property
@@ -227,18 +230,19 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
         return batches, lambda: tagged_evaluation(corpus.valid)
 
     def introduce(self) -> Iterable[str]:
-        facts, tags = self.config.facts, self.vocabulary.tags
-        form = "CoNLL-U" if facts["conllu"] else "columns"
-        held_out = "held out" if facts["validation"] is None else f"held out ({facts['validation']['name']})"
+        facts, tags = self.facts, self.vocabulary.tags
+        form = "CoNLL-U" if facts.conllu else "columns"
+        held_out = "held out" if facts.validation is None else f"held out ({facts.validation.name})"
         yield (
-            f"{facts['source']['name']}, {form} with tags in column {facts['column']}: "
-            f"{_counted(facts, 'train')} to train on, {_counted(facts, 'valid')} {held_out}"
+            f"{facts.source.name}, {form} with tags in column {facts.column}: "
+            f"{facts.sentences.train:,} sentences ({facts.words.train:,} words) to train on, "
+            f"{facts.sentences.valid:,} sentences ({facts.words.valid:,} words) {held_out}"
         )
         shown = " ".join(tags[:20]) + (" ..." if len(tags) > 20 else "")
         yield f"{len(tags)} tags: {shown}"
-        if facts["scheme"] is not None:
-            mended = f"; impossible tags repaired in {facts['repaired']:,}" if facts["repaired"] else ""
-            yield f"the tags mark spans in {facts['scheme'].upper()}: entity F1 decides which weights are kept{mended}"
+        if facts.scheme is not None:
+            mended = f"; impossible tags repaired in {facts.repaired:,}" if facts.repaired else ""
+            yield f"the tags mark spans in {facts.scheme.upper()}: entity F1 decides which weights are kept{mended}"
 
     def validation_metric(self) -> "ValidationMetric":
         from chainrule.tasks.tag.validation_metric import tag_metric
@@ -247,11 +251,11 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
 
     @property
     def metric_name(self) -> str:
-        return "f1" if self.config.facts["scheme"] else "accuracy"
+        return "f1" if self.facts.scheme else "accuracy"
 
     def best(self, found: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
-        name, nats = "entity F1" if self.config.facts["scheme"] else "accuracy", found.nats_per_element
-        part = measured_part(rows, self.config.facts["sentences"]["valid"])
+        name, nats = "entity F1" if self.facts.scheme else "accuracy", found.nats_per_element
+        part = measured_part(rows, self.facts.sentences.valid)
         return (
             {name.replace(" ", "_").lower(): value, "nats_per_word": nats},
             f"{name} {value:.2%} on {part}held-out sentences ({nats:.4f} nats per word)",
@@ -261,16 +265,16 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
         path = quoted(self.path)
         return [f"echo 'Time flies .' | chainrule tag {path} - --text", f"chainrule evaluate {path} TEST"]
 
-    def describe(self, facts: dict[str, Any]) -> dict[str, str]:
-        tags = facts["tags"] = list(self.vocabulary.tags)
-        found = facts["facts"]
-        held_out = (found["validation"] or {"name": f"{found['sentences']['valid']:,} of its sentences"})["name"]
-        scheme = f", spans in {found['scheme'].upper()}" if found["scheme"] else ""
+    def describe(self, about: dict[str, Any]) -> dict[str, str]:
+        facts, tags = self.facts, list(self.vocabulary.tags)
+        about["tags"] = tags
+        held_out = facts.validation.name if facts.validation else f"{facts.sentences.valid:,} of its sentences"
+        scheme = f", spans in {facts.scheme.upper()}" if facts.scheme else ""
         return {
-            "data": f"{found['source']['name']}: {found['sentences']['train']:,} sentences to train on, "
-            f"{found['words']['train']:,} words, {found['different_words']:,} different ones in lower case",
-            "held out": f"{held_out}, {found['words']['valid']:,} words",
-            "tags": f"{len(tags)} of column {found['column']}{scheme}: {' '.join(tags)}",
+            "data": f"{facts.source.name}: {facts.sentences.train:,} sentences to train on, "
+            f"{facts.words.train:,} words, {facts.different_words:,} different ones in lower case",
+            "held out": f"{held_out}, {facts.words.valid:,} words",
+            "tags": f"{len(tags)} of column {facts.column}{scheme}: {' '.join(tags)}",
         }
 
     @property
@@ -288,7 +292,3 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
         context = {name: part[:, :_CHECKED_WORDS] for name, part in batch.context.items()}
         told = f"{len(x)} held-out sentences of up to {x.shape[1]} words"
         return CheckedRows(self.model(), x, context, batch.lengths.clamp(max=_CHECKED_WORDS), told)
-
-
-def _counted(facts: dict[str, Any], part: str) -> str:
-    return f"{facts['sentences'][part]:,} sentences ({facts['words'][part]:,} words)"

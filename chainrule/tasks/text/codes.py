@@ -1,4 +1,4 @@
-"""Lines of a text through a code: bounds of their likelihood, draws, and what is told of a line."""
+"""Models of lines with a code: likelihood bounds, samples, and the information that the code gives of a line."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -154,7 +154,7 @@ def inspect_codes(run: "TextTask", data: str | None, options: TextInspection, *,
         "rows": len(x),
         "position_nats": {"positions": ranges, "own_code": own.tolist(), "another": other.tolist()},
     }
-    about = about_code(run, model, f"{run.config.facts['source']['name']}, {len(x):,} held-out lines")
+    about = about_code(run, model, f"{run.facts.source.name}, {len(x):,} held-out lines")
     command = inspect_again(run, seed=seed)
     return code_answer(run, page, use, sections, facts, about=about, command=command)
 

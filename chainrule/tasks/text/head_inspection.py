@@ -1,4 +1,4 @@
-"""Inside a trained Transformer of a text: heads, or what is in their place, the memory of its cache, and a page."""
+"""Inspect a trained Transformer of a text: its heads or other mixers, the memory of its cache, and a page."""
 
 from collections.abc import Iterable
 from dataclasses import asdict

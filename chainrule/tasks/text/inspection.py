@@ -123,9 +123,9 @@ def read_window(run: "TextTask", file: str | None, rows: int, steps: int) -> "tu
 
     if file is None:
         x, lengths, part = own_window(run, rows, steps)
-        facts = run.config.facts
-        source = facts["validation"] if part == "held-out" and facts["validation"] else facts["source"]
-        return x, lengths, f"{part} text of {source['name']}"
+        facts = run.facts
+        source = facts.validation if part == "held-out" and facts.validation else facts.source
+        return x, lengths, f"{part} text of {source.name}"
     x, lengths = file_window(run.vocabulary, run.config.data.reading, file, rows, steps)
     return x, lengths, name_of(file)
 

@@ -3,6 +3,7 @@
 ngrams.safetensors      the tables
 """
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -65,6 +66,7 @@ def count_ngrams(run: "TextTask") -> None:
 
     Raises:
         OSError: the disk is full or not writable.
+        ValueError: the text has fewer than two symbols to train on.
     """
     order, budget = run.training.kneser_ney_order, run.config.duration.budget
     if not order:
@@ -76,14 +78,17 @@ def count_ngrams(run: "TextTask") -> None:
     with progress_bars() as begin:
         begin(None, "counting n-grams")
         text = _last_lines(corpus.train, most, len(corpus.vocabulary)) if lines else _last(corpus.train, most)
+        if len(text) < 2:
+            source = run.config.sources["source"] or run.facts.source.name
+            raise ValueError(f"{source}: expected at least two symbols to train on, got {len(text)}: give more text")
         symbols, most_different = torch.from_numpy(text), MOST_DIFFERENT[corpus.level]
         ngrams = KneserNey.fit(symbols, len(corpus.vocabulary), order, lines=lines, most_different=most_different)
     write_sealed(run.path / NGRAMS, ngrams.tables(), _record(run))
 
 
 def _record(run: "TextTask") -> dict[str, Any]:
-    facts, reading = run.config.facts, run.data.reading
-    return {"kind": "n-grams", "source": facts["source"]["sha256"], "train": facts["train"], "reading": reading}
+    facts, reading = run.facts, run.data.reading
+    return {"kind": "n-grams", "source": facts.source.sha256, "train": asdict(facts.train), "reading": reading}
 
 
 def _last(tokens: "Tokens", most: int) -> "Ids":

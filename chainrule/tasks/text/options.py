@@ -21,7 +21,7 @@ class TextData(CheckedOptions):
     reading: Literal["stream", "lines"] = "stream"
     """One continuous stream, or one example per line; a sentence-vae reads lines."""
     validation_fraction: float | None = within(None, 0.0, 0.9)
-    """Tail of the text that is held out; 0.01 of a megabyte or more where not given, up to 0.05 of a shorter text."""
+    """Share of the text, its tail, that is held out; if not given, 0.01 from a megabyte on, up to 0.05 of less."""
     vocabulary_size: int | None = within(None, 3, 1 << 24)
     """Keep this many symbols at most (word, bpe)."""
     min_count: int = within(1, 1, 1 << 40)
@@ -44,10 +44,10 @@ class TextTraining(OptimisationOptions):
     batch_size: int | None = within(None, 1, 1 << 24)  # type: ignore[assignment]  # an int in every run that trains
     """Rows of a batch; 32 where not given, fewer of a short text."""
     optimiser: Literal["adamw", "muon"] | None = None  # type: ignore[assignment]  # a name in every run that trains
-    """adamw, or muon: orthogonal steps of matrices, AdamW for the rest; muon if open, of sentence-vae adamw."""
+    """adamw, or muon: orthogonal steps of matrices, AdamW for the rest; muon if not given, adamw for sentence-vae."""
     learning_rate: float | None = within(None, 0.0, 1e3)  # type: ignore[assignment]  # a float in every run that trains
     kneser_ney_order: int | None = within(None, 0, 16)
-    """Symbols of the longest n-grams counted, 2 or more, or 0; if open 5 words, 12 characters, 0 of sentence-vae."""
+    """Order of the n-gram counts, 2 or more, or 0; if not given, 5 for words, 12 for characters, 0 for sentence-vae."""
     chunk_length: int = within(64, 1, 1 << 24)
     """Symbols that gradients flow through."""
     line_length: int = within(1024, 1, 1 << 24)

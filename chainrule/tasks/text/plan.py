@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from chainrule.tasks.config import Duration, RunConfig
+from chainrule.tasks.config import Duration, RunConfig, Settled
 from chainrule.tasks.ladder import TRAINING_SHARE, seconds_to_measure, step_rate
 from chainrule.tasks.text.ngrams import usual_order
 from chainrule.tasks.text.options import PLANNED, TextTraining
@@ -135,7 +135,7 @@ class Plan:
 
 
 def plan_recurrence(run: TextTask) -> RunConfig:
-    """The config of a new run of a recurrence, with what the user left open decided, and in its facts how."""
+    """The config of a new run of a recurrence, with what the user left open decided, and on record."""
     from chainrule.tasks.text.preparing import batches_of, corpus_of
     from chainrule.training.candidates import average_batch
 
@@ -150,9 +150,8 @@ def plan_recurrence(run: TextTask) -> RunConfig:
     left_open = [name for name, value in asdict(config.options).items() if value is None]
     left_open += [name for name in PLANNED if getattr(config.training, name) is None]
     passes = None if plan.symbols is None else plan.symbols / len(corpus.train)
-    chosen = {"options": left_open, "passes": passes, "elements_per_second": plan.rate}
     training = replace(config.training, **{name: getattr(plan, name) for name in PLANNED})
-    return replace(config, options=plan.options, training=training, facts=config.facts | {"chosen": chosen})
+    return replace(config, options=plan.options, training=training, settled=Settled(left_open, passes, plan.rate))
 
 
 def plan_text(
@@ -261,9 +260,9 @@ def usual_batch_size(symbols: int, chunk_length: int) -> int:
 
 
 def usual_dropout(passes: float, weights_a_symbol: float, wide: bool) -> float:
-    """More the oftener the text is read, up to a half, and less for a model that is small for its text.
+    """Dropout that grows with the passes over the text, up to 0.5, and is smaller for a model small for its text.
 
-    A text is read three times before dropout adds to weight decay, of which words have little.
+    Up to three passes weight decay is enough. Words have little weight decay, and so more dropout.
 
     >>> usual_dropout(12, 1.0, wide=False), usual_dropout(12, 0.2, wide=False), usual_dropout(2, 1.0, wide=False)
     (0.3, 0.15, 0.0)

@@ -93,7 +93,7 @@ def batches_of(run: "TextTask", corpus: Corpus, shard: tuple[int, int]) -> tuple
 def usual_fraction(source: str | None) -> float:
     """A hundredth of a long text; of a short one more, up to a twentieth, so that about 10,000 bytes are held out.
 
-    The tail of a text is what the text that follows it is most like: every part of it that is held out is missed there.
+    Text that continues the file resembles its tail most, so training without a long tail costs likelihood there.
     """
     size = len(builtin_text()) if source is None else fingerprint(source)["bytes"]
     return max(0.01, min(0.05, 10_000 / max(size, 1)))

@@ -29,13 +29,13 @@ class TextScoring(CheckedOptions):
 
     A model trained on a stream scores every symbol given everything before it in the file; a model trained on lines
     scores each line on its own, its end included. Either way the lines add up to the file. A piece of a word that
-    spans line ends counts for the line in which it begins, and a line in which none begins has no row. Of a model with
-    a code the nats are a bound, at most so many, with the standard error of the draws, and the ELBO.
+    spans line ends counts for the line in which it begins, and a line in which none begins has no row. For a model
+    with a code the nats are an upper bound, shown with the standard error of the draws, and with the ELBO.
 
     Args:
         data: The text, - for standard input.
         json: Print one JSON object a row.
-        top: Only so many rows, the most surprising ones.
+        top: Print only this many rows, the most surprising ones.
     """
 
     per: Per | None = None
@@ -44,8 +44,8 @@ class TextScoring(CheckedOptions):
     """Sort by bits, the surprise of the average element, or by nats, that of the whole row: then long lines come first
     however ordinary they are."""
     adapt: Switch = False
-    """Go on learning while reading: each part is scored before it is learnt, so that the figures stay honest. The run
-    stays as it is."""
+    """Dynamic evaluation: a copy of the model is trained while it reads. Each part is scored before it is learnt, so
+    that the figures are a valid likelihood. The run is not changed."""
     adapt_rate: float | None = None
     """Step of each weight after each part, in units of its usual gradient; with --adapt."""
     samples: int | None = within(None, 1, MOST_SAMPLES)

@@ -29,17 +29,18 @@ class TextSampling(CheckedOptions):
 
     Args:
         n: How many texts.
+        out: A file to write; standard output if not given.
         json: Print one JSON object a text, with "prompt", "text", "elements" and "seed"; in parallel with "passes",
             "elements_per_pass" and "acceptance_rate" of all texts too.
     """
 
     prompt: Annotated[str, Parameter(allow_leading_hyphen=True)] = ""
     """Beginning of each text."""
-    length: int = within(500, 1)
+    length: int = within(500, 1, 1 << 30)
     """Symbols to draw after the prompt; a model of lines may end earlier, at the end of its line."""
     temperature: float = 1.0
     """1 is the model's own distribution; below it draws are likelier and less varied, 0 takes the likeliest symbol."""
-    top_k: int | None = None
+    top_k: int | None = within(None, 1, 1 << 30)
     """Draw from the k likeliest symbols only."""
     top_p: float | None = None
     """Draw from the likeliest symbols that together reach this probability."""
@@ -54,7 +55,7 @@ class TextSampling(CheckedOptions):
 def sample_text(
     run: "TextTask", n: int, options: TextSampling, *, out: Path | None, seed: int, device: str, json: bool
 ) -> Answer:
-    """Draw n texts; a single one comes in pieces where it goes to the screen."""
+    """Draw n texts; a single one comes in pieces where it goes to the screen; the verb writes `out`."""
     from chainrule.heads.categorical import check_filters
 
     whole = json or out is not None
@@ -94,7 +95,7 @@ def sample_text(
             values = {"prompt": options.prompt, "text": text, "elements": elements, "seed": seed, **counted}
             title = f"=== sample {number} of {n} ===\n" if n > 1 else ""
             yield Record(values, f"{title}{options.prompt}{text}")
-        if draws is not None and not whole:
+        if draws is not None and not json:
             yield Record({}, draws.summary(), notice=True)
 
     return Answer(records())

@@ -1,16 +1,16 @@
 """Texts: a file becomes symbols, and a language model reads them one at a time."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from chainrule.tasks.abilities import CheckedRows, Checks, Compresses, Embeds, FileCodec, Inspects, Samples, Scores
 from chainrule.tasks.codes import CodedTask
-from chainrule.tasks.config import FINGERPRINT, RunConfig, check_entries, check_keys
+from chainrule.tasks.config import Counts, Facts, Fingerprint, RunConfig
 from chainrule.tasks.display import format_duration, quoted, said_passes, size_of
 from chainrule.tasks.ledger import Basis, LedgerEntry
 from chainrule.tasks.run_directory import CONFIG, DATA, VOCABULARY
@@ -31,10 +31,33 @@ if TYPE_CHECKING:
     from chainrule.training import GradientProbe, TrainingBatches, ValidationBatches
     from chainrule.training.validation import Observe, OnValidation
 
-_COUNTS = {"elements": int, "lines": int, "unknown": int, "characters": int, "bytes": int}
 _ELEMENT = {"char": "character", "byte": "byte", "word": "word", "bpe": "token"}
 _SAMPLE_LENGTH = {"char": 200, "byte": 200, "word": 40, "bpe": 60}
 _CHECKED_ROWS, _CHECKED_ELEMENTS = 4, 32
+
+
+@dataclass(frozen=True)
+class TextCounts(Counts):
+    """Counts of a part of a text."""
+
+    elements: int
+    lines: int
+    unknown: int
+    characters: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class TextFacts(Facts):
+    """Results of preparing a text."""
+
+    validation: Fingerprint | None
+    train: TextCounts
+    valid: TextCounts
+
+    def __post_init__(self) -> None:
+        if not (self.train.elements and self.valid.elements):
+            raise ValueError("train and valid: expected elements, got none")
 
 
 class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Checks, Compresses, Embeds):
@@ -47,6 +70,7 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
         "validation": Source("A file to hold out in place of the tail of DATA.", "--validation"),
     }
     Data = TextData
+    Facts = TextFacts
     Training = TextTraining
     MODELS = MODELS
     CODED = (CODED,)
@@ -55,19 +79,13 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
     PREPARED = f"{DATA}/corpus.json"
     Scoring, score = TextScoring, score_text
     Sampling, sample = TextSampling, sample_text
+    draws_lines = True
     Inspection, inspect = TextInspection, inspect_text
     Embedding, embed = TextEmbedding, embed_lines
 
-    @classmethod
-    def check_facts(cls, facts: dict[str, Any]) -> None:
-        check_keys("facts", facts, {"source", "validation", "train", "valid"} | ({"chosen"} & facts.keys()))
-        check_entries("facts", facts, "source", FINGERPRINT)
-        if facts["validation"] is not None:
-            check_entries("facts", facts, "validation", FINGERPRINT)
-        for part in ("train", "valid"):
-            check_entries("facts", facts, part, _COUNTS)
-            if min(facts[part].values()) < 0 or not facts[part]["elements"]:
-                raise ValueError(f"facts.{part}: expected counts of a text, got a negative one or no elements")
+    @property
+    def facts(self) -> TextFacts:
+        return cast(TextFacts, self.config.facts)
 
     @cached_property
     def vocabulary(self) -> "Vocabulary":
@@ -109,7 +127,7 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
             raise ValueError("kneser_ney_order: expected 2 to 16 symbols, or 0 for no counts, got 1")
         if order and config.model == CODED:
             raise ValueError(f"kneser_ney_order: a {CODED} has no next symbol to average counts with: leave it out")
-        if config.facts:  # prepared: nothing is left open any more
+        if config.facts is not None:  # prepared: nothing is left open any more
             planned = [name for name in cls.MODELS[config.model].planned if hasattr(config.options, name)]
             settled = {name: getattr(config.options, name) for name in planned}
             settled |= {name: getattr(config.training, name) for name in PLANNED}
@@ -143,8 +161,7 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
     def prepare(self) -> dict[str, Any]:
         from chainrule.tasks.text.preparing import prepared
 
-        manifest = prepared(self).manifest
-        return {name: manifest[name] for name in ("source", "validation", "train", "valid")}
+        return prepared(self).manifest
 
     def plan(self, given: frozenset[str]) -> RunConfig:
         from chainrule.tasks.text.ngrams import count_ngrams
@@ -165,17 +182,17 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
             options = asdict(self.config.options)
             said = (f"{name.replace('_', ' ')} {options[name]:g}" for name in DROPOUTS)
             return ", ".join([super().choice(), *said]) + self._counted
-        chosen, options, duration = self.config.facts["chosen"], self.config.options, self.config.duration
+        settled, options, duration = self.config.settled, self.config.options, self.config.duration
         size = f"{options.num_layers} × {options.hidden_size} units, dropout {options.dropout:g}"
         if options.num_members > 1:
             size = f"the mean of {options.num_members} models of {size}"
         size += self._counted
-        if chosen["passes"] is None:
+        if settled is None or settled.passes is None:
             return size
-        passes = said_passes(chosen["passes"], "text")
-        if chosen["elements_per_second"] is None or duration.budget is None:
+        passes = said_passes(settled.passes, "text")
+        if settled.elements_per_second is None or duration.budget is None:
             return f"{passes}: {size}"
-        speed = f"{chosen['elements_per_second']:,.0f} {_ELEMENT[self.data.level]}s/s here"
+        speed = f"{settled.elements_per_second:,.0f} {_ELEMENT[self.data.level]}s/s here"
         return f"{speed}; {format_duration(duration.budget)} is about {passes}: {size}"
 
     @property
@@ -215,10 +232,10 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
         return batches_of(self, corpus_of(self), shard)
 
     def introduce(self) -> Iterable[str]:
-        facts = self.config.facts
+        facts = self.facts
         yield (
-            f"{facts['source']['name']}: {facts['train']['elements']:,} symbols to train on, "
-            f"{facts['valid']['elements']:,} held out, {len(self.vocabulary):,} different ({self.data.level})"
+            f"{facts.source.name}: {facts.train.elements:,} symbols to train on, "
+            f"{facts.valid.elements:,} held out, {len(self.vocabulary):,} different ({self.data.level})"
         )
 
     def on_validation(self) -> "OnValidation":
@@ -256,11 +273,11 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
     def best(self, found: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
         from chainrule.training.evaluate import describe_figures, text_figures
 
-        counts, bound = self.config.facts["valid"], "at most " if self.has_code else ""
-        figures = text_figures(found.nats_per_element * counts["elements"], counts)
+        counts, bound = self.facts.valid, "at most " if self.has_code else ""
+        figures = text_figures(found.nats_per_element * counts.elements, asdict(counts))
         # A validation that would take too much of the run reads a part, the same each time.
-        whole = found.elements >= counts["elements"]
-        part = "" if whole else f"first {found.elements:,} of {counts['elements']:,} symbols of the "
+        whole = found.elements >= counts.elements
+        part = "" if whole else f"first {found.elements:,} of {counts.elements:,} symbols of the "
         return (
             {"bits_per_element": found.bits_per_element, "perplexity": found.perplexity} | figures,
             f"{bound}{found.bits_per_element:.4f} bits ({found.nats_per_element:.4f} nats) per "
@@ -272,14 +289,14 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
         path = quoted(self.path)
         return [f"chainrule sample {path}", f"chainrule score {path} FILE --per line --sort"]
 
-    def describe(self, facts: dict[str, Any]) -> dict[str, str]:
-        facts["vocabulary_size"] = len(self.vocabulary)
-        corpus, data = facts["facts"], facts["data"]
-        held_out = corpus["validation"]["name"] if corpus["validation"] else f"last {data['validation_fraction']:.0%}"
+    def describe(self, about: dict[str, Any]) -> dict[str, str]:
+        about["vocabulary_size"] = len(self.vocabulary)
+        facts, data = self.facts, self.data
+        held_out = facts.validation.name if facts.validation else f"last {data.validation_fraction:.0%}"
         told = {
-            "data": f"{corpus['source']['name']} ({size_of(corpus['source']['bytes'])}), read as {data['reading']}",
-            "split": f"{_count(corpus['train'])} to train on, {_count(corpus['valid'])} held out ({held_out})",
-            "vocabulary": f"{facts['vocabulary_size']:,} symbols, level {data['level']}",
+            "data": f"{facts.source.name} ({size_of(facts.source.bytes)}), read as {data.reading}",
+            "split": f"{_count(facts.train)} to train on, {_count(facts.valid)} held out ({held_out})",
+            "vocabulary": f"{len(self.vocabulary):,} symbols, level {data.level}",
         }
         if self.training.kneser_ney_order:
             told |= averaged_with(self, "counts", self._counts)
@@ -300,10 +317,10 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
         return found
 
     def held_out(self) -> LedgerEntry | None:
-        entry, counts = super().held_out(), self.config.facts["valid"]
+        entry, counts = super().held_out(), self.facts.valid
         if entry is None:
             return None
-        return replace(entry, bytes=round(counts["bytes"] * entry.elements / counts["elements"]))
+        return replace(entry, bytes=round(counts.bytes * entry.elements / counts.elements))
 
     def checked_rows(self) -> CheckedRows:
         from chainrule.tasks.text.preparing import own_window
@@ -317,6 +334,6 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
         return TextCodec(self.vocabulary, self.data.reading, _ELEMENT[self.data.level])
 
 
-def _count(part: dict[str, int]) -> str:
-    lines = f" in {part['lines']:,} lines" if part["lines"] else ""
-    return f"{part['elements']:,} symbols{lines}"
+def _count(part: TextCounts) -> str:
+    lines = f" in {part.lines:,} lines" if part.lines else ""
+    return f"{part.elements:,} symbols{lines}"

@@ -37,7 +37,7 @@ def with_usual_training(config: RunConfig, given: frozenset[str], steps_per_epoc
     size and the width of feed-forward networks. The dropout of recurrences stays where the passes are unknown.
 
     Args:
-        config: its size chosen, in `facts["chosen"]` where it was timed.
+        config: its size chosen, in `settled` where it was timed.
         given: flags that the user wrote.
         steps_per_epoch: of batches as they are in the config.
     """

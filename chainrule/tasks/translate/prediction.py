@@ -1,4 +1,4 @@
-"""Sentences in, their translations out, or compared with their references."""
+"""Translate sentences, and compare translations with references."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class TranslationOptions(NBestOptions):
         json: Print a JSON object for each sentence.
     """
 
-    max_length: int | None = within(None, 1)
+    max_length: int | None = within(None, 1, 1 << 20)
     """Most symbols of a translation; some more than training ever saw if not given."""
     attention: Path | None = None
     """An image of what the translation of the first sentence attended to, .png, .svg or .pdf."""
@@ -80,14 +80,21 @@ def read_sources(run: "TranslateTask", file: str) -> list[tuple[int, str]]:
     """The sentences of a file with the numbers of their lines, all of them checked.
 
     Raises:
-        ValueError: one is longer than the run allows; the message names the file and the line.
+        ValueError: one is longer than the run allows, or has a tab though the run was trained on pairs with a tab
+            between them; the message names the file and the line.
     """
     from chainrule.data.pairs import encode_sentence, read_sentences
     from chainrule.data.text import name_of
 
     vocabulary, name = run.pairs.source_vocabulary, name_of(file)
     sentences = [(line, text.strip()) for line, text in read_sentences(file)]
+    by_tabs = run.config.sources["target"] is None
     for line, text in sentences:
+        if by_tabs and "\t" in text:
+            raise ValueError(
+                f"{name} line {line}: expected a source sentence, got several columns: give the first alone (cut -f1), "
+                "or compare with translations by chainrule evaluate"
+            )
         encode_sentence(vocabulary, text, run.data.max_length, name, line)
     return sentences
 

@@ -1,4 +1,4 @@
-"""Sentences in, sentences out: a model searched in batches of like length, its answers as text, and their BLEU."""
+"""Translate sentences by beam search in batches of similar length, as symbols or text, and measure BLEU."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -9,17 +9,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from chainrule.tasks.abilities import CheckedRows, Checks, Evaluates, Inspects, Predicts
 from chainrule.tasks.config import (
-    FINGERPRINT,
+    Counts,
+    Facts,
+    Fingerprint,
     OptimisationOptions,
     RunConfig,
     SplitOptions,
-    check_entries,
-    check_keys,
-    read_object,
     within,
 )
 from chainrule.tasks.display import measured_part, quoted
@@ -43,8 +42,6 @@ if TYPE_CHECKING:
     from chainrule.training import Evaluation as Measurement
     from chainrule.training import TrainingBatches, ValidationBatches, ValidationMetric
 
-_COUNTS = {"pairs": int, "source_symbols": int, "source_unknown": int, "source_longest": int}
-_COUNTS |= {"target_symbols": int, "target_unknown": int, "target_longest": int}
 _CHECKED_ROWS, _CHECKED_ELEMENTS = 4, 12
 
 
@@ -76,9 +73,42 @@ class TranslatorTraining(OptimisationOptions):
     warmup: float = within(0.03, 0.0, 1.0)
     """Share of the run in which the learning rate rises; of a Transformer 500 steps, 0.05 to 0.2, where not given."""
     scheduled_sampling: Literal["none", "linear", "inverse-sigmoid"] = "none"
-    """How the share of words that are the model's own, not the reference's, rises to one half in training."""
+    """Scheduled sampling: how the probability to read the model's own word, not the reference's, rises to one half."""
     sampling_steps: int = within(10_000, 1, 1 << 53)
-    """In how many steps it rises."""
+    """Steps in which the probability of --scheduled-sampling rises."""
+
+
+@dataclass(frozen=True)
+class PairCounts(Counts):
+    """Counts of a part of the pairs."""
+
+    pairs: int
+    source_symbols: int
+    target_symbols: int
+    source_unknown: int
+    target_unknown: int
+    source_longest: int
+    target_longest: int
+
+
+@dataclass(frozen=True)
+class VocabularySizes(Counts):
+    """Symbols of each side."""
+
+    source: int
+    target: int
+
+
+@dataclass(frozen=True)
+class PairsFacts(Facts):
+    """Results of preparing pairs; `target` is None where one file has both sides."""
+
+    target: Fingerprint | None
+    validation: Fingerprint | None
+    validation_target: Fingerprint | None
+    train: PairCounts
+    valid: PairCounts
+    symbols: VocabularySizes
 
 
 class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspects):
@@ -101,6 +131,7 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
         "validation_target": Source("The translation of each line of --validation.", "--validation-target"),
     }
     Data = PairsData
+    Facts = PairsFacts
     Training = TranslatorTraining
     MODELS: ClassVar[dict[str, Model]] = {
         "transformer": Model(
@@ -128,6 +159,10 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
     Inspection, inspect = TranslatorInspection, inspect_translator
 
     @property
+    def facts(self) -> PairsFacts:
+        return cast(PairsFacts, self.config.facts)
+
+    @property
     def tokenize(self) -> str:
         """How sacrebleu cuts words."""
         if self.data.tokenize != "auto":
@@ -137,7 +172,7 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
     @property
     def longest(self) -> int:
         """Symbols of the longest translation to search for: some more than training ever saw."""
-        return int(self.config.facts["counts"]["train"]["target_longest"]) + 10
+        return int(self.facts.train.target_longest) + 10
 
     @cached_property
     def pairs(self) -> "Pairs":
@@ -160,16 +195,6 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
         if asked.sources["source"] is None:
             raise ValueError("DATA: expected pairs of sentences to train on, or --source and --target, got none")
 
-    @classmethod
-    def check_facts(cls, facts: dict[str, Any]) -> None:
-        if not facts:
-            return
-        check_keys("facts", facts, {*cls.SOURCES, "counts", "symbols"} | {"chosen"} & facts.keys())
-        check_entries("facts", facts, "source", FINGERPRINT)
-        check_entries("facts", facts, "symbols", {"source": int, "target": int})
-        for part in ("train", "valid"):
-            check_entries("facts.counts", read_object(facts, "counts"), part, _COUNTS)
-
     def prepare(self) -> dict[str, Any]:
         from chainrule.data.pairs import prepare_pairs
 
@@ -185,8 +210,7 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
             seed=self.training.seed,
             **options,
         ).manifest
-        held_out = {"validation": found["validation_source"], "validation_target": found["validation_target"]}
-        return {name: found[name] for name in ("source", "target", "counts", "symbols")} | held_out
+        return found | {"validation": found["validation_source"]}
 
     @classmethod
     def check_config(cls, config: RunConfig) -> None:
@@ -200,8 +224,8 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
         return with_usual_training(super().plan(given), given, self.batches((0, 1))[0].steps_per_epoch)
 
     def build(self) -> "TranslationModel":
-        symbols = self.config.facts["symbols"]
-        return self.built(source_vocab_size=symbols["source"], target_vocab_size=symbols["target"])
+        symbols = self.facts.symbols
+        return self.built(source_vocab_size=symbols.source, target_vocab_size=symbols.target)
 
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
         from chainrule.data.pairs import pair_batches, pair_evaluation
@@ -218,13 +242,15 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
         return batches, lambda: pair_evaluation(pairs.valid)
 
     def introduce(self) -> Iterable[str]:
-        facts = self.config.facts
-        yield f"{_names(facts)}: {_counted(facts, 'train')} to train on, {_counted(facts, 'valid')} held out"
-        train = facts["counts"]["train"]
-        for side in ("source", "target"):
-            share = train[f"{side}_unknown"] / train[f"{side}_symbols"]
-            rare = f", {share:.1%} of its words are <unk>" if self.data.level == "word" else ""
-            yield f"{side}: {facts['symbols'][side]:,} symbols at level {self.data.level}{rare}"
+        facts = self.facts
+        yield f"{_names(facts)}: {_counted(facts.train)} to train on, {_counted(facts.valid)} held out"
+        train = facts.train
+        for side, symbols, unknown, different in (
+            ("source", train.source_symbols, train.source_unknown, facts.symbols.source),
+            ("target", train.target_symbols, train.target_unknown, facts.symbols.target),
+        ):
+            rare = f", {unknown / symbols:.1%} of its words are <unk>" if self.data.level == "word" else ""
+            yield f"{side}: {different:,} symbols at level {self.data.level}{rare}"
 
     def validation_metric(self) -> "ValidationMetric":
         from chainrule.tasks.translate.searching import translation_metric
@@ -232,7 +258,7 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
         return translation_metric(self)
 
     def best(self, found: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
-        part = measured_part(rows, self.config.facts["counts"]["valid"]["pairs"])
+        part = measured_part(rows, self.facts.valid.pairs)
         return (
             {"bleu": value, "perplexity": found.perplexity},
             f"BLEU {value:.2f} by greedy decoding of {part}held-out sentences (perplexity {found.perplexity:.2f})",
@@ -242,21 +268,21 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
         path = quoted(self.path)
         return [f"chainrule translate {path} FILE", f"chainrule evaluate {path} --source FILE --target FILE"]
 
-    def describe(self, facts: dict[str, Any]) -> dict[str, str]:
-        found = facts["facts"]
-        held_out = f" ({found['validation']['name']})" if found["validation"] else ""
+    def describe(self, about: dict[str, Any]) -> dict[str, str]:
+        facts = self.facts
+        held_out = f" ({facts.validation.name})" if facts.validation else ""
         return {
-            "data": f"{_names(found)}: {_counted(found, 'train')}",
-            "held out": f"{_counted(found, 'valid')}{held_out}",
-            "vocabulary": f"level {self.data.level}: {found['symbols']['source']:,} symbols of the source, "
-            f"{found['symbols']['target']:,} of the target",
+            "data": f"{_names(facts)}: {_counted(facts.train)}",
+            "held out": f"{_counted(facts.valid)}{held_out}",
+            "vocabulary": f"level {self.data.level}: {facts.symbols.source:,} symbols of the source, "
+            f"{facts.symbols.target:,} of the target",
         }
 
     @property
     def basis(self) -> Basis:
         return Basis(
             "symbol",
-            tokens=f"{self.data.level} level, {self.config.facts['symbols']['target']:,} symbols",
+            tokens=f"{self.data.level} level, {self.facts.symbols.target:,} symbols",
             given="the source",
         )
 
@@ -271,13 +297,12 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
         )
 
 
-def _names(facts: dict[str, Any]) -> str:
+def _names(facts: PairsFacts) -> str:
     """The files of the pairs."""
-    source, target = facts["source"]["name"], facts["target"]
-    return source if target is None else f"{source} and {target['name']}"
+    source, target = facts.source.name, facts.target
+    return source if target is None else f"{source} and {target.name}"
 
 
-def _counted(facts: dict[str, Any], part: str) -> str:
+def _counted(part: PairCounts) -> str:
     """How many pairs a part has, and symbols of their targets."""
-    counts = facts["counts"][part]
-    return f"{counts['pairs']:,} pairs ({counts['target_symbols']:,} symbols to predict)"
+    return f"{part.pairs:,} pairs ({part.target_symbols:,} symbols to predict)"

@@ -136,7 +136,7 @@ def test_it_keeps_the_contract(command, run):
 
 def test_info_and_the_held_out_part(command, run):
     facts = json.loads(command("info", run, "--json").out)
-    assert facts["facts"]["counts"]["valid"]["images"] == 5
+    assert facts["facts"]["valid"]["images"] == 5
     assert facts["best"]["bleu"] >= 0
     assert "43 images with 86 captions to train on, 5 with 10 held out" in command("info", run).out
 

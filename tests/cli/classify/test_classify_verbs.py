@@ -46,7 +46,6 @@ def run(files: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     asked = RunConfig(
         sources={"source": str(files / "train.tsv"), "validation": None},
         data=LabelledData(max_length=9),
-        facts={},
         model="classifier",
         options=ClassifyTask.MODELS["classifier"].options(hidden_size=4, embedding_size=6),
         duration=Duration(steps=2),
@@ -299,7 +298,7 @@ def test_what_cannot_be_is_refused_in_one_line(refused: Callable, run: Path, fil
     )
     assert not out.exists()
     assert not list(tmp_path.glob("*.preparing"))
-    assert "--top: expected a whole number >= 1" in refused("classify", run, bad, "--top", 0)
+    assert "--top: expected a whole number from 1 to" in refused("classify", run, bad, "--top", 0)
     assert "ends in .html or .png" in refused("classify", run, bad, "--attention", "page.pdf")
     assert "no such file" in refused("classify", run, tmp_path / "none.txt")
     assert "DATA: expected a file of texts and labels" in refused("train", "--task", "classify")

@@ -66,6 +66,9 @@ def test_a_cnn_learns_digits_and_goes_on_where_it_was(command, digits, tmp_path)
     assert command("train", digits / "train.npz", "--task", "classify", *options, "--steps", 40).status == 0
     assert open_run(run).metrics()
     assert command("train", "--resume", "--out", run, "--steps", 90).status == 0
+    for data in ((), (digits / "train.npz",)):  # the run tells that they are images, where no data are named
+        again = command("train", *data, "--task", "classify", "--resume", "--out", run)
+        assert again.status == 0, again.err
     assert json.loads(command("evaluate", run, digits / "test.npz", "--json").out)["accuracy"] > 0.8
 
 
@@ -148,3 +151,35 @@ def test_labels_that_are_half_there_or_of_a_single_image_get_one_line(refused, c
     line = refused("train", tmp_path / "alike.npz", *task, "--out", tmp_path / "other")
     assert "all images have the label '3': expected at least two labels" in line
     assert not (tmp_path / "other").exists()
+
+
+def write_shades(folder, mode):
+    """Images of two labels, mostly black and mostly white."""
+    random = np.random.default_rng(0)
+    for label, share in (("dark", 0.2), ("light", 0.8)):
+        (folder / label).mkdir(parents=True)
+        for number in range(8):
+            pixels = (random.random((8, 8)) < share).astype(np.uint8) * 255
+            Image.fromarray(pixels).convert(mode).save(folder / label / f"{number}.png")
+    return folder
+
+
+def test_one_black_and_white_image_is_read_as_its_folder_is(command, tmp_path):
+    images, run = write_shades(tmp_path / "images", "1"), tmp_path / "run"
+    small = ("--task", "classify", *SMALL["cnn"], "--steps", 5, "--out", run)
+    assert command("train", images, *small).status == 0
+    for verb, key in (("classify", "probability"), ("embed", "code")):
+        together = json.loads(command(verb, run, images, "--json").out.splitlines()[0])
+        alone = json.loads(command(verb, run, images / "dark" / "0.png", "--json").out)
+        assert alone[key] == pytest.approx(together[key], rel=1e-3)  # batches of other sizes are added up otherwise
+
+
+def test_images_stored_in_black_and_white_are_those_stored_in_grey_to_a_run_on_grey(command, tmp_path):
+    grey, black = write_shades(tmp_path / "grey", "L"), write_shades(tmp_path / "black", "1")
+    for held_out in (grey, black):
+        small = ("--task", "classify", *SMALL["cnn"], "--steps", 5, "--validation", held_out)
+        assert command("train", grey, *small, "--out", tmp_path / f"by-{held_out.name}").status == 0
+    run = tmp_path / "by-grey"
+    assert open_run(run).metrics()[-1]["accuracy"] == open_run(tmp_path / "by-black").metrics()[-1]["accuracy"]
+    for verb in ("classify", "evaluate"):
+        assert command(verb, run, black).out == command(verb, run, grey).out

@@ -176,11 +176,25 @@ def test_months_are_written_as_the_file_writes_them(command, tmp_path, form, dat
     assert [row["date"] for row in rows] == dates
 
 
+def test_days_with_a_zone_go_on_with_the_next_day(command, tmp_path):
+    """A day at 00:00+02:00 was that before in UTC: the first forecast had the date of the last row."""
+    path, run = tmp_path / "days.csv", tmp_path / "run"
+    days = [datetime(2024, 1, 1) + timedelta(days=n) for n in range(120)]
+    path.write_text("date,v\n" + "".join(f"{day:%Y-%m-%dT00:00:00+02:00},{day.day}\n" for day in days))
+    given = ("--task", "forecast", "--horizon", 2, "--hidden-size", 4, "--steps", 2, "--out", run)
+    assert command("train", path, *given).status == 0
+    rows = list(csv.DictReader(io.StringIO(command("forecast", run, path, "--paths", 4).out)))
+    assert [row["date"] for row in rows] == ["2024-04-30", "2024-05-01"]
+    for start in ("2024-04-25", "2024-04-25T00:00:00+02:00"):
+        assert "from row 116 on" in command("evaluate", run, path, "--start", start, "--paths", 4).out
+
+
 def test_all_paths_come_as_json(command, run, series):
     record = json.loads(command("forecast", run, series, "--seed", 1, "--paths", 30, "--json").out)
     assert (record["series"], len(record["paths"]), len(record["paths"][0])) == ("heat", 30, 6)
     assert record["mean"][0] == pytest.approx(sum(path[0] for path in record["paths"]) / 30)
     assert set(record["quantiles"]) == {"0.1", "0.5", "0.9"}
+    assert record["times"][::5] == ["2024-08-28", "2024-09-02"]  # not by the name of their column, which may be "mean"
 
 
 def test_a_forecast_is_drawn_as_an_image(command, run, series, tmp_path):
@@ -211,6 +225,18 @@ def test_an_evaluation_compares_with_naive_forecasts(command, run, series):
         name = row["forecast"].split()
         assert cells[1 : 1 + len(name)] == name
         assert cells[1 + len(name) :][:3] == [f"{row[score]:.4g}" for score in ("crps", "rmse", "mae")]
+
+
+def test_large_values_keep_the_digits_in_which_they_differ(command, tmp_path):
+    """All values of a series around 123456789 were written as 1.23457e+08."""
+    path, run = tmp_path / "meter.csv", tmp_path / "run"
+    path.write_text("reading\n" + "".join(f"{123456789 + n * 7919 % 101}\n" for n in range(120)))
+    small = ("--task", "forecast", "--horizon", 3, "--steps", 2, "--hidden-size", 4, "--out", run)
+    assert command("train", path, *small).status == 0
+    rows = list(csv.DictReader(io.StringIO(command("forecast", run, path, "--seed", 1).out)))
+    exact = json.loads(command("forecast", run, path, "--seed", 1, "--json").out)
+    for name, expected in (("mean", exact["mean"]), ("q0.1", exact["quantiles"]["0.1"])):
+        assert [float(row[name]) for row in rows] == pytest.approx(expected, rel=0, abs=0.1)  # a thousandth of 100
 
 
 def test_several_series_without_dates(command, tmp_path, capsys):
@@ -280,6 +306,7 @@ def test_a_missing_column_is_named_with_those_that_are_there(refused, series, tm
     [
         (("forecast", "--quantiles", "0,1"), "--quantiles: expected numbers between 0 and 1"),
         (("forecast", "--paths", 1), "--paths"),
+        (("forecast", "--paths", (1 << 63) - 1), "--paths: expected"),
         (("forecast", "--horizon", 0), "--horizon"),
         (("forecast", "--horizon", 7), "expected 7 rows after the last value with wind filled in"),
         (("forecast", "--plot", "forecast.txt"), "--plot: expected a file .png"),

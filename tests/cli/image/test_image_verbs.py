@@ -331,3 +331,33 @@ def test_a_changed_run_is_refused(refused, run, tmp_path):
     model = {"model": facts["model"] | {"options": facts["model"]["options"] | {"channels": 4096}}}
     config.write_text(json.dumps(facts | model))
     assert "describe a model of at least" in refused("sample", tmp_path / "run", "--out", tmp_path / "x.png")
+
+
+def test_black_and_white_images_have_the_levels_of_the_run(command, archive, tmp_path):
+    """A score of a folder of 1-bit images was that of nearly black images."""
+    run, scores = tmp_path / "run", {}
+    assert command("train", archive, "--no-labels", "--steps", 3, "--out", run, *SMALL).status == 0
+    for mode in ("L", "1"):
+        folder = tmp_path / f"mode-{mode}"
+        folder.mkdir()
+        Image.fromarray((line_images(1)[0][0] > 0).astype(np.uint8) * 255).convert(mode).save(folder / "x.png")
+        scores[mode] = json.loads(command("score", run, folder, "--json").out)["nats"]
+    assert scores["1"] == scores["L"]
+
+
+def test_archives_and_single_files_are_cut_and_converted_as_in_training(command, tmp_path):
+    images = tmp_path / "images"
+    images.mkdir()
+    for place, pixels in enumerate(line_images(6)[0]):
+        Image.fromarray(pixels).convert("RGB").save(images / f"{place}.png")
+    packed = shutil.make_archive(str(tmp_path / "packed"), "zip", images)
+    run, reading = tmp_path / "run", ("--size", "4x5", "--colour", "grey")
+    small = ("--model", "autoencoder", "--hidden-size", 8, "--latent-size", 2, "--steps", 2)
+    assert command("train", packed, *reading, *small, "--out", run).status == 0
+    whole, again = (command("score", run, data, "--json") for data in (packed, images))
+    assert (whole.out, whole.status) == (again.out, 0)
+    one = json.loads(command("score", run, images / "0.png", "--json").out)
+    assert one["squared_error"] == pytest.approx(json.loads(whole.out.splitlines()[0])["squared_error"], rel=1e-4)
+    for data in (packed, images / "0.png"):
+        assert command("embed", run, data).status == 0
+        assert command("reconstruct", run, data, "--out", tmp_path / "back.png").status == 0

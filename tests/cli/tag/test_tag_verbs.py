@@ -228,6 +228,13 @@ def test_empty_sentences_come_back_empty(command, run, typed):
     assert command("tag", run, "-").out == ""
 
 
+def test_a_word_of_text_may_look_like_a_line_between_documents(command, run, typed):
+    typed("-DOCSTART- the dog\n")
+    outcome = command("tag", run, "-", "--text")
+    rows = [line.split("\t") for line in outcome.out.splitlines()]
+    assert [(row[0], len(row)) for row in rows] == [("-DOCSTART-", 2), ("the", 2), ("dog", 2), ("", 1)]
+
+
 def test_spans_are_well_formed_and_judged_by_entities(command, files, names_run):
     figures = json.loads(command("evaluate", names_run, files / "names.conll", "--json").out)
     assert figures["f1"] == pytest.approx(1.0)
@@ -343,6 +350,7 @@ def test_what_cannot_be_evaluated_or_tagged_is_named(refused, command, run, name
     typed("a " * 600)
     assert "standard input line 1: expected at most 512 words, got 600" in refused("tag", run, "-", "--text")
     assert "say --json too" in refused("tag", run, files / "test.conllu", "--n-best", 2)
+    assert "--n-best: expected" in refused("tag", run, files / "test.conllu", "--json", "--n-best", 1 << 63)
     typed("\n\n")
     assert "expected at least one sentence with words" in refused("evaluate", names_run, "-")
     assert "no such file" in refused("tag", run, tmp_path / "none")

@@ -19,7 +19,6 @@ def made(source, out, model="transformer", reading="stream", line_length=1024, *
     asked = RunConfig(
         sources={"source": str(source), "validation": None},
         data=TextData(validation_fraction=0.2, reading=reading),
-        facts={},
         model=model,
         options=TextTask.MODELS[model].options(model_size=8, num_layers=2, **options),
         duration=Duration(steps=4),

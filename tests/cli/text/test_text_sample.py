@@ -164,3 +164,19 @@ def test_a_draft_must_be_of_use_and_on_the_same_symbols(refused, runs, run_copy)
     assert f"--draft {runs / 'bytes'}: expected a run on the same symbols" in told
     (run_copy / "data" / "corpus.json").unlink()
     assert "give --draft RUN" in refused("sample", run_copy, "--method", "speculative")
+
+
+def test_the_file_that_is_named_holds_what_would_be_printed(command, refused, runs, text_file, tmp_path):
+    """--out was taken, and the text was printed all the same."""
+    vae = tmp_path / "vae"
+    trained = command("train", text_file, "--model", "sentence-vae", "--hidden-size", 8, "--steps", 1, "--out", vae)
+    assert trained.status == 0, trained.err
+    for run, *more in ((runs / "stream",), (runs / "stream", "-n", 3), (vae, "-n", 3), (vae, "--json")):
+        asked, out = ("sample", run, *more, "--length", 20, "--seed", 3), tmp_path / "drawn.txt"
+        written = command(*asked, "--out", out)
+        assert (written.status, written.out) == (0, "")
+        assert printable(out.read_text()) == command(*asked).out
+    written = command("sample", runs / "stream", "--method", "parallel", "--out", tmp_path / "parallel.txt")
+    assert "a pass" in written.err
+    assert "no such file" in refused("sample", vae, "--out", tmp_path / "none" / "drawn.txt").lower()
+    assert not (tmp_path / "none").exists()

@@ -119,6 +119,22 @@ def test_a_finished_run_can_be_made_longer(command, here):
     assert open_run("run").config.duration.steps == 4
 
 
+def test_a_run_that_stopped_early_trains_on_with_more_patience(command, here):
+    """More --steps was the advice, which changes nothing: the run is out of patience still."""
+    asked = [*TINY, "--steps", 30, "--validate-every", 1, "--patience", 1, "--learning-rate", 10]
+    first = command("train", "log.txt", *asked, "--out", "run", "--warmup", 0)
+    assert "stopped early" in first.out
+    steps = open_run("run").metrics()[-1]["step"]
+    assert steps < 30
+    longer = command("train", "--resume", "--out", "run", "--steps", 60)
+    assert longer.out.startswith(f"\nnothing to do: the run stopped early by --patience 1, after {steps} steps")
+    for outcome in (first, longer):
+        assert "--resume --out run --patience ...  (a larger one trains on)" in outcome.out
+        assert "--steps ..." not in outcome.out
+    outcome = command("train", "--resume", "--out", "run", "--patience", 3, "--json")
+    assert json.loads(outcome.out)["steps"] > steps
+
+
 def test_a_run_cannot_be_made_shorter_than_it_is(command, here):
     command("train", "log.txt", *TINY, "--steps", 4, "--out", "run")
     before = tree(here / "run")

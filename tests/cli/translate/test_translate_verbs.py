@@ -213,6 +213,7 @@ def test_bad_requests_of_a_run_are_one_line(folder, capsys, tmp_path):
         "--n-best: expected 1 to --beam, 2, got 3": ["translate", tmp_path / "long", "--beam", 2, "--n-best", 3],
         "long line 2: expected at most 256 symbols, got 300": ["translate", tmp_path / "long"],
         "none: no such file": ["translate", tmp_path / "none"],
+        "p.tsv line 1: expected a source sentence, got several columns": ["translate", folder / "p.tsv"],
         "DATA: expected pairs, or --source and --target": ["evaluate"],
         "a.de line 1: expected a source, a tab and a target": ["evaluate", folder / "a.de"],
     }

@@ -71,6 +71,9 @@ def test_black_and_white_has_two_levels(tmp_path):
     source = open_source(tmp_path)
     assert source.levels == 2
     assert np.array_equal(everything(source)[:, 0], PIXELS[:2] > 127)
+    alike = open_source(tmp_path, black_and_white=256)  # as images of 256 levels that they are held against
+    assert alike.levels == 256
+    assert np.array_equal(everything(alike)[:, 0], 255 * (PIXELS[:2] > 127))
 
 
 def test_images_are_cut_scaled_and_converted_where_that_is_asked_for(tmp_path):
@@ -180,7 +183,7 @@ def test_an_empty_folder_is_refused(tmp_path):
 def test_a_film_is_no_image(tmp_path):
     frames = [Image.fromarray(pixels) for pixels in PIXELS[:3]]
     frames[0].save(tmp_path / "a.gif", save_all=True, append_images=frames[1:])
-    assert "holds 3 images" in refusal(tmp_path)
+    assert "expected one image, got 3" in refusal(tmp_path)
 
 
 def test_a_damaged_idx_file_is_refused(tmp_path):

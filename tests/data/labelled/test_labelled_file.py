@@ -1,6 +1,9 @@
 """Which columns a file has, and one clear line where it has not."""
 
+import io
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -140,3 +143,30 @@ def test_a_tab_inside_of_a_text_does_not_make_a_label(tmp_path: Path) -> None:
     path = written(tmp_path, "text,label\na film,good\nwell, bad,bad\n", "rows.csv")
     with pytest.raises(ValueError, match=r"line 3: expected 2 columns .* got 3: put a cell"):
         read(path)
+
+
+def test_a_named_column_of_standard_input_is_that_of_its_header(monkeypatch) -> None:
+    def given(text: str) -> None:
+        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(text.encode())))
+
+    given("stars\treview\n3\tgood\n1\tbad\n")
+    rows = list(LabelledFile("-", text_column="review", labelled=False))
+    assert [(row.line, row.text) for row in rows] == [(2, "good"), (3, "bad")]
+    given("3\tgood\n1\tbad\n")
+    assert read("-", text_column="2", labelled=False) == [("good", ""), ("bad", "")]
+    for text, found in (("3\tgood\n", "'3', 'good'"), ("", "nothing")):
+        given(text)
+        message = f"standard input line 1: expected a header with the column 'review', got {found}: name another"
+        with pytest.raises(ValueError, match=message):
+            LabelledFile("-", text_column="review", labelled=False)
+
+
+@pytest.mark.parametrize("name", ["rows.tsv", "rows.txt", "rows.csv"])
+def test_the_header_of_texts_alone_is_no_text_where_files_of_the_run_have_headers(tmp_path: Path, name: str) -> None:
+    with_header = LabelledFile(written(tmp_path, "what,mood\nfine,up\nbad,down\n", "run.csv"), text_column="what")
+    for header in ("what", "text"):
+        path = written(tmp_path, f"{header}\ngood\nbad\n", name)
+        assert read(path, labelled=False, like=with_header.columns) == [("good", ""), ("bad", "")]
+    without = LabelledFile(written(tmp_path, "fine\tup\nbad\tdown\n", "run.tsv"))
+    lines = written(tmp_path, "text\ngood\n", "lines.txt")
+    assert read(lines, labelled=False, like=without.columns) == [("text", ""), ("good", "")]

@@ -15,7 +15,7 @@ from chainrule.data.pairs import (
     prepare_pairs,
     read_pairs,
     read_sentences,
-    scheduled_sampling_share,
+    scheduled_sampling_rate,
 )
 
 WORDS = ["eins", "zwei", "drei", "vier", "fünf"]
@@ -60,8 +60,7 @@ def test_vocabularies_are_those_of_the_training_pairs_alone(tmp_path):
     pairs = prepare_pairs(tmp_path / "data", train, validation_source=dev)
     assert pairs.source_vocabulary.words == ["a"]
     assert texts(pairs.target_vocabulary, pairs.valid.target) == ["x <unk>"]
-    counts = pairs.manifest["counts"]
-    assert (counts["valid"]["target_unknown"], counts["train"]["target_longest"]) == (1, 3)
+    assert (pairs.manifest["valid"]["target_unknown"], pairs.manifest["train"]["target_longest"]) == (1, 3)
     drawn = prepare_pairs(tmp_path / "drawn", written(tmp_path / "u", [f"w{n}\tv{n}" for n in range(40)]), min_count=1)
     assert (len(drawn.train), len(drawn.valid)) == (36, 4)
     held = texts(drawn.source_vocabulary, drawn.valid.source)
@@ -105,11 +104,11 @@ def test_pairs_of_like_length_are_side_by_side(tmp_path):
 
 def test_own_words_rise_from_none_to_half_as_a_function_of_the_step(tmp_path):
     for decay in ("linear", "inverse-sigmoid"):
-        shares = [scheduled_sampling_share(decay, step, 100) for step in range(0, 300, 5)]
+        shares = [scheduled_sampling_rate(decay, step, 100) for step in range(0, 300, 5)]
         assert shares[0] == 0
         assert shares == sorted(shares)
         assert shares[-1] == pytest.approx(0.5)
-    assert scheduled_sampling_share("inverse-sigmoid", 10**9, 100) == 0.5
+    assert scheduled_sampling_rate("inverse-sigmoid", 10**9, 100) == 0.5
     file = written(tmp_path / "p", ["a\tb"] * 4)
     pairs = prepare_pairs(tmp_path / "data", file, validation_source=file).train
     batches = pair_batches(pairs, 2, decay="linear", decay_steps=10)
@@ -172,9 +171,9 @@ def test_what_was_changed_on_the_disk_is_noticed(tmp_path):
     prepare_pairs(tmp_path / "data", file, validation_source=file)
     manifest = tmp_path / "data" / "pairs.json"
     content = json.loads(manifest.read_text())
-    content["counts"]["train"]["pairs"] = None  # the two sides would not be compared
+    content["train"]["pairs"] = None  # the two sides would not be compared
     manifest.write_text(json.dumps(content))
-    with pytest.raises(ValueError, match=r"counts\.train\.pairs: expected a whole number, got None"):
+    with pytest.raises(ValueError, match=r"train\.pairs: expected a whole number, got None"):
         open_pairs(tmp_path / "data")
     manifest.unlink()
     with pytest.raises(FileNotFoundError, match="no prepared pairs here"):

@@ -1,6 +1,7 @@
 """Series prepared for training: units from training rows alone, held-out rows last, files that come back."""
 
 import json
+from datetime import datetime
 
 import numpy as np
 import pytest
@@ -73,6 +74,31 @@ def test_another_step_between_rows_is_named(path, tmp_path):
         schema.open(other)
 
 
+def test_a_week_of_a_series_of_business_days_is_read(tmp_path):
+    def weekdays(name, start, count):
+        dates = np.busday_offset(start, np.arange(count), roll="forward")
+        (tmp_path / name).write_text("date,heat\n" + "".join(f"{date},{n % 9}\n" for n, date in enumerate(dates)))
+        return tmp_path / name
+
+    schema = prepared(weekdays("year.csv", "2024-01-01", 250)).schema
+    assert str(schema.frequency) == "every business day"
+    week = schema.open(weekdays("week.csv", "2025-01-06", 5))  # might be all days as well
+    assert week.frequency == schema.frequency
+
+
+def test_dates_with_zones_are_read_by_the_clock_of_training(tmp_path):
+    def hours(name, zone):
+        rows = [f"2024-06-{1 + n // 24:02}T{n % 24:02}:00{zone},{n * 7919 % 101}\n" for n in range(240)]
+        (tmp_path / name).write_text("date,heat\n" + "".join(rows))
+        return tmp_path / name
+
+    schema = prepared(hours("a.csv", "+02:00"), target="heat").schema
+    assert schema.utc_offset == 7200
+    assert schema.open(hours("b.csv", "+05:00")).dates[3] == datetime(2024, 6, 1)
+    with pytest.raises(ValueError, match=r"c.csv: expected dates with a zone, as \+02:00 or Z, as in training"):
+        schema.open(hours("c.csv", ""))
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -96,7 +122,8 @@ def test_a_series_that_never_changes_is_named(tmp_path):
 @pytest.mark.parametrize(
     "change",
     [
-        {"format": 2},
+        {"format": 3},
+        {"utc_offset": 86_400},
         {"season": 0},
         {"scalings": []},
         {"frequency": {"unit": "years", "count": 1}},

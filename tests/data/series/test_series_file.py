@@ -34,6 +34,14 @@ def test_rows_without_a_header_or_dates_are_counted(tmp_path):
     assert file.values.tolist() == [[0.5, 1], [0.6, 2], [0.7, 3]]
 
 
+@pytest.mark.parametrize("header", ["date,101,102", ",101,102"])
+def test_names_may_be_numbers_where_there_are_dates(tmp_path, header):
+    file = read_series(written(tmp_path, f"{header}\n2024-01-01,1,2\n2024-01-02,3,4\n"), "101,102")
+    assert (file.targets, file.values.tolist()) == (("101", "102"), [[1, 2], [3, 4]])
+    without = read_series(written(tmp_path, "2024-01-01,1,2\n2024-01-02,3,4\n"), "column3")
+    assert without.values[:, 0].tolist() == [2, 4]
+
+
 def test_the_only_series_needs_no_name(tmp_path):
     assert read_series(written(tmp_path, "month,sold\n2024-01,1\n2024-02,2\n"), None).targets == ("sold",)
 
@@ -52,6 +60,22 @@ def test_zones_are_brought_to_one(tmp_path):
     file = read_series(path, "v")
     assert str(file.frequency) == "every hour"
     assert file.dates[0] == datetime(2024, 3, 30, 23)
+    assert file.date_text(file.dates[0]) == "2024-03-30 23:00:00+00:00"
+
+
+def test_a_zone_that_all_dates_share_is_kept(tmp_path):
+    path = written(tmp_path, "time,v\n2024-03-31T00:00+02:00,1\n2024-03-31T01:00+02:00,2\n")
+    file = read_series(path, "v")
+    assert file.dates[0] == datetime(2024, 3, 31)
+    assert file.date_text(file.dates[0]) == "2024-03-31 00:00:00+02:00"
+    assert read_series(path, "v", utc_offset=0).dates[0] == datetime(2024, 3, 30, 22)
+
+
+def test_days_are_those_of_their_own_zone_where_daylight_saving_changes_it(tmp_path):
+    path = written(tmp_path, "time,v\n2024-03-30T00:00+01:00,1\n2024-03-31T00:00+01:00,2\n2024-04-01T00:00+02:00,3\n")
+    file = read_series(path, "v")
+    assert str(file.frequency) == "every day"
+    assert [file.date_text(date) for date in file.dates] == ["2024-03-30", "2024-03-31", "2024-04-01"]
 
 
 def test_missing_rows_and_cells_are_filled_in_where_that_is_asked_for(tmp_path):
@@ -150,6 +174,12 @@ def test_what_cannot_be_filled_in_is_refused(tmp_path, text, message):
 def test_what_is_wrong_is_named_with_its_line(tmp_path, text, target, message):
     with pytest.raises(ValueError, match=message):
         read_series(written(tmp_path, text), target)
+
+
+def test_a_date_without_a_zone_among_others_is_named(tmp_path):
+    path = written(tmp_path, "time,v\n2024-03-31T00:00+02:00,1\n2024-03-31T01:00,2\n")
+    with pytest.raises(ValueError, match=r"line 3, .*expected dates with a zone, .* got '2024-03-31T01:00'"):
+        read_series(path, "v")
 
 
 def test_a_gap_may_be_ignored_by_counting_rows(tmp_path):

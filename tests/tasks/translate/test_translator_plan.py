@@ -5,16 +5,18 @@ from typing import Literal
 
 import pytest
 
-from chainrule.tasks.config import Duration, RunConfig
+from chainrule.tasks.config import Duration, RunConfig, Settled
 from chainrule.tasks.translate.plan import LADDER, with_usual_training
 from chainrule.tasks.translate.task import TranslateTask
 
 
 def planned(passes: float | None = None, given: frozenset[str] = frozenset(), **options: int) -> RunConfig:
-    facts = {} if passes is None else {"chosen": {"options": ["model_size"], "passes": passes}}
+    settled = None if passes is None else Settled(["model_size"], passes)
     asked = TranslateTask.MODELS["transformer"].options(**options)
     training, duration = TranslateTask.Training(), Duration(budget=600.0)
-    return with_usual_training(RunConfig({}, None, facts, "transformer", asked, duration, training), given, 450)
+    return with_usual_training(
+        RunConfig({}, None, "transformer", asked, duration, training, settled=settled), given, 450
+    )
 
 
 def test_a_smaller_model_learns_at_a_higher_rate_and_more_passes_drop_more():
@@ -52,7 +54,7 @@ def test_what_the_user_wrote_stays():
 def test_the_learning_rate_is_that_of_the_optimiser(model):
     def rate(optimiser: Literal["adamw", "muon"], *given: str) -> float:
         options, training = TranslateTask.MODELS[model].options(), TranslateTask.Training(optimiser=optimiser)
-        config = RunConfig({}, None, {}, model, options, Duration(epochs=3), training)
+        config = RunConfig({}, None, model, options, Duration(epochs=3), training)
         return with_usual_training(config, frozenset(given), 450).training.learning_rate
 
     assert rate("adamw") < rate("muon")
@@ -62,18 +64,17 @@ def test_the_learning_rate_is_that_of_the_optimiser(model):
 @pytest.mark.parametrize("passes", [None, 3.0])
 def test_what_was_settled_is_recorded_where_a_size_was_timed(passes):
     config = planned(passes)
-    chosen = config.facts.get("chosen", {}).get("options")
     settled = ["model_size", "dropout", "feed_forward_size", "learning_rate", "warmup", "batch_size"]
-    assert chosen == (None if passes is None else settled)
+    assert config.settled == (None if passes is None else Settled(settled, passes))
     known = replace(config.options, dropout=0.0), config.training
     assert all(any(hasattr(part, name) for part in known) for name in settled)
 
 
 def dropped(duration: Duration, passes: float | None = None, given: frozenset[str] = frozenset()) -> RunConfig:
     """A recurrent translator whose pairs are read in 450 steps."""
-    facts = {} if passes is None else {"chosen": {"options": ["hidden_size"], "passes": passes}}
+    settled = None if passes is None else Settled(["hidden_size"], passes)
     options, training = TranslateTask.MODELS["seq2seq"].options(), TranslateTask.Training()
-    return with_usual_training(RunConfig({}, None, facts, "seq2seq", options, duration, training), given, 450)
+    return with_usual_training(RunConfig({}, None, "seq2seq", options, duration, training, settled=settled), given, 450)
 
 
 def test_recurrences_drop_more_in_more_passes_however_they_are_counted():
@@ -81,12 +82,8 @@ def test_recurrences_drop_more_in_more_passes_however_they_are_counted():
     assert timed == [0.0, 0.18, 0.29, 0.4]
     assert dropped(Duration(steps=7 * 450)).options.dropout == 0.18
     assert dropped(Duration(epochs=7)).options.dropout == 0.18
-    assert dropped(Duration(budget=600.0), 7.0).facts["chosen"]["options"] == [
-        "hidden_size",
-        "dropout",
-        "learning_rate",
-    ]
-    assert dropped(Duration(epochs=7)).facts == {}
+    assert dropped(Duration(budget=600.0), 7.0).settled.options == ["hidden_size", "dropout", "learning_rate"]
+    assert dropped(Duration(epochs=7)).settled is None
 
 
 def test_the_dropout_of_recurrences_stays_where_it_is_given_or_the_passes_are_unknown():
@@ -95,4 +92,4 @@ def test_the_dropout_of_recurrences_stays_where_it_is_given_or_the_passes_are_un
     assert dropped(Duration(budget=600.0)).options.dropout == usual
     given = dropped(Duration(budget=600.0), 1.0, frozenset({"--dropout"}))
     assert given.options.dropout == usual
-    assert given.facts["chosen"]["options"] == ["hidden_size", "learning_rate"]
+    assert given.settled.options == ["hidden_size", "learning_rate"]

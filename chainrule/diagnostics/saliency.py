@@ -1,4 +1,4 @@
-"""Where a classifier of images looked: one map over the places of each image."""
+"""Saliency maps of image classifiers, by attention rollout or Grad-CAM."""
 
 import torch
 from torch import Tensor
@@ -13,21 +13,21 @@ ROLLOUT = "attention rollout: the patches that the features are mixed from, thro
 GRAD_CAM = "Grad-CAM: the places of the last feature map that speak for the label given (Selvaraju et al. 2017)"
 
 
-def looking_method(model: ImageClassifier) -> str:
-    """The method that `looked_at` uses for a model, in words."""
+def saliency_method(model: ImageClassifier) -> str:
+    """The method that `saliency_maps` uses for a model, in words."""
     return GRAD_CAM if isinstance(model, ConvNet | SwinTransformer) else ROLLOUT
 
 
 @torch.no_grad()
-def looked_at(model: ImageClassifier, images: Tensor, labels: Tensor) -> Tensor:
-    r"""Where a classifier looked, (B, rows, columns) shares of each image that sum to 1, or are all 0.
+def saliency_maps(model: ImageClassifier, images: Tensor, labels: Tensor) -> Tensor:
+    r"""Saliency map of each image, (B, rows, columns): shares that sum to 1, or are all 0.
 
-    Of `VisionTransformer` and `CompactTransformer` by attention rollout,
+    For `VisionTransformer` and `CompactTransformer` it is attention rollout,
 
     .. math:: r\, \tilde A_L \cdots \tilde A_1, \qquad \tilde A_l = \tfrac12 (I + \operatorname{mean}_h A_{lh})
 
     with r the places that the features are taken from: the class token, all patches evenly, or the weights of sequence
-    pooling. It is the same for every label. Of `ConvNet` and `SwinTransformer` by Grad-CAM of the last feature map F,
+    pooling. It is the same for any label. For `ConvNet` and `SwinTransformer` it is Grad-CAM of the last feature map F,
 
     .. math:: \mathrm{relu}\Bigl(\sum_d \bar g_d F_d\Bigr), \qquad
         \bar g_d = \operatorname{mean}_{ij} \partial\, \mathrm{logit}_y / \partial F_{dij}
@@ -43,7 +43,7 @@ def looked_at(model: ImageClassifier, images: Tensor, labels: Tensor) -> Tensor:
         TypeError: the model is of another class.
 
     >>> model = VisionTransformer((1, 8, 8), 2, levels=2, model_size=8, num_layers=2, num_heads=2).eval()
-    >>> looked_at(model, torch.zeros(3, 1, 8, 8), torch.zeros(3, dtype=torch.long)).shape
+    >>> saliency_maps(model, torch.zeros(3, 1, 8, 8), torch.zeros(3, dtype=torch.long)).shape
     torch.Size([3, 2, 2])
     """
     match model:
@@ -76,7 +76,7 @@ def rollout(attention: list[Tensor], pooling: Tensor) -> Tensor:
 
 
 def half_share(found: Tensor) -> Tensor:
-    """Least share of the places of each map (B, rows, columns) that has half of it, (B,): small for a sharp look.
+    """Smallest share of places that holds half of each map (B, rows, columns), (B,); small for a focused map.
 
     >>> half_share(torch.tensor([[[0.25, 0.25], [0.25, 0.25]], [[1.0, 0.0], [0.0, 0.0]]])).tolist()
     [0.5, 0.25]

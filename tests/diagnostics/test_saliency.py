@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from chainrule.diagnostics.looked_at import half_share, looked_at, looking_method, rollout
+from chainrule.diagnostics.saliency import half_share, rollout, saliency_maps, saliency_method
 from chainrule.models import CompactTransformer, ConvNet, SwinTransformer, VisionTransformer
 
 SIDE, LIGHT = 16, 255
@@ -91,7 +91,7 @@ def test_it_looked_where_the_answer_comes_from(make, corner):
     assert (there - before).abs().max() > 1e-4
     if make in (vit, cct):
         assert (elsewhere - before).abs().max() < 1e-6
-    found = looked_at(model, image, torch.tensor([1]))
+    found = saliency_maps(model, image, torch.tensor([1]))
     assert found.sum().item() == pytest.approx(1)
     coarse = torch.nn.functional.adaptive_avg_pool2d(found, 4)[0] * found[0].numel() / 16
     assert coarse[corner] > 0.5
@@ -115,7 +115,7 @@ def test_the_map_of_a_feature_map_is_grad_cam(make):
     (gradient,) = torch.autograd.grad(logits[[0, 1], labels].sum(), features)
     expected = (gradient.mean((2, 3), keepdim=True) * features).sum(1).relu()
     assert (expected.sum((1, 2)) > 0).all()
-    torch.testing.assert_close(looked_at(model, images, labels), expected / expected.sum((1, 2), keepdim=True))
+    torch.testing.assert_close(saliency_maps(model, images, labels), expected / expected.sum((1, 2), keepdim=True))
 
 
 def test_rollout_multiplies_the_blocks_each_mixed_with_the_identity():
@@ -129,7 +129,7 @@ def test_rollout_multiplies_the_blocks_each_mixed_with_the_identity():
 def test_every_place_is_pooled_alike_without_a_class_token():
     model = VisionTransformer((1, 8, 8), 2, model_size=8, num_layers=1, num_heads=2, pooling="mean").eval()
     assert model.pooling_weights(torch.zeros(2, 1, 8, 8)).tolist() == [[0.25] * 4] * 2
-    assert looked_at(model, torch.zeros(2, 1, 8, 8), torch.tensor([0, 1])).shape == (2, 2, 2)
+    assert saliency_maps(model, torch.zeros(2, 1, 8, 8), torch.tensor([0, 1])).shape == (2, 2, 2)
 
 
 def test_half_of_a_map_is_on_its_greatest_places():
@@ -138,6 +138,6 @@ def test_half_of_a_map_is_on_its_greatest_places():
 
 def test_a_model_of_another_kind_is_refused():
     with pytest.raises(TypeError, match="classifier of images, got Linear"):
-        looked_at(torch.nn.Linear(1, 1), torch.zeros(1, 1, 8, 8), torch.tensor([0]))
-    assert "Grad-CAM" in looking_method(cnn((0, 0)))
-    assert "rollout" in looking_method(vit((0, 0)))
+        saliency_maps(torch.nn.Linear(1, 1), torch.zeros(1, 1, 8, 8), torch.tensor([0]))
+    assert "Grad-CAM" in saliency_method(cnn((0, 0)))
+    assert "rollout" in saliency_method(vit((0, 0)))
