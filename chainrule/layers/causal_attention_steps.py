@@ -3,11 +3,13 @@
 import math
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from chainrule.layers.positions import distance_slopes, rotate, rotations
-from chainrule.layers.prepared_linear import numpy_may_compute, prepared_linear
+from chainrule.layers.prepared_linear import prepared_linear
+from chainrule.layers.row_vectors import numpy_may_compute
 from chainrule.state import State
 
 ROOM = 128  # elements, at least, until the cache moves to a new buffer
@@ -59,28 +61,30 @@ class CausalAttentionSteps:
         self._end = 0  # the first slot behind the last state
         self._buffer: _Buffer
 
-    def __call__(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
+    def __call__(self, x_t: Any, state: State) -> tuple[Any, State]:
         if state is not self._last or self._end == self._buffer.keys.shape[2]:
             self._adopt(state)
-        buffer, heads = self._buffer, self.project(x_t.detach())
+        buffer, rows = self._buffer, isinstance(x_t, Tensor)
+        heads = self.project(x_t.detach() if rows else x_t)
         end = self._end + 1
         begin = max(end - self.window, 0)
-        if buffer.arrays is None or heads.dtype != buffer.keys.dtype:  # as under autocast
-            read = self._read(heads.unflatten(1, (-1, self.head_size)), begin, end)
-        else:
-            read = self._read_by_numpy(heads, buffer.arrays, begin, end)
-        self._end = end
         kept = min(self.window - 1, end)
-        self._last = {  # narrow takes a third of the time of an index
-            "keys": buffer.keys.narrow(2, end - kept, kept),
-            "values": buffer.values.narrow(2, end - kept, kept),
-            "count": buffer.counts.select(0, end),
-        }
+        if buffer.arrays is None or (rows and heads.dtype != buffer.keys.dtype):  # as under autocast
+            read = self._read(heads if rows else torch.from_numpy(heads[None]), begin, end)
+            read = read if rows else read.numpy()[0]
+            keys, values = (cache.narrow(2, end - kept, kept) for cache in (buffer.keys, buffer.values))
+        else:
+            read = self._read_by_numpy(heads.numpy()[0] if rows else heads, buffer.arrays, begin, end)
+            read = torch.from_numpy(read[None]) if rows else read
+            keys = torch.from_numpy(buffer.arrays.keys[None, :, end - kept : end])  # faster than narrow
+            values = torch.from_numpy(buffer.arrays.values[None, :, end - kept : end])
+        self._end = end
+        self._last = {"keys": keys, "values": values, "count": buffer.counts[end]}
         return self.output(read), self._last
 
     def _read(self, heads: Tensor, begin: int, end: int) -> Tensor:
-        """Write the last element of a cache, and read it: (B, H + 2G, d) to (B, D)."""
-        buffer, rows = self._buffer, len(heads)
+        """Write the last element of a cache, and read it: (B, (H + 2G)d) to (B, D)."""
+        buffer, rows, heads = self._buffer, len(heads), heads.unflatten(1, (-1, self.head_size))
         turned = heads[:, : -self.groups]
         if buffer.turns is not None:
             turned = rotate(turned, buffer.turns[end - 1])
@@ -97,9 +101,9 @@ class CausalAttentionSteps:
         read = scores.softmax(-1) @ buffer.values[:, :, begin:end].flatten(0, 1)
         return read.view(rows, self.heads * self.head_size)
 
-    def _read_by_numpy(self, heads: Tensor, arrays: "_Arrays", begin: int, end: int) -> Tensor:
-        """The same of a single row: its operations are so small that calling them is most of their time in torch."""
-        parts = heads.numpy().reshape(-1, self.head_size)  # fresh from the product: it may be turned in place
+    def _read_by_numpy(self, heads: Any, arrays: "_Arrays", begin: int, end: int) -> Any:
+        """The same of a vector."""
+        parts = heads.reshape(-1, self.head_size)  # fresh from the product: it may be turned in place
         if arrays.turns is not None:
             pairs = parts[: -self.groups].view(arrays.turns.dtype)
             pairs *= arrays.turns[end - 1]
@@ -107,9 +111,10 @@ class CausalAttentionSteps:
         arrays.values[:, end - 1] = parts[-self.groups :]
         queries = parts[: self.heads].reshape(self.groups, -1, self.head_size)
         scores = queries @ arrays.keys[:, begin:end].transpose(0, 2, 1)  # (G, H/G, t)
-        weights = torch.from_numpy(scores).softmax(2).numpy()
-        read = weights @ arrays.values[:, begin:end]
-        return torch.from_numpy(read.reshape(1, -1))
+        scores -= np.maximum.reduce(scores, 2, keepdims=True)
+        weights = np.exp(scores, out=scores)
+        weights /= np.add.reduce(weights, 2, keepdims=True)
+        return (weights @ arrays.values[:, begin:end]).reshape(-1)
 
     def _adopt(self, state: State) -> None:
         """Copy the cache of a state into a buffer with room behind it."""
@@ -136,7 +141,7 @@ class CausalAttentionSteps:
         if rows == 1 and full and numpy_may_compute(copies[0]) and self.position != "alibi":
             turned = None if turns is None else turns[:, 0].numpy()
             arrays = _Arrays(copies[0][0].numpy(), copies[1][0].numpy(), turned)
-        self._buffer = _Buffer(copies[0], copies[1], places, turns, penalties, empty, arrays)
+        self._buffer = _Buffer(copies[0], copies[1], places.unbind(), turns, penalties, empty, arrays)
         self._end = cached
 
 
@@ -154,7 +159,7 @@ class _Buffer(NamedTuple):
     Attributes:
         keys: (B, G, slots, d).
         values: (B, G, slots, d).
-        counts: (slots + 1, B) elements that have been read before each slot is filled.
+        counts: (B,) elements that have been read before each slot is filled, for all slots and the one after them.
         turns: (slots + 1, B or 1, 1, d/2) of the element in each slot; see `rotations`.
         penalties: (G, H/G, slots) of the scores, for the last slots of a window the last ones.
         empty: (B, 1, 1, slots) which slots hold nothing; None where every slot holds something.
@@ -163,7 +168,7 @@ class _Buffer(NamedTuple):
 
     keys: Tensor
     values: Tensor
-    counts: Tensor
+    counts: tuple[Tensor, ...]
     turns: Tensor | None
     penalties: Tensor
     empty: Tensor | None

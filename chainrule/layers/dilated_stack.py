@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from chainrule.layers.activations import gate
 from chainrule.layers.causal_conv1d import CausalConv1d
 from chainrule.layers.packing import last_before_ends, zero_past_ends
-from chainrule.layers.prepared_linear import numpy_may_compute
+from chainrule.layers.row_vectors import numpy_may_compute
 from chainrule.layers.sequence_layer import LayerStep, SequenceLayer, check_features
 from chainrule.state import State
 

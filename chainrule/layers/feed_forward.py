@@ -1,12 +1,14 @@
 """The position-wise network of a Transformer block."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from chainrule.layers.linear import Linear
-from chainrule.layers.prepared_linear import numpy_may_compute, prepared_linear
+from chainrule.layers.prepared_linear import prepared_linear
+from chainrule.layers.row_vectors import RowMap, by_torch, numpy_may_compute, row_map
 from chainrule.ranges import check_sizes
 
 PrepareLinear = Callable[[Tensor, Tensor | None], Callable[[Tensor], Tensor]]
@@ -61,16 +63,17 @@ class FeedForward(nn.Module):
         """(..., D) -> (..., D)."""
         return self.linear2(self._activated(self.linear1(x)))
 
-    def prepare(self, linear: PrepareLinear = prepared_linear) -> Callable[[Tensor], Tensor]:
-        """A function equal to `forward` for few rows, (B, D), while the weights stay as they are.
+    def prepare(self, linear: PrepareLinear = prepared_linear) -> RowMap:
+        """A function equal to `forward` for few rows, (B, D), or a vector, while the weights stay as they are.
 
         Args:
             linear: prepares a weight and its bias: `packed_linear` for more than one row.
         """
         first = linear(self.linear1.weight, self.linear1.bias)
         second = linear(self.linear2.weight, self.linear2.bias)
-        by_numpy = self.activation == "gelu" and numpy_may_compute(self.linear1.weight)
-        activated = _gelu_of_rows if by_numpy else self._activated
+        weight, activated = self.linear1.weight, by_torch(self._activated)
+        if self.activation == "gelu" and numpy_may_compute(weight):
+            activated = row_map(_gelu_of_vector, self._activated, weight.dtype)
         return lambda x: second(activated(first(x)))
 
     def _activated(self, hidden: Tensor) -> Tensor:
@@ -80,13 +83,10 @@ class FeedForward(nn.Module):
         return ACTIVATIONS[self.activation](hidden)
 
 
-def _gelu_of_rows(x: Tensor) -> Tensor:
-    """x Φ(x) without gradients, in a type of NumPy's: of a single row oneDNN's function takes four times as long."""
-    if x.shape[0] != 1 or x.dtype not in (torch.float32, torch.float64):
-        return nn.functional.gelu(x)
-    row = x.detach().numpy()
-    product = torch.from_numpy(row * row.dtype.type(0.5**0.5)).erf_().numpy()
-    product += 1
-    product *= row
-    product *= row.dtype.type(0.5)
-    return torch.from_numpy(product)
+def _gelu_of_vector(x: Any) -> Any:
+    """x Φ(x); of a single row oneDNN's function takes four times as long."""
+    y = torch.from_numpy(x * x.dtype.type(0.5**0.5)).erf_().numpy()
+    y += 1
+    y *= x
+    y *= x.dtype.type(0.5)
+    return y

@@ -1,9 +1,13 @@
 """Normalisation of each element's features, by name."""
 
-from collections.abc import Callable
+import math
+from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
+
+from chainrule.layers.row_vectors import RowMap, by_torch, numpy_may_compute
 
 NORMS: dict[str, type[nn.LayerNorm] | type[nn.RMSNorm]] = {"layer": nn.LayerNorm, "rms": nn.RMSNorm}
 EPSILON = 1e-5
@@ -30,8 +34,10 @@ def norm_layer(norm: str, size: int) -> nn.LayerNorm | nn.RMSNorm:
     return NORMS[norm](size, eps=EPSILON)
 
 
-def prepared_norm(norm: nn.Module) -> Callable[[Tensor], Tensor]:
-    """A function equal to a norm with fixed weights, without gradients; calling the module costs twice as much.
+def prepared_norm(norm: nn.Module) -> RowMap:
+    """A function equal to a norm with fixed weights, of rows or a vector, without gradients.
+
+    Calling the module costs twice as much.
 
     >>> x = torch.randn(2, 4)
     >>> torch.equal(prepared_norm(norm_layer("layer", 4))(x), nn.functional.layer_norm(x, (4,)))
@@ -40,5 +46,17 @@ def prepared_norm(norm: nn.Module) -> Callable[[Tensor], Tensor]:
     match norm:
         case nn.LayerNorm():
             shape, weight, bias, epsilon = list(norm.normalized_shape), norm.weight, norm.bias, norm.eps
-            return lambda x: torch.layer_norm(x, shape, weight, bias, epsilon)
-    return norm
+            if numpy_may_compute(weight):
+                scale, shift = weight.detach().numpy(), bias.detach().numpy()
+
+            def normalise(x: Any) -> Any:
+                if isinstance(x, torch.Tensor):
+                    return torch.layer_norm(x, shape, weight, bias, epsilon)
+                y = x - np.add.reduce(x) / len(x)
+                y *= 1 / math.sqrt(y.dot(y) / len(y) + epsilon)
+                y *= scale
+                y += shift
+                return y
+
+            return normalise
+    return by_torch(norm)

@@ -1,19 +1,20 @@
 """Linear layers prepared for one row, or a few, while their weights stay as they are."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from chainrule.layers.linear import onednn_linear, packs
+from chainrule.layers.row_vectors import RowMap, numpy_may_compute, row_map
 
 USUAL_ROWS = 8  # for which oneDNN lays out a weight
 LEAST = 2**18  # numbers in a weight: below, a plain product is faster (8 rows, 192 x 192: 11 us against 21)
 
 
-def prepared_linear(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
-    """A function equal to `torch.nn.functional.linear` without gradients, for few rows (B, N) and fixed weights.
+def prepared_linear(weight: Tensor, bias: Tensor | None) -> RowMap:
+    """A function equal to `torch.nn.functional.linear` without gradients, for few rows or a vector and fixed weights.
 
     The product of a matrix with a single vector is bound by reading the matrix. On a processor NumPy's is measured one
     and a half times as fast as torch's (benchmarks/speed_attention.py), in the layout whose inner loop is the
@@ -33,22 +34,13 @@ def prepared_linear(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], T
     matrix = (weight.t().contiguous() if wide else weight.contiguous()).numpy()
     added = None if bias is None else bias.numpy()
 
-    def multiply(x: Tensor) -> Tensor:
-        if x.shape[0] != 1 or x.dtype != weight.dtype:
-            return nn.functional.linear(x, weight, bias)
-        vector = x.detach().numpy()[0]
+    def multiply(vector: Any) -> Any:
         product = vector.dot(matrix) if wide else matrix.dot(vector)
         if added is not None:
             product += added
-        return torch.from_numpy(product[None])
+        return product
 
-    return multiply
-
-
-def numpy_may_compute(tensor: Tensor) -> bool:
-    """Whether NumPy can take a tensor's operations from torch, and no dispatch mode is to see them."""
-    known = tensor.device.type == "cpu" and tensor.dtype in (torch.float32, torch.float64)
-    return known and _get_current_dispatch_mode() is None
+    return row_map(multiply, lambda x: nn.functional.linear(x, weight, bias), weight.dtype)
 
 
 def packed_linear(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:

@@ -15,6 +15,7 @@ from chainrule.layers.norms import norm_layer, prepared_norm
 from chainrule.layers.packing import zero_past_ends
 from chainrule.layers.positions import LearnedPositions, PositionEmbedding, SinusoidalPositions
 from chainrule.layers.residual_block import ResidualBlock, shrink_residuals
+from chainrule.layers.row_vectors import RowMap, vector_step
 from chainrule.layers.sequence_layer import LayerStep, SequenceLayer
 from chainrule.ranges import check_sizes
 from chainrule.state import State
@@ -142,20 +143,30 @@ class TransformerStack(SequenceLayer):
         return {"blocks": self.blocks.initial_state(batch_size), "position": position}
 
     def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
-        return self._stepped(self.blocks.step, self.norm, x_t, state)
+        return self._stepped(_normalised(self.blocks.step, self.norm), x_t, state)
 
     def prepare(self) -> LayerStep:
-        step, norm = self.blocks.prepare(), prepared_norm(self.norm)
-        return lambda x_t, state: self._stepped(step, norm, x_t, state)
+        step = _normalised(self.blocks.prepare(), prepared_norm(self.norm))
+        if self.reach is not None:  # other mixers take no vectors
+            step = vector_step(step, self.layers[0].feed_forward.linear1.weight)
+        return lambda x_t, state: self._stepped(step, x_t, state)
 
-    def _stepped(
-        self, step: LayerStep, norm: Callable[[Tensor], Tensor], x_t: Tensor, state: State
-    ) -> tuple[Tensor, State]:
+    def _stepped(self, step: LayerStep, x_t: Tensor, state: State) -> tuple[Tensor, State]:
         position = state["position"]
         if self.positions is not None:
             x_t, position = self.positions.step(x_t, position)
         y, states = step(x_t, state["blocks"])
-        return norm(y), {"blocks": states, "position": position}
+        return y, {"blocks": states, "position": position}
+
+
+def _normalised(step: LayerStep, norm: RowMap) -> LayerStep:
+    """A step whose output is normalised."""
+
+    def apply(x_t: Tensor, state: State) -> tuple[Tensor, State]:
+        y, state = step(x_t, state)
+        return norm(y), state
+
+    return apply
 
 
 class TransformerBlock(ResidualBlock, SequenceLayer):

@@ -239,13 +239,16 @@ def test_a_stream_keeps_the_last_of_its_elements_and_no_more():
     assert state["count"].tolist() == [15, 15]
 
 
-def test_a_prepared_stream_moves_its_buffer_seldom():
+@pytest.mark.parametrize("rows", [1, 2])
+def test_a_prepared_stream_moves_its_buffer_seldom(rows):
     layer = attention(window=200)
-    step, state, buffers = layer.prepare(), layer.initial_state(1), set()
+    step, state, buffers = layer.prepare(), layer.initial_state(rows), set()
     for _ in range(1000):
-        _, state = step(torch.zeros(1, SIZE, dtype=torch.float64), state)
-        buffers.add(state["keys"].untyped_storage().data_ptr())
-        assert state["keys"].untyped_storage().nbytes() <= 400 * 2 * 2 * 8
+        _, state = step(torch.zeros(rows, SIZE, dtype=torch.float64), state)
+        memory = step._buffer.keys.untyped_storage()
+        buffers.add(memory.data_ptr())
+        assert memory.nbytes() <= rows * 400 * 2 * 2 * 8
+        assert memory.data_ptr() <= state["keys"].data_ptr() < memory.data_ptr() + memory.nbytes()  # not copied
     assert state["keys"].shape[2] == 199
     assert len(buffers) <= 8
 
