@@ -27,7 +27,8 @@ class SwinTransformer(ImageClassifier):
         image_shape: (C, H, W), height and width multiples of `patch_size`.
         num_classes: labels are integers in [0, num_classes).
         levels: V, values that a channel of a pixel may have.
-        patch_size: P, pixels to a side of a patch; None takes 2 where the stages can halve what is left, else 1.
+        patch_size: P, pixels to a side of a patch; None takes 2 where the stages can halve what is left, else 1. If not
+            given, the task takes 4 where a budget has time for few steps.
         window: M, places to a side of a window at most; a stage takes the largest divisor of its height and width.
         model_size: D features of a place in the first stage, a multiple of `num_heads`.
         blocks: blocks in each stage.
@@ -36,7 +37,7 @@ class SwinTransformer(ImageClassifier):
         dropout: probability of zeroing, in training, what a branch adds.
         label_smoothing: share of the training objective that is spread evenly over the labels.
         mixup: α of mixup in training: pairs of images are averaged with weights from Beta(α, α); 0 turns it off. If not
-            given, the task uses 0.4 for 40 passes over the images or more, else 0.
+            given, the task uses 1 for 40 passes over the images or more, else 0.
 
     Raises:
         ValueError: a size is out of range, or the patches do not fill the image.

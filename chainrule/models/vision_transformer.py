@@ -39,7 +39,7 @@ class VisionTransformer(ImageClassifier):
         dropout: probability of zeroing, in training, what a branch adds.
         label_smoothing: share of the training objective that is spread evenly over the labels.
         mixup: α of mixup in training: pairs of images are averaged with weights from Beta(α, α); 0 turns it off. If not
-            given, the task uses 0.4 for 40 passes over the images or more, else 0.
+            given, the task uses 1 for 40 passes over the images or more, else 0.
 
     Raises:
         ValueError: a size is out of range, or the patches do not fill the image.

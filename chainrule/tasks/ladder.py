@@ -75,19 +75,23 @@ _SPARE = 2.0  # budget ÷ time of the limited passes, at least: validations need
 
 @dataclass(frozen=True)
 class Ladder:
-    """Model sizes to choose from, and the training that a size needs to pay off: the smaller of `passes` and `steps`.
+    """Model sizes to choose from, and the training that a size needs to pay off.
+
+    It is the smaller of `passes` and `steps`, and at least `fewest_steps`.
 
     Args:
         elements: of the data, in the plural.
         smaller: than the usual size, which is the options' defaults: the same options in each, the larger first.
         passes: over the data.
         steps: of training.
+        fewest_steps: of training on few data, of which even many passes are few steps.
     """
 
     elements: str
     smaller: tuple[dict[str, int], ...]
     passes: float = math.inf
     steps: float = math.inf
+    fewest_steps: float = 0.0
 
     @property
     def names(self) -> list[str]:
@@ -96,7 +100,7 @@ class Ladder:
 
     def needed_steps(self, steps_per_epoch: int) -> float:
         """Training steps that a size needs to pay off."""
-        return min(self.steps, self.passes * steps_per_epoch)
+        return max(min(self.steps, self.passes * steps_per_epoch), self.fewest_steps)
 
 
 def first_that_fits(rate: Callable[[int], float], sizes: int, steps: float, budget: float) -> tuple[int, float]:
@@ -266,7 +270,7 @@ def tell_size(config: RunConfig, ladder: Ladder, usual: Any) -> str:
     assert settled is not None
     assert settled.passes is not None
     smaller = ", ".join(
-        f"{name.replace('_', ' ')} {options[name]} instead of {usually[name]}"
+        f"{name.replace('_', ' ')} {options[name]}" + ("" if usually[name] is None else f" instead of {usually[name]}")
         for name in ladder.names
         if options[name] != usually[name]
     )

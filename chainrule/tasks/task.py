@@ -156,15 +156,21 @@ class Task(ABC, Generic[M]):
         rates = usual.pop("learning_rate", {})
         training = replace(self.training, **usual)
         training = replace(training, learning_rate=rates.get(training.optimiser, training.learning_rate))
-        config, ladder = replace(self.config, training=training), self.LADDERS.get(self.config.model)
+        config, ladder = replace(self.config, training=training), self.ladder
         if ladder is None or not is_open(ladder, config, given):
             return config
         run = type(self)(self.path, config)
         return choose_size(run, ladder, run.batches((0, 1))[0])
 
+    @property
+    def ladder(self) -> Ladder | None:
+        """The sizes of the run's model; None if it has only one."""
+        return self.LADDERS.get(self.config.model)
+
     def choice(self) -> str:
         """The line that says what `plan` decided, and why."""
-        return tell_size(self.config, self.LADDERS[self.config.model], self.MODELS[self.config.model].options())
+        assert self.ladder is not None
+        return tell_size(self.config, self.ladder, self.MODELS[self.config.model].options())
 
     @classmethod
     def fingerprint(cls, path: str | None) -> dict[str, Any]:

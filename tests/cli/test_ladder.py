@@ -57,6 +57,7 @@ def test_what_a_size_is_worth_is_counted_in_passes_or_steps_whichever_are_fewer(
     both = Ladder("words", ({"hidden_size": 1},), passes=2, steps=500)
     assert [both.needed_steps(count) for count in (10, 1000)] == [20, 500]
     assert replace(both, passes=float("inf")).needed_steps(10) == 500
+    assert [replace(both, fewest_steps=300).needed_steps(count) for count in (10, 200, 1000)] == [300, 400, 500]
 
 
 @pytest.mark.parametrize("task", TASKS)

@@ -37,7 +37,9 @@ if TYPE_CHECKING:
 _ROWS = 128  # of a batch that is only read
 _CHECKED_ROWS = 3
 _MANY_PASSES = 40.0  # over the images: they are mixed, so that the model does not learn them by heart
-_MIXUP_OF_MANY = 0.4
+_MIXUP_OF_MANY = {"cnn": 0.4, "cct": 0.4, "vit": 1.0, "swin": 1.0}
+_COARSE_PATCH = 4  # pixels; of the usual patches of 2×2 there are four times as many, and a step takes that much longer
+_COARSE_SWIN = Ladder("images", ({"patch_size": _COARSE_PATCH},), passes=10, steps=8000, fewest_steps=5000)
 
 
 @dataclass(frozen=True)
@@ -175,8 +177,14 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
         run = type(self)(self.path, config)
         batches, _ = run.batches((0, 1))
         config, passes = time_passes(run, batches)
-        options = replace(config.options, mixup=_MIXUP_OF_MANY if passes >= _MANY_PASSES else 0.0)
+        options = replace(config.options, mixup=_MIXUP_OF_MANY[config.model] if passes >= _MANY_PASSES else 0.0)
         return replace(record_settled(config, ["mixup"]), options=options)
+
+    @property
+    def ladder(self) -> Ladder | None:
+        places = [side / _COARSE_PATCH for side in self.shape[1:]]
+        two_stages = all(count % 2 == 0 and count >= 4 for count in places)
+        return _COARSE_SWIN if self.config.model == "swin" and two_stages else super().ladder
 
     def choice(self) -> str:
         return f"{super().choice()}, mixup {self.config.options.mixup:g}"

@@ -101,6 +101,48 @@ def test_the_passes_of_a_budget_decide_on_mixup_where_the_user_names_the_size(
     assert f"the same again: --mixup {mixup}\n" in outcome.err
 
 
+@pytest.mark.parametrize("model", ["cnn", "vit", "cct", "swin"])
+def test_pairs_are_mixed_more_evenly_for_attention_between_patches(command, digits, tmp_path, model):
+    asked = (
+        "--task",
+        "classify",
+        "--model",
+        model,
+        *SMALL[model],
+        "--batch-size",
+        270,
+        "--epochs",
+        40,
+        "--out",
+        tmp_path / "run",
+    )
+    assert command("train", digits / "train.npz", *asked).status == 0
+    assert open_run(tmp_path / "run").config.options.mixup == {"cnn": 0.4, "cct": 0.4, "vit": 1.0, "swin": 1.0}[model]
+
+
+@pytest.mark.parametrize(
+    ("side", "rate", "asked", "patch_size", "said"),
+    [
+        (16, 1e-3, (), 4, "patch size 4, mixup 0"),
+        (16, 1e-3, ("--model-size", 8, "--num-heads", 2), 4, "patch size 4, mixup 0"),
+        (16, 1e6, (), None, "the usual size, mixup 1"),
+        (16, 1e-3, ("--patch-size", 2), 2, "over the data, mixup 0"),
+        (12, 1e-3, (), None, "model size 32 instead of 48, num heads 2 instead of 3, mixup 0"),
+    ],
+)
+def test_swin_takes_larger_patches_where_there_is_time_for_few_steps(
+    command, tmp_path, monkeypatch, side, rate, asked, patch_size, said
+):
+    monkeypatch.setattr(ladder, "step_rate", lambda *_: rate)
+    images = np.random.default_rng(0).integers(256, size=(40, side, side), dtype=np.uint8)
+    np.savez(tmp_path / "images.npz", images=images, labels=np.arange(40) % 2)
+    data = (tmp_path / "images.npz", "--task", "classify", "--model", "swin", *asked)
+    outcome = command("train", *data, "--budget", "0.05s", "--threads", 1, "--out", tmp_path / "run")
+    assert outcome.status == 0, outcome.err
+    assert open_run(tmp_path / "run").config.options.patch_size == patch_size
+    assert f"{said}\n" in outcome.err
+
+
 def test_late_weights_are_kept_where_few_images_are_held_out(command, digits, tmp_path):
     run = tmp_path / "run"
     asked = ("--task", "classify", *SMALL["cnn"], "--steps", 12, "--validate-every", 2, "--out", run)
