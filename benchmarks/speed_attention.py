@@ -12,8 +12,8 @@ weights of the same shapes, NumPy's and torch's by turns, the faster counted; an
 Face of the same shape, with their caches.
 
 The two packages are no dependency of chainrule; without them their rows are left out. Beside an installed chainrule,
-    pip install --no-deps --target PEERS x-transformers einops einx loguru frozendict transformers tokenizers \
-        huggingface-hub safetensors regex
+    pip install --no-deps --target PEERS x-transformers einops einx loguru frozendict torch-einops-utils transformers \
+        tokenizers huggingface-hub safetensors regex
     PYTHONPATH=PEERS python benchmarks/speed_attention.py
 """
 

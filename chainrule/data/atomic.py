@@ -44,7 +44,7 @@ def _replace(path: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        Path(temporary).chmod(0o666 & ~_umask())  # what open() would have given it; a temporary file is private
+        Path(temporary).chmod(0o666 & ~umask())  # what open() would have given it; a temporary file is private
         Path(temporary).replace(path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
@@ -63,7 +63,8 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def _umask() -> int:
+def umask() -> int:
+    """The permissions that the process leaves out of new files."""
     mask = os.umask(0)
     os.umask(mask)
     return mask

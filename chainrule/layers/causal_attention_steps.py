@@ -71,7 +71,7 @@ class CausalAttentionSteps:
         kept = min(self.window - 1, end)
         if buffer.arrays is None or (rows and heads.dtype != buffer.keys.dtype):  # as under autocast
             read = self._read(heads if rows else torch.from_numpy(heads[None]), begin, end)
-            read = read if rows else read.numpy()[0]
+            read = read if rows else read.to(buffer.keys.dtype).numpy()[0]  # autocast
             keys, values = (cache.narrow(2, end - kept, kept) for cache in (buffer.keys, buffer.values))
         else:
             read = self._read_by_numpy(heads.numpy()[0] if rows else heads, buffer.arrays, begin, end)

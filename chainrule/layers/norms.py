@@ -44,8 +44,8 @@ def prepared_norm(norm: nn.Module) -> RowMap:
     True
     """
     match norm:
-        case nn.LayerNorm():
-            shape, weight, bias, epsilon = list(norm.normalized_shape), norm.weight, norm.bias, norm.eps
+        case nn.LayerNorm(weight=nn.Parameter() as weight, bias=nn.Parameter() as bias):
+            shape, epsilon = list(norm.normalized_shape), norm.eps
             if numpy_may_compute(weight):
                 scale, shift = weight.detach().numpy(), bias.detach().numpy()
 

@@ -44,14 +44,17 @@ def row_map(of_vector: RowMap, of_rows: Callable[[Tensor], Tensor], dtype: torch
 
 
 def by_torch(function: Callable[[Tensor], Tensor]) -> RowMap:
-    """A function of tensors that takes a vector too.
+    """A function of tensors that takes a vector too, without gradients and in the vector's own type.
 
     >>> by_torch(torch.relu)(torch.tensor([-1.0, 2.0]).numpy()).tolist()
     [0.0, 2.0]
     """
 
     def apply(x: Any) -> Any:
-        return function(x) if isinstance(x, Tensor) else function(torch.from_numpy(x[None])).numpy()[0]
+        if isinstance(x, Tensor):
+            return function(x)
+        row = torch.from_numpy(x[None])
+        return function(row).detach().to(row.dtype).numpy()[0]  # autocast may have made it another
 
     return apply
 

@@ -196,8 +196,8 @@ class FileCodec(ABC):
         return model
 
     @abstractmethod
-    def lay_out(self, layout: dict[str, Any]) -> "Laid":
-        """The rows that `express` laid out, without their elements."""
+    def lay_out(self, layout: dict[str, Any], elements: Any = None) -> "Laid":
+        """The rows that `express` laid out; without their elements where none are given."""
 
     @abstractmethod
     def restore(

@@ -1,6 +1,5 @@
 """A file or a folder as one string of bytes, and back."""
 
-import os
 import shutil
 import tempfile
 from dataclasses import dataclass
@@ -8,7 +7,7 @@ from itertools import accumulate, pairwise
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from chainrule.data.atomic import write_bytes
+from chainrule.data.atomic import umask, write_bytes
 
 
 @dataclass(frozen=True)
@@ -141,14 +140,8 @@ def write_bundle(path: Path, bundle: Bundle) -> None:
             place.write_bytes(content)
         for name in bundle.described.get("folders", []):
             (partial / name).mkdir(parents=True, exist_ok=True)
-        partial.chmod(0o777 & ~_umask())
+        partial.chmod(0o777 & ~umask())
         partial.rename(path)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

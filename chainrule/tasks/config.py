@@ -158,6 +158,10 @@ class Fingerprint:
     bytes: int
     sha256: str
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.bytes < 1 << 63:
+            raise ValueError(f"bytes: expected a size from 0 to {(1 << 63) - 1}, got {self.bytes!r:.80}")
+
 
 @dataclass(frozen=True)
 class Counts:

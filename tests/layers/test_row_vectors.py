@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from chainrule.layers import transformer_stack
+from chainrule.layers.norms import prepared_norm
 from chainrule.layers.row_vectors import by_torch, row_map, vector_step
 from chainrule.layers.transformer_stack import TransformerStack
 from chainrule.state import select
@@ -65,6 +66,26 @@ def test_a_single_row_whose_cache_is_half_empty_goes_on(position):
     expected, _ = stack(torch.cat([x[1:, :2], x[1:, 6:]], 1))
     rest, _ = stepped(stack.prepare(), x[1:, 6:], select(state, torch.tensor([1])))
     torch.testing.assert_close(rest, expected[:, 2:], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_gradients_that_are_recorded_and_autocast_change_nothing(options):
+    stack, x = made(**options).float(), inputs(1)[:, :3].float()
+    whole = stack(x)[0].detach()
+    for autocast in (False, True):
+        state, step = stack.initial_state(1), stack.prepare()
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            for t in range(3):
+                y, state = step(x[:, t], state)
+        torch.testing.assert_close(y.detach().float(), whole[:, 2], rtol=0.1 if autocast else 1e-5, atol=0.1)
+
+
+def test_norms_without_scale_or_shift_are_left_to_torch():
+    x = torch.randn(1, 4)
+    for norm in (nn.LayerNorm(4, elementwise_affine=False), nn.LayerNorm(4, bias=False), nn.RMSNorm(4), nn.Identity()):
+        prepared = prepared_norm(norm)
+        torch.testing.assert_close(prepared(x), norm(x))
+        torch.testing.assert_close(torch.from_numpy(prepared(x[0].numpy())), norm(x)[0].detach())
 
 
 def test_a_single_row_is_a_vector_and_others_are_tensors(monkeypatch):

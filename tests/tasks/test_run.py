@@ -40,7 +40,7 @@ SETTLED = OPTIONS(
 )
 ASKED = RunConfig(
     sources={"source": "a.txt", "validation": None},
-    data=TextData(),
+    data=TextData(validation_fraction=0.1),
     model="gru",
     options=SETTLED,
     duration=Duration(steps=3),
@@ -152,6 +152,9 @@ def test_a_newer_run_asks_for_a_newer_version(run):
         ({"facts__train": None}, "facts|train"),
         ({"facts__train__elements": "many"}, "elements"),
         ({"facts__source__sha256": 1}, r"facts\.source\.sha256: expected text, got 1"),
+        ({"facts__source__bytes": 10**400}, r"facts\.source\.bytes: expected a size from 0 to"),
+        ({"facts__source__bytes": -5}, r"facts\.source\.bytes: expected a size from 0 to"),
+        ({"data__validation_fraction": None}, "validation_fraction: expected a value, got none"),
         ({"facts__train__bytes": -1}, r"facts\.train\.bytes: expected a whole number >= 0, got -1"),
         ({"facts__valid__elements": 0}, r"facts\.train and valid: expected elements, got none"),
     ],

@@ -1,6 +1,7 @@
 """A file of series: a row for each moment, a column for each series."""
 
 import math
+import re
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -11,11 +12,12 @@ import numpy.typing as npt
 from chainrule.data.series.clock import clock, on_one_clock
 from chainrule.data.series.frequency import Frequency, as_date, writes_months
 from chainrule.data.series.gaps import complete_dates, fill_in, spread_out
-from chainrule.data.tables.cell_column import MISSING, as_number
+from chainrule.data.tables.cell_column import MISSING, as_integer, as_number
 from chainrule.data.tables.table_file import TableFile
 
 DATE_NAMES = frozenset(("date", "time", "datetime", "timestamp", "month", "day", "ds"))
 ALL = "all"
+_ATTEMPTED_DATE = re.compile(r"\d\s*[-/.:]\s*\d")
 Floats = npt.NDArray[np.float64]
 
 
@@ -107,7 +109,7 @@ def read_series(
     """
     file = TableFile(path)
     rows = list(file.rows())
-    if not file.header and len(rows) > 1 and _dates_begin(rows[0][1], rows[1][1]):
+    if not file.header and len(rows) > 1 and _is_header(rows[0][1], rows[1][1]):
         file = TableFile(path, header=True)
         del rows[0]
     if not rows:
@@ -155,9 +157,17 @@ def read_series(
     )
 
 
-def _dates_begin(first: list[str], second: list[str]) -> bool:
-    """Whether a column has a date in the second row alone: names that are numbers look like data otherwise."""
-    return any(as_date(name) is None and as_date(cell) is not None for name, cell in zip(first, second, strict=True))
+def _is_header(first: list[str], second: list[str]) -> bool:
+    """Whether the first row has names, which may be numbers: a column has its first date in the second row.
+
+    A date that is misspelled is none. A column of dates without a name has whole numbers for names beside it.
+    """
+    dated = next((place for place, cell in enumerate(second) if as_date(cell) is not None), None)
+    if dated is None or as_date(first[dated]) is not None or _ATTEMPTED_DATE.search(first[dated]):
+        return False
+    others = [name for place, name in enumerate(first) if place != dated]
+    numbered = len(set(others)) == len(others) and all(as_integer(name) is not None for name in others)
+    return numbered or first[dated] not in MISSING
 
 
 def _date_column(file: TableFile, first: list[str], asked: str) -> str | None:

@@ -182,9 +182,11 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
 
     @property
     def ladder(self) -> Ladder | None:
-        places = [side / _COARSE_PATCH for side in self.shape[1:]]
-        two_stages = all(count % 2 == 0 and count >= 4 for count in places)
-        return _COARSE_SWIN if self.config.model == "swin" and two_stages else super().ladder
+        if self.config.model != "swin":
+            return super().ladder
+        places = 2 ** ((self.config.options.stages or 2) - 1)  # to a side, that the stages merge into one
+        fits = all(side % (places * _COARSE_PATCH) == 0 and side >= 4 * _COARSE_PATCH for side in self.shape[1:])
+        return _COARSE_SWIN if fits else super().ladder
 
     def choice(self) -> str:
         return f"{super().choice()}, mixup {self.config.options.mixup:g}"

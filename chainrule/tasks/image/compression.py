@@ -50,7 +50,7 @@ class ImageCodec(FileCodec):
             raise ValueError("two of its images would come back under one name, as x.bmp and x.bmp.png do")
         pixels = [_pixels(content) for content in contents]
         x = np.stack([np.atleast_3d(part).transpose(2, 0, 1) for part in pixels if self._fits(part)])
-        laid = self._laid({"count": len(x)}, torch.from_numpy(x.astype(np.int64)))
+        laid = self.lay_out({"count": len(x)}, torch.from_numpy(x.astype(np.int64)))
         layout = {"count": len(x), "last": False, "png": True}
         return Expressed(layout, b"", laid, x.size, "dimension", x.tobytes(), _TOLD)
 
@@ -65,15 +65,12 @@ class ImageCodec(FileCodec):
         x = torch.from_numpy(pixels.reshape(-1, *self._stored(last=found[1])).astype(np.int64))
         layout: dict[str, Any] = {"count": len(x), "last": found[1]}
         x = x.permute(0, 3, 1, 2) if found[1] else x
-        return Expressed(layout, zlib.compress(data[:start], 9), self._laid(layout, x), len(pixels), "dimension")
+        return Expressed(layout, zlib.compress(data[:start], 9), self.lay_out(layout, x), len(pixels), "dimension")
 
-    def lay_out(self, layout: dict[str, Any]) -> Laid:
-        return self._laid(layout, None)
-
-    def _laid(self, layout: dict[str, Any], x: Tensor | None) -> Laid:
+    def lay_out(self, layout: dict[str, Any], elements: Tensor | None = None) -> Laid:
         size, bits = int(np.prod(self.shape)), (self.reduction.levels - 1).bit_length()
         return lay_rows(
-            layout["count"], size, x, most=min(max(ELEMENTS // size, 16), 512), share=BITS_OF_A_PART // bits
+            layout["count"], size, elements, most=min(max(ELEMENTS // size, 16), 512), share=BITS_OF_A_PART // bits
         )
 
     def restore(

@@ -74,7 +74,7 @@ class SoundCodec(FileCodec):
             finer.append(self._tables[part.bits].counts(levels[-1][0]))
         rest = write_even(*(np.concatenate(parts) for parts in ([ranks for _, ranks in levels], finer)))
         packed = lzma.compress(beside, lzma.FORMAT_ALONE, preset=9)
-        laid, samples = self._laid(layout, [level for level, _ in levels]), sum(part.count for part in found.values())
+        laid, samples = self.lay_out(layout, [level for level, _ in levels]), sum(part.count for part in found.values())
         told = (
             f"{8 * len(rest) / samples:.4f} bits of each sample are finer than the levels of the model" if rest else ""
         )
@@ -85,10 +85,7 @@ class SoundCodec(FileCodec):
         """The label of a file that is coded; else 0."""
         return label_number(self.labels, self.labelling(name)) if self.labels and part.count else 0
 
-    def lay_out(self, layout: dict[str, Any]) -> Laid:
-        return self._laid(layout, None)
-
-    def _laid(self, layout: dict[str, Any], levels: Sequence[Numbers] | None) -> Laid:
+    def lay_out(self, layout: dict[str, Any], elements: Sequence[Numbers] | None = None) -> Laid:
         order = _pieces(layout)
         rows = min(len(order), ROWS)
         batches = []
@@ -97,10 +94,10 @@ class SoundCodec(FileCodec):
             lengths = np.zeros(rows, dtype=np.int64)
             lengths[: len(chosen)] = [piece.length for piece in chosen]
             x = None
-            if levels is not None:
+            if elements is not None:
                 x = torch.zeros(rows, int(lengths.max()), dtype=torch.long)
                 for row, piece in zip(x, chosen, strict=False):
-                    row[: piece.length] = torch.from_numpy(levels[piece.file][piece.start :][: piece.length])
+                    row[: piece.length] = torch.from_numpy(elements[piece.file][piece.start :][: piece.length])
             labels = [layout["labels"][piece.file] for piece in chosen] + [0] * (rows - len(chosen))
             context = torch.tensor(labels) if self.labels else None
             batches.append(CodedBatch(x, lengths, context))

@@ -65,7 +65,7 @@ class TableCodec(FileCodec):
         layout = {"count": len(rows), "digits": digits}
         x = torch.from_numpy(np.array(rows, dtype=np.float64))
         side = lzma.compress(json.dumps(kept).encode(), lzma.FORMAT_ALONE, preset=9)
-        return Expressed(layout, side, self._laid(layout, x), len(rows), "row")
+        return Expressed(layout, side, self.lay_out(layout, x), len(rows), "row")
 
     def ready(self, model: "TableMADE", layout: dict[str, Any]) -> "TableMADE":
         """The model, which codes real columns in the digits of the file."""
@@ -73,11 +73,8 @@ class TableCodec(FileCodec):
         made.layout = model.layout.coded_with([None if digits is None else digits[1] for digits in layout["digits"]])
         return made
 
-    def lay_out(self, layout: dict[str, Any]) -> Laid:
-        return self._laid(layout, None)
-
-    def _laid(self, layout: dict[str, Any], x: Tensor | None) -> Laid:
-        return lay_rows(layout["count"], len(self.places), x, most=ROWS)
+    def lay_out(self, layout: dict[str, Any], elements: Tensor | None = None) -> Laid:
+        return lay_rows(layout["count"], len(self.places), elements, most=ROWS)
 
     def restore(
         self, layout: dict[str, Any], side: bytes | None, elements: Sequence[Tensor], lost: set[int], most: int

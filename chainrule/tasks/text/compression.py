@@ -58,12 +58,9 @@ class TextCodec(FileCodec):
             layout["length"] = -(-len(ids) // min(max(len(ids) // SYMBOLS_OF_A_STREAM, 1), STREAMS))
             rows = np.split(ids, range(layout["length"], len(ids), layout["length"]))
         side = lzma.compress(json.dumps(extra).encode(), lzma.FORMAT_ALONE, preset=9) if extra else b""
-        return Expressed(layout, side, self._laid(layout, rows), len(ids), self.unit)
+        return Expressed(layout, side, self.lay_out(layout, rows), len(ids), self.unit)
 
-    def lay_out(self, layout: dict[str, Any]) -> Laid:
-        return self._laid(layout, None)
-
-    def _laid(self, layout: dict[str, Any], rows: "Sequence[Ids] | None") -> Laid:
+    def lay_out(self, layout: dict[str, Any], elements: "Sequence[Ids] | None" = None) -> Laid:
         length, symbols = layout["length"], layout["symbols"]
         count = layout["count"] if self.eos is not None else -(-symbols // length)
         size = min(count, STREAMS)
@@ -71,7 +68,7 @@ class TextCodec(FileCodec):
         for start in range(0, count, size):
             left = length * (count - start) if self.eos is not None else symbols
             lengths = np.clip(left - length * np.arange(size), 0, length)
-            x = None if rows is None else torch.from_numpy(_padded(rows[start : start + size], size))
+            x = None if elements is None else torch.from_numpy(_padded(elements[start : start + size], size))
             batches.append(CodedBatch(x, lengths))
         coders = min(max(symbols // SYMBOLS_OF_A_PART, 1), size)
         return Laid(size, length, batches, coders, self.eos)

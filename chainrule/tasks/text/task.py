@@ -131,6 +131,7 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
             planned = [name for name in cls.MODELS[config.model].planned if hasattr(config.options, name)]
             settled = {name: getattr(config.options, name) for name in planned}
             settled |= {name: getattr(config.training, name) for name in PLANNED}
+            settled["validation_fraction"] = config.data.validation_fraction
             if missing := [name for name, value in settled.items() if value is None]:
                 raise ValueError(f"{missing[0]}: expected a value, got none")
         if getattr(config.options, "position", None) == "learned":

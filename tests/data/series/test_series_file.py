@@ -42,6 +42,14 @@ def test_names_may_be_numbers_where_there_are_dates(tmp_path, header):
     assert without.values[:, 0].tolist() == [2, 4]
 
 
+@pytest.mark.parametrize("first", ["2024-13-01,5.5", "01/01/2024,5", ",5.5", "NA,5.5", "2024-01-01T25:00,5"])
+def test_a_first_row_whose_date_is_missing_or_misspelled_is_no_header(tmp_path, first):
+    """It was dropped without a word, and its value became the name of the series."""
+    path = written(tmp_path, f"{first}\n2024-01-02,6\n2024-01-03,7\n")
+    with pytest.raises(ValueError, match=r"line 1, column 'column1': expected a date"):
+        read_series(path, "column2", "", "column1")
+
+
 def test_the_only_series_needs_no_name(tmp_path):
     assert read_series(written(tmp_path, "month,sold\n2024-01,1\n2024-02,2\n"), None).targets == ("sold",)
 
