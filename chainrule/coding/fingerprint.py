@@ -16,6 +16,7 @@ from chainrule.coding.lockstep import code_rows
 from chainrule.coding.portable import PortableArithmetic, portable_copy
 from chainrule.coding.range_coder import Numbers, RangeCoder, Rows
 from chainrule.layers import KneserNey
+from chainrule.modes import evaluating
 
 PROBED = 6  # elements of each row
 PORTABLE = "any"  # the machine of files that are written in portable arithmetic
@@ -54,16 +55,13 @@ def portable_form(model: nn.Module) -> Iterator[Any]:
 @contextmanager
 def reproducible(model: nn.Module, threads: int) -> Iterator[None]:
     """Compute in evaluation mode, without autocast and with a fixed number of threads, in the block."""
-    before, training = torch.get_num_threads(), model.training
-    weight = next(model.parameters(), torch.empty(0))
+    before, weight = torch.get_num_threads(), next(model.parameters(), torch.empty(0))
     try:
-        model.eval()
         if threads != before:
             torch.set_num_threads(threads)
-        with torch.autocast(weight.device.type, enabled=False):
+        with evaluating(model), torch.autocast(weight.device.type, enabled=False):
             yield
     finally:
-        model.train(training)
         if threads != before:
             torch.set_num_threads(before)
 

@@ -43,6 +43,8 @@ def sample_paths(
     check_sizes(paths=paths, length=length)
     device = next(model.parameters(), torch.empty(0)).device
     rows = count_rows(context)
+    if not rows:
+        raise ValueError("context: expected at least one row, got none")
     known = expand(map_state(lambda leaf: leaf.to(device), context), rows)
     forks = torch.arange(rows, device=device).repeat_interleave(paths)
     state = select(model.initial_state(rows, known), forks)

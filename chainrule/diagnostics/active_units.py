@@ -7,6 +7,7 @@ from torch import Tensor
 
 from chainrule.latent import CodeModel, LatentModel
 from chainrule.models.conditioned import Conditioned
+from chainrule.modes import evaluating
 
 ROWS = 1024  # encoded at once
 
@@ -77,18 +78,15 @@ def active_units(model: CodeModel, x: Tensor, threshold: float = 0.01, *, length
     """
     if len(x) < 2:
         raise ValueError(f"x: expected at least 2 rows, whose codes can differ, got {len(x)}")
-    device, mode = next(model.parameters()).device, model.training
-    model.eval()
+    device = next(model.parameters()).device
     generator = torch.Generator(device).manual_seed(0)
     codes, terms = [], []
-    try:
+    with evaluating(model):
         for rows in torch.arange(len(x)).split(ROWS):
             part, own = x[rows].to(device), None if lengths is None else lengths[rows].to(device)
             codes.append(model.codes(part, lengths=own).double())
             if isinstance(model, LatentModel):
                 terms.append(model.kl_terms(part, generator, lengths=own).double())
-    finally:
-        model.train(mode)
     means = torch.cat(codes)
     variances = means.var(0)
     active = variances > threshold

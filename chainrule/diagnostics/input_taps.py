@@ -79,6 +79,7 @@ def places(symbols: Tensor, x: Tensor) -> Tensor:
     >>> places(torch.tensor([[9, 3, 11], [9, 0, 14]]), x)
     tensor([-1,  0,  1])
     """
+    x, symbols = x.long(), symbols.long()  # differences in a narrow type would wrap
     column_of = {tuple(column): place for place, column in enumerate((x - x[:1]).t().tolist())}
     symbols = symbols - symbols[:1]
     return torch.tensor([column_of.get(tuple(column), -1) for column in symbols.t().tolist()], dtype=torch.long)

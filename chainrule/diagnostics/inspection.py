@@ -19,11 +19,12 @@ from chainrule.diagnostics.hidden_units import (
     separating_units,
 )
 from chainrule.diagnostics.single_losses import SingleLosses, single_losses
-from chainrule.diagnostics.subject import evaluating, single_layers
+from chainrule.diagnostics.subject import single_layers
 from chainrule.diagnostics.verdict import Evidence, Verdict, verdict
 from chainrule.layers import GRU, LSTM, RNN, Recurrent
 from chainrule.models import RecurrentLM
 from chainrule.models.model_mean import first_part
+from chainrule.modes import evaluating
 
 LARGEST_SLOPES = {"tanh": 1.0, "relu": 1.0, "sigmoid": 0.25, "identity": 1.0}
 

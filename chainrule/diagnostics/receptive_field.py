@@ -159,9 +159,11 @@ def _of_integers(model: AutoregressiveModel, x: Tensor, context: Context, t: int
     numbers = _numbers(model, conditionals, x, t, generator)
     places_read = [whose.get(call) for call in taps.calls]
     seen = any(place is not None and (place >= 0).any() for place in places_read)
-    if not seen or (t and not numbers[0].requires_grad):
-        raise _unseen(model)
     total = torch.zeros(x[0].numel(), dtype=torch.float64)
+    if not seen or not numbers[0].requires_grad:
+        if t:
+            raise _unseen(model)
+        return total  # p(x_0) depends on nothing
     for value in numbers:
         for place, gradient in zip(places_read, taps.gradients(value), strict=True):
             if place is not None:

@@ -1,7 +1,6 @@
 """The subject of an inspection: the recurrent layers inside a module, their input, and the loss above them."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, cast
 
@@ -13,6 +12,7 @@ from chainrule.layers import GRU, LSTM, RNN, Recurrent
 from chainrule.layers.recurrent import Backend
 from chainrule.models import RecurrentLM
 from chainrule.models.model_mean import first_part
+from chainrule.modes import evaluating
 from chainrule.state import State
 
 Loss = Literal["last", "mean"] | Callable[[Tensor], Tensor]
@@ -230,15 +230,3 @@ def _check_weights(module: nn.Module) -> None:
             raise ValueError(f"module: {name} holds a number that is not finite: the model is damaged or diverged")
         if weight.dtype not in (torch.float32, torch.float64):
             raise ValueError(f"module: expected weights in float32 or float64, got {weight.dtype}: call .float() first")
-
-
-@contextmanager
-def evaluating(module: nn.Module) -> Iterator[None]:
-    """Set evaluation mode in the block, and restore the mode of every submodule afterwards."""
-    modes = {part: part.training for part in module.modules()}
-    module.eval()
-    try:
-        yield
-    finally:
-        for part, mode in modes.items():
-            part.training = mode

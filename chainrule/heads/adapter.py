@@ -14,16 +14,24 @@ from chainrule.heads.head import Head, WrappedHead
 def head_of(distribution: Distribution) -> Head:
     """The distribution itself where it is a head, else a head with the same probabilities.
 
+    Those that torch was given as probabilities are taken as they are: torch's own `logits` of them are bounded.
+
     >>> head_of(distributions.Bernoulli(probs=torch.tensor([0.9, 0.2]))).filtered(temperature=0.0).sample()
     tensor([1., 0.])
     """
     if isinstance(distribution, Head):
         return distribution
+    given = vars(distribution).get("probs")
     if isinstance(distribution, distributions.Categorical):
-        return Categorical(distribution.logits)
+        return Categorical(distribution.logits if given is None else _log(given))
     if isinstance(distribution, distributions.Bernoulli):
-        return Bernoulli(distribution.logits)
+        return Bernoulli(distribution.logits if given is None else _log(given) - _log(1 - given))
     return TorchHead(distribution)
+
+
+def _log(probs: Tensor) -> Tensor:
+    """log p, −inf where p is 0, with a gradient of 0 there."""
+    return probs.where(probs > 0, 1).log().masked_fill(probs <= 0, -torch.inf)
 
 
 class TorchHead(WrappedHead):

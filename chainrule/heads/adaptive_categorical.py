@@ -44,10 +44,13 @@ class AdaptiveCategorical(Categorical):
     def __init__(self, features: Tensor, head: tuple[Tensor, Tensor], tails: Sequence[Tail] = ()):
         _check_shapes(features, head, tails)
         self._features, self._head, self._tails = features, head, list(tails)
-        self._param = features  # of which torch reads the device
         self._shortlist = len(head[1]) - len(self._tails)
         self._num_events = self._shortlist + sum(len(bias) for _, _, bias in self._tails)
         distributions.Distribution.__init__(self, features.shape[:-1], validate_args=False)
+
+    @property
+    def _param(self) -> Tensor:  # type: ignore[override]  # a table that is made when it is asked for
+        return self.logits
 
     @property
     def parameters(self) -> tuple[Tensor, ...]:

@@ -7,7 +7,7 @@ from torch import Tensor, distributions
 from torch.distributions import constraints
 
 from chainrule.heads.head import TensorHead, at_least_float32, broadcast_shapes, representable
-from chainrule.transforms import needs_plain_form, records_or_transforms
+from chainrule.modes import needs_plain_form, records_or_transforms
 
 WIDE = 2**20  # numbers in a table of scores from which a processor's cache is too small for it
 
@@ -125,6 +125,7 @@ class Categorical(TensorHead, distributions.Categorical):
         if top_p is not None and top_p < 1:
             ordered, order = logits.softmax(-1).sort(stable=True, dim=-1, descending=True)
             unneeded = ordered.cumsum(-1) - ordered >= top_p  # the symbols before it are enough
+            unneeded[..., 0] = False  # however small top_p is
             logits = logits.masked_fill(unneeded.scatter(-1, order, unneeded), -torch.inf)
         return Categorical(logits)
 
@@ -161,6 +162,8 @@ def check_filters(temperature: float, top_k: int | None, top_p: float | None) ->
 
 def check_symbols(symbols: Tensor, count: int) -> None:
     """Reject a symbol outside [0, count)."""
+    if not symbols.is_floating_point():
+        symbols = symbols.long()  # in a narrow type the number of symbols may be another number
     wrong = (symbols < 0) | (symbols >= count)
     if wrong.any():
         raise ValueError(

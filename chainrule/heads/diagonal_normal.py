@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from chainrule.heads.head import TensorHead, at_least_float32
+from chainrule.heads.head import TensorHead, at_least_float32, largest_exponent
 
 
 class DiagonalNormal(TensorHead):
@@ -64,7 +64,7 @@ class DiagonalNormal(TensorHead):
 
     def log_prob(self, value: Tensor) -> Tensor:
         """log-density, (...), nats; value (..., L) broadcast against the parameters."""
-        standard = (value - self._mean) * (-self.log_scale).exp()
+        standard = (value - self._mean) * _inverse(self.log_scale)
         return -(0.5 * standard**2 + self.log_scale + 0.5 * math.log(2 * math.pi)).sum(-1)
 
     def rsample(self, sample_shape: Any = (), *, generator: torch.Generator | None = None) -> Tensor:
@@ -92,7 +92,7 @@ class DiagonalNormal(TensorHead):
             log_ratio, distance = 2 * self.log_scale, self._mean**2
         else:
             log_ratio = 2 * (self.log_scale - prior.log_scale)
-            distance = ((self._mean - prior.mean) * (-prior.log_scale).exp()) ** 2
+            distance = ((self._mean - prior.mean) * _inverse(prior.log_scale)) ** 2
         return 0.5 * (distance + torch.expm1(log_ratio) - log_ratio)
 
     def kl(self, prior: "DiagonalNormal | None" = None) -> Tensor:
@@ -101,3 +101,8 @@ class DiagonalNormal(TensorHead):
 
     def __repr__(self) -> str:
         return f"DiagonalNormal(batch_shape={tuple(self._batch_shape)}, L={self._event_shape[0]})"
+
+
+def _inverse(log_scale: Tensor) -> Tensor:
+    """1/σ, finite: times a distance of 0 it is 0."""
+    return (-log_scale).clamp(max=largest_exponent(log_scale.dtype)).exp()

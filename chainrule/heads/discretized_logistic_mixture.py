@@ -93,5 +93,7 @@ def outside(value: Tensor, levels: int) -> Tensor:
     """True where a value is not an integer in [0, levels), booleans of its shape."""
     if value.dtype == torch.bool:
         return torch.zeros_like(value)
-    missed = (value < 0) | (value > levels - 1)
-    return missed | (value != value.floor()) if value.is_floating_point() else missed
+    if value.is_floating_point():
+        return (value < 0) | (value > levels - 1) | (value != value.floor())
+    value = value.long()  # in a narrow type the number of levels may be another number
+    return (value < 0) | (value > levels - 1)

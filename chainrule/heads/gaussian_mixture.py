@@ -10,7 +10,7 @@ from torch.distributions import constraints
 from chainrule.heads.head import largest_exponent
 from chainrule.heads.location_scale_mixture import LocationScaleMixture
 
-HALVINGS = 64  # of a quantile's bracket: to the last digit of float64 and below
+HALVINGS = 2200  # of a quantile's bracket at most: from the largest number of float64 to the smallest
 
 
 class GaussianMixture(LocationScaleMixture):
@@ -48,7 +48,7 @@ class GaussianMixture(LocationScaleMixture):
     @property
     def variance(self) -> Tensor:
         spread = (self.means - self.mean.unsqueeze(-1)).square()
-        return (self.log_weights.exp() * ((2 * self.log_scales).exp() + spread)).sum(-1)
+        return self._weighted((2 * self.log_scales).exp() + spread)
 
     def component_log_prob(self, value: Tensor) -> Tensor:
         log_scales = self.log_scales.clamp_min(-largest_exponent(self.means.dtype))
@@ -86,7 +86,10 @@ class GaussianMixture(LocationScaleMixture):
         scales = self.log_scales.clamp(-largest, largest).exp()
         quantiles = self.means + scales * torch.special.ndtri(value.unsqueeze(-1))
         low, high = quantiles.amin(-1), quantiles.amax(-1)
+        epsilon, narrowest = torch.finfo(high.dtype).eps, scales.amin(-1)
         for _ in range(HALVINGS):
+            if not bool((high - low > epsilon * (high.abs() + narrowest)).any()):  # infinite ones count as reached
+                break
             middle = (low + high) / 2
             below = self.cdf(middle) < value
             low, high = torch.where(below, middle, low), torch.where(below, high, middle)

@@ -47,6 +47,11 @@ class LocationScaleMixture(TensorHead):
     def component_log_prob(self, value: Tensor) -> Tensor:
         """log p(value | component), nats, (..., K); value (...), broadcast against the batch shape."""
 
+    def _weighted(self, moments: Tensor) -> Tensor:
+        """The mean of the components' moments (..., K), (...); one of weight 0 counts for nothing, if infinite too."""
+        weights = self.log_weights.exp()
+        return (weights * moments.masked_fill(weights == 0, 0)).sum(-1)
+
     @classmethod
     def num_parameters(cls, components: int) -> int:
         """How many numbers a network must give for one element."""

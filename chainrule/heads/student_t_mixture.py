@@ -63,14 +63,14 @@ class StudentTMixture(LocationScaleMixture):
     def mean(self) -> Tensor:
         """NaN where a component has no mean, ν <= 1."""
         means = torch.where(self.degrees > 1, self.means, torch.nan)
-        return (self.log_weights.exp() * means).sum(-1)
+        return self._weighted(means)
 
     @property
     def variance(self) -> Tensor:
         """Infinite where a component's is, ν <= 2; NaN where there is no mean."""
         excess = torch.where(self.degrees > 2, self.degrees / (self.degrees - 2), torch.inf)
         spread = (self.means - self.mean.unsqueeze(-1)).square()
-        return (self.log_weights.exp() * ((2 * self.log_scales).exp() * excess + spread)).sum(-1)
+        return self._weighted((2 * self.log_scales).exp() * excess + spread)
 
     def component_log_prob(self, value: Tensor) -> Tensor:
         half = self.degrees / 2

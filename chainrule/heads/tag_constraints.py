@@ -105,6 +105,7 @@ def check_tags(tags: Tensor, real: Tensor, num_tags: int) -> None:
         raise ValueError(
             f"tags: expected integers of shape {tuple(real.shape)}, got {tags.dtype} of {tuple(tags.shape)}"
         )
+    tags = tags.long()  # in a narrow type the number of tags may be another number
     wrong = real & ((tags < 0) | (tags >= num_tags))
     if wrong.any():
         raise ValueError(f"tags: expected values in [0, {num_tags}) at real places, got {tags[wrong][0].item()}")

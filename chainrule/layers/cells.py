@@ -7,8 +7,8 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from chainrule.layers.linear import linear, product
+from chainrule.modes import needs_plain_form
 from chainrule.state import State
-from chainrule.transforms import needs_plain_form
 
 if TYPE_CHECKING:
     from chainrule.layers.recurrent import Recurrent

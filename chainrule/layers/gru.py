@@ -22,7 +22,7 @@ from chainrule.layers.bptt import (
 )
 from chainrule.layers.linear import product
 from chainrule.layers.recurrent import Backend, Recurrent
-from chainrule.transforms import needs_plain_form, records_or_transforms
+from chainrule.modes import needs_plain_form, records_or_transforms
 
 
 @final

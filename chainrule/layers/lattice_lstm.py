@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from chainrule.layers.bptt import activation, gradients_again, placeholder, tanh, wide_dtype
-from chainrule.transforms import needs_plain_form, records_or_transforms
+from chainrule.modes import needs_plain_form, records_or_transforms
 
 _sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input  # d * y * (1 - y)
 _tanh_backward = torch.ops.aten.tanh_backward.grad_input  # d * (1 - y * y)

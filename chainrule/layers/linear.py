@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from chainrule.transforms import needs_plain_form
+from chainrule.modes import needs_plain_form
 
 LEAST_MULTIPLICATIONS = 2**22  # fewer do not pay for a gradient in Python
 _ZEN_5 = 26  # family of the first processors of AMD that multiply 512 bits at a time

@@ -21,7 +21,7 @@ from chainrule.layers.bptt import (
     wide_dtype,
 )
 from chainrule.layers.recurrent import Recurrent
-from chainrule.transforms import needs_plain_form, records_or_transforms
+from chainrule.modes import needs_plain_form, records_or_transforms
 
 
 @final

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from chainrule.layers.cells import StackedCells, project, symbols_of
 from chainrule.layers.packing import Packing
 from chainrule.layers.sequence_layer import LayerStep, SequenceLayer
+from chainrule.modes import needs_plain_form
 from chainrule.state import State
-from chainrule.transforms import needs_plain_form
 
 Backend = Literal["auto", "vendor", "bptt"]
 KERNELS: dict[str, Callable[..., tuple[Tensor, ...]]] = {

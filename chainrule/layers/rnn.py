@@ -20,7 +20,7 @@ from chainrule.layers.bptt import (
     wide_dtype,
 )
 from chainrule.layers.recurrent import Backend, Recurrent
-from chainrule.transforms import needs_plain_form, records_or_transforms
+from chainrule.modes import needs_plain_form, records_or_transforms
 
 ACTIVATIONS = {"tanh": torch.tanh, "relu": torch.relu, "sigmoid": torch.sigmoid, "identity": lambda a: a}
 

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from chainrule.transforms import needs_plain_form
+from chainrule.modes import needs_plain_form
 
 _PLAIN_SCORES = 512**2  # of a head; with more, they no longer stay in a processor's cache
 

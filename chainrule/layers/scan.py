@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from chainrule.transforms import needs_plain_form, records_or_transforms
+from chainrule.modes import needs_plain_form, records_or_transforms
 
 # Numbers in one step from which a CPU is faster step by step, in place, than by pairs with its further passes over
 # memory. Measured on one thread; the pairs win below it and on other devices, where a step costs its launch.

@@ -64,7 +64,9 @@ def classification_scores(log_probs: Tensor, labels: Tensor, names: Sequence[str
         raise ValueError(
             "classifications are scored by torchmetrics, which is not installed: pip install 'chainrule[metrics]'"
         ) from None
-    classes = len(names)
+    classes, labels = len(names), labels.long()
+    if classes < 2:
+        raise ValueError(f"names: expected at least two labels, got {classes}")
     if log_probs.dim() != 2 or log_probs.shape[1] != classes or labels.shape != log_probs.shape[:1]:
         raise ValueError(
             f"log_probs: expected shape (N, {classes}) with N labels, got {tuple(log_probs.shape)} and "

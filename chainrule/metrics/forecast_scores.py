@@ -76,10 +76,17 @@ def naive_paths(
 
     Returns:
         (n, O, S, H).
+
+    Raises:
+        ValueError: an origin has no whole season before it, or there are too few rows to draw errors from.
     """
     steps = np.arange(horizon)
     back = season * (steps // season + 1)  # steps from each value back to the one that it repeats
     first = int(back.max())
+    if min(origins) + int((steps - back).min()) < 0:
+        raise ValueError(f"origins: expected a season of {season} rows before each, got row {min(origins)}")
+    if rows < first + horizon:
+        raise ValueError(f"rows: expected at least {first + horizon} of training to draw errors from, got {rows}")
     starts = random.integers(first, rows - horizon + 1, size=(draws, len(origins)))
     places = starts[..., None] + steps  # (n, O, H)
     errors = values[places] - values[places - back]  # (n, O, H, S)

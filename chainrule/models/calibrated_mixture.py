@@ -8,6 +8,7 @@ from torch import Tensor
 
 from chainrule.base import AutoregressiveModel, Context, length_mask
 from chainrule.models.model_mean import ModelMean
+from chainrule.modes import evaluating
 from chainrule.state import State, map_state
 
 USUAL_SHARE = 0.4
@@ -123,12 +124,8 @@ class CalibratedMixture(ModelMean):
         Args:
             batches: chunks of endless rows, or whole rows with their lengths; as many are read as the share needs.
         """
-        training = self.training
-        self.eval()
-        try:
+        with evaluating(self):
             of_network, of_companion = self._terms_apart(batches).double()
-        finally:
-            self.train(training)
         better = (of_companion - of_network).clamp(max=_MOST_LOG_RATIO).expm1()  # r − 1
         low, high = _LEAST, 1 - _LEAST
         for _ in range(_HALVINGS):

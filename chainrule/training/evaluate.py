@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from chainrule.base import AutoregressiveModel, Context, TrainableModel
 from chainrule.latent import LatentModel
+from chainrule.modes import evaluating
 from chainrule.state import State, detach, map_state
 from chainrule.training.computation import autocast
 from chainrule.training.parallel import own_randomness
@@ -177,20 +178,15 @@ def evaluations(model: TrainableModel, batches: Iterable[Batch]) -> list[Evaluat
     """
     device = next(model.parameters(), torch.empty(0)).device
     objective = Objective(model)
-    training = model.training
-    model.eval()
     read: list[Evaluation] = []
-    try:
-        total, elements, state = 0.0, 0, None  # a float32 sum of many chunks would lose digits
-        with own_randomness(device):
-            torch.manual_seed(_SEED)
-            for batch in batches:
-                nats, state = score(objective, batch, state, device)
-                total += nats.item()
-                elements += count_elements(batch)
-                read.append(Evaluation(total, elements))
-    finally:
-        model.train(training)
+    total, elements, state = 0.0, 0, None  # a float32 sum of many chunks would lose digits
+    with evaluating(model), own_randomness(device):
+        torch.manual_seed(_SEED)
+        for batch in batches:
+            nats, state = score(objective, batch, state, device)
+            total += nats.item()
+            elements += count_elements(batch)
+            read.append(Evaluation(total, elements))
     if not read or read[-1].elements == 0:
         raise ValueError("batches: expected at least one element to evaluate, got none: the held-out data is empty")
     return read

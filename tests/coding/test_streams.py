@@ -161,3 +161,11 @@ def test_symbols_outside_the_support_and_weights_that_diverged_are_named():
         model.bias_ho[0] = torch.nan
     with pytest.raises(ValueError, match="diverged"):
         encode(model, torch.tensor([[1, 2]]))
+
+
+def test_each_part_of_a_model_keeps_its_own_mode():
+    model = RecurrentLM(5, hidden_size=8, num_layers=2, dropout=0.5).train()
+    model.recurrent.eval()
+    x = torch.randint(5, (1, 3))
+    assert torch.equal(decode(model, encode(model, x)), x)
+    assert (model.training, model.recurrent.training) == (True, False)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from chainrule.decoding import sample_paths
-from chainrule.models import Forecaster, SeriesScaling, VectorToSequence
+from chainrule.models import Forecaster, SeriesScaling, VectorToSequence, WaveNet
 
 
 def test_each_row_goes_on_from_its_own_context():
@@ -37,3 +37,9 @@ def test_the_same_seed_gives_the_same_paths_and_others_differ():
 def test_arguments_out_of_range_are_named(options):
     with pytest.raises(ValueError, match="expected an integer >= 1"):
         sample_paths(Forecaster([SeriesScaling()], hidden_size=4), torch.zeros(1, 3), **options)
+
+
+def test_a_context_without_rows_is_refused():
+    model = WaveNet(levels=4, channels=4, layers_per_block=2, skip_channels=4, num_classes=3)
+    with pytest.raises(ValueError, match="context: expected at least one row, got none"):
+        sample_paths(model, torch.zeros(0, dtype=torch.long), paths=2, length=3)

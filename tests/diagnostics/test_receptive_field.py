@@ -209,3 +209,11 @@ def test_the_terms_of_a_bag_are_tapped_one_by_one():
 def test_no_rows_are_refused():
     with pytest.raises(ValueError, match="x: expected at least one row, got none"):
         receptive_field(MADE(4, [8]), 2, torch.zeros(0, 4))
+
+
+def test_symbols_of_a_narrow_type_and_a_single_element_are_read():
+    model = WaveNet(levels=8, channels=4, blocks=1, layers_per_block=3, skip_channels=4)
+    x = torch.randint(8, (2, 16))
+    assert receptive_field(model, 12, x.to(torch.uint8)).summary() == receptive_field(model, 12, x).summary()
+    for single in (model, TransformerLM(5, model_size=8, num_layers=1, num_heads=2), RecurrentLM(5, hidden_size=4)):
+        assert receptive_field(single, 0, torch.zeros(1, 1, dtype=torch.long)).summary()["reached"] == 0

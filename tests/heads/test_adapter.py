@@ -70,3 +70,15 @@ def test_symbols_have_a_table_and_densities_have_none():
     coin = distributions.Bernoulli(probs=torch.tensor([0.75, 0.5]))
     torch.testing.assert_close(head_of(coin).categorical().probs, torch.tensor([[0.25, 0.75], [0.5, 0.5]]))
     assert head_of(distributions.Normal(torch.zeros(2), 1.0)).categorical() is None
+
+
+def test_probabilities_that_torch_was_given_are_kept_to_the_last():
+    """torch bounds the logits of given probabilities: an impossible symbol was drawn once in some ten million times."""
+    probs = torch.tensor([0.5, 0.5, 0.0], requires_grad=True)
+    head = head_of(distributions.Categorical(probs=probs))
+    assert head.log_prob(torch.arange(3)).tolist()[2] == -torch.inf
+    head.log_prob(torch.tensor(0)).backward()
+    assert probs.grad is not None
+    assert probs.grad.isfinite().all()
+    coins = torch.tensor([1e-12, 0.0, 1.0, 0.3], dtype=torch.float64)
+    torch.testing.assert_close(head_of(distributions.Bernoulli(probs=coins)).probs, coins, rtol=1e-12, atol=0)

@@ -8,7 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainrule.heads import Categorical
+from chainrule.heads import Bernoulli, Categorical
+from chainrule.models import RecurrentLM
 
 LOGITS = torch.randn(2, 3, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 scores = st.lists(st.integers(-400, 400), min_size=1, max_size=6).map(lambda values: torch.tensor(values).double() / 64)
@@ -201,3 +202,21 @@ def test_a_temperature_beyond_float32_is_uniform_over_what_is_possible(temperatu
 
 def test_no_draws_have_their_shape():
     assert Categorical(torch.zeros(2, 3)).sample((0,)).shape == (0, 2)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: Categorical(torch.tensor([0.2, 0.3, 0.5]).log()), lambda: Bernoulli(LOGITS[0])]
+)
+def test_the_smallest_top_p_keeps_the_likeliest_symbol(make):
+    head = make()
+    kept = head.filtered(top_p=1e-300)
+    torch.testing.assert_close(kept.probs, head.filtered(temperature=0.0).probs)
+
+
+def test_symbols_of_a_narrow_type_are_those_of_a_wide_one():
+    """In uint8 the number of symbols, 300, was 44: most of them were refused."""
+    head = Categorical(torch.randn(2, 300))
+    symbols = torch.tensor([200, 45])
+    assert torch.equal(head.log_prob(symbols.to(torch.uint8)), head.log_prob(symbols))
+    adaptive = RecurrentLM(300, hidden_size=4, cutoffs=[10, 20])
+    assert torch.equal(adaptive.log_prob(symbols[None].to(torch.uint8)), adaptive.log_prob(symbols[None]))

@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 from torch.distributions import Independent, Normal, kl_divergence
@@ -40,3 +42,11 @@ def test_draws_carry_gradients_and_repeat_with_their_generator():
 def test_parameters_of_two_shapes_are_refused():
     with pytest.raises(ValueError, match="mean, log_scale: expected two tensors of one shape"):
         DiagonalNormal(torch.zeros(2, 3), torch.zeros(3))
+
+
+@pytest.mark.parametrize("log_scale", [-89.0, -1000.0])
+def test_the_narrowest_scales_have_densities_and_divergences(log_scale):
+    narrow = DiagonalNormal(torch.zeros(1), torch.tensor([log_scale]))
+    assert narrow.log_prob(torch.zeros(1)).item() == pytest.approx(-log_scale - 0.5 * math.log(2 * math.pi))
+    assert narrow.log_prob(torch.ones(1)).item() == -math.inf
+    assert narrow.kl(narrow).item() == 0

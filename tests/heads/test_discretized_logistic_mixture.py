@@ -232,3 +232,10 @@ def test_a_model_with_this_head_keeps_the_contract():
     report = check_model(TinyLevels(), torch.randint(6, (2, 5)))
     assert report.ok, f"\n{report}"
     assert all(result.applies for result in report.results), f"\n{report}"
+
+
+@pytest.mark.parametrize(("levels", "dtype", "values"), [(300, torch.uint8, (3, 250)), (256, torch.int8, (3, 100))])
+def test_values_of_a_narrow_type_are_those_of_a_wide_one(levels, dtype, values):
+    head, x = DiscretizedLogisticMixture(*torch.zeros(3, 1), levels=levels), torch.tensor(values)
+    assert torch.equal(head.log_prob(x.to(dtype)), head.log_prob(x))
+    assert head.log_prob(torch.tensor([-1], dtype=torch.int8)).item() == -torch.inf

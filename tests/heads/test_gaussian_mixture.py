@@ -202,3 +202,13 @@ def test_the_mass_of_an_interval_is_that_of_the_cdf_and_exact_in_both_tails():
 def test_quantiles_of_0_and_1_are_infinite_however_small_the_scale():
     x = GaussianMixture(torch.zeros(2), torch.zeros(2), torch.full((2,), -200.0))
     assert x.icdf(torch.tensor([0.0, 1.0])).tolist() == [-math.inf, math.inf]
+
+
+def test_a_component_far_off_does_not_spoil_quantiles_and_moments():
+    """64 halvings of an interval up to 1e25 ended at 542,101 in place of 0."""
+    values = torch.tensor([0.3, 0.5, 0.9], dtype=torch.float64)
+    far = GaussianMixture(*torch.tensor([[0.0, -80.0], [0.0, 1e25], [0.0, 0.0]], dtype=torch.float64))
+    torch.testing.assert_close(far.icdf(values), Normal(0.0, 1.0).icdf(values), rtol=1e-12, atol=1e-12)
+    assert far.icdf(torch.tensor([0.0, 1.0], dtype=torch.float64)).tolist() == [-math.inf, math.inf]
+    weightless = GaussianMixture(torch.tensor([0.0, -math.inf]), torch.zeros(2), torch.tensor([0.0, 50.0]))
+    assert weightless.variance.item() == 1

@@ -130,3 +130,8 @@ def test_few_degrees_and_a_tiny_scale_leave_value_and_gradient_finite():
     assert log_prob.isfinite().all()
     log_prob.sum().backward()
     assert degrees.grad.isfinite().all()
+
+
+def test_a_component_without_weight_has_no_part_in_the_moments():
+    mixture = StudentTMixture(torch.tensor([0.0, -200.0]), torch.ones(2), torch.zeros(2), torch.tensor([3.0, 0.5]))
+    assert (mixture.mean.item(), mixture.variance.item()) == (1, 3)

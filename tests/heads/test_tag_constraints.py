@@ -67,3 +67,9 @@ def test_types_may_hold_hyphens():
 def test_tags_of_another_scheme_are_refused(constraints, tags, message):
     with pytest.raises(ValueError, match=message):
         constraints(tags)
+
+
+def test_tags_of_a_narrow_type_are_those_of_a_wide_one():
+    crf, tags = LinearChainCRF(300), torch.tensor([[0, 100, 255]])
+    scores = torch.randn(1, 3, 300)
+    assert torch.equal(crf.log_prob(tags.to(torch.uint8), scores), crf.log_prob(tags, scores))

@@ -76,3 +76,11 @@ def test_arguments_are_checked() -> None:
         classification_scores(torch.zeros(2, 3), torch.tensor([1, 3]), NAMES)
     with pytest.raises(ValueError, match="expected at least one, got none"):
         classification_scores(torch.zeros(0, 3), torch.zeros(0, dtype=torch.long), NAMES)
+
+
+def test_labels_may_be_of_a_narrow_type_and_one_label_is_refused():
+    names = [str(n) for n in range(300)]
+    log_probs, labels = torch.randn(3, 300).log_softmax(1), torch.tensor([1, 200, 3])
+    assert classification_scores(log_probs, labels.to(torch.uint8), names).count == 3
+    with pytest.raises(ValueError, match="names: expected at least two labels, got 1"):
+        classification_scores(torch.zeros(3, 1), torch.zeros(3, dtype=torch.long), ["a"])

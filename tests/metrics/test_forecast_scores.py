@@ -44,3 +44,13 @@ def test_a_season_is_repeated_beyond_its_length():
     values = np.tile(season, 20)[:, None]
     paths = naive_paths(values, 40, [45], 7, 3, 2, np.random.default_rng(0))
     np.testing.assert_allclose(paths[0, 0, 0], values[45:52, 0])
+
+
+def test_naive_paths_need_a_season_before_each_origin_and_rows_to_draw_from():
+    """An origin within the first season was forecast from the end of the series."""
+    values = np.arange(20.0)[:, None]
+    with pytest.raises(ValueError, match="origins: expected a season of 7 rows before each, got row 2"):
+        naive_paths(values, 15, [9, 2], 3, 7, 4, np.random.default_rng(0))
+    with pytest.raises(ValueError, match="rows: expected at least 10 of training"):
+        naive_paths(values, 9, [12], 3, 7, 4, np.random.default_rng(0))
+    assert naive_paths(values, 10, [7], 3, 7, 4, np.random.default_rng(0)).shape == (4, 1, 1, 3)

@@ -1,7 +1,22 @@
-"""Whether autograd asks for more than the plain first derivative that a hand-written gradient gives."""
+"""Modes in which a model computes: evaluation, and derivatives that a hand-written gradient does not give."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """Set evaluation mode in the block, and restore the mode of every submodule afterwards."""
+    modes = {part: part.training for part in module.modules()}
+    module.eval()
+    try:
+        yield
+    finally:
+        for part, mode in modes.items():
+            part.training = mode
 
 
 def needs_plain_form() -> bool:
