@@ -296,7 +296,7 @@ def doubly_reparameterised_bound(log_weights: Tensor, z: Tensor) -> Tensor:
     """
     shares = log_weights.detach().softmax(0)
     if z.requires_grad:
-        z.register_hook(lambda gradient: gradient * shares.unsqueeze(-1))
+        z.register_hook(lambda gradient: gradient * shares.unsqueeze(-1).to(gradient.dtype))
     bound = log_mean_exp(log_weights.detach())
     through = (shares * log_weights).sum(0)
     return bound + through - through.detach()

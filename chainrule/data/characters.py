@@ -1,5 +1,6 @@
 """Characters, bytes or words as symbols."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Self
@@ -145,8 +146,8 @@ class ByteVocabulary(Vocabulary):
     def encode(self, text: str) -> Ids:
         try:
             raw = text.encode("utf-8", "surrogateescape")
-        except UnicodeEncodeError:  # half a surrogate pair has no byte: write it as UTF-8 would
-            raw = text.encode("utf-8", "surrogatepass")
+        except UnicodeEncodeError:  # half a surrogate pair has no byte: write it as UTF-8 would, and escapes as bytes
+            raw = _ESCAPE.sub(_escaped_byte, text.encode("utf-8", "surrogatepass"))
         return np.frombuffer(raw, dtype=np.uint8).astype(np.int64)
 
     def decode(self, ids: npt.ArrayLike) -> str:
@@ -160,6 +161,13 @@ class ByteVocabulary(Vocabulary):
 
     def to_json(self) -> dict[str, Any]:
         return {"format": 1, "level": self.level, "eos": self.eos is not None}
+
+
+_ESCAPE = re.compile(rb"\xed[\xb2\xb3][\x80-\xbf]")  # U+DC80 to U+DCFF, as UTF-8 would write them
+
+
+def _escaped_byte(found: re.Match[bytes]) -> bytes:
+    return bytes([(found[0][1] << 6 | found[0][2] & 0x3F) & 0xFF])
 
 
 _MOST_COUNTED = 1_000_000

@@ -85,7 +85,7 @@ class BPEVocabulary(Vocabulary):
             show_progress=False,
         )
         tokenizer = _tokenizer(dict(zip(_byte_characters(), range(256), strict=True)), [])
-        texts = _beginning(cut_before_space(_slices(chunks)))
+        texts = (_scalars([text])[0] for text in _beginning(cut_before_space(_slices(chunks))))
         tokenizer.train_from_iterator((text.split("\n") for text in texts) if eos else texts, trainer)
         merges = json.loads(tokenizer.to_str())["model"]["merges"]
         return cls([(left, right) for left, right in merges], eos=eos)

@@ -135,10 +135,14 @@ def cut_before_space(chunks: Iterable[str], limit: int = 1 << 22) -> Iterator[st
         yield "".join(parts)
 
 
+# White space as everybody has it: U+001C to U+001F are space to Python alone, and a byte of a word to subwords.
+_SPACE = "".join(char for char in map(chr, range(0x3001)) if char.isspace() and not "\x1c" <= char <= "\x1f")
+
+
 def _last_run_of_space(text: str) -> int:
     """Start of the last run of white space that follows a word; 0 without one."""
     cut = max(text.rfind(" "), text.rfind("\n"))
-    return len(text[: cut + 1].rstrip())
+    return len(text[: cut + 1].rstrip(_SPACE))
 
 
 _WINDOW = 8  # symbols decoded again with each next one: a character has at most four bytes

@@ -96,14 +96,16 @@ class Attention(nn.Module, ABC):
         return (read, weights) if query.dim() == 3 else (read.squeeze(1), weights.squeeze(1))
 
     def _side_by_side(self, query: Tensor, shared: Shared) -> tuple[Tensor, Tensor]:
-        """Queries (B, Q) of which several read the same row of a memory: it is read once for all of them."""
+        """Queries, of which several rows read the same row of a memory: it is read once for all of them."""
         order = shared.rows.argsort(stable=True)
         rows = shared.rows[order]
         place = torch.arange(len(rows), device=rows.device) - torch.searchsorted(rows, rows)
         place = torch.empty_like(place).index_copy(0, order, place)
-        queries = query.new_zeros(len(leaves(shared.values)[0]), int(place.max()) + 1, query.shape[1])
+        queries = query.new_zeros(len(leaves(shared.values)[0]), int(place.max()) + 1, *query.shape[1:])
         queries[shared.rows, place] = query
-        read, weights = self(queries, shared.values)
+        read, weights = (
+            found.unflatten(1, queries.shape[1:-1]) for found in self(queries.flatten(1, -2), shared.values)
+        )
         return read[shared.rows, place], weights[shared.rows, place]
 
 

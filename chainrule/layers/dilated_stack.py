@@ -46,7 +46,8 @@ class DilatedStack(SequenceLayer):
         self.layers = nn.ModuleList(
             CausalConv1d(channels, 2 * channels, kernel_size, dilation) for dilation in dilations
         )
-        self.residual = nn.Parameter(torch.empty(len(dilations) - 1, channels, channels))  # none after the last layer
+        count = len(dilations) - 1  # none after the last layer
+        self.residual = nn.Parameter(torch.empty(count, channels, channels), requires_grad=count > 0)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

@@ -39,7 +39,7 @@ class DynamicEvaluator:
         chunk_length: elements that are scored before they are learnt, and that gradients flow back through.
 
     Raises:
-        ValueError: an argument is out of range, or the steps are so large that the model diverges.
+        ValueError: an argument is out of range, the model has no weights, or the steps are so large that it diverges.
     """
 
     def __init__(
@@ -59,6 +59,8 @@ class DynamicEvaluator:
         self.rate, self.decay, self.chunk_length = rate, decay, chunk_length
         self._model = copy.deepcopy(model).eval()
         self._weights = [weight for weight in self._model.parameters() if weight.requires_grad]
+        if not self._weights:
+            raise ValueError(f"model: expected weights to learn, got {type(model).__name__}, which has none")
         self._trained = [weight.detach().clone() for weight in self._weights]
         self._squares = [torch.zeros_like(weight) for weight in self._weights]
         self._chunks = 0
@@ -73,6 +75,8 @@ class DynamicEvaluator:
     def read(self, x: Tensor) -> Tensor:
         """Score the next elements of endless rows, (B, T), and learn them, chunk by chunk; (B, T), nats."""
         nats = []
+        if not x.shape[1]:
+            return torch.zeros(x.shape, dtype=self._weights[0].dtype, device=x.device)
         for chunk in x.split(self.chunk_length, dim=1):
             if self._previous is None:
                 self._state = self._model.initial_state(len(x))
@@ -130,7 +134,7 @@ def dynamic_evaluation(
         (B, T), nats: :math:`-\\log p(x_t \\mid x_{<t})`.
 
     Raises:
-        ValueError: an argument is out of range.
+        ValueError: an argument is out of range, or the model has no weights.
 
     >>> from chainrule.models import RecurrentLM
     >>> model, x = RecurrentLM(vocab_size=3, hidden_size=4), torch.tensor([[0, 1, 2] * 100])

@@ -39,3 +39,11 @@ def test_nothing_can_be_left_out():
         ByteVocabulary.fit([], vocabulary_size=100)
     with pytest.raises(ValueError, match="256"):
         ByteVocabulary.fit([], min_count=2)
+
+
+def test_escapes_are_the_bytes_they_were_beside_half_a_surrogate_pair():
+    vocabulary = ByteVocabulary()
+    every = "".join(chr(0xDC00 + byte) for byte in range(128, 256))
+    assert vocabulary.encode(every + "\ud800").tolist() == [*range(128, 256), 0xED, 0xA0, 0x80]
+    text = "\udcff\n\ud800"
+    assert vocabulary.encode_with_lines(text)[0].tolist() == vocabulary.encode(text).tolist()

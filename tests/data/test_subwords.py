@@ -101,3 +101,15 @@ def test_a_missing_library_is_named_with_the_remedy(monkeypatch):
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(ValueError, match=r"pip install 'chainrule\[bpe\]'"):
         BPEVocabulary([])
+
+
+@pytest.mark.parametrize("text", ["!\x1c \n x", "a\x1f \u2003b c", "a b\x1c"])
+def test_a_text_is_cut_where_units_begin(text):
+    """U+001C to U+001F are white space to Python alone: a merge across one was cut."""
+    vocabulary = BPEVocabulary([("!", "Ĝ"), ("a", "Ġ")])
+    assert np.concatenate(list(vocabulary.encode_chunks([text]))).tolist() == vocabulary.encode(text).tolist()
+
+
+def test_halves_of_surrogate_pairs_are_fitted_as_they_are_encoded():
+    fitted = BPEVocabulary.fit(["ab\ud800 ab\ud800"], vocabulary_size=260)
+    assert fitted.decode(fitted.encode("ab\ud800")) == "ab\ufffd"

@@ -146,3 +146,13 @@ def test_a_memory_that_rows_share_is_read_as_if_each_had_its_own(kind, rows):
         shared = select(share(remembered), rows)
         for found in (attention(queries, shared), attention(queries, share(shared))):
             torch.testing.assert_close(found, expected, rtol=1e-13, atol=1e-13)
+
+
+@pytest.mark.parametrize("kind", [AdditiveAttention, MultiplicativeAttention])
+def test_several_queries_of_rows_that_share_a_memory_are_those_of_copies(kind):
+    attention = kind(3, 4, **({"key_size": 5} if kind is AdditiveAttention else {})).double()
+    remembered = attention.remember(torch.randn(2, 5, 3, dtype=torch.float64), torch.tensor([5, 3]))
+    rows, queries = torch.tensor([1, 0, 1]), torch.randn(3, 6, 4, dtype=torch.float64)
+    together, copies = select(share(remembered), rows), select(remembered, rows)
+    for ours, theirs in zip(attention(queries, together), attention(queries, copies), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)

@@ -1,7 +1,8 @@
 import pytest
 import torch
 
-from chainrule.models import VAE, HierarchicalVAE, PixelVAE, SentenceVAE
+from chainrule.heads import Column
+from chainrule.models import VAE, HierarchicalVAE, PixelVAE, SentenceVAE, TableVAE
 from chainrule.testing import (
     check_causality,
     check_chunk_invariance,
@@ -79,3 +80,11 @@ def test_arguments_out_of_range_are_refused(make, message):
 def test_arguments_of_another_objective_are_refused(model_class, argument):
     with pytest.raises(TypeError, match=argument):
         model_class((1, 3, 2), **{argument: True})
+
+
+def test_a_table_s_bound_is_doubly_reparameterised_too():
+    """Its log-weights are in float64, its draws in float32."""
+    columns = [Column("categorical", categories=3), Column("real")]
+    model = TableVAE(columns, latent_size=2, hidden_size=8, doubly_reparameterised=True)
+    model.training_objective(torch.tensor([[0.0, 1.5], [2.0, -0.5]])).sum().backward()
+    assert all(weight.grad is not None and weight.grad.isfinite().all() for weight in model.parameters())

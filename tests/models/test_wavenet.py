@@ -186,3 +186,11 @@ def test_a_stepper_reads_bytes_as_symbols_on_any_path():
     model, prefix = made(blocks=1).bfloat16(), torch.tensor([[1, 0], [0, 1]])  # no NumPy in bfloat16
     drawn = model.sample(2, length=5, prefix=prefix.to(torch.uint8), temperature=0.0)
     assert torch.equal(drawn, model.sample(2, length=5, prefix=prefix, temperature=0.0))
+
+
+def test_every_weight_of_a_single_layer_gets_a_gradient():
+    """Several processes stopped at the second step: they wait for the gradient of each weight that has one."""
+    model = WaveNet(levels=4, channels=4, blocks=1, layers_per_block=1, skip_channels=4)
+    model.log_prob(torch.randint(4, (2, 5))).sum().backward()
+    assert all(weight.grad is not None for weight in model.parameters() if weight.requires_grad)
+    assert "stack.residual" in model.state_dict()

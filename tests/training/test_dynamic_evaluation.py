@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 
-from chainrule.models import RecurrentLM, TransformerLM
+from chainrule.models import NgramLM, RecurrentLM, TransformerLM
 from chainrule.state import detach
 from chainrule.training.dynamic_evaluation import DynamicEvaluator, dynamic_evaluation
 
@@ -100,3 +100,10 @@ def test_arguments_out_of_range_are_refused(wrong):
 def test_a_model_that_diverges_is_said_to():
     with pytest.raises(ValueError, match="rate: expected a smaller step, got 1e\\+38"):
         dynamic_evaluation(lstm(), torch.randint(6, (1, 80)), rate=1e38, chunk_length=4)
+
+
+def test_sequences_without_elements_and_models_without_weights():
+    x = torch.zeros(2, 0, dtype=torch.long)
+    assert dynamic_evaluation(RecurrentLM(3, hidden_size=4), x).shape == (2, 0)
+    with pytest.raises(ValueError, match="model: expected weights to learn, got NgramLM"):
+        dynamic_evaluation(NgramLM.fit(torch.randint(4, (60,)), 4, 3), torch.zeros(1, 5, dtype=torch.long))

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from math import isnan, nan
 from typing import Any, Self
 
 import numpy as np
@@ -75,9 +76,10 @@ class Labels(Record):
 
 def _order(name: str) -> tuple[bool, float, str]:
     try:
-        return False, float(name), name
+        value = float(name)
     except ValueError:
-        return True, 0.0, name
+        value = nan
+    return (True, 0.0, name) if isnan(value) else (False, value, name)
 
 
 _BATCHES_IN_POOL = 32

@@ -154,3 +154,9 @@ def test_evaluation_reads_every_row_in_order_and_cuts_the_long(source: Path, tmp
     batches = list(labelled_evaluation(part.texts, part.labels, 7, limit=3))
     assert torch.cat([batch.x for batch in batches]).tolist() == part.labels.tolist()
     assert {int(length) for batch in batches for length in batch.context["lengths"]} == {3}
+
+
+def test_a_label_that_is_no_number_comes_after_numbers_whatever_the_order_of_the_file():
+    for names in (["2", "nan", "0", "1"], ["0", "1", "2", "nan"], ["nan", "10", "2", "1", "0"]):
+        assert Labels.fit(names).names[-1] == "nan"
+        assert list(Labels.fit(names).names[:3]) == ["0", "1", "2"]
