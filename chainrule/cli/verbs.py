@@ -316,6 +316,8 @@ def show_answer(
                 print(heading)
                 heading = ""
             _print(record)
+        if heading:  # of no records
+            print(heading)
     if out is not None or not json:
         for line in (*([] if basis is None else [f"measured: {basis}"]), *answer.closing()):
             print(line, file=sys.stderr if out is not None else sys.stdout)

@@ -241,3 +241,10 @@ def test_a_changed_config_is_refused(refused, made, tmp_path):
         assert "config.json" in refused("info", tmp_path / "run")
     config.write_text(original.replace('"channels": 4', '"channels": 4000'))
     assert "describe a model of at least" in refused("sample", tmp_path / "run")
+
+
+def test_sounds_of_a_rate_that_nobody_hears_are_named(refused, tmp_path):
+    for name in "ab":
+        soundfile.write(tmp_path / f"{name}.wav", np.random.default_rng(0).normal(size=50) / 9, 1)
+    message = refused("train", tmp_path, "--task", "sound", "--steps", 1, "--out", tmp_path / "run")
+    assert "expected at least 100 samples a second, got 1: say --rate" in message

@@ -60,9 +60,8 @@ class Reading:
         image, mode = _in_known_mode(_opened(content, label), label)
         image = self._in_colour(image, mode)
         if image.mode not in ("L", "RGB"):
-            raise ValueError(
-                f"{label}: {_SAID.get(mode, mode)}: expected grey or RGB of 8 bits: convert it, or say --colour rgb"
-            )
+            remedy = " (in training, --colour rgb does it)" if self.colour is None and mode != "F" else ""
+            raise ValueError(f"{label}: {_SAID.get(mode, mode)}: expected grey or RGB of 8 bits: convert it{remedy}")
         if self.size is not None:
             height, width = self.size
             image = _FITS[self.fit](image, (width, height), Image.Resampling.LANCZOS)
@@ -208,8 +207,8 @@ class ImageFolder(ImageSource):
                 _, height, width = self.shape
                 raise ValueError(
                     f"{file.label}: {pixels.shape[1]}×{pixels.shape[2]} pixels, but {first[0].label} has "
-                    f"{height}×{width}: expected one size (height×width): say --size {height}x{width} to cut and "
-                    "scale them"
+                    f"{height}×{width}: expected one size (height×width): cut and scale them (in training, --size "
+                    f"{height}x{width} does it)"
                 )
             self.deep += mode == _SIXTEEN
             self.transparent += mode in _TRANSPARENT
@@ -229,7 +228,7 @@ def _same_mode(file: Member, mode: str, first: tuple[Member, str], colour: Colou
     if colour is None and mode != first[1]:
         raise ValueError(
             f"{file.label}: {_SAID.get(mode, mode)}, but {first[0].label} has {_SAID.get(first[1], first[1])}: "
-            "expected one mode: say --colour grey or --colour rgb to convert them"
+            "expected one mode: convert them (in training, --colour grey or --colour rgb does it)"
         )
 
 

@@ -21,7 +21,7 @@ from chainrule.typed_json import read_value
 
 _MANIFEST = "sounds.json"
 SEQUENCES = ("clips", "stream")
-HIGHEST_USUAL_RATE = 16_000
+LOWEST_RATE, HIGHEST_USUAL_RATE = 100, 16_000
 FILES_TO_HOLD_OUT_WHOLE = 10
 _PARTS = ("train", "valid")
 
@@ -102,6 +102,8 @@ def prepare_sounds(
     others = [] if held_out is None else list(_headers(held_out, skipped, skip_bad=skip_bad))
     rates = Counter(facts.rate for _, facts in sounds)
     rate = rate or min(*rates, HIGHEST_USUAL_RATE)
+    if rate < LOWEST_RATE:
+        raise ValueError(f"{source}: expected at least {LOWEST_RATE} samples a second, got {rate}: say --rate")
     labelling = _labelling(labels, label_pattern, [file.name for file, _ in sounds])
     names = [] if labelling is None else ordered(labelling(file.name) for file, _ in sounds)
     lengths = [facts.frames * rate / facts.rate for _, facts in sounds]
@@ -185,8 +187,8 @@ def _labelling(labels: str, pattern: str | None, names: list[str]) -> Labelling 
 
 
 def _check(rate: int | None, labels: str, pattern: str | None, sequences: str, fraction: float) -> None:
-    if rate is not None and not 100 <= rate <= 1_000_000:
-        raise ValueError(f"rate: expected samples a second from 100 to 1000000, got {rate}")
+    if rate is not None and not LOWEST_RATE <= rate <= 1_000_000:
+        raise ValueError(f"rate: expected samples a second from {LOWEST_RATE} to 1000000, got {rate}")
     if labels not in ("auto", "folders", "none"):
         raise ValueError(f"labels: expected auto, folders or none, got {labels!r}")
     if labels == "none" and pattern is not None:

@@ -85,10 +85,11 @@ class ColumnFacts:
         taken, self._waiting = self._waiting[:count], self._waiting[count:]
         for start in range(0, count, _TOGETHER):
             some = taken[start : start + _TOGETHER]
-            mean = float(some.mean())
+            with np.errstate(over="ignore", invalid="ignore"):  # refused by `check`
+                mean = float(some.mean())
+                squares = float(np.square(some - mean).sum())
             step, before, self._numbers = mean - self._mean, self._numbers, self._numbers + len(some)
             self._mean += step * len(some) / self._numbers
-            squares = float(np.square(some - mean).sum())
             self._squares += squares + step * step * before * len(some) / self._numbers
 
     def kind(self) -> ColumnKind:
@@ -130,6 +131,8 @@ class ColumnFacts:
         if kind == "integer":
             self._refuse_cell(self._fraction, "an integer", "say --types {}=real")
         self._take(len(self._waiting))
+        if not math.isfinite(self._squares):
+            raise self._error(f"numbers too far apart for their squares: divide them, or {leave}")
         if self._squares <= 0:
             raise self._error(f"one number only, or missing: say --types {self.name}=categorical")
 

@@ -136,7 +136,8 @@ class ColumnSchema:
         if self.kind == "integer":
             # "12.0" is an integer too, in a file that another program wrote.
             if as_integer(cell) is None and not (number.is_integer() and abs(number) <= LARGEST):
-                raise self._error(f"expected an integer, got {cell!r}")
+                most = f" of at most {LARGEST:,}" if number.is_integer() else ""
+                raise self._error(f"expected an integer{most}, got {cell!r}")
             if self.numbers.low is not None and number < self.numbers.low:
                 raise self._error(f"expected an integer >= {self.numbers.low}, as in training, got {cell!r}")
         return number

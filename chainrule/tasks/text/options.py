@@ -20,7 +20,7 @@ class TextData(CheckedOptions):
     """Unit of one symbol; subword is another name of bpe."""
     reading: Literal["stream", "lines"] = "stream"
     """One continuous stream, or one example per line; a sentence-vae reads lines."""
-    validation_fraction: float | None = within(None, 0.0, 0.9)
+    validation_fraction: float | None = within(None, 1e-6, 0.9)
     """Share of the text, its tail, that is held out; if not given, 0.01 from a megabyte on, up to 0.05 of less."""
     vocabulary_size: int | None = within(None, 3, 1 << 24)
     """Keep this many symbols at most (word, bpe)."""

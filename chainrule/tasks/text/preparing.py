@@ -43,6 +43,7 @@ def prepared(run: "TextTask") -> Corpus:
         ValueError, OSError: the text cannot be read, is too short, or has other symbols than the vocabulary.
     """
     data, sources = run.data, run.config.sources
+    assert data.validation_fraction is not None  # settled before
     with progress_bars() as begin:
         bars: dict[tuple[str, int], tuple[int, Callable[[int], None]]] = {}  # of two files in one stage, two
 
@@ -57,7 +58,7 @@ def prepared(run: "TextTask") -> Corpus:
             level=data.level,
             reading=data.reading,
             validation=sources["validation"],
-            validation_fraction=data.validation_fraction or 0.05,
+            validation_fraction=data.validation_fraction,
             vocabulary_size=data.vocabulary_size,
             min_count=data.min_count,
             progress=progress,

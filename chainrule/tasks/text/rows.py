@@ -46,7 +46,7 @@ class TextScoring(CheckedOptions):
     adapt: Switch = False
     """Dynamic evaluation: a copy of the model is trained while it reads. Each part is scored before it is learnt, so
     that the figures are a valid likelihood. The run is not changed."""
-    adapt_rate: float | None = None
+    adapt_rate: float | None = within(None, 0.0, 1e6)
     """Step of each weight after each part, in units of its usual gradient; with --adapt."""
     samples: int | None = within(None, 1, MOST_SAMPLES)
     """K, codes drawn for the bound of a sentence-vae, twice; 100 if not given. More bring it nearer."""

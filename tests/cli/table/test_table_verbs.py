@@ -446,3 +446,26 @@ def test_rows_go_through_a_code(command, refused, rows, run, tmp_path):
     table = [json.loads(line) for line in command("compare", run, out, "--data", rows, "--json").out.splitlines()]
     assert {record["likelihood"]["kind"] for record in table} == {"exact", "bound"}
     assert [record["rank"] for record in table] == [1, 2]
+
+
+def test_numbers_too_far_apart_are_named_in_one_line(refused, tmp_path, recwarn):
+    rows = [f"{n % 7},{(-1) ** n * n}e300" for n in range(60)]
+    (tmp_path / "huge.csv").write_text("\n".join(["a,b", *rows]))
+    message = refused("train", tmp_path / "huge.csv", "--steps", 1, "--out", tmp_path / "run")
+    assert (
+        "column 'b': numbers too far apart for their squares: divide them, or leave it out with --types b=skip"
+        in message
+    )
+    assert not recwarn.list
+
+
+def test_a_table_without_rows_is_completed_by_its_header(command, named_run, tmp_path):
+    (tmp_path / "none.csv").write_text("colour,size,count\n")
+    assert command("sample", named_run, "--complete", tmp_path / "none.csv").out == "colour,size,count\n"
+
+
+def test_an_integer_beyond_those_of_float64_is_said_to_be_too_large(refused, named_run, tmp_path):
+    (tmp_path / "large.csv").write_text(f"colour,size,count\nred,1.5,{10**20}\n")
+    assert "expected an integer of at most 9,007,199,254,740,992, got" in refused(
+        "score", named_run, tmp_path / "large.csv"
+    )

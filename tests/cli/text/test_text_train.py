@@ -327,3 +327,13 @@ def test_several_processes_train_one_run(here):
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("best:") == 1
     assert main(["info", "run"]) == 0
+
+
+def test_no_share_to_hold_out_is_refused(refused, here):
+    """0 meant a twentieth, without a word."""
+    assert "--validation-fraction: expected" in refused("train", "log.txt", "--validation-fraction", 0, "--steps", 1)
+
+
+def test_a_rate_of_learning_while_scoring_is_named_by_its_flag(command, refused, here):
+    assert command("train", "log.txt", *TINY, "--steps", 1, "--out", "run").status == 0
+    assert "--adapt-rate: expected" in refused("score", "run", "log.txt", "--adapt", "--adapt-rate", -1)

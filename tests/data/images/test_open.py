@@ -163,7 +163,7 @@ def test_mixed_sizes_and_modes_are_named(folder):
     assert "4×6 pixels" in message
     assert "--size 5x6" in message
     Image.fromarray(np.zeros((5, 6, 3), np.uint8)).save(folder / "dog" / "9.png")
-    assert "expected one mode: say --colour grey or --colour rgb" in refusal(folder, skip_bad=True)
+    assert "expected one mode: convert them (in training, --colour grey or" in refusal(folder, skip_bad=True)
     Image.fromarray(np.zeros((5, 6, 4), np.uint8)).save(folder / "cat" / "0.png")
     assert "colours and transparency" in refusal(folder)
 
@@ -324,3 +324,10 @@ def test_an_archive_without_images_is_no_source_of_them(tmp_path):
     (tmp_path / "broken.zip").write_bytes(b"PK no")
     assert not is_images(tmp_path / "broken.zip")
     assert "no archive that can be read" in refusal(tmp_path / "broken.zip")
+
+
+def test_advice_that_cannot_help_is_not_given(tmp_path):
+    Image.new("F", (8, 8)).save(tmp_path / "a.tiff")
+    assert refusal(tmp_path).endswith("expected grey or RGB of 8 bits: convert it")
+    Image.new("CMYK", (8, 8)).save(tmp_path / "a.tiff")
+    assert refusal(tmp_path).endswith("convert it (in training, --colour rgb does it)")
