@@ -114,6 +114,20 @@ def test_a_carried_state_of_another_shape_is_damage(tmp_path: Path) -> None:
         train(CARRIED["transformer"](), ToyStream(), held_out, options(), directory, resume=True, progress=False)
 
 
+def test_a_carried_symbol_that_the_model_does_not_know_is_damage(tmp_path: Path) -> None:
+    def model() -> RecurrentLM:
+        return RecurrentLM(SYMBOLS, hidden_size=8, embedding_size=4, ngram_order=2, ngram_buckets=1000)
+
+    with pytest.raises(ConnectionError):
+        train(model(), Stopping(6), held_out, options(), tmp_path, progress=False)
+    file = tmp_path / "checkpoint.safetensors"
+    tensors, record = read_sealed(file)
+    name = next(name for name, tensor in tensors.items() if name.startswith("state") and tensor.dtype == torch.int64)
+    write_sealed(file, tensors | {name: torch.full_like(tensors[name], 1 << 40)}, record)
+    with pytest.raises(ValueError, match=r"checkpoint\.safetensors: its state does not fit the model .* damaged"):
+        train(model(), ToyStream(), held_out, options(), tmp_path, resume=True, progress=False)
+
+
 def test_a_run_over_whole_lines_resumes_with_the_same_bits(tmp_path: Path) -> None:
     train(ToyModel(), ToyLines(), held_out, options(), tmp_path / "whole", progress=False)
     lines = ToyLines()
