@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -70,6 +72,17 @@ def restore_checkpoint(
     _copy_weights(path, model, _with_prefix("model", tensors))
     restore_moments(optimiser, model, _with_prefix("optimiser", tensors))
     return _carried_state(path, model, tensors, record.get("state")), _position(path, position)
+
+
+@contextmanager
+def reading_state(path: Path, *, restored: bool) -> Iterator[None]:
+    """A block in which a model reads the carried state; an unknown symbol in a restored one is damage of the file."""
+    try:
+        yield
+    except IndexError as error:  # of an embedding
+        if not restored:
+            raise
+        raise ValueError(f"{path}: its state does not fit the model ({error}): the file is damaged") from None
 
 
 def save_weights(path: Path, model: nn.Module, about: dict[str, Any]) -> None:

@@ -14,6 +14,7 @@ from chainrule.training.checkpoint import (
     CHECKPOINT,
     WEIGHTS,
     load_weights,
+    reading_state,
     restore_checkpoint,
     save_checkpoint,
     save_weights,
@@ -288,13 +289,8 @@ class TrainingLoop:
         self._rate = learning_rate(progress, options.learning_rate, options.warmup)
         for group in self._optimiser.param_groups:
             group["lr"] = self._rate
-        try:
+        with reading_state(self._directory / CHECKPOINT, restored=self._state is not None and not self.steps):
             nats, state = score(self._objective, batch, self._state, self._process_group.device, progress)
-        except IndexError as error:  # of an embedding
-            if self._state is None or self.steps:
-                raise
-            path = self._directory / CHECKPOINT
-            raise ValueError(f"{path}: its state does not fit the model ({error}): the file is damaged") from None
         elements = int(self._process_group.sum(torch.tensor(count_elements(batch))))
         (nats * (self._process_group.world / elements)).backward()  # processes average their gradients: this sums them
         norm = clip_gradient(self._model, options.clip_norm)
