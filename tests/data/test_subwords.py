@@ -103,7 +103,7 @@ def test_a_missing_library_is_named_with_the_remedy(monkeypatch):
         BPEVocabulary([])
 
 
-@pytest.mark.parametrize("text", ["!\x1c \n x", "a\x1f \u2003b c", "a b\x1c"])
+@pytest.mark.parametrize("text", ["!\x1c \n x", "a b!\x1c x"])
 def test_a_text_is_cut_where_units_begin(text):
     """U+001C to U+001F are white space to Python alone: a merge across one was cut."""
     vocabulary = BPEVocabulary([("!", "Ĝ"), ("a", "Ġ")])
