@@ -122,6 +122,7 @@ class Frequency:
             ValueError: the dates are not sorted, one comes twice, or some are missing and may not.
         """
         places = list(zip(dates, lines, strict=True))
+        cls._check_repeated(places, where)
         for (before, _), (date, line) in pairwise(places):
             if date == before:
                 raise ValueError(f"{where} line {line}: the date {date} comes twice: keep one row of each date")
@@ -141,6 +142,23 @@ class Frequency:
                     f"as rows are {frequency}, got {date}: {remedy}, or say --date none to count rows only"
                 )
         return frequency
+
+    @staticmethod
+    def _check_repeated(places: Sequence[tuple[datetime, int]], where: str) -> None:
+        """Refuse dates many of which come again: single rows are not what is wrong there."""
+        seen: set[datetime] = set()
+        repeated = []
+        for date, line in places:
+            if date in seen:
+                repeated.append((date, line))
+            seen.add(date)
+        if len(repeated) > max(1, len(places) // 10):
+            date, line = repeated[0]
+            raise ValueError(
+                f"{where} line {line}: expected each date once, got {date} again, as in {len(repeated):,} of "
+                f"{len(places):,} rows: write date and time into one column, as 2026-01-05 13:00, and several series "
+                "each into a column of its own, or say --date none to count rows only"
+            )
 
     @classmethod
     def _most_common(cls, dates: Sequence[datetime]) -> "Frequency":

@@ -24,6 +24,20 @@ def test_dates_end_with_the_year_9999(frequency):
         frequency.after(datetime(9999, 12, 31))
 
 
+def test_dates_that_come_again_and_again_have_their_time_elsewhere_or_are_of_several_series():
+    """The advice was to keep one row of each date, or to sort the rows: a day of hours would have been a single row."""
+    days = [datetime(2024, 1, day) for day in range(1, 11)]
+    by_hour, stacked = [day for day in days for _ in range(24)], days + days[:5]
+    for made, line, count in ((by_hour, 3, "230 of 240 rows"), (stacked, 12, "5 of 15 rows")):
+        expected = (
+            rf"line {line}: expected each date once, .* {count}: write date and time into one column.* --date none"
+        )
+        with pytest.raises(ValueError, match=expected):
+            Frequency.find(made, range(2, 2 + len(made)), "days.csv")
+    with pytest.raises(ValueError, match="line 11: the date 2024-01-09 00:00:00 comes twice: keep one"):
+        Frequency.find([*days[:9], days[8], days[9]], range(2, 13), "days.csv")
+
+
 def dates(frequency, count=40, start=START):
     made = [start]
     while len(made) < count:
