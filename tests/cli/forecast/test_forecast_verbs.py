@@ -312,7 +312,10 @@ def test_a_missing_column_is_named_with_those_that_are_there(refused, series, tm
         (("forecast", "--plot", "forecast.txt"), "--plot: expected a file .png"),
         (("evaluate", "--start", "2030-01-01"), "--start: expected a date of"),
         (("evaluate", "--start", 3), "--start: expected a row from 8 on"),
-        (("evaluate", "--start", 216), "--start: the run was trained on rows 1 to 216"),
+        (
+            ("evaluate", "--start", 216),
+            "from 217 on, got row 216: rows 1 to 216 are left out, as the run was trained on dates",
+        ),
         (("evaluate", "--start", 237), "choose an earlier --start"),
     ],
 )
