@@ -13,15 +13,34 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from chainrule.data.tables.cell_column import as_number
+
 _MONTH = re.compile(r"(\d{4})[-/](\d{1,2})")
+_DAY_FIRST = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})(?![^ T])")  # with dots nobody writes the month first
+_MONTH_NAMES = (
+    "jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?|oct(?:ober)?|"
+    "nov(?:ember)?|dec(?:ember)?"
+)
+_DATE_LIKE = re.compile(
+    r"\d{1,4}([-/.] ?)\d{1,2}\1\d{1,4}\.?(?:[ T,].*)?"  # 01/05/2026 12:00 AM
+    r"|\d{1,2}[-/.]\d{4}|\d{4}[-/.]\d{1,2}|\d{4}[- ]?[QW]\d{1,2}"  # 01/2026, 2026-Q1
+    rf"|(?=.*\d).*\b(?:{_MONTH_NAMES})\b.*"  # 5 Jan 2026
+    r"|\d{1,2}:\d\d.*",
+    re.IGNORECASE,
+)
 
 
 def as_date(cell: str) -> datetime | None:
-    """The moment that a cell names by ISO 8601, a month among them, with its zone; None for any other text.
+    """The moment that a cell names by ISO 8601, a month among them, with its zone, or as day.month.year.
 
-    >>> as_date("2016-07-01 13:00"), as_date("1949-01"), as_date("112"), as_date("01/02/2020")
-    (datetime.datetime(2016, 7, 1, 13, 0), datetime.datetime(1949, 1, 1, 0, 0), None, None)
+    None for any other text, such as 01/02/2020, which is in January or in February.
+
+    >>> as_date("2016-07-01 13:00"), as_date("1949-01"), as_date("1.7.2016")
+    (datetime.datetime(2016, 7, 1, 13, 0), datetime.datetime(1949, 1, 1, 0, 0), datetime.datetime(2016, 7, 1, 0, 0))
+    >>> as_date("112"), as_date("01/02/2020")
+    (None, None)
     """
+    cell = _DAY_FIRST.sub(lambda found: f"{found[3]}-{found[2]:0>2}-{found[1]:0>2}", cell, count=1)
     if month := _MONTH.fullmatch(cell):
         year, number = map(int, month.groups())
         return datetime(year, number, 1) if 1 <= number <= 12 and year else None
@@ -31,6 +50,15 @@ def as_date(cell: str) -> datetime | None:
         return datetime.fromisoformat(re.sub(r"^(\d{4})/(\d{2})/(\d{2})", r"\1-\2-\3", cell))
     except ValueError:
         return None
+
+
+def is_date_like(cell: str) -> bool:
+    """Whether a cell tells a date or a time in some notation, that of `as_date` or another; a number never does.
+
+    >>> [is_date_like(cell) for cell in ("2016-07-01", "01/05/2026 12:00 AM", "5 Jan 2026", "2016.5", "May", "A-7")]
+    [True, True, True, False, False, False]
+    """
+    return as_date(cell) is not None or (as_number(cell) is None and _DATE_LIKE.fullmatch(cell) is not None)
 
 
 def writes_months(cells: Iterable[str]) -> bool:
@@ -94,6 +122,7 @@ class Frequency:
             ValueError: the dates are not sorted, one comes twice, or some are missing and may not.
         """
         places = list(zip(dates, lines, strict=True))
+        cls._check_repeated(places, where)
         for (before, _), (date, line) in pairwise(places):
             if date == before:
                 raise ValueError(f"{where} line {line}: the date {date} comes twice: keep one row of each date")
@@ -113,6 +142,23 @@ class Frequency:
                     f"as rows are {frequency}, got {date}: {remedy}, or say --date none to count rows only"
                 )
         return frequency
+
+    @staticmethod
+    def _check_repeated(places: Sequence[tuple[datetime, int]], where: str) -> None:
+        """Refuse dates many of which come again: single rows are not what is wrong there."""
+        seen: set[datetime] = set()
+        repeated = []
+        for date, line in places:
+            if date in seen:
+                repeated.append((date, line))
+            seen.add(date)
+        if len(repeated) > max(1, len(places) // 10):
+            date, line = repeated[0]
+            raise ValueError(
+                f"{where} line {line}: expected each date once, got {date} again, as in {len(repeated):,} of "
+                f"{len(places):,} rows: write date and time into one column, as 2026-01-05 13:00, and several series "
+                "each into a column of its own, or say --date none to count rows only"
+            )
 
     @classmethod
     def _most_common(cls, dates: Sequence[datetime]) -> "Frequency":

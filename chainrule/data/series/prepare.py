@@ -86,6 +86,7 @@ def prepare_series(
     facts = {
         "source": fingerprint(path),
         "rows": {"train": rows - held_out, "valid": held_out},
+        "future": file.future,
         "step": None if file.frequency is None else str(file.frequency),
         "season": length,
         "filled": {"train": int((~file.observed[:-held_out]).sum()), "valid": int((~file.observed[-held_out:]).sum())},

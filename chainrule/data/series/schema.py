@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 
 from chainrule.data.atomic import Record
-from chainrule.data.series.frequency import CYCLES, DAY, Frequency, calendar_features, calendar_names
+from chainrule.data.series.frequency import CYCLES, DAY, Frequency, as_date, calendar_features, calendar_names
 from chainrule.data.series.series_file import SeriesFile, read_series
 from chainrule.models.series_scaling import SeriesScaling
 
@@ -34,12 +34,13 @@ class SeriesSchema(Record):
         anchor: the lag that values are measured from; 0 for the centre.
         scalings: (S,) of the targets.
         fill: whether what a file leaves out is filled in.
+        trained_until: the date of the last training row, by ISO 8601; None where rows are counted.
 
     Raises:
-        ValueError: numbers of columns, names of cycles or the offset do not fit.
+        ValueError: numbers of columns, names of cycles, the offset or the last date do not fit.
     """
 
-    FORMAT: ClassVar[int] = 2
+    FORMAT: ClassVar[int] = 3
 
     targets: tuple[str, ...]
     covariates: tuple[str, ...]
@@ -53,6 +54,7 @@ class SeriesSchema(Record):
     anchor: int
     scalings: tuple[SeriesScaling, ...]
     fill: bool
+    trained_until: str | None
 
     def __post_init__(self) -> None:
         if len(self.scalings) != len(self.targets):
@@ -63,6 +65,9 @@ class SeriesSchema(Record):
             raise ValueError(f"season, calendar: expected rows and known cycles, got {self.season}, {self.calendar}")
         if self.utc_offset is not None and abs(self.utc_offset) >= DAY:
             raise ValueError(f"utc_offset: expected less than a day of seconds, got {self.utc_offset}")
+        last = self.last_trained
+        if (last is None or last.tzinfo is not None) != (self.frequency is None):
+            raise ValueError(f"trained_until: expected a date where rows have dates, got {self.trained_until!r:.80}")
 
     @classmethod
     def fit(cls, file: SeriesFile, rows: int, season: int, anchor: int, fill: bool = False) -> "SeriesSchema":
@@ -100,7 +105,13 @@ class SeriesSchema(Record):
             anchor=anchor,
             scalings=tuple(scalings),
             fill=fill,
+            trained_until=file.dates[rows - 1].isoformat() if file.dates else None,
         )
+
+    @property
+    def last_trained(self) -> datetime | None:
+        """The date of the last training row, by the clock of training."""
+        return None if self.trained_until is None else as_date(self.trained_until)
 
     @property
     def num_covariates(self) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from chainrule.data.series.clock import clock, on_one_clock
-from chainrule.data.series.frequency import Frequency, as_date, writes_months
+from chainrule.data.series.frequency import Frequency, as_date, is_date_like, writes_months
 from chainrule.data.series.gaps import complete_dates, fill_in, spread_out
 from chainrule.data.tables.cell_column import MISSING, as_integer, as_number
 from chainrule.data.tables.table_file import TableFile
@@ -83,10 +83,11 @@ def read_series(
     Args:
         path: CSV, with a header or without, compressed by gzip or not. The first row is a header where names are no
             numbers (see `TableFile`), or where a column has its first date in the second row.
-        target: names of the series to forecast, separated by commas; "all" for all columns that are neither the date
+        target: names of the series to forecast, separated by commas; "all" for all columns that are neither dates
             nor covariates; None where there is one only.
         covariates: names of the columns that are known in advance, separated by commas.
-        date: the name of the column of dates; "auto" finds it, "none" has no such column.
+        date: the name of the column of dates; "auto" finds it, also where its notation cannot be read, which is an
+            error then; "none" has no such column.
         fill: fill in missing rows and empty cells by straight lines between their neighbours.
         frequency: the step between dates where it is known: taken where the dates keep it, and with `fill` always;
             else the most common one.
@@ -115,12 +116,15 @@ def read_series(
     if not rows:
         raise ValueError(f"{path}: expected rows under the header, got none")
     where = str(path)
-    date_name = _date_column(file, rows[0][1], date)
     known_names = _columns(file, covariates, "--covariates")
-    rest = [name for name in file.names if name != date_name and name not in known_names]
-    if target is None and len(rest) != 1:
+    named = [] if target in (None, ALL) else _columns(file, target or "", "--target")
+    cells = {name: _first_cell(rows, place) for place, name in enumerate(file.names)}
+    open_cells = {name: cell for name, cell in cells.items() if name not in known_names and name not in named}
+    date_name = _date_column(file, cells, open_cells, date)
+    rest = [name for name, cell in open_cells.items() if name != date_name and not is_date_like(cell)]
+    if target is None and len(rest) > 1:
         raise ValueError(f"--target: {where} has several columns: name one of {', '.join(rest):.200}, or say all")
-    targets = rest if target in (None, ALL) else _columns(file, target or "", "--target")
+    targets = rest if target in (None, ALL) else named
     if not targets:
         raise ValueError(f"--target: expected the name of a column of {where}, got none")
     for name in targets:
@@ -170,15 +174,31 @@ def _is_header(first: list[str], second: list[str]) -> bool:
     return numbered or first[dated] not in MISSING
 
 
-def _date_column(file: TableFile, first: list[str], asked: str) -> str | None:
+def _first_cell(rows: list[tuple[int, list[str]]], place: int) -> str:
+    """The first cell of a column that is not missing; empty where all are."""
+    return next((cells[place] for _, cells in rows if cells[place] not in MISSING), "")
+
+
+def _date_column(file: TableFile, cells: dict[str, str], open_cells: dict[str, str], asked: str) -> str | None:
+    """The column of dates.
+
+    Args:
+        file: the file.
+        cells: the first cell of each column.
+        open_cells: those of columns that are named neither as targets nor as covariates.
+        asked: the name, "auto" or "none".
+    """
     if asked == "none":
         return None
     if asked != "auto":
         return _columns(file, asked, "--date")[0]
-    for name, cell in zip(file.names, first, strict=True):
+    for name, cell in cells.items():
         if as_date(cell) is not None or (name.lower() in DATE_NAMES and as_number(cell) is None):
             return name
-    return None
+    # Dates that cannot be read are refused where they are read: rows that are merely counted have no season.
+    unread = [name for name, cell in open_cells.items() if is_date_like(cell)]
+    unread += [name for name in open_cells if name.lower() in DATE_NAMES and len(cells) > 1]
+    return next(iter(unread), None)
 
 
 def _columns(file: TableFile, names: str, option: str) -> list[str]:

@@ -1,5 +1,6 @@
 """Evaluate a trained forecaster at rolling origins, and measure the gain from its past and its covariates."""
 
+from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,8 +28,9 @@ _SHARES = (0.0, 0.25, 0.5, 1.0)  # of the rows before those that lags reach
 class ForecastEvaluation(CheckedOptions):
     """Forecast a file from rolling origins, a horizon apart, and score the forecasts against the observed values.
 
-    In the file that the run was trained on, the first origin is the first held-out row; in another file, it is the
-    first row with the run's history before it.
+    Rows that the run was trained on are left out: those up to its last training date; without dates, the first ones
+    where they are those of training. In a file without such rows, the first origin is the first row with the run's
+    history before it.
 
     The model is compared with persistence, which repeats the last value, and seasonal-naive, which repeats the last
     season, each with and without errors drawn from those that it made before the first origin. CRPS and RMSE are in the
@@ -46,6 +48,37 @@ class ForecastEvaluation(CheckedOptions):
     """Seed of the draws."""
 
 
+@dataclass(frozen=True)
+class TrainedRows:
+    """Rows of a file that a run was trained on: those up to its last training date.
+
+    Where rows are counted, these are the first ones, if they have the values of training.
+
+    Args:
+        count: how many rows, the first ones.
+        until: the last date of training as the file writes it; None where rows are counted.
+    """
+
+    count: int
+    until: str | None
+
+    @classmethod
+    def find(cls, run: "ForecastTask", file: "SeriesFile") -> "TrainedRows":
+        """Look for them in a file."""
+        import numpy as np
+
+        last = run.schema.last_trained
+        if last is not None:
+            return cls(bisect_right(file.dates, last, hi=len(file.values)), file.date_text(last))
+        series = run.series()
+        count = min(series.train_rows, len(file.values))
+        return cls(count if np.array_equal(series.values[:count], file.values[:count]) else 0, None)
+
+    def __str__(self) -> str:
+        what = "them" if self.until is None else f"dates up to {self.until}"
+        return f"rows 1 to {self.count:,} are left out, as the run was trained on {what}"
+
+
 def evaluate_series(run: "ForecastTask", data: str | None, options: ForecastEvaluation, *, device: str) -> Answer:
     """Evaluate a run on a file."""
     from chainrule.data.series import rolling_origins
@@ -53,22 +86,26 @@ def evaluate_series(run: "ForecastTask", data: str | None, options: ForecastEval
     if data is None:
         raise ValueError("DATA: expected a file of series to forecast, got none")
     file, horizon = run.schema.open(data), run.data.horizon
-    first = _first_origin(run, file, data, options.start)
+    trained = TrainedRows.find(run, file)
+    first = _first_origin(run, file, data, options.start, trained)
     origins = rolling_origins(first, len(file.values), horizon)
     if not origins:
+        remedy = "choose an earlier --start" if first > trained.count else f"give it more rows; {trained}"
         raise ValueError(
             f"{data}: expected {horizon} rows, the horizon, from row {first + 1} on, got {len(file.values) - first}: "
-            "choose an earlier --start"
+            f"{remedy}"
         )
-    figures = _scores(run, file, origins, options, device)
-    return Answer(iter([Record(figures, "\n".join(_lines(figures)))]))
+    figures = _scores(run, file, origins, options, device) | {"trained_rows": trained.count}
+    return Answer(iter([Record(figures, "\n".join(_lines(figures, trained)))]))
 
 
-def _lines(figures: dict[str, Any]) -> Iterable[str]:
+def _lines(figures: dict[str, Any], trained: TrainedRows) -> Iterable[str]:
     yield (
         f"{figures['origins']} origins from row {figures['first_row']} on, {figures['horizon']} rows each, "
         f"{figures['paths']} paths; {figures['nats_per_value']:.4f} nats per value"
     )
+    if trained.count:
+        yield str(trained)
     rows = [("series", "forecast", "CRPS", "RMSE", "MAE", "in 80%", "in 50%")]
     for row in figures["scores"]:
         numbers = (f"{row[name]:.4g}" for name in ("crps", "rmse", "mae"))
@@ -77,16 +114,13 @@ def _lines(figures: dict[str, Any]) -> Iterable[str]:
     yield from aligned(rows, left=(0, 1))
 
 
-def _first_origin(run: "ForecastTask", file: "SeriesFile", data: str, start: str | None) -> int:
+def _first_origin(run: "ForecastTask", file: "SeriesFile", data: str, start: str | None, trained: TrainedRows) -> int:
     from chainrule.data.series.clock import as_shown
     from chainrule.data.series.frequency import as_date
-    from chainrule.data.text import fingerprint
 
-    facts = run.facts
-    own = fingerprint(data)["sha256"] == facts.source.sha256
-    trained = int(facts.rows.train) if own else 0
     if start is None:
-        return trained if own else min(run.history, len(file.values))
+        complete = trained.count >= run.facts.rows.train  # these are as many as there were in training
+        return trained.count if complete else max(trained.count, min(run.history, len(file.values)))
     if start.isdecimal():
         place = int(start) - 1
     else:
@@ -100,10 +134,9 @@ def _first_origin(run: "ForecastTask", file: "SeriesFile", data: str, start: str
             f"--start: expected a row from {run.schema.season + 1} on, with a season before it, "
             f"to {len(file.values)}, got {place + 1}"
         )
-    if place < trained:
+    if place < trained.count:
         raise ValueError(
-            f"--start: the run was trained on rows 1 to {trained} of {data}, got row {place + 1}: expected one from "
-            f"{trained + 1} on"
+            f"--start: expected a row of {data} from {trained.count + 1} on, got row {place + 1}: {trained}"
         )
     return place
 

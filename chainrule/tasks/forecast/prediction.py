@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _TOGETHER = 1 << 14  # paths drawn side by side
 _PATHS = 20  # drawn as lines
 _DIGITS, _MOST_DIGITS = 6, 15  # of a number in CSV; the most that every float64 keeps
+_ACROSS = 120  # characters of a label that fit side by side below a figure
 _BLUE, _GREY = "#2a6fbb", "#888888"
 
 
@@ -259,8 +260,14 @@ def _draw(axis: Any, forecast: Forecast, number: int, name: str) -> None:
     axis.axvline(-0.5, color=_GREY, linewidth=0.8)
     axis.set_title(name, loc="left", fontsize=10)
     axis.legend(loc="upper left", fontsize=8, frameon=False)
-    ticks = sorted({-shown, -shown // 2, -1, horizon - 1})
-    axis.set_xticks(ticks, [_time(forecast, tick) for tick in ticks], fontsize=8)
+    labels = {tick: _time(forecast, tick).replace(" ", "\n") for tick in (horizon - 1, -shown, -1, -shown // 2)}
+    width = max(len(line) for label in labels.values() for line in label.splitlines())
+    apart = (width + 2) / _ACROSS * (shown + horizon)
+    ticks: list[int] = []
+    for tick in labels:  # the more telling first
+        if all(abs(tick - other) >= apart for other in ticks):
+            ticks.append(tick)
+    axis.set_xticks(ticks, [labels[tick] for tick in ticks], fontsize=8)
 
 
 def _time(forecast: Forecast, step: int) -> str:

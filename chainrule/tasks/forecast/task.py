@@ -22,7 +22,7 @@ from chainrule.tasks.config import (
     SplitOptions,
     within,
 )
-from chainrule.tasks.display import quoted, size_of, sparkline
+from chainrule.tasks.display import one_line, quoted, size_of, sparkline
 from chainrule.tasks.forecast.evaluation import (
     ForecastEvaluation,
     ForecastInspection,
@@ -94,6 +94,7 @@ class SeriesFacts(Facts):
     """Results of preparing series."""
 
     rows: Parts
+    future: int  # rows after these, whose covariates are known
     step: str | None  # between rows that have dates
     season: int
     filled: Parts  # missing values
@@ -277,7 +278,15 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
 
     def next_steps(self) -> Sequence[str]:
         path, source = quoted(self.path), quote(str(self.config.sources["source"]))
-        return [f"chainrule forecast {path} {source} --plot forecast.png", f"chainrule evaluate {path} {source}"]
+        forecast, evaluate = (
+            f"chainrule forecast {path} {source} --plot forecast.png",
+            f"chainrule evaluate {path} {source}",
+        )
+        covariates, horizon = self.schema.covariates, self.data.horizon
+        if not covariates or self.facts.future >= horizon:
+            return [forecast, evaluate]
+        names = one_line(", ".join(covariates))
+        return [evaluate, f"{forecast}  # needs {horizon:,} rows after the last value, with {names:.200} filled in"]
 
     def describe(self, about: dict[str, Any]) -> dict[str, str]:
         facts, targets = self.facts, ", ".join(self.schema.targets)

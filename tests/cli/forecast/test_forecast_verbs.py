@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import math
+import shlex
 from datetime import datetime, timedelta
 
 import pytest
@@ -63,6 +64,23 @@ def test_series_are_read_shown_and_learnt(command, series, tmp_path):
     evaluated = command("evaluate", tmp_path / "run", series, "--json")
     scores = {row["forecast"]: row for row in json.loads(evaluated.out)["scores"]}
     assert scores["model"]["crps"] < 0.7 * scores["persistence with its errors"]["crps"]
+
+
+@pytest.mark.parametrize(("future", "verbs"), [(6, ["forecast", "evaluate"]), (5, ["evaluate", "forecast"])])
+def test_the_command_that_is_advised_first_works(command, tmp_path, future, verbs):
+    """A forecast was advised first, though the file had no covariates for it."""
+    path, out = tmp_path / "days.csv", tmp_path / "run"
+    path.write_text("".join(f"{line}\n" for line in lines(future=future)))
+    told = command("train", path, *ASKED, "--out", out, "--steps", 2, "--hidden-size", 4).out.splitlines()
+    (place,) = [place for place, line in enumerate(told) if line.startswith("next: ")]
+    advised = [shlex.split(line.removeprefix("next: "), comments=True) for line in told[place : place + 2]]
+    assert [words[1] for words in advised] == verbs
+    first, second = ([tmp_path / word if word.endswith(".png") else word for word in words[1:]] for words in advised)
+    assert command(*first).status == 0
+    assert command(*second).status == (0 if future == 6 else 2)
+    needs = "forecast.png  # needs 6 rows after the last value, with wind filled in"
+    assert told[place + 1].endswith(needs) == (future == 5)
+    assert f"chainrule {verbs[0]} {out} {path}" in command("info", out).out
 
 
 def test_missing_rows_are_filled_in_in_training_and_in_what_is_forecast_later(command, tmp_path):
@@ -312,7 +330,10 @@ def test_a_missing_column_is_named_with_those_that_are_there(refused, series, tm
         (("forecast", "--plot", "forecast.txt"), "--plot: expected a file .png"),
         (("evaluate", "--start", "2030-01-01"), "--start: expected a date of"),
         (("evaluate", "--start", 3), "--start: expected a row from 8 on"),
-        (("evaluate", "--start", 216), "--start: the run was trained on rows 1 to 216"),
+        (
+            ("evaluate", "--start", 216),
+            "from 217 on, got row 216: rows 1 to 216 are left out, as the run was trained on dates",
+        ),
         (("evaluate", "--start", 237), "choose an earlier --start"),
     ],
 )

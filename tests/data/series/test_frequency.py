@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainrule.data.series.frequency import Frequency, as_date, calendar_features, calendar_names
+from chainrule.data.series.frequency import Frequency, as_date, calendar_features, calendar_names, is_date_like
 
 START = datetime(2023, 12, 29)  # a Friday
 
@@ -22,6 +22,20 @@ def test_a_date_that_comes_too_early_is_to_be_moved_and_one_too_late_leaves_a_ga
 def test_dates_end_with_the_year_9999(frequency):
     with pytest.raises(ValueError, match="up to the year 9999"):
         frequency.after(datetime(9999, 12, 31))
+
+
+def test_dates_that_come_again_and_again_have_their_time_elsewhere_or_are_of_several_series():
+    """The advice was to keep one row of each date, or to sort the rows: a day of hours would have been a single row."""
+    days = [datetime(2024, 1, day) for day in range(1, 11)]
+    by_hour, stacked = [day for day in days for _ in range(24)], days + days[:5]
+    for made, line, count in ((by_hour, 3, "230 of 240 rows"), (stacked, 12, "5 of 15 rows")):
+        expected = (
+            rf"line {line}: expected each date once, .* {count}: write date and time into one column.* --date none"
+        )
+        with pytest.raises(ValueError, match=expected):
+            Frequency.find(made, range(2, 2 + len(made)), "days.csv")
+    with pytest.raises(ValueError, match="line 11: the date 2024-01-09 00:00:00 comes twice: keep one"):
+        Frequency.find([*days[:9], days[8], days[9]], range(2, 13), "days.csv")
 
 
 def dates(frequency, count=40, start=START):
@@ -98,9 +112,29 @@ def test_only_cycles_that_were_seen_twice_are_told():
     assert calendar_names(month, [january, january + timedelta(days=800)]) == ["day of year"]
 
 
-@pytest.mark.parametrize("cell", ["", "112", "20160701", "2024-13", "2024-02-30", "Jan 2024", "1-2", "-5"])
+@pytest.mark.parametrize(
+    "cell",
+    ["", "112", "20160701", "2024-13", "2024-02-30", "Jan 2024", "1-2", "-5", "01.13.2024", "31.1.24", "1.2.2024.5"],
+)
 def test_other_texts_are_no_dates(cell):
     assert as_date(cell) is None
+
+
+def test_dates_with_dots_have_the_day_first():
+    assert as_date("05.01.2026") == as_date("5.1.2026") == datetime(2026, 1, 5)
+    assert as_date("15.02.2026 13:30") == datetime(2026, 2, 15, 13, 30)
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        (["2024-01", "05.01.2026", "5.1.26", "01/05/2026 12:00 AM", "2024-01-01 00:00:00 UTC", "01/2026"], True),
+        (["5 Jan 2026", "January 2026", "5-Jan-26", "Sep 5, 2026", "2026-Q1", "13:00", "2024-13-01"], True),
+        (["", "5", "2024.01", "20240101", "1.234,56", "8,07", "10.0.0.1", "May", "Markt 5", "B-12", "3-4"], False),
+    ],
+)
+def test_dates_are_known_by_their_look_in_other_notations_too(cells, expected):
+    assert {cell: is_date_like(cell) for cell in cells} == dict.fromkeys(cells, expected)
 
 
 @pytest.mark.parametrize("count", [-1, 0, 10**30])

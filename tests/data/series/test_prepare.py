@@ -122,7 +122,7 @@ def test_a_series_that_never_changes_is_named(tmp_path):
 @pytest.mark.parametrize(
     "change",
     [
-        {"format": 3},
+        {"format": 2},
         {"utc_offset": 86_400},
         {"season": 0},
         {"scalings": []},
@@ -131,6 +131,9 @@ def test_a_series_that_never_changes_is_named(tmp_path):
         {"centres": [1.0]},
         {"targets": None},
         {"calendar": ["moon"]},
+        {"trained_until": None},
+        {"trained_until": "yesterday"},
+        {"trained_until": "2024-01-15T23:00:00+02:00"},
     ],
 )
 def test_a_damaged_schema_is_named(path, change):

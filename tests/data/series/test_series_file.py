@@ -50,6 +50,62 @@ def test_a_first_row_whose_date_is_missing_or_misspelled_is_no_header(tmp_path, 
         read_series(path, "column2", "", "column1")
 
 
+def hours(notation):
+    """A column of some name with the hours of two days, and two columns of numbers."""
+    moments = [datetime(2026, 1, 5 + hour // 24, hour % 24) for hour in range(48)]
+    return "".join(f"{notation(moment)};{number}.5;1\n" for number, moment in enumerate(moments))
+
+
+def test_dates_with_dots_are_read_whatever_their_column_is_called(tmp_path):
+    """They were passed over without a word, and rows without dates have no season."""
+    file = read_series(written(tmp_path, "Zeit;Wert;n\n" + hours(lambda date: f"{date:%d.%m.%Y %H:%M}")), "Wert")
+    assert (file.date, str(file.frequency), file.dates[1]) == ("Zeit", "every hour", datetime(2026, 1, 5, 1))
+
+
+@pytest.mark.parametrize(
+    ("name", "notation"),
+    [
+        ("Date/Time", lambda date: f"{date:%m/%d/%Y %I:%M %p}"),
+        ("Zeit", lambda date: f"{date:%d.%m.%y %H:%M}"),
+        ("when", lambda date: f"{date:%d %b %Y %H:%M}"),
+        ("when", lambda date: f"{date:%Y-%m-%d %H:%M} UTC"),
+        ("timestamp", lambda date: f"{date.timestamp():.0f}"),
+        ("Time", lambda date: f"{date:%Y%m%d%H}"),
+    ],
+)
+def test_dates_in_other_notations_are_refused_and_never_passed_over(tmp_path, name, notation):
+    rows = hours(notation)
+    path, first = written(tmp_path, f"{name};Wert;n\n{rows}"), rows.partition(";")[0]
+    expected = (
+        rf"line 2, column '{name}': expected a date as 2024-01-31 .* got '{first}': rewrite it, or say --date none"
+    )
+    for target, covariates in (("Wert", ""), ("all", ""), (None, "n")):
+        with pytest.raises(ValueError, match=expected):
+            read_series(path, target, covariates)
+    with pytest.raises(ValueError, match=r"--target: .* name one of Wert, n, or say all"):
+        read_series(path, None)
+    assert read_series(path, "Wert", date="none").date is None
+
+
+def test_columns_of_dates_are_no_series(tmp_path):
+    path = written(tmp_path, DAYS.replace("wind", "until").replace(",1\n", ",01/02/2024\n"))
+    for date in ("auto", "none"):
+        assert read_series(path, None, date=date).targets == ("heat",)
+
+
+def test_numbers_are_no_dates_where_they_are_forecast_or_known_in_advance(tmp_path):
+    path = written(tmp_path, "month,sold\n" + "".join(f"{1 + n % 12},{n}\n" for n in range(24)))
+    assert read_series(path, "sold", covariates="month").date is None
+    assert read_series(path, "month", covariates="sold").date is None
+    assert read_series(written(tmp_path, "time\n1\n2\n"), None).targets == ("time",)
+
+
+def test_a_column_of_dates_may_begin_with_an_empty_cell(tmp_path):
+    path = written(tmp_path, DAYS.replace("date", "when").replace("2024-01-01", ""))
+    with pytest.raises(ValueError, match="line 2, column 'when': expected a date"):
+        read_series(path, "heat")
+
+
 def test_the_only_series_needs_no_name(tmp_path):
     assert read_series(written(tmp_path, "month,sold\n2024-01,1\n2024-02,2\n"), None).targets == ("sold",)
 
