@@ -153,12 +153,22 @@ class Offered:
             given = shape.bind(*words, **flags)
             given.apply_defaults()
             if given.arguments["run"] is not None:
-                given.arguments["run"] = task.open(given.arguments["run"])
+                run = given.arguments["run"] = task.open(given.arguments["run"])
+                _spare_sources(run, given.arguments.get("out"))
             return self.body(*given.args, **given.kwargs)
 
         made: Any = verb  # a function may have a signature, but its type knows none
         made.__signature__, made.__annotations__, made.__doc__ = shape, {}, doc
         return verb
+
+
+def _spare_sources(run: Task[Any], out: Path | None) -> None:
+    """Refuse to write over a file that the run was trained on."""
+    if out is None or not out.is_file():
+        return
+    for source in filter(None, run.config.sources.values()):
+        if Path(source).is_file() and out.samefile(source):
+            raise ValueError(f"--out {out}: the run was trained on this file: give another name")
 
 
 def offered(ability: type, options: str = "", out: str = "") -> Callable[[Callable[..., int | None]], Offered]:

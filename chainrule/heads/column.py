@@ -34,6 +34,7 @@ class Column:
         finest: added to the scale of a component of a real column, in units of `scale`: it bounds the density.
         decimals: digits after the point with which values of a real column are coded, for lossless compression;
             `None` where they are not.
+        prior: positive probabilities of the symbols, with which networks begin; none for equal ones.
 
     Raises:
         ValueError: the kind is unknown, or a number is out of range.
@@ -51,6 +52,7 @@ class Column:
     low: int | None = None
     finest: float = 1e-3
     decimals: int | None = None
+    prior: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -60,6 +62,8 @@ class Column:
             raise ValueError(f"centre, scale: expected finite numbers, scale > 0, got {self.centre} and {self.scale}")
         if self.finest <= 0:
             raise ValueError(f"finest: expected a number > 0, got {self.finest}")
+        if self.prior and (len(self.prior) != self.symbols or not all(0 < share <= 1 for share in self.prior)):
+            raise ValueError(f"prior: expected {self.symbols} positive probabilities, got {self.prior!s:.80}")
 
     @property
     def numeric(self) -> bool:

@@ -79,16 +79,21 @@ class TableLayout:
         columns = [replace(column, decimals=digits) for column, digits in zip(self.columns, decimals, strict=True)]
         return TableLayout(columns, self.components)
 
-    def spread_components(self, bias: Tensor) -> None:
-        """Initialise a bias (N,): evenly spaced mixture components over a standard column; missing values are rare."""
+    def initialise(self, bias: Tensor) -> None:
+        """Initialise a bias (N,): symbols by the prior of their column, components spread evenly over its numbers.
+
+        Without a prior a missing value is rare, and all other symbols are equal.
+        """
         for place, column in enumerate(self.columns):
+            if column.prior:
+                bias[self.outputs[place]][: column.symbols] = bias.new_tensor(column.prior).log()
+            elif column.missing:
+                bias[self.outputs[place]][column.symbols - 2].fill_(-3.0)
             if column.numeric:
                 _, means, log_scales = bias[self.outputs[place]][column.symbols :].chunk(3)
                 for number, mean in enumerate(means):
                     mean.fill_((2 * number + 1) / self.components - 1)
                 log_scales.fill_(-0.5)
-                if column.missing:
-                    bias[self.outputs[place]][column.symbols - 2].fill_(-3.0)
 
     @torch.no_grad()
     def exclude(self, bias: Tensor, symbols: Sequence[int | None]) -> None:

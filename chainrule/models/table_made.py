@@ -150,12 +150,12 @@ class TableMADE(AutoregressiveModel):
         return [*masks, written.unsqueeze(1) > (hidden[-1] if hidden else read), written.unsqueeze(1) > read]
 
     def _reset(self) -> None:
-        """Begin as the network without direct connections, with components spread over a column."""
+        """Begin as the network without direct connections, its conditionals near the priors of the columns."""
         if self.direct is not None:
             nn.init.zeros_(self.direct.weight)
         assert self.output.bias is not None
         with torch.no_grad():
-            self.layout.spread_components(self.output.bias)
+            self.layout.initialise(self.output.bias)
 
     def _steps(self) -> TableSteps:
         layers = [(layer.weight, layer.bias) for layer in (*self.hidden, self.output)]

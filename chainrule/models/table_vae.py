@@ -70,7 +70,7 @@ class TableVAE(LatentModel):
         self.decoder = nn.Sequential(*gated_layers(latent_size, hidden_size, num_layers))
         self.output = Linear(hidden_size, outputs)
         with torch.no_grad():
-            self.layout.spread_components(self.output.bias)
+            self.layout.initialise(self.output.bias)
 
     def encode(self, x: Tensor, *, lengths: Tensor | None = None) -> DiagonalNormal:
         if x.dim() != 2 or x.shape[1] != len(self.columns):

@@ -16,7 +16,7 @@ from chainrule.typed_json import check_keys, described, field_types, read_fields
 if TYPE_CHECKING:
     from chainrule.tasks.task import Task
 
-FORMAT = 15
+FORMAT = 16
 
 Options = TypeVar("Options")
 

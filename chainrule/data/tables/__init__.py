@@ -2,6 +2,7 @@
 
 from chainrule.data.tables.column_facts import ColumnFacts, ColumnKind
 from chainrule.data.tables.column_schema import OTHER, ColumnSchema
+from chainrule.data.tables.column_types import parse_types
 from chainrule.data.tables.prepare import Table, open_table, prepare_table, table_batches, table_evaluation
 from chainrule.data.tables.schema import TableSchema
 from chainrule.data.tables.table_file import TableFile, is_table, reads_quickly, table_bytes, write_rows
@@ -16,6 +17,7 @@ __all__ = [
     "TableSchema",
     "is_table",
     "open_table",
+    "parse_types",
     "prepare_table",
     "reads_quickly",
     "table_batches",

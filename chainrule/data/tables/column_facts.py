@@ -1,6 +1,8 @@
 """Counts and moments of the cells of a column, collected block by block in bounded memory."""
 
 import math
+import re
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Literal, get_args
 
@@ -8,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from chainrule.data.tables.cell_column import MISSING, MOST_DECIMALS, CellColumn, Floats, as_number, decimals
+from chainrule.data.tables.column_types import types_flag
 from chainrule.heads.column import Column
 
 DISTINCT = 10_000  # different cells that are counted; more are only averaged
@@ -17,6 +20,11 @@ ColumnKind = Literal["categorical", "integer", "real", "skip"]
 COLUMN_KINDS: tuple[ColumnKind, ...] = get_args(ColumnKind)
 _TOGETHER = 1024  # numbers whose moments are taken at once: always the same ones, however the rows were read
 _FEW = 20  # rows: fewer say nothing of whether a column identifies them
+_ALMOST_ALL = 0.9  # of the different cells of a column, where the others may be slips
+_ODD_NUMBER = re.compile(
+    r"[+-]?\d{1,3}(?:[. ']?\d{3})*,\d+|[€$£¥] ?[+-]?\d[\d.,]*|[+-]?\d[\d.,]* ?[€$£¥%]"
+)  # 1.234,5; $5; 5 %
+_CODE = re.compile("0[0-9]+")  # as a postal code
 _MANY = 1000  # different integers in so many rows identify them, whatever their order
 
 
@@ -107,13 +115,28 @@ class ColumnFacts:
         """How many different cells there are, to be shown."""
         return f"{self.distinct:,}" + ("+" if self._overflowed else "")
 
+    def doubt(self) -> str | None:
+        """Why a column may be numbers although not all of its cells spell them; None where nothing says so."""
+        if self._word is None:
+            return None
+        line, cell = self._word
+        if sum(bool(_ODD_NUMBER.fullmatch(known)) for known in self._cells) >= _ALMOST_ALL * self.distinct:
+            return f"its cells look like numbers, which are written with a point and no unit, as 66.96, not {cell!r}"
+        numbers = sum(as_number(known) is not None for known in self._cells)
+        if self.distinct < _FEW or numbers < _ALMOST_ALL * self.distinct or _CODE.fullmatch(cell):
+            return None
+        return (
+            f"{numbers:,} of {self.distinct:,} different cells are numbers, but not {cell!r} in line {line}: "
+            "empty such cells where they say that a number is missing"
+        )
+
     def check(self, kind: ColumnKind) -> None:
         """Refuse a column that cannot be of a kind, or that has nothing to learn.
 
         Raises:
             ValueError: it is constant or all missing; a cell does not fit the kind; there are too many categories.
         """
-        leave = f"leave it out with --types {self.name}=skip"
+        leave = f"leave it out with {self._flag('skip')}"
         if self.count == 0:
             raise self._error(f"all {self.missing} training rows are missing: {leave}")
         if self.distinct == 1 and self.missing == 0:
@@ -121,20 +144,24 @@ class ColumnFacts:
             raise self._error(f"constant, {value!r} in all {self.count} training rows: {leave}")
         if kind == "categorical":
             if self._overflowed or self.distinct > MOST_CATEGORIES:
+                doubt = self.doubt()
+                what = f"an identifier or free text (at most {MOST_CATEGORIES} categories): {leave}"
                 raise self._error(
-                    f"{self.counted()} different texts in {self.count} rows, an identifier or free text "
-                    f"(at most {MOST_CATEGORIES} categories): {leave}"
+                    f"{self.counted()} different texts in {self.count} rows, "
+                    + (f"though {doubt}: correct them, or {leave}" if doubt else what)
                 )
             return
-        self._refuse_cell(self._word, "a number", "or say --types {}=categorical")
+        self._refuse_cell(
+            self._word, "a number", f"correct it, empty it if none is known, or say {self._flag('categorical')}"
+        )
         self._refuse_cell(self._infinite, "a finite number", "correct it, or leave the cell empty")
         if kind == "integer":
-            self._refuse_cell(self._fraction, "an integer", "say --types {}=real")
+            self._refuse_cell(self._fraction, "an integer", f"say {self._flag('real')}")
         self._take(len(self._waiting))
         if not math.isfinite(self._squares):
             raise self._error(f"numbers too far apart for their squares: divide them, or {leave}")
         if self._squares <= 0:
-            raise self._error(f"one number only, or missing: say --types {self.name}=categorical")
+            raise self._error(f"one number only, or missing: say {self._flag('categorical')}")
 
     def refuse_identifier(self) -> None:
         """Refuse a column in which no category or integer repeats: it names rows, there is nothing to learn of it.
@@ -151,8 +178,8 @@ class ColumnFacts:
             return
         what = "text" if kind == "categorical" else "integer"
         raise self._error(
-            f"a different {what} in each of {self.count} rows, an identifier: leave it out with --types "
-            f"{self.name}=skip, or keep it with --types {self.name}={kind}"
+            f"a different {what} in each of {self.count} rows, an identifier: leave it out with "
+            f"{self._flag('skip')}, or keep it with {self._flag(kind)}"
         )
 
     def decimals(self) -> tuple[int, int] | None:
@@ -167,15 +194,26 @@ class ColumnFacts:
         """Texts that occur at least so often, sorted."""
         return sorted(cell for cell, count in self._cells.items() if count >= min_count)
 
+    def category_shares(self, categories: Sequence[str], other: str) -> tuple[float, ...]:
+        """The share of each category in training; `other` has all that are not listed, "" the missing cells."""
+        counts = {category: self._cells.get(category, 0) for category in categories}  # no missing cell is among them
+        if other in counts:
+            counts[other] += self.count - sum(counts.values())
+        if "" in counts:
+            counts[""] = self.missing
+        return _smoothed(counts.values())
+
+    def number_shares(self, column: Column) -> tuple[float, ...]:
+        """The share of each symbol of a numeric column in training: atoms, missing, any other number."""
+        counts = self._number_counts()
+        atoms = [counts[atom] for atom in column.atoms]
+        return _smoothed([*atoms, *[self.missing] * column.missing, self._numbers - sum(atoms)])
+
     def numbers(self, kind: Literal["integer", "real"], *, missing: bool) -> Column:
         """The column as a head takes it: unit, atoms and bounds."""
         self._take(len(self._waiting))
         scale = math.sqrt(self._squares / self._numbers)
-        counts: dict[float, int] = {}
-        for cell, count in self._cells.items():
-            number = as_number(cell)
-            assert number is not None
-            counts[number] = counts.get(number, 0) + count
+        counts = self._number_counts()
         values = sorted(counts)
         gap = min((right - left for left, right in pairwise(values)), default=0.0)
         return Column(
@@ -188,6 +226,15 @@ class ColumnFacts:
             # Half the step in which values were written down, or a thousandth of their spread.
             finest=1e-3 if kind == "integer" else min(max(gap / 2 / scale, 1e-3), 0.5),
         )
+
+    def _number_counts(self) -> dict[float, int]:
+        """How often each number occurs, of those whose cells are counted."""
+        counts: dict[float, int] = {}
+        for cell, count in self._cells.items():
+            number = as_number(cell)
+            assert number is not None
+            counts[number] = counts.get(number, 0) + count
+        return counts
 
     def _atoms(self, counts: dict[float, int], kind: Literal["integer", "real"]) -> tuple[float, ...]:
         """Integers that repeat, where they are most of the column; else single frequent values."""
@@ -202,9 +249,18 @@ class ColumnFacts:
         if found is not None:
             line, cell = found
             raise ValueError(
-                f"{self._where} line {line}, column {self.name!r}: expected {expected}, got {cell!r}: "
-                f"{remedy.format(self.name)}"
+                f"{self._where} line {line}, column {self.name!r}: expected {expected}, got {cell!r}: {remedy}"
             )
+
+    def _flag(self, kind: ColumnKind) -> str:
+        return types_flag({self.name: kind})
 
     def _error(self, what: str) -> ValueError:
         return ValueError(f"{self._where}, column {self.name!r}: {what}")
+
+
+def _smoothed(counts: Iterable[int]) -> tuple[float, ...]:
+    """Shares in which nothing is impossible: half a count is added to each (Krichevsky and Trofimov 1981)."""
+    added = [count + 0.5 for count in counts]
+    total = sum(added)
+    return tuple(count / total for count in added)

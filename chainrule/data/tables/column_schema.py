@@ -1,7 +1,7 @@
 """One column of a schema: which cells it takes, and the numbers they become."""
 
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -23,7 +23,7 @@ from chainrule.heads.column import Column
 from chainrule.typed_json import field_types, read_fields
 
 OTHER = "<other>"
-_IMPLIED: dict[str, Any] = {"kind": None, "categories": 0, "decimals": None}  # of numbers: not written
+_IMPLIED: dict[str, Any] = {"kind": None, "categories": 0, "decimals": None, "prior": ()}  # of numbers: not written
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,7 @@ class ColumnSchema:
             not sampled.
         decimals: of a real column, the fewest and the most digits after the point; None writes all that a number has.
         bounds: of an integer or real column, the lowest and the highest number in training: samples keep to them.
+        shares: of the symbols of the head in training, nothing impossible: a model begins with them.
 
     Raises:
         ValueError: these do not fit together.
@@ -56,6 +57,7 @@ class ColumnSchema:
     unseen: bool = False
     decimals: tuple[int, int] | None = None
     bounds: tuple[float, float] | None = None
+    shares: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         numeric, listed = self.kind in ("integer", "real"), self.categories
@@ -71,6 +73,11 @@ class ColumnSchema:
         lowest, highest = self.bounds or (0.0, 0.0)
         if lowest > highest:
             raise self._error(f"bounds: expected two numbers in order, got {self.bounds}")
+        if self.kind != "skip":
+            try:
+                self.column()
+            except ValueError as error:  # of shares that are none
+                raise self._error(str(error)) from None
 
     @classmethod
     def fit(cls, facts: ColumnFacts, kind: ColumnKind, min_count: int) -> "ColumnSchema":
@@ -89,23 +96,26 @@ class ColumnSchema:
             return cls(facts.name, kind)
         facts.check(kind)
         if kind != "categorical":
+            numbers = facts.numbers(kind, missing=facts.missing > 0 or min_count > 1)
             return cls(
                 facts.name,
                 kind,
-                numbers=facts.numbers(kind, missing=facts.missing > 0 or min_count > 1),
+                numbers=numbers,
                 unseen=not facts.missing and min_count > 1,
                 decimals=facts.decimals() if kind == "real" else None,
                 bounds=(facts.lowest, facts.highest),
+                shares=facts.number_shares(numbers),
             )
         categories = facts.categories(min_count)
         added = min_count > 1 and OTHER not in categories
         unseen = added and len(categories) == facts.distinct
-        categories += [OTHER] if added else []
-        return cls(facts.name, kind, (*categories, *([""] if facts.missing else [])), unseen=unseen)
+        listed = (*categories, *([OTHER] if added else []), *([""] if facts.missing else []))
+        return cls(facts.name, kind, listed, unseen=unseen, shares=facts.category_shares(listed, OTHER))
 
     def column(self) -> Column:
         """As a head takes it."""
-        return self.numbers or Column("categorical", categories=len(self.categories))
+        column = self.numbers or Column("categorical", categories=len(self.categories))
+        return replace(column, prior=self.shares)
 
     def encode(self, cell: str) -> float:
         """The number of a cell: a code, the number itself, or NaN.
@@ -191,7 +201,7 @@ class ColumnSchema:
         return self._codes[OTHER] if self.numbers is None else self.numbers.symbols - 2
 
     def seen(self, cell: str) -> bool:
-        """Whether a cell is a category without a code of its own, coded as `<other>`."""
+        """Whether a cell has a code of its own, or is a number; any other category is coded as `<other>`."""
         return self.numbers is not None or ("" if cell in MISSING else cell) in self._codes
 
     def to_json(self) -> dict[str, Any]:

@@ -125,7 +125,7 @@ def prepare_table(
             "rows": {"train": train.rows, "valid": valid.rows},
             "columns": [
                 {"name": column.name, "kind": schema.columns[place].kind, "found": column.kind(),
-                 "missing": column.missing, "distinct": column.counted()}
+                 "missing": column.missing, "distinct": column.counted(), "doubt": column.doubt()}
                 for place, column in enumerate(facts)
             ],
         }  # fmt: skip

@@ -15,6 +15,7 @@ from chainrule.data.atomic import Record
 from chainrule.data.tables.cell_column import MISSING, Block, Flags
 from chainrule.data.tables.column_facts import COLUMN_KINDS, ColumnFacts, ColumnKind
 from chainrule.data.tables.column_schema import ColumnSchema
+from chainrule.data.tables.column_types import types_flag
 from chainrule.data.tables.table_file import TableFile
 from chainrule.heads.column import Column
 
@@ -58,7 +59,7 @@ class TableSchema(Record):
     ([1.0], [['red'], ['blue']])
     """
 
-    FORMAT: ClassVar[int] = 2
+    FORMAT: ClassVar[int] = 3
     columns: tuple[ColumnSchema, ...]
     header: bool
 
@@ -122,6 +123,13 @@ class TableSchema(Record):
         kept = self.kept
         for row in rows.tolist():
             yield [column.decode(value) for column, value in zip(kept, row, strict=True)]
+
+    def outside(self, rows: Rows) -> Flags:
+        """(N,) which rows (N, D) have a number outside the range of their column in training."""
+        bounds = [column.bounds or (-np.inf, np.inf) for column in self.kept]
+        lowest, highest = np.array(bounds).T
+        result: Flags = ((rows < lowest) | (rows > highest)).any(1)  # no missing value, which is NaN, is outside
+        return result
 
     def open(self, path: str | Path, *, complete: bool = True) -> tuple[TableFile, list[int]]:
         """Another file, its header compared with this one's, and the places of the kept columns in its rows.
@@ -242,6 +250,6 @@ def _together(refused: Mapping[str, ValueError], types: Mapping[str, str]) -> Va
     first, *others = refused.values()
     if not others:
         return first
-    flags = "--types " + ",".join(f"{name}={kind}" for name, kind in types.items())
-    remedy = f": {flags} leaves all {len(refused)} out" if types and len(flags) <= _NAMED else ""
+    flags = types_flag(types)
+    remedy = f": {flags} leaves them out" if types and len(flags) <= _NAMED else ""
     return ValueError(f"{first}; {len(others)} more cannot be used either{remedy}")

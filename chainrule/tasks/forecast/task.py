@@ -84,7 +84,9 @@ class ForecastData(SplitOptions):
 class ForecastTraining(OptimisationOptions):
     """How a forecaster is trained."""
 
-    learning_rate: float = within(2e-3, 0.0, 1e3)
+    optimiser: Literal["adamw", "muon"] = "muon"
+    learning_rate: float = within(3e-3, 0.0, 1e3)
+    """Peak learning rate; with AdamW 0.002, where not given."""
     linear: bool = True
     """Average the network with a linear autoregression; its share follows from the held-out rows."""
 
@@ -119,6 +121,7 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
         "gru": _forecaster(fixed={"cell": "gru"}),
         "rnn": _forecaster(fixed={"cell": "rnn"}),
     }
+    USUAL_TRAINING: ClassVar[dict[str, dict[str, Any]]] = {name: {"learning_rate": {"adamw": 2e-3}} for name in MODELS}
     BUDGET = "1m"
     PREPARED = f"{DATA}/series.json"
     Prediction, predict = ForecastPrediction, predict_series
@@ -179,7 +182,7 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
         budget that has time for more trains several models, whose mean forecasts.
         """
         batches, _ = self.batches((0, 1))
-        config = settle_decay(self.config, batches.steps_per_epoch / 4, most=1.0)
+        config = settle_decay(super().plan(given), batches.steps_per_epoch / 4, most=1.0)
         open_number = config.options.num_members is None
         if open_number:
             config = replace(config, options=replace(config.options, num_members=1))

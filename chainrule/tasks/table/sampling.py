@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _BLOCK = 1024  # rows drawn together
 _TOGETHER = 1 << 14  # particles
+_AGAIN = 20  # times that a row with a number outside the range of its column is drawn again
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,11 @@ def _drawn(run: "TableTask", n: int, seed: int, device: str) -> Iterator[list[st
     generator = torch.Generator(next(model.parameters()).device).manual_seed(seed)
     for start in range(0, n, _BLOCK):
         drawn = model.sample(min(_BLOCK, n - start), generator=generator)
+        for _ in range(_AGAIN):  # else what lies outside would all be moved to the lowest or the highest number
+            outside = torch.from_numpy(run.schema.outside(drawn.cpu().numpy())).to(drawn.device)
+            if not outside.any():
+                break
+            drawn[outside] = model.sample(int(outside.sum()), generator=generator)
         yield from run.schema.decode(drawn.cpu().numpy())
 
 

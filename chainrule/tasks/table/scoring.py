@@ -115,7 +115,8 @@ def _scored(run: "TableTask", file: str, device: str, total: Tally) -> Iterator[
             }
             total.add(sum(row), len(row))
             cell = one_line(f"{names[place]}={cells[place]}")
-            yield Record(values, f"{line:>8} {sum(row):>10.3f}  {cell} ({row[place]:.2f})", sum(row))
+            new = "" if columns[place].seen(cells[place]) else ", not in training"
+            yield Record(values, f"{line:>8} {sum(row):>10.3f}  {cell} ({row[place]:.2f}{new})", sum(row))
 
 
 @dataclass(frozen=True)

@@ -70,13 +70,14 @@ class TableData(SplitOptions):
 
 @dataclass(frozen=True)
 class FoundColumn:
-    """A column as it was found: its kind in the model and in the file, missing and distinct cells."""
+    """A column as it was found: its kind in the model and in the file, missing and distinct cells, and a doubt."""
 
     name: str
     kind: str
     found: str
     missing: int
     distinct: str  # "at least 1,000" of many
+    doubt: str | None
 
 
 @dataclass(frozen=True)
@@ -127,6 +128,8 @@ class TableTask(CodedTask["TableMADE"], Scores, Samples, Inspects, Checks, Compr
 
     @classmethod
     def check_asked(cls, asked: RunConfig, given: frozenset[str]) -> None:
+        from chainrule.data.tables import parse_types
+
         super().check_asked(asked, given)
         parse_types(asked.data.types)
 
@@ -144,7 +147,7 @@ class TableTask(CodedTask["TableMADE"], Scores, Samples, Inspects, Checks, Compr
         return open_table(self.path / DATA)
 
     def prepare(self) -> dict[str, Any]:
-        from chainrule.data.tables import prepare_table, reads_quickly
+        from chainrule.data.tables import parse_types, prepare_table, reads_quickly
 
         data, source = self.data, self.config.sources["source"]
         assert source is not None
@@ -229,6 +232,9 @@ class TableTask(CodedTask["TableMADE"], Scores, Samples, Inspects, Checks, Compr
             + ("with a header" if self.schema.header else "without a header")
         )
         yield from ("  " + line for line in _columns_table(facts.columns))
+        for column in facts.columns:
+            if column.doubt and column.kind == "categorical":
+                yield f"  {column.name}: {column.doubt}"
 
     def on_validation(self) -> "OnValidation":
         def preview(trained: Any, step: int, seconds: float) -> str:
@@ -256,7 +262,7 @@ class TableTask(CodedTask["TableMADE"], Scores, Samples, Inspects, Checks, Compr
     def next_steps(self) -> Sequence[str]:
         path = quoted(self.path)
         return [
-            f"chainrule sample {path} -n 16 --out rows.csv",
+            f"chainrule sample {path} -n 16 --out sampled.csv",
             f"chainrule score {path} {quote(str(self.config.sources['source']))} --sort",
         ]
 
@@ -286,19 +292,6 @@ class TableTask(CodedTask["TableMADE"], Scores, Samples, Inspects, Checks, Compr
         import torch
 
         return CheckedRows(self.model(), torch.from_numpy(self.table().valid[:_CHECKED_ROWS].copy()))
-
-
-def parse_types(text: str) -> dict[str, str]:
-    """The kinds of columns that a user named.
-
-    >>> parse_types("age=real, zip=categorical")
-    {'age': 'real', 'zip': 'categorical'}
-    """
-    pairs = [pair.rpartition("=") for pair in text.split(",") if pair.strip()]
-    for name, _, kind in pairs:
-        if not name.strip() or not kind.strip():
-            raise ValueError(f"--types: expected COLUMN=KIND, separated by commas, got {name or kind!r}")
-    return {name.strip(): kind.strip() for name, _, kind in pairs}
 
 
 def _columns_table(columns: Iterable[FoundColumn]) -> list[str]:

@@ -13,8 +13,9 @@ import torch
 
 from chainrule.cli.main import main
 from chainrule.data.batches import Batches
+from chainrule.data.tables import parse_types
 from chainrule.tasks.config import RunConfig
-from chainrule.tasks.table.task import TableTask, parse_types
+from chainrule.tasks.table.task import TableTask
 
 COLUMNS = ["colour", "count", "height", "class"]
 
@@ -398,3 +399,15 @@ def test_numbers_too_far_apart_are_named_in_one_line(refused, tmp_path, recwarn)
         in message
     )
     assert not recwarn.list
+
+
+def test_the_training_file_is_not_written_over(tmp_path, capsys):
+    rows = tmp_path / "rows.csv"
+    rows.write_text("a,b\n" + "".join(f"{n % 3},{n % 7}\n" for n in range(60)))
+    before = rows.read_bytes()
+    main(["train", str(rows), "--steps", "2", "--out", str(tmp_path / "run")])
+    capsys.readouterr()
+    assert main(["sample", str(tmp_path / "run"), "-n", "4", "--out", str(rows)]) == 2
+    assert "the run was trained on this file: give another name" in capsys.readouterr().err
+    assert rows.read_bytes() == before
+    assert main(["sample", str(tmp_path / "run"), "-n", "4", "--out", str(tmp_path / "new.csv")]) == 0

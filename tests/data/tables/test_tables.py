@@ -229,7 +229,7 @@ def test_bytes_that_are_no_text_and_a_broken_archive_are_refused(tmp_path):
 
 def test_a_damaged_schema_is_refused(table, tmp_path):
     path = tmp_path / "table" / "schema.json"
-    for old, new in (('"format": 2', '"format": 9'), ('"categorical"', '"text"'), ('"centre"', '"middle"')):
+    for old, new in (('"format": 3', '"format": 9'), ('"categorical"', '"text"'), ('"centre"', '"middle"')):
         text = path.read_text()
         assert old in text
         (tmp_path / "schema.json").write_text(text.replace(old, new))
@@ -311,8 +311,8 @@ def test_columns_that_cannot_be_used_are_refused_together(tmp_path):
     with pytest.raises(ValueError) as error:
         prepare_table(path, tmp_path / "table")
     flags = "a=skip,c=skip"
-    assert str(error.value).endswith(f"--types a=skip; 1 more cannot be used either: --types {flags} leaves all 2 out")
-    with pytest.raises(ValueError, match=r"--types d=categorical,a=skip,c=skip leaves all 2 out$"):
+    assert str(error.value).endswith(f"--types a=skip; 1 more cannot be used either: --types {flags} leaves them out")
+    with pytest.raises(ValueError, match=r"--types d=categorical,a=skip,c=skip leaves them out$"):
         prepare_table(path, tmp_path / "table", types={"d": "categorical"})
     kept = prepare_table(path, tmp_path / "table", types=dict.fromkeys("ac", "skip"))
     assert [column.name for column in kept.schema.kept] == ["b", "d"]
