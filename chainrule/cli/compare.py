@@ -12,7 +12,7 @@ from chainrule.tasks import open_run
 from chainrule.tasks.abilities import Answer, Record, Scores
 from chainrule.tasks.display import Switch, Verb, aligned, format_duration, one_line
 from chainrule.tasks.ledger import LedgerEntry, why_not_ranked
-from chainrule.tasks.run_directory import WEIGHTS, count_weights
+from chainrule.tasks.run_directory import WEIGHTS
 from chainrule.tasks.task import Task
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def _measured(run: Task[Any], data: Path | None, device: str, *, speed: bool) ->
         "run": str(run.path),
         "task": run.name,
         "model": run.config.model,
-        "parameters": count_weights(weights),
+        "parameters": sum(weight.numel() for weight in run.model().parameters()),
         "seconds": run.seconds_trained(),
         **(_speeds(run, device) if speed else {}),
     }

@@ -157,7 +157,7 @@ _COMPARED: dict[str, Callable[[LedgerEntry], Any]] = {
     "quantities": lambda entry: entry.basis.quantity,
     "units": lambda entry: entry.basis.unit,
     "conditions": lambda entry: entry.basis.given or "nothing given",
-    "tokens": lambda entry: entry.basis.tokens,
+    "symbols": lambda entry: entry.basis.tokens,
     "base measures": lambda entry: entry.basis.base_measure,
     "data": lambda entry: entry.data[:_DIGEST],
     "numbers of elements": lambda entry: f"{entry.elements:,}",
@@ -169,10 +169,10 @@ def why_not_ranked(entries: Sequence[LedgerEntry]) -> str:
 
     >>> basis = Basis("dimension", "256 levels")
     >>> why_not_ranked([LedgerEntry(basis, 2.0, 4, "ab"), LedgerEntry(basis, 2.0, 4, "cd")])
-    'data differ: ab, cd'
+    'data differ: ab; cd'
     """
     for name, part in _COMPARED.items():
         found = dict.fromkeys(part(entry) for entry in entries)
         if len(found) > 1:
-            return f"{name} differ: {', '.join(found)}"
+            return f"{name} differ: {'; '.join(found)}"
     return ""

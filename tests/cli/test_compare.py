@@ -48,10 +48,10 @@ def test_runs_with_other_tokens_are_shown_but_not_ranked(command, two, runs, tmp
     lines = outcome.out.splitlines()
     assert len(lines) == 5
     assert lines[0].split()[0] == "run"  # no rank
-    assert lines[-1].startswith("not ranked: tokens differ: char level")
+    assert lines[-1].startswith("not ranked: symbols differ: char level")
     record = json.loads(command("compare", *two, tmp_path / "bytes", "--json").out.splitlines()[0])
     assert record["rank"] is None
-    assert record["not_ranked"].startswith("tokens differ")
+    assert record["not_ranked"].startswith("symbols differ")
 
 
 def test_a_file_is_scored_by_every_run(command, two, text_file):
@@ -89,10 +89,10 @@ def test_a_run_says_how_its_likelihood_was_measured(command, two, text_file):
 @pytest.mark.parametrize(
     ("other", "reason"),
     [
-        (LedgerEntry(Basis("symbol", "256 levels"), 1.0, 4, "ab"), "units differ: dimension, symbol"),
-        (LedgerEntry(Basis("dimension", "2 levels"), 1.0, 4, "ab"), "base measures differ: 256 levels, 2 levels"),
-        (LedgerEntry(Basis("dimension", "256 levels"), 1.0, 4, "cd"), "data differ: ab, cd"),
-        (LedgerEntry(Basis("dimension", "256 levels"), 1.0, 5, "ab"), "numbers of elements differ: 4, 5"),
+        (LedgerEntry(Basis("symbol", "256 levels"), 1.0, 4, "ab"), "units differ: dimension; symbol"),
+        (LedgerEntry(Basis("dimension", "2 levels"), 1.0, 4, "ab"), "base measures differ: 256 levels; 2 levels"),
+        (LedgerEntry(Basis("dimension", "256 levels"), 1.0, 4, "cd"), "data differ: ab; cd"),
+        (LedgerEntry(Basis("dimension", "256 levels"), 1.0, 5, "ab"), "numbers of elements differ: 4; 5"),
         (LedgerEntry(Basis("dimension", "256 levels", given="the label"), 1.0, 4, "ab"), "conditions differ"),
         (LedgerEntry(Basis("dimension", "256 levels", kind="bound", samples=9), 1.0, 4, "ab", 0.1), ""),
     ],

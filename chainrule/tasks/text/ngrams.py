@@ -34,6 +34,15 @@ def usual_order(level: str) -> int:
     return _ORDERS[level]
 
 
+def fitted_order(run: "TextTask") -> int:
+    """Symbols of the longest n-grams in the tables of a run; those asked for where the tables cannot be read."""
+    asked: int = run.training.kneser_ney_order
+    try:
+        return KneserNey.from_tables(read_sealed(run.path / NGRAMS)[0]).order
+    except (OSError, ValueError):  # `with_ngrams` says why
+        return asked
+
+
 def with_ngrams(run: "TextTask", network: "AutoregressiveModel") -> "AutoregressiveModel":
     """The network of a run, averaged with the counts of its text where the run has them.
 

@@ -202,7 +202,9 @@ class TextTask(CodedTask["AutoregressiveModel"], Scores, Samples, Inspects, Chec
 
     @property
     def _counts(self) -> str:
-        return f"counts of up to {self.training.kneser_ney_order} {_ELEMENT[self.data.level]}s"
+        from chainrule.tasks.text.ngrams import fitted_order
+
+        return f"counts of up to {fitted_order(self)} {_ELEMENT[self.data.level]}s"
 
     def build(self) -> "AutoregressiveModel":
         from chainrule.tasks.text.ngrams import with_ngrams

@@ -17,7 +17,7 @@ from chainrule.tasks.config import Duration
 from chainrule.tasks.run_directory import CHECKPOINT, NGRAMS
 from chainrule.tasks.text import ngrams as text_ngrams
 from chainrule.tasks.text.preparing import corpus_of
-from chainrule.training.checkpoint import write_sealed
+from chainrule.training.checkpoint import read_sealed, write_sealed
 
 SMALL = ("--hidden-size", 12, "--dropout", 0, "--validation-fraction", 0.2)
 SAME = ("--precision", "float32", "--backend", "vendor", "--threads", 1)  # nothing is timed, and so nothing differs
@@ -50,6 +50,22 @@ def test_training_ends_with_the_share_that_fits_best(command, text_file, tmp_pat
     names = [name.removeprefix("model.") for name in apart if name.startswith("model.")]
     assert len(names) > 5
     assert all(torch.equal(last[f"model.network.{name}"], apart[f"model.{name}"]) for name in names)  # the same steps
+
+
+def test_the_order_that_is_told_is_that_of_the_tables(command, tmp_path):
+    """A text that hardly repeats has shorter n-grams than were asked for, which were told in their place."""
+    source, out = tmp_path / "noise.txt", tmp_path / "run"
+    letters = np.random.default_rng(0).integers(97, 123, 4000)
+    source.write_text("".join(map(chr, letters)))
+    trained = command("train", source, "--steps", 2, *SMALL, *SAME, "--out", out)
+    assert trained.status == 0, trained.err
+    run = open_run(out)
+    order = KneserNey.from_tables(read_sealed(out / NGRAMS)[0]).order
+    assert order < run.training.kneser_ney_order == 12
+    assert f", averaged with counts of up to {order} characters\n" in trained.err
+    assert f"with counts of up to {order} characters, " in command("info", out).out
+    (out / NGRAMS).write_bytes(b"")
+    assert "with counts of up to 12 characters, " in run.describe({})["averaged"]
 
 
 @pytest.mark.parametrize(("name", "level"), [("stream", {}), ("lines", {"reading": "lines"})])
