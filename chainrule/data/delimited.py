@@ -7,6 +7,7 @@ import sys
 import zlib
 from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -16,6 +17,7 @@ DELIMITERS = ",;\t|"
 Row = tuple[int, list[str]]
 _GZIP = b"\x1f\x8b"
 _LARGEST_CELL = 1 << 24  # characters
+_ROWS_TO_COMPARE = 20
 
 
 class DelimitedFile:
@@ -85,10 +87,16 @@ class DelimitedFile:
                     yield before + reader.line_num, cells
 
     def find_delimiter(self) -> str:
-        """The most frequent delimiter of the first line that is not empty."""
+        """The delimiter with which the first rows have equally many cells, the most of them; a tab for .tsv.
+
+        Where none of them does, the most frequent one of the first line that is not empty.
+        """
         with closing(self.lines()) as lines:
-            first = next((text for _, text in lines if text.strip()), "")
-        return max(DELIMITERS, key=first.count)
+            some = [f"{text}\n" for _, text in islice(filter(lambda line: line[1].strip(), lines), _ROWS_TO_COMPARE)]
+        first = some[0] if some else ""
+        if "\t" in first and ".tsv" in self.name.lower():
+            return "\t"
+        return max(DELIMITERS, key=lambda delimiter: (_width(some, delimiter), first.count(delimiter)))
 
     def open(self) -> AbstractContextManager[BinaryIO]:
         """Open the file for reading bytes, uncompressed."""
@@ -126,6 +134,22 @@ class DelimitedFile:
                 yield from io.StringIO(text, newline="")
             else:
                 yield text
+
+
+def _width(lines: list[str], delimiter: str) -> int:
+    """Cells of each row if all have equally many, and more than one; 0 if not.
+
+    >>> _width(['"a, b";c\\n', "d, e;f\\n"], ";"), _width(['"a, b";c\\n', "d, e;f\\n"], ",")
+    (2, 0)
+    """
+    reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=True, strict=True)
+    widths: set[int] = set()
+    try:
+        widths.update(map(len, reader))
+    except csv.Error:
+        if reader.line_num < len(lines):  # else a cell in quotes goes on after these lines
+            return 0
+    return max(widths) if len(widths) == 1 and widths != {1} else 0
 
 
 csv.field_size_limit(_LARGEST_CELL)

@@ -1,0 +1,43 @@
+"""The delimiter of a file is that with which its rows have equally many cells."""
+
+import gzip
+
+import pytest
+
+from chainrule.data.delimited import DelimitedFile
+from chainrule.data.tables import TableFile
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "delimiter"),
+    [
+        ("rows.csv", '"Preis, netto, EUR";Menge;Art\n"1,5";2;a\n"2,5";3;b\n', ";"),
+        ("rows.csv", "Date;Amount (EUR, net, incl. fees)\n2024;5\n2025;6\n", ";"),
+        ("rows.tsv", "red, big, old, nice\t4\t2.5\nblue, small, new, bad\t5\t1\n", "\t"),
+        ("rows.tsv.gz", "a,b\tc,d\n", "\t"),
+        ("rows.tsv", "a,b\n1,2\n", ","),  # no tab in it
+        ("rows.csv", "great, love it, thanks 0;pos\nfine, 1;neg\nno;neg\n", ";"),
+        ("rows.csv", "a,b\n1,2\n", ","),
+        ("rows.csv", 'a,b\n"1;2;3;4",2\n', ","),
+        ("rows.csv", '\n\na|"b\nc;d;e"|f\n1|2|3\n', "|"),
+        ("rows.csv", 'a;b\n1;"' + "x,y\n" * 30 + '"\n', ";"),  # a cell longer than what is looked at
+        ("rows.csv", "a,b;c\n1,2,3;4\n", ";"),
+        ("rows.csv", "a,b\n1,2,3\n", ","),  # no delimiter fits: the most frequent, and the error names the line
+        ("rows.csv", "one\ntwo\n", ","),
+    ],
+)
+def test_the_delimiter_that_fits_the_rows_is_taken(tmp_path, name, text, delimiter):
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+    assert DelimitedFile(path).find_delimiter() == delimiter
+
+
+def test_a_quoted_header_with_other_delimiters_is_read(tmp_path):
+    """Its commas were counted in quotes, and the file was refused."""
+    path = tmp_path / "rows.csv"
+    path.write_text('"Preis, netto, EUR";Menge\n' + "".join(f'"{n},5";{n}\n' for n in range(40)))
+    file = TableFile(path)
+    assert file.names == ["Preis, netto, EUR", "Menge"]
+    assert [row for _, row in file.rows()][3] == ["3,5", "3"]
+    cells = [column.cell(3) for block in file.blocks() for column in block.columns]
+    assert cells[:2] == ["3,5", "3"]
