@@ -187,6 +187,8 @@ def _find_columns(
     if at_text == at_label:
         raise ValueError(f"{path}: --text-column and --label-column: expected two columns, got one twice")
     at_label = at_label if labelled else None
+    if at_label is not None and like is None:
+        header = header or _names_columns(rows, at_text, at_label)
     names = (first[at_text], None if at_label is None else first[at_label]) if header else (None, None)
     return Columns(at_text, at_label, header, *names)
 
@@ -199,6 +201,30 @@ def _check_names(path: str, names: Iterable[str], header: list[str]) -> None:
                 f"{path} line 1: expected a header with the column {name!r}, got {found}: "
                 "name another column, or give its number"
             )
+
+
+def _names_columns(rows: list[list[str]], text: int, label: int) -> bool:
+    """Whether the first of some rows names the columns, although by none of the usual names.
+
+    Its label never comes again, where every other does. Either it is no number, where all others are; or the text is a
+    single word, where nine of ten others are not.
+    """
+    first, *others = [[cell.strip() for cell in cells] for cells in rows if len(cells) > max(text, label)]
+    counts = Counter(cells[label] for cells in others)
+    if len(counts) < 2 or first[label] in counts or min(counts.values()) < 2:
+        return False
+    if all(map(_is_number, counts)) and not _is_number(first[label]):
+        return True
+    several = sum(len(cells[text].split()) > 1 for cells in others)
+    return len(first[text].split()) == 1 and several >= 0.9 * len(others)
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
 
 
 def _fewer(rows: Iterable[list[str]]) -> int:

@@ -170,3 +170,26 @@ def test_the_header_of_texts_alone_is_no_text_where_files_of_the_run_have_header
     without = LabelledFile(written(tmp_path, "fine\tup\nbad\tdown\n", "run.tsv"))
     lines = written(tmp_path, "text\ngood\n", "lines.txt")
     assert read(lines, labelled=False, like=without.columns) == [("text", ""), ("good", "")]
+
+
+REVIEWS = [("a good film", "gut"), ("very bad", "schlecht"), ("fine", "gut")] + [("so so at best", "schlecht")] * 9
+
+
+@pytest.mark.parametrize(
+    ("first", "rows", "header"),
+    [
+        (("Kommentar", "Bewertung"), REVIEWS, True),
+        (("stars", "comment"), [("5", "good"), ("1", "bad"), ("5", "great"), ("1", "worse")], True),  # one word each
+        (("Kommentar", "gut"), REVIEWS, False),  # a label that comes again
+        (("what a mess", "neutral"), REVIEWS, False),  # several words, as other texts: a rare label
+        (("Kommentar", "Bewertung"), [*REVIEWS, ("a", "once")], False),  # other labels are rare as well
+        (("Wien", "Ort"), [("Anna", "Person"), ("Rom", "Stadt"), ("Emil", "Person"), ("Ulm", "Stadt")], False),
+        (("3", "ok"), [("5", "good"), ("1", "bad"), ("5", "great"), ("1", "worse")], False),  # a number as all labels
+    ],
+)
+def test_a_first_row_that_only_names_the_columns_is_a_header(tmp_path: Path, first, rows, header: bool) -> None:
+    """Such a row became a text to train on, and its cell a label."""
+    path = written(tmp_path, "".join("\t".join(row) + "\n" for row in [first, *rows]))
+    file = LabelledFile(path)
+    assert file.columns.header == header
+    assert len(list(file)) == len(rows) + (not header)
