@@ -28,6 +28,9 @@ class Sentence:
     line: int
 
 
+TEXT_HINT = "say --text if each line is a sentence"
+
+
 class ConllFile:
     """The sentences of a file in columns, its other lines kept, so that it can be written out with other tags.
 
@@ -47,6 +50,8 @@ class ConllFile:
 
     Attributes:
         conllu: whether it is CoNLL-U.
+        width: columns of each row.
+        separator: between them, a tab; None for blanks.
         sentences: in the order of the file.
 
     Raises:
@@ -74,8 +79,8 @@ class ConllFile:
         self.conllu = is_conllu(lines)
         rows = (line for line in lines if line.strip() and not (self.conllu and line.startswith("#")))
         first = next((line for line in rows if not self._separates(line)), "")
-        self._separator = "\t" if any("\t" in line for line in lines) else None
-        self._width = len(first.split(self._separator)) if first else 0
+        self.separator = "\t" if any("\t" in line for line in lines) else None
+        self.width = len(first.split(self.separator)) if first else 0
         self._word = 1 if self.conllu else 0
         self._tag = self._place_of_tags(column, tagged)
         self._has_tags = tagged
@@ -92,13 +97,13 @@ class ConllFile:
         written = list(self._lines)
         for sentence, given in zip(self.sentences, tags, strict=True):
             for line, tag in zip(sentence.lines, given, strict=True):
-                cells = written[line - 1].split(self._separator)
+                cells = written[line - 1].split(self.separator)
                 cells[self._tag : self._tag + 1] = [tag]
-                written[line - 1] = (self._separator or ("\t" if len(cells) == 2 else " ")).join(cells)
+                written[line - 1] = (self.separator or ("\t" if len(cells) == 2 else " ")).join(cells)
         yield from written
 
     def _place_of_tags(self, column: str | None, tagged: bool) -> int:
-        if not self._width:
+        if not self.width:
             return 1  # nothing but blank lines
         if self.conllu:
             name = column or "upos"
@@ -107,15 +112,15 @@ class ConllFile:
             if name not in CONLLU[2:]:
                 raise ValueError(f"{self.name}: column: expected one of {', '.join(CONLLU[2:])}, got {name!r}")
             return CONLLU.index(name)
-        alone = self._width == 1
+        alone = self.width == 1
         if column is None or (alone and not tagged):
             if alone and tagged:
                 raise ValueError(f"{self.name} line {self._first_line()}: expected a word and its tag, got one column")
-            return 1 if alone else self._width - 1
-        if not column.isdigit() or not 2 <= int(column) <= self._width + (not tagged):
+            return 1 if alone else self.width - 1
+        if not column.isdigit() or not 2 <= int(column) <= self.width + (not tagged):
             what = "no CoNLL-U, " if column in CONLLU else ""
             raise ValueError(
-                f"{self.name}: column: expected a number from 2 to {self._width} ({what}the file has {self._width} "
+                f"{self.name}: column: expected a number from 2 to {self.width} ({what}the file has {self.width} "
                 f"columns, words in the first), got {column!r}"
             )
         return int(column) - 1
@@ -142,11 +147,11 @@ class ConllFile:
                 continue
             if self.conllu and line.startswith("#"):
                 continue
-            cells = line.split(self._separator)
-            if len(cells) != self._width:
+            cells = line.split(self.separator)
+            if len(cells) != self.width:
                 raise ValueError(
-                    f"{self.name} line {number}: expected {self._width} columns as in the file's first row, got "
-                    f"{len(cells)}: {line!r:.80}"
+                    f"{self.name} line {number}: expected {self.width} columns as in the file's first row, got "
+                    f"{len(cells)}: {line!r:.80}" + ("" if self._has_tags or self.separator else f": {TEXT_HINT}")
                 )
             if self.conllu and not cells[0].isdigit():
                 if not _is_id(cells[0]):

@@ -95,6 +95,7 @@ def prepare_tagged(
         "validation": None if validation is None else fingerprint(validation),
         "conllu": file.conllu,
         "column": file.column,
+        "width": file.width,
         "scheme": scheme,
         "repaired": mended,
         "sentences": {"train": len(train), "valid": len(valid)},

@@ -70,6 +70,7 @@ class TagFacts(Facts):
     validation: Fingerprint | None
     conllu: bool
     column: str
+    width: int  # columns of the file
     scheme: Literal["bio", "bioes"] | None  # of spans, where the tags mark them
     repaired: int  # sentences whose tags were impossible in it
     sentences: Parts

@@ -1,0 +1,65 @@
+"""Sentences of a word a blank are no columns: the tags were written over one of their words."""
+
+import pytest
+
+from chainrule.cli.main import main
+
+SMALL = ("--hidden-size", "8", "--embedding-size", "8", "--character-size", "8", "--template-passes", "0")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Of columns of word, lemma and tag, and of CoNLL-U."""
+    folder = tmp_path_factory.mktemp("runs")
+    row = [("Bo", "O"), ("met", "O"), ("Li", "B-P")]
+    plain = "".join("".join(f"{word} {word.lower()} {tag}\n" for word, tag in row) + "\n" for _ in range(30))
+    rows = "".join(
+        "\t".join((str(n), w, "_", t, "_", "_", "_", "_", "_", "_")) + "\n" for n, (w, t) in enumerate(row, 1)
+    )
+    (folder / "columns.conll").write_text(plain)
+    (folder / "universal.conllu").write_text((rows + "\n") * 30)
+    for name in ("columns.conll", "universal.conllu"):
+        assert main(["train", str(folder / name), "--out", str(folder / name[:7]), "--steps", "2", *SMALL]) == 0
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("run", "text", "message"),
+    [
+        (
+            "columns",
+            "Bo met Li here .\nAl met Cy here .\n",
+            "expected 3 columns, as in training, got 5 columns: say --text",
+        ),
+        (
+            "univers",
+            "Bo met Li here .\nAl met Cy here .\n",
+            "expected words alone or with a tag, got 5 columns: say --text",
+        ),
+        ("columns", "Bo met Li here .\nAl met Cy .\n", "line 2: expected 5 columns as in the file's first row, got 4"),
+        ("columns", "Bo met Li here .\nAl met Cy .\n", "say --text if each line is a sentence"),
+    ],
+)
+def test_sentences_are_not_taken_for_columns(runs, tmp_path, capsys, run, text, message):
+    (tmp_path / "words.txt").write_text(text)
+    capsys.readouterr()
+    assert main(["tag", str(runs / run), str(tmp_path / "words.txt")]) == 2
+    assert message in capsys.readouterr().err
+    assert main(["tag", str(runs / run), str(tmp_path / "words.txt"), "--text"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("run", "text"),
+    [
+        ("columns", "Bo\nLi\n"),
+        ("columns", "Bo bo\nLi li\n"),
+        ("columns", "Bo bo O\nLi li O\n"),
+        ("univers", "Bo\nLi\n"),
+        ("univers", "Bo X\nLi X\n"),
+        ("univers", "Bo\tbo\tx\tX\nLi\tli\tx\tX\n"),
+    ],
+)
+def test_words_with_and_without_tags_are_tagged(runs, tmp_path, capsys, run, text):
+    (tmp_path / "words.txt").write_text(text)
+    assert main(["tag", str(runs / run), str(tmp_path / "words.txt")]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["Bo", "Li"]
