@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from chainrule.data.text import STDIN, check_file, name_of
+from chainrule.data.text import STDIN, check_file, name_of, refuse_utf16
 
 DELIMITERS = ",;\t|"
 Row = tuple[int, list[str]]
@@ -120,8 +120,11 @@ class DelimitedFile:
             try:
                 text = raw.decode()
             except UnicodeDecodeError:
+                if number == 1:
+                    refuse_utf16(raw, self.name)
                 raise ValueError(
-                    f"{self.name} line {number}: expected UTF-8, got other bytes: convert the file"
+                    f"{self.name} line {number}: expected UTF-8, got other bytes: convert the file, from Latin-1 for "
+                    "example with iconv -f latin1 -t utf-8"
                 ) from None
             if "\0" in text:
                 raise ValueError(f"{self.name} line {number}: expected text, got a NUL byte: correct the file")

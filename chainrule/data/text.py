@@ -56,6 +56,10 @@ def check_file(path: str | Path) -> Path:
         ValueError: it is a directory, no regular file, or empty.
     """
     path = Path(path)
+    if str(path) == STDIN and not path.exists():
+        raise ValueError(
+            "-: expected a file, got standard input, which is not read here: write it to a file and give its name"
+        )
     if path.is_dir():
         raise ValueError(f"{path}: expected a file, got a directory")
     if not path.exists():
@@ -117,8 +121,8 @@ def decode(
     """Decode bytes that begin at byte `offset` and at line `line` + `lines_before()` of the file `name`."""
     if not strict:
         return raw.decode("utf-8", "surrogateescape")
-    if offset == 0 and raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        raise ValueError(f"{name}: expected UTF-8 text, got UTF-16: convert it, for example with iconv -f utf-16")
+    if offset == 0:
+        refuse_utf16(raw, name)
     if offset == 0 and raw.startswith(_GZIP):
         raise ValueError(f"{name}: expected UTF-8 text, got a file compressed by gzip: unpack it, with gunzip --keep")
     if (nul := raw.find(b"\0")) >= 0:
@@ -131,6 +135,14 @@ def decode(
         raise ValueError(
             f"{name}: invalid UTF-8 at byte {offset + error.start} (line {number}): convert it to UTF-8; {_REMEDY}"
         ) from None
+
+
+def refuse_utf16(beginning: bytes, name: str) -> None:
+    """Refuse a file that begins with a byte order mark of UTF-16."""
+    if beginning.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise ValueError(
+            f"{name}: expected UTF-8 text, got UTF-16: convert it, for example with iconv -f utf-16 -t utf-8"
+        )
 
 
 def name_of(path: str | Path) -> str:

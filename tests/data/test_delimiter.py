@@ -41,3 +41,15 @@ def test_a_quoted_header_with_other_delimiters_is_read(tmp_path):
     assert [row for _, row in file.rows()][3] == ["3,5", "3"]
     cells = [column.cell(3) for block in file.blocks() for column in block.columns]
     assert cells[:2] == ["3,5", "3"]
+
+
+def test_a_file_in_utf_16_is_named_as_one(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_bytes("a,b\n1,2\n".encode("utf-16"))
+    with pytest.raises(ValueError, match=r"rows\.csv: expected UTF-8 text, got UTF-16: convert it, .*iconv -f utf-16"):
+        TableFile(path)
+
+
+def test_standard_input_is_refused_by_its_name_where_files_are_read_twice():
+    with pytest.raises(ValueError, match="-: expected a file, got standard input, which is not read here"):
+        TableFile("-")
