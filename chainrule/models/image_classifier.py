@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from chainrule.base import Context, LikelihoodModel
 from chainrule.heads import Categorical
 from chainrule.models.image_input import ImageInput
+from chainrule.models.labels import check_one_label_a_row
 from chainrule.ranges import check_shares, check_sizes
 
 
@@ -82,7 +83,9 @@ class ImageClassifier(LikelihoodModel):
             raise ValueError("lengths: a label has none; leave it None")
         if context is None:
             raise ValueError("context: expected the images (B, C, H, W) that the labels are of, got None")
-        return self.forward(context).log_prob(x)
+        found = self.forward(context)
+        check_one_label_a_row(x, *found.batch_shape)
+        return found.log_prob(x)
 
     def training_objective(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
         r"""log p of the labels, smoothed, of images that are mixed in training mode.
@@ -97,11 +100,13 @@ class ImageClassifier(LikelihoodModel):
                 self._smoothed(self.forward(context), x) if self.label_smoothing else self.log_prob(x, context, lengths)
             )
         images = self._numbers(context)
+        check_one_label_a_row(x, len(images))
         share = torch.distributions.Beta(self.mixup, self.mixup).sample((len(x),)).to(images)
         partner = torch.randperm(len(x), device=x.device)
         found = self._labels(torch.lerp(images[partner], images, share.view(-1, 1, 1, 1)))
         return share * self._smoothed(found, x) + (1 - share) * self._smoothed(found, x[partner])
 
     def _smoothed(self, found: Categorical, labels: Tensor) -> Tensor:
+        check_one_label_a_row(labels, *found.batch_shape)
         spread = found.logits.log_softmax(-1).mean(-1)
         return (1 - self.label_smoothing) * found.log_prob(labels) + self.label_smoothing * spread

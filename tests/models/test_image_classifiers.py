@@ -107,6 +107,15 @@ def test_an_image_of_another_size_is_refused(name):
         SMALL[name]()(torch.zeros(2, 1, 8, 9, dtype=torch.long))
 
 
+@pytest.mark.parametrize("shape", [(5, 1), (1,), (), (5, 5)])
+@pytest.mark.parametrize("options", [{}, {"label_smoothing": 0.1}, {"mixup": 0.5}])
+def test_labels_are_one_for_each_image(options, shape):
+    model = SMALL["cnn"](**options).train()
+    for method in (model.log_prob, model.training_objective):
+        with pytest.raises(ValueError, match=r"x: expected labels \(B,\) = \(5,\), one for each row, got"):
+            method(torch.ones(shape, dtype=torch.long), images())
+
+
 def test_a_patch_that_does_not_divide_names_those_that_do():
     with pytest.raises(ValueError, match=r"patch_size.*28 and 28.*got 5: 2, 4, 7, 14, 28 would do"):
         VisionTransformer((1, 28, 28), 10, patch_size=5)
