@@ -194,3 +194,9 @@ def test_every_weight_of_a_single_layer_gets_a_gradient():
     model.log_prob(torch.randint(4, (2, 5))).sum().backward()
     assert all(weight.grad is not None for weight in model.parameters() if weight.requires_grad)
     assert "stack.residual" in model.state_dict()
+
+
+def test_a_waveform_of_fractions_has_no_likelihood():
+    with pytest.raises(ValueError, match=r"value: expected integers in \[0, 5\), got 0\.25: quantise the values"):
+        made().log_prob(torch.full((2, 9), 0.25))
+    assert (made(components=2).log_prob(torch.full((2, 9), 0.25)) == -torch.inf).all()
