@@ -200,3 +200,9 @@ def test_a_waveform_of_fractions_has_no_likelihood():
     with pytest.raises(ValueError, match=r"value: expected integers in \[0, 5\), got 0\.25: quantise the values"):
         made().log_prob(torch.full((2, 9), 0.25))
     assert (made(components=2).log_prob(torch.full((2, 9), 0.25)) == -torch.inf).all()
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_batch_without_rows_has_no_likelihood(variant):
+    model, none = made(**VARIANTS[variant]), torch.zeros(0, 9, dtype=torch.long)
+    assert model.log_prob(none, None if model.num_classes is None else none[:, 0]).shape == (0,)
