@@ -41,7 +41,8 @@ class ImageClassifier(LikelihoodModel):
         mixup: float = 0.0,
     ):
         super().__init__()
-        self.image_shape = ImageInput(image_shape, levels).image_shape
+        self.images = ImageInput(image_shape, levels)
+        self.image_shape = self.images.image_shape
         check_sizes(num_classes=num_classes)
         check_shares(label_smoothing=label_smoothing)
         if not 0 <= mixup < float("inf"):
@@ -67,11 +68,10 @@ class ImageClassifier(LikelihoodModel):
         return Categorical(self.output(self.features(x)))
 
     def _numbers(self, images: Context) -> Tensor:
-        """Images of the right shape, as numbers in [-1, 1]."""
-        if not isinstance(images, Tensor) or images.dim() != 4 or images.shape[1:] != self.image_shape:
-            got = tuple(images.shape) if isinstance(images, Tensor) else type(images).__name__
-            raise ValueError(f"images: expected shape (B, {', '.join(map(str, self.image_shape))}), got {got}")
-        return self.scaled(images)
+        """Images, checked, as numbers in [-1, 1]."""
+        if not isinstance(images, Tensor):
+            raise ValueError(f"images: expected a tensor (B, C, H, W), got {type(images).__name__}")
+        return self.scaled(self.images.checked(images, "images"))
 
     def scaled(self, images: Tensor) -> Tensor:
         """Pixels in [0, V) brought to [-1, 1], in the type of the weights."""
