@@ -12,6 +12,7 @@ from torch.distributions import Distribution
 from chainrule.heads import head_of
 from chainrule.heads.categorical import check_filters
 from chainrule.lengths import check_lengths
+from chainrule.prefix import check_prefix, prefix_rows
 from chainrule.state import State, expand, leaves, map_state
 
 Step = Callable[[Tensor | None, State], tuple[Distribution, State]]
@@ -294,7 +295,7 @@ class AutoregressiveModel(LikelihoodModel):
             raise ValueError(f"length: expected {known}, the elements of every x of this model, or None, got {length}")
         length = known if length is None else length
         assert length is not None
-        prefix = None if prefix is None else _rows_of(prefix, n)
+        prefix = None if prefix is None else prefix_rows(prefix, n)
         least = max(0 if prefix is None else prefix.shape[1], 1)
         if length < least:
             raise ValueError(f"length: expected at least {least} (the prefix is counted), got {length}")
@@ -323,7 +324,7 @@ class AutoregressiveModel(LikelihoodModel):
             check_rows(context, n)
             context = expand(map_state(lambda leaf: leaf.to(device), context), n)
         if prefix is not None:
-            prefix = _rows_of(prefix, n).to(device)
+            prefix = prefix_rows(prefix, n).to(device)
 
         def pick(conditional: Distribution) -> Tensor:
             return head_of(conditional).filtered(temperature, top_k, top_p).sample(generator=generator)
@@ -360,25 +361,6 @@ def check_rows(context: Context, batch_size: int) -> None:
     for leaf in leaves(context):
         if len(leaf) not in (1, batch_size):
             raise ValueError(f"context: expected {batch_size} rows, or one for all, got {len(leaf)}")
-
-
-def _rows_of(prefix: Tensor, n: int) -> Tensor:
-    """(P,), (1, P, ...) or (n, P, ...) -> (n, P, ...)."""
-    if not isinstance(prefix, Tensor):
-        raise ValueError(f"prefix: expected a tensor, got {type(prefix).__name__}: make it one with torch.as_tensor")
-    if prefix.dim() == 1:
-        prefix = prefix.unsqueeze(0)
-    if prefix.shape[0] not in (1, n):
-        raise ValueError(f"prefix: expected shape (P,), or 1 or {n} rows, got {tuple(prefix.shape)}")
-    return prefix.expand(n, *prefix.shape[1:])
-
-
-def check_prefix(conditionals: Distribution, prefix: Tensor) -> None:
-    """Raise ValueError for a prefix with elements outside the support of its conditionals."""
-    try:
-        conditionals.log_prob(prefix)
-    except ValueError as error:
-        raise ValueError(f"prefix: {str(error).removeprefix('value: ')}") from None
 
 
 def _spread(mask: Tensor, like: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from chainrule.base import AutoregressiveModel, Context
 from chainrule.decoding.beam import Beam, Extensions, repeats_ngram
 from chainrule.decoding.best_symbols import best_symbols
 from chainrule.decoding.decoded import Decoded, Ended, Hypothesis
+from chainrule.prefix import check_prefix
 from chainrule.ranges import check_sizes
 from chainrule.state import State, count_rows, expand, map_state, select
 
@@ -151,7 +152,7 @@ def _begin(
     if prefix is None or prefix.shape[1] == 0:
         return Beam(rows, rows.new_empty(row_count, 0), rows.new_zeros(row_count, dtype=torch.float64)), state
     conditionals, state = model.unroll(prefix, state)
-    return Beam(rows, prefix, conditionals.log_prob(prefix).double().sum(1)), state
+    return Beam(rows, prefix, check_prefix(conditionals, prefix).double().sum(1)), state
 
 
 def _hypotheses(

@@ -19,8 +19,9 @@ class Completed:
         x: (B, T) the sequences, known elements as they were given.
         log_evidence: (B,) an estimate of log p(known | c), nats: exact where no known element comes after an unknown
             one.
-        effective_particles: (B,) from how many equally weighted draws the choice was made; few of many say that the
-            known elements were improbable after those drawn before them: use more particles.
+        effective_particles: (B,) on how many equally weighted draws the completion rests: the fewest of any
+            resampling and of the last choice. Few of many say that the known elements were improbable after those
+            drawn before them: use more particles.
     """
 
     x: Tensor
@@ -90,6 +91,7 @@ def complete(
     drawn = x.new_empty(rows * particles, 0)
     log_weights = torch.zeros(rows, particles, dtype=torch.float64, device=device)
     log_evidence = torch.zeros(rows, dtype=torch.float64, device=device)
+    fewest = torch.full_like(log_evidence, particles)
     x_prev = None
     for t in range(time):
         conditional, state = step(x_prev, state)
@@ -111,11 +113,12 @@ def complete(
         drawn = torch.cat([drawn, x_prev.unsqueeze(1)], 1)
         if t < time - 1 and bool((_effective(log_weights) < particles / 2).any()):
             log_evidence = log_evidence + _mean(log_weights)
+            fewest = fewest.minimum(_effective(log_weights))  # resampled weights are equal and show it no more
             parents = _resampled(log_weights, generator)
             state, drawn, x_prev = select(state, parents), drawn[parents], x_prev[parents]
             log_weights = torch.zeros_like(log_weights)
     chosen = _one_of_each(log_weights, generator)
-    return Completed(drawn[chosen], log_evidence + _mean(log_weights), _effective(log_weights))
+    return Completed(drawn[chosen], log_evidence + _mean(log_weights), fewest.minimum(_effective(log_weights)))
 
 
 def _effective(log_weights: Tensor) -> Tensor:

@@ -5,13 +5,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from chainrule.base import AutoregressiveModel, Context, check_prefix, check_rows
+from chainrule.base import AutoregressiveModel, Context, check_rows
 from chainrule.decoding.drafter import Drafter
 from chainrule.decoding.guessed_rows import GuessedRows
 from chainrule.decoding.position_noise import PositionNoise
 from chainrule.decoding.verification import verify_by_noise, verify_by_rejection
 from chainrule.heads import Categorical, Head, head_of
 from chainrule.heads.categorical import check_filters
+from chainrule.prefix import check_prefix
 from chainrule.ranges import check_sizes
 from chainrule.state import expand, map_state
 

@@ -64,8 +64,11 @@ class Categorical(TensorHead, distributions.Categorical):
         """log p(value), nats; value (...) of integers in [0, V), broadcast against the batch shape.
 
         Raises:
-            ValueError: on a processor, a value outside [0, V); mask padding before, or give the model its `lengths`.
+            ValueError: on a processor, a value outside [0, V), or a fraction; mask padding before, or give the model
+                its `lengths`.
         """
+        if value.is_floating_point() and value.device.type == "cpu" and not needs_plain_form():
+            check_symbols(value, self._num_events)  # as an index a fraction would be another symbol
         scores = self._param
         if value.shape != self._batch_shape:
             shape = broadcast_shapes(value.shape, self._batch_shape)
@@ -161,13 +164,18 @@ def check_filters(temperature: float, top_k: int | None, top_p: float | None) ->
 
 
 def check_symbols(symbols: Tensor, count: int) -> None:
-    """Reject a symbol outside [0, count)."""
+    """Reject a symbol outside [0, count), or a fraction."""
     if not symbols.is_floating_point():
         symbols = symbols.long()  # in a narrow type the number of symbols may be another number
     wrong = (symbols < 0) | (symbols >= count)
+    if symbols.is_floating_point():
+        wrong |= symbols != symbols.floor()  # NaN too
     if wrong.any():
+        got = symbols[wrong][0].item()
+        if 0 <= got < count:
+            raise ValueError(f"value: expected integers in [0, {count}), got {got:g}: quantise the values")
         raise ValueError(
-            f"value: expected symbols in [0, {count}), got {int(symbols[wrong][0])}: "
+            f"value: expected symbols in [0, {count}), got {f'{got:g}' if isinstance(got, float) else got}: "
             "mask padding before, or give the model its lengths"
         )
 

@@ -102,7 +102,7 @@ class AdaptiveSoftmax(nn.Module):
             vectors.append(self._vectors(number, flat[members] - start))
         places = torch.empty_like(flat)
         places[torch.cat(order)] = torch.arange(len(flat), device=flat.device)
-        return torch.cat(vectors).index_select(0, places).view(*symbols.shape, -1)
+        return torch.cat(vectors).index_select(0, places).view(*symbols.shape, self.head_weight.shape[1])
 
     def _vectors(self, group: int, rows: Tensor) -> Tensor:
         if group == 0:

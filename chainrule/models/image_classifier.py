@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from chainrule.base import Context, LikelihoodModel
 from chainrule.heads import Categorical
 from chainrule.models.image_input import ImageInput
+from chainrule.models.labels import check_one_label_a_row
 from chainrule.ranges import check_shares, check_sizes
 
 
@@ -40,7 +41,8 @@ class ImageClassifier(LikelihoodModel):
         mixup: float = 0.0,
     ):
         super().__init__()
-        self.image_shape = ImageInput(image_shape, levels).image_shape
+        self.images = ImageInput(image_shape, levels)
+        self.image_shape = self.images.image_shape
         check_sizes(num_classes=num_classes)
         check_shares(label_smoothing=label_smoothing)
         if not 0 <= mixup < float("inf"):
@@ -66,11 +68,10 @@ class ImageClassifier(LikelihoodModel):
         return Categorical(self.output(self.features(x)))
 
     def _numbers(self, images: Context) -> Tensor:
-        """Images of the right shape, as numbers in [-1, 1]."""
-        if not isinstance(images, Tensor) or images.dim() != 4 or images.shape[1:] != self.image_shape:
-            got = tuple(images.shape) if isinstance(images, Tensor) else type(images).__name__
-            raise ValueError(f"images: expected shape (B, {', '.join(map(str, self.image_shape))}), got {got}")
-        return self.scaled(images)
+        """Images, checked, as numbers in [-1, 1]."""
+        if not isinstance(images, Tensor):
+            raise ValueError(f"images: expected a tensor (B, C, H, W), got {type(images).__name__}")
+        return self.scaled(self.images.checked(images, "images"))
 
     def scaled(self, images: Tensor) -> Tensor:
         """Pixels in [0, V) brought to [-1, 1], in the type of the weights."""
@@ -82,7 +83,9 @@ class ImageClassifier(LikelihoodModel):
             raise ValueError("lengths: a label has none; leave it None")
         if context is None:
             raise ValueError("context: expected the images (B, C, H, W) that the labels are of, got None")
-        return self.forward(context).log_prob(x)
+        found = self.forward(context)
+        check_one_label_a_row(x, *found.batch_shape)
+        return found.log_prob(x)
 
     def training_objective(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
         r"""log p of the labels, smoothed, of images that are mixed in training mode.
@@ -97,11 +100,13 @@ class ImageClassifier(LikelihoodModel):
                 self._smoothed(self.forward(context), x) if self.label_smoothing else self.log_prob(x, context, lengths)
             )
         images = self._numbers(context)
+        check_one_label_a_row(x, len(images))
         share = torch.distributions.Beta(self.mixup, self.mixup).sample((len(x),)).to(images)
         partner = torch.randperm(len(x), device=x.device)
         found = self._labels(torch.lerp(images[partner], images, share.view(-1, 1, 1, 1)))
         return share * self._smoothed(found, x) + (1 - share) * self._smoothed(found, x[partner])
 
     def _smoothed(self, found: Categorical, labels: Tensor) -> Tensor:
+        check_one_label_a_row(labels, *found.batch_shape)
         spread = found.logits.log_softmax(-1).mean(-1)
         return (1 - self.label_smoothing) * found.log_prob(labels) + self.label_smoothing * spread

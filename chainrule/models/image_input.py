@@ -2,6 +2,8 @@
 
 from torch import Tensor
 
+from chainrule.modes import needs_plain_form
+
 
 class ImageInput:
     """Images (B, C, H, W) of integers in [0, V), checked, and brought to numbers from 0 to 1.
@@ -22,17 +24,26 @@ class ImageInput:
         channels, height, width = image_shape
         self.image_shape, self.levels = (channels, height, width), levels
 
-    def checked(self, x: Tensor) -> Tensor:
-        """x itself.
+    def checked(self, x: Tensor, name: str = "x") -> Tensor:
+        """x itself; its values are looked at on a processor alone: a GPU would have to be waited for.
 
         Raises:
             ValueError: it is no batch of such images.
         """
         if x.dim() != 4 or x.shape[1:] != self.image_shape:
             expected = ", ".join(str(size) for size in self.image_shape)
-            raise ValueError(f"x: expected images of shape (B, {expected}), got {tuple(x.shape)}")
+            raise ValueError(f"{name}: expected images of shape (B, {expected}), got {tuple(x.shape)}")
+        expected = f"{name}: expected integers in [0, {self.levels})"
         if x.is_floating_point():
-            raise ValueError(f"x: expected integers in [0, {self.levels}), got {x.dtype}: quantise the images first")
+            raise ValueError(
+                f"{expected}, got {x.dtype}: quantise the images first, those in [0, 1] by "
+                f"(images * {self.levels - 1}).round().long()"
+            )
+        if x.numel() and x.device.type == "cpu" and not needs_plain_form():
+            least, greatest = map(int, x.aminmax())
+            if least < 0 or greatest >= self.levels:
+                got = least if least < 0 else greatest
+                raise ValueError(f"{expected}, got {got}: quantise the images, or give the model more levels")
         return x
 
     def scaled(self, x: Tensor, like: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from chainrule.base import Step
 from chainrule.heads import Categorical
+from chainrule.layers.cells import check_vocabulary
 from chainrule.layers.dropout import dropout
 from chainrule.layers.linear import Linear
 from chainrule.layers.prepared_linear import prepared_linear
@@ -202,7 +203,11 @@ class ImageTransformer(ImageModel):
             label: (B,) or None.
             place: (B,) the first of the places.
             recent: (B, K) elements before the symbols; None at the beginning.
+
+        Raises:
+            ValueError: on a processor, an element outside [0, V): its row would be that of another neighbour.
         """
+        check_vocabulary(symbols, self.levels, start=True)
         if recent is None:
             recent = symbols.new_full((len(symbols), self._kept), self.levels)
         past, time = torch.cat([recent, symbols], 1), symbols.shape[1]

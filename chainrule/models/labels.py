@@ -1,4 +1,4 @@
-"""Labels that a whole sequence or image is conditioned on."""
+"""Labels of whole sequences or images: those that one is conditioned on, and those that a classifier is given."""
 
 from typing import Any
 
@@ -23,3 +23,10 @@ def checked_labels(context: Any, batch_size: int, num_classes: int | None) -> Te
             f"context: expected labels in [0, {num_classes}), got {int(context.min())} to {int(context.max())}"
         )
     return context.long()
+
+
+def check_one_label_a_row(x: Any, batch_size: int) -> None:
+    """Raise ValueError unless x are as many labels as rows: others would be broadcast against the distributions."""
+    if not isinstance(x, Tensor) or x.shape != (batch_size,):
+        got = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
+        raise ValueError(f"x: expected labels (B,) = ({batch_size},), one for each row, got {got}")

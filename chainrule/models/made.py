@@ -239,7 +239,7 @@ class MADE(AutoregressiveModel):
             if context.dim() != 2 or context.shape[1] != size:
                 raise ValueError(f"context: expected shape (B, {size}), got {tuple(context.shape)}")
             context = context.to(self.output.weight.dtype)
-        elif context.dim() != 1 or not bool(((context >= 0) & (context < size)).all()):
+        elif context.dim() != 1 or not bool(((context >= 0) & (context <= size - 1)).all()):
             got = (
                 f"shape {tuple(context.shape)}"
                 if context.dim() != 1

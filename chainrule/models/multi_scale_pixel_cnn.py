@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 
 from chainrule.heads import DiscretizedLogisticMixture, PixelLogisticMixture
+from chainrule.heads.discretized_logistic_mixture import outside
 from chainrule.layers.group_network import OFFSETS, GroupNetwork, PixelGroup, coarse_to_fine
 from chainrule.models.image_model import ImageModel
 from chainrule.models.labels import checked_labels
@@ -230,8 +231,8 @@ class MultiScalePixelCNN(ImageModel):
         self, n: int, context: Tensor | None, prefix: Tensor | None, pick: Callable[[Distribution], Tensor]
     ) -> Iterator[Tensor]:
         """The stream, drawn a group at a time: each colour of all its pixels at once."""
-        if prefix is not None and ((prefix < 0) | (prefix >= self.levels)).any():
-            raise ValueError(f"prefix: expected values from 0 to {self.levels - 1}, got others")
+        if prefix is not None and outside(prefix, self.levels).any():
+            raise ValueError(f"prefix: expected integers from 0 to {self.levels - 1}, got others")
         label = checked_labels(context, n, self.num_classes)
         seen, colours = self.order.new_zeros(n, 0) if prefix is None else prefix, self.image_shape[0]
         while seen.shape[1] < self.sequence_length:

@@ -16,6 +16,7 @@ from chainrule.layers.pooling import POOLINGS, AttentionPooling, max_pooling, me
 from chainrule.layers.recurrent import Recurrent
 from chainrule.layers.recurrent_stack import recurrent_stack
 from chainrule.layers.transformer_encoder import TransformerEncoder
+from chainrule.models.labels import check_one_label_a_row
 from chainrule.ranges import Layers, Probability, Range, Size, check_shares, check_sizes
 
 NOTHING = -1  # no symbol: what fills up a bag
@@ -192,7 +193,7 @@ class SequenceClassifier(LikelihoodModel):
         """log p(y | x), (B,), or the mean of those of the network and of the n-grams."""
         if self.ngrams is None:
             return self.log_prob(x, context, lengths)
-        found = self._labels(context, lengths)
+        found = self._labels(x, context, lengths)
         assert isinstance(found, CategoricalMean)
         return torch.stack([part.log_prob(x) for part in found.parts]).mean(0)
 
@@ -229,12 +230,15 @@ class SequenceClassifier(LikelihoodModel):
             context: the sequences, as `forward` takes them.
             lengths: None: a label has none. Those of the sequences are in the context.
         """
-        return self._labels(context, lengths).log_prob(x)
+        return self._labels(x, context, lengths).log_prob(x)
 
-    def _labels(self, context: Context, lengths: Tensor | None) -> Categorical:
+    def _labels(self, x: Tensor, context: Context, lengths: Tensor | None) -> Categorical:
+        """p(y | x) of each row, checked to be one for each label."""
         if lengths is not None:
             raise ValueError("lengths: expected None: a label has no length; put those of the sequences in the context")
-        return self.forward(context)
+        found = self.forward(context)
+        check_one_label_a_row(x, *found.batch_shape)
+        return found
 
     def attend(self, context: Context) -> Tensor:
         """How much each time step counted in the pooling, (B, T): the weights α, 0 past a row's end.

@@ -194,4 +194,4 @@ class WaveNet(AutoregressiveModel):
         label = checked_labels(label, batch_size, self.num_classes)
         if self.label_bias is None:
             return None
-        return self.label_bias(label).view(batch_size, len(self.stack.layers), -1)
+        return self.label_bias(label).unflatten(1, (len(self.stack.layers), -1))

@@ -128,3 +128,14 @@ def test_no_rows_are_completed_as_none():
     found = complete(model, x, x.bool())
     assert found.x.shape == (0, 4)
     assert found.log_evidence.shape == found.effective_particles.shape == (0,)
+
+
+def test_a_completion_that_a_resampling_left_on_few_draws_says_so():
+    model = MADE(3, [])
+    with torch.no_grad():  # the first is seldom 1, the second nearly always equals the first, the third is a coin
+        model.output.weight.copy_(torch.tensor([[0.0, 0, 0], [24, 0, 0], [0, 0, 0]]))
+        model.output.bias.copy_(torch.tensor([-4.0, -12, 0]))
+    x, known = torch.ones(4, 3), torch.tensor([False, True, False]).expand(4, 3)
+    found = complete(model, x, known, particles=512, generator=torch.Generator().manual_seed(0))
+    assert (found.x[:, 0] == 1).all()
+    assert (found.effective_particles < 40).all()  # about one in fifty-five

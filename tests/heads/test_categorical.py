@@ -185,6 +185,19 @@ def test_no_symbol_outside_the_support_has_a_probability(symbol, wide, monkeypat
         Categorical(LOGITS).log_prob(torch.full((2, 3), symbol))
 
 
+@pytest.mark.parametrize("wide", [False, True])
+def test_a_fraction_is_no_symbol_and_a_whole_number_is(wide, monkeypatch):
+    """0.5 was truncated to 0: the likelihood of a waveform in [-1, 1] was that of silence."""
+    monkeypatch.setattr("chainrule.heads.categorical.WIDE", 0 if wide else 2**20)
+    value = torch.randint(5, (2, 3))
+    torch.testing.assert_close(Categorical(LOGITS).log_prob(value.float()), Categorical(LOGITS).log_prob(value))
+    with pytest.raises(ValueError, match=r"value: expected integers in \[0, 5\), got 0\.5: quantise"):
+        Categorical(LOGITS).log_prob(torch.full((2, 3), 0.5))
+    for other in (torch.nan, -torch.inf, torch.inf, -0.5, 4.5):
+        with pytest.raises(ValueError, match=r"value: expected (integers|symbols) in \[0, 5\), got"):
+            Categorical(LOGITS).log_prob(torch.full((2, 3), other))
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("temperature", [1e-30, 1e-39, 1e-40, 1e-45, 1e-300, 5e-324])
 def test_a_temperature_next_to_zero_is_greedy(temperature, dtype):

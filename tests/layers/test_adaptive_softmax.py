@@ -141,3 +141,8 @@ def test_wrong_arguments_of_the_rule_are_named(arguments, name):
 def test_narrow_integers_have_the_vectors_of_wide_ones(dtype):
     layer, symbols = AdaptiveSoftmax(M, V, CUTOFFS, input_only=1), torch.arange(V + 1)
     assert torch.equal(layer.embed(symbols.to(dtype)), layer.embed(symbols))
+
+
+@pytest.mark.parametrize("shape", [(0, 4), (2, 0), (0,)])
+def test_no_symbols_have_no_vectors(shape):
+    assert AdaptiveSoftmax(M, V, CUTOFFS).embed(torch.zeros(shape, dtype=torch.long)).shape == (*shape, M)

@@ -44,7 +44,8 @@ def test_rows_of_a_batch_do_not_influence_each_other(model):
 
 def test_every_pixel_can_influence_the_label(model):
     x = (torch.rand(1, 1, 8, 8, dtype=torch.float64) * 3).requires_grad_()
-    gradients = [torch.autograd.grad(model(x).logits[0, label], x, retain_graph=True)[0] for label in range(3)]
+    logits = model.output(model.features(model.scaled(x)))[0]
+    gradients = [torch.autograd.grad(logits[label], x, retain_graph=True)[0] for label in range(3)]
     assert (torch.stack(gradients).abs().amax(0) > 0).all()
 
 
@@ -103,8 +104,29 @@ def test_mixed_labels_have_the_shares_of_their_images():
 
 @pytest.mark.parametrize("name", SMALL)
 def test_an_image_of_another_size_is_refused(name):
-    with pytest.raises(ValueError, match=r"expected shape \(B, 1, 8, 8\), got \(2, 1, 8, 9\)"):
+    with pytest.raises(ValueError, match=r"images: expected images of shape \(B, 1, 8, 8\), got \(2, 1, 8, 9\)"):
         SMALL[name]()(torch.zeros(2, 1, 8, 9, dtype=torch.long))
+
+
+@pytest.mark.parametrize("mixup", [0.0, 0.5])
+def test_images_of_other_numbers_are_refused(mixup):
+    """Those in [0, 1] were taken for nearly black ones."""
+    model, labels = SMALL["cnn"](mixup=mixup).train(), torch.zeros(5, dtype=torch.long)
+    for method in (model.log_prob, model.training_objective):
+        with pytest.raises(ValueError, match=r"images: .*in \[0, 4\), got torch.float32: .*\(images \* 3\)\.round"):
+            method(labels, images() / 3)
+        for value in (-1, 4):
+            with pytest.raises(ValueError, match=rf"images: expected integers in \[0, 4\), got {value}: quantise"):
+                method(labels, images().index_fill(0, torch.tensor(2), value))
+
+
+@pytest.mark.parametrize("shape", [(5, 1), (1,), (), (5, 5)])
+@pytest.mark.parametrize("options", [{}, {"label_smoothing": 0.1}, {"mixup": 0.5}])
+def test_labels_are_one_for_each_image(options, shape):
+    model = SMALL["cnn"](**options).train()
+    for method in (model.log_prob, model.training_objective):
+        with pytest.raises(ValueError, match=r"x: expected labels \(B,\) = \(5,\), one for each row, got"):
+            method(torch.ones(shape, dtype=torch.long), images())
 
 
 def test_a_patch_that_does_not_divide_names_those_that_do():

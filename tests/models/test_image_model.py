@@ -124,3 +124,11 @@ def test_labels_are_checked(label, message):
 def test_a_model_without_labels_takes_none():
     with pytest.raises(ValueError, match="context: this model has no labels"):
         model().sample(1, torch.zeros(1).long())
+
+
+@pytest.mark.parametrize("value", [-1, 4])
+def test_pixels_out_of_range_are_refused_before_they_are_read(value):
+    x = torch.zeros(2, 3, 2, 4, dtype=torch.long).index_fill(0, torch.tensor(1), value)
+    with pytest.raises(ValueError, match=rf"x: expected integers in \[0, 4\), got {value}: quantise the images"):
+        model()(x)
+    assert model(levels=256)(torch.full((2, 3, 2, 4), 255, dtype=torch.uint8)).batch_shape == x.shape

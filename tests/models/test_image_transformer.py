@@ -66,3 +66,14 @@ def test_the_rest_of_an_image_is_drawn_by_prepared_steps_as_the_pass_gives_it():
 def test_images_of_another_size_are_refused():
     with pytest.raises(ValueError, match=r"x: expected images of shape \(B, 1, 3, 4\)"):
         model()(torch.zeros(1, 1, 4, 4, dtype=torch.long))
+
+
+@pytest.mark.parametrize("value", [-1, 4, 300])
+def test_a_pixel_out_of_range_reads_no_row_of_another_neighbour(value):
+    images, x = model(), torch.zeros(2, 12, dtype=torch.long)
+    x[1, 3] = value
+    with pytest.raises(ValueError, match=rf"x: expected symbols in \[0, 3\), got {value}"):
+        images.unroll(x, images.initial_state(2))
+    for step in (images.step, images.stepper()):
+        with pytest.raises(ValueError, match=rf"x: expected symbols in \[0, 3\), got {value}"):
+            step(x[:, 3], images.initial_state(2))

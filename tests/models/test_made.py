@@ -385,3 +385,10 @@ def test_degrees_that_do_not_fit_are_named(degrees, message):
 def test_labels_may_be_bytes():
     model, x, labels = MADE(3, [4], context_size=4), torch.ones(5, 3), torch.tensor([0, 1, 3, 0, 2])
     assert torch.equal(model.log_prob(x, labels.to(torch.uint8)), model.log_prob(x, labels))
+
+
+def test_labels_in_eight_bits_are_those_of_wide_ones():
+    """In 8 bits 256 is 0, so that no label was below the number of them."""
+    model, x = MADE(3, [4], context_size=256), torch.ones(2, 3)
+    labels = torch.tensor([255, 0], dtype=torch.uint8)
+    torch.testing.assert_close(model.log_prob(x, labels), model.log_prob(x, labels.long()))

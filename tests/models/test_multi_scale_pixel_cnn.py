@@ -214,5 +214,5 @@ def test_what_is_no_whole_image_is_refused():
 
 def test_a_prefix_of_other_values_is_refused():
     model = MultiScalePixelCNN((1, 4, 4), 4, channels=8, layers=1, components=2)
-    with pytest.raises(ValueError, match="prefix: expected values from 0 to 3"):
+    with pytest.raises(ValueError, match="prefix: expected integers from 0 to 3"):
         model.sample(2, prefix=torch.tensor([9]))

@@ -241,3 +241,12 @@ def test_no_elements_without_lengths_are_empty_sequences() -> None:
     torch.nn.init.ones_(model.output.bias[:1])
     told = model({"inputs": torch.zeros(2, 0, dtype=torch.long), "lengths": torch.zeros(2, dtype=torch.long)})
     assert torch.equal(model(torch.zeros(2, 0, dtype=torch.long)).logits, told.logits)
+
+
+@pytest.mark.parametrize("shape", [(5, 1), (1,), ()])
+@pytest.mark.parametrize("ngram_order", [0, 2])
+def test_labels_are_one_for_each_row(ngram_order: int, shape: tuple[int, ...]) -> None:
+    model = make("symbols", ngram_order=ngram_order)
+    for method in (model.log_prob, model.training_objective):
+        with pytest.raises(ValueError, match=r"x: expected labels \(B,\) = \(5,\), one for each row, got"):
+            method(torch.ones(shape, dtype=torch.long), symbols())

@@ -194,3 +194,15 @@ def test_every_weight_of_a_single_layer_gets_a_gradient():
     model.log_prob(torch.randint(4, (2, 5))).sum().backward()
     assert all(weight.grad is not None for weight in model.parameters() if weight.requires_grad)
     assert "stack.residual" in model.state_dict()
+
+
+def test_a_waveform_of_fractions_has_no_likelihood():
+    with pytest.raises(ValueError, match=r"value: expected integers in \[0, 5\), got 0\.25: quantise the values"):
+        made().log_prob(torch.full((2, 9), 0.25))
+    assert (made(components=2).log_prob(torch.full((2, 9), 0.25)) == -torch.inf).all()
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_batch_without_rows_has_no_likelihood(variant):
+    model, none = made(**VARIANTS[variant]), torch.zeros(0, 9, dtype=torch.long)
+    assert model.log_prob(none, None if model.num_classes is None else none[:, 0]).shape == (0,)
