@@ -102,7 +102,7 @@ def receptive_field(
 
     Raises:
         ValueError: there is no such position; x has no rows, or is needed and not given; integers enter the model in a
-            way that is not seen.
+            way that is not seen; columns of a table have symbols, which no gradient shows.
 
     >>> from chainrule.models import WaveNet
     >>> _ = torch.manual_seed(0)
@@ -128,6 +128,11 @@ def receptive_field(
     if frames:
         order = torch.arange(len(order))
     t = _place(position, order, x)
+    if any(getattr(column, "symbols", 1) > 1 for column in getattr(model, "columns", ())):
+        raise ValueError(
+            "model: expected elements that a gradient shows, got columns with categories, frequent or missing values: "
+            "compare values with chainrule.testing.check_model"
+        )
     if x.is_floating_point():
         squares = _of_reals(twin, x, context, t, generator)
     else:

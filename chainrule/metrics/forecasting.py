@@ -83,14 +83,14 @@ def pinball_loss(forecast: ArrayLike, observed: ArrayLike, quantile: float) -> F
         quantile: q in (0, 1).
 
     Raises:
-        ValueError: q is no such number.
+        ValueError: q is no such number, or shapes differ.
 
     >>> pinball_loss([1.0, 1.0], [3.0, 0.0], quantile=0.9)
     array([1.8, 0.1])
     """
     if not 0 < quantile < 1:
         raise ValueError(f"quantile: expected a number between 0 and 1, got {quantile}")
-    error = np.asarray(observed, np.float64) - np.asarray(forecast, np.float64)
+    error = -_errors(forecast, observed)
     loss: Floats = np.maximum(quantile * error, (quantile - 1) * error)
     return loss
 
@@ -98,11 +98,13 @@ def pinball_loss(forecast: ArrayLike, observed: ArrayLike, quantile: float) -> F
 def coverage(low: ArrayLike, high: ArrayLike, observed: ArrayLike) -> float:
     """The share of values inside their intervals, ends included; of 80% intervals it should be 0.8.
 
+    Raises:
+        ValueError: shapes differ.
+
     >>> coverage([0.0, 0.0], [1.0, 1.0], [0.5, 2.0])
     0.5
     """
-    y = np.asarray(observed, np.float64)
-    return float(((np.asarray(low) <= y) & (y <= np.asarray(high))).mean())
+    return float(((_errors(low, observed) <= 0) & (_errors(high, observed) >= 0)).mean())
 
 
 def root_mean_squared_error(forecast: ArrayLike, observed: ArrayLike) -> float:
@@ -167,7 +169,10 @@ def _mean_distance(mean: Floats, scale: Floats) -> Floats:
 
 
 def _errors(forecast: ArrayLike, observed: ArrayLike) -> Floats:
-    errors: Floats = np.asarray(forecast, np.float64) - np.asarray(observed, np.float64)
+    x, y = np.asarray(forecast, np.float64), np.asarray(observed, np.float64)
+    if x.shape != y.shape:  # of which each would be compared with all
+        raise ValueError(f"forecast: expected the shape of observed, {y.shape}, got {x.shape}")
+    errors: Floats = x - y
     return errors
 
 

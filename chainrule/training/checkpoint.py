@@ -85,18 +85,19 @@ def reading_state(path: Path, *, restored: bool) -> Iterator[None]:
         raise ValueError(f"{path}: its state does not fit the model ({error}): the file is damaged") from None
 
 
-def save_weights(path: Path, model: nn.Module, about: dict[str, Any]) -> None:
+def save_weights(path: str | Path, model: nn.Module, about: dict[str, Any]) -> None:
     """Write the weights alone, with a JSON record of what they are, atomically."""
-    write_sealed(path, dict(model.state_dict()), {"kind": "weights", "about": about})
+    write_sealed(Path(path), dict(model.state_dict()), {"kind": "weights", "about": about})
 
 
-def load_weights(path: Path, model: nn.Module) -> dict[str, Any]:
+def load_weights(path: str | Path, model: nn.Module) -> dict[str, Any]:
     """Copy saved weights into `model`, on whatever device it is; returns the record written with them.
 
     Raises:
         FileNotFoundError: there is no such file.
         ValueError: it is damaged, is no file of weights, or belongs to another model.
     """
+    path = Path(path)
     tensors, record = _read(path, "weights")
     _copy_weights(path, model, tensors)
     about = record.get("about")

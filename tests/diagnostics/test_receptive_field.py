@@ -8,6 +8,7 @@ from chainrule.base import AutoregressiveModel
 from chainrule.diagnostics.input_taps import InputTaps, places
 from chainrule.diagnostics.receptive_field import receptive_field
 from chainrule.heads import Bernoulli
+from chainrule.heads.column import Column
 from chainrule.models import (
     MADE,
     RNNMADE,
@@ -16,6 +17,7 @@ from chainrule.models import (
     PixelCNN,
     PixelRNN,
     RecurrentLM,
+    TableMADE,
     TransformerLM,
     WaveNet,
 )
@@ -217,3 +219,11 @@ def test_symbols_of_a_narrow_type_and_a_single_element_are_read():
     assert receptive_field(model, 12, x.to(torch.uint8)).summary() == receptive_field(model, 12, x).summary()
     for single in (model, TransformerLM(5, model_size=8, num_layers=1, num_heads=2), RecurrentLM(5, hidden_size=4)):
         assert receptive_field(single, 0, torch.zeros(1, 1, dtype=torch.long)).summary()["reached"] == 0
+
+
+def test_columns_with_categories_are_refused():
+    """A gradient does not show what they influence: nothing, it said."""
+    flag, real = Column("categorical", categories=2), Column("real")
+    with pytest.raises(ValueError, match="model: expected elements that a gradient shows, got columns with categories"):
+        receptive_field(TableMADE([flag, real], hidden_size=4))
+    assert receptive_field(TableMADE([real, real], hidden_size=4)).as_declared

@@ -89,3 +89,18 @@ def test_naive_forecasts_repeat_what_was():
 def test_what_cannot_be_is_named(call, named):
     with pytest.raises(ValueError, match=f"^{named}"):
         call()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: root_mean_squared_error([[1.0], [2.0]], [1.0, 2.0]),
+        lambda: mean_absolute_error([1.0], [1.0, 2.0]),
+        lambda: pinball_loss([[1.0], [2.0]], [1.0, 2.0], 0.5),
+        lambda: coverage([[0.0], [0.0]], [[1.0], [1.0]], [0.5, 2.0]),
+    ],
+)
+def test_other_shapes_are_not_broadcast(call):
+    """Each forecast was compared with every value, and perfect ones had errors."""
+    with pytest.raises(ValueError, match="forecast: expected the shape of observed"):
+        call()

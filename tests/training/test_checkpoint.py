@@ -152,3 +152,10 @@ def test_the_record_is_plain_json_in_the_header(tmp_path: Path) -> None:
     content = (tmp_path / "x").read_bytes()
     header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
     assert json.loads(header["__metadata__"]["chainrule"].partition(" ")[2])["about"] == {"step": 3}
+
+
+def test_weights_are_found_by_the_name_of_their_file(tmp_path: Path) -> None:
+    model, other = nn.Linear(2, 3), nn.Linear(2, 3)
+    save_weights(str(tmp_path / "weights.safetensors"), model, {})
+    assert load_weights(str(tmp_path / "weights.safetensors"), other) == {}
+    assert torch.equal(other.weight, model.weight)
