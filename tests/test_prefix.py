@@ -21,16 +21,16 @@ MODELS = {
 @pytest.mark.parametrize("name", MODELS)
 def test_elements_that_cannot_be_drawn_begin_no_sample(name, value):
     model, prefix = MODELS[name](), torch.tensor([[value]])
-    with pytest.raises(ValueError, match="^prefix: expected"):
+    with pytest.raises(ValueError, match=r"^prefix: expected"):
         model.sample(1, length=model.sequence_length or 4, prefix=prefix)
 
 
 @pytest.mark.parametrize("value", [300, -1])
 def test_nor_a_beam_nor_parallel_draws(value):
     model, prefix = MODELS["pixels"](), torch.tensor([[value]])
-    with pytest.raises(ValueError, match="^prefix: expected"):
+    with pytest.raises(ValueError, match=r"^prefix: expected"):
         beam_search(model, beam_size=2, max_length=3, eos=None, prefix=prefix)
-    with pytest.raises(ValueError, match="^prefix: expected"):
+    with pytest.raises(ValueError, match=r"^prefix: expected"):
         sample_parallel(model, 1, prefix=prefix)
 
 

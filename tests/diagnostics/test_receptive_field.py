@@ -225,5 +225,5 @@ def test_columns_with_categories_are_refused():
     """A gradient does not show what they influence: nothing, it said."""
     flag, real = Column("categorical", categories=2), Column("real")
     with pytest.raises(ValueError, match="model: expected elements that a gradient shows, got columns with categories"):
-        receptive_field(TableMADE([flag, real], hidden_size=4))
-    assert receptive_field(TableMADE([real, real], hidden_size=4)).as_declared
+        receptive_field(TableMADE([flag, real], hidden_size=4), 1)
+    assert receptive_field(TableMADE([real, real], hidden_size=4), 1).as_declared
