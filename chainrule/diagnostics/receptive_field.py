@@ -113,6 +113,11 @@ def receptive_field(
     >>> field.summary()["reached"], field.summary()["beyond_reach"]
     (8, 4)
     """
+    if any(getattr(column, "symbols", 1) > 1 for column in getattr(model, "columns", ())):
+        raise ValueError(
+            "model: expected elements that a gradient shows, got columns with categories, frequent or missing values: "
+            "compare values with chainrule.testing.check_model"
+        )
     generator = torch.Generator().manual_seed(seed)
     twin = copy.deepcopy(model).double().eval().requires_grad_(requires_grad=False).cpu()
     context = map_state(lambda leaf: leaf.cpu().double() if leaf.is_floating_point() else leaf.cpu(), context)
@@ -128,11 +133,6 @@ def receptive_field(
     if frames:
         order = torch.arange(len(order))
     t = _place(position, order, x)
-    if any(getattr(column, "symbols", 1) > 1 for column in getattr(model, "columns", ())):
-        raise ValueError(
-            "model: expected elements that a gradient shows, got columns with categories, frequent or missing values: "
-            "compare values with chainrule.testing.check_model"
-        )
     if x.is_floating_point():
         squares = _of_reals(twin, x, context, t, generator)
     else:
