@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 from weakref import finalize
 
+from chainrule.data.text import refuse_stdin
+
 TARS = (".tar.gz", ".tgz", ".tar")
 ARCHIVES = (*TARS, ".zip")
 _CHUNK = 1 << 20
@@ -49,12 +51,13 @@ class Members:
 
     Raises:
         FileNotFoundError: there is nothing of that name.
-        ValueError: it holds no such file, or is no archive.
+        ValueError: it holds no such file, is no archive, or is "-" for standard input.
     """
 
     def __init__(self, path: str | Path, endings: tuple[str, ...], noun: str):
         self.path, self._endings = Path(path), endings
         if not self.path.exists():
+            refuse_stdin(path)
             raise FileNotFoundError(f"{path}: no such file or folder: expected {noun}s")
         name = self.path.name.lower()
         if self.path.is_dir():

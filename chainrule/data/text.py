@@ -53,22 +53,27 @@ def check_file(path: str | Path) -> Path:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: it is a directory, no regular file, or empty.
+        ValueError: it is a directory, no regular file, empty, or "-" for standard input.
     """
     path = Path(path)
-    if str(path) == STDIN and not path.exists():
-        raise ValueError(
-            "-: expected a file, got standard input, which is not read here: write it to a file and give its name"
-        )
     if path.is_dir():
         raise ValueError(f"{path}: expected a file, got a directory")
     if not path.exists():
+        refuse_stdin(path)
         raise FileNotFoundError(f"{path}: no such file")
     if not path.is_file():
         raise ValueError(f"{path}: expected a regular file, got a device or pipe: write its content to a file first")
     if path.stat().st_size == 0:
         raise ValueError(f"{path}: expected text, got an empty file")
     return path
+
+
+def refuse_stdin(path: str | Path) -> None:
+    """Raise `ValueError` for "-", where files alone can be read."""
+    if str(path) == STDIN:
+        raise ValueError(
+            f"{path}: expected a file, got standard input, which is not read here: write it to a file and give its name"
+        )
 
 
 def open_bytes(path: str | Path) -> AbstractContextManager[BinaryIO]:

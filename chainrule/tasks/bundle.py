@@ -8,6 +8,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from chainrule.data.atomic import umask, write_bytes
+from chainrule.data.text import refuse_stdin
 
 
 @dataclass(frozen=True)
@@ -29,10 +30,11 @@ def read_bundle(path: Path) -> Bundle:
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: the folder holds no file, or something that is no regular file; or a name cannot be written
-            everywhere.
+        ValueError: it is "-" for standard input; the folder holds no file, or something that is no regular file; or a
+            name cannot be written everywhere.
     """
     if not path.exists():
+        refuse_stdin(path)
         raise FileNotFoundError(f"{path}: no such file or folder")
     if path.is_file():
         data = path.read_bytes()

@@ -3,13 +3,16 @@ import os
 import subprocess
 import sys
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from chainrule.data import read_lines, read_text
-from chainrule.data.text import decode_chunks
+from chainrule.data.members import Members
+from chainrule.data.text import check_file, decode_chunks
+from chainrule.tasks.bundle import read_bundle
 
 
 def chunked(raw: bytes, cuts: list[int]) -> list[bytes]:
@@ -92,3 +95,13 @@ def test_missing_files_and_directories_are_refused(tmp_path):
         list(read_text(tmp_path / "nowhere"))
     with pytest.raises(ValueError, match="got a directory"):
         list(read_lines(tmp_path))
+
+
+def test_standard_input_is_no_missing_file_where_only_files_are_read(tmp_path, monkeypatch):
+    """A dash was called a file that is not there."""
+    monkeypatch.chdir(tmp_path)
+    for read in (check_file, lambda path: Members(path, (".wav",), "sound"), lambda path: read_bundle(Path(path))):
+        with pytest.raises(ValueError, match=r"^-: expected a file, got standard input, .*write it to a file"):
+            read("-")
+    (tmp_path / "-").write_text("a file of that name")
+    assert check_file("-").samefile(tmp_path / "-")
