@@ -6,7 +6,7 @@ import io
 import sys
 import zlib
 from collections.abc import Generator, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -18,6 +18,7 @@ Row = tuple[int, list[str]]
 _GZIP = b"\x1f\x8b"
 _LARGEST_CELL = 1 << 24  # characters
 _ROWS_TO_COMPARE = 20
+_BEGINNING = 1 << 16  # bytes that these rows are looked for in, and the rest of a line
 
 
 class DelimitedFile:
@@ -87,16 +88,30 @@ class DelimitedFile:
                     yield before + reader.line_num, cells
 
     def find_delimiter(self) -> str:
-        """The delimiter with which the first rows have equally many cells, the most of them; a tab for .tsv.
+        """The delimiter with which the most of the first rows have as many cells, two or more, as the very first.
 
-        Where none of them does, the most frequent one of the first line that is not empty.
+        Of equals, the one that gives more cells. A file named .tsv has tabs where its first row has one. Where no
+        delimiter cuts the first row, it is the most frequent one of its line.
         """
-        with closing(self.lines()) as lines:
-            some = [f"{text}\n" for _, text in islice(filter(lambda line: line[1].strip(), lines), _ROWS_TO_COMPARE)]
-        first = some[0] if some else ""
-        if "\t" in first and ".tsv" in self.name.lower():
+        with self.open() as file:
+            beginning = b"".join(file.readlines(_BEGINNING))
+        widths = {delimiter: self._widths(beginning, delimiter) for delimiter in DELIMITERS}
+        cutting = [delimiter for delimiter, counts in widths.items() if counts and counts[0] > 1]
+        if "\t" in cutting and self.name.lower().endswith((".tsv", ".tsv.gz")):
             return "\t"
-        return max(DELIMITERS, key=lambda delimiter: (_width(some, delimiter), first.count(delimiter)))
+        if cutting:
+            return max(cutting, key=lambda one: (widths[one].count(widths[one][0]), widths[one][0]))
+        with closing(self.lines()) as lines:
+            first = next((text for _, text in lines if text.strip()), "")
+        return max(DELIMITERS, key=first.count)
+
+    def _widths(self, beginning: bytes, delimiter: str) -> list[int]:
+        """Count the cells of the first rows, up to one that cannot be read."""
+        widths: list[int] = []
+        with closing(self.quoted_rows(delimiter, io.BytesIO(beginning))) as rows, suppress(ValueError):
+            for _, cells in islice(rows, _ROWS_TO_COMPARE):
+                widths.append(len(cells))
+        return widths
 
     def open(self) -> AbstractContextManager[BinaryIO]:
         """Open the file for reading bytes, uncompressed."""
@@ -137,22 +152,6 @@ class DelimitedFile:
                 yield from io.StringIO(text, newline="")
             else:
                 yield text
-
-
-def _width(lines: list[str], delimiter: str) -> int:
-    """Cells of each row if all have equally many, and more than one; 0 if not.
-
-    >>> _width(['"a, b";c\\n', "d, e;f\\n"], ";"), _width(['"a, b";c\\n', "d, e;f\\n"], ",")
-    (2, 0)
-    """
-    reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=True, strict=True)
-    widths: set[int] = set()
-    try:
-        widths.update(map(len, reader))
-    except csv.Error:
-        if reader.line_num < len(lines):  # else a cell in quotes goes on after these lines
-            return 0
-    return max(widths) if len(widths) == 1 and widths != {1} else 0
 
 
 csv.field_size_limit(_LARGEST_CELL)

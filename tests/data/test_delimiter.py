@@ -24,12 +24,24 @@ from chainrule.data.tables import TableFile
         ("rows.csv", "a,b;c\n1,2,3;4\n", ";"),
         ("rows.csv", "a,b\n1,2,3\n", ","),  # no delimiter fits: the most frequent, and the error names the line
         ("rows.csv", "one\ntwo\n", ","),
+        # a row with a cell too many is for the error to name
+        ("rows.csv", "Date;Amount (EUR, net, incl. fees)\n2024;5\n2025;6;7\n2026;7\n", ";"),
+        ("rows.csv", 'x, y;c\n"a, b";c\n', ";"),  # what cannot be read may come in the last line
+        ("rows.csv", '"' + "x, y\n" * 30 + '";b\nd;e\n', ";"),  # a first cell longer than so many lines
+        ("rows.csv", "a, b;c\r1,5;d\r2,5;e, f\r", ";"),  # lines that end in another way
+        ("rows.csv", "one\ntwo; or three\n", ","),  # a column of texts
     ],
 )
 def test_the_delimiter_that_fits_the_rows_is_taken(tmp_path, name, text, delimiter):
     path = tmp_path / name
     path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
     assert DelimitedFile(path).find_delimiter() == delimiter
+
+
+def test_a_folder_whose_name_looks_like_a_kind_of_file_says_nothing(tmp_path):
+    (tmp_path / "rows.tsv.d").mkdir()
+    (tmp_path / "rows.tsv.d" / "rows.csv").write_text("a\tb,c\n1,2\n")
+    assert DelimitedFile(tmp_path / "rows.tsv.d" / "rows.csv").find_delimiter() == ","
 
 
 def test_a_quoted_header_with_other_delimiters_is_read(tmp_path):
