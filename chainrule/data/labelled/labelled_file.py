@@ -44,7 +44,9 @@ class LabelledFile:
     each line is a row with tabs between cells, and a quote is a character like others. See `DelimitedFile`.
 
     The first row is a header where it has the columns asked for by name, or one of the usual names (text, sentence,
-    review, ...; label, class, sentiment, ...). Without one, the label is the column of two with fewer different cells.
+    review, ...; label, class, sentiment, ...); or where its label is no number and never comes again, as every other
+    does, and all others are numbers, or its text is one word and nearly all other texts are several. Without the usual
+    names, the label is the column of two with fewer different cells.
 
     Args:
         path: the file; "-" is standard input, for texts alone.
@@ -206,14 +208,16 @@ def _check_names(path: str, names: Iterable[str], header: list[str]) -> None:
 def _names_columns(rows: list[list[str]], text: int, label: int) -> bool:
     """Whether the first of some rows names the columns, although by none of the usual names.
 
-    Its label never comes again, where every other does. Either it is no number, where all others are; or the text is a
-    single word, where nine of ten others are not.
+    Its label is no number and never comes again, where every other does. Either all others are numbers; or the text is
+    a single word, where nine of ten others are not.
     """
     first, *others = [[cell.strip() for cell in cells] for cells in rows if len(cells) > max(text, label)]
     counts = Counter(cells[label] for cells in others)
-    if len(counts) < 2 or first[label] in counts or min(counts.values()) < 2:
+    if not first[text] or not first[label] or _is_number(first[label]):
         return False
-    if all(map(_is_number, counts)) and not _is_number(first[label]):
+    if first[label].casefold() in map(str.casefold, counts) or len(counts) < 2 or min(counts.values()) < 2:
+        return False
+    if all(map(_is_number, counts)):
         return True
     several = sum(len(cells[text].split()) > 1 for cells in others)
     return len(first[text].split()) == 1 and several >= 0.9 * len(others)

@@ -13,7 +13,8 @@ data/labelled.json                    counts and fingerprints
 """
 
 import math
-from collections.abc import Iterable, Sequence
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -273,12 +274,24 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
             f"{valid.rows:,} {held_out}"
         )
         yield f"{len(self.labels)} labels: {labels_with_shares(facts.labels)}"
+        yield from self._unnamed_header()
         for part, what in ((train, "to train on"), (valid, "held out")):
             if part.empty:
                 yield f"{part.empty:,} of the texts {what} are empty: they are answered with these shares"
             if part.cut:
                 limit = self.data.max_length
                 yield f"{part.cut:,} of the texts {what} are cut after {limit:,} {element} (--max-length)"
+
+    def _unnamed_header(self) -> Iterator[str]:
+        """A remark where the first row of the file has a label of its own, as an unusual header has."""
+        texts = self.texts()
+        name, line = texts.labels.names[int(texts.train.labels[0])], int(texts.train.lines[0])
+        first = self.facts.validation is not None or line < min(texts.valid.lines)
+        if first and not (self.facts.columns.header or name.isdigit()) and texts.labels.counts[name] == 1:
+            yield (
+                f"the label {name!r:.60} occurs once, in line {line}: if that is a header, say "
+                f"--label-column {shlex.quote(name)}"
+            )
 
     def validation_metric(self) -> "ValidationMetric":
         import torch

@@ -86,6 +86,27 @@ def test_a_run_learns_to_tell_texts_apart_and_shows_what_it_got_wrong(
     assert (network(valid.texts.context(np.arange(12))).probs.argmax(1).numpy() == valid.labels).all()
 
 
+@pytest.mark.parametrize(
+    ("header", "column"), [("Name\tDeine Wahl\n", "'Deine Wahl'"), ("", None), ("a rare one\t2\n", None)]
+)
+def test_a_first_row_with_a_label_of_its_own_is_pointed_out(
+    command: Callable, tmp_path: Path, header: str, column: str | None
+) -> None:
+    """Among names of one word each it may be data; as a class of its own it was trained on without a word."""
+    names = "".join(f"{name}\t{'ab'[n % 2]}\n" for n, name in enumerate(["Anna", "Bo", "Cy", "Di"] * 8))
+    (tmp_path / "names.tsv").write_text(header + names)
+    arguments = ("train", tmp_path / "names.tsv", "--task", "classify", "--level", "char", "--steps", 1)
+    small = ("--hidden-size", 4, "--embedding-size", 4, "--ngram-order", 0)
+    told = command(*arguments, *small, "--out", tmp_path / "run").err
+    remark = "occurs once, in line 1: if that is a header, say --label-column"
+    assert (f"{remark} {column}\n" in told) if column else (remark not in told)
+    if column:
+        again = command(*arguments, *small, "--label-column", "Deine Wahl", "--out", tmp_path / "again").err
+        assert "with a header" in again
+        assert "2 labels: " in again
+        assert remark not in again
+
+
 def test_mistakes_are_shown_at_each_validation(run: Path) -> None:
     opened = ClassifyTask.open(run)
     metric = opened.validation_metric()

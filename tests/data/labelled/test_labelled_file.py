@@ -184,6 +184,8 @@ REVIEWS = [("a good film", "gut"), ("very bad", "schlecht"), ("fine", "gut")] + 
         (("what a mess", "neutral"), REVIEWS, False),  # several words, as other texts: a rare label
         (("Kommentar", "Bewertung"), [*REVIEWS, ("a", "once")], False),  # other labels are rare as well
         (("Wien", "Ort"), [("Anna", "Person"), ("Rom", "Stadt"), ("Emil", "Person"), ("Ulm", "Stadt")], False),
+        (("super", "Gut"), REVIEWS, False),  # a label that comes again in lower case
+        (("super", "3"), REVIEWS, False),  # a number is no name
         (("3", "ok"), [("5", "good"), ("1", "bad"), ("5", "great"), ("1", "worse")], False),  # a number as all labels
     ],
 )
@@ -193,3 +195,10 @@ def test_a_first_row_that_only_names_the_columns_is_a_header(tmp_path: Path, fir
     file = LabelledFile(path)
     assert file.columns.header == header
     assert len(list(file)) == len(rows) + (not header)
+
+
+def test_a_first_row_without_a_label_is_no_header(tmp_path: Path) -> None:
+    """Among numbers, the empty label passed for the name of their column."""
+    path = written(tmp_path, "good\t\nbad\t0\nfine\t1\nno\t0\nyes\t1\n")
+    with pytest.raises(ValueError, match="line 1: the label is empty"):
+        read(path)
