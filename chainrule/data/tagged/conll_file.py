@@ -77,10 +77,7 @@ class ConllFile:
     ):
         self.name, self._lines, self._documents = name, lines, documents
         self.conllu = is_conllu(lines)
-        rows = (line for line in lines if line.strip() and not (self.conllu and line.startswith("#")))
-        first = next((line for line in rows if not self._separates(line)), "")
-        self.separator = "\t" if any("\t" in line for line in lines) else None
-        self.width = len(first.split(self.separator)) if first else 0
+        self.separator, self.width = columns_of(lines, documents=documents)
         self._word = 1 if self.conllu else 0
         self._tag = self._place_of_tags(column, tagged)
         self._has_tags = tagged
@@ -173,7 +170,7 @@ class ConllFile:
 
     def _separates(self, line: str) -> bool:
         """Whether it is a line between documents."""
-        return self._documents and line.startswith(_DOCUMENT) and line.split()[0] == _DOCUMENT
+        return self._documents and _is_separator(line)
 
     def _cell(self, cells: list[str], place: int, what: str, number: int) -> str:
         cell = cells[place].strip()
@@ -201,6 +198,19 @@ def read_lines_of(path: str | Path) -> list[str]:
     return [line for _, line in DelimitedFile(path).lines()]
 
 
+def columns_of(lines: Sequence[str], *, documents: bool = True) -> tuple[str | None, int]:
+    r"""What separates the columns of a file, a tab or None for blanks, and how many its first row has, 0 without rows.
+
+    >>> columns_of(["", "Hi\tINTJ"]), columns_of(["Time flies ."])
+    (('\t', 2), (None, 3))
+    """
+    separator = "\t" if any("\t" in line for line in lines) else None
+    conllu = is_conllu(lines)
+    rows = (line for line in lines if line.strip() and not (conllu and line.startswith("#")))
+    first = next((line for line in rows if not (documents and _is_separator(line))), "")
+    return separator, len(first.split(separator)) if first else 0
+
+
 def is_conllu(lines: Sequence[str]) -> bool:
     r"""Whether the first line that is no comment is a row of CoNLL-U: ten columns, the number of a word first.
 
@@ -209,6 +219,10 @@ def is_conllu(lines: Sequence[str]) -> bool:
     """
     cells = next((line for line in lines if line.strip() and not line.startswith("#")), "").split("\t")
     return len(cells) == len(CONLLU) and _is_id(cells[0])
+
+
+def _is_separator(line: str) -> bool:
+    return line.startswith(_DOCUMENT) and line.split()[0] == _DOCUMENT
 
 
 def _is_id(cell: str) -> bool:

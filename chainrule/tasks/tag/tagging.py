@@ -136,7 +136,7 @@ def sentences_of(
     Raises:
         FileNotFoundError, ValueError: as `chainrule.data.tagged.read_conll`.
     """
-    from chainrule.data.tagged.conll_file import TEXT_HINT, ConllFile, is_conllu, read_lines_of
+    from chainrule.data.tagged.conll_file import TEXT_HINT, ConllFile, columns_of, is_conllu, read_lines_of
     from chainrule.data.text import name_of
 
     name = name_of(file)
@@ -146,12 +146,12 @@ def sentences_of(
     facts = run.facts
     if column is None and is_conllu(lines) == facts.conllu:
         column = facts.column
-    sentences = ConllFile(name, lines, column, tagged=tagged, max_length=run.data.max_length)
+    separator, width = columns_of(lines)
     known = {0, 1, 2} if facts.conllu else {0, 1, facts.width - 1, facts.width}
-    if not (tagged or sentences.conllu or sentences.separator) and sentences.width not in known:
+    if not (tagged or separator) and width not in known:
         expected = "words alone or with a tag" if facts.conllu else f"{facts.width} columns, as in training"
-        raise ValueError(f"{name}: expected {expected}, got {sentences.width} columns: {TEXT_HINT}")
-    return sentences
+        raise ValueError(f"{name}: expected {expected}, got {width} columns: {TEXT_HINT}")
+    return ConllFile(name, lines, column, tagged=tagged, max_length=run.data.max_length)
 
 
 def _from_text(name: str, lines: list[str], max_length: int) -> "ConllFile":

@@ -9,7 +9,7 @@ SMALL = ("--hidden-size", "8", "--embedding-size", "8", "--character-size", "8",
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """Of columns of word, lemma and tag, and of CoNLL-U."""
+    """Of columns of word, lemma and tag, of four columns, and of CoNLL-U."""
     folder = tmp_path_factory.mktemp("runs")
     row = [("Bo", "O"), ("met", "O"), ("Li", "B-P")]
     plain = "".join("".join(f"{word} {word.lower()} {tag}\n" for word, tag in row) + "\n" for _ in range(30))
@@ -17,8 +17,9 @@ def runs(tmp_path_factory):
         "\t".join((str(n), w, "_", t, "_", "_", "_", "_", "_", "_")) + "\n" for n, (w, t) in enumerate(row, 1)
     )
     (folder / "columns.conll").write_text(plain)
+    (folder / "broader.conll").write_text("".join(f"{line} X\n" if line else "\n" for line in plain.split("\n")))
     (folder / "universal.conllu").write_text((rows + "\n") * 30)
-    for name in ("columns.conll", "universal.conllu"):
+    for name in ("columns.conll", "broader.conll", "universal.conllu"):
         assert main(["train", str(folder / name), "--out", str(folder / name[:7]), "--steps", "2", *SMALL]) == 0
     return folder
 
@@ -36,8 +37,11 @@ def runs(tmp_path_factory):
             "Bo met Li here .\nAl met Cy here .\n",
             "expected words alone or with a tag, got 5 columns: say --text",
         ),
-        ("columns", "Bo met Li here .\nAl met Cy .\n", "line 2: expected 5 columns as in the file's first row, got 4"),
+        ("columns", "Bo met Li here .\n" * 600, "expected 3 columns, as in training, got 5 columns: say --text"),
+        ("broader", "Bo met\nAl met\n", "expected 4 columns, as in training, got 2 columns: say --text"),
         ("columns", "Bo met Li here .\nAl met Cy .\n", "say --text if each line is a sentence"),
+        ("columns", "Bo met .\nAl met Cy .\n", "line 2: expected 3 columns as in the file's first row, got 4"),
+        ("columns", "Bo met .\nAl met Cy .\n", "say --text if each line is a sentence"),
     ],
 )
 def test_sentences_are_not_taken_for_columns(runs, tmp_path, capsys, run, text, message):
