@@ -6,7 +6,7 @@ from small_data import WRITERS
 from chainrule.tasks import TASKS, open_run, task_class
 
 CASES = [(task, model) for task in TASKS for model in task_class(task).MODELS]
-TASKS_BY_MUON = {"text", "image", "sound", "translate", "caption", "classify-images"}
+TASKS_BY_MUON = {"text", "image", "sound", "translate", "caption", "classify-images", "forecast"}
 MODELS_BY_ADAMW = {"sentence-vae", "autoencoder", "pixelcnn++"}
 
 
@@ -31,6 +31,8 @@ ADAMW, MUON = ("--optimiser", "adamw"), ("--optimiser", "muon")
         ("sound", "wavenet", ("--learning-rate", 0.5), 0.5),
         ("caption", "captioner", (), 0.004),
         ("caption", "captioner", ADAMW, 0.002),
+        ("forecast", "lstm", (), 0.003),
+        ("forecast", "gru", ADAMW, 0.002),
         ("classify-images", "cnn", (), 0.015),
         ("classify-images", "vit", (), 0.004),
         ("classify-images", "swin", ADAMW, 0.002),
