@@ -43,6 +43,8 @@ class CalibratedMixture(ModelMean):
     network uses a longer past, and generalises to similar symbols. Their errors differ (Mikolov et al. 2011), so the
     mixture often beats both, most of all with few data or a short training.
 
+    The counts of an `NgramLM` are not in `state_dict`: load it into a mixture with the same ones.
+
     Training fits the network alone; `calibrate` fits :math:`\lambda` to held-out data. `log_prob` is the exact
     likelihood of the mean.
 
