@@ -49,8 +49,8 @@ def compare() -> None:
     print(
         "Model: its exact log-likelihood of every character in order, which an entropy coder reaches within a few\n"
         "bytes; its weights are not counted, as the programs of xz and bzip2 are not. Primed: the compressed size of\n"
-        "training and held-out text together, less that of the training text. This text repeats whole passages of\n"
-        "itself, which favours a primed compressor. The held-out text also chose which weights to keep."
+        "training and held-out text together, less that of the training text. The held-out text also chose which\n"
+        "weights to keep."
     )
 
 

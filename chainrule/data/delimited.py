@@ -3,11 +3,12 @@
 import csv
 import gzip
 import io
+import re
 import sys
 import zlib
 from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -15,6 +16,7 @@ from chainrule.data.text import STDIN, check_file, name_of, refuse_utf16
 
 DELIMITERS = ",;\t|"
 Row = tuple[int, list[str]]
+_NUMBER = re.compile(r"([-+]?[0-9]+([.,][0-9]+)?)?")
 _GZIP = b"\x1f\x8b"
 _LARGEST_CELL = 1 << 24  # characters
 _ROWS_TO_COMPARE = 20
@@ -90,28 +92,28 @@ class DelimitedFile:
     def find_delimiter(self) -> str:
         """The delimiter with which the most of the first rows have as many cells, two or more, as the very first.
 
-        Of equals, the one that gives more cells. A file named .tsv has tabs where its first row has one. Where no
+        Of equals, one that leaves numbers alone in all cells, with a decimal point or comma; then the one that gives
+        more cells. A file named .tsv has tabs where its first row has one. Where no
         delimiter cuts the first row, it is the most frequent one of its line.
         """
         with self.open() as file:
             beginning = b"".join(file.readlines(_BEGINNING))
-        widths = {delimiter: self._widths(beginning, delimiter) for delimiter in DELIMITERS}
-        cutting = [delimiter for delimiter, counts in widths.items() if counts and counts[0] > 1]
+        found = {delimiter: self._first_rows(beginning, delimiter) for delimiter in DELIMITERS}
+        cutting = [delimiter for delimiter, rows in found.items() if rows and len(rows[0]) > 1]
         if "\t" in cutting and self.name.lower().endswith((".tsv", ".tsv.gz")):
             return "\t"
         if cutting:
-            return max(cutting, key=lambda one: (widths[one].count(widths[one][0]), widths[one][0]))
+            return max(cutting, key=lambda one: _fitness(found[one]))
         with closing(self.lines()) as lines:
             first = next((text for _, text in lines if text.strip()), "")
         return max(DELIMITERS, key=first.count)
 
-    def _widths(self, beginning: bytes, delimiter: str) -> list[int]:
-        """Count the cells of the first rows, up to one that cannot be read."""
-        widths: list[int] = []
+    def _first_rows(self, beginning: bytes, delimiter: str) -> list[list[str]]:
+        """The cells of the first rows, up to one that cannot be read."""
+        found: list[list[str]] = []
         with closing(self.quoted_rows(delimiter, io.BytesIO(beginning))) as rows, suppress(ValueError):
-            for _, cells in islice(rows, _ROWS_TO_COMPARE):
-                widths.append(len(cells))
-        return widths
+            found.extend(cells for _, cells in islice(rows, _ROWS_TO_COMPARE))
+        return found
 
     def open(self) -> AbstractContextManager[BinaryIO]:
         """Open the file for reading bytes, uncompressed."""
@@ -152,6 +154,12 @@ class DelimitedFile:
                 yield from io.StringIO(text, newline="")
             else:
                 yield text
+
+
+def _fitness(rows: list[list[str]]) -> tuple[int, bool, int]:
+    """How many rows are as wide as the first, whether all cells are numbers, and how wide the first row is."""
+    width = len(rows[0])
+    return sum(len(cells) == width for cells in rows), all(map(_NUMBER.fullmatch, chain(*rows))), width
 
 
 csv.field_size_limit(_LARGEST_CELL)

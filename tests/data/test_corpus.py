@@ -1,6 +1,7 @@
 import gzip
 import hashlib
 import json
+import re
 
 import numpy as np
 import pytest
@@ -93,10 +94,17 @@ def test_without_a_file_it_is_the_text_built_into_python(tmp_path):
     assert "pydoc_data.topics" in corpus.summary()["source"]["name"]
 
 
-def test_the_built_in_text_is_the_help_topics_in_alphabetical_order():
+def test_the_built_in_text_has_every_paragraph_of_the_help_topics_once_in_alphabetical_order():
     topics = pytest.importorskip("pydoc_data.topics").topics
-    assert builtin_text().startswith(topics[min(topics)])
-    assert builtin_text().endswith(topics[max(topics)])
+    text = builtin_text()
+    assert text.startswith(topics[min(topics)])
+    whole = "\n\n".join(topics[name] for name in sorted(topics))
+    assert paragraphs(text) == list(dict.fromkeys(paragraphs(whole)))
+
+
+def paragraphs(text):
+    """The paragraphs of a text, blanks apart."""
+    return [" ".join(part.split()) for part in re.split(r"\n\n+", text) if part.strip()]
 
 
 def test_a_fingerprint_tells_content_and_name_but_no_folder(tmp_path):

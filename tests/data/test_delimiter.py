@@ -30,6 +30,9 @@ from chainrule.data.tables import TableFile
         ("rows.csv", '"' + "x, y\n" * 30 + '";b\nd;e\n', ";"),  # a first cell longer than so many lines
         ("rows.csv", "a, b;c\r1,5;d\r2,5;e, f\r", ";"),  # lines that end in another way
         ("rows.csv", "one\ntwo; or three\n", ","),  # a column of texts
+        ("rows.csv", "1,5;2,5\n-3,0;4,25\n", ";"),  # decimal commas and no header
+        ("rows.csv", "1,5;2,5;\n3,0;4,25;7\n", ";"),
+        ("rows.csv", "red,5;blue,5\nred,6;blue,7\n", ","),  # words: the one that gives more cells
     ],
 )
 def test_the_delimiter_that_fits_the_rows_is_taken(tmp_path, name, text, delimiter):

@@ -9,7 +9,15 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.data.tables.cell_column import MISSING, MOST_DECIMALS, CellColumn, Floats, as_number, decimals
+from chainrule.data.tables.cell_column import (
+    DECIMAL_COMMA,
+    MISSING,
+    MOST_DECIMALS,
+    CellColumn,
+    Floats,
+    as_number,
+    decimals,
+)
 from chainrule.data.tables.column_types import types_flag
 from chainrule.heads.column import Column
 
@@ -21,9 +29,7 @@ COLUMN_KINDS: tuple[ColumnKind, ...] = get_args(ColumnKind)
 _TOGETHER = 1024  # numbers whose moments are taken at once: always the same ones, however the rows were read
 _FEW = 20  # rows: fewer say nothing of whether a column identifies them
 _ALMOST_ALL = 0.9  # of the different cells of a column, where the others may be slips
-_ODD_NUMBER = re.compile(
-    r"[+-]?\d{1,3}(?:[. ']?\d{3})*,\d+|[€$£¥] ?[+-]?\d[\d.,]*|[+-]?\d[\d.,]* ?[€$£¥%]"
-)  # 1.234,5; $5; 5 %
+_ODD_NUMBER = re.compile(DECIMAL_COMMA.pattern + r"|[€$£¥] ?[+-]?\d[\d.,]*|[+-]?\d[\d.,]* ?[€$£¥%]")  # 1.234,5; $5; 5 %
 _CODE = re.compile("0[0-9]+")  # as a postal code
 _MANY = 1000  # different integers in so many rows identify them, whatever their order
 

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 
 from chainrule.blocks import in_blocks
 from chainrule.data.delimited import DelimitedFile, Row
-from chainrule.data.tables.cell_column import MISSING, Block, as_integer, as_number
+from chainrule.data.tables.cell_column import DECIMAL_COMMA, MISSING, Block, as_integer, as_number
 from chainrule.data.text import check_file
 
 SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet")
@@ -67,7 +67,7 @@ class TableFile:
             raise ValueError(f"{self.path}: expected rows, got nothing but empty lines")
         cells = first[1]
         named = cells[1:] if cells[0] == "" else cells  # pandas leaves the name of its index out
-        looks = bool(named) and not any(cell in MISSING or as_number(cell) is not None for cell in named)
+        looks = bool(named) and not any(cell in MISSING or _is_number(cell) for cell in named)
         if looks and len(set(cells)) < len(cells):  # a name given twice is refused below, data are not
             with closing(self._lines()) as lines:
                 looks = not any(any(map(eq, cells, row)) for _, row in islice(lines, 1, _LOOKED_AT))
@@ -149,6 +149,11 @@ def write_rows(file: Any, names: Sequence[str] | None, rows: Iterator[list[str]]
     if names is not None:
         writer.writerow(names)
     writer.writerows(rows)
+
+
+def _is_number(cell: str) -> bool:
+    """Whether a cell is a number that can be read, or one with a decimal comma: names are neither."""
+    return as_number(cell) is not None or DECIMAL_COMMA.fullmatch(cell) is not None
 
 
 def table_bytes(name: str, columns: Mapping[str, str], rows: Iterator[list[str]], *, header: bool) -> bytes:

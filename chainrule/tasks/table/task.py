@@ -7,6 +7,7 @@ data/table.json                counts and fingerprints
 
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
@@ -29,7 +30,7 @@ from chainrule.tasks.config import (
     with_defaults,
     within,
 )
-from chainrule.tasks.display import aligned, quoted, size_of
+from chainrule.tasks.display import aligned, quoted, shortened, size_of
 from chainrule.tasks.ladder import limit_passes, tell_passes
 from chainrule.tasks.ledger import Basis
 from chainrule.tasks.model import Model, check_memory
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 
 _ROWS = 1024  # of a validation batch
 _CHECKED_ROWS, _SHOWN_ROWS = 4, 3
+_LISTED_COLUMNS, _PREVIEW_WIDTH = 24, 160  # columns that are all listed; characters of a row drawn in training
 _MOST_PASSES = 100.0
 _FEW_ROWS, _DROPOUT_OF_FEW = 20, 0.5  # rows a feature; dna of MADE's paper: 84.1 nats by 0.5, 86.8 by 0.1
 _LOOKED_AT = 1024  # held-out rows whose codes are
@@ -244,7 +246,8 @@ class TableTask(CodedTask["TableMADE"], Scores, Samples, Inspects, Checks, Compr
             sampler = deepcopy(trained)
             sampler.exclude(self.schema.unseen())
             drawn = sampler.sample(_SHOWN_ROWS, generator=torch.Generator(device).manual_seed(step))
-            return "\n".join(", ".join(map(_short, row)) for row in self.schema.decode(drawn.cpu().numpy()))
+            rows = self.schema.decode(drawn.cpu().numpy())
+            return "\n".join(shortened(", ".join(map(_short, row)), _PREVIEW_WIDTH) for row in rows)
 
         return preview
 
@@ -294,13 +297,19 @@ class TableTask(CodedTask["TableMADE"], Scores, Samples, Inspects, Checks, Compr
         return CheckedRows(self.model(), torch.from_numpy(self.table().valid[:_CHECKED_ROWS].copy()))
 
 
-def _columns_table(columns: Iterable[FoundColumn]) -> list[str]:
-    """The columns as they were found, a line each."""
+def _columns_table(columns: Sequence[FoundColumn]) -> list[str]:
+    """The columns as they were found, a line each; of a wide table those after the first are counted by kind."""
+    listed = columns if len(columns) <= _LISTED_COLUMNS else columns[: _LISTED_COLUMNS // 2]
     rows = [("column", "kind", "different", "missing")]
-    for column in columns:
+    for column in listed:
         kind = column.kind if column.kind == column.found else f"{column.kind} (not {column.found})"
         rows.append((column.name, kind, column.distinct, f"{column.missing:,}"))
-    return aligned(rows, left=(0, 1))
+    lines = aligned(rows, left=(0, 1))
+    others = columns[len(listed) :]
+    if others:
+        counts = Counter(column.kind for column in others).most_common()
+        lines.append(f"and {len(others)} more: " + ", ".join(f"{count} {kind}" for kind, count in counts))
+    return lines
 
 
 def _short(cell: str) -> str:

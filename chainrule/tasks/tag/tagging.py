@@ -148,9 +148,11 @@ def sentences_of(
         column = facts.column
     separator, width = columns_of(lines)
     known = {0, 1, 2} if facts.conllu else {0, 1, facts.width - 1, facts.width}
-    if not (tagged or separator) and width not in known:
+    tabs_of_another_form = separator is not None and (facts.conllu or is_conllu(lines))
+    if not (tagged or tabs_of_another_form) and width not in known:
         expected = "words alone or with a tag" if facts.conllu else f"{facts.width} columns, as in training"
-        raise ValueError(f"{name}: expected {expected}, got {width} columns: {TEXT_HINT}")
+        hint = TEXT_HINT if separator is None else "tags would be written over one of them; cut the others off"
+        raise ValueError(f"{name}: expected {expected}, got {width} columns: {hint}")
     return ConllFile(name, lines, column, tagged=tagged, max_length=run.data.max_length)
 
 

@@ -52,10 +52,18 @@ def test_sentences_are_not_taken_for_columns(runs, tmp_path, capsys, run, text, 
     assert main(["tag", str(runs / run), str(tmp_path / "words.txt"), "--text"]) == 0
 
 
+def test_other_columns_between_tabs_are_not_written_over(runs, tmp_path, capsys):
+    (tmp_path / "words.txt").write_text("Bo\tbo\tO\t1\t2\nLi\tli\tO\t3\t4\n")
+    capsys.readouterr()
+    assert main(["tag", str(runs / "columns"), str(tmp_path / "words.txt")]) == 2
+    assert "expected 3 columns, as in training, got 5 columns: tags would be" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("run", "text"),
     [
         ("columns", "Bo\nLi\n"),
+        ("columns", "Bo\tbo\tO\nLi\tli\tO\n"),
         ("columns", "Bo bo\nLi li\n"),
         ("columns", "Bo bo O\nLi li O\n"),
         ("univers", "Bo\nLi\n"),

@@ -167,6 +167,7 @@ def test_separators_and_compression_are_seen(tmp_path, separator):
         (",b", ["column1", "b"]),  # the index that pandas writes
         ("a,1", None),
         ("a,?", None),
+        ('a,"1.234,5"', None),  # a number with a decimal comma
     ],
 )
 def test_a_header_is_told_from_a_row(tmp_path, first, names):
