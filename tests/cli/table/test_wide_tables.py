@@ -8,7 +8,7 @@ def test_a_wide_table_is_shown_in_part(command, tmp_path):
     columns = 40
     rows = [
         [
-            f"{(n * k) % 97 / 7:.3f}" if k % 4 == 0 else str((n * 7919 + k * n * n) // 13 % 2)
+            f"{n * k % 97 / 7:.3f}" if k % 4 == 0 else str((n * 7919 + k * n * n) // 13 % 2)
             for k in range(1, columns + 1)
         ]
         for n in range(80)
