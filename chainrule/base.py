@@ -220,12 +220,7 @@ class AutoregressiveModel(LikelihoodModel):
         sequence = self.to_sequence(x)
         check_lengths(lengths, (len(sequence), sequence.shape[1]))
         real = length_mask(lengths, sequence.shape[1])
-        if real.numel():
-            # Padding may hold anything, NaN and out-of-range symbols included: a real element, inside the support,
-            # replaces it.
-            inside = sequence.flatten(0, 1)[real.flatten().int().argmax().view(1)]
-            inside = inside.masked_fill(~real.any(), 0)
-            x = self.from_sequence(torch.where(_spread(real, sequence), sequence, inside))
+        x = self.from_sequence(fill_padding(sequence, real))
         terms = self.to_sequence(self.forward(x, context, lengths).log_prob(x))
         return terms.masked_fill(~_spread(real, terms), 0).flatten(1).sum(1)
 
@@ -361,6 +356,14 @@ def check_rows(context: Context, batch_size: int) -> None:
     for leaf in leaves(context):
         if len(leaf) not in (1, batch_size):
             raise ValueError(f"context: expected {batch_size} rows, or one for all, got {len(leaf)}")
+
+
+def fill_padding(sequence: Tensor, real: Tensor) -> Tensor:
+    """(B, T, ...) with a real element, inside the support, in place of padding, which may hold anything, NaN too."""
+    if not real.numel():
+        return sequence
+    inside = sequence.flatten(0, 1)[real.flatten().int().argmax().view(1)].masked_fill(~real.any(), 0)
+    return torch.where(_spread(real, sequence), sequence, inside)
 
 
 def _spread(mask: Tensor, like: Tensor) -> Tensor:

@@ -167,11 +167,12 @@ def _mark_reach(axes: "Axes", reach: float, height: float, colour: str) -> None:
         axes.text(0.98, 0.96, "above 1% throughout", transform=axes.transAxes, ha="right", va="top", color=INK,
                   fontsize=SMALL)  # fmt: skip
         return
-    axes.axvline(reach, color=MUTED, linewidth=0.9)
+    low, high = axes.get_ylim()
+    axes.vlines(reach, low, height, color=MUTED, linewidth=0.9)  # from the curve down: above it are labels
+    axes.set_ylim(low, high)
     axes.plot([reach], [height], "o", color=colour, markersize=4.5, zorder=4)
-    far = (
-        reach > 0.6 * axes.get_xlim()[1]
-    )  # the curve falls from the left: above it is room, and further right below it
+    # The curve falls from the left: above it is room, and further right below it.
+    far = reach > 0.6 * axes.get_xlim()[1]
     axes.annotate(
         f"reach: {reach:g} step{'s' * (reach != 1)}", (reach, height), (-6, -6) if far else (6, 6),
         textcoords="offset points", va="top" if far else "bottom", ha="right" if far else "left", color=INK,

@@ -19,7 +19,8 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import Tensor
 
-from chainrule.base import AutoregressiveModel, length_mask
+from chainrule.base import AutoregressiveModel, fill_padding, length_mask
+from chainrule.lengths import check_lengths
 from chainrule.state import State, detach
 
 RATE = 3e-4
@@ -90,7 +91,9 @@ class DynamicEvaluator:
 
     def read_rows(self, x: Tensor, lengths: Tensor) -> Tensor:
         """Score whole sequences, (B, T), together, and learn them; (B, T), nats, 0 past a row's end."""
+        check_lengths(lengths, (len(x), x.shape[1]))
         real = length_mask(lengths, x.shape[1])
+        x = fill_padding(x, real)
         with torch.enable_grad(), _differentiable(x.device):
             terms = self._model(x, lengths=lengths).log_prob(x)
             costs = -terms.masked_fill(~real, 0)

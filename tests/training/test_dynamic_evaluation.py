@@ -91,6 +91,19 @@ def test_a_step_is_the_written_equation():
         assert not torch.equal(learnt, start)
 
 
+@MODELS
+def test_padding_may_hold_anything(make):
+    """Of several rows read together: -1 is no symbol, and was refused."""
+    x, lengths = torch.randint(6, (3, 9), generator=torch.Generator().manual_seed(1)), torch.tensor([9, 4, 0])
+    real = torch.arange(9) < lengths[:, None]
+    found = [DynamicEvaluator(make(), rate=0.01).read_rows(x.where(real, fill), lengths) for fill in (0, -1, 5)]
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])
+    assert not found[1][~real].any()
+    with pytest.raises(ValueError, match="lengths"):
+        DynamicEvaluator(make()).read_rows(x, torch.tensor([9, 4]))
+
+
 @pytest.mark.parametrize("wrong", [{"rate": -1.0}, {"rate": float("nan")}, {"decay": 1.5}, {"chunk_length": 0}])
 def test_arguments_out_of_range_are_refused(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
