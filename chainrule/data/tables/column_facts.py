@@ -136,18 +136,20 @@ class ColumnFacts:
             "empty such cells where they say that a number is missing"
         )
 
+    @property
+    def constant(self) -> bool:
+        """Whether all cells are the same, or missing: then any other cell is a surprise, and nothing else is."""
+        return self.distinct + (self.missing > 0) == 1
+
     def check(self, kind: ColumnKind) -> None:
-        """Refuse a column that cannot be of a kind, or that has nothing to learn.
+        """Refuse a column that cannot be of a kind.
 
         Raises:
-            ValueError: it is constant or all missing; a cell does not fit the kind; there are too many categories.
+            ValueError: a cell does not fit the kind, numbers are all missing, or there are too many categories.
         """
         leave = f"leave it out with {self._flag('skip')}"
-        if self.count == 0:
+        if self.count == 0 and kind != "categorical":
             raise self._error(f"all {self.missing} training rows are missing: {leave}")
-        if self.distinct == 1 and self.missing == 0:
-            value = next(iter(self._cells))
-            raise self._error(f"constant, {value!r} in all {self.count} training rows: {leave}")
         if kind == "categorical":
             if self._overflowed or self.distinct > MOST_CATEGORIES:
                 doubt = self.doubt()

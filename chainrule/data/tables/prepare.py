@@ -101,6 +101,9 @@ def prepare_table(
     if count < 2:
         raise ValueError(f"{path}: expected at least two rows to train on, got {count}: give more rows")
     schema = TableSchema.fit(facts, file.header, types or {}, min_count)
+    kept = {column.name for column in schema.kept}
+    if all(column.constant for column in facts if column.name in kept):
+        raise ValueError(f"{path}: every column is constant in the training rows: there is nothing to learn")
     if check is not None:
         check(schema)
     with StoreWriter(directory, _MANIFEST) as writer, ThreadPoolExecutor() as pool:

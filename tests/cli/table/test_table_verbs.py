@@ -175,12 +175,22 @@ def test_a_bad_table_is_refused_in_one_line(refused, run, tmp_path, name):
     assert message in refused("score", run, tmp_path / "bad.csv")
 
 
-def test_a_constant_column_is_refused_and_may_be_left_out(command, refused, tmp_path):
-    path = tmp_path / "rows.csv"
-    path.write_text("a,b\n" + "".join(f"1,{n % 7}\n" for n in range(50)))
-    assert "column 'a': constant" in refused("train", path, "--out", tmp_path / "run")
-    assert not (tmp_path / "run").exists()
-    assert command("train", path, "--out", tmp_path / "run", "--types", "a=skip", "--steps", 1).status == 0
+def test_a_constant_column_is_learnt_and_another_cell_in_it_is_the_surprise(command, refused, tmp_path):
+    path, new, run = tmp_path / "rows.csv", tmp_path / "new.csv", tmp_path / "run"
+    path.write_text("a,b,c\n" + "".join(f"1,{n % 7},\n" for n in range(100)))
+    new.write_text("a,b,c\n1,3,\n2,3,\n1,3,x\n")
+    outcome = command("train", path, "--out", run, "--steps", 30, "--hidden-size", 8)
+    assert outcome.status == 0, outcome.err
+    plain, changed, filled = (json.loads(line) for line in command("score", run, new, "--json").out.splitlines())
+    for row, column in ((changed, "a"), (filled, "c")):
+        assert row["most"] == column
+        assert row["columns"][column] > 4 + plain["columns"][column]
+        assert plain["columns"][column] < 0.1
+    drawn = list(csv.DictReader(io.StringIO(command("sample", run, "-n", 50).out)))
+    assert {(row["a"], row["c"]) for row in drawn} == {("1", "")}
+    path.write_text("a,b\n" + "1,2\n" * 50)
+    assert "every column is constant" in refused("train", path, "--out", tmp_path / "none")
+    assert not (tmp_path / "none").exists()
 
 
 def test_an_unseen_category_is_an_error_where_other_is_not_kept(command, refused, rows, tmp_path):

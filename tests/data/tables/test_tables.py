@@ -179,8 +179,7 @@ def test_a_header_is_told_from_a_row(tmp_path, first, names):
 
 
 BAD = {
-    "constant": (["a,b"] + [f"1,{n}" for n in range(20)], "column 'a': constant, '1' in all 18 training rows"),
-    "all missing": (["a,b"] + [f"?,{n}" for n in range(20)], "column 'a': all 18 training rows are missing"),
+    "constant": (["a,b"] + ["1,?"] * 20, "rows.csv: every column is constant in the training rows"),
     "infinite": (["a,b"] + [f"{n}.5,{n}" for n in range(20)] + ["inf,1"], "line 22, column 'a': expected a finite num"),
     "ragged": (["a,b"] + [f"{n},{n}" for n in range(20)] + ["1,2,3"], "line 22: expected 2 cells, got 3"),
     "identifier": (["a,b"] + [f"u{n},{n}" for n in range(2000)], "an identifier or free text"),
@@ -308,20 +307,35 @@ def test_an_identifier_is_refused_unless_it_is_asked_for(tmp_path, column, flag)
 
 
 def test_columns_that_cannot_be_used_are_refused_together(tmp_path):
-    path = csv_file(tmp_path, ["a,b,c,d"] + [f"1,{n % 7},x,{n % 3}" for n in range(60)])
+    path = csv_file(tmp_path, ["a,b,c,d"] + [f"u{n},{n % 7},{n},{n % 3}" for n in range(60)])
     with pytest.raises(ValueError) as error:
         prepare_table(path, tmp_path / "table")
     flags = "a=skip,c=skip"
-    assert str(error.value).endswith(f"--types a=skip; 1 more cannot be used either: --types {flags} leaves them out")
+    assert str(error.value).endswith(f"; 1 more cannot be used either: --types {flags} leaves them out")
     with pytest.raises(ValueError, match=r"--types d=categorical,a=skip,c=skip leaves them out$"):
         prepare_table(path, tmp_path / "table", types={"d": "categorical"})
     kept = prepare_table(path, tmp_path / "table", types=dict.fromkeys("ac", "skip"))
     assert [column.name for column in kept.schema.kept] == ["b", "d"]
 
 
+@pytest.mark.parametrize("min_count", [1, 2])
+def test_constant_and_empty_columns_are_kept(tmp_path, min_count):
+    path = csv_file(tmp_path, ["a,b,c"] + [f"1,{n % 7},?" for n in range(60)])
+    schema = prepare_table(path, tmp_path / "table", min_count=min_count).schema
+    assert [column.kind for column in schema.kept] == ["categorical", "integer", "categorical"]
+    assert [column.categories for column in schema.kept if column.numbers is None] == (
+        [("1",), ("",)] if min_count == 1 else [("1", "<other>"), ("<other>", "")]
+    )
+    assert schema.unseen()[::2] == ([None, None] if min_count == 1 else [1, 0])
+    with pytest.raises(ValueError, match="column 'c': all 54 training rows are missing"):
+        prepare_table(path, tmp_path / "other", min_count=min_count, types={"c": "real"})
+
+
 def test_many_columns_that_cannot_be_used_are_counted(tmp_path):
-    path = csv_file(tmp_path, [",".join(f"column{n}" for n in range(40)), *[",".join("0" * 40)] * 60])
-    with pytest.raises(ValueError, match=r"--types column0=skip; 39 more cannot be used either$"):
+    path = csv_file(
+        tmp_path, [",".join(f"column{n}" for n in range(40)), *[",".join([f"u{n}"] * 40) for n in range(60)]]
+    )
+    with pytest.raises(ValueError, match=r"--types column0=skip, .*; 39 more cannot be used either$"):
         prepare_table(path, tmp_path / "table")
 
 
