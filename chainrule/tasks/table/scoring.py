@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 BLOCK = 1024  # rows computed together
 _TYPICAL = 4096  # held-out rows that tell how surprising a column usually is
+_NOTABLE = 0.01  # nats over the mean of its column; a row may have none, where a column of one value is nearest to it
 _HEADING = f"{'line':>8} {'nats':>10}  most surprising cell, and its nats"
 
 
@@ -26,8 +27,9 @@ _HEADING = f"{'line':>8} {'nats':>10}  most surprising cell, and its nats"
 class TableScoring(CheckedOptions):
     """Score a table: nats of each row, exact under the model, and the cell that surprised most.
 
-    The cell named is the one whose nats exceed the mean of its column by most. For a variational autoencoder the nats
-    are an upper bound, shown with the standard error of the draws, and with the ELBO; no cell is named.
+    The cell named is the one whose nats exceed the mean of its column by most, or where none does, the one of most
+    nats. For a variational autoencoder the nats are an upper bound, shown with the standard error of the draws, and
+    with the ELBO; no cell is named.
 
     Args:
         data: The table.
@@ -103,7 +105,8 @@ def _scored(run: "TableTask", file: str, device: str, total: Tally) -> Iterator[
     usual = usual_nats(run, model)
     for block in in_blocks(run.schema.encoded(file), BLOCK):
         nats = nats_of(model, torch.tensor([numbers for _, _, numbers in block], dtype=torch.float64))
-        most = (nats - usual).argmax(1).tolist()
+        excess = nats - usual
+        most = torch.where(excess.amax(1) > _NOTABLE, excess.argmax(1), nats.argmax(1)).tolist()
         for (line, cells, _), row, place in zip(block, nats.tolist(), most, strict=True):
             values: dict[str, Any] = {
                 "line": line,
