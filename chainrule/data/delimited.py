@@ -16,7 +16,9 @@ from chainrule.data.text import STDIN, check_file, name_of, refuse_utf16
 
 DELIMITERS = ",;\t|"
 Row = tuple[int, list[str]]
-_NUMBER = re.compile(r"([-+]?[0-9]+([.,][0-9]+)?)?")
+BESIDE_COMMAS = ";"  # the delimiter of files whose numbers may have decimal commas
+GROUPING = ". '\N{NO-BREAK SPACE}\N{NARROW NO-BREAK SPACE}"  # between groups of three digits of such a number
+DECIMAL_COMMA = re.compile(f"[+-]?[0-9]{{1,3}}(?:[{GROUPING}]?[0-9]{{3}})*,[0-9]+")  # 1.234,5
 _GZIP = b"\x1f\x8b"
 _LARGEST_CELL = 1 << 24  # characters
 _ROWS_TO_COMPARE = 20
@@ -92,8 +94,8 @@ class DelimitedFile:
     def find_delimiter(self) -> str:
         """The delimiter with which the most of the first rows have as many cells, two or more, as the very first.
 
-        Of equals, one that leaves numbers alone in all cells, with a decimal point or comma; then the one that gives
-        more cells. A file named .tsv has tabs where its first row has one. Where no
+        Of equals, the one whose cells hold the fewest others, decimal commas apart; then the one that gives more cells.
+        A file named .tsv has tabs where its first row has one. Where no
         delimiter cuts the first row, it is the most frequent one of its line.
         """
         with self.open() as file:
@@ -156,10 +158,26 @@ class DelimitedFile:
                 yield text
 
 
-def _fitness(rows: list[list[str]]) -> tuple[int, bool, int]:
-    """How many rows are as wide as the first, whether all cells are numbers, and how wide the first row is."""
-    width = len(rows[0])
-    return sum(len(cells) == width for cells in rows), all(map(_NUMBER.fullmatch, chain(*rows))), width
+def with_point(cell: str) -> str:
+    """A number with a decimal comma as one with a point, its digits ungrouped; any other cell as it is.
+
+    >>> with_point("1.234,50"), with_point("-7,5"), with_point("1.234"), with_point("red, blue")
+    ('1234.50', '-7.5', '1.234', 'red, blue')
+    """
+    if "," not in cell or not DECIMAL_COMMA.fullmatch(cell):
+        return cell
+    whole, _, rest = cell.partition(",")
+    return "".join(character for character in whole if character not in GROUPING) + "." + rest
+
+
+def _fitness(rows: list[list[str]]) -> tuple[int, float, int]:
+    """How many rows are as wide as the first, the share of clean cells, and how wide the first row is.
+
+    A cell is clean that holds no delimiter, but for the comma of a number.
+    """
+    width, cells = len(rows[0]), list(chain(*rows))
+    clean = sum(not any(mark in cell for mark in DELIMITERS) or bool(DECIMAL_COMMA.fullmatch(cell)) for cell in cells)
+    return sum(len(row) == width for row in rows), clean / len(cells), width
 
 
 csv.field_size_limit(_LARGEST_CELL)

@@ -53,9 +53,9 @@ def test_a_quoted_header_with_other_delimiters_is_read(tmp_path):
     path.write_text('"Preis, netto, EUR";Menge\n' + "".join(f'"{n},5";{n}\n' for n in range(40)))
     file = TableFile(path)
     assert file.names == ["Preis, netto, EUR", "Menge"]
-    assert [row for _, row in file.rows()][3] == ["3,5", "3"]
+    assert [row for _, row in file.rows()][3] == ["3.5", "3"]
     cells = [column.cell(3) for block in file.blocks() for column in block.columns]
-    assert cells[:2] == ["3,5", "3"]
+    assert cells[:2] == ["3.5", "3"]
 
 
 def test_a_file_in_utf_16_is_named_as_one(tmp_path):

@@ -14,7 +14,6 @@ import numpy.typing as npt
 
 MISSING = frozenset(("", "?", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "null", "None", "<NA>"))
 LARGEST = 2**53  # float64 holds every integer up to here
-DECIMAL_COMMA = re.compile(r"[+-]?\d{1,3}(?:[. ']?\d{3})*,\d+")  # 1.234,5: a number, though none that is read
 MOST_DECIMALS = 15  # digits after the point that a float64 keeps of a number below 1
 
 # Written so that the regular expressions of Python and of polars read them alike.

@@ -9,8 +9,8 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from chainrule.data.delimited import DECIMAL_COMMA
 from chainrule.data.tables.cell_column import (
-    DECIMAL_COMMA,
     MISSING,
     MOST_DECIMALS,
     CellColumn,

@@ -7,6 +7,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
+from chainrule.data.delimited import BESIDE_COMMAS, DECIMAL_COMMA, GROUPING
 from chainrule.data.tables.cell_column import (
     INFINITE,
     INTEGER,
@@ -89,6 +90,14 @@ class PolarsCells(CellColumn):
         return np.array(found.to_numpy(), dtype=np.float64)
 
 
+def _with_points(series: Any) -> Any:
+    """As `with_point`, of each cell."""
+    found = series.str.contains(f"^{DECIMAL_COMMA.pattern}$")
+    if not found.any():
+        return series
+    return series.str.replace_all(f"[{GROUPING}]", "").str.replace(",", ".", literal=True).zip_with(found, series)
+
+
 def _is_in(series: Any, cells: Collection[str]) -> Any:
     return series.is_in(_polars().Series(list(cells), dtype=_polars().String).implode())
 
@@ -154,7 +163,10 @@ def quick_blocks(file: BinaryIO, delimiter: str, width: int, line: int, exact: E
             yield from exact(io.BytesIO(stretch), line)
         else:
             lines = np.arange(line + 1, line + 1 + len(frame))
-            yield Block(lines, [PolarsCells(frame[name]) for name in frame.columns])
+            columns = (frame[name] for name in frame.columns)
+            yield Block(
+                lines, [PolarsCells(_with_points(each) if delimiter == BESIDE_COMMAS else each) for each in columns]
+            )
         line += int(np.count_nonzero(newlines < cut))
 
 

@@ -13,8 +13,13 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from chainrule.blocks import in_blocks
-from chainrule.data.delimited import DelimitedFile, Row
-from chainrule.data.tables.cell_column import DECIMAL_COMMA, MISSING, Block, as_integer, as_number
+from chainrule.data.delimited import BESIDE_COMMAS, DECIMAL_COMMA, DelimitedFile, Row, with_point
+from chainrule.data.tables.cell_column import (
+    MISSING,
+    Block,
+    as_integer,
+    as_number,
+)
 from chainrule.data.text import check_file
 
 SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet")
@@ -125,7 +130,11 @@ class TableFile:
 
     def _lines(self, file: BinaryIO | None = None, before: int = 0) -> Generator[Row, None, None]:
         """The rows of the file, or of a stretch of it behind the first `before` lines."""
-        return self._file.quoted_rows(self._delimiter, file, before)
+        with closing(self._file.quoted_rows(self._delimiter, file, before)) as rows:
+            if self._delimiter == BESIDE_COMMAS:
+                yield from ((line, list(map(with_point, cells))) for line, cells in rows)
+            else:
+                yield from rows
 
     def _read_parquet(self, function: str) -> Any:
         polars = _polars()

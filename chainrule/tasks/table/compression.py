@@ -14,7 +14,15 @@ from torch import Tensor
 
 from chainrule.coding.batches import Laid, lay_rows
 from chainrule.coding.unpacking import unpacked
-from chainrule.data.tables.cell_column import LARGEST, MISSING, MOST_DECIMALS, as_number, decimals, number_text
+from chainrule.data.delimited import BESIDE_COMMAS, DECIMAL_COMMA
+from chainrule.data.tables.cell_column import (
+    LARGEST,
+    MISSING,
+    MOST_DECIMALS,
+    as_number,
+    decimals,
+    number_text,
+)
 from chainrule.tasks.abilities import Expressed, FileCodec
 
 if TYPE_CHECKING:
@@ -25,6 +33,7 @@ if TYPE_CHECKING:
 SEPARATORS = (", ", ",", ";", "\t", "|")
 ROWS = 1024  # coded side by side
 _LINE = 200.0  # bits of a line that is kept as it is, roughly
+_SWAP = str.maketrans(".,", ",.")
 Digits = tuple[int, int] | None  # the fewest and the most after the point
 
 
@@ -45,11 +54,14 @@ class TableCodec(FileCodec):
     def __init__(self, schema: "TableSchema"):
         self.schema = schema
         self.places = [place for place, column in enumerate(schema.columns) if column in schema.kept]
+        self._reals = {place for place, column in enumerate(schema.columns) if column.kind == "real"}
 
     def express(self, files: Mapping[str, bytes]) -> Expressed:
         lines = b"".join(files.values()).decode("utf-8", "surrogateescape").split("\n")
         separator, end = self._separator(lines), "\r" if lines[0].endswith("\r") else ""
         table = [line.removesuffix(end).split(separator) if line.endswith(end) else [] for line in lines]
+        comma = separator == BESIDE_COMMAS and self._has_commas(table)
+        table = [self._swapped(cells) for cells in table] if comma else table
         digits = self._digits([cells for cells in table if len(cells) == len(self.schema.columns)])
         rows, left_out, other_cells = [], [], []
         for number, (line, cells) in enumerate(zip(lines, table, strict=True)):
@@ -62,6 +74,7 @@ class TableCodec(FileCodec):
         if len(rows) < len(lines) / 2:
             raise ValueError(f"{len(left_out):,} of its {len(lines):,} lines are no rows of the run's columns")
         kept = {"lines": left_out, "cells": other_cells if any(other_cells) else [], "separator": separator, "end": end}
+        kept["comma"] = comma
         layout = {"count": len(rows), "digits": digits}
         x = torch.from_numpy(np.array(rows, dtype=np.float64))
         side = lzma.compress(json.dumps(kept).encode(), lzma.FORMAT_ALONE, preset=9)
@@ -80,7 +93,7 @@ class TableCodec(FileCodec):
         self, layout: dict[str, Any], side: bytes | None, elements: Sequence[Tensor], lost: set[int], most: int
     ) -> bytes:
         """The file; where rows are lost, the header and the other rows."""
-        kept: dict[str, Any] = {"lines": [], "cells": [], "separator": ",", "end": ""}
+        kept: dict[str, Any] = {"lines": [], "cells": [], "separator": ",", "end": "", "comma": False}
         if side:
             kept = json.loads(unpacked(side, most))
         texts = list(zip(self.schema.kept, layout["digits"], strict=True))
@@ -101,7 +114,7 @@ class TableCodec(FileCodec):
             if number in left_out:
                 lines.append(left_out[number])
             elif row is not None:
-                lines.append(kept["separator"].join(row) + kept["end"])
+                lines.append(kept["separator"].join(self._swapped(row) if kept["comma"] else row) + kept["end"])
         return "\n".join(lines).encode("utf-8", "surrogateescape")
 
     def _separator(self, lines: Sequence[str]) -> str:
@@ -118,6 +131,17 @@ class TableCodec(FileCodec):
             _digits(Counter(cells[place] for cells in table)) if column.kind == "real" else None
             for place, column in zip(self.places, self.schema.kept, strict=True)
         ]
+
+    def _has_commas(self, table: Sequence[Sequence[str]]) -> bool:
+        """Whether a number of a real column has a decimal comma."""
+        width = len(self.schema.columns)
+        rows = (cells for cells in table if len(cells) == width)
+        return any(DECIMAL_COMMA.fullmatch(cells[place]) for cells in rows for place in self._reals)
+
+    def _swapped(self, cells: Sequence[str]) -> list[str]:
+        """The cells of a line with points and commas of real numbers exchanged, which a second time undoes."""
+        swap = len(cells) == len(self.schema.columns)
+        return [cell.translate(_SWAP) if swap and place in self._reals else cell for place, cell in enumerate(cells)]
 
     def _row(self, cells: list[str], digits: Sequence[Digits]) -> list[float] | None:
         """The numbers of a line, where they bring its cells back."""

@@ -83,7 +83,7 @@ def test_which_rows_lie_outside_the_range_of_training(tmp_path):
 )
 def test_a_column_of_words_that_may_be_numbers_is_pointed_out(tmp_path, cells, doubt):
     path = tmp_path / "rows.csv"
-    path.write_text("x;y\n" + "".join(f"{cell};{n % 3}\n" for n, cell in enumerate(cells)))
+    path.write_text("x\ty\n" + "".join(f"{cell}\t{n % 3}\n" for n, cell in enumerate(cells)))
     types = {"x": "categorical"}
     found = prepare_table(path, tmp_path / "table", types=types, validation=path).manifest["columns"][0]["doubt"]
     assert (found is None) if doubt is None else doubt in found
@@ -91,6 +91,6 @@ def test_a_column_of_words_that_may_be_numbers_is_pointed_out(tmp_path, cells, d
 
 def test_too_many_texts_that_look_like_numbers_are_refused_as_such(tmp_path):
     path = tmp_path / "rows.csv"
-    path.write_text("price;y\n" + "".join(f"{n},5;{n % 3}\n" for n in range(1200)))
+    path.write_text("price\ty\n" + "".join(f"{n},5\t{n % 3}\n" for n in range(1200)))
     with pytest.raises(ValueError, match=r"different texts in 1200 rows, though its cells look like numbers"):
         prepare_table(path, tmp_path / "table", validation=path)

@@ -1,0 +1,83 @@
+"""Numbers with decimal commas, in files cut at semicolons, are those with a point."""
+
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chainrule.data.delimited import GROUPING, with_point
+from chainrule.data.series import prepare_series
+from chainrule.data.tables import TableFile, prepare_table, table_file
+from chainrule.tasks.table.compression import TableCodec
+
+READERS = ["exact", pytest.param("quick", marks=pytest.mark.skipif(not table_file.reads_quickly(), reason="no polars"))]
+
+
+@given(st.integers(-(10**12), 10**12), st.integers(1, 6), st.sampled_from(["", *GROUPING]))
+def test_a_number_is_the_same_in_both_spellings(whole, digits, grouping):
+    number = f"{whole / 7:.{digits}f}"
+    assert with_point(f"{whole / 7:_.{digits}f}".replace(".", ",").replace("_", grouping)) == number
+
+
+@pytest.mark.parametrize("cell", ["1.234", "1,", ",5", "1,5,6", "1,5e3", "12.34,5", "a,5", "1.2345,6", "", "1,5 €"])
+def test_other_cells_stay(cell):
+    assert with_point(cell) == cell
+
+
+@pytest.fixture
+def reader(request, monkeypatch):
+    if request.param == "exact":
+        monkeypatch.setattr(table_file, "reads_quickly", lambda: False)
+
+
+@pytest.mark.parametrize("reader", READERS, indirect=True)
+@pytest.mark.parametrize("header", [True, False])
+def test_a_table_is_that_of_points(tmp_path, reader, header):
+    draw = random.Random(0)
+    rows = [[f"{draw.gauss(0, 2000):.2f}", draw.choice(["red", "a b"]), f"{draw.random():.3f}"] for _ in range(300)]
+    names = [["price", "kind", "share"]] * header
+    (tmp_path / "point.csv").write_text("".join(",".join(row) + "\n" for row in [*names, *rows]))
+    grouped = [[f"{float(price):_.2f}".replace(".", ",").replace("_", "."), *row] for price, *row in rows]
+    text = "".join(f"{price};{kind};{share.replace('.', ',')}\n" for price, kind, share in [*names, *grouped])
+    (tmp_path / "comma.csv").write_text(text)
+    tables = [prepare_table(tmp_path / f"{name}.csv", tmp_path / name) for name in ("point", "comma")]
+    assert tables[1].schema == tables[0].schema
+    assert [column.kind for column in tables[1].schema.kept] == ["real", "categorical", "real"]
+    for part in ("train", "valid"):
+        assert np.array_equal(getattr(tables[1], part), getattr(tables[0], part))
+
+
+def test_commas_between_other_delimiters_are_left_alone(tmp_path):
+    (tmp_path / "rows.csv").write_text('a,b\n"1,234",2\n')
+    assert [cells for _, cells in TableFile(tmp_path / "rows.csv").rows()] == [["1,234", "2"]]
+    (tmp_path / "rows.tsv").write_text("a\tb\n1,234\t2\n")
+    assert [cells for _, cells in TableFile(tmp_path / "rows.tsv").rows()] == [["1,234", "2"]]
+
+
+def test_a_series_is_that_of_points(tmp_path):
+    days = [f"2024-{1 + n // 28:02d}-{1 + n % 28:02d}" for n in range(28)]
+    for name, row in (("point", "{},{:.1f}\n"), ("comma", "{};{:.1f}\n")):
+        text = "".join(row.format(day, 20 + n % 7 / 2) for n, day in enumerate(days))
+        delimiter = row[2]
+        (tmp_path / f"{name}.csv").write_text(
+            f"date{delimiter}load\n" + (text.replace(".", ",") if name == "comma" else text)
+        )
+    point, comma = (
+        prepare_series(tmp_path / f"{name}.csv", tmp_path / name, target=None, horizon=2) for name in ("point", "comma")
+    )
+    assert np.array_equal(point.values, comma.values)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_run_expresses_such_lines_and_brings_them_back(tmp_path, end):
+    """A line that is written with a point, or groups its digits, is kept as it is."""
+    lines = [f"{n % 37 * 0.5:.1f};{'ab'[n % 2]};{n % 11}".replace(".", ",") for n in range(60)]
+    (tmp_path / "rows.csv").write_text("\n".join(["size;kind;count", *lines, ""]))
+    codec = TableCodec(prepare_table(tmp_path / "rows.csv", tmp_path / "table").schema)
+    data = end.join(["size;kind;count", *lines, "1.5;a;3", "1.234,5;b;4", "7,0;a;2", ""]).encode()
+    found = codec.express({"rows.csv": data})
+    assert found.elements == 61
+    elements = [batch.x for batch in found.laid.batches]
+    assert codec.restore(found.layout, found.side, elements, set(), 1 << 20) == data
