@@ -22,7 +22,11 @@ _SEED = 0  # of what a model draws for a bound
 
 
 class Batch(Protocol):
-    """Some elements of each of B rows. `chainrule.data` makes such batches; so can any object with these attributes."""
+    """Some elements of each of B rows: any object with these attributes.
+
+    It is a protocol, which is not called; `chainrule.data.batches.Batch` makes one of tensors, and the functions of
+    `chainrule.data` make them of files.
+    """
 
     @property
     def x(self) -> Tensor:
