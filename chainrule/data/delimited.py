@@ -95,8 +95,8 @@ class DelimitedFile:
         """The delimiter with which the most of the first rows have as many cells, two or more, as the very first.
 
         Of equals, the one whose cells hold the fewest others, decimal commas apart; then the one that gives more cells.
-        A file named .tsv has tabs where its first row has one. Where no
-        delimiter cuts the first row, it is the most frequent one of its line.
+        A file named .tsv has tabs where its first row has one. Where no delimiter cuts the first row, it is the most
+        frequent one of its line.
         """
         with self.open() as file:
             beginning = b"".join(file.readlines(_BEGINNING))

@@ -10,14 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from chainrule.data.delimited import DECIMAL_COMMA
-from chainrule.data.tables.cell_column import (
-    MISSING,
-    MOST_DECIMALS,
-    CellColumn,
-    Floats,
-    as_number,
-    decimals,
-)
+from chainrule.data.tables.cell_column import MISSING, MOST_DECIMALS, CellColumn, Floats, as_number, decimals
 from chainrule.data.tables.column_types import types_flag
 from chainrule.heads.column import Column
 

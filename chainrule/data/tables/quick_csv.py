@@ -163,10 +163,10 @@ def quick_blocks(file: BinaryIO, delimiter: str, width: int, line: int, exact: E
             yield from exact(io.BytesIO(stretch), line)
         else:
             lines = np.arange(line + 1, line + 1 + len(frame))
-            columns = (frame[name] for name in frame.columns)
-            yield Block(
-                lines, [PolarsCells(_with_points(each) if delimiter == BESIDE_COMMAS else each) for each in columns]
-            )
+            columns = [frame[name] for name in frame.columns]
+            if delimiter == BESIDE_COMMAS:
+                columns = list(map(_with_points, columns))
+            yield Block(lines, list(map(PolarsCells, columns)))
         line += int(np.count_nonzero(newlines < cut))
 
 

@@ -14,12 +14,7 @@ from typing import Any, BinaryIO
 
 from chainrule.blocks import in_blocks
 from chainrule.data.delimited import BESIDE_COMMAS, DECIMAL_COMMA, DelimitedFile, Row, with_point
-from chainrule.data.tables.cell_column import (
-    MISSING,
-    Block,
-    as_integer,
-    as_number,
-)
+from chainrule.data.tables.cell_column import MISSING, Block, as_integer, as_number
 from chainrule.data.text import check_file
 
 SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet")

@@ -15,14 +15,7 @@ from torch import Tensor
 from chainrule.coding.batches import Laid, lay_rows
 from chainrule.coding.unpacking import unpacked
 from chainrule.data.delimited import BESIDE_COMMAS, DECIMAL_COMMA
-from chainrule.data.tables.cell_column import (
-    LARGEST,
-    MISSING,
-    MOST_DECIMALS,
-    as_number,
-    decimals,
-    number_text,
-)
+from chainrule.data.tables.cell_column import LARGEST, MISSING, MOST_DECIMALS, as_number, decimals, number_text
 from chainrule.tasks.abilities import Expressed, FileCodec
 
 if TYPE_CHECKING:
@@ -73,8 +66,8 @@ class TableCodec(FileCodec):
                 other_cells.append([cell for place, cell in enumerate(cells) if place not in self.places])
         if len(rows) < len(lines) / 2:
             raise ValueError(f"{len(left_out):,} of its {len(lines):,} lines are no rows of the run's columns")
-        kept = {"lines": left_out, "cells": other_cells if any(other_cells) else [], "separator": separator, "end": end}
-        kept["comma"] = comma
+        others = other_cells if any(other_cells) else []
+        kept = {"lines": left_out, "cells": others, "separator": separator, "end": end, "comma": comma}
         layout = {"count": len(rows), "digits": digits}
         x = torch.from_numpy(np.array(rows, dtype=np.float64))
         side = lzma.compress(json.dumps(kept).encode(), lzma.FORMAT_ALONE, preset=9)
