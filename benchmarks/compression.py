@@ -100,7 +100,7 @@ def files(count: int, seed: int, longest: int) -> Iterator[bytes]:
 def sizes(data: bytes, name: str, run: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """A row for each way, and what was asked of ours."""
     rows = []
-    for way, (write, read) in ways(run).items():
+    for way, (write, read) in ways(run, data).items():
         began = time.perf_counter()
         code = write(data)
         middle = time.perf_counter()
@@ -137,8 +137,8 @@ def sizes(data: bytes, name: str, run: Any) -> tuple[list[dict[str, Any]], list[
     return rows, claims
 
 
-def ways(run: Any) -> dict[str, Pair]:
-    """Ours, and those of the others that are installed."""
+def ways(run: Any, data: bytes) -> dict[str, Pair]:
+    """Ours, and those of the others that are installed, at their best for the data."""
     found: dict[str, Pair] = {"chainrule, learning as it reads": (compress, back)}
     if run is not None:
         found["chainrule, with a run"] = (lambda data: compress(data, run), lambda code: back(code, run))
@@ -158,7 +158,7 @@ def ways(run: Any) -> dict[str, Pair]:
         (
             "pyppmd",
             "PPMd, the best order of 3 to 8",
-            lambda pyppmd: (lambda data: best_ppmd(pyppmd, data), lambda code: read_ppmd(pyppmd, code)),
+            lambda pyppmd: ppmd(pyppmd, data),
         ),
     ):
         try:
@@ -168,21 +168,28 @@ def ways(run: Any) -> dict[str, Pair]:
     return found
 
 
-def best_ppmd(pyppmd: Any, data: bytes) -> bytes:
-    """PPMd variant H, as 7-Zip has it, with 256 MB; its order in the first byte, then the length.
+def ppmd(pyppmd: Any, data: bytes) -> Pair:
+    """PPMd variant H, as 7-Zip has it, with 256 MB, of the order that is best for the data.
 
-    Of the orders whose code is read back: pyppmd 1.3.1 loses the text built into Python 3.11.7 in order 8, at byte
-    140,545.
+    Of those whose code is read back: pyppmd 1.3.1 loses the text built into Python 3.11.7 in order 8, at byte 140,545.
     """
-    codes = []
-    for order in range(3, 9):
-        encoder = pyppmd.Ppmd7Encoder(order, 1 << 28)
-        codes.append(bytes([order]) + len(data).to_bytes(4, "little") + encoder.encode(data) + encoder.flush())
-    return min((code for code in codes if read_ppmd(pyppmd, code) == data), key=len)
 
+    def of_order(order: int) -> Pair:
+        def write(data: bytes) -> bytes:
+            encoder = pyppmd.Ppmd7Encoder(order, 1 << 28)
+            return len(data).to_bytes(4, "little") + bytes(encoder.encode(data) + encoder.flush())
 
-def read_ppmd(pyppmd: Any, code: bytes) -> bytes:
-    return bytes(pyppmd.Ppmd7Decoder(code[0], 1 << 28).decode(code[5:], int.from_bytes(code[1:5], "little")))
+        def read(code: bytes) -> bytes:
+            return bytes(pyppmd.Ppmd7Decoder(order, 1 << 28).decode(code[4:], int.from_bytes(code[:4], "little")))
+
+        return write, read
+
+    sizes = {}
+    for write, read in map(of_order, range(3, 9)):
+        code = write(data)
+        if read(code) == data:
+            sizes[write, read] = len(code)
+    return min(sizes, key=sizes.__getitem__)
 
 
 def compress(data: bytes, run: Any = None) -> bytes:

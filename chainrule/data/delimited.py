@@ -16,7 +16,6 @@ from chainrule.data.text import STDIN, check_file, name_of, refuse_utf16
 
 DELIMITERS = ",;\t|"
 Row = tuple[int, list[str]]
-BESIDE_COMMAS = ";"  # the delimiter of files whose numbers may have decimal commas
 GROUPING = ". '\N{NO-BREAK SPACE}\N{NARROW NO-BREAK SPACE}"  # between groups of three digits of such a number
 DECIMAL_COMMA = re.compile(f"[+-]?[0-9]{{1,3}}(?:[{GROUPING}]?[0-9]{{3}})*,[0-9]+")  # 1.234,5
 _GZIP = b"\x1f\x8b"
@@ -156,6 +155,11 @@ class DelimitedFile:
                 yield from io.StringIO(text, newline="")
             else:
                 yield text
+
+
+def may_have_decimal_commas(delimiter: str) -> bool:
+    """Whether numbers of a file that is cut so may have decimal commas; elsewhere 1,234 may be a thousand."""
+    return delimiter == ";"
 
 
 def with_point(cell: str) -> str:

@@ -180,7 +180,8 @@ def builtin_text() -> str:
             if words not in found:
                 found.add(words)
                 new.append(paragraph)
-        texts += ["\n\n".join(new).rstrip("\n") + "\n"] if new else []
+        if new:
+            texts.append("\n\n".join(new).rstrip("\n") + "\n")
     return "\n".join(texts)
 
 

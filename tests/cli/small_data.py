@@ -9,6 +9,8 @@ from PIL import Image
 
 from chainrule.data.sounds import write_wav
 
+TABLE_COLUMNS = ["colour", "count", "height", "class"]
+
 
 def write_text(folder):
     draw = random.Random(0)

@@ -141,8 +141,6 @@ class ColumnFacts:
             ValueError: a cell does not fit the kind, numbers are all missing, or there are too many categories.
         """
         leave = f"leave it out with {self._flag('skip')}"
-        if self.count == 0 and kind != "categorical":
-            raise self._error(f"all {self.missing} training rows are missing: {leave}")
         if kind == "categorical":
             if self._overflowed or self.distinct > MOST_CATEGORIES:
                 doubt = self.doubt()
@@ -152,6 +150,8 @@ class ColumnFacts:
                     + (f"though {doubt}: correct them, or {leave}" if doubt else what)
                 )
             return
+        if self.count == 0:
+            raise self._error(f"all {self.missing} training rows are missing: {leave}")
         self._refuse_cell(
             self._word, "a number", f"correct it, empty it if none is known, or say {self._flag('categorical')}"
         )

@@ -7,7 +7,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.data.delimited import BESIDE_COMMAS, DECIMAL_COMMA, GROUPING
+from chainrule.data.delimited import DECIMAL_COMMA, GROUPING, may_have_decimal_commas
 from chainrule.data.tables.cell_column import (
     INFINITE,
     INTEGER,
@@ -164,7 +164,7 @@ def quick_blocks(file: BinaryIO, delimiter: str, width: int, line: int, exact: E
         else:
             lines = np.arange(line + 1, line + 1 + len(frame))
             columns = [frame[name] for name in frame.columns]
-            if delimiter == BESIDE_COMMAS:
+            if may_have_decimal_commas(delimiter):
                 columns = list(map(_with_points, columns))
             yield Block(lines, list(map(PolarsCells, columns)))
         line += int(np.count_nonzero(newlines < cut))

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from chainrule.blocks import in_blocks
-from chainrule.data.delimited import BESIDE_COMMAS, DECIMAL_COMMA, DelimitedFile, Row, with_point
+from chainrule.data.delimited import DECIMAL_COMMA, DelimitedFile, Row, may_have_decimal_commas, with_point
 from chainrule.data.tables.cell_column import MISSING, Block, as_integer, as_number
 from chainrule.data.text import check_file
 
@@ -126,7 +126,7 @@ class TableFile:
     def _lines(self, file: BinaryIO | None = None, before: int = 0) -> Generator[Row, None, None]:
         """The rows of the file, or of a stretch of it behind the first `before` lines."""
         with closing(self._file.quoted_rows(self._delimiter, file, before)) as rows:
-            if self._delimiter == BESIDE_COMMAS:
+            if may_have_decimal_commas(self._delimiter):
                 yield from ((line, list(map(with_point, cells))) for line, cells in rows)
             else:
                 yield from rows

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from chainrule.coding.batches import Laid, lay_rows
 from chainrule.coding.unpacking import unpacked
-from chainrule.data.delimited import BESIDE_COMMAS, DECIMAL_COMMA
+from chainrule.data.delimited import DECIMAL_COMMA, may_have_decimal_commas
 from chainrule.data.tables.cell_column import LARGEST, MISSING, MOST_DECIMALS, as_number, decimals, number_text
 from chainrule.tasks.abilities import Expressed, FileCodec
 
@@ -53,7 +53,7 @@ class TableCodec(FileCodec):
         lines = b"".join(files.values()).decode("utf-8", "surrogateescape").split("\n")
         separator, end = self._separator(lines), "\r" if lines[0].endswith("\r") else ""
         table = [line.removesuffix(end).split(separator) if line.endswith(end) else [] for line in lines]
-        comma = separator == BESIDE_COMMAS and self._has_commas(table)
+        comma = may_have_decimal_commas(separator) and self._has_commas(table)
         table = [self._swapped(cells) for cells in table] if comma else table
         digits = self._digits([cells for cells in table if len(cells) == len(self.schema.columns)])
         rows, left_out, other_cells = [], [], []
@@ -88,7 +88,7 @@ class TableCodec(FileCodec):
         """The file; where rows are lost, the header and the other rows."""
         kept: dict[str, Any] = {"lines": [], "cells": [], "separator": ",", "end": "", "comma": False}
         if side:
-            kept = json.loads(unpacked(side, most))
+            kept |= json.loads(unpacked(side, most))
         texts = list(zip(self.schema.kept, layout["digits"], strict=True))
         cells = [
             [_text(column, value, digits) for value, (column, digits) in zip(row, texts, strict=True)]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 BLOCK = 1024  # rows computed together
 _TYPICAL = 4096  # held-out rows that tell how surprising a column usually is
-_NOTABLE = 0.01  # nats over the mean of its column; a row may have none, where a column of one value is nearest to it
+_NOTABLE = 0.01  # nats over the mean of its column: a cell of less is no surprise, as that of a constant column
 _HEADING = f"{'line':>8} {'nats':>10}  most surprising cell, and its nats"
 
 

@@ -1,6 +1,7 @@
 """Numbers with decimal commas, in files cut at semicolons, are those with a point."""
 
 import random
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -12,7 +13,8 @@ from chainrule.data.series import prepare_series
 from chainrule.data.tables import TableFile, prepare_table, table_file
 from chainrule.tasks.table.compression import TableCodec
 
-READERS = ["exact", pytest.param("quick", marks=pytest.mark.skipif(not table_file.reads_quickly(), reason="no polars"))]
+POLARS = pytest.mark.skipif(find_spec("polars") is None, reason="needs polars: pip install 'chainrule[tables]'")
+READERS = ["exact", pytest.param("quick", marks=POLARS)]
 
 
 @given(st.integers(-(10**12), 10**12), st.integers(1, 6), st.sampled_from(["", *GROUPING]))
@@ -28,8 +30,8 @@ def test_other_cells_stay(cell):
 
 @pytest.fixture
 def reader(request, monkeypatch):
-    if request.param == "exact":
-        monkeypatch.setattr(table_file, "reads_quickly", lambda: False)
+    """By which of the two readers."""
+    monkeypatch.setattr(table_file, "reads_quickly", lambda: request.param == "quick")
 
 
 @pytest.mark.parametrize("reader", READERS, indirect=True)
@@ -57,13 +59,10 @@ def test_commas_between_other_delimiters_are_left_alone(tmp_path):
 
 
 def test_a_series_is_that_of_points(tmp_path):
-    days = [f"2024-{1 + n // 28:02d}-{1 + n % 28:02d}" for n in range(28)]
-    for name, row in (("point", "{},{:.1f}\n"), ("comma", "{};{:.1f}\n")):
-        text = "".join(row.format(day, 20 + n % 7 / 2) for n, day in enumerate(days))
-        delimiter = row[2]
-        (tmp_path / f"{name}.csv").write_text(
-            f"date{delimiter}load\n" + (text.replace(".", ",") if name == "comma" else text)
-        )
+    rows = [(f"2024-01-{day:02}", f"{20 + day % 7 / 2:.1f}") for day in range(1, 29)]
+    (tmp_path / "point.csv").write_text("date,load\n" + "".join(f"{day},{load}\n" for day, load in rows))
+    commas = "".join(f"{day};{load.replace('.', ',')}\n" for day, load in rows)
+    (tmp_path / "comma.csv").write_text("date;load\n" + commas)
     point, comma = (
         prepare_series(tmp_path / f"{name}.csv", tmp_path / name, target=None, horizon=2) for name in ("point", "comma")
     )

@@ -1,0 +1,23 @@
+"""A table of mixed columns with missing cells, and a run of it."""
+
+import pytest
+from small_data import TABLE_COLUMNS, written
+
+from chainrule.cli.main import main
+
+
+@pytest.fixture(scope="session")
+def rows(tmp_path_factory):
+    def row(n):
+        colour = ["red", "blue", "green"][n % 3]
+        return f"{colour},{n * n % 101},{'?' if n % 11 == 3 else n % 37 / 7},{'yes' if n % 3 else 'no'}"
+
+    return written(tmp_path_factory.mktemp("table") / "rows.csv", [",".join(TABLE_COLUMNS), *map(row, range(200))])
+
+
+@pytest.fixture(scope="session")
+def run(rows, tmp_path_factory):
+    """Trained for a few steps; not to be written to."""
+    out = tmp_path_factory.mktemp("runs") / "run"
+    assert main(["train", str(rows), "--out", str(out), "--steps", "20", "--json"]) == 0
+    return out
