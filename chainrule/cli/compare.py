@@ -1,16 +1,17 @@
 """`chainrule compare RUN...`: runs side by side, ranked only where their figures are comparable."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from chainrule.cli.render import show
 from chainrule.cli.signature import joined_help
-from chainrule.cli.verbs import show_answer
+from chainrule.results import Column, Result
 from chainrule.tasks import open_run
-from chainrule.tasks.abilities import Answer, Record, Scores
-from chainrule.tasks.display import Switch, Verb, aligned, format_duration, one_line
+from chainrule.tasks.abilities import Scores
+from chainrule.tasks.display import Switch, Verb
 from chainrule.tasks.ledger import LedgerEntry, why_not_ranked
 from chainrule.tasks.run_directory import WEIGHTS
 from chainrule.tasks.task import Task
@@ -58,7 +59,7 @@ def compare(
     why = why_not_ranked([entry for _, entry in lines if entry is not None])
     if not why:
         lines.sort(key=lambda line: float("inf") if line[1] is None else line[1].nats_per_element)
-    show_answer(_answer(lines, why), json=json)
+    show(_compared(lines, why), json=json)
 
 
 def _measured(run: Task[Any], data: Path | None, device: str, *, speed: bool) -> Line:
@@ -82,67 +83,65 @@ def _scored(run: Task[Any], data: Path, device: str) -> LedgerEntry:
     """The likelihood of a file under a run."""
     if not isinstance(run, Scores):
         raise ValueError(f"--data: {run.path} is a run of the task {run.name}, which scores no files: leave it out")
-    answer = run.score(str(data), run.Scoring(), ranked=False, device=device)
-    for _ in answer.records:  # read to the end: the entry is of all of them
+    scores = run.score(str(data), run.Scoring(), device=device)
+    for _ in scores.stream():  # the likelihood is that of all rows
         pass
-    assert answer.entry is not None
-    return replace(answer.entry(), data=str(run.fingerprint(str(data))["sha256"]))
+    assert scores.likelihood is not None
+    return replace(scores.likelihood(), data=str(run.fingerprint(str(data))["sha256"]))
 
 
-def _answer(lines: list[Line], why: str) -> Answer:
-    rows = [_cells(values, entry, "" if why else str(place)) for place, (values, entry) in enumerate(lines, 1)]
-    names = [name for name in rows[0] if any(row[name] for row in rows)]
-    places = [place for place, name in enumerate(names) if name in _WORDS]
-    heading, *texts = aligned([names, *([row[name] for name in names] for row in rows)], left=places)
+_COLUMNS = (
+    Column("rank", heading="#"),
+    Column("run"),
+    Column("task"),
+    Column("model"),
+    Column("parameters"),
+    Column("seconds", 0, heading="trained, s"),
+    Column("nats", 4),
+    Column("standard_error", 4, heading="±"),
+    Column("bits", 4),
+    Column("bits_per_byte", 4, heading="bits/byte"),
+    Column("error", 6),
+    Column("measured"),
+    Column("of"),
+    Column("data"),
+    Column("scored_per_second", 0, heading="scored/s"),
+    Column("drawn_per_second", 0, heading="drawn/s"),
+    Column("likelihood", shown=False),
+)
 
-    def records() -> Iterator[Record]:
-        for place, ((values, entry), text) in enumerate(zip(lines, texts, strict=True), 1):
-            likelihood = None if entry is None else entry.values()
-            ranks = {"rank": None if why or entry is None else place, "not_ranked": why or None}
-            yield Record(values | {"likelihood": likelihood} | ranks, text)
 
-    def closing() -> Iterable[str]:
+def _compared(lines: list[Line], why: str) -> Result:
+    rows = [
+        _row(values, entry, None if why or entry is None else place) for place, (values, entry) in enumerate(lines, 1)
+    ]
+    columns = [column for column in _COLUMNS if any(row.get(column.name) is not None for row in rows)]
+
+    def notes() -> Iterator[str]:
         if why:
             yield f"not ranked: {why}"
         elif any(entry is not None and entry.basis.kind == "bound" for _, entry in lines):
             yield "a bound is above the true figure: the model may be better than its rank"
 
-    return Answer(records(), heading, closing)
+    return Result(columns, ([row.get(column.name) for column in columns] for row in rows), notes=notes)
 
 
-_WORDS = ("run", "task", "model", "measured", "of", "data")
-
-
-def _cells(values: dict[str, Any], entry: LedgerEntry | None, rank: str) -> dict[str, str]:
-    def of(figure: float | None, form: str) -> str:
-        return "" if figure is None else format(figure, form)
-
-    known = {
-        "run": one_line(values["run"]),
-        "task": values["task"],
-        "model": values["model"],
-        "parameters": f"{values['parameters']:,}",
-        "trained": "" if values["seconds"] is None else format_duration(values["seconds"]),
-    }
-    speeds = {
-        "scored/s": of(values.get("scored_per_second"), ",.0f"),
-        "drawn/s": of(values.get("drawn_per_second"), ",.0f"),
-    }
+def _row(values: dict[str, Any], entry: LedgerEntry | None, rank: int | None) -> dict[str, Any]:
     if entry is None:
-        empty = dict.fromkeys(("nats", "bits", "bits/byte", "error", "measured", "of", "data"), "")
-        return {"#": ""} | known | empty | {"measured": "no validation yet"} | speeds
-    error = "" if entry.standard_error is None else f" ±{entry.standard_error / entry.elements:.4f}"
-    is_nats = entry.basis.quantity == "nats"
-    measured = {
-        "nats": f"{entry.nats_per_element:.4f}{error}" if is_nats else "",
-        "bits": f"{entry.bits_per_element:.4f}" if is_nats else "",
-        "bits/byte": of(entry.bits_per_byte, ".4f"),
-        "error": "" if is_nats else f"{entry.nats_per_element:.6f}",
+        return values | {"measured": "no validation yet"}
+    is_nats, error = entry.basis.quantity == "nats", entry.standard_error
+    return values | {
+        "rank": rank,
+        "nats": entry.nats_per_element if is_nats else None,
+        "standard_error": None if error is None else error / entry.elements,
+        "bits": entry.bits_per_element if is_nats else None,
+        "bits_per_byte": entry.bits_per_byte,
+        "error": None if is_nats else entry.nats_per_element,
         "measured": entry.basis.how,
         "of": entry.basis.subject,
         "data": entry.data[:_DATA],
+        "likelihood": entry.values(),
     }
-    return {"#": rank} | known | measured | speeds
 
 
 SECONDS = 0.5  # of each of the two

@@ -66,6 +66,8 @@ def train_verb(task: type[Task[Any]], model: str = "") -> Verb:
         training: Any,
         given: Annotated[frozenset[str], Parameter(parse=False)],
     ) -> int:
+        from chainrule.training.parallel import Interrupted
+
         files = {source: getattr(sources, source, None) for source in task.SOURCES}
         for source in positional if data is not None else ():
             if files[source] is not None:
@@ -74,7 +76,16 @@ def train_verb(task: type[Task[Any]], model: str = "") -> Verb:
         asked = RunConfig(files, reading, model, options, run.duration(task.BUDGET), training)
         if not run.resume:
             task.check_asked(asked, given)
-        return train_run(task, asked, run.out or Path("runs") / task.run_name(asked), run, given)
+        out = run.out or Path("runs") / task.run_name(asked)
+        try:
+            trained, result = train_run(task, asked, out, run, given)
+        except Interrupted as stop:
+            raise KeyboardInterrupt(
+                f"interrupted; step {stop.step} is saved, go on with: {resume_command(out)}"
+            ) from None
+        if result is not None:
+            show_result(trained, result, json=run.json)
+        return 0
 
     groups = {"run": (RunFlags, RUN), "sources": (flagged, DATA), "reading": (task.Data, DATA)}
     groups |= {"options": (task.MODELS[name].options, MODEL), "training": (task.Training, TRAINING)}
@@ -102,29 +113,26 @@ def _flags(task: type[Task[Any]]) -> dict[str, tuple[str, str]]:
     return {source: flagged for source, flagged in flags.items() if flagged[0]}
 
 
-def train_run(task: type[Task[Any]], asked: RunConfig, out: Path, flags: RunFlags, given: frozenset[str]) -> int:
-    """Train a new run, or go on with one; returns the exit status.
+def train_run(
+    task: type[Task[Any]], asked: RunConfig, out: Path, flags: RunFlags, given: frozenset[str]
+) -> "tuple[Task[Any], TrainingResult | None]":
+    """Train a new run, or go on with one; returns it, and its result in the first of several processes.
 
     Args:
         task: its class.
         asked: the config that the command line describes.
         out: the run directory.
-        flags: whether to resume, overwrite, or print JSON.
+        flags: whether to resume or overwrite.
         given: the names of options that the user wrote (`--hidden-size`): on resume only these must agree.
 
     Raises:
         FileExistsError: `out` is taken.
         ValueError, OSError: the options cannot be, the data cannot be read, or both changed since the run began.
-        KeyboardInterrupt: Ctrl-C; the run is saved.
+        Interrupted: Ctrl-C; the run is saved.
     """
-    from chainrule.training.parallel import Interrupted
-
     if flags.resume and flags.overwrite:
         raise ValueError("--resume and --overwrite: one continues a run, the other deletes it: choose one")
-    try:
-        return _train(task, asked, out, flags, given)
-    except Interrupted as stop:
-        raise KeyboardInterrupt(f"interrupted; step {stop.step} is saved, go on with: {resume_command(out)}") from None
+    return _train(task, asked, out, flags, given)
 
 
 def _check_packages(task: type[Task[Any]], config: RunConfig) -> None:
@@ -136,7 +144,9 @@ def _check_packages(task: type[Task[Any]], config: RunConfig) -> None:
             )
 
 
-def _train(task: type[Task[Any]], asked: RunConfig, out: Path, flags: RunFlags, given: frozenset[str]) -> int:
+def _train(
+    task: type[Task[Any]], asked: RunConfig, out: Path, flags: RunFlags, given: frozenset[str]
+) -> "tuple[Task[Any], TrainingResult | None]":
     began = take_start()
     from chainrule.training.computation import computing
     from chainrule.training.loop import train
@@ -176,9 +186,7 @@ def _train(task: type[Task[Any]], asked: RunConfig, out: Path, flags: RunFlags, 
                 on_start=run.write_config, on_validation=run.on_validation(), metric=run.validation_metric(),
                 observe=run.observe(), watch=run.watch(),
             )  # fmt: skip
-    if process_group.first:
-        show_result(run, result, json=flags.json)
-    return 0
+    return run, result if process_group.first else None
 
 
 def training_options(config: RunConfig) -> "TrainingOptions":

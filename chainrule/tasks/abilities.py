@@ -1,26 +1,26 @@
 """Abilities that a task may have: a verb of the command line is offered where the task has the verb's ability.
 
-Each ability has a dataclass of its options, whose docstring is the verb's help for that task and whose fields are
-flags, and a method. A task declares both in a line: `Scoring, score = TableScoring, score_table`. An answer is an
-iterator of records: the verb sorts, counts and prints them.
+Each ability has a dataclass of its options and a method. The docstring of the dataclass is the verb's help for that
+task, its fields are the flags of the verb and the keyword arguments of the method of `chainrule.Run`. A task declares
+both in a line: `Scoring, score = TableScoring, score_table`. The method returns data, a `chainrule.results.Result` or
+`Report`: it formats nothing, prints nothing and writes no file.
 
 Arguments of the methods have the same meaning in all of them:
 
 - `data`: a path; "-" is standard input where the task reads one.
 - `options`: an instance of the ability's dataclass.
-- `out`: the file to write, where the task writes one; None for the usual place.
 - `seed`: of all that is drawn; the same seed gives the same.
 - `device`: auto, cpu or cuda.
-- `json`: whether records are printed as JSON: then all of them are whole.
 
 They raise ValueError or OSError for data that cannot be read and for a model that cannot do what is asked.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
+
+from chainrule.results import Report, Result
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,43 +28,7 @@ if TYPE_CHECKING:
     from chainrule.base import Context, TrainableModel
     from chainrule.coding.batches import Laid
     from chainrule.tasks.bundle import Bundle
-    from chainrule.tasks.ledger import Basis, LedgerEntry
-
-
-@dataclass(frozen=True)
-class Record:
-    """One answer of a verb.
-
-    Args:
-        values: for --json.
-        line: for people; pieces are printed as they come, None is no line.
-        surprise: order of --sort and --top, the greatest first.
-        notice: whether the line goes to standard error, because it is about a file that was written.
-    """
-
-    values: dict[str, Any]
-    line: str | Iterable[str] | None = None
-    surprise: float = 0.0
-    notice: bool = False
-
-
-@dataclass(frozen=True)
-class Answer:
-    """Output of a verb.
-
-    Args:
-        records: made while they are read; they may raise.
-        heading: a line above the first record, for people.
-        closing: called after the last record: lines below, for people.
-        entry: called after the last record: the likelihood of all of them, its data left to the caller.
-        basis: of the likelihoods in the records, where it is not that of the run.
-    """
-
-    records: Iterator[Record]
-    heading: str = ""
-    closing: Callable[[], Iterable[str]] = field(default=tuple)
-    entry: "Callable[[], LedgerEntry] | None" = None
-    basis: "Basis | None" = None
+    from chainrule.tasks.ledger import Basis
 
 
 class Measured(ABC):
@@ -82,8 +46,8 @@ class Scores(Measured):
     Scoring: ClassVar[type]
 
     @abstractmethod
-    def score(self, data: str, options: Any, /, *, ranked: bool, device: str) -> Answer:
-        """Score data: a record a row, a line or a file; `ranked` where they will be sorted by their surprise."""
+    def score(self, data: str, options: Any, /, *, device: str) -> Result:
+        """Score data: rows for its rows, lines or files, with a rank by surprise and their likelihood."""
 
 
 class Samples(ABC):
@@ -91,17 +55,19 @@ class Samples(ABC):
 
     Attributes:
         Sampling: the options.
-        USUAL_NUMBER: how many are drawn where the user says nothing.
-        draws_lines: whether a sample is text, which the verb prints or writes to `out`; else the task writes `out`.
+        USUAL_NUMBER: how many are drawn by default.
     """
 
     Sampling: ClassVar[type]
     USUAL_NUMBER: ClassVar[int] = 1
-    draws_lines: ClassVar[bool] = False
 
     @abstractmethod
-    def sample(self, n: int, options: Any, /, *, out: Path | None, seed: int, device: str, json: bool) -> Answer:
+    def sample(self, n: int, options: Any, /, *, seed: int, device: str) -> Result:
         """Draw n of them."""
+
+    def pieces(self, options: Any, /, *, seed: int, device: str) -> Iterator[str] | None:
+        """One sample as text in pieces, as they are drawn; None for data that are no text."""
+        return None
 
 
 class Predicts(ABC):
@@ -118,23 +84,8 @@ class Predicts(ABC):
     several: ClassVar[bool] = False
 
     @abstractmethod
-    def predict(self, data: list[str], options: Any, /, *, out: Path | None, device: str, json: bool) -> Answer:
-        """Predict: a record an input; the verb writes the lines to `out`."""
-
-
-@dataclass(frozen=True)
-class Code:
-    """The embedding of one input.
-
-    Args:
-        name: of the input: an image, a file, a line.
-        numbers: the vector, of the same length for every input.
-        label: of the input, where it is known.
-    """
-
-    name: str
-    numbers: list[float]
-    label: str | None = None
+    def predict(self, data: list[str], options: Any, /, *, device: str) -> Result:
+        """Predict: a row for each input."""
 
 
 class Embeds(ABC):
@@ -143,8 +94,8 @@ class Embeds(ABC):
     Embedding: ClassVar[type]
 
     @abstractmethod
-    def embed(self, data: str, options: Any, /, *, device: str) -> Iterator[Code]:
-        """The code of each input, in order."""
+    def embed(self, data: str, options: Any, /, *, device: str) -> Result:
+        """The vector of each input in order: the columns input, label where it is known, and code."""
 
 
 class Evaluates(Measured):
@@ -153,8 +104,8 @@ class Evaluates(Measured):
     Evaluation: ClassVar[type]
 
     @abstractmethod
-    def evaluate(self, data: str | None, options: Any, /, *, device: str) -> Answer:
-        """Evaluate: one record with all figures; `data` is None where the options name the files."""
+    def evaluate(self, data: str | None, options: Any, /, *, device: str) -> Result:
+        """Evaluate: the summary has all figures; `data` is None where the options name the files."""
 
 
 @dataclass(frozen=True)
@@ -265,8 +216,8 @@ class Inspects(ABC):
     writes_page: ClassVar[bool] = True
 
     @abstractmethod
-    def inspect(self, data: str | None, options: Any, /, *, out: Path | None, seed: int) -> Answer:
-        """Inspect held-out data, or `data`: one record with all findings; a page goes to `out` or the run directory."""
+    def inspect(self, data: str | None, options: Any, /, *, seed: int) -> Report:
+        """Inspect held-out data, or `data`."""
 
 
 class Reconstructs(ABC):
@@ -275,8 +226,8 @@ class Reconstructs(ABC):
     Reconstruction: ClassVar[type]
 
     @abstractmethod
-    def reconstruct(self, data: str, options: Any, /, *, out: Path | None, seed: int, device: str) -> Answer:
-        """Write data next to their reconstructions."""
+    def reconstruct(self, data: str, options: Any, /, *, seed: int, device: str) -> Result:
+        """Images and their reconstructions, one after the other."""
 
 
 class Interpolates(ABC):
@@ -285,7 +236,8 @@ class Interpolates(ABC):
     Interpolation: ClassVar[type]
 
     @abstractmethod
-    def interpolate(
-        self, ends: tuple[str, str], options: Any, /, *, out: Path | None, seed: int, device: str
-    ) -> Answer:
-        """Write what lies between two inputs, `ends`."""
+    def interpolate(self, ends: tuple[str, str], options: Any, /, *, seed: int, device: str) -> Result:
+        """The images between two, the ends among them."""
+
+
+Record = Answer = Code = Any  # REMOVE once every task is converted

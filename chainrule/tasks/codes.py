@@ -3,12 +3,11 @@
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from math import sqrt
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from chainrule.tasks.abilities import Answer
+from chainrule.results import Column, Report
 from chainrule.tasks.ledger import Tally
-from chainrule.tasks.page import page_answer
+from chainrule.tasks.page import page_report
 from chainrule.tasks.task import M, Task
 
 if TYPE_CHECKING:
@@ -80,6 +79,12 @@ class BoundMeter(Tally):
         kl: of the posteriors to the prior.
     """
 
+    COLUMNS = (
+        Column("nats", 3, heading="nats ≤"),
+        Column("negative_elbo", 3, heading="-ELBO"),
+        Column("kl", 3, heading="KL"),
+    )
+
     def __init__(self, model: "LatentModel", samples: int | None):
         import torch
 
@@ -115,14 +120,9 @@ class BoundMeter(Tally):
         self.standard_error = sqrt(self._squares)
         return zip(nats.tolist(), elbo.tolist(), kl.tolist(), strict=True)
 
-    def said(self, unit: str) -> str:
-        """The means in words; `unit` is a row."""
-        rows, error = self.rows, sqrt(self._squares)
-        return (
-            f"at most {self.nats / rows:.3f} ± {error / rows:.3f} nats per {unit} "
-            f"(importance-weighted bound, K = {self.samples:,}); ELBO {self.elbo / rows:.3f}, "
-            f"of which KL {self.kl / rows:.3f}"
-        )
+    def figures(self, unit: str) -> dict[str, Any]:
+        means = {"negative_elbo": self.elbo / self.rows, "kl": self.kl / self.rows, "samples": self.samples}
+        return super().figures(unit) | means
 
 
 def code_findings(model: "CodeModel", x: "Tensor", lengths: "Tensor | None" = None) -> "Findings":
@@ -149,9 +149,8 @@ DIMENSIONS, STEPS = 12, 7  # of the traversals
 REACH = 2.5  # standard deviations of the prior
 
 
-def code_answer(
+def code_report(
     run: Task[Any],
-    page: Path,
     use: "LatentUse",
     sections: "list[Content]",
     facts: dict[str, Any],
@@ -159,12 +158,11 @@ def code_answer(
     *,
     about: str,
     command: str,
-) -> Answer:
-    """Write the page; answer with the figures and lines that every model with a code has.
+) -> Report:
+    """A report with the figures and lines that every model with a code has.
 
     Args:
         run: the run.
-        page: the file.
         use: that the model makes of its code.
         sections: of the page.
         facts: further figures, which come first.
@@ -186,7 +184,7 @@ def code_answer(
     for place in use.ranked[:DIMENSIONS]:
         nats = "" if use.kl is None else f"{float(use.kl[place]):.3f} nats, "
         told.append(f"dimension {place}: {nats}variance of its mean {float(use.variances[place]):.4f}")
-    return page_answer(run, page, Page(f"The code of {run.path}", about, sections, command), figures, [*told, *lines])
+    return page_report(run, Page(f"The code of {run.path}", about, sections, command), figures, [*told, *lines])
 
 
 def about_code(run: Task[Any], model: "CodeModel", read: str) -> str:
@@ -244,3 +242,4 @@ def errors(heading: str, names: Sequence[str], own: "Tensor", other: "Tensor") -
     ]
     headings = [heading, "nats", "other code", "told"]
     return Table(headings, rows, shares=[max(difference / most, 0.0) for difference in told], kind="barred")
+code_answer = Any  # REMOVE

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from chainrule.tasks.abilities import Answer, Record
+from chainrule.results import Column, Result
 
 _DIGEST = 12  # characters of a digest that people see
 
@@ -129,28 +129,36 @@ class Tally:
         """Count a row."""
         self.rows, self.nats, self.elements = self.rows + 1, self.nats + nats, self.elements + elements
 
-    def answer(
-        self, records: Iterator[Record], told: Callable[[], Iterable[str]], *, heading: str, basis: Basis, empty: str
-    ) -> Answer:
-        """The answer of `chainrule score`.
+    def result(
+        self, columns: Sequence[Column], rows: Iterable[Sequence[Any]], *, basis: Basis, unit: str, empty: str
+    ) -> Result:
+        """The result of scoring.
 
         Args:
-            records: add themselves here while they are made.
-            told: the lines below them, where there were any.
-            heading: the line above them.
+            columns: of the rows; one of them is named "nats".
+            rows: add themselves here while they are made.
             basis: of the likelihoods.
+            unit: the word for a row.
             empty: the error where there were none.
         """
 
-        def some() -> Iterator[Record]:
-            yield from records
+        def some() -> Iterator[Sequence[Any]]:
+            yield from rows
             if not self.rows:
                 raise ValueError(empty)
 
-        def entry() -> LedgerEntry:
+        def likelihood() -> LedgerEntry:
             return LedgerEntry(basis, self.nats, self.elements, "", self.standard_error)
 
-        return Answer(some(), heading, told, entry, basis)
+        about = {"measured": str(basis)}
+        return Result(
+            columns, some(), about=about, summary=lambda: self.figures(unit), rank="nats", likelihood=likelihood
+        )
+
+    def figures(self, unit: str) -> dict[str, Any]:
+        """Figures of all rows; `unit` is the word for one."""
+        error = {} if self.standard_error is None else {"standard_error": self.standard_error / self.rows}
+        return {f"{unit}s": self.rows, "nats": self.nats, f"nats_per_{unit}": self.nats / self.rows, **error}
 
 
 _COMPARED: dict[str, Callable[[LedgerEntry], Any]] = {

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chainrule.tasks.abilities import Answer, Record
+from chainrule.results import Report
 from chainrule.tasks.display import quoted
 from chainrule.tasks.run_directory import REPORT
 
@@ -55,23 +55,20 @@ def inspect_again(run: "Task[Any]", file: str | None = None, **options: Any) -> 
     return " ".join(["chainrule inspect", quoted(run.path), *([] if file is None else [quoted(Path(file))]), *given])
 
 
-def page_answer(
-    run: "Task[Any]", page: Path, content: "Page", figures: dict[str, Any], lines: Iterable[str], *, about: str = ""
-) -> Answer:
-    """Write a page; answer with its figures and lines.
+def page_report(
+    run: "Task[Any]", content: "Page", figures: dict[str, Any], lines: Iterable[str], *, about: str = ""
+) -> Report:
+    """A report of a page, its figures and its lines.
 
     Args:
         run: the run that it is about.
-        page: the file.
-        content: what to write.
-        figures: for JSON, after the run, its model and the page.
-        lines: between one about the model and one that names the page.
-        about: the model in words; the lead of the page if not given.
+        content: the page.
+        figures: for JSON, after the run and its model.
+        lines: after one about the model.
+        about: the model in words; the lead of the page by default.
     """
-    write_page(page, str(content))
-    facts = {"run": str(run.path), "model": run.config.model, "page": str(page)}
-    told = [f"{run.path}: {about or content.lead}", *lines, f"page: {page}"]
-    return Answer(iter([Record(facts | figures, "\n".join(told))]))
+    facts = {"run": str(run.path), "model": run.config.model}
+    return Report(facts | figures, (f"{run.path}: {about or content.lead}", *lines), str(content))
 
 
 def save_figure(figure: "Figure", path: Path, dpi: float = 120) -> None:
@@ -87,23 +84,21 @@ def save_figure(figure: "Figure", path: Path, dpi: float = 120) -> None:
     write_bytes(path, content.getvalue())
 
 
-def attention_answer(
+def attention_report(
     run: "Task[Any]",
     model: "nn.Module",
     examples: "Sequence[AttentionExample]",
     *,
     looks_at: str,
-    page: Path,
     command: str,
-) -> Answer:
-    """Write the page and say what is on it.
+) -> Report:
+    """The page of a model with attention, and what is on it.
 
     Args:
         run: the run.
         model: its model.
         examples: rows of the data, a section of the page each.
         looks_at: the memory of the model in words, such as "symbols of the source".
-        page: to write.
         command: that makes the page again.
     """
     from chainrule.diagnostics.attention_focus import attention_focus
@@ -127,4 +122,5 @@ def attention_answer(
     surprise = sum(sum(example.nats) for example in examples) / max(symbols, 1)
     figures |= {"nats_per_symbol": surprise, "rows": [example.figures for example in examples]}
     lines = [*parts_table(parts), f"attention: {finding}", f"surprise: {surprise:.4f} nats per symbol"]
-    return page_answer(run, page, Page(f"Inside {run.path}", described, sections, command), figures, lines)
+    return page_report(run, Page(f"Inside {run.path}", described, sections, command), figures, lines)
+page_answer = attention_answer = Any  # REMOVE

@@ -4,6 +4,7 @@
     model.safetensors       the weights of the best validation
     checkpoint.safetensors  the last state of training, to resume from
     metrics.jsonl           figures of training; timings.jsonl, tensorboard/
+    frame.json              of a run fitted on a frame: its library and dtypes
     report.html             the page of `chainrule inspect`
     data/                   the data as it was prepared
     vocabulary.json         of a text: its symbols
@@ -33,6 +34,7 @@ NGRAMS = "ngrams.safetensors"
 WEIGHTS = "model.safetensors"
 CHECKPOINT = "checkpoint.safetensors"
 METRICS = "metrics.jsonl"
+FRAME = "frame.json"
 REPORT = "report.html"
 DATA = "data"
 FILES = (
@@ -42,6 +44,7 @@ FILES = (
     WEIGHTS,
     CHECKPOINT,
     METRICS,
+    FRAME,
     REPORT,
     "timings.jsonl",
     "preview.wav",

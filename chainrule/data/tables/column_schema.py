@@ -194,6 +194,14 @@ class ColumnSchema:
             value = min(max(value, self.bounds[0]), self.bounds[1])
         return number_text(value, whole=self.kind == "integer", decimals=self.decimals)
 
+    def parsed(self, cell: str) -> int | float | str | None:
+        """The value that a cell spells: a number, a category, or None where it is missing."""
+        if cell in MISSING:
+            return None
+        if self.kind == "integer" or (self.kind == "skip" and as_integer(cell) is not None):
+            return int(float(cell)) if as_integer(cell) is None else int(cell)
+        return float(cell) if self.kind == "real" else cell
+
     def unseen_symbol(self) -> int | None:
         """The symbol of the head for cells that training lacked; None where it had all."""
         if not self.unseen:

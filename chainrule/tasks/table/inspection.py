@@ -7,14 +7,13 @@ from collections.abc import Iterable
 from copy import deepcopy
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chainrule.tasks.abilities import Answer, Record
-from chainrule.tasks.codes import about_code, code_answer, error_words, errors, traversal_words, traversed
+from chainrule.results import Report
+from chainrule.tasks.codes import about_code, code_report, error_words, errors, traversal_words, traversed
 from chainrule.tasks.config import CheckedOptions, within
 from chainrule.tasks.display import aligned, one_line
-from chainrule.tasks.page import checked_page, inspect_again
+from chainrule.tasks.page import inspect_again
 from chainrule.tasks.table.scoring import nats_of
 
 if TYPE_CHECKING:
@@ -54,16 +53,12 @@ class TableInspection(CheckedOptions):
     """Rows to read."""
 
 
-def inspect_table(
-    run: "TableTask", file: str | None, options: TableInspection, *, out: Path | None, seed: int
-) -> Answer:
+def inspect_table(run: "TableTask", file: str | None, options: TableInspection, *, seed: int) -> Report:
     """Inspect a run on its held-out rows, or on those of a file."""
     import torch
 
     if run.has_code:
-        return inspect_codes(run, file, options, out=out, seed=seed)
-    if out is not None:
-        raise ValueError(f"--out {out}: a {run.config.model} of a table writes no page: leave it out")
+        return inspect_codes(run, file, options, seed=seed)
     x, model = rows_of(run, file, options.rows), run.model()
     generator = torch.Generator().manual_seed(seed)
     usual, names = nats_of(model, x).mean(0), [column.name for column in run.schema.kept]
@@ -78,8 +73,8 @@ def inspect_table(
         {"column": name, "nats": nats, "told_by": by}
         for name, nats, by in zip(names, usual.tolist(), told, strict=True)
     ]
-    lines = [f"{len(x):,} rows, {usual.sum():.4f} nats per row", *_table(columns)]
-    return Answer(iter([Record({"run": str(run.path), "rows": len(x), "columns": columns}, "\n".join(lines))]))
+    lines = (f"{len(x):,} rows, {usual.sum():.4f} nats per row", *_table(columns))
+    return Report({"run": str(run.path), "rows": len(x), "columns": columns}, lines)
 
 
 def rows_of(run: "TableTask", file: str | None, count: int) -> "Tensor":
@@ -104,16 +99,14 @@ def _table(columns: list[dict[str, Any]]) -> Iterable[str]:
     return map("  ".join, zip(lines, ["known from, and by how many nats", *told], strict=True))
 
 
-def inspect_codes(
-    run: "TableTask", file: str | None, options: TableInspection, *, out: Path | None, seed: int
-) -> Answer:
+def inspect_codes(run: "TableTask", file: str | None, options: TableInspection, *, seed: int) -> Report:
     """Inspect the code of a run on held-out rows or those of a file."""
     import torch
 
     from chainrule.diagnostics.active_units import active_units
     from chainrule.diagnostics.report.code_page import code_sections
 
-    page, model = checked_page(out, run.path), run.code_model("cpu", "inspect")
+    model = run.code_model("cpu", "inspect")
     x = rows_of(run, file, options.rows)
     use = active_units(model, x)
     with torch.no_grad():
@@ -145,9 +138,8 @@ def inspect_codes(
     read = f"{len(x):,} held-out rows" if file is None else f"{len(x):,} rows of {file}"
     about = about_code(run, model, f"{run.facts.source.name}; {read}")
     command = inspect_again(run, file, rows=options.rows, seed=seed)
-    return code_answer(
-        run, page, use, sections, {"rows": len(x), "column_nats": nats}, lines, about=about, command=command
-    )
+    figures = {"rows": len(x), "column_nats": nats}
+    return code_report(run, use, sections, figures, lines, about=about, command=command)
 
 
 def _pairs(run: "TableTask", model: "TableVAE", x: "Tensor", generator: "torch.Generator") -> "Table":

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chainrule.blocks import in_blocks
-from chainrule.tasks.abilities import Answer, Record
+from chainrule.results import Column, Result
 from chainrule.tasks.config import CheckedOptions, within
-from chainrule.tasks.display import csv_line
 
 if TYPE_CHECKING:
     from chainrule.data.tables.schema import PartialRow
@@ -40,32 +39,17 @@ class TableSampling(CheckedOptions):
     """How many draws each completion is chosen from, where known columns come after unknown ones."""
 
 
-def sample_rows(
-    run: "TableTask", n: int, options: TableSampling, *, out: Path | None, seed: int, device: str, json: bool
-) -> Answer:
-    """Draw n rows, or n completions of each row of a file; into the file `out` where it is given."""
+def sample_rows(run: "TableTask", n: int, options: TableSampling, *, seed: int, device: str) -> Result:
+    """Draw n rows, or n completions of each row of a file."""
     if run.has_code and options.complete is not None:
         raise ValueError("--complete: a vae draws whole rows from a code: train a made to fill in what is missing")
-    header = run.schema.header
     if options.complete is None:
         columns, rows = run.schema.kept, _drawn(run, n, seed, device)
     else:
         columns, partial = run.schema.partial(options.complete)
         rows = _completed(run, partial, n, options.particles, seed, device)
-    names = [column.name for column in columns]
-    if out is None:
-        records = (Record(dict(zip(names, row, strict=True)), csv_line(row)) for row in rows)
-        return Answer(records, csv_line(names) if header else "")
-
-    def written() -> Iterator[Record]:
-        from chainrule.data.atomic import write_bytes
-        from chainrule.data.tables import table_bytes
-
-        kinds = {column.name: column.kind for column in columns}
-        write_bytes(out, table_bytes(out.name, kinds, rows, header=header))
-        yield Record({"file": str(out), "seed": seed}, f"rows in {out} (seed {seed})", notice=True)
-
-    return Answer(written())
+    named = [Column(column.name, parse=column.parsed) for column in columns]
+    return Result(named, rows, about={"seed": seed}, form="csv" if run.schema.header else "cells", framed=True)
 
 
 def _drawn(run: "TableTask", n: int, seed: int, device: str) -> Iterator[list[str]]:

@@ -1,14 +1,13 @@
 """Rows of a table read by a trained model: how surprising they are, and which of their cells; and their codes."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from chainrule.blocks import in_blocks
-from chainrule.tasks.abilities import Answer, Code, Record
+from chainrule.results import Column, Result
 from chainrule.tasks.codes import MOST_SAMPLES, BoundMeter, refuse_samples
 from chainrule.tasks.config import CheckedOptions, within
-from chainrule.tasks.display import one_line
 from chainrule.tasks.ledger import Tally
 
 if TYPE_CHECKING:
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 BLOCK = 1024  # rows computed together
 _TYPICAL = 4096  # held-out rows that tell how surprising a column usually is
 _NOTABLE = 0.01  # nats over the mean of its column: a cell of less is no surprise, as that of a constant column
-_HEADING = f"{'line':>8} {'nats':>10}  most surprising cell, and its nats"
 
 
 @dataclass(frozen=True)
@@ -41,35 +39,36 @@ class TableScoring(CheckedOptions):
     """K, codes drawn for the bound of a variational autoencoder, twice; 100 if not given. More bring it nearer."""
 
 
-def score_table(run: "TableTask", file: str, options: TableScoring, *, ranked: bool, device: str) -> Answer:
+def score_table(run: "TableTask", file: str, options: TableScoring, *, device: str) -> Result:
     """Score the rows of a file."""
     empty = f"{file}: expected at least one row to score, got none"
     if run.has_code:
         return _by_bounds(run, file, options, device, empty)
     refuse_samples(options.samples, run.config.model)
     total = Tally()
+    columns = [
+        Column("line"),
+        Column("nats", 3),
+        Column("most", heading="most surprising cell"),
+        Column("cell"),
+        Column("cell_nats", 2, heading="its nats"),
+        Column("unseen"),
+        Column("columns", shown=False),
+        Column("row", shown=False),
+    ]
+    return total.result(columns, _scored(run, file, device, total), basis=run.basis, unit="row", empty=empty)
 
-    def closing() -> Iterable[str]:
-        yield f"{total.rows:,} rows, {total.nats / total.rows:.4f} nats per row"
 
-    return total.answer(_scored(run, file, device, total), closing, heading=_HEADING, basis=run.basis, empty=empty)
-
-
-def _by_bounds(run: "TableTask", file: str, options: TableScoring, device: str, empty: str) -> Answer:
+def _by_bounds(run: "TableTask", file: str, options: TableScoring, device: str, empty: str) -> Result:
     total = BoundMeter(run.code_model(device, "score"), options.samples)
 
-    def records() -> Iterator[Record]:
+    def rows() -> Iterator[Sequence[Any]]:
         for lines, x in blocks(run, file):
-            for line, (nats, elbo, kl) in zip(lines, total.measure(x), strict=True):
-                values = {"line": line, "nats_at_most": nats, "negative_elbo": elbo, "kl": kl}
-                yield Record(values, f"{line:>8} {nats:>10.3f} {elbo:>10.3f} {kl:>8.3f}", nats)
+            for line, measured in zip(lines, total.measure(x), strict=True):
+                yield (line, *measured)
 
-    def closing() -> Iterable[str]:
-        yield f"{total.rows:,} rows, {total.said('row')}"
-
-    heading = f"{'line':>8} {'nats ≤':>10} {'-ELBO':>10} {'KL':>8}"
-    basis = replace(run.basis, samples=total.samples)
-    return total.answer(records(), closing, heading=heading, basis=basis, empty=empty)
+    columns = [Column("line"), *BoundMeter.COLUMNS]
+    return total.result(columns, rows(), basis=replace(run.basis, samples=total.samples), unit="row", empty=empty)
 
 
 def blocks(run: "TableTask", file: str) -> "Iterator[tuple[list[int], Tensor]]":
@@ -97,7 +96,7 @@ def usual_nats(run: "TableTask", model: "TableMADE") -> "Tensor":
     return torch.stack([nats_of(model, rows).sum(0) for rows in held_out.split(BLOCK)]).sum(0) / len(held_out)
 
 
-def _scored(run: "TableTask", file: str, device: str, total: Tally) -> Iterator[Record]:
+def _scored(run: "TableTask", file: str, device: str, total: Tally) -> Iterator[Sequence[Any]]:
     import torch
 
     model, columns = run.model(device), run.schema.kept
@@ -108,18 +107,14 @@ def _scored(run: "TableTask", file: str, device: str, total: Tally) -> Iterator[
         excess = nats - usual
         most = torch.where(excess.amax(1) > _NOTABLE, excess.argmax(1), nats.argmax(1)).tolist()
         for (line, cells, _), row, place in zip(block, nats.tolist(), most, strict=True):
-            values: dict[str, Any] = {
-                "line": line,
-                "nats": sum(row),
-                "most": names[place],
-                "columns": dict(zip(names, row, strict=True)),
-                "unseen": sum(not column.seen(cell) for column, cell in zip(columns, cells, strict=True)),
-                "row": dict(zip(names, cells, strict=True)),
-            }
             total.add(sum(row), len(row))
-            cell = one_line(f"{names[place]}={cells[place]}")
-            new = "" if columns[place].seen(cells[place]) else ", not in training"
-            yield Record(values, f"{line:>8} {sum(row):>10.3f}  {cell} ({row[place]:.2f}{new})", sum(row))
+            values = [column.parsed(cell) for column, cell in zip(columns, cells, strict=True)]
+            unseen = [column.name for column, cell in zip(columns, cells, strict=True) if not column.seen(cell)]
+            by_column = dict(zip(names, row, strict=True))
+            yield (
+                line, sum(row), names[place], values[place], row[place], ", ".join(unseen), by_column,
+                dict(zip(names, values, strict=True)),
+            )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -131,13 +126,17 @@ class TableEmbedding:
     """
 
 
-def embed_rows(run: "TableTask", file: str, options: TableEmbedding, *, device: str) -> Iterator[Code]:
+def embed_rows(run: "TableTask", file: str, options: TableEmbedding, *, device: str) -> Result:
     """The code of each row."""
     import torch
 
     model = run.code_model(device, "embed")
     place = next(model.parameters()).device
-    for lines, x in blocks(run, file):
-        with torch.no_grad():
-            codes = model.codes(x.to(place)).float().cpu().tolist()
-        yield from map(Code, map(str, lines), codes)
+
+    def rows() -> Iterator[Sequence[Any]]:
+        for lines, x in blocks(run, file):
+            with torch.no_grad():
+                codes = model.codes(x.to(place)).float().cpu().numpy()
+            yield from zip(map(str, lines), codes, strict=True)
+
+    return Result([Column("input"), Column("code")], rows(), main="code", form="csv")

@@ -1,0 +1,306 @@
+"""Results as data: named, typed columns with their unit and the way they were measured.
+
+A capability of a run returns a `Result`. The command line renders it as a table, JSON lines or CSV; a notebook shows it
+as HTML; a program takes its rows or converts it to a frame.
+"""
+
+import html
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from chainrule.tasks.ledger import LedgerEntry
+
+_SHOWN_ROWS = 20  # of a result in a notebook or an interactive session
+_SHOWN_WIDTH = 60  # characters of a cell there
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a result.
+
+    Args:
+        name: of the column, and its key in JSON.
+        digits: after the decimal point where people read the number; None shows it in full.
+        shown: whether the table for people has it; JSON, CSV and frames have all columns.
+        heading: above the column where people read it; the name where it is empty.
+        parse: makes the value of a cell, where rows hold cells of text as they are written to a file.
+    """
+
+    name: str
+    digits: int | None = None
+    shown: bool = True
+    heading: str = ""
+    parse: Callable[[str], Any] | None = None
+
+    def value(self, cell: Any) -> Any:
+        """The value of a cell."""
+        return cell if self.parse is None or cell is None else self.parse(cell)
+
+
+Form = Literal["table", "csv", "cells", "lines", "images", "sounds"]
+
+
+class Result:
+    """Rows with named columns, read once from their source and kept.
+
+    Args:
+        columns: of each row.
+        rows: one value a column; they may be computed while they are read.
+        about: facts that hold for all rows: the unit, the way of measurement, the seed.
+        summary: figures of all rows together; called after the last row.
+        notes: sentences for people about all rows; called after the last row.
+        rank: the column by which `top` sorts, greatest first; empty if rows have no rank.
+        main: the column that `values` returns; the first where it is empty.
+        form: the form in which people want the rows: an aligned table, CSV with or without (cells) a header,
+            the main column a line each, or files of images or sounds.
+        framed: whether the rows are data like those that the run was fitted on, which come back as the same kind of frame.
+        likelihood: the likelihood of all rows together, with its unit; called after the last row.
+
+    >>> scores = Result([Column("text"), Column("nats", 2)], [("a", 1.5), ("b", 2.5)], rank="nats")
+    >>> scores["nats"], scores[0], len(scores)
+    ([1.5, 2.5], {'text': 'a', 'nats': 1.5}, 2)
+    >>> print(scores.top(1))
+    text  nats
+    b     2.50
+    """
+
+    def __init__(
+        self,
+        columns: Sequence[Column],
+        rows: Iterable[Sequence[Any]],
+        *,
+        about: Mapping[str, Any] | None = None,
+        summary: Callable[[], Mapping[str, Any]] | None = None,
+        notes: Callable[[], Iterable[str]] = tuple,
+        rank: str = "",
+        main: str = "",
+        form: Form = "table",
+        framed: bool = False,
+        likelihood: "Callable[[], LedgerEntry] | None" = None,
+    ):
+        self.columns = tuple(columns)
+        self.about = dict(about or {})
+        self.rank, self.form = rank, form
+        self.main = main or (self.columns[0].name if self.columns else "")
+        self.likelihood, self.notes = likelihood, notes
+        self._source, self._kept = iter(rows), list[Sequence[Any]]()
+        self._summary, self.framed = summary, framed
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the columns."""
+        return [column.name for column in self.columns]
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """Figures of all rows together."""
+        self._read_all()
+        return dict(self._summary()) if self._summary is not None else {}
+
+    def rows(self) -> Iterator[Sequence[Any]]:
+        """The rows one after the other; each is kept, so that a later call gives it again."""
+        place = 0
+        while place < len(self._kept) or self._read(1):
+            yield self._kept[place]
+            place += 1
+
+    def stream(self) -> Iterator[Sequence[Any]]:
+        """The rows as they are computed, none of them kept: for results larger than memory, once."""
+        yield from self._kept
+        yield from self._source
+
+    def records(self) -> Iterator[dict[str, Any]]:
+        """The rows as mappings from the names of the columns."""
+        return map(self.record, self.rows())
+
+    def record(self, row: Sequence[Any]) -> dict[str, Any]:
+        """A row as a mapping from the names of the columns to values."""
+        return {column.name: column.value(cell) for column, cell in zip(self.columns, row, strict=True)}
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return self.records()
+
+    def __len__(self) -> int:
+        self._read_all()
+        return len(self._kept)
+
+    def __getitem__(self, key: int | str) -> Any:
+        """The row at a place as a mapping, or the values of a column by its name."""
+        self._read_all()
+        if isinstance(key, str):
+            if key not in self.names:
+                raise KeyError(f"no column {key!r}: expected one of {', '.join(self.names)}")
+            place = self.names.index(key)
+            return [self.columns[place].value(row[place]) for row in self._kept]
+        return self.record(self._kept[key])
+
+    @property
+    def values(self) -> list[Any]:
+        """The values of the main column."""
+        found: list[Any] = self[self.main]
+        return found
+
+    def top(self, n: int | None = None) -> "Result":
+        """The rows with the greatest rank first, all or the first n of them.
+
+        Raises:
+            ValueError: the rows have no rank.
+        """
+        if not self.rank:
+            raise ValueError(f"these rows have no rank; their columns are {', '.join(self.names)}")
+        place, rows = self.names.index(self.rank), list(self.rows())
+        rows.sort(key=lambda row: row[place], reverse=True)
+        return self.with_rows(rows[:n])
+
+    def with_rows(self, rows: Iterable[Sequence[Any]]) -> "Result":
+        """Other rows with the same columns and facts."""
+        return Result(
+            self.columns, rows, about=self.about, summary=lambda: self.summary, notes=self.notes, rank=self.rank,
+            main=self.main, form=self.form, framed=self.framed, likelihood=self.likelihood,
+        )  # fmt: skip
+
+    def without(self, name: str) -> "Result":
+        """The same rows without a column."""
+        places = [place for place, other in enumerate(self.names) if other != name]
+        return Result(
+            [self.columns[place] for place in places], ([row[place] for place in places] for row in self.rows()),
+            about=self.about, summary=lambda: self.summary, notes=self.notes,
+        )  # fmt: skip
+
+    def cells(self) -> dict[str, list[Any]]:
+        """The cells of each column, as they are written to a file."""
+        rows = list(self.rows())
+        return {name: [row[place] for row in rows] for place, name in enumerate(self.names)}
+
+    def to_dict(self) -> dict[str, list[Any]]:
+        """The values of each column."""
+        return {name: self[name] for name in self.names}
+
+    def to_numpy(self, column: str = "") -> Any:
+        """The values of one column, the main one if none is named, as an array."""
+        import numpy as np
+
+        return np.asarray(self[column or self.main])
+
+    def to_pandas(self) -> Any:
+        """A pandas DataFrame.
+
+        Raises:
+            ImportError: pandas is not installed.
+        """
+        import pandas
+
+        return pandas.DataFrame(self.to_dict(), columns=self.names)
+
+    def to_polars(self) -> Any:
+        """A polars DataFrame.
+
+        Raises:
+            ImportError: polars is not installed.
+        """
+        import polars
+
+        return polars.DataFrame(self.to_dict(), strict=False)
+
+    def __repr__(self) -> str:
+        return "\n".join(self._table())
+
+    def _table(self) -> list[str]:
+        shown = [place for place, column in enumerate(self.columns) if column.shown]
+        head = [self.columns[place].heading or self.columns[place].name for place in shown]
+        rows, more = self._head()
+        cells = [[cell_text(row[place], self.columns[place].digits) for place in shown] for row in rows]
+        numeric = [bool(rows) and all(is_number(row[place]) for row in rows) for place in shown]
+        sizes = [max(map(len, column)) for column in zip(head, *cells, strict=True)]
+        lines = [
+            "  ".join(
+                cell.rjust(size) if number else cell.ljust(size)
+                for cell, size, number in zip(line, sizes, numeric, strict=True)
+            ).rstrip()
+            for line in [head, *cells]
+        ]
+        return [*lines, "…"] if more else lines
+
+    def _repr_html_(self) -> str:
+        rows, more = self._head()
+        head = "".join(f"<th>{html.escape(column.heading or column.name)}</th>" for column in self.columns)
+        body = "".join(
+            "<tr>"
+            + "".join(
+                f"<td>{html.escape(cell_text(value, column.digits))}</td>"
+                for value, column in zip(row, self.columns, strict=True)
+            )
+            + "</tr>"
+            for row in rows
+        )
+        facts = "; ".join(f"{name.replace('_', ' ')}: {value}" for name, value in self.about.items())
+        below = ("<p>…</p>" if more else "") + (f"<p>{html.escape(facts)}</p>" if facts else "")
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{below}"
+
+    def _head(self) -> tuple[list[Sequence[Any]], bool]:
+        """The first rows, and whether there are more."""
+        rows = list(islice(self.rows(), _SHOWN_ROWS + 1))
+        return rows[:_SHOWN_ROWS], len(rows) > _SHOWN_ROWS
+
+    def _read(self, number: int) -> bool:
+        """Read and keep so many rows; returns whether there was any."""
+        before = len(self._kept)
+        self._kept += islice(self._source, number)
+        return len(self._kept) > before
+
+    def _read_all(self) -> None:
+        self._kept += self._source
+
+
+def cell_text(value: Any, digits: int | None = None) -> str:
+    """A value as one line for people.
+
+    >>> cell_text(2.34567, 2), cell_text(7), cell_text(None), cell_text("a\\nb")
+    ('2.35', '7', '', 'a\\\\nb')
+    """
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:.{digits}f}" if digits is not None else f"{value:.6g}"
+    shape = getattr(value, "shape", ())
+    text = f"array{tuple(shape)}" if len(shape) else str(value)
+    text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+    return text if len(text) <= _SHOWN_WIDTH else text[: _SHOWN_WIDTH - 1] + "…"
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a number, or missing."""
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+
+
+@dataclass(frozen=True)
+class Report:
+    """What an inspection found: figures, sentences, and a page for people.
+
+    Args:
+        findings: all figures, ready for JSON.
+        lines: the findings in words.
+        page: HTML; empty where there is none.
+    """
+
+    findings: dict[str, Any]
+    lines: tuple[str, ...]
+    page: str = ""
+
+    def save(self, path: str | Path) -> None:
+        """Write the page, whole or not at all."""
+        from chainrule.data.atomic import write_text
+
+        write_text(Path(path), self.page)
+
+    def __repr__(self) -> str:
+        return "\n".join(self.lines)
+
+    def _repr_html_(self) -> str:
+        if not self.page:
+            return f"<pre>{html.escape(repr(self))}</pre>"
+        return f'<iframe srcdoc="{html.escape(self.page)}" style="width:100%;height:42em;border:0"></iframe>'
