@@ -128,9 +128,7 @@ def restore(description: Mapping[str, Any], columns: Mapping[str, Sequence[str |
     if description["library"] == "pandas":
         import pandas
 
-        return pandas.DataFrame(
-            {name: _pandas_series(column, dtypes.get(name, {})) for name, column in values.items()}
-        )
+        return pandas.DataFrame({name: _pandas_series(column, dtypes.get(name, {})) for name, column in values.items()})
     import narwhals as nw
 
     series = [

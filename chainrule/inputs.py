@@ -1,4 +1,4 @@
-"""In-memory data as the files that the readers of tasks take, so that data in memory and on disk are read by the same code.
+"""In-memory data as files that the readers of tasks take: data in memory and on disk are read by the same code.
 
 Frames become CSV, texts lines, arrays .npy or wav files. The files live as long as the `Inputs` that wrote them.
 """
@@ -154,10 +154,8 @@ class Inputs:
 
     def _write_records(self, first: dict[str, Any], rows: Iterator[Any], file: Path) -> Path:
         self.task = self.task or "table"
-        names = list(first)
-        return _write_csv(
-            file.with_suffix(".csv"), names, (["" if row[name] is None else row[name] for name in names] for row in rows)
-        )
+        cells = (["" if row[name] is None else row[name] for name in first] for row in rows)
+        return _write_csv(file.with_suffix(".csv"), list(first), cells)
 
     def _write_sounds(self, sounds: Iterable[Any], file: Path, rate: int | None) -> Path:
         import numpy as np

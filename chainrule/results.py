@@ -57,7 +57,8 @@ class Result:
         main: the column that `values` returns; the first where it is empty.
         form: the form in which people want the rows: an aligned table, CSV with or without (cells) a header,
             the main column a line each, or files of images or sounds.
-        framed: whether the rows are data like those that the run was fitted on, which come back as the same kind of frame.
+        framed: whether the rows are data like those of the fit, which come back as the same kind of frame.
+        hints: how to write files: "file", their default name; "columns" of a grid of images; "rate" of sounds.
         likelihood: the likelihood of all rows together, with its unit; called after the last row.
 
     >>> scores = Result([Column("text"), Column("nats", 2)], [("a", 1.5), ("b", 2.5)], rank="nats")
@@ -80,10 +81,11 @@ class Result:
         main: str = "",
         form: Form = "table",
         framed: bool = False,
+        hints: Mapping[str, Any] | None = None,
         likelihood: "Callable[[], LedgerEntry] | None" = None,
     ):
         self.columns = tuple(columns)
-        self.about = dict(about or {})
+        self.about, self.hints = dict(about or {}), dict(hints or {})
         self.rank, self.form = rank, form
         self.main = main or (self.columns[0].name if self.columns else "")
         self.likelihood, self.notes = likelihood, notes
@@ -160,7 +162,7 @@ class Result:
         """Other rows with the same columns and facts."""
         return Result(
             self.columns, rows, about=self.about, summary=lambda: self.summary, notes=self.notes, rank=self.rank,
-            main=self.main, form=self.form, framed=self.framed, likelihood=self.likelihood,
+            main=self.main, form=self.form, framed=self.framed, hints=self.hints, likelihood=self.likelihood,
         )  # fmt: skip
 
     def without(self, name: str) -> "Result":

@@ -1,9 +1,9 @@
 """`fit`, `load` and `Run`: the front door of the library. The command line calls the same methods.
 
-    run = chainrule.fit("poems.txt", budget="3m")
-    run.sample(3, prompt="It was ")
-    run.score(["first line", "second line"])
-    run.save("runs/poems")
+run = chainrule.fit("poems.txt", budget="3m")
+run.sample(3, prompt="It was ")
+run.score(["first line", "second line"])
+run.save("runs/poems")
 """
 
 import shutil
@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from difflib import get_close_matches
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from secrets import randbelow
 from tempfile import TemporaryDirectory
@@ -200,7 +200,7 @@ class Run:
             A row for each line, row or file, with its nats; `Result.top` ranks them by surprise.
         """
         run = self._able(abilities.Scores, "score")
-        return self._answer(run.Scoring, data, options, lambda path, chosen: run.score(path, chosen, device=device))
+        return self._answer(run.Scoring, data, options, partial(run.score, device=device))
 
     def predict(self, data: Any, *, device: str = "auto", **options: Any) -> Any:
         """Answer for data: tags, labels, translations, captions or forecasts, as the task of the run says.
@@ -214,7 +214,12 @@ class Run:
             A row for each input; a forecast is a frame of the kind that the run was fitted on.
         """
         run = self._able(abilities.Predicts, "predict")
-        return self._answer(run.Prediction, data, options, lambda path, chosen: run.predict([path], chosen, device=device))
+
+        def ask(path: str, chosen: Any) -> Result:
+            found: Result = run.predict([path], chosen, device=device)
+            return found
+
+        return self._answer(run.Prediction, data, options, ask)
 
     def tag(self, data: Any, **options: Any) -> Any:
         """Tag sentences; see `predict`."""
@@ -245,12 +250,12 @@ class Run:
             **options: of `chainrule evaluate RUN --help`.
         """
         run = self._able(abilities.Evaluates, "evaluate")
-        return self._answer(run.Evaluation, data, options, lambda path, chosen: run.evaluate(path, chosen, device=device))
+        return self._answer(run.Evaluation, data, options, partial(run.evaluate, device=device))
 
     def embed(self, data: Any, *, device: str = "auto", **options: Any) -> Result:
         """Embed inputs as vectors, a row each; `Result.to_numpy` gives them as an array (N, D)."""
         run = self._able(abilities.Embeds, "embed")
-        return self._answer(run.Embedding, data, options, lambda path, chosen: run.embed(path, chosen, device=device))
+        return self._answer(run.Embedding, data, options, partial(run.embed, device=device))
 
     def inspect(self, data: Any = None, *, seed: int = 0, **options: Any) -> Report:
         """Look inside the model: gradients, memory, gates, attention, latent codes, as far as it has them.
@@ -264,7 +269,7 @@ class Run:
             A report that a notebook shows as a page; `Report.save` writes it.
         """
         run = self._able(abilities.Inspects, "inspect")
-        return self._answer(run.Inspection, data, options, lambda path, chosen: run.inspect(path, chosen, seed=seed))
+        return self._answer(run.Inspection, data, options, partial(run.inspect, seed=seed))
 
     def check(self, *, seed: int = 0) -> Any:
         """Check that the model keeps the contract; see `chainrule.testing.check_model`."""
@@ -277,7 +282,12 @@ class Run:
             return check_model(rows.model, rows.x, rows.context, rows.lengths, seed=seed)
 
     def resume(
-        self, *, budget: str | float | None = None, steps: int | None = None, epochs: float | None = None, **options: Any
+        self,
+        *,
+        budget: str | float | None = None,
+        steps: int | None = None,
+        epochs: float | None = None,
+        **options: Any,
     ) -> Self:
         """Continue training, with the run's own options.
 
@@ -333,9 +343,7 @@ class Run:
     def __dir__(self) -> list[str]:
         found = [name for name in super().__dir__() if name not in _PREDICTIONS]
         verb = self._verb()
-        return [
-            name for name in (*found, verb) if name not in _ABILITIES or isinstance(self._task, _ABILITIES[name])
-        ]
+        return [name for name in (*found, verb) if name not in _ABILITIES or isinstance(self._task, _ABILITIES[name])]
 
     def _verb(self) -> str:
         return (isinstance(self._task, abilities.Predicts) and self._task.verb) or self.task
@@ -360,17 +368,17 @@ class Run:
             if name not in known:
                 raise _unknown(name, [*known, *_RUN])
         paths = {item.name for item in fields(kind) if "Path" in str(item.type)}
-        return kind(
-            **{
-                name: Path(inputs.path(value, name)) if name in paths and inputs is not None and value is not None else value
-                for name, value in options.items()
-            }
-        )
+        values = dict(options)
+        for name in paths & options.keys() if inputs is not None else ():
+            values[name] = None if options[name] is None else Path(inputs.path(options[name], name))
+        return kind(**values)
 
     def _answer(self, kind: type, data: Any, options: Mapping[str, Any], ask: Any) -> Any:
         with Inputs(self.task) as inputs:
             inputs.options |= {"rate": getattr(self._task, "rate", None)} if self.task == "sound" else {}
-            path = None if data is None else inputs.path(data)
+            options = dict(options)
+            labels = options.pop("labels", None)
+            path = None if data is None else inputs.path(data, labels=labels)
             found = ask(path, self._options(kind, options, inputs))
             if isinstance(found, Result):
                 len(found)  # the files of data in memory are there only now

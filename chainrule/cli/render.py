@@ -1,8 +1,8 @@
 """How the command line shows a result: a table, CSV, lines, JSON or files. The one place that does it for all verbs.
 
 - A table is aligned by its first rows and streamed; the facts and figures about all rows follow it.
-- `--json` prints an object a row. Figures and facts of all rows are one more object, on standard error, so that standard
-  output has rows alone; of a result without rows it is the output.
+- `--json` prints an object a row. Figures and facts of all rows are one more object: on standard error, so that
+  standard output has rows alone, or on standard output if a result has no rows.
 - Images and sounds go into files, and a line on standard error names them.
 """
 

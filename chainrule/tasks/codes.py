@@ -6,7 +6,7 @@ from math import sqrt
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from chainrule.results import Column, Report
-from chainrule.tasks.ledger import Tally
+from chainrule.tasks.ledger import Basis, Tally
 from chainrule.tasks.page import page_report
 from chainrule.tasks.task import M, Task
 
@@ -120,9 +120,8 @@ class BoundMeter(Tally):
         self.standard_error = sqrt(self._squares)
         return zip(nats.tolist(), elbo.tolist(), kl.tolist(), strict=True)
 
-    def figures(self, unit: str) -> dict[str, Any]:
-        means = {"negative_elbo": self.elbo / self.rows, "kl": self.kl / self.rows, "samples": self.samples}
-        return super().figures(unit) | means
+    def figures(self, unit: str, basis: Basis) -> dict[str, Any]:
+        return super().figures(unit, basis) | {"negative_elbo": self.elbo / self.rows, "kl": self.kl / self.rows}
 
 
 def code_findings(model: "CodeModel", x: "Tensor", lengths: "Tensor | None" = None) -> "Findings":
@@ -242,4 +241,6 @@ def errors(heading: str, names: Sequence[str], own: "Tensor", other: "Tensor") -
     ]
     headings = [heading, "nats", "other code", "told"]
     return Table(headings, rows, shares=[max(difference / most, 0.0) for difference in told], kind="barred")
+
+
 code_answer = Any  # REMOVE

@@ -130,16 +130,26 @@ class Tally:
         self.rows, self.nats, self.elements = self.rows + 1, self.nats + nats, self.elements + elements
 
     def result(
-        self, columns: Sequence[Column], rows: Iterable[Sequence[Any]], *, basis: Basis, unit: str, empty: str
+        self,
+        columns: Sequence[Column],
+        rows: Iterable[Sequence[Any]],
+        *,
+        basis: Basis,
+        unit: str,
+        empty: str,
+        rank: str = "nats",
+        notes: Callable[[], Iterable[str]] = tuple,
     ) -> Result:
         """The result of scoring.
 
         Args:
-            columns: of the rows; one of them is named "nats".
+            columns: of the rows.
             rows: add themselves here while they are made.
             basis: of the likelihoods.
             unit: the word for a row.
             empty: the error where there were none.
+            rank: the column by which rows are ranked.
+            notes: see `Result`.
         """
 
         def some() -> Iterator[Sequence[Any]]:
@@ -152,13 +162,24 @@ class Tally:
 
         about = {"measured": str(basis)}
         return Result(
-            columns, some(), about=about, summary=lambda: self.figures(unit), rank="nats", likelihood=likelihood
-        )
+            columns, some(), about=about, summary=lambda: self.figures(unit, basis), notes=notes, rank=rank,
+            likelihood=likelihood,
+        )  # fmt: skip
 
-    def figures(self, unit: str) -> dict[str, Any]:
-        """Figures of all rows; `unit` is the word for one."""
+    def figures(self, unit: str, basis: Basis) -> dict[str, Any]:
+        """Figures of all rows.
+
+        Args:
+            unit: the word for a row.
+            basis: of their elements.
+        """
+        from chainrule.training.evaluate import bits
+
+        if basis.quantity != "nats":
+            return {f"{unit}s": self.rows, f"mean_{basis.quantity.replace(' ', '_')}": self.nats / self.elements}
         error = {} if self.standard_error is None else {"standard_error": self.standard_error / self.rows}
-        return {f"{unit}s": self.rows, "nats": self.nats, f"nats_per_{unit}": self.nats / self.rows, **error}
+        per_element = {f"bits_per_{basis.unit}": bits(self.nats) / self.elements}
+        return {f"{unit}s": self.rows, f"nats_per_{unit}": self.nats / self.rows, **error, **per_element}
 
 
 _COMPARED: dict[str, Callable[[LedgerEntry], Any]] = {

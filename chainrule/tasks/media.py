@@ -33,12 +33,12 @@ def write_images(result: Result, out: Path | None) -> list[str]:
     from chainrule.data.atomic import write_bytes
     from chainrule.data.images import grid, png
 
-    file = checked_file(out, result.about.get("file", _IMAGES), ".png")
+    file = checked_file(out, result.hints.get("file", _IMAGES), ".png")
     images = np.stack([channels_first(image) for image in result.values])
     if len(images) == 1:
         content = images[0, 0] if images.shape[1] == 1 else images[0].transpose(1, 2, 0)
     else:
-        content = grid(images)
+        content = grid(images, result.hints.get("columns"))
     write_bytes(file, png(content))
     return [f"{file}: {len(images)} image{'s' * (len(images) > 1)}"]
 
@@ -57,7 +57,7 @@ def write_sounds(result: Result, out: Path | None) -> list[str]:
     """Write each sound of a result into a wav file, several of them numbered; returns a line about each."""
     from chainrule.data.sounds import write_wav
 
-    file, rate = checked_file(out, result.about.get("file", _SOUNDS), ".wav"), result.about["rate"]
+    file, rate = checked_file(out, result.hints.get("file", _SOUNDS), ".wav"), result.about["rate"]
     lines, sounds = [], result.values
     for number, (record, sound) in enumerate(zip(result, sounds, strict=True), 1):
         path = file if len(sounds) == 1 else file.with_stem(f"{file.stem}-{number}")

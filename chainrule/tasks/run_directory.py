@@ -49,7 +49,6 @@ FILES = (
     "timings.jsonl",
     "preview.wav",
     "samples.png",
-    "receptive-field.png",
 )
 FOLDERS = (DATA, "tensorboard")
 DRAFT = ".preparing"  # where a new run is made, in the directory that it will fill

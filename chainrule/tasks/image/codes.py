@@ -1,16 +1,17 @@
 """Models of images with a code: embeddings, reconstructions, interpolations, samples, and a page about the code."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from chainrule.tasks.abilities import Answer, Code, Record
-from chainrule.tasks.codes import STEPS, about_code, code_answer, traversal_words, traversed
+from chainrule.results import Column, Report, Result
+from chainrule.tasks.codes import STEPS, about_code, code_report, traversal_words, traversed
 from chainrule.tasks.config import CheckedOptions, within
 from chainrule.tasks.image.image_data import ImageFiles
-from chainrule.tasks.image.reading import checked_png, named_images, read_image, source_of
-from chainrule.tasks.page import checked_page, inspect_again
+from chainrule.tasks.image.reading import named_images, read_image, source_of
+from chainrule.tasks.media import channels_last
+from chainrule.tasks.page import inspect_again
 
 if TYPE_CHECKING:
     import torch
@@ -69,85 +70,76 @@ class ImageInterpolation(CheckedOptions):
     """Images drawn, those of the two codes included."""
 
 
-def embed_images(run: "ImageTask", data: str, options: ImageEmbedding, *, device: str) -> Iterator[Code]:
+def embed_images(run: "ImageTask", data: str, options: ImageEmbedding, *, device: str) -> Result:
     """The code of each image."""
     import torch
 
     model = run.code_model(device, "embed")
     place = next(model.parameters()).device
-    for images in named_images(run, source_of(run, data, skip_bad=options.skip_bad)):
-        with torch.no_grad():
-            codes = model.codes(images.x.to(place)).float().cpu().tolist()
-        yield from map(Code, images.names, codes, images.labels)
+
+    def rows() -> Iterator[Sequence[Any]]:
+        for images in named_images(run, source_of(run, data, skip_bad=options.skip_bad)):
+            with torch.no_grad():
+                codes = model.codes(images.x.to(place)).float().cpu().numpy()
+            yield from zip(images.names, images.labels, codes, strict=True)
+
+    return Result([Column("input"), Column("label"), Column("code")], rows(), main="code", form="csv")
 
 
-def reconstruct_images(
-    run: "ImageTask", data: str, options: ImageReconstruction, *, out: Path | None, seed: int, device: str
-) -> Answer:
-    """Write images next to their reconstructions."""
-    import numpy as np
+def reconstruct_images(run: "ImageTask", data: str, options: ImageReconstruction, *, seed: int, device: str) -> Result:
+    """Images and, after each, its reconstruction."""
     import torch
 
-    from chainrule.data.atomic import write_bytes
-    from chainrule.data.images import grid, png
-
     model = run.code_model(device, "reconstruct")
-    place = checked_png(out, run, "pairs")
     device_of = next(model.parameters()).device
     generator = torch.Generator(device_of).manual_seed(seed)
-    pairs: list[Pixels] = []
-    error = 0.0
+    rows = list[Sequence[Any]]()
     for images in named_images(run, source_of(run, data, skip_bad=options.skip_bad)):
-        x = images.x[: options.count - len(pairs)].to(device_of)
+        x = images.x[: options.count - len(rows) // 2].to(device_of)
         with torch.no_grad():
             rebuilt = model.from_codes(model.codes(x), generator=generator).double()
-        error += float(((rebuilt - x) ** 2).sum()) / (run.reduction.levels - 1) ** 2
-        pairs.extend(np.stack([shown(run, x), shown(run, rebuilt)], 1))
-        if len(pairs) == options.count:
+        errors = ((rebuilt - x) ** 2).flatten(1).mean(1) / (run.reduction.levels - 1) ** 2
+        pairs = zip(images.names, shown(run, x), shown(run, rebuilt), errors.tolist(), strict=False)
+        for name, own, again, error in pairs:
+            rows += [(channels_last(own), name, "image", None), (channels_last(again), name, "reconstruction", error)]
+        if len(rows) == 2 * options.count:
             break
-    if not pairs:
+    if not rows:
         raise ValueError(f"{data}: expected at least one image, got none")
-    columns = 2 * min(_COLUMNS, len(pairs))
-    write_bytes(place, png(grid(np.concatenate(pairs), columns)))
-    mean = error / len(pairs) / run.dimensions
-    values = {"images": len(pairs), "mean_squared_error": mean, "out": str(place)}
-    line = (
-        f"{len(pairs)} image{'s' * (len(pairs) > 1)}, each with its reconstruction to the right; mean squared error "
-        f"{mean:.6f} of values from 0 to 1\nin {place}"
+    mean = sum(row[3] or 0.0 for row in rows) / (len(rows) // 2)
+    columns = [Column("image"), Column("input"), Column("kind"), Column("mean_squared_error", 6)]
+    return Result(
+        columns,
+        rows,
+        hints={"file": f"{run.path.resolve().name}-pairs.png", "columns": 2 * min(_COLUMNS, len(rows) // 2)},
+        summary=lambda: {"images": len(rows) // 2, "mean_squared_error": mean},
+        notes=lambda: [f"each image with its reconstruction to the right; mean squared error {mean:.6f}"],
+        form="images",
     )
-    return Answer(iter([Record(values, line, notice=True)]))
 
 
 def interpolate_images(
-    run: "ImageTask",
-    ends: tuple[str, str],
-    options: ImageInterpolation,
-    *,
-    out: Path | None,
-    seed: int,
-    device: str,
-) -> Answer:
-    """Write the images between two."""
+    run: "ImageTask", ends: tuple[str, str], options: ImageInterpolation, *, seed: int, device: str
+) -> Result:
+    """The images between two, and these at the ends."""
     import numpy as np
     import torch
 
-    from chainrule.data.atomic import write_bytes
-    from chainrule.data.images import grid, png
-
     model = run.code_model(device, "interpolate")
-    place = checked_png(out, run, "row")
     levels = np.stack([read_image(run, Path(end)) for end in ends])
     x = torch.from_numpy(levels).long().to(next(model.parameters()).device)
     generator = torch.Generator(x.device).manual_seed(seed)
     with torch.no_grad():
         first, last = model.codes(x)
-        shares = torch.linspace(0, 1, options.count, device=x.device, dtype=first.dtype).unsqueeze(1)
-        between = model.from_codes(torch.lerp(first, last, shares), generator=generator)
-    row = np.concatenate([shown(run, x[:1]), shown(run, between), shown(run, x[1:])])
-    write_bytes(place, png(grid(row, len(row))))
-    values = {"from": ends[0], "to": ends[1], "images": options.count, "out": str(place)}
-    line = f"{ends[0]}, {options.count} images of the codes from its own to that of {ends[1]}, and that; in {place}"
-    return Answer(iter([Record(values, line, notice=True)]))
+        shares = torch.linspace(0, 1, options.count, device=x.device, dtype=first.dtype)
+        between = model.from_codes(torch.lerp(first, last, shares.unsqueeze(1)), generator=generator)
+    images = np.concatenate([shown(run, x[:1]), shown(run, between), shown(run, x[1:])])
+    places = [None, *shares.tolist(), None]
+    hints = {"file": f"{run.path.resolve().name}-row.png", "columns": len(images)}
+    rows = zip(map(channels_last, images), places, strict=True)
+    return Result(
+        [Column("image"), Column("share", 3)], rows, about={"from": ends[0], "to": ends[1]}, hints=hints, form="images"
+    )
 
 
 def draw_codes(run: "ImageTask", model: "CodeModel", n: int, generator: "torch.Generator", *, mean: bool) -> "Pixels":
@@ -201,7 +193,7 @@ def preview_images(run: "ImageTask", model: "CodeModel", step: int) -> "Pixels":
     return np.concatenate(list(np.stack([shown(run, x), shown(run, model.from_codes(model.codes(x)))], 1)))
 
 
-def inspect_codes(run: "ImageTask", options: "ImageInspection", *, out: Path | None, seed: int) -> Answer:
+def inspect_codes(run: "ImageTask", options: "ImageInspection", *, seed: int) -> Report:
     """Inspect the code of a run on its held-out images."""
     import torch
 
@@ -211,7 +203,7 @@ def inspect_codes(run: "ImageTask", options: "ImageInspection", *, out: Path | N
 
     if options.pixel is not None:
         raise ValueError("--pixel: the receptive field is of models without a code: leave it out")
-    page, model = checked_page(out, run.path), run.code_model("cpu", "inspect")
+    model = run.code_model("cpu", "inspect")
     x = run.held_out_batch(_LOOKED_AT).x
     use = active_units(model, x)
     generator = torch.Generator().manual_seed(seed)
@@ -233,7 +225,7 @@ def inspect_codes(run: "ImageTask", options: "ImageInspection", *, out: Path | N
     lines = [f"mean squared error of reconstructions: {mean:.6f} of values from 0 to 1"]
     about = about_code(run, model, f"{run.facts.name}, {run.reduction}; {count}")
     command = inspect_again(run, seed=seed)
-    return code_answer(run, page, use, sections, facts, lines, about=about, command=command)
+    return code_report(run, use, sections, facts, lines, about=about, command=command)
 
 
 def _rebuilt(

@@ -1,12 +1,11 @@
 """Inside a trained model of images: masks, the receptive field of a pixel, surprise by place."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chainrule.tasks.abilities import Answer
+from chainrule.results import Report
 from chainrule.tasks.config import CheckedOptions, within
-from chainrule.tasks.page import checked_page, inspect_again, page_answer
+from chainrule.tasks.page import inspect_again, page_report
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,8 +23,7 @@ class ImageInspection(CheckedOptions):
     """Look inside a trained model of images: its masks, what a pixel depends on, its blind spot if it has one.
 
     The pixels that one depends on are found by derivatives of the trained model on held-out images, and compared with
-    those that the masks allow. Prints the findings, and writes a page (HTML, one file, needs no network) and next to it
-    a PNG of the receptive field.
+    those that the masks allow. Prints the findings, and writes a page (HTML, one file, needs no network).
 
     Of a model with a code: how much of the code is in use, and if it collapsed what helps; reconstructions and where
     they are wrong; images along each active dimension; a map of the codes, coloured by label.
@@ -37,25 +35,21 @@ class ImageInspection(CheckedOptions):
     """Held-out images on which derivatives are taken."""
 
 
-def inspect_images(
-    run: "ImageTask", data: str | None, options: ImageInspection, *, out: Path | None, seed: int
-) -> Answer:
+def inspect_images(run: "ImageTask", data: str | None, options: ImageInspection, *, seed: int) -> Report:
     """Inspect a run on its held-out images."""
     if data is not None:
         raise ValueError(f"inspect: reads the held-out images of the run, got {data}: leave it out")
     if run.has_code:
         from chainrule.tasks.image.codes import inspect_codes
 
-        return inspect_codes(run, options, out=out, seed=seed)
-    from chainrule.data.atomic import write_bytes
-    from chainrule.data.images import png
+        return inspect_codes(run, options, seed=seed)
     from chainrule.diagnostics.field_image import field_image
     from chainrule.diagnostics.mask_images import mask_images
     from chainrule.diagnostics.receptive_field import receptive_field
     from chainrule.diagnostics.report import Page
     from chainrule.diagnostics.report.image_page import image_sections
 
-    rows, page = options.rows, checked_page(out, run.path)
+    rows = options.rows
     row, column = _pixel(options.pixel, run.shape)
     model, masks = run.model(), mask_images(run.new_model(0))
     batch = run.held_out_batch(rows)
@@ -66,18 +60,16 @@ def inspect_images(
     command = inspect_again(run, pixel=options.pixel, rows=rows)
     found, unmasked = findings(field, rows), _unmasked(model)
     sections = image_sections(found, drawn, surprise, words, masks, unmasked)
-    image = page.with_name("receptive-field.png" if out is None else f"{page.stem}.png")
-    write_bytes(image, png(drawn))
     drawn_masks = [
         {"type": mask.mask_type, "kernel": list(mask.taps.shape), "layers": list(mask.layers)} for mask in masks
     ]
-    figures = {"image": str(image), "pixel": [row, column], **field.summary(), "masks": drawn_masks}
+    figures = {"pixel": [row, column], **field.summary(), "masks": drawn_masks}
     lines = [*found]
     for mask in masks:
         last = f" ... {mask.layers[-1]}" if len(mask.layers) > 1 else ""
         lines.append(f"mask: {mask.title}: {mask.layers[0]}{last}")
-    lines += [*([unmasked] if unmasked else []), f"image: {image}"]
-    return page_answer(run, page, Page(f"Inside {run.path}", lead, sections, command), figures, lines)
+    lines += [unmasked] if unmasked else []
+    return page_report(run, Page(f"Inside {run.path}", lead, sections, command), figures, lines)
 
 
 def findings(field: "ReceptiveField", rows: int) -> list[str]:

@@ -100,17 +100,3 @@ def read_image(run: "ImageTask", path: Path) -> "Pixels":
     import numpy as np
 
     return run.reduction.apply(run.read_pixels(path), np.random.default_rng([run.config.training.seed, 3]))
-
-
-def checked_png(out: Path | None, run: "ImageTask", what: str) -> Path:
-    """The PNG file to write: `out`, or one here that is named after the run.
-
-    Raises:
-        ValueError: the name does not end in .png, or its directory is not there.
-    """
-    place = out or Path(f"{run.path.resolve().name}-{what}.png")
-    if place.suffix.lower() != ".png":
-        raise ValueError(f"--out {place}: expected a name that ends in .png")
-    if place.is_dir() or not place.parent.is_dir():
-        raise ValueError(f"--out {place}: expected a file in a directory that is there")
-    return place

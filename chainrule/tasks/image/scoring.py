@@ -1,10 +1,10 @@
 """Images scored by a trained model."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from chainrule.tasks.abilities import Answer, Record
+from chainrule.results import Column, Result
 from chainrule.tasks.codes import MOST_SAMPLES, BoundMeter, refuse_samples
 from chainrule.tasks.config import CheckedOptions, within
 from chainrule.tasks.image.image_data import ImageFiles
@@ -36,8 +36,8 @@ class ImageScoring(CheckedOptions, ImageFiles):
     """K, codes drawn for the bound of a variational autoencoder, twice; 100 if not given. More bring it nearer."""
 
 
-def score_images(run: "ImageTask", data: str, options: ImageScoring, *, ranked: bool, device: str) -> Answer:
-    """Score images, a record each: by their likelihood, by bounds of it, or by the error of their reconstruction."""
+def score_images(run: "ImageTask", data: str, options: ImageScoring, *, device: str) -> Result:
+    """Score images, a row each: by their likelihood, by bounds of it, or by the error of their reconstruction."""
     if not run.has_code:
         refuse_samples(options.samples, run.config.model)
         return _by_likelihood(run, source_of(run, data, skip_bad=options.skip_bad), device)
@@ -57,7 +57,7 @@ def score_images(run: "ImageTask", data: str, options: ImageScoring, *, ranked: 
 _EMPTY = "DATA: expected at least one image to score, got none"
 
 
-def _by_likelihood(run: "ImageTask", source: "ImageSource", device: str) -> Answer:
+def _by_likelihood(run: "ImageTask", source: "ImageSource", device: str) -> Result:
     import torch
 
     from chainrule.training.evaluate import bits
@@ -65,70 +65,65 @@ def _by_likelihood(run: "ImageTask", source: "ImageSource", device: str) -> Answ
     size, total, model = run.dimensions, Tally(), run.model(device)
     place = next(model.parameters()).device
 
-    def records() -> Iterator[Record]:
+    def rows() -> Iterator[Sequence[Any]]:
         for images in named_images(run, source):
             context = None if images.context is None else images.context.to(place)
             with torch.no_grad():
                 found = -model.log_prob(images.x.to(place), context).double()
             for (name, label), nats in zip(_named(images), found.tolist(), strict=True):
                 total.add(nats, size)
-                per_dimension = bits(nats) / size
-                values = {"image": name, "nats": nats, "bits_per_dimension": per_dimension, "label": label}
-                said = "" if label is None else f"{label:<10}  "
-                yield Record(values, f"{nats:>10.2f} {per_dimension:>9.4f}  {said}{printable_name(name)}", nats)
+                yield name, label, nats, bits(nats) / size
 
-    def closing() -> Iterable[str]:
-        nats, per_dimension = total.nats / total.rows, bits(total.nats) / total.elements
-        told = f"{total.rows:,} images, {nats:.3f} nats per image, {per_dimension:.4f} bits/dim"
-        yield f"{told} ({protocol(run, source)})"
-
-    heading = f"{'nats':>10} {'bits/dim':>9}  " + (f"{'label':<10}  " if run.classes else "") + "image"
-    return total.answer(records(), closing, heading=heading, basis=basis_of(run, source), empty=_EMPTY)
+    columns = [*_columns(run), Column("nats", 2), Column("bits_per_dimension", 4, heading="bits/dim")]
+    return _scored(run, source, total, columns, rows(), basis_of(run, source))
 
 
-def _by_bounds(run: "ImageTask", model: "LatentModel", source: "ImageSource", samples: int | None) -> Answer:
-    from chainrule.training.evaluate import bits
+def _by_bounds(run: "ImageTask", model: "LatentModel", source: "ImageSource", samples: int | None) -> Result:
+    total = BoundMeter(model, samples)
 
-    total, size = BoundMeter(model, samples), run.dimensions
-
-    def records() -> Iterator[Record]:
+    def rows() -> Iterator[Sequence[Any]]:
         for images in named_images(run, source):
-            for (name, label), (nats, elbo, kl) in zip(_named(images), total.measure(images.x), strict=True):
-                per_dimension = bits(nats) / size
-                values = {"image": name, "nats_at_most": nats, "bits_per_dimension": per_dimension}
-                values |= {"negative_elbo": elbo, "kl": kl, "label": label}
-                line = f"{nats:>10.2f} {per_dimension:>9.4f} {elbo:>10.2f} {kl:>8.2f}  {printable_name(name)}"
-                yield Record(values, line, nats)
+            for named, measured in zip(_named(images), total.measure(images.x), strict=True):
+                yield *named, *measured
 
-    def closing() -> Iterable[str]:
-        yield f"{total.rows:,} images, {total.said('image')}"
-        yield f"{bits(total.nats) / total.elements:.4f} bits/dim at most ({protocol(run, source)})"
-
-    heading = f"{'nats ≤':>10} {'bits/dim':>9} {'-ELBO':>10} {'KL':>8}  image"
     basis = replace(basis_of(run, source), samples=total.samples)
-    return total.answer(records(), closing, heading=heading, basis=basis, empty=_EMPTY)
+    return _scored(run, source, total, [*_columns(run), *BoundMeter.COLUMNS], rows(), basis)
 
 
-def _by_errors(run: "ImageTask", model: "Autoencoder", source: "ImageSource") -> Answer:
+def _by_errors(run: "ImageTask", model: "Autoencoder", source: "ImageSource") -> Result:
     import torch
 
     place, size, total = next(model.parameters()).device, run.dimensions, Tally()
 
-    def records() -> Iterator[Record]:
+    def rows() -> Iterator[Sequence[Any]]:
         for images in named_images(run, source):
             with torch.no_grad():
                 errors = model.squared_error(images.x.to(place)).double().tolist()
             for (name, label), error in zip(_named(images), errors, strict=True):
                 total.add(error, size)
-                values = {"image": name, "squared_error": error, "mean_squared_error": error / size, "label": label}
-                yield Record(values, f"{error:>13.4f} {error / size:>10.6f}  {printable_name(name)}", error)
+                yield name, label, error, error / size
 
-    def closing() -> Iterable[str]:
-        mean = total.nats / total.elements
-        yield (f"{total.rows:,} images, mean squared error {mean:.6f} of values from 0 to 1 ({protocol(run, source)})")
+    columns = [*_columns(run), Column("squared_error", 4), Column("mean_squared_error", 6)]
+    return _scored(run, source, total, columns, rows(), basis_of(run, source), rank="squared_error")
 
-    heading = f"{'squared error':>13} {'mean':>10}  image"
-    return total.answer(records(), closing, heading=heading, basis=basis_of(run, source), empty=_EMPTY)
+
+def _columns(run: "ImageTask") -> list[Column]:
+    return [Column("image"), Column("label", shown=bool(run.classes))]
+
+
+def _scored(
+    run: "ImageTask",
+    source: "ImageSource",
+    total: Tally,
+    columns: list[Column],
+    rows: Iterator[Sequence[Any]],
+    basis: Basis,
+    rank: str = "nats",
+) -> Result:
+    empty = "DATA: expected at least one image to score, got none"
+    found = total.result(columns, rows, basis=basis, unit="image", empty=empty, rank=rank)
+    found.about["values"] = protocol(run, source)
+    return found
 
 
 def _named(images: NamedImages) -> Iterator[tuple[str, str | None]]:
@@ -147,7 +142,3 @@ def protocol(run: "ImageTask", source: "ImageSource") -> str:
     if run.reduction.draws:
         return f"binarised by one fixed draw, seed {run.config.training.seed}"
     return str(run.reduction)
-
-
-def printable_name(name: str) -> str:
-    return name if name.isprintable() else repr(name)[1:-1]

@@ -2,10 +2,9 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chainrule.tasks.abilities import Answer, Record
+from chainrule.results import Report
 from chainrule.tasks.config import CheckedOptions, within
 
 if TYPE_CHECKING:
@@ -34,9 +33,7 @@ class SoundInspection(CheckedOptions):
     """Clips to read."""
 
 
-def inspect_sounds(
-    run: "SoundTask", data: str | None, options: SoundInspection, *, out: Path | None, seed: int
-) -> Answer:
+def inspect_sounds(run: "SoundTask", data: str | None, options: SoundInspection, *, seed: int) -> Report:
     """Inspect a run at the last of a few samples of each clip, one more than the receptive field if there are."""
     import torch
 
@@ -62,7 +59,7 @@ def inspect_sounds(
         "within": {str(share): int((shares < share).sum()) + 1 for share in _SHARES},
         "influence": influence.tolist(),
     }
-    return Answer(iter([Record(figures, "\n".join(_lines(run, figures)))]))
+    return Report(figures, tuple(_lines(run, figures)))
 
 
 def _held_out(run: "SoundTask", rows: int, most: int) -> "tuple[list[Tensor], Tensor | None]":

@@ -1,13 +1,12 @@
 """Sounds drawn from a trained model, into wav files."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from chainrule.tasks.abilities import Answer, Record
+from chainrule.results import Column, Result
 from chainrule.tasks.config import CheckedOptions, within
-from chainrule.tasks.display import loudness_line
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,8 +23,8 @@ class SoundSampling(CheckedOptions):
 
     Args:
         n: How many sounds.
-        out: The file, sample.wav if not given; of several, sample.wav becomes sample-1.wav, sample-2.wav and so on.
-        json: Print one JSON object a sound, with "file", "seconds", "label", "seed" and "levels".
+        out: The file, sample.wav by default; several sounds become sample-1.wav, sample-2.wav and so on.
+        json: Print one JSON object a sound, with its label and seconds.
     """
 
     seconds: float | None = within(None, 0.0, 3600.0)
@@ -40,17 +39,10 @@ class SoundSampling(CheckedOptions):
     """Draw from the fewest levels whose probability reaches p."""
 
 
-def sample_sounds(
-    run: "SoundTask", n: int, options: SoundSampling, *, out: Path | None, seed: int, device: str, json: bool
-) -> Answer:
-    """Draw n sounds and write them."""
+def sample_sounds(run: "SoundTask", n: int, options: SoundSampling, *, seed: int, device: str) -> Result:
+    """Draw n sounds: an array of amplitudes from -1 to 1 each."""
     import torch
 
-    out = out or Path("sample.wav")
-    if out.suffix.lower() != ".wav":
-        raise ValueError(f"--out: expected a name that ends in .wav, got {out}")
-    if not out.parent.is_dir():
-        raise FileNotFoundError(f"--out: expected a folder that exists, got {out.parent}")
     labels = _labels(run, options.label, n)
     prompt = torch.zeros(0, dtype=torch.long) if options.prompt is None else _prompt(run, options.prompt)
     length = _length(run, options.seconds, len(prompt))
@@ -58,14 +50,12 @@ def sample_sounds(
     # Of a long prompt the model sees the end alone.
     unseen, seen = prompt[: -model.receptive_field], prompt[-model.receptive_field :]
 
-    def records() -> Iterator[Record]:
-        from chainrule.data.sounds import write_wav
-
+    def rows() -> Iterator[Sequence[Any]]:
         generator = torch.Generator(next(model.parameters()).device).manual_seed(seed)
         for start in range(0, n, _ROWS):
-            rows = min(_ROWS, n - start)
+            size = min(_ROWS, n - start)
             drawn = model.sample(
-                rows,
+                size,
                 None if labels is None else labels[start : start + _ROWS],
                 length=length - len(unseen),
                 prefix=seen if len(seen) else None,
@@ -73,17 +63,12 @@ def sample_sounds(
                 top_p=options.top_p,
                 generator=generator,
             ).cpu()
-            for number, row in enumerate(torch.cat([unseen.expand(rows, -1), drawn], 1).numpy(), start + 1):
-                file = out if n == 1 else out.with_stem(f"{out.stem}-{number}")
-                amplitudes = run.levels.decode(row)
-                write_wav(file, amplitudes, run.rate)
-                name = None if labels is None else run.labels[int(labels[number - 1])]
-                values = {"file": str(file), "seconds": length / run.rate, "label": name, "seed": seed}
-                told = "" if name is None else f"{name}  "
-                line = f"{file}  {told}{loudness_line(amplitudes)}  {length / run.rate:.2f} s (seed {seed})"
-                yield Record(values | {"levels": row.tolist()}, line)
+            for number, row in enumerate(torch.cat([unseen.expand(size, -1), drawn], 1).numpy(), start):
+                label = None if labels is None else run.labels[int(labels[number])]
+                yield run.levels.decode(row), label, length / run.rate
 
-    return Answer(records())
+    columns = [Column("sound"), Column("label", shown=bool(run.labels)), Column("seconds", 2)]
+    return Result(columns, rows(), about={"rate": run.rate, "seed": seed}, form="sounds")
 
 
 def _labels(run: "SoundTask", label: str | None, n: int) -> "Tensor | None":

@@ -1,14 +1,13 @@
 """Score sounds with a trained model: the surprise of each, the time at which it is highest, and features."""
 
 import math
-import sys
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from chainrule.tasks.abilities import Answer, Code, Record
-from chainrule.tasks.display import Switch, one_line
+from chainrule.results import Column, Result
+from chainrule.tasks.display import Switch
 from chainrule.tasks.ledger import Tally
 
 if TYPE_CHECKING:
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 
 _CHUNK = 1 << 14  # samples read in one pass
 _WINDOW = 0.05  # seconds over which surprise is averaged to find where it is highest
-_HEADING = f"{'nats':>10} {'bits/sample':>11} {'seconds':>8} {'most at':>8}  file"
 
 
 @dataclass(frozen=True)
@@ -40,34 +38,35 @@ class SoundScoring:
     """Leave out files that cannot be read."""
 
 
-def score_sounds(run: "SoundTask", data: str, options: SoundScoring, *, ranked: bool, device: str) -> Answer:
+def score_sounds(run: "SoundTask", data: str, options: SoundScoring, *, device: str) -> Result:
     """Score files one at a time."""
     from chainrule.data.sounds import Collection
 
     if options.label is not None:
         run.label(options.label)
     files, model, total = Collection(data).files, run.model(device), Tally()
+    skipped: list[str] = []
 
-    def records() -> Iterator[Record]:
+    def rows() -> Iterator[Sequence[Any]]:
         for file in files:
             try:
                 found = _score(run, model, file, options.label)
             except ValueError as error:
                 if not options.skip_bad:
                     raise
-                print(f"skipped: {error}", file=sys.stderr)
+                skipped.append(f"skipped: {error}")
                 continue
             total.add(found["nats"], found["samples"])
-            figures = "{nats:>10.1f} {bits_per_sample:>11.4f} {seconds:>8.2f} {most_at:>8.2f}".format(**found)
-            label = "" if found["label"] is None else f" ({found['label']})"
-            yield Record(found, f"{figures}  {one_line(found['file'])}{label}", found["bits_per_sample"])
+            yield tuple(found.values())
 
-    def closing() -> Iterable[str]:
-        bits = total.nats / total.elements / math.log(2)
-        yield f"{total.rows:,} files, {total.elements:,} samples, {bits:.4f} bits per sample"
-
+    columns = [
+        Column("file"), Column("label", shown=bool(run.labels)), Column("samples"), Column("seconds", 2),
+        Column("nats", 1), Column("bits_per_sample", 4, heading="bits/sample"), Column("most_at", 2, heading="most at"),
+    ]  # fmt: skip
     empty = f"{data}: expected at least one sound to score, got none"
-    return total.answer(records(), closing, heading=_HEADING, basis=run.basis, empty=empty)
+    return total.result(
+        columns, rows(), basis=run.basis, unit="file", empty=empty, rank="bits_per_sample", notes=lambda: skipped
+    )
 
 
 def label_of(run: "SoundTask", file: "SoundFile", label: str | None) -> "tuple[str | None, Tensor | None]":
@@ -140,7 +139,7 @@ class SoundEmbedding:
     """Label of all sounds, in a run with labels; read off their names if not given."""
 
 
-def embed_sounds(run: "SoundTask", data: str, options: SoundEmbedding, *, device: str) -> Iterator[Code]:
+def embed_sounds(run: "SoundTask", data: str, options: SoundEmbedding, *, device: str) -> Result:
     """The code of each file."""
     import torch
 
@@ -148,14 +147,18 @@ def embed_sounds(run: "SoundTask", data: str, options: SoundEmbedding, *, device
 
     model = run.model(device)
     place = next(model.parameters()).device
-    for file in Collection(data).files:
-        name, context = label_of(run, file, options.label)
-        end: deque[int] = deque(maxlen=model.receptive_field)  # nothing earlier is seen
-        for block in read_sound(file, run.rate):
-            end.extend(run.levels.encode(block)[-model.receptive_field :].tolist())
-        if not end:
-            raise ValueError(f"{file.label}: expected a sound, got none: it has no samples")
-        x = torch.tensor([[*end, 0]], device=place)  # the features at an element are of those before it
-        with torch.no_grad():
-            h = model.features(x, None if context is None else context.to(place))[0, -1]
-        yield Code(file.name, h.float().cpu().tolist(), name)
+
+    def rows() -> Iterator[Sequence[Any]]:
+        for file in Collection(data).files:
+            name, context = label_of(run, file, options.label)
+            end: deque[int] = deque(maxlen=model.receptive_field)  # nothing earlier is seen
+            for block in read_sound(file, run.rate):
+                end.extend(run.levels.encode(block)[-model.receptive_field :].tolist())
+            if not end:
+                raise ValueError(f"{file.label}: expected a sound, got none: it has no samples")
+            x = torch.tensor([[*end, 0]], device=place)  # the features at an element are of those before it
+            with torch.no_grad():
+                h = model.features(x, None if context is None else context.to(place))[0, -1]
+            yield file.name, name, h.float().cpu().numpy()
+
+    return Result([Column("input"), Column("label"), Column("code")], rows(), main="code", form="csv")
