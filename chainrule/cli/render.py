@@ -17,7 +17,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from chainrule.results import Report, Result, cell_text, is_number
+from chainrule.results import Column, Report, Result, cell_text, is_number
 from chainrule.tasks.display import csv_line, dump_json
 
 _ALIGNED_ROWS = 64  # by which the columns of a table are as wide as they are
@@ -117,15 +117,41 @@ def _table(result: Result) -> Iterator[str]:
 
 
 def _figures(result: Result) -> Iterator[str]:
-    """Figures of all rows, facts and notes, below a table."""
+    """Figures of all rows, facts and notes, below a table; figures alone are a line each, nested ones a table."""
     figures = result.summary
-    if figures and result.columns:
-        yield ", ".join(f"{name.replace('_', ' ')} {_figure(value)}" for name, value in figures.items())
-    elif figures:
-        size = max(map(len, figures))
-        yield from (f"{name.replace('_', ' '):<{size}}  {_figure(value)}" for name, value in figures.items())
-    yield from (f"{name.replace('_', ' ')}: {value}" for name, value in result.about.items())
+    plain = {name: value for name, value in figures.items() if not isinstance(value, dict | list)}
+    if plain and result.columns:
+        yield ", ".join(f"{_words(name)} {_figure(value)}" for name, value in plain.items())
+    elif plain:
+        size = max(map(len, plain))
+        yield from (f"{_words(name):<{size}}  {_figure(value)}" for name, value in plain.items())
+    for name, value in figures.items():
+        if name not in plain and value:
+            yield f"{_words(name)}:"
+            yield from (f"  {line}" for line in _nested(value))
+    yield from (f"{_words(name)}: {value}" for name, value in result.about.items())
     yield from result.notes()
+
+
+def _nested(value: Any) -> Iterator[str]:
+    """A mapping of mappings, or a list of them, as a table; any other as a line for each part."""
+    rows = (
+        [{"": name} | row if isinstance(row, dict) else row for name, row in value.items()]
+        if (isinstance(value, dict) and all(isinstance(row, dict) for row in value.values()))
+        else value
+    )
+    if isinstance(rows, list) and rows and all(isinstance(row, dict) for row in rows):
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        cells = [[row.get(name) for name in names] for row in rows]
+        yield from _table(Result([Column(name, 4, heading=_words(name)) for name in names], cells))
+    elif isinstance(rows, dict):
+        yield from (f"{name}  {_figure(part)}" for name, part in rows.items())
+    else:
+        yield ", ".join(map(_figure, rows))
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
 
 
 def _figure(value: Any) -> str:
