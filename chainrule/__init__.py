@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from chainrule.base import AutoregressiveModel, LikelihoodModel
     from chainrule.latent import LatentModel
     from chainrule.models.recurrent_lm import RecurrentLM
+    from chainrule.run import Run, fit, load
     from chainrule.tasks import open_run
     from chainrule.tasks.task import Task
 
@@ -20,14 +21,17 @@ __all__ = [
     "LatentModel",
     "LikelihoodModel",
     "RecurrentLM",
+    "Run",
     "Task",
     "__version__",
     "coding",
     "data",
     "decoding",
     "diagnostics",
+    "fit",
     "heads",
     "layers",
+    "load",
     "metrics",
     "models",
     "open_run",
@@ -41,7 +45,10 @@ _HOMES = {
     "LatentModel": "chainrule.latent",
     "LikelihoodModel": "chainrule.base",
     "RecurrentLM": "chainrule.models.recurrent_lm",
+    "Run": "chainrule.run",
     "Task": "chainrule.tasks.task",
+    "fit": "chainrule.run",
+    "load": "chainrule.run",
     "open_run": "chainrule.tasks",
 }
 

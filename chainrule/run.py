@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from chainrule import frames
 from chainrule.inputs import Inputs
-from chainrule.results import Column, Report, Result
+from chainrule.module_run import ModuleRun, history_of, training_length
+from chainrule.results import Report, Result
 from chainrule.tasks import abilities, open_run, task_class
 from chainrule.tasks.config import RunConfig
 from chainrule.tasks.display import flag
@@ -35,6 +36,7 @@ _RUN = ("run", "data", "name", "seed", "device", "n")  # names that the methods 
 
 def fit(
     data: Any = None,
+    rows: Any = None,
     /,
     *,
     text: str | None = None,
@@ -46,13 +48,15 @@ def fit(
     epochs: float | None = None,
     overwrite: bool = False,
     **options: Any,
-) -> "Run":
+) -> "Run | ModuleRun":
     """Train a model on data, as `chainrule train` does: the same defaults, the same files, the same weights.
 
     Args:
         data: a path, as `chainrule train` takes it; strings, pairs of a text and a label, or sentences of (word, tag)
             pairs; a NumPy array or tensor of images, table rows or a series; a frame or series of pandas, polars or
-            Arrow; a Dataset of Hugging Face. The text built into Python if it is left out.
+            Arrow; a Dataset of Hugging Face. The text built into Python if it is left out. Or a module of your own, an
+            `AutoregressiveModel`, which is trained on `rows`.
+        rows: of `fit(module, rows)`: a tensor or array (N, ...); options are those of `ModuleRun`.
         text: a text to learn from, in place of `data`.
         task: text, table, image, sound, tag, classify, classify-images, translate, caption or forecast; recognised from
             the data by default.
@@ -73,6 +77,12 @@ def fit(
         ValueError: an option is unknown or out of range, or the data cannot be read or trained on.
         FileExistsError: there is a run in `out`.
     """
+    if hasattr(data, "log_prob") and hasattr(data, "parameters"):
+        return _fit_module(
+            data, rows, out, options | training_length(budget) | _without_none(steps=steps, epochs=epochs)
+        )
+    if rows is not None:
+        raise ValueError("data: two positional arguments are a module and its rows, but the first is no module")
     with Inputs("" if task is None else task) as inputs:
         labels, rate = options.pop("labels", None), options.pop("rate", None)
         if text is not None:
@@ -155,9 +165,7 @@ class Run:
     @property
     def history(self) -> Result:
         """The records of training and validation: step, nats per element, learning rate, gradient norm and others."""
-        records = self._task.metrics()
-        names = list(dict.fromkeys(name for record in records for name in record))
-        return Result([Column(name) for name in names], ([record.get(name) for name in names] for record in records))
+        return history_of(self._task.metrics())
 
     def sample(self, n: int | None = None, *, seed: int | None = None, device: str = "cpu", **options: Any) -> Any:
         """Draw from the model.
@@ -408,6 +416,20 @@ _ABILITIES = {
     "inspect": abilities.Inspects,
     "check": abilities.Checks,
 }
+
+
+def _fit_module(module: Any, rows: Any, out: str | Path | None, options: dict[str, Any]) -> ModuleRun:
+    import torch
+
+    if rows is None:
+        raise ValueError("fit(module, rows): expected rows to train on, a tensor or array (N, ...), got none")
+    run = ModuleRun(module, torch.as_tensor(rows), path=None if out is None else Path(out), **options)
+    run.train()
+    return run
+
+
+def _without_none(**options: Any) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _recognised(source: str | None) -> "type[Task[Any]]":
