@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from chainrule.base import LikelihoodModel
-    from chainrule.training import TrainingOptions
 
 _TOGETHER = 64  # rows of a validation or score that are computed in one pass
 

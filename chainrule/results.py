@@ -165,13 +165,12 @@ class Result:
             main=self.main, form=self.form, framed=self.framed, hints=self.hints, likelihood=self.likelihood,
         )  # fmt: skip
 
-    def without(self, name: str) -> "Result":
-        """The same rows without a column."""
-        places = [place for place, other in enumerate(self.names) if other != name]
-        return Result(
-            [self.columns[place] for place in places], ([row[place] for place in places] for row in self.rows()),
-            about=self.about, summary=lambda: self.summary, notes=self.notes,
-        )  # fmt: skip
+    def replaced(self, name: str, other: str, values: Sequence[Any]) -> "Result":
+        """The same rows with another column in place of one."""
+        place = self.names.index(name)
+        columns = [*self.columns[:place], Column(other), *self.columns[place + 1 :]]
+        rows = ([*row[:place], value, *row[place + 1 :]] for row, value in zip(self.rows(), values, strict=True))
+        return Result(columns, rows, about=self.about, summary=lambda: self.summary, notes=self.notes)
 
     def cells(self) -> dict[str, list[Any]]:
         """The cells of each column, as they are written to a file."""
@@ -258,8 +257,8 @@ class Result:
         self._kept += self._source
 
 
-def cell_text(value: Any, digits: int | None = None) -> str:
-    """A value as one line for people.
+def cell_text(value: Any, digits: int | None = None, width: int | None = _SHOWN_WIDTH) -> str:
+    """A value as one line for people, in at most `width` characters.
 
     >>> cell_text(2.34567, 2), cell_text(7), cell_text(None), cell_text("a\\nb")
     ('2.35', '7', '', 'a\\\\nb')
@@ -271,7 +270,7 @@ def cell_text(value: Any, digits: int | None = None) -> str:
     shape = getattr(value, "shape", ())
     text = f"array{tuple(shape)}" if len(shape) else str(value)
     text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
-    return text if len(text) <= _SHOWN_WIDTH else text[: _SHOWN_WIDTH - 1] + "…"
+    return text if width is None or len(text) <= width else text[: width - 1] + "…"
 
 
 def is_number(value: Any) -> bool:

@@ -118,12 +118,11 @@ def _compared(lines: list[Line], why: str) -> Result:
     columns = [column for column in _COLUMNS if any(row.get(column.name) is not None for row in rows)]
 
     def notes() -> Iterator[str]:
-        if why:
-            yield f"not ranked: {why}"
-        elif any(entry is not None and entry.basis.kind == "bound" for _, entry in lines):
+        if not why and any(entry is not None and entry.basis.kind == "bound" for _, entry in lines):
             yield "a bound is above the true figure: the model may be better than its rank"
 
-    return Result(columns, ([row.get(column.name) for column in columns] for row in rows), notes=notes)
+    cells = ([row.get(column.name) for column in columns] for row in rows)
+    return Result(columns, cells, about={"not_ranked": why} if why else {}, notes=notes)
 
 
 def _row(values: dict[str, Any], entry: LedgerEntry | None, rank: int | None) -> dict[str, Any]:

@@ -11,8 +11,10 @@ import gzip
 import heapq
 import io
 import json
+import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, is_dataclass
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -53,6 +55,7 @@ def show(
         _write(result, form, out, json=json)
     elif json:
         _print_lines(_json_lines(result))
+        _say(result.notes())
     else:
         _print_lines(_lines(result, form))
         if form in ("csv", "cells", "lines"):
@@ -99,10 +102,11 @@ def _lines(result: Result, form: str) -> Iterator[str]:
 
 def _table(result: Result) -> Iterator[str]:
     rows = result.stream()
+    width = shutil.get_terminal_size((120, 24)).columns if sys.stdout.isatty() else None
     shown = [place for place, column in enumerate(result.columns) if column.shown]
 
     def cells(row: Sequence[Any]) -> list[str]:
-        return [cell_text(row[place], result.columns[place].digits) for place in shown]
+        return [cell_text(row[place], result.columns[place].digits, width) for place in shown]
 
     first = list(islice(rows, _ALIGNED_ROWS))
     heading = [result.columns[place].heading or result.columns[place].name for place in shown]
@@ -160,10 +164,10 @@ def _figure(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
-def _json_lines(result: Result, **files: Any) -> Iterator[str]:
+def _json_lines(result: Result) -> Iterator[str]:
     for row in result.stream():
         yield _json(result.record(row))
-    facts = result.summary | result.about | files
+    facts = result.summary | result.about
     if not result.columns:
         yield _json(facts)
     elif facts:
@@ -178,12 +182,14 @@ def _plain(value: Any) -> Any:
     """A value as JSON takes it."""
     if hasattr(value, "tolist"):
         return value.tolist()
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
     return value if isinstance(value, int | float | str | list | dict | None) else str(value)
 
 
 def _csv_names(result: Result) -> list[str]:
     """The names of the columns; a vector has one for each of its numbers."""
-    return [name for column, size in _widths(result) for name in _numbered(column.name, size)]
+    return [name for column, size in _widths(result) for name in _numbered(column.heading or column.name, size)]
 
 
 def _numbered(name: str, size: int | None) -> list[str]:
@@ -210,21 +216,39 @@ def _csv_rows(result: Result) -> Iterator[list[str]]:
         yield cells
 
 
+def checked_out(out: Path | None, *suffixes: str) -> None:
+    """Refuse a file that cannot be written before anything is computed for it.
+
+    Raises:
+        ValueError: its name has another ending than `suffixes`, if there are any, or it is a directory.
+        FileNotFoundError: its directory does not exist.
+    """
+    if out is None:
+        return
+    if suffixes and out.suffix.lower() not in suffixes:
+        raise ValueError(f"--out {out}: expected a name that ends in {' or '.join(suffixes)}")
+    if out.is_dir():
+        raise ValueError(f"--out {out}: this is a directory; name a file in it")
+    if not out.resolve().parent.is_dir():
+        raise FileNotFoundError(f"--out {out}: there is no directory {out.parent}: make it first")
+
+
 def _write(result: Result, form: str, out: Path | None, *, json: bool) -> None:
     from chainrule.data.atomic import write_bytes
-    from chainrule.tasks import media
+    from chainrule.tasks.media import write_images, write_sounds
 
-    if form in ("images", "sounds"):
-        written = media.write_images(result, out) if form == "images" else media.write_sounds(result, out)
-    else:
-        assert out is not None
-        write_bytes(out, _file_content(result, form, out.name.lower(), json=json))
-        written = [f"{out}: {len(result):,} rows"]
-    if json and form in ("images", "sounds"):
-        _print_lines(_json_lines(result.without(result.main), files=written))
-        return
     seed = f" (seed {result.about['seed']})" if "seed" in result.about else ""
-    _say([*(f"{line}{seed}" for line in written), *result.notes()])
+    if form in ("images", "sounds"):
+        files = (write_images if form == "images" else write_sounds)(result, out)
+        if json:
+            _print_lines(_json_lines(result.replaced(result.main, "file", [str(file) for file, _ in files])))
+        else:
+            lines = dict.fromkeys(f"{file}: {about}{seed}" for file, about in files)
+            _say(chain(lines, result.notes()))
+        return
+    assert out is not None
+    write_bytes(out, _file_content(result, form, out.name.lower(), json=json))
+    _say([f"{out}: {len(result):,} row{'s' * (len(result) != 1)}{seed}", *result.notes()])
 
 
 def _file_content(result: Result, form: str, name: str, *, json: bool) -> bytes:
@@ -238,7 +262,12 @@ def _file_content(result: Result, form: str, name: str, *, json: bool) -> bytes:
         return file.getvalue()
     if name.endswith(".parquet"):
         file = io.BytesIO()
-        result.to_polars().write_parquet(file)
+        try:
+            result.to_polars().write_parquet(file)
+        except ImportError:
+            raise ValueError(
+                f"--out {name}: Parquet is written by polars, which is not installed: pip install polars"
+            ) from None
         return file.getvalue()
     tabular = name.endswith((".csv", ".csv.gz", ".tsv"))
     lines = _json_lines(result) if json else _lines(result, "csv" if tabular and form == "table" else form)

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from chainrule.cli.render import show, show_report
+from chainrule.cli.render import checked_out, show, show_report
 from chainrule.cli.signature import Device, Input, Seed, offered
 from chainrule.tasks.abilities import Embeds, Evaluates, Inspects, Interpolates, Predicts, Reconstructs, Samples, Scores
 from chainrule.tasks.display import Switch, Verb
@@ -41,6 +41,7 @@ def sample(
         seed: The same seed gives the same samples; new ones each time if not given.
         json: Print one JSON object for each.
     """
+    checked_out(out, *run.FILES)
     count = run.USUAL_NUMBER if n is None else n
     if not 1 <= count <= _MOST:
         raise ValueError(f"-n: expected a whole number from 1 to {_MOST}, got {count}")
@@ -81,6 +82,7 @@ def score(
     """
     if top is not None and top < 1:
         raise ValueError(f"--top: expected a whole number >= 1, got {top}")
+    checked_out(out)
     result = run.score(data, options, device=device)
     show(result, json=json, csv=csv, ranked=sort, top=top, out=out)
 
@@ -123,6 +125,7 @@ def embed(
             not given.
         json: Print one JSON object for each input.
     """
+    checked_out(out)
     show(run.embed(data, options, device=device), json=json, out=out)
 
 
@@ -172,6 +175,7 @@ def reconstruct(
         seed: Seed of a decoder that draws.
         json: Print what was written as one JSON object.
     """
+    checked_out(out, ".png")
     show(run.reconstruct(data, options, seed=seed, device=device), json=json, out=out)
 
 
@@ -197,6 +201,7 @@ def interpolate(
         seed: Seed of a decoder that draws.
         json: Print what was written as one JSON object.
     """
+    checked_out(out, ".png")
     show(run.interpolate((first, last), options, seed=seed, device=device), json=json, out=out)
 
 
@@ -225,6 +230,7 @@ def predict_several(
         json: Print one JSON object a row.
         csv: Print all columns as CSV.
     """
+    checked_out(out)
     show(run.predict(list(files), options, device=device), json=json, csv=csv, out=out)
 
 
@@ -248,4 +254,5 @@ def predict(
         json: Print one JSON object a row.
         csv: Print all columns as CSV.
     """
+    checked_out(out)
     show(run.predict([file], options, device=device), json=json, csv=csv, out=out)

@@ -56,10 +56,12 @@ class Samples(ABC):
     Attributes:
         Sampling: the options.
         USUAL_NUMBER: how many are drawn by default.
+        FILES: the endings of the names of files that samples can be written to; empty if any will do.
     """
 
     Sampling: ClassVar[type]
     USUAL_NUMBER: ClassVar[int] = 1
+    FILES: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def sample(self, n: int, options: Any, /, *, seed: int, device: str) -> Result:

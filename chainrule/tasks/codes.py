@@ -80,7 +80,7 @@ class BoundMeter(Tally):
     """
 
     COLUMNS = (
-        Column("nats", 3, heading="nats ≤"),
+        Column("nats_at_most", 3, heading="nats ≤"),
         Column("negative_elbo", 3, heading="-ELBO"),
         Column("kl", 3, heading="KL"),
     )
@@ -121,7 +121,11 @@ class BoundMeter(Tally):
         return zip(nats.tolist(), elbo.tolist(), kl.tolist(), strict=True)
 
     def figures(self, unit: str, basis: Basis) -> dict[str, Any]:
-        return super().figures(unit, basis) | {"negative_elbo": self.elbo / self.rows, "kl": self.kl / self.rows}
+        bounds = {
+            f"{name}_at_most" if "_per_" in name else name: value
+            for name, value in super().figures(unit, basis).items()
+        }
+        return bounds | {"negative_elbo": self.elbo / self.rows, "kl": self.kl / self.rows}
 
 
 def code_findings(model: "CodeModel", x: "Tensor", lengths: "Tensor | None" = None) -> "Findings":

@@ -160,7 +160,7 @@ class Tally:
         def likelihood() -> LedgerEntry:
             return LedgerEntry(basis, self.nats, self.elements, "", self.standard_error)
 
-        about = {"measured": str(basis)}
+        about = {"measured": basis}
         return Result(
             columns, some(), about=about, summary=lambda: self.figures(unit, basis), notes=notes, rank=rank,
             likelihood=likelihood,

@@ -9,38 +9,25 @@ from chainrule.tasks.display import loudness_line
 _IMAGES, _SOUNDS = "samples.png", "sample.wav"
 
 
-def checked_file(out: Path | None, default: str, *suffixes: str) -> Path:
-    """The file to write, `default` where none is named.
+def write_images(result: Result, out: Path | None) -> list[tuple[Path, str]]:
+    """Write the images of a result as a grid, or a single one as it is.
 
-    Raises:
-        ValueError: its name has another ending than `suffixes`, or it is a directory.
-        FileNotFoundError: its directory does not exist.
+    Returns:
+        The file and a few words about it, for each image.
     """
-    file = Path(default) if out is None else out
-    if file.suffix.lower() not in suffixes:
-        raise ValueError(f"--out {file}: expected a name that ends in {' or '.join(suffixes)}")
-    if file.is_dir():
-        raise ValueError(f"--out {file}: this is a directory; name a file in it")
-    if not file.parent.is_dir():
-        raise FileNotFoundError(f"--out {file}: there is no directory {file.parent}: make it first")
-    return file
-
-
-def write_images(result: Result, out: Path | None) -> list[str]:
-    """Write the images of a result as a grid, or a single one as it is; returns a line about the file."""
     import numpy as np
 
     from chainrule.data.atomic import write_bytes
     from chainrule.data.images import grid, png
 
-    file = checked_file(out, result.hints.get("file", _IMAGES), ".png")
+    file = Path(result.hints.get("file", _IMAGES)) if out is None else out
     images = np.stack([channels_first(image) for image in result.values])
     if len(images) == 1:
         content = images[0, 0] if images.shape[1] == 1 else images[0].transpose(1, 2, 0)
     else:
         content = grid(images, result.hints.get("columns"))
     write_bytes(file, png(content))
-    return [f"{file}: {len(images)} image{'s' * (len(images) > 1)}"]
+    return [(file, f"{len(images)} image{'s' * (len(images) > 1)}")] * len(images)
 
 
 def channels_first(image: Any) -> Any:
@@ -53,15 +40,19 @@ def channels_last(image: Any) -> Any:
     return image[0] if len(image) == 1 else image.transpose(1, 2, 0)
 
 
-def write_sounds(result: Result, out: Path | None) -> list[str]:
-    """Write each sound of a result into a wav file, several of them numbered; returns a line about each."""
+def write_sounds(result: Result, out: Path | None) -> list[tuple[Path, str]]:
+    """Write each sound of a result into a wav file, several of them numbered.
+
+    Returns:
+        The file and a few words about it, for each sound.
+    """
     from chainrule.data.sounds import write_wav
 
-    file, rate = checked_file(out, result.hints.get("file", _SOUNDS), ".wav"), result.about["rate"]
-    lines, sounds = [], result.values
+    file, rate = Path(result.hints.get("file", _SOUNDS)) if out is None else out, result.about["rate"]
+    written, sounds = [], result.values
     for number, (record, sound) in enumerate(zip(result, sounds, strict=True), 1):
         path = file if len(sounds) == 1 else file.with_stem(f"{file.stem}-{number}")
         write_wav(path, sound, rate)
         label = f"{record['label']}  " if record.get("label") else ""
-        lines.append(f"{path}  {label}{loudness_line(sound)}  {len(sound) / rate:.2f} s")
-    return lines
+        written.append((path, f"{label}{loudness_line(sound)}  {len(sound) / rate:.2f} s"))
+    return written

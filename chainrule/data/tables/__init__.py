@@ -5,7 +5,7 @@ from chainrule.data.tables.column_schema import OTHER, ColumnSchema
 from chainrule.data.tables.column_types import parse_types
 from chainrule.data.tables.prepare import Table, open_table, prepare_table, table_batches, table_evaluation
 from chainrule.data.tables.schema import TableSchema
-from chainrule.data.tables.table_file import TableFile, is_table, reads_quickly, table_bytes, write_rows
+from chainrule.data.tables.table_file import TableFile, is_table, reads_quickly
 
 __all__ = [
     "OTHER",
@@ -21,7 +21,5 @@ __all__ = [
     "prepare_table",
     "reads_quickly",
     "table_batches",
-    "table_bytes",
     "table_evaluation",
-    "write_rows",
 ]

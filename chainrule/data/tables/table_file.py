@@ -1,9 +1,7 @@
 """A table on disk, CSV or Parquet, row by row."""
 
 import csv
-import gzip
-import io
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from importlib import import_module
 from importlib.util import find_spec
@@ -14,7 +12,7 @@ from typing import Any, BinaryIO
 
 from chainrule.blocks import in_blocks
 from chainrule.data.delimited import DECIMAL_COMMA, DelimitedFile, Row, may_have_decimal_commas, with_point
-from chainrule.data.tables.cell_column import MISSING, Block, as_integer, as_number
+from chainrule.data.tables.cell_column import MISSING, Block, as_number
 from chainrule.data.text import check_file
 
 SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet")
@@ -147,56 +145,9 @@ class TableFile:
                 yield number, ["" if value is None else str(value).strip() for value in values]
 
 
-def write_rows(file: Any, names: Sequence[str] | None, rows: Iterator[list[str]]) -> None:
-    """Write rows as CSV into an open text file; a header where there are names."""
-    writer = csv.writer(file, lineterminator="\n")
-    if names is not None:
-        writer.writerow(names)
-    writer.writerows(rows)
-
-
 def _is_number(cell: str) -> bool:
     """Whether a cell is a number that can be read, or one with a decimal comma: names are neither."""
     return as_number(cell) is not None or DECIMAL_COMMA.fullmatch(cell) is not None
-
-
-def table_bytes(name: str, columns: Mapping[str, str], rows: Iterator[list[str]], *, header: bool) -> bytes:
-    """Rows as a file: Parquet or CSV, compressed or not, as its name says.
-
-    Args:
-        name: of the file.
-        columns: names and kinds, categorical, integer, real or skip.
-        rows: cells; empty where a value is missing.
-        header: whether CSV begins with the names.
-
-    Raises:
-        ValueError: polars is not installed, which writes Parquet.
-    """
-    if name.lower().endswith(".parquet"):
-        polars = _polars()
-        cells = list(zip(*rows, strict=True)) or [()] * len(columns)
-        frame = polars.DataFrame(
-            [_series(polars, name, kind, column) for (name, kind), column in zip(columns.items(), cells, strict=True)]
-        )
-        content = io.BytesIO()
-        frame.write_parquet(content)
-        return content.getvalue()
-    text = io.StringIO()
-    write_rows(text, list(columns) if header else None, rows)
-    raw = text.getvalue().encode("utf-8", "replace")
-    return gzip.compress(raw) if name.lower().endswith(".gz") else raw
-
-
-def _series(polars: Any, name: str, kind: str, cells: Sequence[str]) -> Any:
-    """A column of Parquet; of one that was left out of training, integers where all cells are, else texts."""
-    if kind == "skip":
-        kind = "integer" if all(as_integer(cell) is not None for cell in cells if cell) else "categorical"
-    if kind == "categorical":
-        return polars.Series(name, [cell or None for cell in cells], dtype=polars.String)
-    values = [float(cell) if cell else None for cell in cells]  # a known integer may be written as 12.0
-    if kind == "integer":
-        return polars.Series(name, [None if value is None else int(value) for value in values], dtype=polars.Int64)
-    return polars.Series(name, values, dtype=polars.Float64)
 
 
 def reads_quickly() -> bool:

@@ -83,7 +83,7 @@ def embed_images(run: "ImageTask", data: str, options: ImageEmbedding, *, device
                 codes = model.codes(images.x.to(place)).float().cpu().numpy()
             yield from zip(images.names, images.labels, codes, strict=True)
 
-    return Result([Column("input"), Column("label"), Column("code")], rows(), main="code", form="csv")
+    return Result([Column("input"), Column("label"), Column("code", heading="z")], rows(), main="code", form="csv")
 
 
 def reconstruct_images(run: "ImageTask", data: str, options: ImageReconstruction, *, seed: int, device: str) -> Result:

@@ -87,7 +87,7 @@ def _by_bounds(run: "ImageTask", model: "LatentModel", source: "ImageSource", sa
                 yield *named, *measured
 
     basis = replace(basis_of(run, source), samples=total.samples)
-    return _scored(run, source, total, [*_columns(run), *BoundMeter.COLUMNS], rows(), basis)
+    return _scored(run, source, total, [*_columns(run), *BoundMeter.COLUMNS], rows(), basis, "nats_at_most")
 
 
 def _by_errors(run: "ImageTask", model: "Autoencoder", source: "ImageSource") -> Result:

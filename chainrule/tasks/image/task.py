@@ -144,6 +144,7 @@ class ImageTask(
     }
     Scoring, score = ImageScoring, score_images
     Sampling, sample = ImageSampling, sample_images
+    FILES = (".png",)
     USUAL_NUMBER = 16
     Inspection, inspect = ImageInspection, inspect_images
     Embedding, embed = ImageEmbedding, embed_images

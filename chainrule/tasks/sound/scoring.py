@@ -161,4 +161,4 @@ def embed_sounds(run: "SoundTask", data: str, options: SoundEmbedding, *, device
                 h = model.features(x, None if context is None else context.to(place))[0, -1]
             yield file.name, name, h.float().cpu().numpy()
 
-    return Result([Column("input"), Column("label"), Column("code")], rows(), main="code", form="csv")
+    return Result([Column("input"), Column("label"), Column("code", heading="z")], rows(), main="code", form="csv")

@@ -137,6 +137,7 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
     PREPARED = f"{DATA}/sounds.json"
     Scoring, score = SoundScoring, score_sounds
     Sampling, sample = SoundSampling, sample_sounds
+    FILES = (".wav",)
     Inspection, inspect = SoundInspection, inspect_sounds
     Embedding, embed = SoundEmbedding, embed_sounds
     writes_page = False

@@ -68,7 +68,8 @@ def _by_bounds(run: "TableTask", file: str, options: TableScoring, device: str, 
                 yield (line, *measured)
 
     columns = [Column("line"), *BoundMeter.COLUMNS]
-    return total.result(columns, rows(), basis=replace(run.basis, samples=total.samples), unit="row", empty=empty)
+    basis = replace(run.basis, samples=total.samples)
+    return total.result(columns, rows(), basis=basis, unit="row", empty=empty, rank="nats_at_most")
 
 
 def blocks(run: "TableTask", file: str) -> "Iterator[tuple[list[int], Tensor]]":
@@ -139,4 +140,4 @@ def embed_rows(run: "TableTask", file: str, options: TableEmbedding, *, device: 
                 codes = model.codes(x.to(place)).float().cpu().numpy()
             yield from zip(map(str, lines), codes, strict=True)
 
-    return Result([Column("input"), Column("code")], rows(), main="code", form="csv")
+    return Result([Column("input"), Column("code", heading="z")], rows(), main="code", form="csv")

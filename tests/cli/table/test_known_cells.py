@@ -53,7 +53,7 @@ def test_many_completions_of_a_row_take_no_more_memory(command, named_run, tmp_p
     monkeypatch.setattr("chainrule.tasks.table.sampling._TOGETHER", 40)
     (tmp_path / "part.csv").write_text("colour,size,count\n,1.5,3\n,2.5,4\n")
     drawn = command("sample", named_run, "--complete", tmp_path / "part.csv", "-n", 9, "--particles", 8, "--json").out
-    assert [json.loads(line)["size"] for line in drawn.splitlines()] == ["1.5"] * 9 + ["2.5"] * 9
+    assert [json.loads(line)["size"] for line in drawn.splitlines()] == [1.5] * 9 + [2.5] * 9
     assert together == [40, 40, 40, 24]
 
 
