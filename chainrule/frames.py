@@ -90,12 +90,13 @@ def _dtype(series: Any) -> dict[str, Any]:
     for name in ("time_unit", "time_zone"):
         if getattr(kind, name, None) is not None:
             found[name] = str(getattr(kind, name))
-    if found["kind"] in ("Enum", "Categorical"):
-        found["categories"] = [str(value) for value in series.cat.get_categories().to_list()]
+    if found["kind"] == "Enum":
+        found["categories"] = list(kind.categories)
     if series.implementation.value == "pandas":
         found["pandas"] = str(series.to_native().dtype)
         if found["pandas"] == "category":
-            found["ordered"] = bool(series.to_native().cat.ordered)
+            categories = series.to_native().cat
+            found |= {"categories": [str(name) for name in categories.categories], "ordered": bool(categories.ordered)}
     return found
 
 

@@ -1,0 +1,110 @@
+"""Frames of pandas, polars and Arrow keep their dtypes on the way through a run."""
+
+import csv
+import json
+from datetime import date, datetime
+from decimal import Decimal
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chainrule import frames
+
+pandas = pytest.importorskip("pandas")
+polars = pytest.importorskip("polars")
+
+INTEGERS = st.integers(-(2**63), 2**63 - 1)
+TEXTS = st.text("abcXYZ 123,;\"'é", min_size=1).map(str.strip).filter(bool)
+
+
+def through_a_file(native, path):
+    """A frame written as CSV, and made again of its cells and its description."""
+    frame = frames.as_frame(native)
+    description = json.loads(json.dumps(frames.describe(frame)))
+    frames.write_csv(frame, path)
+    with path.open(encoding="utf-8", newline="") as file:
+        names, *rows = csv.reader(file)
+    return frames.restore(description, {name: [row[place] for row in rows] for place, name in enumerate(names)})
+
+
+@settings(max_examples=30)
+@given(
+    st.lists(st.tuples(INTEGERS, st.none() | INTEGERS, st.floats(allow_nan=False), st.booleans(), TEXTS), min_size=1)
+)
+def test_columns_of_polars_come_back_equal(tmp_path_factory, rows):
+    kinds = {"i": polars.Int64, "n": polars.Int64, "f": polars.Float64, "b": polars.Boolean, "s": polars.String}
+    frame = polars.DataFrame(dict(zip(kinds, zip(*rows, strict=True), strict=True)), schema=kinds)
+    back = through_a_file(frame, tmp_path_factory.mktemp("frames") / "frame.csv")
+    assert back.schema == frame.schema
+    assert back.equals(frame)
+
+
+def test_dtypes_of_pandas_come_back(tmp_path):
+    frame = pandas.DataFrame(
+        {
+            "integer": [1, 2, 3],
+            "nullable": pandas.array([1, None, 3], dtype="Int64"),
+            "real": [1.5, None, 2.0],
+            "single": pandas.Series([1.5, 0.25, 2.0], dtype="float32"),
+            "boolean": [True, False, True],
+            "category": pandas.Categorical(["b", "a", None], categories=["b", "a", "c"], ordered=True),
+            "time": pandas.to_datetime(["2024-01-01 10:00", "2024-01-02 00:00", "2024-01-03 12:30"]),
+            "text": ["x", None, "7"],
+            "decimal": [Decimal("1.10"), Decimal("2.50"), None],
+            "date": [date(2024, 1, 1), date(2024, 1, 2), None],
+        }
+    )
+    back = through_a_file(frame, tmp_path / "frame.csv")
+    pandas.testing.assert_frame_equal(back, frame)
+
+
+def test_dtypes_of_polars_and_arrow_come_back(tmp_path):
+    frame = polars.DataFrame(
+        {
+            "enum": polars.Series(["x", "y", "x"], dtype=polars.Enum(["x", "y"])),
+            "category": polars.Series(["x", "y", None], dtype=polars.Categorical),
+            "date": [date(2024, 1, 1)] * 3,
+            "time": [datetime(2024, 1, 1, 1), None, datetime(2024, 1, 2)],
+            "decimal": [Decimal("1.10"), Decimal("2.50"), None],
+            "small": polars.Series([1, 2, 3], dtype=polars.UInt8),
+        }
+    )
+    back = through_a_file(frame, tmp_path / "frame.csv")
+    assert back.schema == frame.schema
+    assert back.equals(frame)
+    pytest.importorskip("pyarrow")
+    table = frame.select("date", "time", "small").to_arrow()
+    assert through_a_file(table, tmp_path / "table.csv").equals(table)
+
+
+def test_an_index_of_times_becomes_a_column():
+    series = pandas.Series([1.0, 2.0], index=pandas.date_range("2024-01-01", periods=2, freq="h"), name="load")
+    assert frames.as_frame(series).columns == ["time", "load"]
+    assert frames.as_frame(series.reset_index(drop=True)).columns == ["load"]
+
+
+def test_texts_that_spell_numbers_are_found():
+    frame = frames.as_frame(polars.DataFrame({"zip": ["123", "456"], "name": ["a", "1"], "n": [1, 2]}))
+    assert frames.text_columns(frames.describe(frame), frame) == ["zip"]
+
+
+def test_cells_that_are_no_values_are_refused(tmp_path):
+    frame = frames.as_frame(polars.DataFrame({"a": [[1, 2], [3]]}))
+    with pytest.raises(ValueError, match="a: expected numbers, texts, booleans or dates, got list"):
+        frames.write_csv(frame, tmp_path / "x.csv")
+
+
+def test_a_damaged_description_is_left_alone(tmp_path):
+    path = tmp_path / "frame.json"
+    for content in (
+        "",
+        "[]",
+        '{"library": "os", "columns": {}}',
+        '{"library": "pandas", "columns": {"a": 1}}',
+        "[" * 9999,
+    ):
+        path.write_text(content)
+        assert frames.load_description(path) is None
+    frames.save_description({"library": "pandas", "columns": {"a": {"kind": "Int64", "pandas": "int64"}}}, path)
+    assert frames.load_description(path)["columns"]["a"]["kind"] == "Int64"
