@@ -6,6 +6,7 @@ as HTML; a program takes its rows or converts it to a frame.
 
 import html
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -25,7 +26,7 @@ class Column:
     Args:
         name: of the column, and its key in JSON.
         digits: after the decimal point where people read the number; None shows it in full.
-        shown: whether the table for people has it; JSON, CSV and frames have all columns.
+        shown: whether a table has it, on the screen or as CSV; JSON and frames have all columns.
         heading: above the column where people read it; the name where it is empty.
         parse: makes the value of a cell, where rows hold cells of text as they are written to a file.
     """
@@ -60,6 +61,7 @@ class Result:
         framed: whether the rows are data like those of the fit, which come back as the same kind of frame.
         hints: how to write files: "file", their default name; "columns" of a grid of images; "rate" of sounds.
         likelihood: the likelihood of all rows together, with its unit; called after the last row.
+        plots: by the ending of a file's name, a function that makes a picture of the rows: a matplotlib figure or HTML.
 
     >>> scores = Result([Column("text"), Column("nats", 2)], [("a", 1.5), ("b", 2.5)], rank="nats")
     >>> scores["nats"], scores[0], len(scores)
@@ -83,12 +85,13 @@ class Result:
         framed: bool = False,
         hints: Mapping[str, Any] | None = None,
         likelihood: "Callable[[], LedgerEntry] | None" = None,
+        plots: Mapping[str, Callable[[], Any]] | None = None,
     ):
         self.columns = tuple(columns)
         self.about, self.hints = dict(about or {}), dict(hints or {})
         self.rank, self.form = rank, form
         self.main = main or (self.columns[0].name if self.columns else "")
-        self.likelihood, self.notes = likelihood, notes
+        self.likelihood, self.notes, self._plots = likelihood, notes, dict(plots or {})
         self._source, self._kept = iter(rows), list[Sequence[Any]]()
         self._summary, self.framed = summary, framed
 
@@ -160,22 +163,38 @@ class Result:
 
     def with_rows(self, rows: Iterable[Sequence[Any]]) -> "Result":
         """Other rows with the same columns and facts."""
-        return Result(
-            self.columns, rows, about=self.about, summary=lambda: self.summary, notes=self.notes, rank=self.rank,
-            main=self.main, form=self.form, framed=self.framed, hints=self.hints, likelihood=self.likelihood,
-        )  # fmt: skip
+        other = copy(self)
+        other._source, other._kept, other._summary = iter(rows), [], lambda: self.summary
+        return other
 
     def replaced(self, name: str, other: str, values: Sequence[Any]) -> "Result":
         """The same rows with another column in place of one."""
         place = self.names.index(name)
-        columns = [*self.columns[:place], Column(other), *self.columns[place + 1 :]]
         rows = ([*row[:place], value, *row[place + 1 :]] for row, value in zip(self.rows(), values, strict=True))
-        return Result(columns, rows, about=self.about, summary=lambda: self.summary, notes=self.notes)
+        changed = self.with_rows(rows)
+        changed.columns = (*self.columns[:place], Column(other), *self.columns[place + 1 :])
+        return changed
 
     def cells(self) -> dict[str, list[Any]]:
         """The cells of each column, as they are written to a file."""
         rows = list(self.rows())
         return {name: [row[place] for row in rows] for place, name in enumerate(self.names)}
+
+    def plot(self, suffix: str = "") -> Any:
+        """A picture of the rows: a matplotlib figure, or a page of HTML.
+
+        Args:
+            suffix: the ending of the name of a file that it is for, such as ".png"; the first kind by default.
+
+        Raises:
+            ValueError: there is no picture of these rows, or none of this kind.
+        """
+        if not self._plots:
+            raise ValueError("plot: there is no picture of these rows")
+        if suffix and suffix not in self._plots:
+            raise ValueError(f"plot: expected a name that ends in {' or '.join(self._plots)}, got {suffix!r}")
+        self._read_all()
+        return self._plots[suffix or next(iter(self._plots))]()
 
     def to_dict(self) -> dict[str, list[Any]]:
         """The values of each column."""

@@ -62,6 +62,17 @@ def show(
             _say(result.notes())
 
 
+def write_plot(result: Result, out: Path) -> None:
+    """Write the picture of a result as the name of the file says, whole or not at all."""
+    from chainrule.data.atomic import write_text
+    from chainrule.tasks.page import save_figure
+
+    picture = result.plot(out.suffix.lower())
+    write_text(out, picture) if isinstance(picture, str) else save_figure(picture, out)
+    seed = f" (seed {result.about['seed']})" if "seed" in result.about else ""
+    _say([f"{out}{seed}"])
+
+
 def show_report(report: Report, out: Path | None, *, json: bool) -> None:
     """Write the page of a report to `out`, and print the findings."""
     from chainrule.tasks.page import write_page
@@ -199,6 +210,8 @@ def _numbered(name: str, size: int | None) -> list[str]:
 def _widths(result: Result) -> Iterator[tuple[Any, int | None]]:
     first = next(result.rows(), None)
     for place, column in enumerate(result.columns):
+        if not column.shown:
+            continue
         shape = () if first is None else getattr(first[place], "shape", ())
         yield column, shape[0] if len(shape) == 1 else None
 
@@ -206,7 +219,7 @@ def _widths(result: Result) -> Iterator[tuple[Any, int | None]]:
 def _csv_rows(result: Result) -> Iterator[list[str]]:
     for row in result.stream():
         cells: list[str] = []
-        for value in row:
+        for value in (value for value, column in zip(row, result.columns, strict=True) if column.shown):
             if getattr(value, "ndim", 0) == 1:
                 cells += [f"{number:.9g}" for number in value.tolist()]
             elif isinstance(value, dict | list):
@@ -216,7 +229,7 @@ def _csv_rows(result: Result) -> Iterator[list[str]]:
         yield cells
 
 
-def checked_out(out: Path | None, *suffixes: str) -> None:
+def checked_out(out: Path | None, *suffixes: str, flag: str = "--out") -> None:
     """Refuse a file that cannot be written before anything is computed for it.
 
     Raises:
@@ -226,11 +239,11 @@ def checked_out(out: Path | None, *suffixes: str) -> None:
     if out is None:
         return
     if suffixes and out.suffix.lower() not in suffixes:
-        raise ValueError(f"--out {out}: expected a name that ends in {' or '.join(suffixes)}")
+        raise ValueError(f"{flag} {out}: expected a name that ends in {' or '.join(suffixes)}")
     if out.is_dir():
-        raise ValueError(f"--out {out}: this is a directory; name a file in it")
+        raise ValueError(f"{flag} {out}: this is a directory; name a file in it")
     if not out.resolve().parent.is_dir():
-        raise FileNotFoundError(f"--out {out}: there is no directory {out.parent}: make it first")
+        raise FileNotFoundError(f"{flag} {out}: there is no directory {out.parent}: make it first")
 
 
 def _write(result: Result, form: str, out: Path | None, *, json: bool) -> None:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from chainrule.cli.render import checked_out, show, show_report
+from chainrule.cli.render import checked_out, show, show_report, write_plot
 from chainrule.cli.signature import Device, Input, Seed, offered
 from chainrule.tasks.abilities import Embeds, Evaluates, Inspects, Interpolates, Predicts, Reconstructs, Samples, Scores
 from chainrule.tasks.display import Switch, Verb
@@ -77,7 +77,7 @@ def score(
         sort: Most surprising first.
         top: Print only this many, the most surprising ones.
         json: Print one JSON object a row, then one with the figures of all rows.
-        csv: Print all columns as CSV.
+        csv: Print the table as CSV.
         out: A file to write instead, such as scores.csv, .parquet or .txt.
     """
     if top is not None and top < 1:
@@ -220,6 +220,7 @@ def predict_several(
     out: Path | None = None,
     json: Switch = False,
     csv: Switch = False,
+    plot: Path | None = None,
     device: Device = "auto",
 ) -> None:
     """Predict.
@@ -228,10 +229,10 @@ def predict_several(
         files: The data.
         out: A file to write to; standard output if not given.
         json: Print one JSON object a row.
-        csv: Print all columns as CSV.
+        csv: Print the table as CSV.
+        plot: A file for a picture of the answers.
     """
-    checked_out(out)
-    show(run.predict(list(files), options, device=device), json=json, csv=csv, out=out)
+    _predict(run, list(files), options, device, json=json, csv=csv, out=out, plot=plot)
 
 
 @offered(Predicts, "Prediction")
@@ -244,6 +245,7 @@ def predict(
     out: Path | None = None,
     json: Switch = False,
     csv: Switch = False,
+    plot: Path | None = None,
     device: Device = "auto",
 ) -> None:
     """Predict.
@@ -252,7 +254,22 @@ def predict(
         file: The data; - is standard input.
         out: A file to write to; standard output if not given.
         json: Print one JSON object a row.
-        csv: Print all columns as CSV.
+        csv: Print the table as CSV.
+        plot: A file for a picture of the answers.
     """
+    _predict(run, [file], options, device, json=json, csv=csv, out=out, plot=plot)
+
+
+def _predict(
+    run: Predicts, files: list[str], options: Any, device: str, *, plot: Path | None, out: Path | None, **form: bool
+) -> None:
     checked_out(out)
-    show(run.predict([file], options, device=device), json=json, csv=csv, out=out)
+    if plot is not None and not run.PLOTS:
+        raise ValueError("--plot: there is no picture of these answers: leave it out")
+    checked_out(plot, *run.PLOTS, flag="--plot")
+    result = run.predict(files, options, device=device)
+    if plot is not None:
+        len(result)  # the picture is of all rows
+    show(result, out=out, **form)
+    if plot is not None:
+        write_plot(result, plot)

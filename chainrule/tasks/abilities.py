@@ -79,11 +79,13 @@ class Predicts(ABC):
         Prediction: the options.
         verb: the name of the verb, where it is not that of the task.
         several: whether it takes more than one file.
+        PLOTS: the endings of the names of files for a picture of its answers; empty if there are none.
     """
 
     Prediction: ClassVar[type]
     verb: ClassVar[str] = ""
     several: ClassVar[bool] = False
+    PLOTS: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def predict(self, data: list[str], options: Any, /, *, device: str) -> Result:

@@ -61,6 +61,15 @@ def resume_command(run: Path) -> str:
     return f"chainrule train --resume --out {quoted(run)}"
 
 
+def counted(count: int, noun: str) -> str:
+    """A number with its noun.
+
+    >>> counted(1, "row"), counted(1200, "row")
+    ('1 row', '1,200 rows')
+    """
+    return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
 def size_of(size: float) -> str:
     """Bytes in a unit that keeps them short.
 

@@ -1,7 +1,6 @@
 """A table on disk, CSV or Parquet, row by row."""
 
-import csv
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from importlib import import_module
 from importlib.util import find_spec

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chainrule.tasks.abilities import Answer
+from chainrule.results import Report
 from chainrule.tasks.config import CheckedOptions, within
-from chainrule.tasks.page import attention_answer, checked_page, inspect_again
+from chainrule.tasks.page import attention_report, inspect_again
 
 if TYPE_CHECKING:
     from chainrule.data.images.source import Pixels
@@ -29,16 +29,14 @@ class CaptionerInspection(CheckedOptions):
     """Held-out images, the first ones."""
 
 
-def inspect_captioner(
-    run: "CaptionTask", file: str | None, options: CaptionerInspection, *, out: Path | None, seed: int
-) -> Answer:
+def inspect_captioner(run: "CaptionTask", file: str | None, options: CaptionerInspection, *, seed: int) -> Report:
     """Inspect a run on its held-out images, or on an image."""
     import torch
 
     from chainrule.diagnostics.report.attention_page import AttentionExample
     from chainrule.tasks.caption.searching import looked_at, search, words_of
 
-    page, images = checked_page(out, run.path), _images(run, file, options.rows)
+    images = _images(run, file, options.rows)
     model, vocabulary = run.model(), run.prepared.vocabulary
     found = search(model, [pixels for _, pixels, _ in images], vocabulary, beam=1, max_length=run.data.max_length)
     examples = []
@@ -55,7 +53,7 @@ def inspect_captioner(
         facts = {"image": name, "caption": text, "references": people}
         examples.append(AttentionExample(name, told, facts, words, surprise, alpha, image=pixels))
     command = inspect_again(run, file, rows=options.rows)
-    return attention_answer(run, model, examples, looks_at="places of the grid", page=page, command=command)
+    return attention_report(run, model, examples, looks_at="places of the grid", command=command)
 
 
 def _images(run: "CaptionTask", file: str | None, rows: int) -> "list[tuple[str, Pixels, list[str]]]":

@@ -3,13 +3,14 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from chainrule.tasks.abilities import Answer, Record
+from chainrule.results import Column, Result
 from chainrule.tasks.config import MOST_SEED, NBestOptions, SearchOptions, within
 from chainrule.tasks.display import Switch
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from torch import Tensor
 
     from chainrule.data.batches import Batch
@@ -21,33 +22,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CaptionOptions(NBestOptions):
-    """Write a caption for each image, a line each.
+    """Write a caption for each image.
 
     Args:
         files: Image files.
         json: Print one JSON object a caption, with "image", "caption", "nats" and "proven".
+        plot: A .png file, of one image: where the model looked for each word.
     """
 
     length_penalty: float = within(0.7, 0.0, 1e9)
     max_length: int | None = within(None, 1, 1 << 16)
     """Most words of a caption; that of training if not given."""
-    attention: Path | None = None
-    """A .png file, of one image: where the model looked for each word."""
 
 
-def caption(
-    run: "CaptionTask", images: list[str], options: CaptionOptions, *, out: Path | None, device: str, json: bool
-) -> Answer:
+def caption(run: "CaptionTask", images: list[str], options: CaptionOptions, *, device: str) -> Result:
     """Caption images."""
     from chainrule.tasks.caption.searching import search, words_of
 
-    attention = options.attention
     if not images:
         raise ValueError("FILES: expected at least one image, got none")
-    if attention is not None and (len(images) > 1 or attention.suffix.lower() != ".png"):
-        raise ValueError(f"--attention: expected a .png file for a single image, got {attention}")
-    if attention is not None and run.config.options.attention is None:
-        raise ValueError("--attention: expected a run with attention, got one that reads a single vector")
     pixels = [read_image(Path(image), run.data) for image in images]
     model, vocabulary = run.model(device), run.prepared.vocabulary
     found = search(
@@ -59,16 +52,21 @@ def caption(
         max_length=options.max_length or run.data.max_length,
         length_penalty=options.length_penalty,
     )
+    best: dict[int, Tensor] = {}
 
-    def records() -> Iterator[Record]:
-        for image, decoded in zip(images, found, strict=True):
+    def rows() -> Iterator[Sequence[Any]]:
+        for place, (image, decoded) in enumerate(zip(images, found, strict=True)):
+            best[place] = decoded.sequences[0]
             for text, log_prob in zip(words_of(decoded, vocabulary), decoded.log_probs.tolist(), strict=True):
-                values = {"image": image, "caption": text, "nats": -log_prob, "proven": decoded.proven}
-                yield Record(values, text if len(images) == 1 else f"{image}\t{text}")
-            if attention is not None:
-                yield _drawn(run, model, pixels[0], decoded.sequences[0], attention)
+                yield image, text, -log_prob, decoded.proven
 
-    return Answer(records())
+    def figure() -> "Figure":
+        if len(images) > 1:
+            raise ValueError(f"--plot: expected a single image, got {len(images)}")
+        return _looked(run, model, pixels[0], best[0])
+
+    columns = [Column("image"), Column("caption"), Column("nats", 4), Column("proven", shown=False)]
+    return Result(columns, rows(), main="caption", plots={".png": figure})
 
 
 def read_image(path: Path, data: "CaptionData") -> "Pixels":
@@ -85,17 +83,17 @@ def read_image(path: Path, data: "CaptionData") -> "Pixels":
     return reading.image(check_file(path).read_bytes(), str(path))[0]
 
 
-def _drawn(run: "CaptionTask", model: "Captioner", pixels: "Pixels", symbols: "Tensor", out: Path) -> Record:
-    """Draw where the model looked for each word of a caption."""
+def _looked(run: "CaptionTask", model: "Captioner", pixels: "Pixels", symbols: "Tensor") -> "Figure":
+    """Where the model looked for each word of a caption."""
     from chainrule.diagnostics.image_attention import image_attention
     from chainrule.tasks.caption.searching import looked_at
-    from chainrule.tasks.page import save_figure
 
+    if run.config.options.attention is None:
+        raise ValueError("--plot: expected a run with attention, got one that reads a single vector")
     if not len(symbols):
-        raise ValueError("--attention: the caption is empty, there is nothing to draw")
+        raise ValueError("--plot: the caption is empty, there is nothing to draw")
     words = [run.prepared.vocabulary.decode([symbol]) for symbol in symbols.tolist()]
-    save_figure(image_attention(pixels, words, looked_at(model, pixels, symbols)), out)
-    return Record({}, f"{out}: where the model looked for each word", notice=True)
+    return image_attention(pixels, words, looked_at(model, pixels, symbols))
 
 
 @dataclass(frozen=True)
@@ -115,7 +113,7 @@ class CaptionEvaluation(SearchOptions):
     """Seed of the shuffling."""
 
 
-def evaluate_captioner(run: "CaptionTask", data: str | None, options: CaptionEvaluation, *, device: str) -> Answer:
+def evaluate_captioner(run: "CaptionTask", data: str | None, options: CaptionEvaluation, *, device: str) -> Result:
     """Write a caption of each image, and compare."""
     from chainrule.data.captions import ImageStore, captions_by_image
     from chainrule.metrics.bleu import caption_bleu
@@ -149,13 +147,7 @@ def evaluate_captioner(run: "CaptionTask", data: str | None, options: CaptionEva
         **{name: score.value for name, score in scores.items()},
         "signature": signature,
     }
-    lines = [
-        f"{len(names):,} images{', each with another shown' if options.shuffle else ''}, beam {options.beam}",
-        "  ".join(f"{score.name} {score.value:.2f}" for score in scores.values()),
-        f"perplexity of the reference captions {perplexity:.4g}",
-        f"signature {signature}",
-    ]
-    return Answer(iter([Record(figures, "\n".join(lines))]))
+    return Result([], [], summary=lambda: figures, about={"measured": run.basis})
 
 
 def _turned(names: Sequence[str], seed: int) -> list[str]:

@@ -124,6 +124,7 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
     PREPARED = f"{DATA}/captions.json"
     metric_name = "bleu"
     Prediction, predict = CaptionOptions, caption
+    PLOTS = (".png",)
     several = True
     Evaluation, evaluate = CaptionEvaluation, evaluate_captioner
     Inspection, inspect = CaptionerInspection, inspect_captioner
@@ -239,7 +240,7 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
     def next_steps(self) -> Sequence[str]:
         path = quoted(self.path)
         return [
-            f"chainrule caption {path} image.jpg --beam 5 --attention look.png",
+            f"chainrule caption {path} image.jpg --beam 5 --plot look.png",
             f"chainrule evaluate {path} IMAGES --captions CAPTIONS --beam 5",
         ]
 

@@ -2,15 +2,16 @@
 
 from collections.abc import Sequence
 from math import exp
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
-from chainrule.data.atomic import write_text
 from chainrule.diagnostics.report.page import Page, Text
 from chainrule.diagnostics.report.render import marked
 from chainrule.tasks.classify.labelling import LabelledAnswer
-from chainrule.tasks.page import save_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _DARKEST = 5  # times an even share
 _COLUMNS = 90  # characters of a line of an image
@@ -20,11 +21,6 @@ _LEGEND = (
     "The darker a word, the larger its share of the attention: pale for an even share of its text, darkest for five "
     "times as much or more; point at it for the share."
 )
-
-
-def write_page(path: Path, answers: Sequence[LabelledAnswer], names: Sequence[str], lead: str) -> None:
-    """Write `attention_page`."""
-    write_text(path, str(attention_page(answers, names, lead)))
 
 
 def attention_page(answers: Sequence[LabelledAnswer], names: Sequence[str], lead: str) -> Page:
@@ -49,8 +45,8 @@ def _shaded(answer: LabelledAnswer, label: str) -> Markup:
     return marked(head, label, 100 * exp(answer.log_probs[answer.best]), answer.row.line) + Markup("\n").join(words)
 
 
-def write_image(path: Path, answers: Sequence[LabelledAnswer], names: Sequence[str]) -> None:
-    """The texts alone as a PNG, drawn by matplotlib.
+def attention_figure(answers: Sequence[LabelledAnswer], names: Sequence[str]) -> "Figure":
+    """The texts alone, drawn by matplotlib.
 
     Raises:
         ValueError: matplotlib is not installed.
@@ -60,8 +56,8 @@ def write_image(path: Path, answers: Sequence[LabelledAnswer], names: Sequence[s
         from matplotlib.figure import Figure
     except ImportError:
         raise ValueError(
-            "--attention: images are drawn by matplotlib, which is not installed: pip install 'chainrule[plots]', "
-            "or name a file that ends in .html"
+            "--plot: images are drawn by matplotlib, which is not installed: pip install matplotlib, or name a file "
+            "that ends in .html"
         ) from None
     rows: list[tuple[int, float, str, float]] = []  # column, line, word, strength
     line = 0.0
@@ -85,7 +81,7 @@ def write_image(path: Path, answers: Sequence[LabelledAnswer], names: Sequence[s
         weight = "bold" if strength < 0 else "normal"
         shown = word.replace("$", r"\$")  # no mathematics
         axes.text(column, at, shown, family="monospace", size=9, va="center", bbox=shade, weight=weight)
-    save_figure(figure, path, dpi=110)
+    return figure
 
 
 def _strengths(weights: Sequence[float]) -> list[float]:

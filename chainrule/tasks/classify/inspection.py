@@ -5,13 +5,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from math import exp, log
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chainrule.tasks.abilities import Answer, Record
+from chainrule.results import Report
 from chainrule.tasks.classify.labelling import LabelledAnswer, answers
 from chainrule.tasks.config import CheckedOptions, within
-from chainrule.tasks.page import checked_page
 
 if TYPE_CHECKING:
     from chainrule.tasks.classify.task import ClassifyTask
@@ -38,19 +36,12 @@ class ClassifierInspection(CheckedOptions):
     """Words with the largest share of attention to show."""
 
 
-def inspect_classifier(
-    run: "ClassifyTask", data: str | None, options: ClassifierInspection, *, out: Path | None, seed: int
-) -> Answer:
+def inspect_classifier(run: "ClassifyTask", data: str | None, options: ClassifierInspection, *, seed: int) -> Report:
     """Inspect a run on its held-out texts, or on a file."""
     from chainrule.data.labelled import LabelledText
     from chainrule.diagnostics.parts import parts_of
 
     model = run.model()
-    if out is not None and model.attention is None:
-        raise ValueError(
-            f"--out {out}: the page shows attention, and the model pools by {run.config.options.pooling}: leave it out"
-        )
-    page = checked_page(out, run.path)
     if data is None:
         texts = run.texts()
         lines, source = texts.valid.lines.tolist(), "held-out texts"
@@ -71,12 +62,13 @@ def inspect_classifier(
         **_certainty(read, names),
         "attention": None,
     }
+    page = ""
     if model.attention is not None:
-        from chainrule.tasks.classify.attention_page import write_page
+        from chainrule.tasks.classify.attention_page import attention_page
 
-        write_page(page, read, names, f"{run.path}: {source}")
-        figures |= {"attention": _attention(read, options.top), "page": str(page)}
-    return Answer(iter([Record(figures, "\n".join(_lines(figures)))]))
+        page = str(attention_page(read, names, f"{run.path}: {source}"))
+        figures["attention"] = _attention(read, options.top)
+    return Report(figures, tuple(_lines(figures)), page)
 
 
 def _certainty(read: Sequence[LabelledAnswer], names: tuple[str, ...]) -> dict[str, Any]:
@@ -127,4 +119,3 @@ def _lines(figures: dict[str, Any]) -> Iterator[str]:
     if attention["words"]:
         yield f"largest shares, in even ones, of words read {_SEEN} times or more:"
         yield "  " + ", ".join(f"{word['word']} {word['share']:.2f}" for word in attention["words"])
-    yield f"page: {figures['page']}"

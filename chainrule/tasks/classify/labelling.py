@@ -1,25 +1,27 @@
 """Texts read by a trained classifier: a label and its probability, or the features that it is predicted from."""
 
-import sys
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from math import exp
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from chainrule.blocks import in_blocks
-from chainrule.tasks.abilities import Answer, Code, Record
+from chainrule.results import Column, Result
+from chainrule.tasks.classify.answers import label_cells, label_columns
 from chainrule.tasks.config import CheckedOptions, within
+from chainrule.tasks.display import counted
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from chainrule.data.labelled import LabelledText
     from chainrule.models import SequenceClassifier
     from chainrule.tasks.classify.task import ClassifyTask
 
 _BLOCK = 64  # texts read together
-_IMAGED = {".html": 500, ".png": 20}  # texts of a page or image
+_PICTURED, _DRAWN = 500, 20  # texts of a page, of an image
 
 
 @dataclass(frozen=True)
@@ -32,18 +34,17 @@ class TextColumn(CheckedOptions):
 
 @dataclass(frozen=True)
 class Labelling(TextColumn):
-    """Label texts: a line for each with its label, the probability of that, and the text, tabs between them.
+    """Label texts: for each the number of its line, its label, the probability of the label, and the text.
 
     Args:
         file: A text a line, or a file in columns as that of training; - is standard input. Empty texts are answered
             with the shares of the labels in training.
         json: Print a JSON object for each text, with the probabilities of all labels, the words and their weights.
+        plot: A page (.html) or image (.png) in which the words are shaded by how much they counted.
     """
 
     top: Annotated[int, Parameter(name=["--top", "-n"])] = within(1, 1, 1 << 30)
     """How many of the likeliest labels of each text to give."""
-    attention: Path | None = None
-    """A page (.html) or image (.png) to write, in which the words are shaded by how much they counted."""
 
 
 @dataclass(frozen=True)
@@ -55,69 +56,48 @@ class LabelledEmbedding(TextColumn):
     """
 
 
-def label_texts(
-    run: "ClassifyTask", data: list[str], options: Labelling, *, out: Path | None, device: str, json: bool
-) -> Answer:
+def label_texts(run: "ClassifyTask", data: list[str], options: Labelling, *, device: str) -> Result:
     """Label the texts of a file."""
-    attention = options.attention
-    if attention is not None and attention.suffix not in _IMAGED:
-        raise ValueError(f"--attention: expected a file name that ends in .html or .png, got {attention}")
-    pooling = run.config.options.pooling
-    if attention is not None and "attention" not in pooling.split("+"):
-        raise ValueError(f"--attention: the model pools by {pooling}: train one with --pooling attention")
-    return Answer(_records(run, data[0], options, device))
+    names, pictured, counts = run.labels.names, list[LabelledAnswer](), Counter[str]()
+    rows = run.file(data[0], text_column=options.text_column, labelled=False)
+
+    def labelled() -> Iterator[Sequence[Any]]:
+        for answer in answers(run, run.model(device), rows):
+            counts.update(texts=1, empty=not answer.tokens, cut=answer.cut > 0)
+            if len(pictured) < _PICTURED:
+                pictured.append(answer)
+            cells = label_cells(names, answer.log_probs, options.top)
+            yield answer.row.line, *cells, answer.row.text, answer.tokens, answer.attention, answer.cut
+        if not counts["texts"]:
+            raise ValueError(f"{data[0]}: expected at least one text, got none")
+
+    def notes() -> Iterator[str]:
+        if counts["empty"]:
+            yield f"{counted(counts['empty'], 'empty text')}: answered with the shares of the labels in training"
+        if counts["cut"]:
+            limit = f"{run.data.max_length:,} (--max-length)"
+            yield f"{counted(counts['cut'], 'text')} read up to element {limit}, the rest is left out"
+
+    def page() -> str:
+        from chainrule.tasks.classify.attention_page import attention_page
+
+        return str(attention_page(_attended(run, pictured), names, f"{run.path}: texts of {data[0]}"))
+
+    def figure() -> "Figure":
+        from chainrule.tasks.classify.attention_page import attention_figure
+
+        return attention_figure(_attended(run, pictured)[:_DRAWN], names)
+
+    hidden = [Column(name, shown=False) for name in ("tokens", "attention", "cut")]
+    columns = [Column("line"), *label_columns(options.top, len(names)), Column("text"), *hidden]
+    return Result(columns, labelled(), notes=notes, main="label", plots={".html": page, ".png": figure})
 
 
-def _records(run: "ClassifyTask", file: str, options: Labelling, device: str) -> Iterator[Record]:
-    attention, names = options.attention, run.labels.names
-    rows = run.file(file, text_column=options.text_column, labelled=False)
-    shown: list[LabelledAnswer] = []
-    count = empty = cut = 0
-    for answer in answers(run, run.model(device), rows):
-        count, empty, cut = count + 1, empty + (not answer.tokens), cut + (answer.cut > 0)
-        if attention is not None and len(shown) < _IMAGED[attention.suffix]:
-            shown.append(answer)
-        line = "\t".join([*_likeliest(answer, names, options.top), " ".join(answer.row.text.split())])
-        yield Record(_values(answer, names), line)
-    if not count:
-        raise ValueError(f"{file}: expected at least one text, got none")
-    if empty:
-        print(
-            f"{empty:,} empty text{'s' * (empty != 1)}: answered with the shares of the labels in training",
-            file=sys.stderr,
-        )
-    if cut:
-        print(f"{cut:,} texts were read up to their element {run.data.max_length:,} (--max-length)", file=sys.stderr)
-    if attention is not None:
-        from chainrule.tasks.classify.attention_page import write_image, write_page
-
-        if attention.suffix == ".html":
-            write_page(attention, shown, names, f"{run.path}: texts of {file}")
-        else:
-            write_image(attention, shown, names)
-        left = f" (the first {len(shown)} of {count:,} texts)" if len(shown) < count else ""
-        print(f"attention in {attention}{left}", file=sys.stderr)
-
-
-def _likeliest(answer: "LabelledAnswer", names: tuple[str, ...], top: int) -> Iterator[str]:
-    order = sorted(range(len(names)), key=lambda label: -answer.log_probs[label])
-    for label in order[:top]:
-        yield names[label]
-        yield f"{exp(answer.log_probs[label]):.4f}"
-
-
-def _values(answer: "LabelledAnswer", names: tuple[str, ...]) -> dict[str, Any]:
-    values: dict[str, Any] = {
-        "line": answer.row.line,
-        "label": names[answer.best],
-        "probability": exp(answer.log_probs[answer.best]),
-        "probabilities": {name: exp(value) for name, value in zip(names, answer.log_probs, strict=True)},
-        "text": answer.row.text,
-        "tokens": answer.tokens,
-        "empty": not answer.tokens,
-        "cut": answer.cut,
-    }
-    return values if answer.attention is None else values | {"attention": answer.attention}
+def _attended(run: "ClassifyTask", read: "list[LabelledAnswer]") -> "list[LabelledAnswer]":
+    if any(answer.attention is None for answer in read):
+        pooling = run.config.options.pooling
+        raise ValueError(f"--plot: the model pools by {pooling}: train one with --pooling attention")
+    return read
 
 
 @dataclass(frozen=True)
@@ -162,16 +142,19 @@ def answers(
             yield LabelledAnswer(row, tuple(log_probs[place]), tokens[:read], weights, len(tokens) - read)
 
 
-def embed_texts(run: "ClassifyTask", file: str, options: LabelledEmbedding, *, device: str) -> Iterator[Code]:
+def embed_texts(run: "ClassifyTask", file: str, options: LabelledEmbedding, *, device: str) -> Result:
     """The code of each text."""
     import torch
 
     model = run.model(device)
-    for block, context in _contexts(run, model, run.file(file, text_column=options.text_column, labelled=False)):
-        with torch.no_grad():
-            features = model.features(context).float().cpu().tolist()
-        for row, numbers in zip(block, features, strict=True):
-            yield Code(str(row.line), numbers, row.label or None)
+
+    def rows() -> Iterator[Sequence[Any]]:
+        for block, context in _contexts(run, model, run.file(file, text_column=options.text_column, labelled=False)):
+            with torch.no_grad():
+                features = model.features(context).float().cpu().numpy()
+            yield from ((str(row.line), row.label or None, z) for row, z in zip(block, features, strict=True))
+
+    return Result([Column("input"), Column("label"), Column("code", heading="z")], rows(), main="code", form="csv")
 
 
 def _contexts(

@@ -147,6 +147,7 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
     PREPARED = f"{DATA}/labelled.json"
     metric_name = "accuracy"
     Prediction, predict = Labelling, label_texts
+    PLOTS = (".html", ".png")
     Evaluation, evaluate = LabelEvaluation, evaluate_labels
     Inspection, inspect = ClassifierInspection, inspect_classifier
     Embedding, embed = LabelledEmbedding, embed_texts

@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chainrule.tasks.abilities import Answer
+from chainrule.results import Report
 from chainrule.tasks.config import CheckedOptions, within
-from chainrule.tasks.page import checked_page, inspect_again, page_answer
+from chainrule.tasks.page import inspect_again, page_report
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,8 +33,8 @@ class ImageClassifierInspection(CheckedOptions):
 
 
 def inspect_classifier(
-    run: "ClassifyImagesTask", data: str | None, options: ImageClassifierInspection, *, out: Path | None, seed: int
-) -> Answer:
+    run: "ClassifyImagesTask", data: str | None, options: ImageClassifierInspection, *, seed: int
+) -> Report:
     """Inspect a run on its held-out images."""
     if data is not None:
         raise ValueError(f"inspect: reads the held-out images of the run, got {data}: leave it out")
@@ -49,7 +48,7 @@ def inspect_classifier(
     from chainrule.diagnostics.saliency import saliency_method
     from chainrule.tasks.classify.validation_metric import surest_mistakes
 
-    page, images, model = checked_page(out, run.path), run.images(), run.model()
+    images, model = run.images(), run.model()
     assert images.valid_labels is not None
     pixels = torch.from_numpy(np.array(images.valid[: options.rows]))
     true = torch.from_numpy(np.array(images.valid_labels[: options.rows], np.int64))
@@ -75,7 +74,7 @@ def inspect_classifier(
         "right": [_values(image) for image in answers],
     }  # fmt: skip
     lines = [*parts_table(parts), accuracy, f"maps: {method}", *found, *_attention_lines(distances)]
-    return page_answer(run, page, content, figures, lines, about=described)
+    return page_report(run, content, figures, lines, about=described)
 
 
 def _images(

@@ -7,13 +7,14 @@ data/images.json                   counts, names of labels, fingerprints
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import exp
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
 
 from cyclopts import Parameter
 
-from chainrule.tasks.abilities import Answer, CheckedRows, Checks, Code, Embeds, Evaluates, Inspects, Predicts, Record
+from chainrule.results import Column, Result
+from chainrule.tasks.abilities import CheckedRows, Checks, Embeds, Evaluates, Inspects, Predicts
+from chainrule.tasks.classify.answers import label_cells, label_columns
 from chainrule.tasks.classify_images.inspection import ImageClassifierInspection, inspect_classifier
 from chainrule.tasks.config import CheckedOptions, OptimisationOptions, RunConfig, within
 from chainrule.tasks.display import measured_part, quoted
@@ -76,7 +77,7 @@ class ImageClassifierTraining(OptimisationOptions):
 
 @dataclass(frozen=True)
 class ImageLabelling(CheckedOptions, ImageFiles):
-    """Label images: a line for each with its label, the probability of that, and its name, tabs between them.
+    """Label images: for each its name, its label and the probability of the label.
 
     Args:
         file: An image file, a folder, a .zip or .tar file, an npz, npy or idx file.
@@ -239,28 +240,24 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
         path = quoted(self.path)
         return [f"chainrule classify {path} IMAGE", f"chainrule evaluate {path} TEST"]
 
-    def predict(self, data: list[str], options: ImageLabelling, *, out: Path | None, device: str, json: bool) -> Answer:
-        names, top = self.classes, options.top
+    def predict(self, data: list[str], options: ImageLabelling, *, device: str) -> Result:
+        names = self.classes
 
-        def records() -> Iterator[Record]:
+        def rows() -> Iterator[Sequence[Any]]:
             for name, log_probs in self._labelled(data[0], device, skip_bad=options.skip_bad):
-                shares = {label: exp(value) for label, value in zip(names, log_probs.tolist(), strict=True)}
-                best = sorted(shares, key=lambda label: -shares[label])[:top]
-                values = {"image": name, "label": best[0], "probability": shares[best[0]], "probabilities": shares}
-                parts = [part for label in best for part in (label, f"{shares[label]:.4f}")]
-                yield Record(values, "\t".join([*parts, name]))
+                yield name, *label_cells(names, log_probs.tolist(), options.top)
 
-        return Answer(records())
+        return Result([Column("image"), *label_columns(options.top, len(names))], rows(), main="label")
 
     @property
     def basis(self) -> Basis:
         return Basis("label", f"{len(self.classes)} labels", given="the image")
 
-    def evaluate(self, data: str | None, options: ImageLabelEvaluation, *, device: str) -> Answer:
+    def evaluate(self, data: str | None, options: ImageLabelEvaluation, *, device: str) -> Result:
         import torch
 
         from chainrule.metrics.classification import classification_scores
-        from chainrule.tasks.classify.evaluation import label_figures, label_lines
+        from chainrule.tasks.classify.evaluation import label_figures
         from chainrule.tasks.classify.validation_metric import surest_mistakes
 
         if data is None:
@@ -268,16 +265,16 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
         source = self._source(data, labelled=True, skip_bad=False)
         assert source.labels is not None
         true = torch.from_numpy(source.labels.among(self.classes, source.label))
-        found = [row for _, row in self._labelled(data, device, skip_bad=False)]
-        log_probs = torch.stack(found)
-        figures = label_figures(classification_scores(log_probs, true, self.classes), "image")
-        figures |= {"images": len(true), "errors": []}
-        lines = list(label_lines(figures, self.classes, "image"))
-        for row, given, share in surest_mistakes(log_probs, true, options.errors):
-            right, name = self.classes[int(true[row])], source.called(row)
-            figures["errors"].append({"image": name, "true": right, "given": self.classes[given], "probability": share})
-            lines.append(f"  {name}: {self.classes[given]} {share:.1%}, is {right}")
-        return Answer(iter([Record(figures, "\n".join(lines))]))
+        log_probs = torch.stack([row for _, row in self._labelled(data, device, skip_bad=False)])
+        figures = {"images": len(true)} | label_figures(
+            classification_scores(log_probs, true, self.classes), "image", self.classes
+        )
+        figures["errors"] = [
+            {"image": source.called(row), "true": self.classes[int(true[row])], "given": self.classes[given],
+             "probability": share}
+            for row, given, share in surest_mistakes(log_probs, true, options.errors)
+        ]  # fmt: skip
+        return Result([], [], summary=lambda: figures, about={"measured": self.basis})
 
     def checked_rows(self) -> CheckedRows:
         import numpy as np
@@ -289,17 +286,21 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
         context = torch.from_numpy(np.array(images.valid[:_CHECKED_ROWS]))
         return CheckedRows(self.model(), labels, context, note=f"{len(labels)} held-out images")
 
-    def embed(self, data: str, options: ImageClassifierEmbedding, *, device: str) -> Iterator[Code]:
+    def embed(self, data: str, options: ImageClassifierEmbedding, *, device: str) -> Result:
         import torch
 
         model = self.model(device)
         place = next(model.parameters()).device
-        for block, names in self._blocks(data, skip_bad=options.skip_bad):
-            for start in range(0, len(block), _ROWS):
-                x = torch.from_numpy(block[start : start + _ROWS].copy()).to(place)
-                with torch.no_grad():
-                    features = model.features(model.scaled(x)).float().cpu().tolist()
-                yield from map(Code, names[start : start + _ROWS], features)
+
+        def rows() -> Iterator[Sequence[Any]]:
+            for block, names in self._blocks(data, skip_bad=options.skip_bad):
+                for start in range(0, len(block), _ROWS):
+                    x = torch.from_numpy(block[start : start + _ROWS].copy()).to(place)
+                    with torch.no_grad():
+                        features = model.features(model.scaled(x)).float().cpu().numpy()
+                    yield from zip(names[start : start + _ROWS], features, strict=True)
+
+        return Result([Column("input"), Column("code", heading="z")], rows(), main="code", form="csv")
 
     def _source(self, data: str, *, labelled: bool, skip_bad: bool) -> "ImageSource":
         from chainrule.data.images import check_alike, is_collection, open_source

@@ -3,12 +3,11 @@
 from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chainrule.tasks.abilities import Answer, Record
+from chainrule.results import Report, Result
 from chainrule.tasks.config import MOST_SEED, CheckedOptions, within
-from chainrule.tasks.display import aligned, one_line
+from chainrule.tasks.display import one_line
 from chainrule.tasks.forecast.prediction import draw_paths
 
 if TYPE_CHECKING:
@@ -79,7 +78,7 @@ class TrainedRows:
         return f"rows 1 to {self.count:,} are left out, as the run was trained on {what}"
 
 
-def evaluate_series(run: "ForecastTask", data: str | None, options: ForecastEvaluation, *, device: str) -> Answer:
+def evaluate_series(run: "ForecastTask", data: str | None, options: ForecastEvaluation, *, device: str) -> Result:
     """Evaluate a run on a file."""
     from chainrule.data.series import rolling_origins
 
@@ -96,22 +95,8 @@ def evaluate_series(run: "ForecastTask", data: str | None, options: ForecastEval
             f"{remedy}"
         )
     figures = _scores(run, file, origins, options, device) | {"trained_rows": trained.count}
-    return Answer(iter([Record(figures, "\n".join(_lines(figures, trained)))]))
-
-
-def _lines(figures: dict[str, Any], trained: TrainedRows) -> Iterable[str]:
-    yield (
-        f"{figures['origins']} origins from row {figures['first_row']} on, {figures['horizon']} rows each, "
-        f"{figures['paths']} paths; {figures['nats_per_value']:.4f} nats per value"
-    )
-    if trained.count:
-        yield str(trained)
-    rows = [("series", "forecast", "CRPS", "RMSE", "MAE", "in 80%", "in 50%")]
-    for row in figures["scores"]:
-        numbers = (f"{row[name]:.4g}" for name in ("crps", "rmse", "mae"))
-        shares = ("" if row[name] is None else f"{row[name]:.1%}" for name in ("coverage", "coverage_50"))
-        rows.append((row["series"], row["forecast"], *numbers, *shares))
-    yield from aligned(rows, left=(0, 1))
+    notes = [str(trained)] if trained.count else []
+    return Result([], [], summary=lambda: figures, about={"measured": run.basis}, notes=lambda: notes)
 
 
 def _first_origin(run: "ForecastTask", file: "SeriesFile", data: str, start: str | None, trained: TrainedRows) -> int:
@@ -207,9 +192,7 @@ class ForecastInspection(CheckedOptions):
     """Forecasts to look at, a horizon apart."""
 
 
-def inspect_series(
-    run: "ForecastTask", data: str | None, options: ForecastInspection, *, out: Path | None, seed: int
-) -> Answer:
+def inspect_series(run: "ForecastTask", data: str | None, options: ForecastInspection, *, seed: int) -> Report:
     """Inspect a run on its held-out rows, or on a file."""
     import numpy as np
 
@@ -239,7 +222,7 @@ def inspect_series(
         shuffled[:, place] = features[random.permutation(len(features))][:, place]
         known[name] = nats(shuffled, history) - usual
     figures = {"run": str(run.path), "origins": len(origins), "nats_per_value": usual, "past": told, "known": known}
-    return Answer(iter([Record(figures, "\n".join(_inspection_lines(run, figures)))]))
+    return Report(figures, tuple(_inspection_lines(run, figures)))
 
 
 def _rows_of(run: "ForecastTask", data: str | None) -> "tuple[Floats, Floats, int]":

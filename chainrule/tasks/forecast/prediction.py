@@ -1,16 +1,13 @@
 """The future of series, drawn from a trained forecaster."""
 
-import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from secrets import randbelow
 from typing import TYPE_CHECKING, Any
 
-from chainrule.tasks.abilities import Answer, Record
+from chainrule.results import Column, Result
 from chainrule.tasks.config import MOST_SEED, CheckedOptions, within
-from chainrule.tasks.display import csv_line
-from chainrule.tasks.page import save_figure
+from chainrule.tasks.display import counted
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,6 +19,7 @@ if TYPE_CHECKING:
 
     Floats = npt.NDArray[np.float64]
 
+PLOTS = (".png", ".svg", ".pdf")
 _TOGETHER = 1 << 14  # paths drawn side by side
 _PATHS = 20  # drawn as lines
 _DIGITS, _MOST_DIGITS = 6, 15  # of a number in CSV; the most that every float64 keeps
@@ -36,8 +34,9 @@ class ForecastPrediction(CheckedOptions):
     Args:
         file: A file with the columns that the run was trained on; rows at the end with empty targets are the future, of
             which covariates are known.
-        out: A CSV file with the quantiles; standard output if not given.
-        json: Print one JSON object a series, with the times of its rows, its quantiles and all paths.
+        out: A CSV file with the quantiles; standard output by default.
+        json: Print one JSON object a row, with its time, its quantiles and all paths.
+        plot: An image (.png, .svg, .pdf) of the last rows, some paths and the quantiles.
     """
 
     quantiles: str = "0.1,0.5,0.9"
@@ -46,38 +45,32 @@ class ForecastPrediction(CheckedOptions):
     """How many possible futures to draw; quantiles are those of the draws."""
     horizon: int | None = within(None, 1, 1 << 20)
     """Rows to forecast; that of the run if not given."""
-    plot: Path | None = None
-    """An image (.png, .svg, .pdf) of the last rows, some paths and the quantiles."""
     seed: int | None = within(None, 0, MOST_SEED)
     """The same seed gives the same paths; new ones each time if not given."""
 
 
-def predict_series(
-    run: "ForecastTask", data: list[str], options: ForecastPrediction, *, out: Path | None, device: str, json: bool
-) -> Answer:
+def predict_series(run: "ForecastTask", data: list[str], options: ForecastPrediction, *, device: str) -> Result:
     """Forecast a file."""
     levels = parse_quantiles(options.quantiles)
     horizon = run.data.horizon if options.horizon is None else options.horizon
     seed = randbelow(1 << 31) if options.seed is None else options.seed
     found = _forecast(run, data[0], horizon, levels, options.paths, seed, device)
-    if options.plot is not None:
-        plot_forecast(found, options.plot)
-        print(f"{options.plot} (seed {seed})", file=sys.stderr)
 
-    def records() -> Iterator[Record]:
-        if json:
-            for number in range(len(found.file.targets)):
-                yield Record(found.values(number, seed))
-        else:
-            header = [found.place, "series", "mean", *(f"q{level:g}" for level in levels)]
-            for row in [header, *found.rows()]:
-                yield Record({}, csv_line(row))
+    def notes() -> Iterator[str]:
+        if len(found.file.values) < run.longest_lag:
+            rows = counted(len(found.file.values), "row")
+            yield f"{data[0]}: {rows}, but the model looks {run.longest_lag} rows back: give it more"
 
-    def closing() -> Iterable[str]:
-        if out is not None:
-            yield f"{out} (seed {seed})"
-
-    return Answer(records(), closing=closing)
+    columns = [Column(found.place), Column("series"), Column("mean"), *(Column(f"q{level:g}") for level in levels)]
+    return Result(
+        [*columns, Column("paths", shown=False)],
+        found.rows(),
+        about={"seed": seed, "paths": options.paths},
+        notes=notes,
+        main="mean",
+        form="csv",
+        plots=dict.fromkeys(PLOTS, lambda: forecast_figure(found)),
+    )
 
 
 @dataclass(frozen=True)
@@ -103,29 +96,14 @@ class Forecast:
         """Meaning of the times."""
         return self.file.date or "row"
 
-    def rows(self) -> list[list[str]]:
-        """A row for each series and step, as CSV takes them."""
-        rows = []
+    def rows(self) -> Iterator[Sequence[Any]]:
+        """A row for each series and step: time, series, mean, quantiles and all paths."""
         for number, name in enumerate(self.file.targets):
-            digits = significant_digits(self.paths[:, number])
-            means, quantiles = self.paths[:, number].mean(0), self.quantiles[:, number].T  # (H,), (H, Q)
-            for time, mean, levels in zip(self.times, means, quantiles, strict=True):
-                rows.append([time, name, *(f"{value:.{digits}g}" for value in (mean, *levels))])
-        return rows
-
-    def values(self, number: int, seed: int) -> dict[str, Any]:
-        """A series, as JSON takes it."""
-        return {
-            "series": self.file.targets[number],
-            "times": self.times,
-            "mean": self.paths[:, number].mean(0).tolist(),
-            "quantiles": {
-                f"{level:g}": values.tolist()
-                for level, values in zip(self.levels, self.quantiles[:, number], strict=True)
-            },
-            "paths": self.paths[:, number].tolist(),
-            "seed": seed,
-        }
+            paths = self.paths[:, number]
+            digits = significant_digits(paths)
+            steps = zip(self.times, paths.mean(0), self.quantiles[:, number].T, paths.T, strict=True)
+            for time, mean, levels, values in steps:
+                yield time, name, *(float(f"{value:.{digits}g}") for value in (mean, *levels)), values.tolist()
 
 
 def significant_digits(paths: "Floats") -> int:
@@ -170,8 +148,6 @@ def _forecast(
     file = schema.open(data)
     origin = len(file.values)
     features = schema.features(file, horizon)
-    if origin < run.longest_lag:
-        print(f"{data}: {origin} rows, though the model looks {run.longest_lag} back: give it more", file=sys.stderr)
     model = run.model(device)
     drawn = draw_paths(model, file.values, features, [origin], run.history, horizon, paths, seed)[:, 0]
     if schema.frequency is None:
@@ -224,24 +200,22 @@ def draw_paths(
     return result
 
 
-def plot_forecast(forecast: Forecast, out: Path) -> None:
-    """Draw the last rows of each series, some paths, and bands between quantiles; written all or nothing.
+def forecast_figure(forecast: Forecast) -> Any:
+    """The last rows, some paths and the quantiles of each series, drawn by matplotlib.
 
     Raises:
-        ValueError: matplotlib is not installed, or does not write such images.
+        ValueError: matplotlib is not installed.
     """
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise ValueError("--plot: matplotlib is not installed: pip install 'chainrule[plots]'") from None
+        raise ValueError("--plot: matplotlib is not installed: pip install matplotlib") from None
     names = forecast.file.targets
     figure = Figure(figsize=(9, 2.6 * len(names)), layout="constrained")
-    if out.suffix[1:].lower() not in figure.canvas.get_supported_filetypes():
-        raise ValueError(f"--plot: expected a file .png, .svg or .pdf, got {out}")
     axes = figure.subplots(len(names), squeeze=False)[:, 0]
     for number, name in enumerate(names):
         _draw(axes[number], forecast, number, name)
-    save_figure(figure, out)
+    return figure
 
 
 def _draw(axis: Any, forecast: Forecast, number: int, name: str) -> None:

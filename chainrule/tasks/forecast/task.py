@@ -29,7 +29,7 @@ from chainrule.tasks.forecast.evaluation import (
     evaluate_series,
     inspect_series,
 )
-from chainrule.tasks.forecast.prediction import ForecastPrediction, predict_series
+from chainrule.tasks.forecast.prediction import PLOTS, ForecastPrediction, predict_series
 from chainrule.tasks.ladder import limit_passes, settle_decay, tell_passes
 from chainrule.tasks.ledger import Basis
 from chainrule.tasks.model import Model
@@ -125,6 +125,7 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
     BUDGET = "1m"
     PREPARED = f"{DATA}/series.json"
     Prediction, predict = ForecastPrediction, predict_series
+    PLOTS = PLOTS
     Evaluation, evaluate = ForecastEvaluation, evaluate_series
     Inspection, inspect = ForecastInspection, inspect_series
     writes_page = False
