@@ -54,6 +54,8 @@ class Inputs:
             return os.fspath(data)
         file = Path(self._folder.name) / name
         if frames.is_frame(data) or _is_dataset(data):
+            if not self.task and (getattr(data, "ndim", 2) == 1 or not hasattr(data, "columns")):
+                self.task = "forecast"  # of a series
             return str(self._write_frame(frames.as_frame(data.to_polars() if _is_dataset(data) else data), file))
         if hasattr(data, "detach"):  # a tensor
             data = data.detach().cpu().numpy()
@@ -77,8 +79,7 @@ class Inputs:
         return str(file)
 
     def _write_frame(self, frame: Any, file: Path) -> Path:
-        if not self.task:
-            self.task = "forecast" if len(frame.columns) == 1 and self.description is None else "table"
+        self.task = self.task or "table"
         file = file.with_suffix(".csv")
         if self.description is None:
             self.description = frames.describe(frame)

@@ -59,7 +59,8 @@ class Result:
         form: the form in which people want the rows: an aligned table, CSV with or without (cells) a header,
             the main column a line each, or files of images or sounds.
         framed: whether the rows are data like those of the fit, which come back as the same kind of frame.
-        hints: how to write files: "file", their default name; "columns" of a grid of images; "rate" of sounds.
+        hints: how to write files: "file", their default name; "columns" of a grid of images; "index",
+            the column that is the index of a pandas frame.
         likelihood: the likelihood of all rows together, with its unit; called after the last row.
         plots: by the ending of a file's name, a function that makes a picture of the rows: a matplotlib figure or HTML.
 
@@ -207,14 +208,15 @@ class Result:
         return np.asarray(self[column or self.main])
 
     def to_pandas(self) -> Any:
-        """A pandas DataFrame.
+        """A pandas DataFrame; times are its index.
 
         Raises:
             ImportError: pandas is not installed.
         """
         import pandas
 
-        return pandas.DataFrame(self.to_dict(), columns=self.names)
+        frame = pandas.DataFrame(self.to_dict(), columns=self.names)
+        return frame.set_index(self.hints["index"]) if "index" in self.hints else frame
 
     def to_polars(self) -> Any:
         """A polars DataFrame.

@@ -83,6 +83,8 @@ def fit(
         )
     if rows is not None:
         raise ValueError("data: two positional arguments are a module and its rows, but the first is no module")
+    if task is None and ("horizon" in options or ("target" in options and frames.is_frame(data))):
+        task = "forecast"
     with Inputs("" if task is None else task) as inputs:
         labels, rate = options.pop("labels", None), options.pop("rate", None)
         if text is not None:

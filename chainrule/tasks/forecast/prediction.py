@@ -1,7 +1,9 @@
 """The future of series, drawn from a trained forecaster."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from secrets import randbelow
 from typing import TYPE_CHECKING, Any
 
@@ -61,7 +63,12 @@ def predict_series(run: "ForecastTask", data: list[str], options: ForecastPredic
             rows = counted(len(found.file.values), "row")
             yield f"{data[0]}: {rows}, but the model looks {run.longest_lag} rows back: give it more"
 
-    columns = [Column(found.place), Column("series"), Column("mean"), *(Column(f"q{level:g}") for level in levels)]
+    columns = [
+        Column(found.place, parse=_as_time),
+        Column("series"),
+        Column("mean"),
+        *(Column(f"q{level:g}") for level in levels),
+    ]
     return Result(
         [*columns, Column("paths", shown=False)],
         found.rows(),
@@ -69,8 +76,16 @@ def predict_series(run: "ForecastTask", data: list[str], options: ForecastPredic
         notes=notes,
         main="mean",
         form="csv",
+        hints={"index": found.place},
         plots=dict.fromkeys(PLOTS, lambda: forecast_figure(found)),
     )
+
+
+def _as_time(text: str) -> datetime | int | str:
+    """The time of a row: a date, or the number of the row."""
+    with suppress(ValueError):
+        return int(text) if text.isdecimal() else datetime.fromisoformat(text)
+    return text
 
 
 @dataclass(frozen=True)
