@@ -1,4 +1,4 @@
-"""Frames of pandas, polars and Arrow: read as cells of text, and made again with the dtypes that they had.
+"""Frames of pandas, polars and Arrow, and arrays of NumPy: read as cells of text, and made again with the dtypes that they had.
 
 A frame is described by the name of its library and the dtype of each column. The description is JSON, kept in a run's
 directory, so that a run that was fitted on a pandas frame samples pandas frames, also in a later session.
@@ -124,6 +124,11 @@ def restore(description: Mapping[str, Any], columns: Mapping[str, Sequence[str |
     Raises:
         ImportError: the library is not installed.
     """
+    if description["library"] == "numpy":
+        import numpy as np
+
+        rows = zip(*columns.values(), strict=True)
+        return np.array([[float(cell) if cell else np.nan for cell in row] for row in rows], description["dtype"])
     dtypes = description["columns"]
     values = {name: _parsed(cells, dtypes.get(name, {"kind": "String"})) for name, cells in columns.items()}
     if description["library"] == "pandas":
@@ -204,4 +209,4 @@ def load_description(path: Path) -> dict[str, Any] | None:
     columns = found.get("columns") if isinstance(found, dict) else None
     if not isinstance(columns, dict) or not all(isinstance(kind, dict) and "kind" in kind for kind in columns.values()):
         return None
-    return found if found.get("library") in ("pandas", "polars", "pyarrow") else None
+    return found if found.get("library") in ("pandas", "polars", "pyarrow", "numpy") else None
