@@ -10,8 +10,9 @@ import numpy.typing as npt
 import torch
 
 from chainrule.data.atomic import Record
-from chainrule.data.series.frequency import CYCLES, DAY, Frequency, as_date, calendar_features, calendar_names
+from chainrule.data.series.frequency import CYCLES, DAY, Frequency, calendar_features, calendar_names
 from chainrule.data.series.series_file import SeriesFile, read_series
+from chainrule.data.tables.dates import as_date
 from chainrule.models.series_scaling import SeriesScaling
 
 Floats = npt.NDArray[np.float64]

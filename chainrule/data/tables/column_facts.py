@@ -9,8 +9,15 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.data.delimited import DECIMAL_COMMA
-from chainrule.data.tables.cell_column import MISSING, MOST_DECIMALS, CellColumn, Floats, as_number, decimals
+from chainrule.data.tables.cell_column import (
+    MISSING,
+    MOST_DECIMALS,
+    CellColumn,
+    Floats,
+    as_number,
+    decimals,
+    is_odd_number,
+)
 from chainrule.data.tables.column_types import types_flag
 from chainrule.heads.column import Column
 
@@ -22,7 +29,7 @@ COLUMN_KINDS: tuple[ColumnKind, ...] = get_args(ColumnKind)
 _TOGETHER = 1024  # numbers whose moments are taken at once: always the same ones, however the rows were read
 _FEW = 20  # rows: fewer say nothing of whether a column identifies them
 _ALMOST_ALL = 0.9  # of the different cells of a column, where the others may be slips
-_ODD_NUMBER = re.compile(DECIMAL_COMMA.pattern + r"|[€$£¥] ?[+-]?\d[\d.,]*|[+-]?\d[\d.,]* ?[€$£¥%]")  # 1.234,5; $5; 5 %
+_SHEET_ERROR = re.compile("#[A-Z]+(?:/0)?[!?]")  # as #DIV/0!
 _CODE = re.compile("0[0-9]+")  # as a postal code
 _MANY = 1000  # different integers in so many rows identify them, whatever their order
 
@@ -119,9 +126,13 @@ class ColumnFacts:
         if self._word is None:
             return None
         line, cell = self._word
-        if sum(bool(_ODD_NUMBER.fullmatch(known)) for known in self._cells) >= _ALMOST_ALL * self.distinct:
-            return f"its cells look like numbers, which are written with a point and no unit, as 66.96, not {cell!r}"
         numbers = sum(as_number(known) is not None for known in self._cells)
+        errors = [known for known in self._cells if _SHEET_ERROR.fullmatch(known)]
+        if errors and numbers > 0 and numbers + len(errors) >= _ALMOST_ALL * self.distinct:
+            return f"{errors[0]!r} is an error of a spreadsheet among numbers: empty such cells"
+        odd = [known for known in self._cells if is_odd_number(known)]
+        if odd and numbers + len(odd) >= _ALMOST_ALL * self.distinct:
+            return f"its cells look like numbers, which are written with a point and no unit, as 66.96, not {odd[0]!r}"
         if self.distinct < _FEW or numbers < _ALMOST_ALL * self.distinct or _CODE.fullmatch(cell):
             return None
         return (

@@ -116,7 +116,7 @@ def _lines(figures: dict[str, Any], trained: TrainedRows) -> Iterable[str]:
 
 def _first_origin(run: "ForecastTask", file: "SeriesFile", data: str, start: str | None, trained: TrainedRows) -> int:
     from chainrule.data.series.clock import as_shown
-    from chainrule.data.series.frequency import as_date
+    from chainrule.data.tables.dates import as_date
 
     if start is None:
         complete = trained.count >= run.facts.rows.train  # these are as many as there were in training

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainrule.data.series.frequency import Frequency, as_date, calendar_features, calendar_names, is_date_like
+from chainrule.data.series.frequency import Frequency, calendar_features, calendar_names
+from chainrule.data.tables.dates import as_date, is_date_like
 
 START = datetime(2023, 12, 29)  # a Friday
 
