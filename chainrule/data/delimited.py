@@ -21,7 +21,6 @@ DECIMAL_COMMA = re.compile(f"[+-]?[0-9]{{1,3}}(?:[{GROUPING}]?[0-9]{{3}})*,[0-9]
 _GZIP = b"\x1f\x8b"
 _LARGEST_CELL = 1 << 24  # characters
 _ROWS_TO_COMPARE = 20
-_FEWEST_ROWS = 5  # of two cells inside of a cell
 _BEGINNING = 1 << 16  # bytes that these rows are looked for in, and the rest of a line
 
 
@@ -209,16 +208,17 @@ def _fitness(rows: list[list[str]]) -> tuple[int, float, int]:
 
 
 def _has_rows(cell: str, delimiter: str, width: int) -> bool:
-    """Whether the lines inside of a cell have as many cells as its row, which is so where a quote was lost.
+    """Whether the lines inside of a cell are rows of as many cells as its own, which is so where a quote was lost.
 
-    Of rows of two cells there must be more, as many a line of prose has a single comma.
+    In prose a blank comes after a comma. Of rows of two cells there must be two.
     """
     inner = [line for line in cell.split("\n")[1:-1] if line.strip()]
     return (
         width > 1
-        and len(inner) >= (_FEWEST_ROWS if width == 2 else 2)
-        and all(line.count(delimiter) == width - 1 for line in inner)
+        and len(inner) >= 1 + (width == 2)
+        and all(line.count(delimiter) == width - 1 and f"{delimiter} " not in line for line in inner)
     )
+
 
 
 csv.field_size_limit(_LARGEST_CELL)

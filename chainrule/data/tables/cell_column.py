@@ -47,6 +47,15 @@ def as_integer(cell: str) -> int | None:
     return value if abs(value) <= LARGEST else None
 
 
+def is_large_integer(cell: str) -> bool:
+    """Whether a cell spells an integer that a float64 may not hold.
+
+    >>> is_large_integer("9007199254740993"), is_large_integer("-12")
+    (True, False)
+    """
+    return as_integer(cell) is None and _INTEGER.fullmatch(cell) is not None
+
+
 def as_number(cell: str) -> float | None:
     """The number that a cell spells, infinities included; None for any other text, 007 among them: that is a name.
 

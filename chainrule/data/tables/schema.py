@@ -93,7 +93,7 @@ class TableSchema(Record):
             try:
                 columns.append(ColumnSchema.fit(column, asked.get(column.name) or column.kind(), min_count))
                 if column.name not in asked:
-                    column.refuse_identifier()
+                    column.refuse_identifier(min_count)
             except ValueError as error:
                 refused[column.name] = error
         if refused:

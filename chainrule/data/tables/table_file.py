@@ -163,9 +163,14 @@ class TableFile:
             raise ValueError(f"{self.path}: expected a Parquet file ({first}): restore it from a copy") from None
 
     def _parquet_rows(self) -> Generator[Row, None, None]:
-        """The rows; of times to the nanosecond, Python would keep microseconds."""
+        """The rows; of times in nanoseconds, Python would keep microseconds."""
         number, polars = 0, _polars()
-        exact = polars.selectors.datetime("ns").dt.to_string("%Y-%m-%d %H:%M:%S%.f")
+        columns = polars.selectors
+        exact = [
+            columns.datetime("ns").dt.to_string("%Y-%m-%d %H:%M:%S%.f"),
+            columns.time().dt.to_string("%H:%M:%S%.f"),
+            columns.duration("ns").dt.to_string("iso"),
+        ]
         for frame in self._read_parquet("read_parquet").iter_slices(_PARQUET_ROWS):
             for values in frame.with_columns(exact).iter_rows():
                 number += 1

@@ -179,7 +179,7 @@ def _text(column: "ColumnSchema", value: float, digits: Digits) -> str:
     """The cell of a number, also outside the range of the training rows."""
     if column.numbers is None:
         return column.decode(value)
-    return _number(value, digits)
+    return _number(value, digits or column.decimals)
 
 
 def _number(value: float, digits: Digits) -> str:
