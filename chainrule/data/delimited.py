@@ -220,5 +220,4 @@ def _has_rows(cell: str, delimiter: str, width: int) -> bool:
     )
 
 
-
 csv.field_size_limit(_LARGEST_CELL)

@@ -106,7 +106,7 @@ class LabelledFile:
         # a first line such as "title" may be a text in a file of lines, but for a run whose files have headers
         self._skip_first = self._plain and self.columns.header and like is not None and like.header
 
-    def __iter__(self) -> Iterator[LabelledText]:
+    def __iter__(self) -> Generator[LabelledText, None, None]:
         """The rows; an empty text is kept.
 
         Raises:

@@ -58,6 +58,7 @@ class TableFile:
         self._parquet = self.path.name.lower().endswith(".parquet")
         if self._parquet:
             self.names, self.header, self.units = list(self._read_parquet("read_parquet_schema")), True, False
+            self._before = 0
             return
         self._file = DelimitedFile(path)
         layout = find_layout(self._file)
@@ -77,6 +78,15 @@ class TableFile:
         if len(set(self.names)) < len(self.names):
             twice = next(name for name in self.names if self.names.count(name) > 1)
             raise ValueError(f"{self.path}: the header has {twice!r} twice: rename one, or say --header no")
+
+    def left_out(self) -> str:
+        """Tell which lines before the rows are neither header nor data; empty where there are none."""
+        told = []
+        if self._before:
+            told.append(f"{'line 1' if self._before == 1 else f'lines 1 to {self._before}'}, before the table")
+        if self.units:
+            told.append(f"line {self._lines_of_header}, which gives units")
+        return f"{self.path}: {' and '.join(told)}: left out" if told else ""
 
     def rows(self) -> Generator[Row, None, None]:
         """The rows with the number of the line where each ends (for Parquet of the row), cells as text.

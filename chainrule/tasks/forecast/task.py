@@ -6,6 +6,7 @@ data/series.json                 counts and fingerprints
 """
 
 import math
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
@@ -169,11 +170,15 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
 
     def prepare(self) -> dict[str, Any]:
         from chainrule.data.series import prepare_series
+        from chainrule.data.tables import TableFile
 
         source, options = self.config.sources["source"], asdict(self.data)
         assert source is not None
         del options["history"]  # of the forecasts
-        return prepare_series(source, self.path / DATA, **options).facts
+        facts = prepare_series(source, self.path / DATA, **options).facts
+        if told := TableFile(source).left_out():
+            print(told, file=sys.stderr)
+        return facts
 
     def plan(self, given: frozenset[str]) -> RunConfig:
         """Weights forget over a quarter of a pass over all windows; two passes are enough, and at least 1,000 steps.

@@ -36,6 +36,7 @@ from chainrule.tasks.ledger import Basis
 from chainrule.tasks.model import Model, check_memory
 from chainrule.tasks.run_directory import DATA
 from chainrule.tasks.table.inspection import TableInspection, inspect_table
+from chainrule.tasks.table.other_tasks import suggestion
 from chainrule.tasks.table.sampling import TableSampling, sample_rows
 from chainrule.tasks.table.scoring import TableEmbedding, TableScoring, embed_rows, score_table
 from chainrule.tasks.task import Shard, Source
@@ -149,7 +150,7 @@ class TableTask(CodedTask["TableMADE"], Scores, Samples, Inspects, Checks, Compr
         return open_table(self.path / DATA)
 
     def prepare(self) -> dict[str, Any]:
-        from chainrule.data.tables import parse_types, prepare_table, reads_quickly
+        from chainrule.data.tables import TableFile, parse_types, prepare_table, reads_quickly
 
         data, source = self.data, self.config.sources["source"]
         assert source is not None
@@ -168,17 +169,24 @@ class TableTask(CodedTask["TableMADE"], Scores, Samples, Inspects, Checks, Compr
                 "leave columns out with --types NAME=skip, or give fewer --components",
             )
 
-        table = prepare_table(
-            source,
-            self.path / DATA,
-            types=parse_types(data.types),
-            header={"auto": None, "yes": True, "no": False}[data.header],
-            validation=self.config.sources["validation"],
-            validation_fraction=data.validation_fraction,
-            min_count=data.min_count,
-            seed=self.training.seed,
-            check=fits,
-        )
+        try:
+            table = prepare_table(
+                source,
+                self.path / DATA,
+                types=parse_types(data.types),
+                header={"auto": None, "yes": True, "no": False}[data.header],
+                validation=self.config.sources["validation"],
+                validation_fraction=data.validation_fraction,
+                min_count=data.min_count,
+                seed=self.training.seed,
+                check=fits,
+            )
+        except ValueError:
+            if data.types or not (found := suggestion(source)):
+                raise
+            raise ValueError(found) from None
+        if told := TableFile(source).left_out():
+            print(told, file=sys.stderr)
         return table.manifest
 
     def plan(self, given: frozenset[str]) -> RunConfig:
