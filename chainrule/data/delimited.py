@@ -82,7 +82,7 @@ class DelimitedFile:
         with self.open() if file is None else self._readable(file) as raw:
             lines = self._any_lines(raw, before) if file is not None else islice(self._any_lines(raw, 0), before, None)
             reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=True, strict=True)
-            ended = before
+            ended, width = before, 0
             while True:
                 began = ended + 1
                 try:
@@ -92,10 +92,11 @@ class DelimitedFile:
                 if cells is None:
                     return
                 ended = before + reader.line_num
-                if ended - began > 1 and any(_has_rows(cell, delimiter, len(cells)) for cell in cells):
+                if ended - began > 1 and any(_has_rows(cell, delimiter, width or len(cells)) for cell in cells):
                     raise self._no_row(began, ended, "every line of it looks like a row")
                 cells = [cell.strip() for cell in cells]
                 if any(cells) or len(cells) > 1:
+                    width = len(cells)
                     yield ended, cells
 
     def _no_row(self, first: int, last: int, reason: str) -> ValueError:
@@ -208,7 +209,7 @@ def _fitness(rows: list[list[str]]) -> tuple[int, float, int]:
 
 
 def _has_rows(cell: str, delimiter: str, width: int) -> bool:
-    """Whether the lines inside of a cell are rows of as many cells as its own, which is so where a quote was lost.
+    """Whether the lines inside of a cell are rows of as many cells as others, which is so where a quote was lost.
 
     In prose a blank comes after a comma. Of rows of two cells there must be two.
     """

@@ -15,6 +15,7 @@ import numpy.typing as npt
 Unit = Literal["seconds", "business days", "months", "month ends"]
 DAY = 86_400
 _MOST = 10**9
+_LATEST_CHANGE = 3  # hour of the day to which clocks are set back
 _NAMES = {DAY: "day", 3600: "hour", 60: "minute", 7 * DAY: "week"}
 
 
@@ -25,9 +26,10 @@ class Frequency:
     Args:
         unit: seconds; business days, Monday to Friday; months of the calendar; or their last days.
         count: 1 to 10^9.
+        day: of months whose rows are of the 29th or 30th: this day, or the last of a month without it; else 0.
 
     Raises:
-        ValueError: the count is out of range.
+        ValueError: the count or the day is out of range.
 
     >>> hourly = Frequency("seconds", 3600)
     >>> str(hourly), hourly.season, hourly.after(datetime(2016, 7, 1, 23))
@@ -36,8 +38,11 @@ class Frequency:
 
     unit: Unit
     count: int
+    day: int = 0
 
     def __post_init__(self) -> None:
+        if self.day not in ((0, 29, 30) if self.unit == "months" else (0,)):
+            raise ValueError(f"day: expected 0, or 29 or 30 of months, got {self.day} of {self.unit}")
         if not 1 <= self.count <= _MOST:
             raise ValueError(f"count: expected 1 to {_MOST:,} {self.unit} from a row to the next, got {self.count:,}")
 
@@ -66,10 +71,18 @@ class Frequency:
         places = list(zip(dates, lines, strict=True))
         cls._check_repeated(places, where)
         for (before, _), (date, line) in pairwise(places):
-            if date == before:
-                raise ValueError(f"{where} line {line}: the date {date} comes twice: keep one row of each date")
-            if date < before:
-                raise ValueError(f"{where} line {line}: {date} comes after {before}: sort the rows by date")
+            if date > before:
+                continue
+            twice = date == before
+            what = f"the date {date} comes twice" if twice else f"{date} comes after {before}"
+            remedy = "keep one row of each date" if twice else "sort the rows by date"
+            back = before - date <= timedelta(hours=1) and date.hour <= _LATEST_CHANGE
+            if back and not cls._most_common(dates).daily:
+                remedy = (
+                    f"if clocks were set back there, write the offset from UTC in every row, as {before}+02:00 and "
+                    f"{date}+01:00, which keeps both; else {remedy}"
+                )
+            raise ValueError(f"{where} line {line}: {what}: {remedy}")
         if known is not None and all(known.after(before) == date for before, date in pairwise(dates)):
             return known
         frequency = cls._most_common(dates)
@@ -109,10 +122,14 @@ class Frequency:
         months = [12 * date.year + date.month for date in dates]
         if usual >= timedelta(days=28) and len({date.time() for date in dates}) == 1:
             count = Counter(after - before for before, after in pairwise(months)).most_common(1)[0][0]
-            if len({date.day for date in dates}) == 1 and dates[0].day <= 28:
+            day = max(date.day for date in dates)
+            if day <= 28 and len({date.day for date in dates}) == 1:
                 return cls("months", count)
-            if all(date.day == monthrange(date.year, date.month)[1] for date in dates):
+            lasts = [monthrange(date.year, date.month)[1] for date in dates]
+            if all(date.day == last for date, last in zip(dates, lasts, strict=True)):
                 return cls("month ends", count)
+            if 28 < day < 31 and all(date.day == min(day, last) for date, last in zip(dates, lasts, strict=True)):
+                return cls("months", count, day)
         weekend = timedelta(days=3)
         if usual == timedelta(days=1) and weekend in steps and all(date.weekday() < 5 for date in dates):
             return cls("business days", 1)
@@ -138,7 +155,8 @@ class Frequency:
             case "months" | "month ends":
                 years, month = divmod(date.month - 1 + self.count, 12)
                 year, last = date.year + years, monthrange(date.year + years, month + 1)[1]
-                return date.replace(year=year, month=month + 1, day=last if self.unit == "month ends" else date.day)
+                day = last if self.unit == "month ends" else min(self.day or date.day, last)
+                return date.replace(year=year, month=month + 1, day=day)
 
     @property
     def daily(self) -> bool:

@@ -41,7 +41,7 @@ class SeriesSchema(Record):
         ValueError: numbers of columns, names of cycles, the offset or the last date do not fit.
     """
 
-    FORMAT: ClassVar[int] = 3
+    FORMAT: ClassVar[int] = 4
 
     targets: tuple[str, ...]
     covariates: tuple[str, ...]
