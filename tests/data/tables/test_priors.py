@@ -74,6 +74,13 @@ def test_which_rows_lie_outside_the_range_of_training(tmp_path):
         ([f"1.{n:03},50" for n in range(9)], "written with a point"),
         ([f"${n}.00" for n in range(9)] + ["$1.000"], "written with a point"),
         ([f"{n} %" for n in range(9)], "written with a point"),
+        ([f"{n} kg" for n in range(9)], "written with a point and no unit, as 66.96, not '0 kg'"),
+        ([f"{n}kWh" for n in range(9)], "written with a point and no unit"),
+        ([f"{n}" if n % 2 else f"\N{MINUS SIGN}{n}" for n in range(9)], "not '\N{MINUS SIGN}0'"),
+        ([f"{n}" if n else "#DIV/0!" for n in range(12)], "'#DIV/0!' is an error of a spreadsheet among numbers"),
+        (["#REF!", "red", "blue"], None),
+        (["12 Main St", "7 High St"], None),
+        ([f"{n}a" for n in range(9)], None),
         ([f"{n}" for n in range(40)] + ["01234"], None),  # postal codes
         (["1", "2", "3", "4", "5+"], None),
         (["10.0.0.1", "10.0.0.2"], None),
