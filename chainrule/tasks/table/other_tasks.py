@@ -10,6 +10,7 @@ _LARGEST = 1 << 26  # bytes of a file that is looked at
 _ROWS = 1000  # that are looked at
 _DATED = 0.9  # of the rows
 _FEWEST_DATES = 8
+_LONG_SERIES = 100  # rows that the usual horizon of 24 is for
 _WORDS = 3  # of an average text
 _OFTEN = 8  # rows that have the same label, on average
 
@@ -61,10 +62,11 @@ def _series_flags(path: str | Path, target: str) -> list[str]:
     flags = [f"--target {quote(target)}"]
     for fill in (False, True):
         try:
-            read_series(path, target, fill=fill)
+            rows = len(read_series(path, target, fill=fill).values)
         except ValueError:
             continue
-        return [*flags, *["--fill"] * fill]
+        short = rows < _LONG_SERIES
+        return [*flags, *["--fill"] * fill, *[f"--horizon {max(rows // 6, 1)}"] * short]
     return flags  # the task says what is wrong with the file
 
 
