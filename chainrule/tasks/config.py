@@ -16,7 +16,7 @@ from chainrule.typed_json import check_keys, described, field_types, read_fields
 if TYPE_CHECKING:
     from chainrule.tasks.task import Task
 
-FORMAT = 16
+FORMAT = 17
 
 Options = TypeVar("Options")
 
@@ -72,10 +72,11 @@ class Duration(CheckedOptions):
     steps: int | None = within(None, 1, 1 << 53)
     epochs: float | None = within(None, 1e-9, 1e9)
     budget: float | None = within(None, 1e-3, 1e9)
+    most_seconds: float | None = within(None, 1e-3, 1e9)  # the budget that steps or epochs were chosen for
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        given = [name for name, value in asdict(self).items() if value is not None]
+        given = [name for name, value in asdict(self).items() if value is not None and name != "most_seconds"]
         if len(given) > 1:
             raise ValueError(f"{given[1]}: expected one of --budget, --steps and --epochs, got {' and '.join(given)}")
 

@@ -168,14 +168,25 @@ class Duration(ABC):
 
 
 class Steps(Duration):
-    """A number of steps: nothing here reads a clock, so that the same run is the same bits every time."""
+    """A number of steps: nothing here reads a clock, so that the same run is the same bits every time.
 
-    def __init__(self, total: int, validate_every: int):
+    Where the steps were chosen for a budget, and take longer than was thought, the run ends with it.
+
+    Args:
+        total: steps.
+        validate_every: steps between validations.
+        most_seconds: the budget; None where there is none.
+    """
+
+    def __init__(self, total: int, validate_every: int, most_seconds: float | None = None):
         self.total = total
         self.validate_every = validate_every
+        self.most_seconds = math.inf if most_seconds is None else most_seconds
 
     def finished(self, position: Position) -> bool:
-        return position.step >= self.total
+        if position.step >= self.total:
+            return True
+        return position.step > 0 and position.elapsed + (position.validation_seconds or 0.0) >= self.most_seconds
 
     def check_reaches(self, position: Position) -> None:
         if position.step > self.total:
@@ -190,7 +201,7 @@ class Steps(Duration):
         return position.step % self.validate_every == 0
 
     def start_up(self, seconds: float) -> float:
-        return seconds
+        return min(seconds, START_UP_SHARE * self.most_seconds)
 
     def allowance(self, position: Position, *, last: bool) -> float:
         return math.inf
@@ -339,4 +350,4 @@ def make_duration(options: TrainingOptions, steps_per_epoch: int, valid_batches:
         return Seconds(options.budget or DEFAULT_BUDGET, options.validate_every, valid_batches)
     total = options.steps if options.steps is not None else math.ceil((options.epochs or 0.0) * steps_per_epoch)
     spaced = min(steps_per_epoch, math.ceil(total / VALIDATIONS))
-    return Steps(total, options.validate_every or spaced)
+    return Steps(total, options.validate_every or spaced, options.most_seconds)

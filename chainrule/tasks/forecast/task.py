@@ -31,7 +31,7 @@ from chainrule.tasks.forecast.evaluation import (
     inspect_series,
 )
 from chainrule.tasks.forecast.prediction import ForecastPrediction, predict_series
-from chainrule.tasks.ladder import limit_passes, settle_decay, tell_passes
+from chainrule.tasks.ladder import limit_passes, record_settled, settle_decay, tell_passes
 from chainrule.tasks.ledger import Basis
 from chainrule.tasks.model import Model
 from chainrule.tasks.run_directory import DATA
@@ -50,6 +50,7 @@ _ROWS = 256  # of a validation batch
 _SHOWN, _PATHS, _PAST = 3, 50, 24
 _MOST_PASSES, _FEWEST_STEPS = 2, 1000  # over all windows; a value is in as many of them as a window is long
 _MOST_MEMBERS = 4
+_PATIENCE = 0.25  # share of the validations of a short series without improvement, after which it is given up
 _CHECKED_ROWS, _CHECKED_STEPS = 4, 8
 _FROM_DATA = ("anchor", "num_covariates")  # arguments of the model
 _forecaster = partial(
@@ -184,7 +185,9 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
         """Weights forget over a quarter of a pass over all windows; two passes are enough, and at least 1,000 steps.
 
         A network learns the windows by heart otherwise: neighbours are nearly the same, and a value is in many. A
-        budget that has time for more trains several models, whose mean forecasts.
+        budget that has time for more trains several models, whose mean forecasts. A short series takes many passes for
+        those steps, of which the first may be the best: training stops after `_PATIENCE` of its validations without
+        improvement.
         """
         batches, _ = self.batches((0, 1))
         config = settle_decay(super().plan(given), batches.steps_per_epoch / 4, most=1.0)
@@ -197,7 +200,12 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
         alone = replace(config, training=replace(config.training, linear=False))
         model = type(self)(self.path, alone).new_model(config.training.seed)
         members = _MOST_MEMBERS if open_number else 1
-        return limit_passes(config, model, batches, most, elements=batches.at(0).x.numel(), most_members=members)
+        found = limit_passes(config, model, batches, most, elements=batches.at(0).x.numel(), most_members=members)
+        if most == _MOST_PASSES or found.duration.epochs is None or found.training.patience is not None:
+            return found
+        validations = most * batches.steps_per_epoch / (found.training.validate_every or 1)
+        found = replace(found, training=replace(found.training, patience=max(round(_PATIENCE * validations), 3)))
+        return record_settled(found, ["patience"])
 
     def choice(self) -> str:
         return tell_passes(self.config, "values", "windows")
