@@ -125,7 +125,7 @@ class LabelledFile:
             if len(cells) <= last:
                 raise ValueError(
                     f"{self._file.name} line {line}: expected at least {last + 1} columns, got {len(cells)}"
-                    + ("" if self._delimiter else ": put a tab between text and label")
+                    + (": write the missing cells" if self._delimiter else ": put a tab between text and label")
                 )
             if self._width is not None and len(cells) > self._width:
                 remedy = (

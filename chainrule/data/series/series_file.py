@@ -11,7 +11,7 @@ import numpy.typing as npt
 from chainrule.data.series.clock import clock, on_one_clock
 from chainrule.data.series.frequency import Frequency
 from chainrule.data.series.gaps import complete_dates, fill_in, spread_out
-from chainrule.data.tables.cell_column import MISSING, as_number
+from chainrule.data.tables.cell_column import MISSING, as_number, is_odd_number
 from chainrule.data.tables.dates import as_date, is_date_like, writes_months
 from chainrule.data.tables.table_file import TableFile
 
@@ -224,7 +224,8 @@ def _numbers(rows: list[tuple[int, list[str]]], places: list[int], names: list[s
             number = None if empty else as_number(cell)
             if number is None or not math.isfinite(number):
                 expected = "a value, got an empty cell" if empty else f"a finite number, got {cell!r:.80}"
-                remedy = "train with --fill to have it filled in" if empty else "write a number"
+                plain = "write it with a point, without a unit" if is_odd_number(cell) else "write a number"
+                remedy = "train with --fill to have it filled in" if empty else plain
                 raise ValueError(f"{where} line {line}, column {names[column]!r}: expected {expected}: {remedy}")
             numbers[row, column] = number
     for name, found in zip(names, numbers.T, strict=True):
