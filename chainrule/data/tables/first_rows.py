@@ -14,7 +14,7 @@ from chainrule.data.tables.dates import is_date_like
 HEADER = 2  # evidence that is enough where nothing else speaks for a header
 _HINT = re.compile(r'"?sep=(.|\\t)"?', re.IGNORECASE)  # Excel's
 _MOST_TITLES = 20  # lines before a table
-_ROWS, _CELLS = 1000, 200_000  # that are looked at
+_ROWS, _FEW_ROWS, _CELLS = 1000, 50, 200_000  # that are looked at; of each place where a table may begin
 _MOSTLY = 0.8  # of the cells of a column
 _PROSE = 0.9  # of the texts of a column
 _LONGEST_DATE, _LONGEST_UNIT = 40, 12  # characters
@@ -59,26 +59,26 @@ def find_layout(file: DelimitedFile) -> Layout:
     if not _may_be_title(layout.cells):
         return layout
     for before in range(1, len(first)):
-        found = _layout(file, before) if first[before] else layout
+        found = _layout(file, before, _FEW_ROWS) if first[before] else layout
         if found.before and _is_regular(found.cells):
             cells, width = found.cells, len(found.cells[0])
             titles = [text for text in first[:before] if text]
             widths = [sum(map(bool, text.split(found.delimiter))) for text in titles]
             named = header_evidence(cells) >= HEADER
             comments = all(text.startswith("#") for text in titles)
-            if comments and (named or width not in widths) and not first[before].startswith("#"):
-                return found
-            if named and all(count < width or text[0] == "#" for text, count in zip(titles, widths, strict=True)):
-                return found
+            bare = comments and (named or width not in widths) and not first[before].startswith("#")
+            narrow = all(count < width or text[0] == "#" for text, count in zip(titles, widths, strict=True))
+            if bare or (named and narrow):
+                return _layout(file, before)
     return layout
 
 
-def _layout(file: DelimitedFile, before: int) -> Layout:
+def _layout(file: DelimitedFile, before: int, most: int = _ROWS) -> Layout:
     delimiter = file.find_delimiter(before)
-    return Layout(delimiter, before, _first_rows(file, delimiter, before))
+    return Layout(delimiter, before, _first_rows(file, delimiter, before, most))
 
 
-def _first_rows(file: DelimitedFile, delimiter: str, before: int) -> list[Row]:
+def _first_rows(file: DelimitedFile, delimiter: str, before: int, most: int = _ROWS) -> list[Row]:
     """The first rows, up to one that cannot be read: reading the table says what is wrong with it."""
     found: list[Row] = []
     with closing(file.quoted_rows(delimiter, before=before)) as rows, suppress(ValueError):
@@ -86,7 +86,7 @@ def _first_rows(file: DelimitedFile, delimiter: str, before: int) -> list[Row]:
         for row in rows:
             found.append(row)
             cells += len(row[1])
-            if len(found) == _ROWS or cells >= _CELLS:
+            if len(found) == most or cells >= _CELLS:
                 break
     return found
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from shlex import quote
 
 _LARGEST = 1 << 26  # bytes of a file that is looked at
-_ROWS = 1000  # that are looked at
+_ROWS, _CELLS = 1000, 1 << 18  # that are looked at, at most
 _DATED = 0.9  # of the rows
 _FEWEST_DATES = 8
 _LONG_SERIES = 100  # rows that the usual horizon of 24 is for
@@ -76,18 +76,17 @@ def _labelled(path: str | Path, names: Sequence[str], columns: Sequence[Sequence
 
     texts = [name for name, cells in zip(names, columns, strict=True) if _is_prose(cells)]
     labels = [name for name, cells in zip(names, columns, strict=True) if _are_labels(cells)]
-    candidates: list[list[str]] = [[]]
+    columns_of: list[tuple[str | None, str | None]] = [(None, None)]
     if len(texts) == len(labels) == 1:
-        candidates.append([f"--text-column {quote(texts[0])}", f"--label-column {quote(labels[0])}"])
-    for flags in candidates:
+        columns_of.append((texts[0], labels[0]))
+    for text, label in columns_of:
         try:
-            options = dict(zip(("text_column", "label_column"), (*texts, *labels), strict=True)) if flags else {}
-            with closing(iter(LabelledFile(path, **options))) as read:
+            with closing(iter(LabelledFile(path, text_column=text, label_column=label))) as read:
                 rows = list(islice(read, _ROWS))
         except ValueError:
             continue
         if _is_prose([row.text for row in rows]) and _are_labels([row.label for row in rows]):
-            return flags
+            return [f"--text-column {quote(text)}", f"--label-column {quote(label)}"] if text and label else []
     return None
 
 
@@ -98,7 +97,8 @@ def _first_rows(path: str | Path) -> tuple[list[str], list[Sequence[str]]]:
     try:
         file = TableFile(path)
         with closing(file.rows()) as read:
-            return file.names, list(zip(*(cells for _, cells in islice(read, _ROWS)), strict=True))
+            rows = min(_ROWS, _CELLS // len(file.names))
+            return file.names, list(zip(*(cells for _, cells in islice(read, rows)), strict=True))
     except ValueError:
         return [], []
 
