@@ -237,7 +237,9 @@ class ColumnFacts:
         ):
             return
         what = "integer" if kind == "integer" or self._large else "text"
-        raise self._error(f"a different {what} in each of {self.count} rows, an identifier: {leave}, or {keep}")
+        doubt = self.doubt()
+        why = f"though {doubt}: correct them," if doubt else "an identifier:"
+        raise self._error(f"a different {what} in each of {self.count} rows, {why} {leave}, or {keep}")
 
     def decimals(self) -> tuple[int, int] | None:
         """The fewest and the most digits after the point; None where a cell has an exponent, or too many to be kept."""

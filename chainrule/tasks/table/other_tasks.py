@@ -97,8 +97,9 @@ def _first_rows(path: str | Path) -> tuple[list[str], list[Sequence[str]]]:
     try:
         file = TableFile(path)
         with closing(file.rows()) as read:
-            rows = min(_ROWS, _CELLS // len(file.names))
-            return file.names, list(zip(*(cells for _, cells in islice(read, rows)), strict=True))
+            most = min(_ROWS, _CELLS // len(file.names))
+            rows = [cells for _, cells in islice(read, most)]
+        return (file.names, list(zip(*rows, strict=True))) if rows else ([], [])
     except ValueError:
         return [], []
 

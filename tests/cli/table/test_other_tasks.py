@@ -46,6 +46,8 @@ def test_other_tables_get_the_remedy_for_a_table(refused, tmp_path):
     path.write_text("id,b\n" + "".join(f"u{n},{n % 7}\n" for n in range(60)))
     said = refused("train", path, "--out", tmp_path / "run", "--steps", 1)
     assert "column 'id': a different text in each of 54 rows, an identifier: leave it out with --types id=skip" in said
+    path.write_text("id,b\n")
+    assert "expected at least two rows" in refused("train", path, "--out", tmp_path / "run", "--steps", 1)
     path.write_text("\n".join(["Date,heat,wind", *days()]))
     said = refused("train", path, "--out", tmp_path / "run", "--steps", 1, "--types", "Date=real")
     assert "line 2, column 'Date': expected a number, got '2024-01-01'" in said

@@ -101,3 +101,11 @@ def test_too_many_texts_that_look_like_numbers_are_refused_as_such(tmp_path):
     path.write_text("price\ty\n" + "".join(f"{n},5\t{n % 3}\n" for n in range(1200)))
     with pytest.raises(ValueError, match=r"different texts in 1200 rows, though its cells look like numbers"):
         prepare_table(path, tmp_path / "table", validation=path)
+
+
+@pytest.mark.parametrize("cell", ["{} kg", "{}%", "\N{MINUS SIGN}{}"])
+def test_different_texts_that_look_like_numbers_are_no_identifiers(tmp_path, cell):
+    path = tmp_path / "rows.csv"
+    path.write_text("weight,y\n" + "".join(f"{cell.format(n)},{n % 3}\n" for n in range(40)))
+    with pytest.raises(ValueError, match=r"a different text in each of 40 rows, though its cells look like numbers"):
+        prepare_table(path, tmp_path / "table", validation=path)
