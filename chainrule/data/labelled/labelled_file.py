@@ -138,6 +138,8 @@ class LabelledFile:
                     f"{len(cells)}: {remedy}"
                 )
             label = "" if self.columns.label is None else cells[self.columns.label].strip()
+            if self.columns.label is not None and not any(map(str.strip, cells)):
+                continue  # as spreadsheets have them at the end
             if self.columns.label is not None and not label:
                 raise ValueError(f"{self._file.name} line {line}: the label is empty: give one, or leave the row out")
             yield LabelledText(line, cells[self.columns.text].strip(), label)

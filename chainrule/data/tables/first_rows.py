@@ -56,7 +56,7 @@ def find_layout(file: DelimitedFile) -> Layout:
         if delimiter in DELIMITERS:
             return Layout(delimiter, 1, _first_rows(file, delimiter, 1))
     layout = _layout(file, 0)
-    if not _may_be_title(layout.cells):
+    if not _may_be_title(layout.cells) and "" not in first:
         return layout
     for before in range(1, len(first)):
         found = _layout(file, before, _FEW_ROWS) if first[before] else layout
@@ -67,8 +67,8 @@ def find_layout(file: DelimitedFile) -> Layout:
             named = header_evidence(cells) >= HEADER
             comments = all(text.startswith("#") for text in titles)
             bare = comments and (named or width not in widths) and not first[before].startswith("#")
-            narrow = all(count < width or text[0] == "#" for text, count in zip(titles, widths, strict=True))
-            if bare or (named and narrow):
+            wide = sum(count >= width and text[0] != "#" for text, count in zip(titles, widths, strict=True))
+            if bare or (named and wide <= ("" in first[:before])):  # an empty line sets a title with a comma apart
                 return _layout(file, before)
     return layout
 

@@ -76,6 +76,7 @@ def test_the_first_row_names_the_columns_where_they_say_so(tmp_path, before, row
         (['"sep=,"', "colour,n,x"], MIXED, "line 1, before the table: left out"),
         (["sep=\t", "colour\tn\tx"], [row.replace(",", "\t") for row in MIXED], "line 1, before the table: left out"),
         (["Sales 2020", "", "colour,n,x"], MIXED, "lines 1 to 2, before the table: left out"),
+        (["Sales, by colour, 2020", "", "colour,n,x"], MIXED, "lines 1 to 2, before the table: left out"),
         (["Sales, 2020", 'by "me', "colour,n,x"], MIXED, "lines 1 to 2, before the table: left out"),
         (["Sales 2020,,", ",,", "colour,n,x"], MIXED, "lines 1 to 2, before the table: left out"),
         (["Station,Berlin", "Latitude,52.5", "", "day,n,x"], DAYS, "lines 1 to 3, before the table: left out"),
@@ -111,6 +112,12 @@ def test_a_comment_without_a_header_is_left_out_and_a_header_with_a_mark_is_not(
     assert (file.header, len(list(file.rows()))) == (False, len(MIXED))
     file = TableFile(written(tmp_path, ["#colour,n,x", *MIXED]))
     assert (file.names, len(list(file.rows()))) == (["#colour", "n", "x"], len(MIXED))
+
+
+def test_empty_lines_between_rows_begin_no_table(tmp_path):
+    file = TableFile(written(tmp_path, ["colour,n,x", "", MIXED[0], "", *MIXED[1:]]))
+    assert (file.header, len(list(file.rows())), file.left_out()) == (True, len(MIXED), "")
+    assert not TableFile(written(tmp_path, [MIXED[0], "", *MIXED[1:]])).header
 
 
 def test_a_short_row_at_the_beginning_is_no_title(tmp_path):
@@ -170,7 +177,7 @@ def test_lines_of_prose_inside_of_a_cell_are_a_cell(tmp_path):
 
 def test_texts_with_labels_begin_where_a_table_would(tmp_path):
     rows = [f"a film {n},{'gut' if n % 2 else 'schlecht'}" for n in range(20)]
-    file = LabelledFile(written(tmp_path, ["sep=,", "Kommentar,Bewertung", *rows]))
+    file = LabelledFile(written(tmp_path, ["sep=,", "Kommentar,Bewertung", *rows, ",", ","]))
     assert (file.columns.header, len(list(file))) == (True, 20)
     tabs = [f'"a ""good"" film {n}"\t"{"gut" if n % 2 else "schlecht"}"' for n in range(20)]
     file = LabelledFile(written(tmp_path, ['"text"\t"label"', *tabs], "rows.tsv"))
