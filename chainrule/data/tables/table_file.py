@@ -88,8 +88,11 @@ class TableFile:
             told.append(f"line {self._lines_of_header}, which gives units")
         return f"{self.path}: {' and '.join(told)}: left out" if told else ""
 
-    def rows(self) -> Generator[Row, None, None]:
+    def rows(self, *, empty_end: bool = False) -> Generator[Row, None, None]:
         """The rows with the number of the line where each ends (for Parquet of the row), cells as text.
+
+        Args:
+            empty_end: keep rows of empty cells at the end, which are to be filled in.
 
         Raises:
             ValueError: a row has more or fewer cells than there are columns, or the file is no UTF-8.
@@ -97,7 +100,7 @@ class TableFile:
         with closing(self._parquet_rows() if self._parquet else self._lines()) as rows:
             empty: list[int] = []  # lines of rows of empty cells, which at the end are left out
             for line, cells in self._checked(rows if self._parquet else islice(rows, self._named_rows, None)):
-                if not any(cells):
+                if not any(cells) and not empty_end:
                     empty.append(line)
                     continue
                 yield from ((before, [""] * len(cells)) for before in empty)
