@@ -217,9 +217,9 @@ def _are_names(numbers: Sequence[_Column], columns: Sequence[_Column]) -> bool:
     They are years, or count from 0 or 1 as pandas does, or stand beside words alone or the empty name of an index.
     """
     values = [_value(column.first) for column in numbers]
-    if len(set(values)) < len(values) or None in values or not all(column.is_odd() for column in numbers):
+    whole = [int(value) for value in values if value is not None and value.is_integer()]
+    if len(set(whole)) < len(values) or not all(column.is_odd() for column in numbers):
         return False
-    whole = [int(value or 0) for value in values]
     ascending = all(b - a == whole[1] - whole[0] > 0 for a, b in pairwise(whole))
     if all(value in _YEARS for value in whole):
         return ascending and (len(whole) > 1 or numbers[0].count >= _SEVERAL)

@@ -56,6 +56,7 @@ def written(folder: Path, lines: list[str], name: str = "rows.csv") -> Path:
         ([], FLAGS, None),
         ([], [f"{n},{n + 1},{n + 2}" for n in range(40)], None),  # counts from 0, but so do the rows after it
         ([], ["n/k,n/k,5", *FLAGS], None),  # one word twice: missing numbers
+        ([], ["inf,M", *WORDS], None),
         ([], DAYS, None),
     ],
 )
