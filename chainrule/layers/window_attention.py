@@ -1,8 +1,11 @@
 """Attention inside the windows of an image, which may be shifted."""
 
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 
+from chainrule.buffers import fixed_buffer
 from chainrule.layers.linear import Linear
 from chainrule.layers.scaled_dot_product import attention_weights
 
@@ -50,9 +53,11 @@ class WindowAttention(nn.Module):
             nn.init.normal_(linear.weight, std=(3 * model_size) ** -0.5)
             nn.init.zeros_(linear.bias)
         self.bias = nn.Parameter(torch.zeros(num_heads, (2 * window - 1) ** 2))
-        self.register_buffer("offsets", relative_offsets(window), persistent=False)
-        mask = shifted_mask(height, width, window, shift) if shift else None
-        self.register_buffer("mask", mask, persistent=False)
+        fixed_buffer(self, "offsets", partial(relative_offsets, window))
+        if shift:
+            fixed_buffer(self, "mask", partial(shifted_mask, height, width, window, shift))
+        else:
+            self.register_buffer("mask", None)
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, height, width, D) to the same."""

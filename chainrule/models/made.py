@@ -71,7 +71,9 @@ class MADE(AutoregressiveModel):
         self.num_features = self.sequence_length = num_features
         self.hidden_sizes = tuple(hidden_sizes)
         self.context_size = context_size
-        order = torch.arange(num_features) if order is None else torch.as_tensor(order)
+        with torch.device("cpu"):  # also where weights are made without memory, and the order comes with them
+            none = order is None or (isinstance(order, Tensor) and order.is_meta)
+            order = torch.arange(num_features) if none else torch.as_tensor(order)
         self._check_order(order)
         degrees = self.draw_degrees(order)
         *masks, output_mask = made_masks(degrees)
@@ -88,7 +90,8 @@ class MADE(AutoregressiveModel):
         )
         for weight in self.context_weights.values():
             nn.init.normal_(weight, std=weight.shape[1] ** -0.5)
-        self._set_degrees(order, degrees[1:])
+        device = self.output.mask.device
+        self._set_degrees(order.to(device), [part.to(device) for part in degrees[1:]])
         self.register_load_state_dict_post_hook(_remask)
 
     def forward(self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None) -> Bernoulli:
@@ -252,7 +255,7 @@ class MADE(AutoregressiveModel):
         return context.expand(batch_size, *context.shape[1:])
 
     def _check_order(self, order: Tensor) -> None:
-        if order.shape != (self.num_features,) or not torch.equal(order.sort().values.cpu(), torch.arange(len(order))):
+        if order.shape != (self.num_features,) or order.sort().values.tolist() != list(range(len(order))):
             raise ValueError(
                 f"order: expected a permutation of 0 to {self.num_features - 1}, "
                 f"got {order.tolist() if order.numel() < 20 else f'shape {tuple(order.shape)}'}"

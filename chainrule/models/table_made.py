@@ -76,13 +76,12 @@ class TableMADE(AutoregressiveModel):
         if sorted(self.order) != list(range(len(columns))):
             raise ValueError(f"order: expected a permutation of 0 to {len(columns) - 1}, got {list(self.order)}")
         self.layout = TableLayout(columns, components)
-        masks = [mask.to(torch.get_default_device()) for mask in self._masks()]
+        masks = self._masks()
         *hidden, output = masks[: num_layers + 1]
         self.hidden = nn.ModuleList(MaskedLinear(mask) for mask in hidden)
         self.output = MaskedLinear(output)
         self.direct = MaskedLinear(masks[-1], bias=False) if direct and num_layers else None
         self._reset()
-        self.register_load_state_dict_post_hook(_remask)
 
     def forward(self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None) -> TableRow:
         """All conditionals; see `AutoregressiveModel.forward`. Columns after `lengths` are read by later ones only.
@@ -166,12 +165,3 @@ class TableMADE(AutoregressiveModel):
         if x.dim() != 2 or x.shape[1] != len(self.columns):
             raise ValueError(f"{name}: expected shape (B, D) with D = {len(self.columns)}, got {tuple(x.shape)}")
         return x
-
-
-def _remask(model: TableMADE, *_: object) -> None:
-    """Masks follow from the order: where the model was made without memory, they are made when it is loaded."""
-    *masks, direct = (mask.to(model.output.weight.device) for mask in model._masks())
-    for layer, mask in zip((*model.hidden, model.output), masks, strict=True):
-        layer.mask = mask
-    if model.direct is not None:
-        model.direct.mask = direct
