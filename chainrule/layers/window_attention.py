@@ -18,7 +18,7 @@ class WindowAttention(nn.Module):
     in each window of M×M places; B depends on the two places' offset alone, a learnt number for each head and offset
     (relative position bias). With `shift` s the image is moved by (-s, -s) in a circle before it is cut into windows,
     and back afterwards. A window that then holds parts from opposite borders has a mask: only places that are near in
-    the image read each other.
+    the image read each other. Along a side that a single window spans, nothing is moved.
 
     Args:
         model_size: D, a multiple of `num_heads`.
@@ -73,8 +73,7 @@ class WindowAttention(nn.Module):
 
     def _heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values, (B · windows, H, M², d) each."""
-        if self.shift:
-            x = x.roll((-self.shift, -self.shift), (1, 2))
+        x = self._moved(x, -self.shift)
         batch, height, width, size = x.shape
         side = self.window
         windows = x.view(batch, height // side, side, width // side, side, size).transpose(2, 3).flatten(3, 4)
@@ -95,7 +94,12 @@ class WindowAttention(nn.Module):
         side = self.window
         windows = read.transpose(1, 2).reshape(batch, height // side, width // side, side, side, size)
         y = windows.transpose(2, 3).reshape(batch, height, width, size)
-        return y.roll((self.shift, self.shift), (1, 2)) if self.shift else y
+        return self._moved(y, self.shift)
+
+    def _moved(self, x: Tensor, shift: int) -> Tensor:
+        """The image moved along the sides that several windows cover."""
+        sides = [axis for axis in (1, 2) if x.shape[axis] > self.window]
+        return x.roll([shift] * len(sides), sides) if shift and sides else x
 
 
 def relative_offsets(window: int) -> Tensor:
@@ -116,14 +120,15 @@ def shifted_mask(height: int, width: int, window: int, shift: int) -> Tensor:
     """(windows, M², M²) booleans: whether two places of a window are neighbours in the image before it was moved.
 
     >>> shifted_mask(2, 4, window=2, shift=1).all(-1).all(-1).tolist()
-    [False, False]
+    [True, False]
     """
 
     def region(size: int) -> Tensor:
         """Which of three bands a row or column of the moved image is from: those of whole windows, and two parts."""
         band = torch.zeros(size, dtype=torch.long)
-        band[size - window : size - shift] = 1
-        band[size - shift :] = 2
+        if size > window:  # a side that one window spans is not moved
+            band[size - window : size - shift] = 1
+            band[size - shift :] = 2
         return band
 
     regions = region(height).unsqueeze(1) * 3 + region(width)
