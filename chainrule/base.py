@@ -49,7 +49,7 @@ class LikelihoodModel(TrainableModel):
 
         Args:
             x: the modelled values, batch first.
-            context: its condition, a tensor or a tree of tensors, batch first.
+            context: its condition, a tensor or a tree of tensors, batch first, with B rows or one row for all.
             lengths: (B,) real elements of each row of x, where it has a time axis and rows may be shorter.
         """
 
@@ -91,7 +91,8 @@ class AutoregressiveModel(LikelihoodModel):
 
         Args:
             x: (B, T) elements, or laid out otherwise, as `from_sequence` makes them.
-            context: condition of the whole sequence: a tensor, or a tree of tensors, batch first.
+            context: condition of the whole sequence: a tensor, or a tree of tensors, batch first, with B rows or one
+                row for all.
             lengths: (B,) number of real elements of each row; padding after them is never read.
 
         Returns:
@@ -100,7 +101,7 @@ class AutoregressiveModel(LikelihoodModel):
 
     @abstractmethod
     def initial_state(self, batch_size: int, context: Context = None) -> State:
-        """The state before the first element: a tree of tensors, batch first."""
+        """The state before the first element: a tree of tensors, batch first; `context` as for `forward`."""
 
     @abstractmethod
     def step(self, x_prev: Tensor | None, state: State) -> tuple[Distribution, State]:
@@ -316,8 +317,7 @@ class AutoregressiveModel(LikelihoodModel):
             raise ValueError(f"n: expected at least 1, got {n}")
         device = next(self.parameters(), torch.empty(0)).device
         if context is not None:
-            check_rows(context, n)
-            context = expand(map_state(lambda leaf: leaf.to(device), context), n)
+            context = map_state(lambda leaf: leaf.to(device), for_rows(context, n))
         if prefix is not None:
             prefix = prefix_rows(prefix, n).to(device)
 
@@ -351,11 +351,12 @@ def refuse_context(context: Context) -> None:
         raise ValueError("context: this model is not conditioned on anything; leave it None")
 
 
-def check_rows(context: Context, batch_size: int) -> None:
-    """Raise ValueError unless every tensor of a condition has as many rows as x, or one for all."""
+def for_rows(context: Context, batch_size: int) -> Context:
+    """A condition with as many rows as x; ValueError unless every tensor of it has so many, or one for all."""
     for leaf in leaves(context):
         if len(leaf) not in (1, batch_size):
             raise ValueError(f"context: expected {batch_size} rows, or one for all, got {len(leaf)}")
+    return expand(context, batch_size)
 
 
 def fill_padding(sequence: Tensor, real: Tensor) -> Tensor:

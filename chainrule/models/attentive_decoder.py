@@ -14,7 +14,7 @@ from chainrule.layers.linear import Linear, linear
 from chainrule.layers.packing import real_steps, zero_past_ends
 from chainrule.layers.recurrent_stack import recurrent_stack
 from chainrule.ranges import check_shares, check_sizes
-from chainrule.state import State, count_rows, share
+from chainrule.state import State, count_rows, expand, share
 
 ATTENTIONS = ("additive", "multiplicative")
 SCHEDULED_SAMPLING = "scheduled_sampling_rate"
@@ -157,8 +157,8 @@ class AttentiveDecoder(AutoregressiveModel, ABC):
 
     def initial_state(self, batch_size: int, context: Context = None) -> State:
         encoded = self.encode(context)
-        if len(encoded.summary) != batch_size:
-            raise ValueError(f"context: expected {batch_size} rows, as x has, got {count_rows(context)}")
+        if len(encoded.summary) not in (1, batch_size):
+            raise ValueError(f"context: expected {batch_size} rows, or one for all, got {count_rows(context)}")
         first = torch.tanh(self.first(encoded.summary)).unflatten(
             1, (-1, self.decoder.num_layers, self.decoder.hidden_size)
         )
@@ -167,6 +167,7 @@ class AttentiveDecoder(AutoregressiveModel, ABC):
             memory = self.attention.remember(encoded.memory, encoded.lengths)
         elif self.fixed is not None:
             memory = self.fixed(encoded.summary)
+        first, memory = expand((first, memory), batch_size)
         fed = first.new_zeros(batch_size, self.embedding.embedding_dim) if self.input_feeding else None
         return {"h": tuple(first.unbind(1)) if self.decoder.has_cell else first[:, 0], "fed": fed, "memory": memory}
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
-from chainrule.base import AutoregressiveModel, Step, check_rows, refuse_context
+from chainrule.base import AutoregressiveModel, Step, for_rows, refuse_context
 from chainrule.heads import Bernoulli
 from chainrule.layers.cells import project
 from chainrule.layers.masked_linear import MaskedLinear
@@ -251,8 +251,8 @@ class MADE(AutoregressiveModel):
             raise ValueError(f"context: expected (B,) labels from 0 to {size - 1}, got {got}")
         else:
             context = context.long()
-        check_rows(context, batch_size)
-        return context.expand(batch_size, *context.shape[1:])
+        expanded: Tensor = for_rows(context, batch_size)
+        return expanded
 
     def _check_order(self, order: Tensor) -> None:
         if order.shape != (self.num_features,) or order.sort().values.tolist() != list(range(len(order))):

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, final
 import torch
 from torch import Tensor, nn
 
-from chainrule.base import Context, LikelihoodModel
+from chainrule.base import Context, LikelihoodModel, for_rows
 from chainrule.heads import IndependentTags, LinearChainCRF, TagConstraints, TagSequences
 from chainrule.layers import AffixEmbedding, CharacterEncoder, WordForm
 from chainrule.layers.bidirectional import row_encoder
@@ -137,7 +137,8 @@ class SequenceTagger(LikelihoodModel):
 
     def training_objective(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
         """log p of the tags by the network alone, (B,), nats."""
-        return TagSequences(self.head, self._emissions(context, lengths), lengths).log_prob(x)
+        emissions = self._emissions(for_rows(context, len(x)), lengths)
+        return TagSequences(self.head, emissions, lengths).log_prob(x)
 
     def _emissions(self, context: Context, lengths: Tensor | None) -> Tensor:
         """e of each word by the network, (B, T, K)."""
@@ -156,7 +157,7 @@ class SequenceTagger(LikelihoodModel):
             context: the words.
             lengths: (B,).
         """
-        return self.forward(context, lengths).log_prob(x)
+        return self.forward(for_rows(context, len(x)), lengths).log_prob(x)
 
     @torch.no_grad()
     def decode(self, context: Context, lengths: Tensor | None = None) -> Tensor:

@@ -17,7 +17,7 @@ from chainrule.layers.prepared_linear import prepared_linear
 from chainrule.layers.residual_block import shrink_residuals
 from chainrule.layers.transformer_encoder import TransformerEncoder
 from chainrule.ranges import Layers, Probability, Size, check_shares, check_sizes
-from chainrule.state import Shared, State, count_rows, share
+from chainrule.state import Shared, State, count_rows, expand, share
 
 
 @final
@@ -161,11 +161,11 @@ class TransformerSeq2Seq(AutoregressiveModel):
 
     def initial_state(self, batch_size: int, context: Context = None) -> State:
         memory, lengths = self._encoded(context)
-        if len(memory) != batch_size:
-            raise ValueError(f"context: expected {batch_size} rows, as x has, got {len(memory)}")
+        if len(memory) not in (1, batch_size):
+            raise ValueError(f"context: expected {batch_size} rows, or one for all, got {len(memory)}")
         return {
             "blocks": tuple(block.mixer.initial_state(batch_size) for block in self._blocks),
-            "memory": tuple(block.cross.remember(memory, lengths) for block in self._blocks),
+            "memory": expand(tuple(block.cross.remember(memory, lengths) for block in self._blocks), batch_size),
         }
 
     def unroll(self, x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[Categorical, State]:
