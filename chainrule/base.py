@@ -12,6 +12,7 @@ from torch.distributions import Distribution
 from chainrule.heads import head_of
 from chainrule.heads.categorical import check_filters
 from chainrule.lengths import check_lengths
+from chainrule.modes import drawn_in_evaluation
 from chainrule.prefix import check_prefix, prefix_rows
 from chainrule.state import State, expand, leaves, map_state
 
@@ -78,6 +79,10 @@ class AutoregressiveModel(LikelihoodModel):
     x is not a sequence (B, T) in visiting order, the model overrides `to_sequence` and `from_sequence` to convert
     between the two. `forward`, `log_prob` and `sample` use the layout of x; `step`, `unroll`, `stream`,
     `visible_past`, `lengths` and `prefix` use the sequence.
+
+    In training mode, `forward`, `step`, `unroll`, and likelihoods with them, have the dropout that training needs, as
+    all modules of PyTorch. `sample`, `stream`, and whatever draws, searches, completes or codes with the model is in
+    evaluation mode, and restores the mode of every submodule: a sample is one of the model, not of a thinned one.
 
     Attributes:
         sequence_length: T, where every x has as many elements; `None` where any number may come.
@@ -239,7 +244,7 @@ class AutoregressiveModel(LikelihoodModel):
         eos: int | None = None,
         generator: torch.Generator | None = None,
     ) -> Tensor:
-        """Draw n sequences of `length` elements, (n, length) or laid out as x is, prefix included.
+        """Draw n sequences of `length` elements, (n, length) or laid out as x is, prefix included, in evaluation mode.
 
         Args:
             n: number of sequences.
@@ -310,7 +315,7 @@ class AutoregressiveModel(LikelihoodModel):
     ) -> Iterator[Tensor]:
         """Draw elements (n,) as they come, without end where a sequence has none; `sample` collects them.
 
-        The prefix is read, not returned.
+        The prefix is read, not returned. The model is in evaluation mode while it draws, and in its own between draws.
         """
         check_filters(temperature, top_k, top_p)
         if n < 1:
@@ -324,7 +329,7 @@ class AutoregressiveModel(LikelihoodModel):
         def pick(conditional: Distribution) -> Tensor:
             return head_of(conditional).filtered(temperature, top_k, top_p).sample(generator=generator)
 
-        return self._draws(n, context, prefix, pick)
+        return drawn_in_evaluation(self, self._draws(n, context, prefix, pick))
 
     def _draws(
         self, n: int, context: Context, prefix: Tensor | None, pick: Callable[[Distribution], Tensor]

@@ -12,6 +12,7 @@ from chainrule.decoding.position_noise import PositionNoise
 from chainrule.decoding.verification import verify_by_noise, verify_by_rejection
 from chainrule.heads import Categorical, Head, head_of
 from chainrule.heads.categorical import check_filters
+from chainrule.modes import in_evaluation
 from chainrule.prefix import check_prefix
 from chainrule.ranges import check_sizes
 from chainrule.state import map_state
@@ -49,6 +50,7 @@ class ParallelSample:
         return self.elements / max(self.passes, 1)
 
 
+@in_evaluation
 @torch.no_grad()
 def sample_parallel(
     model: AutoregressiveModel,

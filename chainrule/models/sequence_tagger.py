@@ -13,6 +13,7 @@ from chainrule.layers.cells import check_vocabulary, symbols_of
 from chainrule.layers.character_encoder import CHARACTER_ENCODERS
 from chainrule.layers.dropout import dropout
 from chainrule.layers.template_scores import TemplateScores
+from chainrule.modes import in_evaluation
 from chainrule.ranges import Layers, Probability, Range, Size, check_sizes
 
 TAG_HEADS = ("crf", "softmax")
@@ -159,6 +160,7 @@ class SequenceTagger(LikelihoodModel):
         """
         return self.forward(for_rows(context, len(x)), lengths).log_prob(x)
 
+    @in_evaluation
     @torch.no_grad()
     def decode(self, context: Context, lengths: Tensor | None = None) -> Tensor:
         """The most probable tags of each row, (B, T); -1 past its end."""
@@ -168,6 +170,7 @@ class SequenceTagger(LikelihoodModel):
         """p(y_t = k | x), (B, T, K); 0 past each row's end."""
         return self.forward(context, lengths).marginals
 
+    @in_evaluation
     @torch.no_grad()
     def n_best(self, context: Context, lengths: Tensor | None = None, *, n: int) -> tuple[Tensor, Tensor]:
         """The n most probable tag sequences of each row, best first, (B, n, T), and their log p, (B, n), nats."""
