@@ -6,9 +6,23 @@ from typing import TypeAlias
 
 from torch import Tensor, nn
 
+from chainrule.plain import is_plain
 from chainrule.state import State
 
 LayerStep: TypeAlias = Callable[[Tensor, State], tuple[Tensor, State]]
+
+
+def stepping(layer: nn.Module) -> LayerStep:
+    """The step of a layer inside another one: its `step`, or a call of it where hooks and the like are to be obeyed."""
+    if is_plain(layer):
+        step: LayerStep = layer.step
+        return step
+
+    def called(x_t: Tensor, state: State) -> tuple[Tensor, State]:
+        y, state = layer(x_t.unsqueeze(1), state)
+        return y.squeeze(1), state
+
+    return called
 
 
 def check_features(x: Tensor, axes: str, size: int) -> None:
@@ -68,7 +82,7 @@ class SequenceLayer(nn.Module, ABC):
     def prepare(self) -> LayerStep:
         """A function equal to `step` in evaluation while the weights stay as they are.
 
-        A layer that can compute something from its weights alone overrides this and computes it once; this version
-        is `step` itself. Generation and serving call it.
+        A layer that can compute something from its weights alone overrides this and computes it once, where
+        `chainrule.plain.is_plain` allows it; this version is `step` itself. Generation and serving call it.
         """
         return self.step

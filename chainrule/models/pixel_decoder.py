@@ -90,6 +90,11 @@ class PixelDecoder(MaskedImageModel):
     def initial_state(self, batch_size: int, context: Tensor | None = None) -> State:
         return {"label": None, "above": self._above(batch_size, context), "row": None, "unread": None}
 
+    @property
+    def scanned(self) -> list[nn.Module]:
+        """All but the writer, which is called."""
+        return [self.first, self.layers, self.head]
+
     def _above(self, batch_size: int, context: Tensor | None) -> State:
         if context is None or context.dim() != 2 or context.shape[1] != self.context_size:
             got = None if context is None else tuple(context.shape)

@@ -13,6 +13,7 @@ from chainrule.heads.table_column import TableColumn, TableRow
 from chainrule.layers.masked_linear import MaskedLinear
 from chainrule.layers.masks import made_degrees
 from chainrule.models.table_layout import TableLayout, TableSteps
+from chainrule.plain import is_plain
 from chainrule.ranges import Probability, Range, Size, check_shares, check_sizes
 from chainrule.state import State
 
@@ -90,6 +91,10 @@ class TableMADE(AutoregressiveModel):
             ValueError: x is not (B, D), or there is a context: the model has none.
         """
         refuse_context(context)
+        return self.layout.row(self._outputs(x))
+
+    def _outputs(self, x: Tensor) -> Tensor:
+        """The parameters of all conditionals, (B, N)."""
         features = self.layout.read(self._wide(x, "x")).to(self.output.weight.dtype)
         h = features
         for layer in self.hidden:
@@ -97,18 +102,33 @@ class TableMADE(AutoregressiveModel):
         outputs = self.output(h)
         if self.direct is not None:
             outputs = outputs + self.direct(features)
-        return self.layout.row(outputs)
+        return outputs
 
     def initial_state(self, batch_size: int, context: Tensor | None = None) -> State:
         refuse_context(context)
-        return tuple(self.output.weight.new_zeros(batch_size, 0) for _ in range(len(self.hidden) + 1))
+        empty = self.output.weight.new_zeros(batch_size, 0)
+        if not is_plain(self):
+            return empty.double()
+        return (empty,) * (len(self.hidden) + 1)
 
     def step(self, x_prev: Tensor | None, state: State) -> tuple[TableColumn, State]:
-        return self._steps().step(x_prev, state)
+        return (self._steps().step if is_plain(self) else self._called)(x_prev, state)
 
     def stepper(self) -> Step:
+        if not is_plain(self):
+            return self._called
         with torch.no_grad():
             return self._steps().step
+
+    def _called(self, x_prev: Tensor | None, state: State) -> tuple[TableColumn, State]:
+        """A step by `forward` of all columns, for modules that have to be called; the state is the known columns."""
+        known = state if x_prev is None else torch.cat([state, x_prev.double().unsqueeze(1)], 1)
+        t = known.shape[1]
+        if t == len(self.order):
+            raise ValueError(f"x_prev: expected one of the first {t - 1} columns, got the last: nothing follows it")
+        outputs = self._outputs(self.from_sequence(nn.functional.pad(known, (0, len(self.order) - t))))
+        place = self.order[t]
+        return self.layout.column(place, outputs[:, self.layout.outputs[place]]), known
 
     def exclude(self, symbols: Sequence[int | None]) -> None:
         """Give one symbol of each column probability 0 from now on, whatever is known; see `TableLayout.exclude`."""

@@ -16,6 +16,7 @@ from chainrule.layers.packing import real_steps, zero_past_ends
 from chainrule.layers.prepared_linear import prepared_linear
 from chainrule.layers.residual_block import shrink_residuals
 from chainrule.layers.transformer_encoder import TransformerEncoder
+from chainrule.plain import is_plain
 from chainrule.ranges import Layers, Probability, Size, check_shares, check_sizes
 from chainrule.state import Shared, State, count_rows, expand, share
 
@@ -179,6 +180,8 @@ class TransformerSeq2Seq(AutoregressiveModel):
         return Categorical(self._scores(h)), state
 
     def stepper(self) -> Step:
+        if self.training or not is_plain(*self._blocks):
+            return self.step
         with torch.no_grad():
             steps = [block.prepare() for block in self._blocks]
             predict = prepared_linear(self._output_weight(), self.bias_ho)
