@@ -10,8 +10,7 @@ from chainrule.layers.causal_attention_steps import CausalAttentionSteps
 from chainrule.layers.multi_head_attention import MultiHeadAttention
 from chainrule.layers.positions import distance_slopes
 from chainrule.layers.scaled_dot_product import attention_weights, distances, scaled_dot_product, visible_keys
-from chainrule.layers.sequence_layer import LayerStep, SequenceLayer, stepping
-from chainrule.plain import is_plain
+from chainrule.layers.sequence_layer import LayerStep, SequenceLayer, is_plain, stepping
 from chainrule.ranges import check_sizes
 from chainrule.state import State
 

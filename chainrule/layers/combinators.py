@@ -6,8 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from chainrule.layers.packing import zero_past_ends
-from chainrule.layers.sequence_layer import LayerStep, SequenceLayer, stepping
-from chainrule.plain import is_plain
+from chainrule.layers.sequence_layer import LayerStep, SequenceLayer, is_plain, stepping
 from chainrule.state import State
 
 

@@ -12,7 +12,7 @@ from chainrule.layers.linear import linear
 from chainrule.layers.multi_head_attention import MultiHeadAttention
 from chainrule.layers.norms import norm_layer
 from chainrule.layers.scaled_dot_product import attention_weights, scaled_dot_product
-from chainrule.plain import is_plain
+from chainrule.layers.sequence_layer import is_plain
 from chainrule.state import Shared, State, leaves
 
 DecoderStep = Callable[[Tensor, State, State], tuple[Tensor, State]]

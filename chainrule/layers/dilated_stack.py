@@ -12,8 +12,7 @@ from chainrule.layers.activations import gate
 from chainrule.layers.causal_conv1d import CausalConv1d
 from chainrule.layers.packing import last_before_ends, zero_past_ends
 from chainrule.layers.row_vectors import numpy_may_compute
-from chainrule.layers.sequence_layer import LayerStep, SequenceLayer, check_features
-from chainrule.plain import is_plain
+from chainrule.layers.sequence_layer import LayerStep, SequenceLayer, check_features, is_plain
 from chainrule.state import State
 
 

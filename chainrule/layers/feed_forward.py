@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from chainrule.layers.linear import Linear
 from chainrule.layers.prepared_linear import prepared_linear
 from chainrule.layers.row_vectors import RowMap, by_torch, numpy_may_compute, row_map
-from chainrule.plain import is_plain
+from chainrule.layers.sequence_layer import is_plain
 from chainrule.ranges import check_sizes
 
 PrepareLinear = Callable[[Tensor, Tensor | None], Callable[[Tensor], Tensor]]

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from chainrule.layers.row_vectors import RowMap, by_torch, numpy_may_compute
-from chainrule.plain import is_plain
+from chainrule.layers.sequence_layer import is_plain
 
 NORMS: dict[str, type[nn.LayerNorm] | type[nn.RMSNorm]] = {"layer": nn.LayerNorm, "rms": nn.RMSNorm}
 EPSILON = 1e-5

@@ -10,9 +10,8 @@ from torch import Tensor, nn
 
 from chainrule.layers.cells import StackedCells, project, symbols_of
 from chainrule.layers.packing import Packing
-from chainrule.layers.sequence_layer import LayerStep, SequenceLayer, stepping
+from chainrule.layers.sequence_layer import LayerStep, SequenceLayer, is_plain, stepping
 from chainrule.modes import needs_plain_form
-from chainrule.plain import is_plain
 from chainrule.state import State
 
 Backend = Literal["auto", "vendor", "bptt"]

@@ -16,8 +16,7 @@ from chainrule.layers.packing import zero_past_ends
 from chainrule.layers.positions import LearnedPositions, PositionEmbedding, SinusoidalPositions
 from chainrule.layers.residual_block import ResidualBlock, shrink_residuals
 from chainrule.layers.row_vectors import RowMap, vector_step
-from chainrule.layers.sequence_layer import LayerStep, SequenceLayer, stepping
-from chainrule.plain import is_plain
+from chainrule.layers.sequence_layer import LayerStep, SequenceLayer, is_plain, stepping
 from chainrule.ranges import check_sizes
 from chainrule.state import State
 

@@ -13,8 +13,7 @@ from chainrule.layers.cells import StackedCells, multiplied, symbol_before, symb
 from chainrule.layers.linear import Linear, linear
 from chainrule.layers.packing import real_steps, zero_past_ends
 from chainrule.layers.recurrent_stack import recurrent_stack
-from chainrule.layers.sequence_layer import stepping
-from chainrule.plain import is_plain
+from chainrule.layers.sequence_layer import is_plain, stepping
 from chainrule.ranges import check_shares, check_sizes
 from chainrule.state import State, count_rows, expand, share
 

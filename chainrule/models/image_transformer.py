@@ -12,11 +12,10 @@ from chainrule.layers.cells import check_vocabulary
 from chainrule.layers.dropout import dropout
 from chainrule.layers.linear import Linear
 from chainrule.layers.prepared_linear import prepared_linear
-from chainrule.layers.sequence_layer import LayerStep, stepping
+from chainrule.layers.sequence_layer import LayerStep, is_plain, stepping
 from chainrule.layers.transformer_stack import TransformerStack
 from chainrule.models.image_model import ImageModel
 from chainrule.models.labels import checked_labels
-from chainrule.plain import is_plain
 from chainrule.ranges import Layers, Probability, Size
 from chainrule.state import State
 

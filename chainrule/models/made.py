@@ -14,8 +14,8 @@ from chainrule.layers.cells import project
 from chainrule.layers.masked_linear import MaskedLinear
 from chainrule.layers.masks import made_degrees, made_masks
 from chainrule.layers.packing import real_steps
+from chainrule.layers.sequence_layer import is_plain
 from chainrule.models.made_columns import Columns, DegreeLayer
-from chainrule.plain import is_plain
 from chainrule.ranges import check_shares, check_sizes
 from chainrule.state import State
 

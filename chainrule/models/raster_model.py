@@ -10,9 +10,9 @@ from torch.distributions import Distribution
 
 from chainrule.base import Step
 from chainrule.heads import Categorical, DiscretizedLogisticMixture
+from chainrule.layers.sequence_layer import is_plain
 from chainrule.models.image_model import ImageModel
 from chainrule.models.labels import checked_labels
-from chainrule.plain import is_plain
 from chainrule.state import State, count_rows, leaves
 
 Conditional = Categorical | DiscretizedLogisticMixture

@@ -14,8 +14,7 @@ from chainrule.layers.dropout import dropout
 from chainrule.layers.linear import linear
 from chainrule.layers.packing import zero_past_ends
 from chainrule.layers.recurrent_stack import recurrent_stack
-from chainrule.layers.sequence_layer import stepping
-from chainrule.plain import is_plain
+from chainrule.layers.sequence_layer import is_plain, stepping
 from chainrule.ranges import Layers, Probability, Range, Size, check_shares, check_sizes
 from chainrule.state import State, count_rows
 

@@ -12,8 +12,8 @@ from chainrule.heads.column import Column
 from chainrule.heads.table_column import TableColumn, TableRow
 from chainrule.layers.masked_linear import MaskedLinear
 from chainrule.layers.masks import made_degrees
+from chainrule.layers.sequence_layer import is_plain
 from chainrule.models.table_layout import TableLayout, TableSteps
-from chainrule.plain import is_plain
 from chainrule.ranges import Probability, Range, Size, check_shares, check_sizes
 from chainrule.state import State
 

@@ -15,10 +15,9 @@ from chainrule.layers.ngram_embedding import NgramEmbedding
 from chainrule.layers.packing import zero_past_ends
 from chainrule.layers.positions import LearnedPositions
 from chainrule.layers.prepared_linear import packed_linear, prepared_linear
-from chainrule.layers.sequence_layer import LayerStep, stepping
+from chainrule.layers.sequence_layer import LayerStep, is_plain, stepping
 from chainrule.layers.transformer_stack import Mixer, TransformerStack
 from chainrule.layers.transformer_windows import TransformerWindows
-from chainrule.plain import is_plain
 from chainrule.ranges import Layers, Probability, Range, Size, check_sizes
 from chainrule.state import State, count_rows
 

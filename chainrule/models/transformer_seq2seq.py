@@ -15,8 +15,8 @@ from chainrule.layers.norms import norm_layer
 from chainrule.layers.packing import real_steps, zero_past_ends
 from chainrule.layers.prepared_linear import prepared_linear
 from chainrule.layers.residual_block import shrink_residuals
+from chainrule.layers.sequence_layer import is_plain
 from chainrule.layers.transformer_encoder import TransformerEncoder
-from chainrule.plain import is_plain
 from chainrule.ranges import Layers, Probability, Size, check_shares, check_sizes
 from chainrule.state import Shared, State, count_rows, expand, share
 

@@ -13,9 +13,8 @@ from chainrule.layers.cells import symbol_before, symbols_before
 from chainrule.layers.dilated_stack import DilatedStack
 from chainrule.layers.linear import Linear
 from chainrule.layers.packing import zero_past_ends
-from chainrule.layers.sequence_layer import stepping
+from chainrule.layers.sequence_layer import is_plain, stepping
 from chainrule.models.labels import checked_labels
-from chainrule.plain import is_plain
 from chainrule.ranges import Range, check_sizes
 from chainrule.state import State
 
