@@ -1,4 +1,4 @@
-"""What is called by `forward` is obeyed by `step`, `unroll`, `stepper` and `window_reader`, whatever is done to modules.
+"""What `forward` calls is obeyed by `step`, `unroll`, `stepper` and `window_reader`, whatever is done to modules.
 
 Prepared steps read weights past the modules that hold them: a hook, or LoRA around a layer, changed the likelihood and
 not the samples.
@@ -86,7 +86,7 @@ def parametrised(model, name):
 
 
 ALTERATIONS = (hooked, wrapped, overridden, parametrised, subclassed, hooked_before, followed)
-READ = 5  # elements
+READ = 3  # elements
 
 
 def terms(model, x, context):
@@ -143,11 +143,11 @@ def test_every_way_to_compute_a_model_obeys_its_modules(name):
         parameter += 0.1 * torch.randn_like(parameter)
     names = [part for part, _ in model.named_modules()][1:]
     seen = 0
-    for number, part in enumerate(names * 2):
+    for number, part in enumerate(names * (1 if len(names) > 12 else 2)):
         altered = copy.deepcopy(model)
         try:
             ALTERATIONS[number % len(ALTERATIONS)](altered, part)
-            altered(x, context)
+            altered(x, context).log_prob(x)
         except (AttributeError, TypeError, ValueError, RuntimeError):  # a module that cannot be altered so
             continue
         found = terms(altered, x, context)

@@ -1,6 +1,7 @@
 """A translator made of attention: a sequence in, another of any length out."""
 
-from typing import Literal, final
+from functools import partial
+from typing import Literal, cast, final
 
 import torch
 from torch import Tensor, nn
@@ -129,7 +130,7 @@ class TransformerSeq2Seq(AutoregressiveModel):
 
     @property
     def _blocks(self) -> list[DecoderBlock]:
-        return [block for block in self.blocks if isinstance(block, DecoderBlock)]
+        return cast(list[DecoderBlock], list(self.blocks))
 
     def visible_past(self, length: int) -> Tensor:
         reach = 1 + sum(block.mixer.window - 1 for block in self._blocks)
@@ -176,7 +177,7 @@ class TransformerSeq2Seq(AutoregressiveModel):
     def step(self, x_prev: Tensor | None, state: State) -> tuple[Categorical, State]:
         if x_prev is not None:
             x_prev = symbol_before(x_prev, self.vocab_size)
-        h, state = self._advance([block.step for block in self._blocks], x_prev, state)
+        h, state = self._advance([partial(DecoderBlock.step, block) for block in self._blocks], x_prev, state)
         return Categorical(self._scores(h)), state
 
     def stepper(self) -> Step:
