@@ -80,9 +80,9 @@ class AutoregressiveModel(LikelihoodModel):
     between the two. `forward`, `log_prob` and `sample` use the layout of x; `step`, `unroll`, `stream`,
     `visible_past`, `lengths` and `prefix` use the sequence.
 
-    In training mode, `forward`, `step`, `unroll`, and likelihoods with them, have the dropout that training needs, as
-    all modules of PyTorch. `sample`, `stream`, and whatever draws, searches, completes or codes with the model is in
-    evaluation mode, and restores the mode of every submodule: a sample is one of the model, not of a thinned one.
+    `forward`, the likelihoods and `step` follow the mode of the model, as all modules of PyTorch: in training mode they
+    have its dropout (image models and MADE step without). `sample`, `stream`, and whatever draws, searches, completes
+    or codes with the model run in evaluation mode, and restore the mode of every submodule afterwards.
 
     Attributes:
         sequence_length: T, where every x has as many elements; `None` where any number may come.
