@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from chainrule.heads.head import TensorHead, at_least_float32, largest_exponent
+from chainrule.heads.head import TensorHead, at_least_float32, check_drawable, largest_exponent
 
 
 class DiagonalNormal(TensorHead):
@@ -76,7 +76,9 @@ class DiagonalNormal(TensorHead):
     @torch.no_grad()
     def sample(self, sample_shape: Any = (), *, generator: torch.Generator | None = None) -> Tensor:
         """`rsample` without gradients."""
-        return self.rsample(sample_shape, generator=generator)
+        drawn = self.rsample(sample_shape, generator=generator)
+        check_drawable(drawn.sum(), "mean, log_scale")
+        return drawn
 
     def detached(self) -> "DiagonalNormal":
         """The same distribution, whose parameters receive no gradient."""
