@@ -57,14 +57,15 @@ class ModuleCall:
         required = cache_name if cache_name and arguments[cache_name].default is inspect.Parameter.empty else ""
         call = cls(0, length, frozenset(arguments), required)
         with torch.no_grad(), evaluating(module):
-            logits = call._tried(module)
+            symbols = _zeros(module, 3, length or 2)
+            logits = call._tried(module, symbols)
             if logits.shape[1:2] == (1,) and "targets" in arguments:
                 call = replace(call, with_targets=True)
-                logits = call._tried(module)
+                logits = call._tried(module, symbols)
             shape = tuple(logits.shape)
-            if len(shape) != 3 or shape[:2] != (2, length or 2):
+            if len(shape) != 3 or shape[:2] != symbols.shape:
                 raise ValueError(
-                    f"module: expected logits (B, T, V) for every one of (B, T) = (2, {length or 2}) symbols, "
+                    f"module: expected logits (B, T, V) for every one of (B, T) = {tuple(symbols.shape)} symbols, "
                     f"got shape {shape}: wrap it in a module that returns them"
                 )
             call = replace(call, vocab_size=shape[2])
@@ -86,7 +87,7 @@ class ModuleCall:
             if "position_ids" in self.arguments:
                 options["position_ids"] = (real.long().cumsum(1) - 1).clamp_min(0)
         logits = _logits_of(module(symbols, **self._empty(), **options))
-        return logits[:, : symbols.shape[1] - max(missing, 0)]
+        return logits[:, :-missing] if missing > 0 else logits
 
     @property
     def takes_mask(self) -> bool:
@@ -125,8 +126,7 @@ class ModuleCall:
             raise ValueError(f"module: expected logits of shape {expected} after a cache, got {tuple(logits.shape)}")
         return logits, _cache_of(output, self.cache_name)
 
-    def _tried(self, module: nn.Module) -> Tensor:
-        symbols = _zeros(module, 2, self.length or 2)
+    def _tried(self, module: nn.Module, symbols: Tensor) -> Tensor:
         try:
             return self.logits(module, symbols)
         except Exception as error:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from chainrule.base import TrainableModel
 from chainrule.models.logits_model import LogitsModel, from_logits
 from chainrule.models.module_call import CacheStep
+from chainrule.modes import evaluating
 from chainrule.testing.agreement import require_equal, rounding
 from chainrule.testing.causality import ROUNDING
 from chainrule.testing.contract import check_model
@@ -18,6 +19,7 @@ from chainrule.testing.isolation import isolated
 from chainrule.testing.report import Report, Result
 from chainrule.testing.sequence_subject import SequenceSubject
 from chainrule.testing.subject import DoesNotApply, device_of
+from chainrule.testing.values import distance
 from chainrule.testing.weights import weighted
 
 LONGEST = 32  # symbols among which each one's influence on all logits is looked at
@@ -89,12 +91,16 @@ def check(
     """
     if isinstance(module, TrainableModel) and not isinstance(module, LogitsModel):
         return check_model(module, example, seed=seed)
-    model, declared = _adapted(module, example, start=start, shifted=shifted, cache=cache, step=step)
-    as_read = _variant(model, shifted=False)
-    seen = _influences(as_read, example, seed)
-    lags = (torch.arange(len(seen)).unsqueeze(1) - torch.arange(len(seen)))[seen]  # t - s: logits[:, t] see x[:, s]
-    if declared is None:
-        model = as_read if len(lags) and int(lags.min()) > 0 else model
+    example, model, declared = _adapted(module, example, start=start, shifted=shifted, cache=cache, step=step)
+    as_read = LogitsModel(model.module, replace(model.call, layout=None), start=None, shifted=False, window=None)
+    if _is_random(as_read, example, seed):
+        shift = Result(
+            "shift", True, "does not apply: the same input has other logits (see reproducible)", applies=False
+        )
+        return Report([shift, *check_model(model, example, seed=seed).results])
+    lags = _lags(as_read, example, seed)
+    if declared is None and len(lags) and int(lags.min()) > 0:
+        model = as_read
     results = []
     for result in check_model(model, example, seed=seed).results:
         if result.name == "full_context" and not result.ok and model.window is None and len(lags):
@@ -107,11 +113,12 @@ def check(
 
 def _adapted(
     module: nn.Module, example: Tensor, *, shifted: bool | None, **options: Any
-) -> tuple[LogitsModel, bool | None]:
-    """The module as a model of sequences, and whether it was said to predict the next symbol."""
+) -> tuple[Tensor, LogitsModel, bool | None]:
+    """The example, the module as a model of sequences, and whether it was said to predict the next symbol."""
     if not isinstance(example, Tensor) or example.dim() != 2 or example.dtype.is_floating_point or example.shape[1] < 2:
         got = f"{tuple(example.shape)} of {example.dtype}" if isinstance(example, Tensor) else type(example).__name__
         raise ValueError(f"example: expected integer symbols of shape (B, T), T at least 2, got {got}")
+    example = example.long()
     if isinstance(module, LogitsModel):
         model, declared = module, bool(module.shifted)
     else:
@@ -119,7 +126,13 @@ def _adapted(
         model = _fitted(module, example.shape[1], shifted=declared is not False, **options)
     if not len(example) or int(example.min()) < 0 or int(example.max()) >= model.vocab_size:
         raise ValueError(f"example: expected symbols in [0, {model.vocab_size}), as many as the module has logits")
-    return model, declared
+    try:
+        with torch.no_grad(), evaluating(module):
+            model(example[:1].to(device_of(model)))
+    except Exception as error:
+        shape, told = tuple(example[:1].shape), " ".join(str(error).split())
+        raise ValueError(f"example: for shape {shape} the module raised {type(error).__name__}: {told}") from error
+    return example, model, declared
 
 
 def _fitted(module: nn.Module, time: int, **options: Any) -> LogitsModel:
@@ -132,27 +145,28 @@ def _fitted(module: nn.Module, time: int, **options: Any) -> LogitsModel:
             raise error from error.__cause__
 
 
-def _variant(model: LogitsModel, *, shifted: bool | None = None, window: int | None = None) -> LogitsModel:
-    """The same module, read otherwise; one that shifts its input itself has no cache and no start symbol."""
-    if shifted is False:
-        return LogitsModel(model.module, replace(model.call, layout=None), start=None, shifted=False, window=window)
-    return LogitsModel(model.module, model.call, start=model.start, shifted=model.shifted, window=window)
+def _is_random(model: LogitsModel, example: Tensor, seed: int) -> bool:
+    with isolated(seed, device_of(model)), torch.no_grad():
+        subject = SequenceSubject(model, example, None, None, seed)
+        first, again = (subject.numbers(subject.batch()) for _ in range(2))
+        return bool(distance(first, again).any())
 
 
-def _influences(model: LogitsModel, example: Tensor, seed: int) -> Tensor:
-    """(T, T) booleans: whether logits[:, t] can change with x[:, s].
+def _lags(model: LogitsModel, example: Tensor, seed: int) -> Tensor:
+    """The differences t - s for which logits[:, t] can change with x[:, s].
 
     One row is changed at one place at a time, so that influence between rows is not taken for influence between places.
     """
     with isolated(seed, device_of(model)), torch.no_grad():
         subject = SequenceSubject(model, example, None, None, seed)
         x = subject.beginning(LONGEST)
-        seen = torch.zeros(x.shape[1], x.shape[1], dtype=torch.bool)
+        places = torch.arange(x.shape[1])
+        seen = torch.zeros(len(places), len(places), dtype=torch.bool)
         for _, weights in weighted(subject, "fresh", "uneven", "biased"):
-            for source in torch.arange(x.shape[1]).split(1):
-                seen |= influence(subject, weights, x, source, ROUNDING)
+            for place in places.split(1):
+                seen |= influence(subject, weights, x, place, ROUNDING)
             x = subject.altered(x)
-        return seen
+        return (places.unsqueeze(1) - places)[seen]
 
 
 def _shift(lags: Tensor, declared: bool | None) -> Result:
@@ -176,7 +190,8 @@ def _shift(lags: Tensor, declared: bool | None) -> Result:
 
 def _limited(model: LogitsModel, example: Tensor, window: int, unlimited: Result, seed: int) -> Result:
     """The result of `full_context` where a module may see no more than the last symbols; there must be one."""
-    result = check_full_context(_variant(model, window=window), example, seed=seed)
+    limited = LogitsModel(model.module, model.call, start=model.start, shifted=model.shifted, window=window)
+    result = check_full_context(limited, example, seed=seed)
     if not result.ok or window < 1:
         return unlimited
     seen = "symbol" if window == 1 else f"{window} symbols"
