@@ -102,7 +102,7 @@ class LogitsModel(AutoregressiveModel):
             raise ValueError(f"x: expected symbols (B, T), got shape {tuple(x.shape)}")
         if lengths is None:
             return Categorical(self._logits(check_vocabulary(x, self.vocab_size)))
-        real = length_mask(lengths, x.shape[1])
+        real = length_mask(lengths, x.shape[1]).to(x.device)
         return Categorical(self._logits(check_vocabulary(fill_padding(x, real), self.vocab_size), real))
 
     def initial_state(self, batch_size: int, context: Context = None) -> State:

@@ -15,7 +15,7 @@ from chainrule.modes import evaluating
 CacheStep = Callable[[nn.Module, Tensor, Any], tuple[Tensor, Any]]
 
 # Arguments of `forward` that take the cache which the last call returned, in Hugging Face's modules and in others.
-CACHES = ("past_key_values", "cache_params", "kv_cache", "cache", "past_kv", "past", "mems")
+CACHES: tuple[str, ...] = ("past_key_values", "cache_params", "kv_cache", "cache", "past_kv", "past", "mems")
 CACHES += ("hidden_state", "hidden", "hx", "state", "states")
 
 
@@ -109,13 +109,13 @@ class ModuleCall:
             state = self.layout.pack(cache, len(chunk))
         return torch.cat(logits, 1), state
 
-    def _empty(self) -> dict[str, None]:
+    def _empty(self) -> dict[str, Any]:
         return {self.required: None} if self.required else {}
 
     def _cached(self, module: nn.Module, symbols: Tensor, cache: Any) -> tuple[Tensor, Any]:
         if self.step is not None:
             logits, cache = self.step(module, symbols, cache)
-            return logits.view(len(symbols), 1, self.vocab_size), cache
+            return logits.reshape(len(symbols), 1, self.vocab_size), cache
         options = self._empty() if cache is None else {self.cache_name: cache}
         if "use_cache" in self.arguments:
             options["use_cache"] = True
@@ -139,10 +139,17 @@ class ModuleCall:
     def _with_layout(self, module: nn.Module) -> Self:
         if self.step is None and not self.cache_name:
             return self
-        caches = [self._cached(module, _zeros(module, rows, 1), None)[1] for rows in (2, 3)]
-        if not _holds_tensors(caches[0]):
-            return self  # the module has such an argument and returns no cache
-        call = replace(self, layout=CacheLayout.of(*caches), one_by_one=self.step is not None)
+        try:
+            caches = [self._cached(module, _zeros(module, rows, 1), None)[1] for rows in (2, 3)]
+            if not _holds_tensors(caches[0]):
+                return self  # the module has such an argument and returns no cache
+            call = replace(self, layout=CacheLayout.of(*caches), one_by_one=self.step is not None)
+        except Exception as error:
+            told = " ".join(str(error).split())
+            raise ValueError(
+                f"module: `{self.cache_name or 'step'}` cannot be used as a cache ({type(error).__name__}: {told}); "
+                "pass cache=False, or another step, to do without"
+            ) from error
         single = replace(call, one_by_one=True)
         # A module that refuses several symbols after a cache raises an error; one that is wrong about them does not.
         return single if call._refuses_two(module) and not single._refuses_two(module) else call

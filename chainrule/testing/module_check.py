@@ -89,8 +89,11 @@ def check(
     causality                   pass  elements replaced at 6 positions, 4 draws of the weights
     full_context                pass  each conditional sees the last symbol only: ...
     """
-    if isinstance(module, TrainableModel) and not isinstance(module, LogitsModel):
-        return check_model(module, example, seed=seed)
+    if isinstance(module, TrainableModel):
+        if (start, shifted, cache, step) != (None, None, True, None):
+            raise ValueError("start, shifted, cache, step: expected none of them for a model that keeps the contract")
+        if not isinstance(module, LogitsModel):
+            return check_model(module, example, seed=seed)
     example, model, declared = _adapted(module, example, start=start, shifted=shifted, cache=cache, step=step)
     as_read = LogitsModel(model.module, replace(model.call, layout=None), start=None, shifted=False, window=None)
     if _is_random(as_read, example, seed):
@@ -120,10 +123,11 @@ def _adapted(
         raise ValueError(f"example: expected integer symbols of shape (B, T), T at least 2, got {got}")
     example = example.long()
     if isinstance(module, LogitsModel):
-        model, declared = module, bool(module.shifted)
+        model, shifted = module, module.shifted
     else:
-        declared = True if shifted is None and (options["start"], options["step"]) != (None, None) else shifted
-        model = _fitted(module, example.shape[1], shifted=declared is not False, **options)
+        if shifted is None and (options["start"], options["step"]) != (None, None):
+            shifted = True
+        model = _fitted(module, example.shape[1], shifted=shifted is not False, **options)
     if not len(example) or int(example.min()) < 0 or int(example.max()) >= model.vocab_size:
         raise ValueError(f"example: expected symbols in [0, {model.vocab_size}), as many as the module has logits")
     try:
@@ -132,7 +136,7 @@ def _adapted(
     except Exception as error:
         shape, told = tuple(example[:1].shape), " ".join(str(error).split())
         raise ValueError(f"example: for shape {shape} the module raised {type(error).__name__}: {told}") from error
-    return example, model, declared
+    return example, model, shifted
 
 
 def _fitted(module: nn.Module, time: int, **options: Any) -> LogitsModel:

@@ -339,6 +339,8 @@ def test_a_model_of_the_contract_is_checked_as_such():
     report = check(RecurrentLM(VOCABULARY, cell="gru", hidden_size=8), X)
     assert report.ok, report
     assert report.results[0].name == "causality"
+    with pytest.raises(ValueError, match="expected none of them for a model that keeps the contract"):
+        check(from_logits(GPT()), X, start=0)
 
 
 def test_the_module_is_left_as_it_was():
