@@ -24,7 +24,7 @@ class ModuleCall:
     """The arguments that a module takes beside the symbols, and where its answer holds logits and cache.
 
     Attributes:
-        vocab_size: V.
+        vocab_size: V; 0 until it is known.
         length: symbols that it must be given, fewer are padded; `None` if it takes any number.
         arguments: names of the arguments of `forward`.
         required: name of a cache that has no default, and is `None` at first.
@@ -82,17 +82,30 @@ class ModuleCall:
         options: dict[str, Any] = {"targets": symbols} if self.with_targets else {}
         if "use_cache" in self.arguments:
             options["use_cache"] = False
-        if real is not None and self.takes_mask:
-            options["attention_mask"] = real.long()
-            if "position_ids" in self.arguments:
-                options["position_ids"] = (real.long().cumsum(1) - 1).clamp_min(0)
+        options |= self._padding(symbols, real)
         logits = _logits_of(module(symbols, **self._empty(), **options))
+        if real is not None and logits.dim() == 3:  # a module that reads no padding may end with the longest row
+            logits = F.pad(logits, (0, 0, 0, max(symbols.shape[1] - logits.shape[1], 0)))
+        self._check(logits, symbols)
         return logits[:, :-missing] if missing > 0 else logits
+
+    def _check(self, logits: Tensor, symbols: Tensor) -> None:
+        expected = (*symbols.shape, self.vocab_size)
+        if self.vocab_size and tuple(logits.shape) != expected:
+            raise ValueError(f"module: expected logits of shape {expected}, got {tuple(logits.shape)}")
+
+    def _padding(self, symbols: Tensor, real: Tensor | None = None) -> dict[str, Tensor]:
+        """Arguments that say what is padding; where nothing is, `lengths` alone, which may have no default."""
+        told = {"lengths": torch.full_like(symbols[:, 0], symbols.shape[1]) if real is None else real.sum(1)}
+        if real is not None:
+            told |= {"attention_mask": real.long(), "position_ids": (real.long().cumsum(1) - 1).clamp_min(0)}
+            told |= {"key_padding_mask": ~real, "src_key_padding_mask": ~real}
+        return {name: value for name, value in told.items() if name in self.arguments}
 
     @property
     def takes_mask(self) -> bool:
-        """Whether `forward` can be told what is padding: (B, T), 1 at real symbols, as in Hugging Face's modules."""
-        return "attention_mask" in self.arguments
+        """Whether `forward` can be told of padding on either side, by a mask as Hugging Face's or as torch's."""
+        return not self.arguments.isdisjoint(("attention_mask", "key_padding_mask", "src_key_padding_mask"))
 
     @property
     def has_cache(self) -> bool:
@@ -117,13 +130,12 @@ class ModuleCall:
             logits, cache = self.step(module, symbols, cache)
             return logits.reshape(len(symbols), 1, self.vocab_size), cache
         options = self._empty() if cache is None else {self.cache_name: cache}
+        options |= self._padding(symbols)
         if "use_cache" in self.arguments:
             options["use_cache"] = True
         output = module(symbols, **options)
         logits = _logits_of(output)
-        expected = (*symbols.shape, self.vocab_size)
-        if tuple(logits.shape) != expected:
-            raise ValueError(f"module: expected logits of shape {expected} after a cache, got {tuple(logits.shape)}")
+        self._check(logits, symbols)
         return logits, _cache_of(output, self.cache_name)
 
     def _tried(self, module: nn.Module, symbols: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from chainrule.testing.agreement import require_equal, rounding
 from chainrule.testing.causality import ROUNDING
 from chainrule.testing.contract import check_model
 from chainrule.testing.contract_check import contract_check
-from chainrule.testing.full_context import check_full_context, influence
+from chainrule.testing.full_context import DRAWS, LONGEST, check_full_context, influence
 from chainrule.testing.isolation import isolated
 from chainrule.testing.report import Report, Result
 from chainrule.testing.sequence_subject import SequenceSubject
@@ -22,7 +22,7 @@ from chainrule.testing.subject import DoesNotApply, device_of
 from chainrule.testing.values import distance
 from chainrule.testing.weights import weighted
 
-LONGEST = 32  # symbols among which each one's influence on all logits is looked at
+SHORT = 16  # symbols that tell which of them the logits predict
 
 # What a broken rule means for a module that was written elsewhere.
 FAULTS = {
@@ -106,8 +106,8 @@ def check(
         model = as_read
     results = []
     for result in check_model(model, example, seed=seed).results:
-        if result.name == "full_context" and not result.ok and model.window is None and len(lags):
-            result = _limited(model, example, int(lags.max()) + model.shifted, result, seed)
+        if result.name == "full_context" and not result.ok and model.window is None:
+            result = _limited(model, example, result, seed)
         results.append(_explained(result, model))
         if result.name == "padding_invariance":
             results.append(_explained(check_left_padding(model, example, seed=seed), model))
@@ -163,7 +163,7 @@ def _lags(model: LogitsModel, example: Tensor, seed: int) -> Tensor:
     """
     with isolated(seed, device_of(model)), torch.no_grad():
         subject = SequenceSubject(model, example, None, None, seed)
-        x = subject.beginning(LONGEST)
+        x = subject.beginning(SHORT)
         places = torch.arange(x.shape[1])
         seen = torch.zeros(len(places), len(places), dtype=torch.bool)
         for _, weights in weighted(subject, "fresh", "uneven", "biased"):
@@ -192,14 +192,20 @@ def _shift(lags: Tensor, declared: bool | None) -> Result:
     return Result("shift", True, f"logits[:, t] predict {predicted}, as declared")
 
 
-def _limited(model: LogitsModel, example: Tensor, window: int, unlimited: Result, seed: int) -> Result:
-    """The result of `full_context` where a module may see no more than the last symbols; there must be one."""
+def _limited(model: LogitsModel, example: Tensor, unlimited: Result, seed: int) -> Result:
+    """The result of `full_context` where a module sees the last symbols only, at least one: it declares how many."""
+    with isolated(seed, device_of(model)), torch.no_grad():
+        subject = SequenceSubject(model, example, None, None, seed)
+        x = subject.beginning(LONGEST)
+        places = torch.arange(x.shape[1])
+        seen = [influence(subject, weights, x, places) for _, weights in weighted(subject, *DRAWS)]
+    window = int((places.unsqueeze(1) - places)[torch.stack(seen).any(0)].amax().clamp_min(0)) if seen else 0
     limited = LogitsModel(model.module, model.call, start=model.start, shifted=model.shifted, window=window)
     result = check_full_context(limited, example, seed=seed)
     if not result.ok or window < 1:
         return unlimited
-    seen = "symbol" if window == 1 else f"{window} symbols"
-    return replace(result, detail=f"each conditional sees the last {seen} only: {result.detail}")
+    last = "symbol" if window == 1 else f"{window} symbols"
+    return replace(result, detail=f"each conditional sees the last {last} only: {result.detail}")
 
 
 def _explained(result: Result, model: LogitsModel) -> Result:
@@ -225,7 +231,7 @@ def check_left_padding(subject: SequenceSubject) -> str:
     """
     model = subject.model
     if not isinstance(model, LogitsModel) or not model.call.takes_mask:
-        raise DoesNotApply("forward takes no attention_mask, and so no padding on the left")
+        raise DoesNotApply("forward takes no attention_mask or key_padding_mask, and so no padding on the left")
     padding = min(3, subject.time - 1)
     x = subject.x[:, : subject.time - padding]
     padded = torch.cat([subject.x[:, -padding:], x], 1)

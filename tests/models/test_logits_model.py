@@ -169,6 +169,26 @@ def test_lengths_become_an_attention_mask():
     assert module.told == ([[1, 1, 1, 1], [1, 1, 1, 0]], [[0, 1, 2, 3], [0, 1, 2, 2]])
 
 
+def test_lengths_are_passed_on_and_logits_may_end_with_the_longest_row():
+    class Packed(Recurrence):
+        def forward(self, x, lengths):
+            return super().forward(x[:, : int(lengths.max())])
+
+    model, lengths = from_logits(Packed(), start=0), torch.tensor([3, 2])
+    expected = from_logits(Recurrence(), start=0)
+    assert torch.equal(model.log_prob(X, None, lengths), expected.log_prob(X, None, lengths))
+    assert torch.equal(model.log_prob(X), expected.log_prob(X))
+
+
+def test_logits_of_a_part_are_refused():
+    class Cropped(Recurrence):
+        def forward(self, x):
+            return super().forward(x[:, -3:])
+
+    with pytest.raises(ValueError, match=r"module: expected logits of shape \(2, 4, 5\), got \(2, 3, 5\)"):
+        from_logits(Cropped(), start=0).log_prob(X)
+
+
 def test_training_the_model_trains_the_module():
     module = Recurrence()
     from_logits(module).log_prob(X).sum().backward()

@@ -233,6 +233,35 @@ def test_padding_that_influences_symbols_is_named(module, names):
     assert results["left_padding"].detail.startswith("padding influences the symbols after it: logits at ")
 
 
+class Encoder(nn.Module):
+    """Of torch, whose mask is true at padding."""
+
+    def __init__(self):
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+        self.embedding, self.output = nn.Embedding(VOCABULARY, 8), nn.Linear(8, VOCABULARY)
+        self.stack = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
+
+    def forward(self, x, key_padding_mask=None):
+        later = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
+        return self.output(self.stack(self.embedding(x), later, self.marked(key_padding_mask)))
+
+    def marked(self, key_padding_mask):
+        return key_padding_mask
+
+
+class ForgetfulEncoder(Encoder):
+    def marked(self, key_padding_mask):
+        return None
+
+
+def test_a_mask_of_torch_is_understood():
+    report, results = checked(Encoder)
+    assert report.ok, report
+    assert results["left_padding"].applies
+    assert [result.name for result in checked(ForgetfulEncoder)[0].failures] == ["left_padding"]
+
+
 class LatePositions(CachedGPT):
     position_error = -1
 
@@ -293,19 +322,20 @@ def test_a_beginning_that_differs_on_its_own_is_named():
 
 
 class Convolution(nn.Module):
-    def __init__(self):
+    def __init__(self, window=3):
         super().__init__()
-        self.embedding, self.conv = nn.Embedding(VOCABULARY, 6), nn.Conv1d(6, VOCABULARY, 3)
+        self.embedding, self.conv = nn.Embedding(VOCABULARY, 6), nn.Conv1d(6, VOCABULARY, window)
 
     def forward(self, x):
         features = self.embedding(x).transpose(1, 2)
-        return self.conv(F.pad(features, (2, 0))).transpose(1, 2)
+        return self.conv(F.pad(features, (self.conv.kernel_size[0] - 1, 0))).transpose(1, 2)
 
 
 def test_a_limited_context_passes_and_is_said():
     report, results = checked(Convolution)
     assert report.ok, report
     assert results["full_context"].detail.startswith("each conditional sees the last 3 symbols only: ")
+    assert check(Convolution(20), torch.arange(24).repeat(2, 1) % VOCABULARY).ok
     assert check(from_logits(Convolution(), window=3), X).ok
     assert not check(from_logits(Convolution(), window=4), X).ok
 
