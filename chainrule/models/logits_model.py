@@ -33,7 +33,8 @@ def from_logits(
 
     A cache is used where the module has one: `forward` takes it as `past_key_values`, `cache`, `hidden`, `state` or the
     like, and returns it beside the logits, under the same name or as the second of a tuple. Without one, each step
-    reads everything again.
+    reads everything again. `lengths` are passed on as `attention_mask` and `position_ids`, `key_padding_mask` or
+    `lengths` where `forward` takes these.
 
     Args:
         module: the module. It is called on a few symbols 0 to see what it returns.

@@ -56,7 +56,7 @@ def check(
     - a wrong shift: logits that predict another position than was said (`shift`);
     - rows that influence each other, as under batch normalisation (`batch_independence`, or `conditions` where it
       happens in training mode alone);
-    - padding that influences anything (`padding_invariance`; `left_padding` where `forward` takes `attention_mask`);
+    - padding that influences anything (`padding_invariance`; `left_padding` where `forward` takes a mask of it);
     - a cache that disagrees with the full pass (`step_equals_forward`; `chunk_invariance` where it does so only when
       several symbols are read at once).
 
@@ -166,9 +166,9 @@ def _lags(model: LogitsModel, example: Tensor, seed: int) -> Tensor:
         x = subject.beginning(SHORT)
         places = torch.arange(x.shape[1])
         seen = torch.zeros(len(places), len(places), dtype=torch.bool)
-        for _, weights in weighted(subject, "fresh", "uneven", "biased"):
+        for _, other in weighted(subject, "fresh", "uneven", "biased"):
             for place in places.split(1):
-                seen |= influence(subject, weights, x, place, ROUNDING)
+                seen |= influence(subject, other, x, place, ROUNDING)
             x = subject.altered(x)
         return (places.unsqueeze(1) - places)[seen]
 
@@ -198,8 +198,8 @@ def _limited(model: LogitsModel, example: Tensor, unlimited: Result, seed: int) 
         subject = SequenceSubject(model, example, None, None, seed)
         x = subject.beginning(LONGEST)
         places = torch.arange(x.shape[1])
-        seen = [influence(subject, weights, x, places) for _, weights in weighted(subject, *DRAWS)]
-    window = int((places.unsqueeze(1) - places)[torch.stack(seen).any(0)].amax().clamp_min(0)) if seen else 0
+        seen = torch.stack([influence(subject, other, x, places) for _, other in weighted(subject, *DRAWS)]).any(0)
+    window = max((places.unsqueeze(1) - places)[seen].tolist(), default=0)
     limited = LogitsModel(model.module, model.call, start=model.start, shifted=model.shifted, window=window)
     result = check_full_context(limited, example, seed=seed)
     if not result.ok or window < 1:
@@ -224,10 +224,10 @@ def _explained(result: Result, model: LogitsModel) -> Result:
 @contract_check(SequenceSubject)
 @torch.no_grad()
 def check_left_padding(subject: SequenceSubject) -> str:
-    """Padding on the left that `attention_mask` marks changes no logits of the symbols after it.
+    """Padding on the left that a mask marks changes no logits of the symbols after it.
 
-    Of modules that `from_logits` adapted, and whose `forward` takes `attention_mask`; `position_ids` are given where it
-    takes these.
+    Of modules that `from_logits` adapted, and whose `forward` takes `attention_mask` or `key_padding_mask`;
+    `position_ids` are given where it takes these.
     """
     model = subject.model
     if not isinstance(model, LogitsModel) or not model.call.takes_mask:
