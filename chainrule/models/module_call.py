@@ -15,10 +15,9 @@ from chainrule.modes import evaluating
 CacheStep = Callable[[nn.Module, Tensor, Any], tuple[Tensor, Any]]
 
 # Arguments of `forward` that take the cache which the last call returned, in Hugging Face's modules and in others.
-CACHES = tuple(
-    "past_key_values cache_params kv_cache kv_caches cache caches past_kv past layer_past mems carry "
-    "hidden hidden_state hx h hc state states prev_state initial_state".split()
-)
+CACHES: tuple[str, ...] = ("past_key_values", "cache_params", "kv_cache", "kv_caches", "cache", "caches", "past_kv")
+CACHES += ("past", "layer_past", "mems", "carry", "hidden", "hidden_state", "hx", "h", "hc", "state", "states")
+CACHES += ("prev_state", "initial_state")
 
 
 @dataclass(frozen=True)
