@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from chainrule import coding, data, decoding, diagnostics, heads, layers, metrics, models, tasks, testing, training
     from chainrule.base import AutoregressiveModel, LikelihoodModel
     from chainrule.latent import LatentModel
+    from chainrule.models.logits_model import from_logits
     from chainrule.models.recurrent_lm import RecurrentLM
     from chainrule.tasks import open_run
     from chainrule.tasks.task import Task
@@ -26,6 +27,7 @@ __all__ = [
     "data",
     "decoding",
     "diagnostics",
+    "from_logits",
     "heads",
     "layers",
     "metrics",
@@ -42,6 +44,7 @@ _HOMES = {
     "LikelihoodModel": "chainrule.base",
     "RecurrentLM": "chainrule.models.recurrent_lm",
     "Task": "chainrule.tasks.task",
+    "from_logits": "chainrule.models.logits_model",
     "open_run": "chainrule.tasks",
 }
 
