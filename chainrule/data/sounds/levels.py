@@ -42,7 +42,8 @@ class MuLawLevels(SoundLevels):
         v = \left\lfloor \frac{y + 1}{2} \mu + \frac{1}{2} \right\rfloor
 
     and back :math:`y = 2v/\mu - 1, \; x = \operatorname{sign}(y) ((1 + \mu)^{|y|} - 1)/\mu`. The numbers are those of
-    torchaudio's `mu_law_encoding`. An even V has no level at amplitude 0: silence comes back as 1 part in 23,000.
+    torchaudio's `mu_law_encoding`. An even V has no level at amplitude 0: with 256 levels, silence
+    comes back as 1/11,600 of the full amplitude.
 
     Args:
         levels: V, 256 for the 8 bits of the telephone.
@@ -53,6 +54,8 @@ class MuLawLevels(SoundLevels):
     >>> mu = MuLawLevels(256)
     >>> mu.encode([-1.0, -0.01, 0.0, 0.01, 1.0]).tolist()
     [0, 98, 128, 157, 255]
+    >>> f"1/{1 / mu.decode(mu.silence):,.0f}"
+    '1/11,599'
     """
 
     law = "mu"
