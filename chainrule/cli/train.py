@@ -163,12 +163,13 @@ def _train(task: type[Task[Any]], asked: RunConfig, out: Path, flags: RunFlags, 
         batches, held_out = run.batches((process_group.rank, process_group.world))
         if process_group.first:
             parameters = sum(weight.numel() for weight in network.parameters())
-            same = run.config.chosen_flags()
-            choice = [run.choice(), f"the same again: {same}"] if same and before is None else []
+            choice = [run.choice()] if before is None and run.config.chosen_flags() else []
             model = f"{run.config.model} with {parameters:,} parameters, in {run.path}"
             lines = [*run.introduce(), *choice, model]
             print(printable("\n".join(lines)), file=sys.stderr, flush=True)
         computation = settle_computation(run, network, batches, process_group)
+        if process_group.first and before is None and (same := run.config.chosen_flags()):
+            print(f"the same again: {same}", file=sys.stderr, flush=True)
         options = replace(training_options(run.config), precision=computation.precision)
         with computing(network, computation):
             result = train(
@@ -281,7 +282,7 @@ def settle_computation(
 
     known = run.config.computation
     if known is not None:
-        return Computation(known.threads, known.precision, known.backend)
+        return Computation(known.threads, known.precision, "auto" if known.backend == "rule" else known.backend)
     asked, duration = run.config.training, run.config.duration
     candidates = make_candidates(
         network, process_group.device, threads=asked.threads, precision=asked.precision, backend=asked.backend
@@ -297,10 +298,10 @@ def settle_computation(
         choice = choose_computation(network, timed, candidates, seconds, process_group.device)
     if process_group.first:
         print(choice, file=sys.stderr, flush=True)
-        run.config = replace(
-            run.config,
-            computation=ChosenComputation(**asdict(choice.computation), elements_per_second=choice.elements_per_second),
-        )
+        chosen = asdict(choice.computation) | {"elements_per_second": choice.elements_per_second}
+        if choice.computation.backend == "auto" and len(candidates.backend) > 1:
+            chosen["backend"] = "rule"
+        run.config = replace(run.config, computation=ChosenComputation(**chosen))
         run.write_config()
     return choice.computation
 

@@ -44,7 +44,9 @@ def flags_of(values: Mapping[str, Any]) -> str:
 def _written(name: str, value: Any) -> str:
     if isinstance(value, bool):
         return flag(name if value else f"no_{name}")
-    return f"{flag(name)} {value:g}" if isinstance(value, float) else f"{flag(name)} {value}"
+    if isinstance(value, float) and float(f"{value:g}") == value:  # short where nothing is lost
+        return f"{flag(name)} {value:g}"
+    return f"{flag(name)} {value}"
 
 
 def quoted(path: Path) -> str:
