@@ -74,7 +74,10 @@ def train_verb(task: type[Task[Any]], model: str = "") -> Verb:
         asked = RunConfig(files, reading, model, options, run.duration(task.BUDGET), training)
         if not run.resume:
             task.check_asked(asked, given)
-        return train_run(task, asked, run.out or Path("runs") / task.run_name(asked), run, given)
+        out = run.out or Path("runs") / task.run_name(asked)
+        if run.resume and run.out is None and not out.exists():
+            raise FileNotFoundError(f"--resume continues the run that --out names: add --out RUN (there is no {out})")
+        return train_run(task, asked, out, run, given)
 
     groups = {"run": (RunFlags, RUN), "sources": (flagged, DATA), "reading": (task.Data, DATA)}
     groups |= {"options": (task.MODELS[name].options, MODEL), "training": (task.Training, TRAINING)}
@@ -128,11 +131,10 @@ def train_run(task: type[Task[Any]], asked: RunConfig, out: Path, flags: RunFlag
 
 
 def _check_packages(task: type[Task[Any]], config: RunConfig) -> None:
-    needs = task.NEEDS | ({"tensorboard": "tensorboard"} if config.training.tensorboard else {})
-    for package, extra in needs.items():
+    for package in [*task.NEEDS, *(["tensorboard"] if config.training.tensorboard else [])]:
         if find_spec(package) is None:
             raise ValueError(
-                f"training needs the package {package}, which is not installed: pip install 'chainrule[{extra}]'"
+                f"training needs the package {package}, which is not installed: pip install {package}"
             )
 
 

@@ -128,7 +128,7 @@ def _compiled() -> ModuleType:
         from chainrule.coding.adaptive import bitstream
     except ImportError:
         raise ValueError(
-            "the adaptive model is compiled by numba, which is not installed: pip install 'chainrule[compress]'"
+            "the adaptive model is compiled by numba, which is not installed: pip install numba"
         ) from None
     return bitstream
 

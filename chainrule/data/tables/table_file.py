@@ -209,5 +209,5 @@ def _polars() -> Any:
         return import_module("polars")
     except ImportError:
         raise ValueError(
-            "Parquet is read with polars, which is not installed: pip install 'chainrule[tables]'"
+            "Parquet is read with polars, which is not installed: pip install polars"
         ) from None

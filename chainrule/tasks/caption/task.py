@@ -120,7 +120,7 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
     MODELS: ClassVar[dict[str, Model]] = {"captioner": Model("chainrule.models.captioner:Captioner")}
     BUDGET = "10m"
     LADDERS: ClassVar[dict[str, Ladder]] = dict.fromkeys(MODELS, _LADDER)
-    NEEDS: ClassVar[dict[str, str]] = {"sacrebleu": "metrics"}
+    NEEDS: ClassVar[tuple[str, ...]] = ("sacrebleu",)
     PREPARED = f"{DATA}/captions.json"
     metric_name = "bleu"
     Prediction, predict = CaptionOptions, caption

@@ -233,7 +233,7 @@ def plot_forecast(forecast: Forecast, out: Path) -> None:
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise ValueError("--plot: matplotlib is not installed: pip install 'chainrule[plots]'") from None
+        raise ValueError("--plot: matplotlib is not installed: pip install matplotlib") from None
     names = forecast.file.targets
     figure = Figure(figsize=(9, 2.6 * len(names)), layout="constrained")
     if out.suffix[1:].lower() not in figure.canvas.get_supported_filetypes():

@@ -113,7 +113,7 @@ class SoundTask(Task["WaveNet"], Scores, Samples, Inspects, Checks, Embeds, Comp
     """A run on sounds."""
 
     name = "sound"
-    help = "Train a WaveNet on sounds. Needs the extra sound: pip install 'chainrule[sound]'."
+    help = "Train a WaveNet on sounds. Needs two packages: pip install soundfile scipy."
     SOURCES: ClassVar[dict[str, Source]] = {
         "source": Source(
             "A folder of sounds (wav, flac, ogg, mp3, aif), a tar or zip archive of them, or one file.",

@@ -157,7 +157,7 @@ class TableTask(CodedTask["TableMADE"], Scores, Samples, Inspects, Checks, Compr
         if size > _LARGE and not reads_quickly():
             print(
                 f"{source}: {size >> 20} MiB, read without polars, which would take a tenth of the time: "
-                "pip install 'chainrule[tables]'",
+                "pip install polars",
                 file=sys.stderr,
             )
 

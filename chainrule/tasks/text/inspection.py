@@ -35,10 +35,10 @@ class TextInspection(CheckedOptions):
     what it looked at, and the memory of its cache; of both, what surprised. Prints a table, with a verdict a layer of a
     recurrence, and writes a page with plots (HTML, one file, needs no network). Works on the beginning of the run's
     held-out text or of DATA, cut into rows that each start from the initial state; of a run trained on lines, each row
-    is a line. Of several averaged models the first is shown. Of recurrences it needs the extra plots: pip install
-    'chainrule[plots]'.
+    is a line. Of several averaged models the first is shown. Of recurrences it needs matplotlib: pip install
+    matplotlib.
 
-    Of a model with a code, which needs no extra: how much of the code is in use, and if it collapsed what helps; lines
+    Of a model with a code, which needs no matplotlib: how much of the code is in use, and if it collapsed what helps; lines
     and their reconstructions; nats by position; lines along each active dimension; a map of the codes.
 
     Args:

@@ -151,7 +151,7 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
         ),
         "transformer": LADDER,
     }
-    NEEDS: ClassVar[dict[str, str]] = {"sacrebleu": "metrics"}
+    NEEDS: ClassVar[tuple[str, ...]] = ("sacrebleu",)
     PREPARED = f"{DATA}/pairs.json"
     metric_name = "bleu"
     Prediction, predict = TranslationOptions, translate
