@@ -12,35 +12,38 @@ if TYPE_CHECKING:
 
 # Words of other programs, and ours; of several the first that there is.
 VERB_SYNONYMS = {
-    "generate": ("sample",), "draw": ("sample",), "complete": ("sample",), "perplexity": ("score",), "loss": ("score",),
-    "likelihood": ("score",), "eval": ("evaluate",), "test": ("evaluate",), "validate": ("evaluate",), "fit": ("train",),
-    "learn": ("train",), "finetune": ("train",), "resume": ("train",), "encode": ("embed", "compress"),
-    "decode": ("decompress",), "extract": ("decompress",), "show": ("info",), "describe": ("info",), "stats": ("info",),
-    "report": ("inspect",), "explain": ("inspect",), "plot": ("inspect",), "verify": ("check",), "label": ("classify",),
-    "annotate": ("tag",), "predict": ("tag", "classify", "translate", "caption", "forecast"), "diff": ("compare",),
+    "generate": ("sample",), "draw": ("sample",), "complete": ("sample",), "perplexity": ("score",),
+    "loss": ("score",), "likelihood": ("score",), "eval": ("evaluate",), "test": ("evaluate",),
+    "validate": ("evaluate",), "fit": ("train",), "learn": ("train",), "finetune": ("train",), "resume": ("train",),
+    "encode": ("embed", "compress"), "decode": ("decompress",), "extract": ("decompress",), "show": ("info",),
+    "describe": ("info",), "stats": ("info",), "report": ("inspect",), "explain": ("inspect",), "plot": ("inspect",),
+    "verify": ("check",), "label": ("classify",), "annotate": ("tag",),
+    "predict": ("tag", "classify", "translate", "caption", "forecast"), "diff": ("compare",),
     "infer": ("tag", "classify", "translate", "caption", "forecast"), "help": ("--help",), "version": ("--version",),
 }  # fmt: skip
 OPTION_SYNONYMS = {
     "lr": ("learning-rate",), "epoch": ("epochs",), "num-epochs": ("epochs",), "n-epochs": ("epochs",),
     "num-train-epochs": ("epochs",), "max-epochs": ("epochs",), "max-steps": ("steps",), "iterations": ("steps",),
     "iters": ("steps",), "max-iters": ("steps",), "time": ("budget",), "max-time": ("budget",), "bs": ("batch-size",),
-    "batch": ("batch-size",), "train-batch-size": ("batch-size",), "optimizer": ("optimiser",), "optim": ("optimiser",),
-    "wd": ("weight-decay",), "l2": ("weight-decay",), "gpu": ("device",), "cuda": ("device",), "output": ("out",),
-    "output-dir": ("out",), "outdir": ("out",), "save": ("out",), "dir": ("out",), "force": ("overwrite",),
-    "continue": ("resume",), "random-seed": ("seed",), "random-state": ("seed",), "arch": ("model",),
-    "architecture": ("model",), "model-type": ("model",), "hidden": ("hidden-size", "model-size"),
-    "units": ("hidden-size",), "hidden-dim": ("hidden-size", "model-size"), "embed-dim": ("embedding-size",),
-    "embedding-dim": ("embedding-size",), "d-model": ("model-size",), "n-layer": ("num-layers",),
-    "n-layers": ("num-layers",), "layers": ("num-layers",), "heads": ("num-heads",), "n-head": ("num-heads",),
-    "seq-len": ("chunk-length",), "block-size": ("chunk-length",), "context-length": ("chunk-length",),
-    "bptt": ("chunk-length",), "max-len": ("length", "max-length"), "max-tokens": ("length",), "max-new-tokens": ("length",),
-    "num-samples": ("number", "samples"), "samples": ("number",), "n-samples": ("number", "samples"), "temp": ("temperature",),
-    "topk": ("top-k",), "topp": ("top-p",), "num-beams": ("beam",), "beam-size": ("beam",), "beams": ("beam",),
+    "batch": ("batch-size",), "train-batch-size": ("batch-size",), "optimizer": ("optimiser",),
+    "optim": ("optimiser",), "wd": ("weight-decay",), "l2": ("weight-decay",), "gpu": ("device",),
+    "cuda": ("device",), "output": ("out",), "output-dir": ("out",), "outdir": ("out",), "save": ("out",),
+    "dir": ("out",), "force": ("overwrite",), "continue": ("resume",), "random-seed": ("seed",),
+    "random-state": ("seed",), "arch": ("model",), "architecture": ("model",), "model-type": ("model",),
+    "hidden": ("hidden-size", "model-size"), "units": ("hidden-size",), "hidden-dim": ("hidden-size", "model-size"),
+    "embed-dim": ("embedding-size",), "embedding-dim": ("embedding-size",), "d-model": ("model-size",),
+    "n-layer": ("num-layers",), "n-layers": ("num-layers",), "layers": ("num-layers",), "heads": ("num-heads",),
+    "n-head": ("num-heads",), "seq-len": ("chunk-length",), "block-size": ("chunk-length",),
+    "context-length": ("chunk-length",), "bptt": ("chunk-length",), "max-len": ("length", "max-length"),
+    "max-tokens": ("length",), "max-new-tokens": ("length",), "num-samples": ("number", "samples"),
+    "samples": ("number",), "n-samples": ("number", "samples"), "temp": ("temperature",), "topk": ("top-k",),
+    "topp": ("top-p",), "num-beams": ("beam",), "beam-size": ("beam",), "beams": ("beam",),
     "grad-clip": ("clip-norm",), "max-grad-norm": ("clip-norm",), "clip": ("clip-norm",), "fp16": ("precision",),
-    "bf16": ("precision",), "dtype": ("precision",), "amp": ("precision",), "workers": ("threads",), "jobs": ("threads",),
-    "num-threads": ("threads",), "val": ("validation",), "valid": ("validation",), "valid-file": ("validation",),
-    "dev": ("validation",), "eval-every": ("validate-every",), "eval-interval": ("validate-every",),
-    "early-stopping": ("patience",), "src": ("source",), "tgt": ("target",), "tokenizer": ("level",), "usage": ("help",),
+    "bf16": ("precision",), "dtype": ("precision",), "amp": ("precision",), "workers": ("threads",),
+    "jobs": ("threads",), "num-threads": ("threads",), "val": ("validation",), "valid": ("validation",),
+    "valid-file": ("validation",), "dev": ("validation",), "eval-every": ("validate-every",),
+    "eval-interval": ("validate-every",), "early-stopping": ("patience",), "src": ("source",), "tgt": ("target",),
+    "tokenizer": ("level",), "usage": ("help",),
 }  # fmt: skip
 
 
@@ -55,7 +58,7 @@ def suggestion(word: str, known: Iterable[str], synonyms: Mapping[str, tuple[str
     known = list(known)
     stem, dashes = word.lstrip("-").lower().replace("_", "-"), word.startswith("-")
     found = [f"--{other}" if dashes else other for other in synonyms.get(stem, ())]
-    found = [other for other in found if other in known or not dashes and other.startswith("-")]
+    found = [other for other in found if other in known or (not dashes and other.startswith("-"))]
     if dashes:
         found = found[:1]
     if not found and len(stem) > 1:

@@ -14,7 +14,7 @@ from cyclopts import Parameter
 from chainrule.cli.resume import resumed_config
 from chainrule.cli.signature import DATA, MODEL, RUN, TRAINING, RunFlags, as_flags
 from chainrule.tasks.config import ChosenComputation, RunConfig, facts_of, options_class
-from chainrule.tasks.display import Verb, dump_json, flag, format_duration, printable, resume_command
+from chainrule.tasks.display import Verb, counted, dump_json, flag, format_duration, printable, resume_command
 from chainrule.tasks.run_directory import CONFIG, DRAFT, lock_run, refuse_taken, remove, remove_folder
 from chainrule.tasks.task import Task
 
@@ -133,9 +133,7 @@ def train_run(task: type[Task[Any]], asked: RunConfig, out: Path, flags: RunFlag
 def _check_packages(task: type[Task[Any]], config: RunConfig) -> None:
     for package in [*task.NEEDS, *(["tensorboard"] if config.training.tensorboard else [])]:
         if find_spec(package) is None:
-            raise ValueError(
-                f"training needs the package {package}, which is not installed: pip install {package}"
-            )
+            raise ValueError(f"training needs the package {package}, which is not installed: pip install {package}")
 
 
 def _train(task: type[Task[Any]], asked: RunConfig, out: Path, flags: RunFlags, given: frozenset[str]) -> int:
@@ -166,7 +164,7 @@ def _train(task: type[Task[Any]], asked: RunConfig, out: Path, flags: RunFlags, 
         if process_group.first:
             parameters = sum(weight.numel() for weight in network.parameters())
             choice = [run.choice()] if before is None and run.config.chosen_flags() else []
-            model = f"{run.config.model} with {parameters:,} parameters, in {run.path}"
+            model = f"{run.config.model} with {counted(parameters, 'parameter')}, in {run.path}"
             lines = [*run.introduce(), *choice, model]
             print(printable("\n".join(lines)), file=sys.stderr, flush=True)
         computation = settle_computation(run, network, batches, process_group)
@@ -338,9 +336,9 @@ def show_result(run: Task[Any], result: "TrainingResult", *, json: bool) -> None
     again = f"{resume_command(run.path)} {_longer(run.config, result.ended_by)}"
     if result.steps_now == 0:
         ended = (
-            f"stopped early by --patience {run.config.training.patience}, after {result.step:,} steps"
+            f"stopped early by --patience {run.config.training.patience}, after {counted(result.step, 'step')}"
             if result.ended_by == "patience"
-            else f"has had all that it was asked for, {result.step:,} steps"
+            else f"has had all that it was asked for, {counted(result.step, 'step')}"
         )
         print(f"\nnothing to do: the run {ended}\nbest: {printable(told)}, at step {result.best_step:,}\nnext: {again}")
         return

@@ -111,6 +111,15 @@ def format_duration(seconds: float) -> str:
     return "".join(f"{value}{unit}" for unit, value in parts.items() if value)
 
 
+def counted(number: int, noun: str) -> str:
+    """A number of things in words.
+
+    >>> counted(1, "row"), counted(0, "row"), counted(1234, "row")
+    ('1 row', '0 rows', '1,234 rows')
+    """
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
 def said_passes(passes: float, data: str) -> str:
     """Passes over data in words.
 

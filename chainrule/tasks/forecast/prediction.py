@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from chainrule.tasks.abilities import Answer, Record
 from chainrule.tasks.config import MOST_SEED, CheckedOptions, within
-from chainrule.tasks.display import csv_line
+from chainrule.tasks.display import counted, csv_line
 from chainrule.tasks.page import save_figure
 
 if TYPE_CHECKING:
@@ -171,7 +171,10 @@ def _forecast(
     origin = len(file.values)
     features = schema.features(file, horizon)
     if origin < run.longest_lag:
-        print(f"{data}: {origin} rows, though the model looks {run.longest_lag} back: give it more", file=sys.stderr)
+        print(
+            f"{data}: {counted(origin, 'row')}, though the model looks {run.longest_lag} back: give it more",
+            file=sys.stderr,
+        )
     model = run.model(device)
     drawn = draw_paths(model, file.values, features, [origin], run.history, horizon, paths, seed)[:, 0]
     if schema.frequency is None:
