@@ -75,7 +75,7 @@ def train_verb(task: type[Task[Any]], model: str = "") -> Verb:
         if not run.resume:
             task.check_asked(asked, given)
         out = run.out or Path("runs") / task.run_name(asked)
-        if run.resume and run.out is None and not out.exists():
+        if run.resume and not run.overwrite and run.out is None and not out.exists():
             raise FileNotFoundError(f"--resume continues the run that --out names: add --out RUN (there is no {out})")
         return train_run(task, asked, out, run, given)
 

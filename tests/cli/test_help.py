@@ -25,17 +25,9 @@ def test_texts_fold_at_blanks_alone(command, monkeypatch, form, columns):
     lines = outcome.out.splitlines()
     assert max(map(len, lines)) <= columns
     assert "[ARGS" not in outcome.out
-    indents = [line[1:-1].rstrip() for line in lines if line.startswith("│")]
-    column = 0
-    for line in indents:
-        text = line.lstrip()
-        begins = line[:2].strip() or text.startswith(("-", "*")) or line.startswith(" *")
-        if begins:
-            column = 0
-        elif column and not text.startswith("-"):
-            assert len(line) - len(text) == column, line  # all lines of a text begin at one column
-        else:
-            column = len(line) - len(text)
+    for panel in outcome.out.split("╭")[1:]:
+        begins = [len(line) - len(line[1:].lstrip()) for line in panel.splitlines() if line.startswith("│")]
+        assert len({place for place in begins if place > 6}) <= 1, panel  # names begin before, texts at one column
 
 
 def test_the_help_of_training_names_tasks_and_data(command, monkeypatch):
