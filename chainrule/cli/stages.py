@@ -23,7 +23,7 @@ from chainrule.cli.train import train_verb
 from chainrule.cli.verbs import embed, evaluate, inspect, interpolate, predict_verb, reconstruct, sample, score
 from chainrule.tasks import TASKS, task_class
 from chainrule.tasks.abilities import Predicts
-from chainrule.tasks.display import Verb
+from chainrule.tasks.display import Verb, resume_command
 from chainrule.tasks.run_directory import CONFIG, read_config, task_of
 from chainrule.tasks.task import Task
 
@@ -158,6 +158,11 @@ def owners(flag: str, arguments: Sequence[str]) -> list[str]:
 
 
 def _task_to_train(reading: FirstParse) -> type[Task[Any]]:
+    first = next(iter(reading.words), None)
+    if first is not None and task_of(Path(first)) is not None:
+        raise ValueError(
+            f"{first}: expected data to train on, got a run: to continue it, `{resume_command(Path(first))}`"
+        )
     name = reading.flags.get("--task")
     if name is not None:
         if name not in TASKS:
