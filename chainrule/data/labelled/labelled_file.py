@@ -226,10 +226,10 @@ def _check_names(path: str, names: Iterable[str], header: list[str]) -> None:
 def _names_columns(rows: list[list[str]], text: int, label: int) -> bool:
     """Whether the first of some rows names the columns, although by none of the usual names.
 
-    A rare label over all-text rows is no name: evidence is needed.
+    A rare label over all-text rows is no name, even of a rare text: other evidence is needed.
     """
     pairs = [[cells[text].strip(), cells[label].strip()] for cells in rows if len(cells) > max(text, label)]
-    return all(pairs[0]) and header_evidence(pairs) >= HEADER
+    return all(pairs[0]) and header_evidence(pairs, texts=0) >= HEADER
 
 
 def _unquoted(name: str) -> str:

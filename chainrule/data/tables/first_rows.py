@@ -122,19 +122,24 @@ def is_header(rows: Sequence[Sequence[str]]) -> bool:
     return evidence > 0 or (evidence == 0 and bool(named) and all(_kind(cell) in ("word", "date") for cell in named))
 
 
-def header_evidence(rows: Sequence[Sequence[str]]) -> int:
+def header_evidence(rows: Sequence[Sequence[str]], *, texts: int | None = None) -> int:
     """Compare the first of some rows with the columns below it: above 0 for names, below 0 for data.
 
     A word over numbers or dates speaks for names, and so does a word that never comes again where all others do, a
     single word over prose, and numbers that count up and are unlike those below them, such as years. A cell of the kind
     of its column, or one that comes again, speaks for data.
+
+    Args:
+        rows: the first row, and some below it.
+        texts: the place of a column of texts, where it says nothing that all others come again.
     """
     first, *others = rows
     columns = [
         _Column(cell, [row[place] for row in others if len(row) == len(first)]) for place, cell in enumerate(first)
     ]
     names = {column.first: column for column in columns}  # the same word twice says no more than once
-    evidence = sum(column.evidence() for column in names.values())
+    free = None if texts is None else columns[texts]
+    evidence = sum(column.evidence(free=column is free) for column in names.values())
     numbers = [column for column in columns if column.kind == "number"]
     if numbers and _are_names(numbers, columns):
         return evidence + 1
@@ -182,8 +187,8 @@ class _Column:
         """Whether the first cell comes again, in whatever case."""
         return self.kind != "missing" and self.first.casefold() in map(str.casefold, self.counts)
 
-    def evidence(self) -> int:
-        """That of words and dates; numbers are looked at together."""
+    def evidence(self, *, free: bool = False) -> int:
+        """That of words and dates, in a column of categories or of free texts; numbers are looked at together."""
         if self.kind == "missing" or not self.usual:
             return 0
         if self.usual != "word":
@@ -195,7 +200,7 @@ class _Column:
         if self.kind == "number":
             return 0
         prose = sum(count for cell, count in self.counts.items() if len(cell.split()) > 1) >= _PROSE * self.count
-        categories = len(self.counts) > 1 and min(self.counts.values()) > 1
+        categories = not free and len(self.counts) > 1 and min(self.counts.values()) > 1
         return categories + (prose and len(self.first.split()) == 1)
 
     def is_odd(self) -> bool:
