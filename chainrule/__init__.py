@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from chainrule import coding, data, decoding, diagnostics, heads, layers, metrics, models, tasks, testing, training
     from chainrule.base import AutoregressiveModel, LikelihoodModel
     from chainrule.latent import LatentModel
+    from chainrule.models.logits_model import from_logits
     from chainrule.models.recurrent_lm import RecurrentLM
     from chainrule.run import Run, fit, load
     from chainrule.tasks import open_run
@@ -29,6 +30,7 @@ __all__ = [
     "decoding",
     "diagnostics",
     "fit",
+    "from_logits",
     "heads",
     "layers",
     "load",
@@ -49,6 +51,7 @@ _HOMES = {
     "Task": "chainrule.tasks.task",
     "fit": "chainrule.run",
     "load": "chainrule.run",
+    "from_logits": "chainrule.models.logits_model",
     "open_run": "chainrule.tasks",
 }
 

@@ -12,6 +12,7 @@ from torch.distributions import Distribution
 from chainrule.heads import head_of
 from chainrule.heads.categorical import check_filters
 from chainrule.lengths import check_lengths
+from chainrule.modes import drawn_in_evaluation
 from chainrule.prefix import check_prefix, prefix_rows
 from chainrule.state import State, expand, leaves, map_state
 
@@ -49,7 +50,7 @@ class LikelihoodModel(TrainableModel):
 
         Args:
             x: the modelled values, batch first.
-            context: its condition, a tensor or a tree of tensors, batch first.
+            context: its condition, a tensor or a tree of tensors, batch first, with B rows or one row for all.
             lengths: (B,) real elements of each row of x, where it has a time axis and rows may be shorter.
         """
 
@@ -79,6 +80,10 @@ class AutoregressiveModel(LikelihoodModel):
     between the two. `forward`, `log_prob` and `sample` use the layout of x; `step`, `unroll`, `stream`,
     `visible_past`, `lengths` and `prefix` use the sequence.
 
+    `forward`, the likelihoods and `step` follow the mode of the model, as all modules of PyTorch: in training mode they
+    have its dropout (image models and MADE step without). `sample`, `stream`, and whatever draws, searches, completes
+    or codes with the model run in evaluation mode, and restore the mode of every submodule afterwards.
+
     Attributes:
         sequence_length: T, where every x has as many elements; `None` where any number may come.
     """
@@ -91,7 +96,8 @@ class AutoregressiveModel(LikelihoodModel):
 
         Args:
             x: (B, T) elements, or laid out otherwise, as `from_sequence` makes them.
-            context: condition of the whole sequence: a tensor, or a tree of tensors, batch first.
+            context: condition of the whole sequence: a tensor, or a tree of tensors, batch first, with B rows or one
+                row for all.
             lengths: (B,) number of real elements of each row; padding after them is never read.
 
         Returns:
@@ -100,7 +106,7 @@ class AutoregressiveModel(LikelihoodModel):
 
     @abstractmethod
     def initial_state(self, batch_size: int, context: Context = None) -> State:
-        """The state before the first element: a tree of tensors, batch first."""
+        """The state before the first element: a tree of tensors, batch first; `context` as for `forward`."""
 
     @abstractmethod
     def step(self, x_prev: Tensor | None, state: State) -> tuple[Distribution, State]:
@@ -238,7 +244,7 @@ class AutoregressiveModel(LikelihoodModel):
         eos: int | None = None,
         generator: torch.Generator | None = None,
     ) -> Tensor:
-        """Draw n sequences of `length` elements, (n, length) or laid out as x is, prefix included.
+        """Draw n sequences of `length` elements, (n, length) or laid out as x is, prefix included, in evaluation mode.
 
         Args:
             n: number of sequences.
@@ -309,22 +315,21 @@ class AutoregressiveModel(LikelihoodModel):
     ) -> Iterator[Tensor]:
         """Draw elements (n,) as they come, without end where a sequence has none; `sample` collects them.
 
-        The prefix is read, not returned.
+        The prefix is read, not returned. The model is in evaluation mode while it draws, and in its own between draws.
         """
         check_filters(temperature, top_k, top_p)
         if n < 1:
             raise ValueError(f"n: expected at least 1, got {n}")
         device = next(self.parameters(), torch.empty(0)).device
         if context is not None:
-            check_rows(context, n)
-            context = expand(map_state(lambda leaf: leaf.to(device), context), n)
+            context = map_state(lambda leaf: leaf.to(device), for_rows(context, n))
         if prefix is not None:
             prefix = prefix_rows(prefix, n).to(device)
 
         def pick(conditional: Distribution) -> Tensor:
             return head_of(conditional).filtered(temperature, top_k, top_p).sample(generator=generator)
 
-        return self._draws(n, context, prefix, pick)
+        return drawn_in_evaluation(self, self._draws(n, context, prefix, pick))
 
     def _draws(
         self, n: int, context: Context, prefix: Tensor | None, pick: Callable[[Distribution], Tensor]
@@ -351,11 +356,12 @@ def refuse_context(context: Context) -> None:
         raise ValueError("context: this model is not conditioned on anything; leave it None")
 
 
-def check_rows(context: Context, batch_size: int) -> None:
-    """Raise ValueError unless every tensor of a condition has as many rows as x, or one for all."""
+def for_rows(context: Context, batch_size: int) -> Context:
+    """A condition with as many rows as x; ValueError unless every tensor of it has so many, or one for all."""
     for leaf in leaves(context):
         if len(leaf) not in (1, batch_size):
             raise ValueError(f"context: expected {batch_size} rows, or one for all, got {len(leaf)}")
+    return expand(context, batch_size)
 
 
 def fill_padding(sequence: Tensor, real: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from torch.distributions import Distribution
 from chainrule.base import Context, TrainableModel, refuse_context
 from chainrule.heads.adapter import head_of
 from chainrule.heads.diagonal_normal import DiagonalNormal
+from chainrule.modes import in_evaluation
 from chainrule.ranges import Range, check_sizes
 
 Weight = Annotated[float, Range(0.0, 1e4)]
@@ -229,6 +230,7 @@ class LatentModel(CodeModel):
             bounds.append(total - math.log(samples))
         return torch.cat(bounds)
 
+    @in_evaluation
     @torch.no_grad()
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
         """Draw n rows of x: a code from the prior, then x from the decoder; the same seed gives the same x."""

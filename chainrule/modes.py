@@ -1,10 +1,46 @@
 """Modes in which a model computes: evaluation, and derivatives that a hand-written gradient does not give."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
+from typing import Concatenate, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor, nn
+
+Arguments = ParamSpec("Arguments")
+Model = TypeVar("Model", bound=nn.Module)
+Result = TypeVar("Result")
+
+
+def in_evaluation(
+    function: Callable[Concatenate[Model, Arguments], Result],
+) -> Callable[Concatenate[Model, Arguments], Result]:
+    """A function of a model that sets evaluation mode while it runs; see `evaluating`."""
+
+    @wraps(function)
+    def evaluated(model: Model, *arguments: Arguments.args, **options: Arguments.kwargs) -> Result:
+        with evaluating(model):
+            return function(model, *arguments, **options)
+
+    return evaluated
+
+
+def drawn_in_evaluation(model: nn.Module, draws: Iterator[Tensor]) -> Iterator[Tensor]:
+    """Draws that a model makes one by one: its mode is that of evaluation for each of them, and not between them."""
+    parts = list(model.modules())
+    while True:
+        training = [part for part in parts if part.training]  # usually none, at no cost
+        for part in training:
+            part.training = False
+        try:
+            drawn = next(draws, None)
+        finally:
+            for part in training:
+                part.training = True
+        if drawn is None:
+            return
+        yield drawn
 
 
 @contextmanager

@@ -20,6 +20,22 @@ def pixels(*shape, levels=2):
     return torch.randint(levels, shape)
 
 
+class Recurrence(torch.nn.Module):
+    """Logits and a cache, as modules return them that know nothing of the contract."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.output = torch.nn.Embedding(4, 6), torch.nn.Linear(8, 4)
+        self.into, self.across = torch.nn.Linear(6, 8), torch.nn.Linear(8, 8)
+
+    def forward(self, x, hidden=None):
+        features, h = [], self.into.weight.new_zeros(len(x), 8) if hidden is None else hidden[0]
+        for inputs in self.into(self.embedding(x)).unbind(1):
+            h = (inputs + self.across(h)).tanh()
+            features.append(h)
+        return self.output(torch.stack(features, 1)), h.unsqueeze(0)  # layers first
+
+
 def labelled(model):
     """A classifier of images, with a label and an image for each of 3 rows."""
     return model, (torch.arange(3), pixels(3, *model.image_shape, levels=4))
@@ -57,6 +73,10 @@ SEQUENCES = {
             20 + torch.randn(40, 1, dtype=torch.float64).cumsum(0), torch.zeros(40, 0)
         ),
         (20 + torch.randn(3, 5).cumsum(1), {"past": 20 + torch.randn(3, 6).cumsum(1)}, torch.tensor([5, 2, 4])),
+    ),
+    "LogitsModel": lambda: (
+        models.from_logits(Recurrence(), start=0),
+        (pixels(3, 6, levels=4), None, torch.tensor([6, 2, 4])),
     ),
     "MADE": lambda: (models.MADE(6, [12]), (pixels(3, 6).float(),)),
     "MultiScalePixelCNN": lambda: (
@@ -305,7 +325,15 @@ def test_forward_reads_no_padding(name):
     torch.testing.assert_close(found[real], model(x, context, lengths).log_prob(x)[real])
 
 
-WITH_SYMBOLS = ("RecurrentLM", "Seq2Seq", "TransformerLM", "TransformerSeq2Seq", "VectorToSequence", "WaveNet")
+WITH_SYMBOLS = (
+    "LogitsModel",
+    "RecurrentLM",
+    "Seq2Seq",
+    "TransformerLM",
+    "TransformerSeq2Seq",
+    "VectorToSequence",
+    "WaveNet",
+)
 
 
 @pytest.mark.parametrize("name", WITH_SYMBOLS)

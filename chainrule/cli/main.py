@@ -10,8 +10,9 @@ from collections.abc import MutableMapping, Sequence
 from contextlib import closing, redirect_stdout
 from typing import Any, TextIO, cast
 
-from cyclopts import App, CycloptsError, UnknownOptionError, UnusedCliTokensError
+from cyclopts import App, CycloptsError, UnknownCommandError, UnknownOptionError, UnusedCliTokensError
 
+from chainrule.cli.help import OPTION_SYNONYMS, VERB_SYNONYMS, FoldedHelp, description, suggestion, usage
 from chainrule.cli.stages import VERBS, all_verbs, owners, verb_asked_for, verbs_of
 from chainrule.cli.train import note_start
 from chainrule.tasks.abilities import Predicts
@@ -59,13 +60,15 @@ def _run(arguments: list[str], known: set[str]) -> int:
         name="chainrule",
         help="Exact models of sequences, one element at a time: text, tables, images, sound, and labels of them.",
         help_format="plaintext",  # Markdown would take <unk> for a tag and drop it
+        help_formatter=FoldedHelp(),
         version=_version,
         version_flags=["--version"],
         config=(remember,),
     )
     verbs = _verbs(arguments)
     for place, (name, verb) in enumerate(verbs.items()):
-        app.command(verb, name=name, sort_key=place)
+        shown = usage(name, verb) if arguments[:1] == [name] else None
+        app.command(verb, name=name, sort_key=place, help=description(verb), usage=shown)
     try:
         command, bound, unbound = app.parse_args(arguments, exit_on_error=False, print_error=False)
         if "given" in unbound:
@@ -78,10 +81,18 @@ def _run(arguments: list[str], known: set[str]) -> int:
         flag_typed = error.token.keyword or error.token.value
         models = owners(flag_typed, arguments[1:]) if arguments[0] == "train" else []
         if not models:
-            raise
+            flag_typed = (flag_typed or "").partition("=")[0]
+            names = [name for argument in error.argument_collection if argument.parse for name in argument.names]
+            near = suggestion(flag_typed, [*names, "--help", "--version"], OPTION_SYNONYMS)
+            raise ValueError(f"Unknown option: {flag_typed}.{near}") from None
         raise ValueError(
             f"{flag_typed}: an option of {', '.join(models)}, not of this model: "
             f"leave it out, or take --model {models[0]}"
+        ) from None
+    except UnknownCommandError:
+        near = suggestion(arguments[0], verbs, VERB_SYNONYMS)
+        raise ValueError(
+            f'Unknown command "{arguments[0]}".{near} `chainrule --help` lists all: {", ".join(verbs)}'
         ) from None
     except ValueError as error:  # the library names the argument, the user wrote the flag
         if isinstance(error, CycloptsError):

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from inspect import Signature, cleandoc, signature
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 
 from cyclopts import Group, Parameter
 
@@ -78,16 +78,21 @@ RUN, DATA, MODEL, TRAINING = (
 )
 
 
+TaskName = Literal[
+    "text", "table", "image", "sound", "tag", "classify", "classify-images", "translate", "caption", "forecast"
+]
+
+
 @dataclass(frozen=True)
 class RunFlags:
     """The run directory, and the length of training."""
 
     out: Path | None = None
     """The run directory; a name below runs/, made of those of the data and the model, if not given."""
-    task: str | None = None
-    """Such as text, table, image, tag or translate; recognised from DATA if not given."""
+    task: TaskName | None = None
+    """What to learn; recognised from DATA if not given, for text, tables, images and sounds."""
     budget: str | None = None
-    """Wall-clock time to train for, such as 90s, 3m or 1h30m; a usual one if nothing is said, 3m for a text."""
+    """Wall-clock time to train for, such as 90s, 3m or 1h30m. The default depends on the task: 3m for a text."""
     steps: int | None = None
     """Weight updates to train for, in place of a budget."""
     epochs: float | None = None

@@ -10,6 +10,7 @@ from functools import cache
 from inspect import Parameter as Argument
 from inspect import Signature
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Any, cast, get_args
 
 from cyclopts import App, CycloptsError, Parameter
@@ -22,7 +23,7 @@ from chainrule.cli.train import train_verb
 from chainrule.cli.verbs import embed, evaluate, inspect, interpolate, predict_verb, reconstruct, sample, score
 from chainrule.tasks import TASKS, task_class
 from chainrule.tasks.abilities import Predicts
-from chainrule.tasks.display import Verb
+from chainrule.tasks.display import Verb, resume_command
 from chainrule.tasks.run_directory import CONFIG, read_config, task_of
 from chainrule.tasks.task import Task
 
@@ -157,6 +158,11 @@ def owners(flag: str, arguments: Sequence[str]) -> list[str]:
 
 
 def _task_to_train(reading: FirstParse) -> type[Task[Any]]:
+    first = next(iter(reading.words), None)
+    if first is not None and task_of(Path(first)) is not None:
+        raise ValueError(
+            f"{first}: expected data to train on, got a run: to continue it, `{resume_command(Path(first))}`"
+        )
     name = reading.flags.get("--task")
     if name is not None:
         if name not in TASKS:
@@ -189,8 +195,24 @@ def recognised(path: Path) -> type[Task[Any]]:
     tasks = map(task_class, TASKS)
     found = next((task for task in tasks if task.recognises(path)), None)
     if found is None and path.is_dir():
-        raise ValueError(f"{path}: expected a file, or a directory of images or sounds, got a directory without any")
+        raise ValueError(
+            f"{path}: expected a file, or a directory of images or sounds, got a directory without any{_inside(path)}"
+        )
     return found or task_class("text")
+
+
+def _inside(folder: Path) -> str:
+    """The command for a file in a folder, data of training and no labels first; nothing where there is none."""
+    files = [path for path in folder.iterdir() if path.is_file() and not path.name.startswith(".")]
+    if not files:
+        return ""
+    tasks = [task_class(name) for name in TASKS]
+
+    def rank(path: Path) -> tuple[bool, bool, bool, str]:
+        name = path.name.lower()
+        return not any(task.recognises(path) for task in tasks), "label" in name, "train" not in name, name
+
+    return f": name a file in it: chainrule train {quote(str(min(files, key=rank)))}"
 
 
 def _task_to_resume(reading: FirstParse) -> str | None:

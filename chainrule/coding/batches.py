@@ -12,6 +12,7 @@ from torch import Tensor
 from chainrule.base import AutoregressiveModel, Context
 from chainrule.coding.lockstep import Progress, code_rows, nothing
 from chainrule.coding.range_coder import RangeCoder, RangeDecoder, RangeEncoder, Rows
+from chainrule.modes import evaluating
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ def read_batches(
 
 
 def _code(model: AutoregressiveModel, coder: RangeCoder, laid: Laid, progress: Progress) -> list[Tensor]:
-    with torch.no_grad():
+    with evaluating(model), torch.no_grad():
         step = model.stepper()  # prepared once
     settings: dict[str, Any] = {"eos": laid.eos, "progress": progress, "step": step}
     return [

@@ -10,6 +10,7 @@ from torch import Tensor
 from chainrule.base import AutoregressiveModel, Context, Step
 from chainrule.coding.range_coder import RangeCoder
 from chainrule.heads import head_of
+from chainrule.modes import in_evaluation
 
 Progress = Callable[[int], None]
 
@@ -18,6 +19,7 @@ def nothing(_: int) -> None:
     """Take no notice of progress."""
 
 
+@in_evaluation
 @torch.no_grad()
 def code_rows(
     model: AutoregressiveModel,
@@ -37,7 +39,7 @@ def code_rows(
     .. math:: \text{bits} = \sum_t -\log_2 p(x_t \mid x_{<t}, c)
 
     Args:
-        model: in evaluation mode.
+        model: it is set to evaluation mode.
         coder: a `RangeEncoder` or a `RangeDecoder`.
         rows: B, the same on both sides: a product of a larger batch is rounded otherwise.
         length: T; with `eos`, the most elements that a row has.

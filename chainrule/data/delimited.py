@@ -74,31 +74,55 @@ class DelimitedFile:
         Args:
             delimiter: between cells.
             file: a stretch of the file, to be read in place of the whole.
-            before: lines of the file before the stretch.
+            before: lines of the file before the stretch; of the whole, lines that are passed over.
+
+        Raises:
+            ValueError: a row cannot be read, or a cell has rows in it, as it is where a quote is lost.
         """
         with self.open() if file is None else self._readable(file) as raw:
-            reader = csv.reader(self._any_lines(raw, before), delimiter=delimiter, skipinitialspace=True, strict=True)
+            lines = self._any_lines(raw, before) if file is not None else islice(self._any_lines(raw, 0), before, None)
+            reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=True, strict=True)
+            ended, width = before, 0
             while True:
+                began = ended + 1
                 try:
                     cells = next(reader, None)
                 except csv.Error as error:
-                    line = before + reader.line_num
-                    raise ValueError(f"{self.name} line {line}: no row of a table: {error}") from None
+                    raise self._no_row(began, before + reader.line_num, str(error)) from None
                 if cells is None:
                     return
+                ended = before + reader.line_num
+                if ended - began > 1 and any(_has_rows(cell, delimiter, width or len(cells)) for cell in cells):
+                    raise self._no_row(began, ended, "every line of it looks like a row")
                 cells = [cell.strip() for cell in cells]
                 if any(cells) or len(cells) > 1:
-                    yield before + reader.line_num, cells
+                    width = len(cells)
+                    yield ended, cells
 
-    def find_delimiter(self) -> str:
+    def _no_row(self, first: int, last: int, reason: str) -> ValueError:
+        """The error for lines that are no row of a table."""
+        if first == last:
+            return ValueError(
+                f"{self.name} line {last}: no row of a table: {reason}: write a double quote inside of a cell twice, "
+                "and put the whole cell into double quotes"
+            )
+        return ValueError(
+            f"{self.name} line {first}: no row of a table: a double quote opens a cell that goes on to line {last} "
+            f"({reason}): close it, or write a quote that belongs to the text twice and the whole cell in double quotes"
+        )
+
+    def find_delimiter(self, before: int = 0) -> str:
         """The delimiter with which the most of the first rows have as many cells, two or more, as the very first.
 
         Of equals, the one whose cells hold the fewest others, decimal commas apart; then the one that gives more cells.
         A file named .tsv has tabs where its first row has one. Where no delimiter cuts the first row, it is the most
         frequent one of its line.
+
+        Args:
+            before: lines that are passed over.
         """
         with self.open() as file:
-            beginning = b"".join(file.readlines(_BEGINNING))
+            beginning = b"".join(file.readlines(_BEGINNING)[before:])
         found = {delimiter: self._first_rows(beginning, delimiter) for delimiter in DELIMITERS}
         cutting = [delimiter for delimiter, rows in found.items() if rows and len(rows[0]) > 1]
         if "\t" in cutting and self.name.lower().endswith((".tsv", ".tsv.gz")):
@@ -106,7 +130,7 @@ class DelimitedFile:
         if cutting:
             return max(cutting, key=lambda one: _fitness(found[one]))
         with closing(self.lines()) as lines:
-            first = next((text for _, text in lines if text.strip()), "")
+            first = next((text for _, text in islice(lines, before, None) if text.strip()), "")
         return max(DELIMITERS, key=first.count)
 
     def _first_rows(self, beginning: bytes, delimiter: str) -> list[list[str]]:
@@ -182,6 +206,19 @@ def _fitness(rows: list[list[str]]) -> tuple[int, float, int]:
     width, cells = len(rows[0]), list(chain(*rows))
     clean = sum(not any(mark in cell for mark in DELIMITERS) or bool(DECIMAL_COMMA.fullmatch(cell)) for cell in cells)
     return sum(len(row) == width for row in rows), clean / len(cells), width
+
+
+def _has_rows(cell: str, delimiter: str, width: int) -> bool:
+    """Whether the lines inside of a cell are rows of as many cells as others, which is so where a quote was lost.
+
+    In prose a blank comes after a comma. Of rows of two cells there must be two.
+    """
+    inner = [line for line in cell.split("\n")[1:-1] if line.strip()]
+    return (
+        width > 1
+        and len(inner) >= 1 + (width == 2)
+        and all(line.count(delimiter) == width - 1 and f"{delimiter} " not in line for line in inner)
+    )
 
 
 csv.field_size_limit(_LARGEST_CELL)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 from weakref import finalize
 
-from chainrule.data.text import refuse_stdin
+from chainrule.data.text import no_such_file, refuse_stdin
 
 TARS = (".tar.gz", ".tgz", ".tar")
 ARCHIVES = (*TARS, ".zip")
@@ -58,7 +58,7 @@ class Members:
         self.path, self._endings = Path(path), endings
         if not self.path.exists():
             refuse_stdin(path)
-            raise FileNotFoundError(f"{path}: no such file or folder: expected {noun}s")
+            raise no_such_file(path, f"file or folder: expected {noun}s")
         name = self.path.name.lower()
         if self.path.is_dir():
             self.files = sorted(self._of_folder(), key=lambda file: file.name)

@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 
 STDIN = "-"  # in place of a file
 CHUNK_BYTES = 1 << 20
+_SCHEMES = ("http", "https", "ftp", "s3", "gs", "hf")  # of a URL
 _GZIP = b"\x1f\x8b"
 _REMEDY = "models trained with --level byte read any file"
 
@@ -60,12 +61,25 @@ def check_file(path: str | Path) -> Path:
         raise ValueError(f"{path}: expected a file, got a directory")
     if not path.exists():
         refuse_stdin(path)
-        raise FileNotFoundError(f"{path}: no such file")
+        raise no_such_file(path)
     if not path.is_file():
         raise ValueError(f"{path}: expected a regular file, got a device or pipe: write its content to a file first")
     if path.stat().st_size == 0:
         raise ValueError(f"{path}: expected text, got an empty file")
     return path
+
+
+def no_such_file(path: str | Path, what: str = "file") -> FileNotFoundError:
+    """The error for a path where nothing is; it says so where the path is a URL.
+
+    >>> print(no_such_file(Path("https://example.com/rows.csv")))
+    https://example.com/rows.csv: expected a file, got a URL: download it first, and give the name of the file
+    """
+    scheme, separator, rest = str(path).partition(":/")  # a `Path` has one slash where the URL has two
+    if separator and scheme.lower() in _SCHEMES:
+        url = f"{scheme}://{rest.lstrip('/')}"
+        return FileNotFoundError(f"{url}: expected a file, got a URL: download it first, and give the name of the file")
+    return FileNotFoundError(f"{path}: no such {what}")
 
 
 def refuse_stdin(path: str | Path) -> None:
@@ -83,7 +97,7 @@ def open_bytes(path: str | Path) -> AbstractContextManager[BinaryIO]:
     if Path(path).is_dir():
         raise ValueError(f"{path}: expected a file, got a directory")
     if not Path(path).exists():
-        raise FileNotFoundError(f"{path}: no such file")
+        raise no_such_file(path)
     return open(path, "rb")
 
 

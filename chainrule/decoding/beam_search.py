@@ -11,6 +11,7 @@ from chainrule.base import AutoregressiveModel, Context
 from chainrule.decoding.beam import Beam, Extensions, repeats_ngram
 from chainrule.decoding.best_symbols import best_symbols
 from chainrule.decoding.decoded import Decoded, Ended, Hypothesis
+from chainrule.modes import in_evaluation
 from chainrule.prefix import check_prefix
 from chainrule.ranges import check_sizes
 from chainrule.state import State, count_rows, expand, map_state, select
@@ -18,6 +19,7 @@ from chainrule.state import State, count_rows, expand, map_state, select
 _LARGEST_LOG = 709.0  # of a float
 
 
+@in_evaluation
 @torch.no_grad()
 def beam_search(
     model: AutoregressiveModel,
@@ -54,7 +56,7 @@ def beam_search(
     them, so that no result is empty.
 
     Args:
-        model: any model over symbols, in the mode it is in: call `eval()` first where it has dropout.
+        model: any model over symbols; it searches in evaluation mode.
         context: batch first, a row for each search; None for one search of an unconditional model.
         beam_size: live prefixes of a row.
         max_length: L, most elements of a sequence, `<eos>` counted, as `model.sample` counts them.

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from chainrule.base import AutoregressiveModel, Context
 from chainrule.heads import head_of
+from chainrule.modes import in_evaluation
 from chainrule.ranges import check_sizes
 from chainrule.state import expand, map_state, select
 
@@ -29,6 +30,7 @@ class Completed:
     effective_particles: Tensor
 
 
+@in_evaluation
 @torch.no_grad()
 def complete(
     model: AutoregressiveModel,

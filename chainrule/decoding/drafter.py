@@ -7,6 +7,7 @@ from torch import Tensor
 
 from chainrule.base import AutoregressiveModel, Context
 from chainrule.heads import Categorical, head_of
+from chainrule.modes import evaluating
 from chainrule.state import State
 
 Filter = Callable[[Categorical], Categorical]
@@ -27,11 +28,11 @@ class Drafter:
     """
 
     def __init__(self, model: AutoregressiveModel, n: int, context: Context, filtered: Filter, symbols: int):
-        self._step, self._filtered = model.stepper(), filtered
-        self._unroll = model.unroll
-        self._states: list[State] = [model.initial_state(n, context)]  # before the elements from `_position` on
-        self._position = 0
-        first = _table(head_of(self._step(None, self._states[0])[0]).categorical())
+        self._model, self._filtered, self._position = model, filtered, 0
+        with evaluating(model):
+            self._step = model.stepper()
+            self._states: list[State] = [model.initial_state(n, context)]  # before the elements from `_position` on
+            first = _table(head_of(self._step(None, self._states[0])[0]).categorical())
         if first.param_shape[-1] != symbols:
             raise ValueError(f"draft: expected a model of {symbols} symbols, got one of {first.param_shape[-1]}")
 
@@ -47,6 +48,10 @@ class Drafter:
         Returns:
             The distributions that the guesses were drawn from, (n,) at each position.
         """
+        with evaluating(self._model):
+            return self._guessed(x, known, begin, noise)
+
+    def _guessed(self, x: Tensor, known: Tensor, begin: int, noise: Tensor) -> list[Categorical]:
         state, tables, furthest = self._state_at(begin, x), list[Categorical](), int(known.max())
         self._states, self._position = [state], begin
         for t in range(begin, begin + noise.shape[1]):
@@ -64,7 +69,7 @@ class Drafter:
         state, position = self._states[kept], self._position + kept
         if position == begin:
             return state
-        return self._unroll(x[:, position:begin], state, x[:, position - 1] if position else None)[1]
+        return self._model.unroll(x[:, position:begin], state, x[:, position - 1] if position else None)[1]
 
 
 def _table(table: Categorical | None) -> Categorical:

@@ -25,7 +25,7 @@ def greedy(
     leave the batch.
 
     Args:
-        model: any model over symbols, in the mode it is in: call `eval()` first where it has dropout.
+        model: any model over symbols; it searches in evaluation mode.
         context: as `beam_search` has it, and all that follows.
         max_length: most elements of a sequence, `<eos>` counted.
         eos: the symbol that ends a sequence; None where none does.

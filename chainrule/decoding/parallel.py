@@ -5,16 +5,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from chainrule.base import AutoregressiveModel, Context, check_rows
+from chainrule.base import AutoregressiveModel, Context, for_rows
 from chainrule.decoding.drafter import Drafter
 from chainrule.decoding.guessed_rows import GuessedRows
 from chainrule.decoding.position_noise import PositionNoise
 from chainrule.decoding.verification import verify_by_noise, verify_by_rejection
 from chainrule.heads import Categorical, Head, head_of
 from chainrule.heads.categorical import check_filters
+from chainrule.modes import in_evaluation
 from chainrule.prefix import check_prefix
 from chainrule.ranges import check_sizes
-from chainrule.state import expand, map_state
+from chainrule.state import map_state
 
 WINDOW = 8  # elements of a pass, where a model reads any number of them at once
 BLOCK_WINDOW = 1024  # where it reads blocks, such as rows of pixels: a small image is a window
@@ -49,6 +50,7 @@ class ParallelSample:
         return self.elements / max(self.passes, 1)
 
 
+@in_evaluation
 @torch.no_grad()
 def sample_parallel(
     model: AutoregressiveModel,
@@ -116,8 +118,7 @@ def sample_parallel(
     length, prefix = model.checked_request(n, length, prefix)
     device = next(model.parameters(), torch.empty(0)).device
     if context is not None:
-        check_rows(context, n)
-        context = expand(map_state(lambda leaf: leaf.to(device), context), n)
+        context = map_state(lambda leaf: leaf.to(device), for_rows(context, n))
     start = 0 if prefix is None else prefix.shape[1]
     block = model.block_length
     if window is None:

@@ -5,10 +5,12 @@ from torch import Tensor
 
 from chainrule.base import AutoregressiveModel, Context
 from chainrule.heads import head_of
+from chainrule.modes import in_evaluation
 from chainrule.ranges import check_sizes
 from chainrule.state import count_rows, expand, map_state, select
 
 
+@in_evaluation
 @torch.no_grad()
 def sample_paths(
     model: AutoregressiveModel,

@@ -8,7 +8,7 @@ from torch.distributions import Distribution
 
 from chainrule.heads.bernoulli import Bernoulli
 from chainrule.heads.categorical import Categorical
-from chainrule.heads.head import Head, WrappedHead
+from chainrule.heads.head import Head, WrappedHead, check_drawable
 
 
 def head_of(distribution: Distribution) -> Head:
@@ -44,14 +44,19 @@ class TorchHead(WrappedHead):
         return self.inner.log_prob(value)
 
     def sample(self, sample_shape: Any = (), *, generator: torch.Generator | None = None) -> Tensor:
+        drawn = self._drawn(torch.Size(sample_shape), generator)
+        check_drawable((0 * drawn.clamp(-1, 1)).sum(), self._name())  # NaN stays NaN
+        return drawn
+
+    def _drawn(self, shape: torch.Size, generator: torch.Generator | None) -> Tensor:
         if generator is None:
-            return self.inner.sample(torch.Size(sample_shape))
+            return self.inner.sample(shape)
         # Lend the global generator a seed of ours, and put its own state back.
         device = generator.device
         seed = int(torch.randint(2**62, (), generator=generator, device=device))
         with torch.random.fork_rng(devices=[device] if device.type != "cpu" else []):
             torch.manual_seed(seed)
-            return self.inner.sample(torch.Size(sample_shape))
+            return self.inner.sample(shape)
 
     def _name(self) -> str:
         return type(self.inner).__name__

@@ -7,7 +7,7 @@ from torch import Tensor, distributions
 from torch.nn.functional import logsigmoid
 
 from chainrule.heads.categorical import Categorical
-from chainrule.heads.head import Choose, TensorHead, at_least_float32
+from chainrule.heads.head import Choose, TensorHead, at_least_float32, check_drawable
 
 
 class Bernoulli(TensorHead, distributions.Bernoulli):
@@ -73,6 +73,7 @@ class Bernoulli(TensorHead, distributions.Bernoulli):
         probs = self.logits.sigmoid()
         if probs.requires_grad:
             probs = probs.detach()
+        check_drawable(probs.sum(), "logits")
         if sample_shape:
             probs = probs.expand(torch.Size(sample_shape) + probs.shape)
         # u < p of uniform u: 0 is never drawn where p = 1, nor 1 where p = 0.

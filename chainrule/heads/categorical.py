@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, distributions
 from torch.distributions import constraints
 
-from chainrule.heads.head import TensorHead, at_least_float32, broadcast_shapes, representable
+from chainrule.heads.head import TensorHead, at_least_float32, broadcast_shapes, check_drawable, representable
 from chainrule.modes import needs_plain_form, records_or_transforms
 
 WIDE = 2**20  # numbers in a table of scores from which a processor's cache is too small for it
@@ -84,6 +84,7 @@ class Categorical(TensorHead, distributions.Categorical):
         if not shape.numel():  # which multinomial refuses
             return self._param.new_empty(shape + self._batch_shape, dtype=torch.long)
         rows = self.probs.detach().reshape(-1, self._num_events)
+        check_drawable(rows.sum(), "logits")
         drawn = torch.multinomial(rows, shape.numel(), replacement=True, generator=generator)
         return drawn.t().reshape(shape + self._batch_shape)
 
@@ -103,7 +104,10 @@ class Categorical(TensorHead, distributions.Categorical):
         Args:
             noise: log E, from `noise`, (..., V).
         """
-        return (at_least_float32(self._param).detach() - noise).argmax(-1)
+        scores = at_least_float32(self._param).detach() - noise
+        single = scores.numel() == self._num_events
+        check_drawable(scores.max() if single else scores.amax(-1).sum(), "logits")
+        return scores.argmax(-1)
 
     def filtered(self, temperature: float = 1.0, top_k: int | None = None, top_p: float | None = None) -> "Categorical":
         """The distribution that sampling draws from: tempered, then cut to the likeliest symbols and renormalised.
@@ -119,7 +123,8 @@ class Categorical(TensorHead, distributions.Categorical):
         logits = self.logits
         if temperature == 0:
             best = logits.argmax(-1, keepdim=True)
-            return Categorical(torch.full_like(logits, -torch.inf).scatter(-1, best, 0.0))
+            certain = 0 * logits.gather(-1, best)  # NaN stays NaN, which no draw takes
+            return Categorical(torch.full_like(logits, -torch.inf).scatter(-1, best, certain))
         logits = logits - logits.amax(-1, keepdim=True)  # the best stays finite however small the temperature
         logits = logits / representable(temperature, logits.dtype)
         if top_k is not None and top_k < self._num_events:

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution, constraints
 
+from chainrule.modes import needs_plain_form
+
 if TYPE_CHECKING:
     from chainrule.heads.categorical import Categorical
 
@@ -39,7 +41,11 @@ class Head(Distribution, ABC):
 
     @abstractmethod
     def sample(self, sample_shape: Any = (), *, generator: torch.Generator | None = None) -> Tensor:
-        """Draw values of shape sample_shape + batch shape + event shape; the same seed gives the same values."""
+        """Draw values of shape sample_shape + batch shape + event shape; the same seed gives the same values.
+
+        Raises:
+            ValueError: a parameter is NaN, or the distribution has none that is possible.
+        """
 
     def categorical(self) -> "Categorical | None":
         """The same distribution as a table over its V symbols 0, …, V−1; `None` where it is not over symbols."""
@@ -191,6 +197,25 @@ def broadcast_shapes(*shapes: torch.Size) -> torch.Size:
     torch.Size([3, 2])
     """
     return torch.Size(np.broadcast_shapes(*shapes))
+
+
+def check_drawable(summary: Tensor, name: str) -> None:
+    """Raise ValueError where a number is NaN or infinite that a draw depends on.
+
+    A network of NaN would else give symbols like any other. Inside `torch.compile` and the transforms of `torch.func`
+    numbers cannot be looked at, and nothing is checked.
+
+    Args:
+        summary: one number, finite if and only if all parameters are valid: their greatest, or a sum.
+        name: of the parameters.
+    """
+    if needs_plain_form() or torch.compiler.is_compiling():
+        return
+    if not math.isfinite(summary):
+        raise ValueError(
+            f"{name}: expected a valid distribution to draw from, got NaN or infinite parameters: look for NaN in the "
+            "weights and in the input of the model"
+        )
 
 
 def at_least_float32(parameter: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from chainrule.buffers import fixed_buffer
 from chainrule.heads.categorical import Categorical
 from chainrule.heads.tag_constraints import TagConstraints, check_tags, real_places
 from chainrule.ranges import check_sizes
@@ -82,8 +83,10 @@ class LinearChainCRF(nn.Module):
                     f"constraints: expected {name} as booleans of shape {tuple(shape)}, "
                     f"got {allowed.dtype} of {tuple(allowed.shape)}"
                 )
-            forbidden = None if allowed is None else ~allowed
-            self.register_buffer(f"forbidden_{name}", forbidden, persistent=False)
+            if allowed is None:
+                self.register_buffer(f"forbidden_{name}", None)
+            else:
+                fixed_buffer(self, f"forbidden_{name}", ~allowed)
 
     def log_prob(self, tags: Tensor, emissions: Tensor, lengths: Tensor | None = None) -> Tensor:
         """log p(y | e) of each row, (B,), nats; -inf where the constraints forbid y."""

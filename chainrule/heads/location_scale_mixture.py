@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from chainrule.heads.categorical import Categorical
-from chainrule.heads.head import TensorHead, at_least_float32, largest_exponent
+from chainrule.heads.head import TensorHead, at_least_float32, check_drawable, largest_exponent
 
 
 class LocationScaleMixture(TensorHead):
@@ -131,7 +131,11 @@ class LocationScaleMixture(TensorHead):
         shape = torch.Size(sample_shape) + self._batch_shape
         logits, *others = (part.detach().expand(*shape, part.shape[-1]) for part in (self.logits, *parts))
         component = Categorical(logits).sample(generator=generator).unsqueeze(-1)
-        return [part.gather(-1, component).squeeze(-1) for part in others]
+        picked = [part.gather(-1, component).squeeze(-1) for part in others]
+        means, *scales = picked  # a scale may be 0 or infinite, not NaN
+        largest = largest_exponent(means.dtype)
+        check_drawable(torch.stack([means, *(part.clamp(-largest, largest) for part in scales)]).sum(), "means, scales")
+        return picked
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(batch_shape={tuple(self._batch_shape)}, K={self.logits.shape[-1]})"

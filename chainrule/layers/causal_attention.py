@@ -10,7 +10,7 @@ from chainrule.layers.causal_attention_steps import CausalAttentionSteps
 from chainrule.layers.multi_head_attention import MultiHeadAttention
 from chainrule.layers.positions import distance_slopes
 from chainrule.layers.scaled_dot_product import attention_weights, distances, scaled_dot_product, visible_keys
-from chainrule.layers.sequence_layer import LayerStep, SequenceLayer
+from chainrule.layers.sequence_layer import LayerStep, SequenceLayer, is_plain, stepping
 from chainrule.ranges import check_sizes
 from chainrule.state import State
 
@@ -112,6 +112,8 @@ class CausalAttention(MultiHeadAttention, SequenceLayer):
         return {**caches, "count": before["count"] + kept}
 
     def prepare(self) -> LayerStep:
+        if not is_plain(self):
+            return stepping(self)
         return CausalAttentionSteps(
             self.in_proj_weight,
             self.in_proj_bias,

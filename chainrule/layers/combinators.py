@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from chainrule.layers.packing import zero_past_ends
-from chainrule.layers.sequence_layer import LayerStep, SequenceLayer
+from chainrule.layers.sequence_layer import LayerStep, SequenceLayer, is_plain, stepping
 from chainrule.state import State
 
 
@@ -80,9 +80,11 @@ class Serial(_Several):
         return x, tuple(after)
 
     def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
-        return _one_after_another([layer.step for layer in self.parts], x_t, state)
+        return _one_after_another([stepping(layer) for layer in self.parts], x_t, state)
 
     def prepare(self) -> LayerStep:
+        if not is_plain(self):
+            return stepping(self)
         steps = [layer.prepare() for layer in self.parts]
         return lambda x_t, state: _one_after_another(steps, x_t, state)
 
@@ -122,9 +124,11 @@ class Parallel(_Several):
         return _side_by_side(found)
 
     def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
-        return _side_by_side([layer.step(x_t, before) for layer, before in zip(self.parts, state, strict=True)])
+        return _side_by_side([stepping(layer)(x_t, before) for layer, before in zip(self.parts, state, strict=True)])
 
     def prepare(self) -> LayerStep:
+        if not is_plain(self):
+            return stepping(self)
         steps = [layer.prepare() for layer in self.parts]
         return lambda x_t, state: _side_by_side([step(x_t, before) for step, before in zip(steps, state, strict=True)])
 
@@ -160,10 +164,12 @@ class Residual(SequenceLayer):
         return self.layer.initial_state(batch_size)
 
     def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
-        y_t, state = self.layer.step(x_t, state)
+        y_t, state = stepping(self.layer)(x_t, state)
         return x_t + y_t, state
 
     def prepare(self) -> LayerStep:
+        if not is_plain(self):
+            return stepping(self)
         inner = self.layer.prepare()
 
         def step(x_t: Tensor, state: State) -> tuple[Tensor, State]:

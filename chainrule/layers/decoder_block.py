@@ -12,6 +12,7 @@ from chainrule.layers.linear import linear
 from chainrule.layers.multi_head_attention import MultiHeadAttention
 from chainrule.layers.norms import norm_layer
 from chainrule.layers.scaled_dot_product import attention_weights, scaled_dot_product
+from chainrule.layers.sequence_layer import is_plain
 from chainrule.state import Shared, State, leaves
 
 DecoderStep = Callable[[Tensor, State, State], tuple[Tensor, State]]
@@ -79,7 +80,7 @@ class DecoderBlock(nn.Module):
 
     def prepare(self) -> DecoderStep:
         """A function equal to `step` in evaluation while the weights stay as they are."""
-        if not self.norm_first:
+        if not self.norm_first or not is_plain(self):
             return self.step
         mix, feed_forward, cross = self.mixer.prepare(), self.feed_forward.prepare(), self.cross
         norm1, norm2, norm3 = self.norm1, self.norm2, self.norm3

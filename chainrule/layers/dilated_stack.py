@@ -12,7 +12,7 @@ from chainrule.layers.activations import gate
 from chainrule.layers.causal_conv1d import CausalConv1d
 from chainrule.layers.packing import last_before_ends, zero_past_ends
 from chainrule.layers.row_vectors import numpy_may_compute
-from chainrule.layers.sequence_layer import LayerStep, SequenceLayer, check_features
+from chainrule.layers.sequence_layer import LayerStep, SequenceLayer, check_features, is_plain
 from chainrule.state import State
 
 
@@ -100,7 +100,16 @@ class DilatedStack(SequenceLayer):
             features: (V, N), given where each x_t is one of V vectors: the function then reads integers (B,).
             linears: applied to the output with ReLU between, in the same arrays; none by default.
         """
-        return PreparedDilatedStack(self, features, linears)
+        if is_plain(self, *linears):
+            return PreparedDilatedStack(self, features, linears)
+
+        def step(x_t: Tensor, state: State) -> tuple[Tensor, State]:
+            y, state = self.step(x_t if features is None else features[x_t], state)
+            for place, linear in enumerate(linears):
+                y = linear(y.relu() if place else y)
+            return y, state
+
+        return step
 
     def queues(self, state: State) -> list[Tensor]:
         """The queue of each layer, (B, n, N), wherever it is in each row of the state."""

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from chainrule.layers.linear import Linear
 from chainrule.layers.prepared_linear import prepared_linear
 from chainrule.layers.row_vectors import RowMap, by_torch, numpy_may_compute, row_map
+from chainrule.layers.sequence_layer import is_plain
 from chainrule.ranges import check_sizes
 
 PrepareLinear = Callable[[Tensor, Tensor | None], Callable[[Tensor], Tensor]]
@@ -69,6 +70,8 @@ class FeedForward(nn.Module):
         Args:
             linear: prepares a weight and its bias: `packed_linear` for more than one row.
         """
+        if not is_plain(self):
+            return by_torch(self)
         first = linear(self.linear1.weight, self.linear1.bias)
         second = linear(self.linear2.weight, self.linear2.bias)
         weight, activated = self.linear1.weight, by_torch(self._activated)

@@ -8,6 +8,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from chainrule.buffers import fixed_buffer
 from chainrule.layers.cells import symbols_of
 from chainrule.layers.ngram_counts import Integers, NgramCounts, count_ngrams
 from chainrule.ranges import check_sizes
@@ -72,12 +73,13 @@ class KneserNey(nn.Module):
         self.order = _checked_order(unigrams, keys, terms)
         self.vocab_size = len(unigrams)
         contexts = keys // self.vocab_size
-        kept = torch.zeros(self.vocab_size + 1 + len(keys), dtype=torch.float64).index_add_(0, contexts, terms.double())
+        kept = keys.new_zeros(self.vocab_size + 1 + len(keys), dtype=torch.float64)
+        kept.index_add_(0, contexts, terms.double())
         if float(kept.max()) > _AT_MOST_ONE:
             raise ValueError(f"terms: expected shares of a probability, got {float(kept.max()):g} after one context")
         backoffs = (1 - kept).clamp(min=0).to(terms.dtype)
         for name, table in zip((*_TABLES, "backoffs"), (unigrams, keys, terms, backoffs), strict=True):
-            self.register_buffer(name, table, persistent=False)
+            fixed_buffer(self, name, table)
 
     @classmethod
     def fit(
@@ -257,7 +259,7 @@ def _checked_order(unigrams: Tensor, keys: Tensor, terms: Tensor) -> int:
     if not _are_shares(terms) or len(terms) != len(keys) or terms.dtype != unigrams.dtype:
         raise ValueError(f"terms: expected ({len(keys)},) shares of a probability, {unigrams.dtype}")
     symbols = len(unigrams)
-    if int(keys[0]) < 0 or not bool((keys // symbols <= torch.arange(len(keys)) + symbols).all()):
+    if int(keys[0]) < 0 or not bool((keys // symbols <= torch.arange(len(keys), device=keys.device) + symbols).all()):
         raise ValueError("keys: expected n-grams after their contexts, got one before")
     order, context = 2, int(keys[-1]) // symbols
     while context > symbols and order < MOST_ORDER:

@@ -6,6 +6,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
+from chainrule.buffers import fixed_buffer
 from chainrule.ranges import check_sizes
 
 
@@ -67,8 +68,9 @@ class LogMel(nn.Module):
         self.floor = floor
         # A power of two that holds the window: zeros after it interpolate between frequencies.
         self.fft_size = 1 << (self.window_size - 1).bit_length()
-        self.register_buffer("filters", mel_filters(sample_rate, self.fft_size, num_bands, lowest, highest), False)
-        self.register_buffer("window", torch.hann_window(self.window_size, dtype=torch.float64).float(), False)
+        with torch.device("cpu"):  # the bands are checked, also where weights are made without memory
+            fixed_buffer(self, "filters", mel_filters(sample_rate, self.fft_size, num_bands, lowest, highest))
+            fixed_buffer(self, "window", torch.hann_window(self.window_size, dtype=torch.float64).float())
 
     def forward(self, waveform: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Frames of each row.
@@ -118,8 +120,7 @@ def mel_filters(sample_rate: int, fft_size: int, num_bands: int, lowest: float, 
     >>> filters.shape, bool((filters.sum(0)[20:200] - 1 < 1e-5).all())
     (torch.Size([10, 257]), True)
     """
-    ends = torch.tensor([_mel(lowest), _mel(highest)], dtype=torch.float64)
-    corners = torch.linspace(float(ends[0]), float(ends[1]), num_bands + 2, dtype=torch.float64)
+    corners = torch.linspace(_mel(lowest), _mel(highest), num_bands + 2, dtype=torch.float64)
     corners = 700 * (10 ** (corners / 2595) - 1)  # Hz
     frequencies = torch.arange(fft_size // 2 + 1, dtype=torch.float64) * sample_rate / fft_size
     left, centre, right = corners[:-2, None], corners[1:-1, None], corners[2:, None]

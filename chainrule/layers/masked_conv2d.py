@@ -1,10 +1,12 @@
 """A convolution that reads only what comes before, in raster order."""
 
+from functools import partial
 from typing import final
 
 import torch
 from torch import Tensor, nn
 
+from chainrule.buffers import fixed_buffer
 from chainrule.layers.convolution_masks import MaskType, channel_group_of, convolution_mask
 
 
@@ -52,13 +54,11 @@ class MaskedConv2d(nn.Module):
     ):
         super().__init__()
         height, width = (kernel_size, kernel_size) if isinstance(kernel_size, int) else kernel_size
-        in_groups = channel_group_of(in_channels, channel_groups)
-        out_groups = channel_group_of(out_channels, channel_groups, parts)
-        mask = convolution_mask(in_groups, out_groups, height, width, mask_type)
-        self.register_buffer("mask", mask, persistent=False)
         self.mask_type: MaskType = mask_type
         self.channel_groups = channel_groups
         self.parts = parts
+        channels = (in_channels, out_channels, channel_groups, parts)
+        fixed_buffer(self, "mask", partial(_mask, *channels, height, width, mask_type))
         self.weight = nn.Parameter(torch.empty(out_channels, in_channels, height, width))
         self.bias = nn.Parameter(torch.empty(out_channels)) if bias else None
         self.reset_parameters()
@@ -101,3 +101,10 @@ class MaskedConv2d(nn.Module):
             f"{in_channels}, {out_channels}, kernel_size=({height}, {width}), mask_type={self.mask_type!r}, "
             f"channel_groups={self.channel_groups}"
         )
+
+
+def _mask(
+    in_channels: int, out_channels: int, groups: int, parts: int, height: int, width: int, mask_type: MaskType
+) -> Tensor:
+    in_groups, out_groups = channel_group_of(in_channels, groups), channel_group_of(out_channels, groups, parts)
+    return convolution_mask(in_groups, out_groups, height, width, mask_type)

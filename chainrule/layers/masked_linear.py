@@ -5,6 +5,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
+from chainrule.buffers import fixed_buffer
 from chainrule.layers.linear import linear
 
 
@@ -39,9 +40,9 @@ class MaskedLinear(nn.Module):
                 f"mask: expected (units, inputs) booleans, got shape {tuple(mask.shape)} of {mask.dtype}: "
                 "compare it with 0 to make booleans"
             )
-        self.register_buffer("mask", mask, persistent=False)
-        self.weight = nn.Parameter(torch.empty(mask.shape, device=mask.device))
-        self.bias = nn.Parameter(torch.zeros(mask.shape[0], device=mask.device)) if bias else None
+        fixed_buffer(self, "mask", mask)
+        self.weight = nn.Parameter(torch.empty(mask.shape, device=self.mask.device))
+        self.bias = nn.Parameter(torch.zeros(mask.shape[0], device=self.mask.device)) if bias else None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

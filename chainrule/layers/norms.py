@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from chainrule.layers.row_vectors import RowMap, by_torch, numpy_may_compute
+from chainrule.layers.sequence_layer import is_plain
 
 NORMS: dict[str, type[nn.LayerNorm] | type[nn.RMSNorm]] = {"layer": nn.LayerNorm, "rms": nn.RMSNorm}
 EPSILON = 1e-5
@@ -44,7 +45,7 @@ def prepared_norm(norm: nn.Module) -> RowMap:
     True
     """
     match norm:
-        case nn.LayerNorm(weight=nn.Parameter() as weight, bias=nn.Parameter() as bias):
+        case nn.LayerNorm(weight=nn.Parameter() as weight, bias=nn.Parameter() as bias) if is_plain(norm):
             shape, epsilon = list(norm.normalized_shape), norm.eps
             if numpy_may_compute(weight):
                 scale, shift = weight.detach().numpy(), bias.detach().numpy()

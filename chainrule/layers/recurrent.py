@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from chainrule.layers.cells import StackedCells, project, symbols_of
 from chainrule.layers.packing import Packing
-from chainrule.layers.sequence_layer import LayerStep, SequenceLayer
+from chainrule.layers.sequence_layer import LayerStep, SequenceLayer, is_plain, stepping
 from chainrule.modes import needs_plain_form
 from chainrule.state import State
 
@@ -127,6 +127,8 @@ class Recurrent(nn.RNNBase, SequenceLayer):
             the projections W_ih x + b. Without it, integers are one-hot vectors.
         """
         self._check_one_direction("prepare")
+        if not is_plain(self):
+            return stepping(self) if features is None else _of_vectors(stepping(self), features)
         with torch.no_grad():
             cells = StackedCells(self, training=False)
             if features is None:
@@ -239,3 +241,7 @@ class Recurrent(nn.RNNBase, SequenceLayer):
 
     def _state(self, parts: list[Tensor]) -> State:
         return tuple(parts) if self.has_cell else parts[0]
+
+
+def _of_vectors(step: LayerStep, features: Tensor) -> LayerStep:
+    return lambda x_t, state: step(x_t if x_t.is_floating_point() else features[x_t], state)

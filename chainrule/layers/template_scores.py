@@ -1,11 +1,13 @@
 """Scores of tags from templates of words and their forms: a log-linear tagger, fitted in seconds."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import final
 
 import torch
 from torch import Tensor, nn
 
+from chainrule.buffers import fixed_buffer
 from chainrule.layers.cells import check_vocabulary, symbols_of
 from chainrule.layers.ngram_embedding import hashed_rows
 from chainrule.ranges import check_sizes
@@ -64,8 +66,8 @@ class TemplateScores(nn.Module):
             raise ValueError(f"characters: expected each once, got {len(characters) - len(numbers)} again")
         lower = [0, *(numbers.get(character.lower(), number) for character, number in numbers.items())]
         kinds = [0, *(_kind(character, number) for character, number in numbers.items())]
-        self.register_buffer("lower", torch.tensor(lower), persistent=False)
-        self.register_buffer("kinds", torch.tensor(kinds), persistent=False)
+        fixed_buffer(self, "lower", partial(torch.tensor, lower))
+        fixed_buffer(self, "kinds", partial(torch.tensor, kinds))
         table = torch.zeros(self.nothing + 1, num_tags)  # the last row is that of no feature
         self.table = nn.Parameter(table, requires_grad=False)
 

@@ -16,7 +16,7 @@ from chainrule.layers.packing import zero_past_ends
 from chainrule.layers.positions import LearnedPositions, PositionEmbedding, SinusoidalPositions
 from chainrule.layers.residual_block import ResidualBlock, shrink_residuals
 from chainrule.layers.row_vectors import RowMap, vector_step
-from chainrule.layers.sequence_layer import LayerStep, SequenceLayer
+from chainrule.layers.sequence_layer import LayerStep, SequenceLayer, is_plain, stepping
 from chainrule.ranges import check_sizes
 from chainrule.state import State
 
@@ -143,9 +143,11 @@ class TransformerStack(SequenceLayer):
         return {"blocks": self.blocks.initial_state(batch_size), "position": position}
 
     def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
-        return self._stepped(_normalised(self.blocks.step, self.norm), x_t, state)
+        return self._stepped(_normalised(stepping(self.blocks), self.norm), x_t, state)
 
     def prepare(self) -> LayerStep:
+        if not is_plain(self):
+            return stepping(self)
         step = _normalised(self.blocks.prepare(), prepared_norm(self.norm))
         if self.reach is not None:  # other mixers take no vectors
             step = vector_step(step, self.layers[0].feed_forward.linear1.weight)
@@ -154,7 +156,7 @@ class TransformerStack(SequenceLayer):
     def _stepped(self, step: LayerStep, x_t: Tensor, state: State) -> tuple[Tensor, State]:
         position = state["position"]
         if self.positions is not None:
-            x_t, position = self.positions.step(x_t, position)
+            x_t, position = stepping(self.positions)(x_t, position)
         y, states = step(x_t, state["blocks"])
         return y, {"blocks": states, "position": position}
 
@@ -191,10 +193,12 @@ class TransformerBlock(ResidualBlock, SequenceLayer):
         return self.mixer.initial_state(batch_size)
 
     def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
-        read, state = self.mixer.step(self._mixer_input(x_t), state)
+        read, state = stepping(self.mixer)(self._mixer_input(x_t), state)
         return self._after_mixer(x_t, read), state
 
     def prepare(self) -> LayerStep:
+        if not is_plain(self):
+            return stepping(self)
         mix, feed_forward = self.mixer.prepare(), self.feed_forward.prepare()
         norm1, norm2 = prepared_norm(self.norm1), prepared_norm(self.norm2)
 

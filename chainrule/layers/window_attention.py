@@ -1,8 +1,11 @@
 """Attention inside the windows of an image, which may be shifted."""
 
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 
+from chainrule.buffers import fixed_buffer
 from chainrule.layers.linear import Linear
 from chainrule.layers.scaled_dot_product import attention_weights
 
@@ -15,7 +18,7 @@ class WindowAttention(nn.Module):
     in each window of M×M places; B depends on the two places' offset alone, a learnt number for each head and offset
     (relative position bias). With `shift` s the image is moved by (-s, -s) in a circle before it is cut into windows,
     and back afterwards. A window that then holds parts from opposite borders has a mask: only places that are near in
-    the image read each other.
+    the image read each other. Along a side that a single window spans, nothing is moved.
 
     Args:
         model_size: D, a multiple of `num_heads`.
@@ -50,9 +53,11 @@ class WindowAttention(nn.Module):
             nn.init.normal_(linear.weight, std=(3 * model_size) ** -0.5)
             nn.init.zeros_(linear.bias)
         self.bias = nn.Parameter(torch.zeros(num_heads, (2 * window - 1) ** 2))
-        self.register_buffer("offsets", relative_offsets(window), persistent=False)
-        mask = shifted_mask(height, width, window, shift) if shift else None
-        self.register_buffer("mask", mask, persistent=False)
+        fixed_buffer(self, "offsets", partial(relative_offsets, window))
+        if shift:
+            fixed_buffer(self, "mask", partial(shifted_mask, height, width, window, shift))
+        else:
+            self.register_buffer("mask", None)
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, height, width, D) to the same."""
@@ -68,8 +73,7 @@ class WindowAttention(nn.Module):
 
     def _heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values, (B · windows, H, M², d) each."""
-        if self.shift:
-            x = x.roll((-self.shift, -self.shift), (1, 2))
+        x = self._moved(x, -self.shift)
         batch, height, width, size = x.shape
         side = self.window
         windows = x.view(batch, height // side, side, width // side, side, size).transpose(2, 3).flatten(3, 4)
@@ -90,7 +94,12 @@ class WindowAttention(nn.Module):
         side = self.window
         windows = read.transpose(1, 2).reshape(batch, height // side, width // side, side, side, size)
         y = windows.transpose(2, 3).reshape(batch, height, width, size)
-        return y.roll((self.shift, self.shift), (1, 2)) if self.shift else y
+        return self._moved(y, self.shift)
+
+    def _moved(self, x: Tensor, shift: int) -> Tensor:
+        """The image moved along the sides that several windows cover."""
+        sides = [axis for axis in (1, 2) if x.shape[axis] > self.window]
+        return x.roll([shift] * len(sides), sides) if shift and sides else x
 
 
 def relative_offsets(window: int) -> Tensor:
@@ -111,14 +120,15 @@ def shifted_mask(height: int, width: int, window: int, shift: int) -> Tensor:
     """(windows, M², M²) booleans: whether two places of a window are neighbours in the image before it was moved.
 
     >>> shifted_mask(2, 4, window=2, shift=1).all(-1).all(-1).tolist()
-    [False, False]
+    [True, False]
     """
 
     def region(size: int) -> Tensor:
         """Which of three bands a row or column of the moved image is from: those of whole windows, and two parts."""
         band = torch.zeros(size, dtype=torch.long)
-        band[size - window : size - shift] = 1
-        band[size - shift :] = 2
+        if size > window:  # a side that one window spans is not moved
+            band[size - window : size - shift] = 1
+            band[size - shift :] = 2
         return band
 
     regions = region(height).unsqueeze(1) * 3 + region(width)

@@ -13,6 +13,7 @@ from chainrule.models.image_classifier import ImageClassifier
 from chainrule.models.image_model import ImageModel
 from chainrule.models.image_transformer import ImageTransformer
 from chainrule.models.linear_forecaster import LinearForecaster
+from chainrule.models.logits_model import LogitsModel, from_logits
 from chainrule.models.made import MADE
 from chainrule.models.made_ensemble import MADEEnsemble
 from chainrule.models.multi_scale_pixel_cnn import MultiScalePixelCNN
@@ -56,6 +57,7 @@ __all__ = [
     "ImageModel",
     "ImageTransformer",
     "LinearForecaster",
+    "LogitsModel",
     "MADEConditional",
     "MADEEnsemble",
     "MultiScalePixelCNN",
@@ -79,4 +81,5 @@ __all__ = [
     "VectorToSequence",
     "VisionTransformer",
     "WaveNet",
+    "from_logits",
 ]

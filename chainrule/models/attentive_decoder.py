@@ -13,8 +13,9 @@ from chainrule.layers.cells import StackedCells, multiplied, symbol_before, symb
 from chainrule.layers.linear import Linear, linear
 from chainrule.layers.packing import real_steps, zero_past_ends
 from chainrule.layers.recurrent_stack import recurrent_stack
+from chainrule.layers.sequence_layer import is_plain, stepping
 from chainrule.ranges import check_shares, check_sizes
-from chainrule.state import State, count_rows, share
+from chainrule.state import State, count_rows, expand, share
 
 ATTENTIONS = ("additive", "multiplicative")
 SCHEDULED_SAMPLING = "scheduled_sampling_rate"
@@ -157,8 +158,8 @@ class AttentiveDecoder(AutoregressiveModel, ABC):
 
     def initial_state(self, batch_size: int, context: Context = None) -> State:
         encoded = self.encode(context)
-        if len(encoded.summary) != batch_size:
-            raise ValueError(f"context: expected {batch_size} rows, as x has, got {count_rows(context)}")
+        if len(encoded.summary) not in (1, batch_size):
+            raise ValueError(f"context: expected {batch_size} rows, or one for all, got {count_rows(context)}")
         first = torch.tanh(self.first(encoded.summary)).unflatten(
             1, (-1, self.decoder.num_layers, self.decoder.hidden_size)
         )
@@ -167,6 +168,7 @@ class AttentiveDecoder(AutoregressiveModel, ABC):
             memory = self.attention.remember(encoded.memory, encoded.lengths)
         elif self.fixed is not None:
             memory = self.fixed(encoded.summary)
+        first, memory = expand((first, memory), batch_size)
         fed = first.new_zeros(batch_size, self.embedding.embedding_dim) if self.input_feeding else None
         return {"h": tuple(first.unbind(1)) if self.decoder.has_cell else first[:, 0], "fed": fed, "memory": memory}
 
@@ -181,6 +183,8 @@ class AttentiveDecoder(AutoregressiveModel, ABC):
         return Categorical(self._scores(combined)), state
 
     def stepper(self) -> Step:
+        if self.training or not is_plain(self.decoder):
+            return self.step
         with torch.no_grad():
             cells, output, start = StackedCells(self.decoder), multiplied(self._output_weight()), self._start(1)
 
@@ -230,10 +234,13 @@ class AttentiveDecoder(AutoregressiveModel, ABC):
         """One step: features to predict from, (B, E), the weights of the attention, and the new state."""
         if x_prev is None:
             x_prev = self._start(count_rows(state["h"]))
-        inputs = self._embedded(x_prev)
+        return self._attended(self._embedded(x_prev), state)
+
+    def _attended(self, inputs: Tensor, state: State) -> tuple[Tensor, Tensor, State]:
+        """The same, given the embedding (B, E) of the element before."""
         if state["fed"] is not None:
             inputs = torch.cat([inputs, state["fed"]], 1)
-        h, last = self.decoder.step(inputs, state["h"])
+        h, last = stepping(self.decoder)(inputs, state["h"])
         combined, alpha = self._combined(h, state["memory"])
         return combined, alpha, {**state, "h": last, "fed": combined if self.input_feeding else None}
 
@@ -249,6 +256,12 @@ class AttentiveDecoder(AutoregressiveModel, ABC):
         """The same with input feeding, step by step; what depends on the words alone is computed at once before."""
         if not embedded.shape[1]:
             return state["fed"].unsqueeze(1)[:, :0], state
+        if not is_plain(self.decoder):
+            combined = []
+            for words in embedded.unbind(1):
+                read, _, state = self._attended(words, state)
+                combined.append(read)
+            return torch.stack(combined, 1), state
         cells = StackedCells(self.decoder)
         projected, layers, fed = cells.project(embedded), cells.layers_of(state["h"]), state["fed"]
         combined = []

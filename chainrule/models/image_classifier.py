@@ -101,6 +101,7 @@ class ImageClassifier(LikelihoodModel):
             )
         images = self._numbers(context)
         check_one_label_a_row(x, len(images))
+        images = images.expand(len(x), -1, -1, -1)
         share = torch.distributions.Beta(self.mixup, self.mixup).sample((len(x),)).to(images)
         partner = torch.randperm(len(x), device=x.device)
         found = self._labels(torch.lerp(images[partner], images, share.view(-1, 1, 1, 1)))

@@ -12,7 +12,7 @@ from chainrule.layers.cells import check_vocabulary
 from chainrule.layers.dropout import dropout
 from chainrule.layers.linear import Linear
 from chainrule.layers.prepared_linear import prepared_linear
-from chainrule.layers.sequence_layer import LayerStep
+from chainrule.layers.sequence_layer import LayerStep, is_plain, stepping
 from chainrule.layers.transformer_stack import TransformerStack
 from chainrule.models.image_model import ImageModel
 from chainrule.models.labels import checked_labels
@@ -170,9 +170,11 @@ class ImageTransformer(ImageModel):
         return {**before, "stack": stack, "place": before["place"] + kept, "recent": recent}
 
     def step(self, x_prev: Tensor | None, state: State) -> tuple[Categorical, State]:
-        return self._step(self.stack.step, self.output, x_prev, state)
+        return self._step(stepping(self.stack), self.output, x_prev, state)
 
     def stepper(self) -> Step:
+        if self.training or not is_plain(self):
+            return self.step
         with torch.no_grad():
             advance, predict = self.stack.prepare(), prepared_linear(self.output.weight, self.output.bias)
         return lambda x_prev, state: self._step(advance, predict, x_prev, state)

@@ -8,12 +8,13 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
-from chainrule.base import AutoregressiveModel, Step, check_rows, refuse_context
+from chainrule.base import AutoregressiveModel, Step, for_rows, refuse_context
 from chainrule.heads import Bernoulli
 from chainrule.layers.cells import project
 from chainrule.layers.masked_linear import MaskedLinear
 from chainrule.layers.masks import made_degrees, made_masks
 from chainrule.layers.packing import real_steps
+from chainrule.layers.sequence_layer import is_plain
 from chainrule.models.made_columns import Columns, DegreeLayer
 from chainrule.ranges import check_shares, check_sizes
 from chainrule.state import State
@@ -71,7 +72,9 @@ class MADE(AutoregressiveModel):
         self.num_features = self.sequence_length = num_features
         self.hidden_sizes = tuple(hidden_sizes)
         self.context_size = context_size
-        order = torch.arange(num_features) if order is None else torch.as_tensor(order)
+        with torch.device("cpu"):  # also where weights are made without memory, and the order comes with them
+            none = order is None or (isinstance(order, Tensor) and order.is_meta)
+            order = torch.arange(num_features) if none else torch.as_tensor(order)
         self._check_order(order)
         degrees = self.draw_degrees(order)
         *masks, output_mask = made_masks(degrees)
@@ -88,7 +91,8 @@ class MADE(AutoregressiveModel):
         )
         for weight in self.context_weights.values():
             nn.init.normal_(weight, std=weight.shape[1] ** -0.5)
-        self._set_degrees(order, degrees[1:])
+        device = self.output.mask.device
+        self._set_degrees(order.to(device), [part.to(device) for part in degrees[1:]])
         self.register_load_state_dict_post_hook(_remask)
 
     def forward(self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None) -> Bernoulli:
@@ -128,8 +132,11 @@ class MADE(AutoregressiveModel):
         if prefix is not None:
             _refuse_other_values(prefix, "prefix")
         columns = self._steps()
+        if isinstance(columns, _PlainColumns):
+            yield from super()._draws(n, context, prefix, pick)
+            return
         columns.layers = [layer.detached() for layer in columns.layers]
-        return columns.draws(n, self._context(context, n), prefix, pick)
+        yield from columns.draws(n, self._context(context, n), prefix, pick)
 
     def to_sequence(self, x: Tensor) -> Tensor:
         return self._wide(x, "x").index_select(1, self.order.to(x.device))
@@ -205,7 +212,9 @@ class MADE(AutoregressiveModel):
             self.register_buffer(f"degrees_{number}", part)
         _remask(self)
 
-    def _steps(self) -> Columns:
+    def _steps(self) -> "Columns | _PlainColumns":
+        if not is_plain(self):
+            return _PlainColumns(self)
         layers = [*self.hidden, self.output]
         # An output is ready when all columns before its own are known, one less than its degree.
         degrees = [*self.degrees[1:], self.degrees[0] - 1]
@@ -218,7 +227,9 @@ class MADE(AutoregressiveModel):
         parts = zip(degrees, (layer.bias for layer in layers), weights, context, strict=True)
         return Columns(self.order, [DegreeLayer(*part) for part in parts])
 
-    def _stepped(self, columns: Columns, x_prev: Tensor | None, state: State) -> tuple[Bernoulli, State]:
+    def _stepped(
+        self, columns: "Columns | _PlainColumns", x_prev: Tensor | None, state: State
+    ) -> tuple[Bernoulli, State]:
         return columns.step(None if x_prev is None else x_prev.to(self.output.weight.dtype), state)
 
     def _wide(self, x: Tensor, name: str) -> Tensor:
@@ -248,15 +259,35 @@ class MADE(AutoregressiveModel):
             raise ValueError(f"context: expected (B,) labels from 0 to {size - 1}, got {got}")
         else:
             context = context.long()
-        check_rows(context, batch_size)
-        return context.expand(batch_size, *context.shape[1:])
+        expanded: Tensor = for_rows(context, batch_size)
+        return expanded
 
     def _check_order(self, order: Tensor) -> None:
-        if order.shape != (self.num_features,) or not torch.equal(order.sort().values.cpu(), torch.arange(len(order))):
+        if order.shape != (self.num_features,) or order.sort().values.tolist() != list(range(len(order))):
             raise ValueError(
                 f"order: expected a permutation of 0 to {self.num_features - 1}, "
                 f"got {order.tolist() if order.numel() < 20 else f'shape {tuple(order.shape)}'}"
             )
+
+
+class _PlainColumns:
+    """The steps by `forward` of all columns, for modules that have to be called. A state is (context, columns)."""
+
+    def __init__(self, made: MADE):
+        self.made = made
+
+    def initial_state(self, batch_size: int, context: Tensor | None) -> State:
+        return context, self.made.output.weight.new_zeros(batch_size, 0)
+
+    def step(self, x_prev: Tensor | None, state: State) -> tuple[Bernoulli, State]:
+        (context, known), made = state, self.made
+        if x_prev is not None:
+            known = torch.cat([known, x_prev.unsqueeze(1)], 1)
+        t = known.shape[1]
+        if t == made.num_features:
+            raise ValueError(f"x_prev: expected one of the first {t - 1} columns, got the last: nothing follows it")
+        columns = made.from_sequence(nn.functional.pad(known, (0, made.num_features - t)))
+        return Bernoulli(made.to_sequence(made(columns, context).logits)[:, t]), (context, known)
 
 
 def _remask(model: MADE, *_: object) -> None:

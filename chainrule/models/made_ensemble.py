@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from chainrule.models.made import MADE
+from chainrule.modes import in_evaluation
 from chainrule.ranges import check_sizes
 
 
@@ -72,6 +73,7 @@ class MADEEnsemble(nn.Module):
         terms = torch.stack([self.member(index).log_prob(x, context) for index in range(self.num_masks)])
         return terms.logsumexp(0) - math.log(self.num_masks)
 
+    @in_evaluation
     @torch.no_grad()
     def sample(self, n: int, context: Tensor | None = None, *, generator: torch.Generator | None = None) -> Tensor:
         """Draw n rows, (n, D), each from a member drawn for it.

@@ -51,7 +51,7 @@ class MaskedImageModel(RasterModel):
         scores, above = self.rows(self._scaled(x, above[PIXELS]), above, label)
         return Categorical(scores.unflatten(1, (-1, self.levels)).movedim(2, -1)), above
 
-    def scan(self) -> RasterScan:
+    def prepared_scan(self) -> RasterScan:
         return _MaskedScan(self)
 
     def visible_past(self, length: int) -> Tensor:

@@ -1,6 +1,7 @@
 """Multi-scale PixelCNN: pixels from coarse to fine, a whole group of them at once."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import accumulate
 from typing import cast, final
 
@@ -8,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
+from chainrule.buffers import fixed_buffer
 from chainrule.heads import DiscretizedLogisticMixture, PixelLogisticMixture
 from chainrule.heads.discretized_logistic_mixture import outside
 from chainrule.layers.group_network import OFFSETS, GroupNetwork, PixelGroup, coarse_to_fine
@@ -85,11 +87,7 @@ class MultiScalePixelCNN(ImageModel):
                 for kind in sorted({group.kind for group in self.groups})
             }
         )
-        places = [torch.zeros(1, dtype=torch.long)]
-        for group in self.groups:
-            rows, columns = group.places()
-            places.append(rows * width + columns)
-        self.register_buffer("order", torch.cat(places), persistent=False)
+        fixed_buffer(self, "order", partial(_visiting_order, self.groups, width))
         self._reset_parameters(components)
 
     def _reset_parameters(self, components: int) -> None:
@@ -248,3 +246,12 @@ class MultiScalePixelCNN(ImageModel):
                 group = drawn.flatten(1)
                 seen = torch.cat([seen[:, :start], group], 1)
             yield from group[:, known.shape[1] :].unbind(1)
+
+
+def _visiting_order(groups: list[PixelGroup], width: int) -> Tensor:
+    """(H·W,) the pixels in visiting order, as numbers in raster order."""
+    places = [torch.zeros(1, dtype=torch.long)]
+    for group in groups:
+        rows, columns = group.places()
+        places.append(rows * width + columns)
+    return torch.cat(places)

@@ -179,7 +179,7 @@ class PixelCNNPP(RasterModel):
         own = torch.block_diag(*[torch.ones(colours, colours).tril(-1)] * (height * width)) > 0
         return (elements | own)[:length, :length]
 
-    def scan(self) -> RasterScan:
+    def prepared_scan(self) -> RasterScan:
         return _Scan(self)
 
 

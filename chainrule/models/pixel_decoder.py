@@ -6,6 +6,7 @@ from typing import cast, final
 import torch
 from torch import Tensor, nn
 
+from chainrule.base import for_rows
 from chainrule.heads import Categorical
 from chainrule.layers.image_code import ImageCodeDecoder, ImageNetwork
 from chainrule.layers.masked_conv2d import MaskedConv2d
@@ -89,11 +90,17 @@ class PixelDecoder(MaskedImageModel):
     def initial_state(self, batch_size: int, context: Tensor | None = None) -> State:
         return {"label": None, "above": self._above(batch_size, context), "row": None, "unread": None}
 
+    @property
+    def scanned(self) -> list[nn.Module]:
+        """All but the writer, which is called."""
+        return [self.first, self.layers, self.head]
+
     def _above(self, batch_size: int, context: Tensor | None) -> State:
-        if context is None or context.dim() != 2 or context.shape != (batch_size, self.context_size):
+        if context is None or context.dim() != 2 or context.shape[1] != self.context_size:
             got = None if context is None else tuple(context.shape)
             raise ValueError(f"context: expected vectors ({batch_size}, {self.context_size}), got {got}")
-        return {**self.blank_rows(batch_size), WRITTEN: self.writer(context.to(self.first.weight.dtype))}
+        vectors = for_rows(context, batch_size).to(self.first.weight.dtype)
+        return {**self.blank_rows(batch_size), WRITTEN: self.writer(vectors)}
 
     def blank_rows(self, batch_size: int) -> State:
         """Zeros, the features of c among them."""

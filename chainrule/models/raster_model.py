@@ -1,18 +1,19 @@
 """Models of images that keep, layer by layer, what a raster scan still needs: one image costs one pass."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributions import Distribution
 
 from chainrule.base import Step
 from chainrule.heads import Categorical, DiscretizedLogisticMixture
+from chainrule.layers.sequence_layer import is_plain
 from chainrule.models.image_model import ImageModel
 from chainrule.models.labels import checked_labels
-from chainrule.state import State
+from chainrule.state import State, count_rows, leaves
 
 Conditional = Categorical | DiscretizedLogisticMixture
 
@@ -62,8 +63,17 @@ class RasterModel(ImageModel):
         """All conditionals of whole rows x (B, C, n, W) in one pass, of that batch shape, and `above` after them."""
 
     @abstractmethod
-    def scan(self) -> RasterScan:
+    def prepared_scan(self) -> RasterScan:
         """The weights prepared for single elements."""
+
+    @property
+    def scanned(self) -> Iterable[nn.Module]:
+        """The modules whose weights `prepared_scan` uses without calling them."""
+        return self.children()
+
+    def scan(self) -> RasterScan:
+        """What visits the image element by element."""
+        return self.prepared_scan() if is_plain(*self.scanned) else _RowScan(self)
 
     def initial_state(self, batch_size: int, context: Tensor | None = None) -> State:
         return {
@@ -91,16 +101,16 @@ class RasterModel(ImageModel):
             if state["row"] is None and (count := (time - t) // size):
                 end = t + count * size
                 kind, above = self.conditionals(self.from_sequence(x[:, t:end]), state["above"], state["label"])
-                parts.append([part.permute(0, 2, 3, 1, 4).flatten(1, 3) for part in _parameters(kind)])  # (B, t, K)
+                parts.append(_in_sequence(kind))
                 if end == time:
                     state = {**state, "unread": x[:, t : end - 1].clone()}
                     break
                 state, t = {**state, "above": above}, end
             kind, state = self._predict(scan, state)
-            parts.append([part.unsqueeze(1) for part in _parameters(kind)])
+            parts.append([part.unsqueeze(1) for part in kind.parameters])
             x_prev, t = x[:, t], t + 1
         joined = [torch.cat(part, 1) for part in zip(*parts, strict=True)]
-        return Categorical(*joined) if isinstance(kind, Categorical) else kind.with_parameters(*joined), state
+        return kind.with_parameters(*joined), state
 
     def rewind(self, before: State, after: State, x: Tensor, x_prev: Tensor | None, kept: int) -> State:
         if after["unread"] is None or kept % self.block_length or after["unread"].shape[1] != x.shape[1] - 1:
@@ -127,5 +137,33 @@ class RasterModel(ImageModel):
         return conditional, {**state, "above": above, "row": row}
 
 
-def _parameters(conditional: Conditional) -> tuple[Tensor, ...]:
-    return (conditional.logits,) if isinstance(conditional, Categorical) else conditional.parameters
+class _RowScan(RasterScan):
+    """Whole rows in place of elements, for modules that have to be called: a row is read once for each element."""
+
+    def __init__(self, model: RasterModel):
+        self.model = model
+
+    def begin_row(self, above: State, label: Tensor | None) -> tuple[State, State]:
+        rows = torch.zeros(count_rows(above), 0, dtype=torch.long, device=leaves(above)[0].device)
+        return above, {"above": above, "label": label, "known": rows}
+
+    def predict(self, row: State) -> tuple[Conditional, State]:
+        known = row["known"]
+        whole = nn.functional.pad(known, (0, self.model.block_length - known.shape[1]))
+        kind, _ = self._conditionals(whole, row)
+        return kind.with_parameters(*(part[:, known.shape[1]] for part in _in_sequence(kind))), row
+
+    def read(self, x_prev: Tensor, row: State) -> tuple[State, bool]:
+        known = torch.cat([row["known"], x_prev.unsqueeze(1)], 1)
+        return {**row, "known": known}, known.shape[1] == self.model.block_length
+
+    def end_row(self, above: State, row: State) -> State:
+        return self._conditionals(row["known"], row)[1]
+
+    def _conditionals(self, elements: Tensor, row: State) -> tuple[Conditional, State]:
+        return self.model.conditionals(self.model.from_sequence(elements), row["above"], row["label"])
+
+
+def _in_sequence(conditional: Conditional) -> list[Tensor]:
+    """The parameters of whole rows (B, C, n, W, K) in visiting order, (B, n·W·C, K)."""
+    return [part.permute(0, 2, 3, 1, 4).flatten(1, 3) for part in conditional.parameters]

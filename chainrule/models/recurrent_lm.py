@@ -14,6 +14,7 @@ from chainrule.layers.dropout import dropout
 from chainrule.layers.linear import linear
 from chainrule.layers.packing import zero_past_ends
 from chainrule.layers.recurrent_stack import recurrent_stack
+from chainrule.layers.sequence_layer import is_plain, stepping
 from chainrule.ranges import Layers, Probability, Range, Size, check_shares, check_sizes
 from chainrule.state import State, count_rows
 
@@ -166,10 +167,12 @@ class RecurrentLM(AutoregressiveModel):
         recurrent, recent = self.parts(state)
         x_prev = self._start(count_rows(recurrent)) if x_prev is None else symbol_before(x_prev, self.vocab_size)
         features, recent = self._features(x_prev.unsqueeze(1), recent)
-        h, recurrent = self.recurrent.step(features.squeeze(1), recurrent)
+        h, recurrent = stepping(self.recurrent)(features.squeeze(1), recurrent)
         return self.conditional(h), self._state(recurrent, recent)
 
     def stepper(self) -> Step:
+        if self.training or not is_plain(self):
+            return self.step
         with torch.no_grad():
             features = None
             start = self._start(1)

@@ -12,6 +12,7 @@ from chainrule.base import AutoregressiveModel, Context, refuse_context
 from chainrule.heads import head_of
 from chainrule.heads.head import Choose, Head, broadcast_shapes
 from chainrule.layers.recurrent_stack import recurrent_stack
+from chainrule.layers.sequence_layer import stepping
 from chainrule.models.made import MADE
 from chainrule.state import State
 
@@ -162,7 +163,7 @@ class RNNMADE(AutoregressiveModel):
     def step(self, x_prev: Tensor | None, state: State) -> tuple[MADEConditional, State]:
         rows = len(state[0] if isinstance(state, tuple) else state)
         read = self._start(rows) if x_prev is None else self._frame(x_prev, (rows, self.num_features))
-        h, state = self.recurrent.step(self._dropped(read), state)
+        h, state = stepping(self.recurrent)(self._dropped(read), state)
         return self._conditional(h), state
 
     def _inputs(self, x: Tensor, x_prev: Tensor | None) -> Tensor:

@@ -97,7 +97,8 @@ class SequenceRegressor(LikelihoodModel):
                 "lengths: expected None: an answer has no length; put those of the sequences in the context"
             )
         answers = self(context)
-        rows, outputs = answers.batch_shape
+        inputs, outputs = answers.batch_shape
+        rows = len(x) if inputs == 1 else inputs  # one row of the input for all answers
         if x.shape != (rows, outputs) and (x.shape != (rows,) or outputs != 1):
             raise ValueError(f"x: expected answers of shape {(rows, outputs)}, got {tuple(x.shape)}")
         return answers.log_prob(x.view(rows, outputs)).sum(1)

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, final
 import torch
 from torch import Tensor, nn
 
-from chainrule.base import Context, LikelihoodModel
+from chainrule.base import Context, LikelihoodModel, for_rows
 from chainrule.heads import IndependentTags, LinearChainCRF, TagConstraints, TagSequences
 from chainrule.layers import AffixEmbedding, CharacterEncoder, WordForm
 from chainrule.layers.bidirectional import row_encoder
@@ -13,6 +13,7 @@ from chainrule.layers.cells import check_vocabulary, symbols_of
 from chainrule.layers.character_encoder import CHARACTER_ENCODERS
 from chainrule.layers.dropout import dropout
 from chainrule.layers.template_scores import TemplateScores
+from chainrule.modes import in_evaluation
 from chainrule.ranges import Layers, Probability, Range, Size, check_sizes
 
 TAG_HEADS = ("crf", "softmax")
@@ -137,7 +138,8 @@ class SequenceTagger(LikelihoodModel):
 
     def training_objective(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
         """log p of the tags by the network alone, (B,), nats."""
-        return TagSequences(self.head, self._emissions(context, lengths), lengths).log_prob(x)
+        emissions = self._emissions(for_rows(context, len(x)), lengths)
+        return TagSequences(self.head, emissions, lengths).log_prob(x)
 
     def _emissions(self, context: Context, lengths: Tensor | None) -> Tensor:
         """e of each word by the network, (B, T, K)."""
@@ -156,8 +158,9 @@ class SequenceTagger(LikelihoodModel):
             context: the words.
             lengths: (B,).
         """
-        return self.forward(context, lengths).log_prob(x)
+        return self.forward(for_rows(context, len(x)), lengths).log_prob(x)
 
+    @in_evaluation
     @torch.no_grad()
     def decode(self, context: Context, lengths: Tensor | None = None) -> Tensor:
         """The most probable tags of each row, (B, T); -1 past its end."""
@@ -167,6 +170,7 @@ class SequenceTagger(LikelihoodModel):
         """p(y_t = k | x), (B, T, K); 0 past each row's end."""
         return self.forward(context, lengths).marginals
 
+    @in_evaluation
     @torch.no_grad()
     def n_best(self, context: Context, lengths: Tensor | None = None, *, n: int) -> tuple[Tensor, Tensor]:
         """The n most probable tag sequences of each row, best first, (B, n, T), and their log p, (B, n), nats."""

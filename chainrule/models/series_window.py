@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypedDict, final
 
 import torch
 from torch import Tensor, nn
 
 from chainrule.base import Context
+from chainrule.buffers import fixed_buffer
 from chainrule.models.series_context import SeriesContext, read_context
 from chainrule.models.series_scaling import SeriesScaling
 
@@ -89,8 +91,8 @@ class SeriesWindow(nn.Module):
         self.longest_lag = max(*lags, anchor, 1)
         self.num_series, self.num_covariates = len(series), num_covariates
         self.register_buffer("scaling", SeriesScaling.stacked(tuple(series)))  # (3, S)
-        places = torch.tensor([self.longest_lag - lag for lag in self.lags])  # of the lags among the last L values
-        self.register_buffer("places", places, persistent=False)
+        places = [self.longest_lag - lag for lag in self.lags]  # of the lags among the last L values
+        fixed_buffer(self, "places", partial(torch.tensor, places))
 
     @property
     def seen_lags(self) -> set[int]:

@@ -20,8 +20,8 @@ class SwinTransformer(ImageClassifier):
 
     Patches of P×P pixels are places with D features. In stages, each at half the resolution and with twice the features
     of the one before, blocks attend inside windows of M×M places; every other block has its windows shifted by M // 2,
-    so that what is known crosses their borders. Between stages 2×2 places are merged into one (patch merging). Where
-    the whole image is one window, nothing is shifted. The features are the mean over the last stage's places.
+    so that what is known crosses their borders. Between stages 2×2 places are merged into one (patch merging). Along
+    a side that one window spans, nothing is shifted. The features are the mean over the last stage's places.
 
     Args:
         image_shape: (C, H, W), height and width multiples of `patch_size`.

@@ -12,6 +12,7 @@ from chainrule.heads.column import Column
 from chainrule.heads.table_column import TableColumn, TableRow
 from chainrule.layers.masked_linear import MaskedLinear
 from chainrule.layers.masks import made_degrees
+from chainrule.layers.sequence_layer import is_plain
 from chainrule.models.table_layout import TableLayout, TableSteps
 from chainrule.ranges import Probability, Range, Size, check_shares, check_sizes
 from chainrule.state import State
@@ -76,13 +77,12 @@ class TableMADE(AutoregressiveModel):
         if sorted(self.order) != list(range(len(columns))):
             raise ValueError(f"order: expected a permutation of 0 to {len(columns) - 1}, got {list(self.order)}")
         self.layout = TableLayout(columns, components)
-        masks = [mask.to(torch.get_default_device()) for mask in self._masks()]
+        masks = self._masks()
         *hidden, output = masks[: num_layers + 1]
         self.hidden = nn.ModuleList(MaskedLinear(mask) for mask in hidden)
         self.output = MaskedLinear(output)
         self.direct = MaskedLinear(masks[-1], bias=False) if direct and num_layers else None
         self._reset()
-        self.register_load_state_dict_post_hook(_remask)
 
     def forward(self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None) -> TableRow:
         """All conditionals; see `AutoregressiveModel.forward`. Columns after `lengths` are read by later ones only.
@@ -91,6 +91,10 @@ class TableMADE(AutoregressiveModel):
             ValueError: x is not (B, D), or there is a context: the model has none.
         """
         refuse_context(context)
+        return self.layout.row(self._outputs(x))
+
+    def _outputs(self, x: Tensor) -> Tensor:
+        """The parameters of all conditionals, (B, N)."""
         features = self.layout.read(self._wide(x, "x")).to(self.output.weight.dtype)
         h = features
         for layer in self.hidden:
@@ -98,18 +102,33 @@ class TableMADE(AutoregressiveModel):
         outputs = self.output(h)
         if self.direct is not None:
             outputs = outputs + self.direct(features)
-        return self.layout.row(outputs)
+        return outputs
 
     def initial_state(self, batch_size: int, context: Tensor | None = None) -> State:
         refuse_context(context)
-        return tuple(self.output.weight.new_zeros(batch_size, 0) for _ in range(len(self.hidden) + 1))
+        empty = self.output.weight.new_zeros(batch_size, 0)
+        if not is_plain(self):
+            return empty.double()
+        return (empty,) * (len(self.hidden) + 1)
 
     def step(self, x_prev: Tensor | None, state: State) -> tuple[TableColumn, State]:
-        return self._steps().step(x_prev, state)
+        return (self._steps().step if is_plain(self) else self._called)(x_prev, state)
 
     def stepper(self) -> Step:
+        if not is_plain(self):
+            return self._called
         with torch.no_grad():
             return self._steps().step
+
+    def _called(self, x_prev: Tensor | None, state: State) -> tuple[TableColumn, State]:
+        """A step by `forward` of all columns, for modules that have to be called; the state is the known columns."""
+        known = state if x_prev is None else torch.cat([state, x_prev.double().unsqueeze(1)], 1)
+        t = known.shape[1]
+        if t == len(self.order):
+            raise ValueError(f"x_prev: expected one of the first {t - 1} columns, got the last: nothing follows it")
+        outputs = self._outputs(self.from_sequence(nn.functional.pad(known, (0, len(self.order) - t))))
+        place = self.order[t]
+        return self.layout.column(place, outputs[:, self.layout.outputs[place]]), known
 
     def exclude(self, symbols: Sequence[int | None]) -> None:
         """Give one symbol of each column probability 0 from now on, whatever is known; see `TableLayout.exclude`."""
@@ -166,12 +185,3 @@ class TableMADE(AutoregressiveModel):
         if x.dim() != 2 or x.shape[1] != len(self.columns):
             raise ValueError(f"{name}: expected shape (B, D) with D = {len(self.columns)}, got {tuple(x.shape)}")
         return x
-
-
-def _remask(model: TableMADE, *_: object) -> None:
-    """Masks follow from the order: where the model was made without memory, they are made when it is loaded."""
-    *masks, direct = (mask.to(model.output.weight.device) for mask in model._masks())
-    for layer, mask in zip((*model.hidden, model.output), masks, strict=True):
-        layer.mask = mask
-    if model.direct is not None:
-        model.direct.mask = direct

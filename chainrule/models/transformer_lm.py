@@ -15,7 +15,7 @@ from chainrule.layers.ngram_embedding import NgramEmbedding
 from chainrule.layers.packing import zero_past_ends
 from chainrule.layers.positions import LearnedPositions
 from chainrule.layers.prepared_linear import packed_linear, prepared_linear
-from chainrule.layers.sequence_layer import LayerStep
+from chainrule.layers.sequence_layer import LayerStep, is_plain, stepping
 from chainrule.layers.transformer_stack import Mixer, TransformerStack
 from chainrule.layers.transformer_windows import TransformerWindows
 from chainrule.ranges import Layers, Probability, Range, Size, check_sizes
@@ -173,7 +173,7 @@ class TransformerLM(AutoregressiveModel):
         return self._conditional(h), {"stack": after, "recent": recent}
 
     def window_reader(self) -> Unroll:
-        if self.training or not TransformerWindows.fits(self.stack):
+        if self.training or not is_plain(self) or not TransformerWindows.fits(self.stack):
             return self.unroll
         with torch.no_grad():
             advance, predict = TransformerWindows(self.stack), packed_linear(self._output_weight(), self.bias_ho)
@@ -199,9 +199,11 @@ class TransformerLM(AutoregressiveModel):
     def step(self, x_prev: Tensor | None, state: State) -> tuple[Categorical, State]:
         if x_prev is not None:
             x_prev = symbol_before(x_prev, self.vocab_size)
-        return self._step(self.stack.step, self._conditional, x_prev, state)
+        return self._step(stepping(self.stack), self._conditional, x_prev, state)
 
     def stepper(self) -> Step:
+        if self.training or not is_plain(self):
+            return self.step
         with torch.no_grad():
             advance, predict = self.stack.prepare(), prepared_linear(self._output_weight(), self.bias_ho)
         return lambda x_prev, state: self._step(advance, lambda h: Categorical(predict(h)), x_prev, state)

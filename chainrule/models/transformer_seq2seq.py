@@ -1,6 +1,7 @@
 """A translator made of attention: a sequence in, another of any length out."""
 
-from typing import Literal, final
+from functools import partial
+from typing import Literal, cast, final
 
 import torch
 from torch import Tensor, nn
@@ -15,9 +16,10 @@ from chainrule.layers.norms import norm_layer
 from chainrule.layers.packing import real_steps, zero_past_ends
 from chainrule.layers.prepared_linear import prepared_linear
 from chainrule.layers.residual_block import shrink_residuals
+from chainrule.layers.sequence_layer import is_plain
 from chainrule.layers.transformer_encoder import TransformerEncoder
 from chainrule.ranges import Layers, Probability, Size, check_shares, check_sizes
-from chainrule.state import Shared, State, count_rows, share
+from chainrule.state import Shared, State, count_rows, expand, share
 
 
 @final
@@ -128,7 +130,7 @@ class TransformerSeq2Seq(AutoregressiveModel):
 
     @property
     def _blocks(self) -> list[DecoderBlock]:
-        return [block for block in self.blocks if isinstance(block, DecoderBlock)]
+        return cast(list[DecoderBlock], list(self.blocks))
 
     def visible_past(self, length: int) -> Tensor:
         reach = 1 + sum(block.mixer.window - 1 for block in self._blocks)
@@ -161,11 +163,11 @@ class TransformerSeq2Seq(AutoregressiveModel):
 
     def initial_state(self, batch_size: int, context: Context = None) -> State:
         memory, lengths = self._encoded(context)
-        if len(memory) != batch_size:
-            raise ValueError(f"context: expected {batch_size} rows, as x has, got {len(memory)}")
+        if len(memory) not in (1, batch_size):
+            raise ValueError(f"context: expected {batch_size} rows, or one for all, got {len(memory)}")
         return {
             "blocks": tuple(block.mixer.initial_state(batch_size) for block in self._blocks),
-            "memory": tuple(block.cross.remember(memory, lengths) for block in self._blocks),
+            "memory": expand(tuple(block.cross.remember(memory, lengths) for block in self._blocks), batch_size),
         }
 
     def unroll(self, x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[Categorical, State]:
@@ -175,10 +177,12 @@ class TransformerSeq2Seq(AutoregressiveModel):
     def step(self, x_prev: Tensor | None, state: State) -> tuple[Categorical, State]:
         if x_prev is not None:
             x_prev = symbol_before(x_prev, self.vocab_size)
-        h, state = self._advance([block.step for block in self._blocks], x_prev, state)
+        h, state = self._advance([partial(DecoderBlock.step, block) for block in self._blocks], x_prev, state)
         return Categorical(self._scores(h)), state
 
     def stepper(self) -> Step:
+        if self.training or not is_plain(*self._blocks):
+            return self.step
         with torch.no_grad():
             steps = [block.prepare() for block in self._blocks]
             predict = prepared_linear(self._output_weight(), self.bias_ho)

@@ -4,7 +4,7 @@ from typing import final
 
 from torch import Tensor, distributions, nn
 
-from chainrule.base import AutoregressiveModel, Context, Step, check_rows
+from chainrule.base import AutoregressiveModel, Context, Step, for_rows
 from chainrule.layers.packing import zero_past_ends
 from chainrule.models.recurrent_lm import RecurrentLM
 from chainrule.ranges import check_sizes
@@ -68,8 +68,7 @@ class VectorToSequence(AutoregressiveModel):
         if not isinstance(context, Tensor) or context.dim() != 2 or context.shape[1] != self.vector_size:
             got = f"shape {tuple(context.shape)}" if isinstance(context, Tensor) else type(context).__name__
             raise ValueError(f"context: expected vectors (B, {self.vector_size}), got {got}")
-        check_rows(context, batch_size)
-        vectors = context.to(self.begin.weight.dtype).expand(batch_size, -1)
+        vectors = for_rows(context, batch_size).to(self.begin.weight.dtype)
         begin = self.begin(vectors).tanh().unflatten(1, (-1, self.language_model.recurrent.hidden_size))  # (B, L, M)
         if self.language_model.recurrent.has_cell:
             return begin.tanh(), begin

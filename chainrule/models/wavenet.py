@@ -13,6 +13,7 @@ from chainrule.layers.cells import symbol_before, symbols_before
 from chainrule.layers.dilated_stack import DilatedStack
 from chainrule.layers.linear import Linear
 from chainrule.layers.packing import zero_past_ends
+from chainrule.layers.sequence_layer import is_plain, stepping
 from chainrule.models.labels import checked_labels
 from chainrule.ranges import Range, check_sizes
 from chainrule.state import State
@@ -146,10 +147,12 @@ class WaveNet(AutoregressiveModel):
 
     def step(self, x_prev: Tensor | None, state: State) -> tuple[Distribution, State]:
         symbols = self._start(len(state["end"])) if x_prev is None else symbol_before(x_prev, self.levels)
-        gated, state = self.stack.step(self.embedded(symbols), state)
+        gated, state = stepping(self.stack)(self.embedded(symbols), state)
         return self._conditional(gated, symbols), state
 
     def stepper(self) -> Step:
+        if not is_plain(self):
+            return self.step
         with torch.no_grad():
             start = self._start(1)
             table = self.embedded(torch.arange(self.levels + 1, device=start.device))

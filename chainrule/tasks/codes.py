@@ -6,6 +6,7 @@ from math import sqrt
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from chainrule.results import Column, Report
+from chainrule.tasks.display import counted
 from chainrule.tasks.ledger import Basis, Tally
 from chainrule.tasks.page import page_report
 from chainrule.tasks.task import M, Task
@@ -193,7 +194,7 @@ def code_report(
 def about_code(run: Task[Any], model: "CodeModel", read: str) -> str:
     """The model in words, and the rows that were read."""
     parameters = sum(weight.numel() for weight in model.parameters())
-    return f"{run.config.model} with {parameters:,} parameters, {model.latent_size} dimensions; {read}"
+    return f"{run.config.model} with {counted(parameters, 'parameter')}, {model.latent_size} dimensions; {read}"
 
 
 def traversed(use: "LatentUse") -> "Iterator[tuple[int, list[str], Tensor]]":

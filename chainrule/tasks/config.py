@@ -16,7 +16,7 @@ from chainrule.typed_json import check_keys, described, field_types, read_fields
 if TYPE_CHECKING:
     from chainrule.tasks.task import Task
 
-FORMAT = 16
+FORMAT = 17
 
 Options = TypeVar("Options")
 
@@ -72,10 +72,11 @@ class Duration(CheckedOptions):
     steps: int | None = within(None, 1, 1 << 53)
     epochs: float | None = within(None, 1e-9, 1e9)
     budget: float | None = within(None, 1e-3, 1e9)
+    most_seconds: float | None = within(None, 1e-3, 1e9)  # the budget that steps or epochs were chosen for
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        given = [name for name, value in asdict(self).items() if value is not None]
+        given = [name for name, value in asdict(self).items() if value is not None and name != "most_seconds"]
         if len(given) > 1:
             raise ValueError(f"{given[1]}: expected one of --budget, --steps and --epochs, got {' and '.join(given)}")
 
@@ -107,8 +108,8 @@ class OptimisationOptions(CheckedOptions):
     """Precision of matrix products; auto takes bfloat16 where the device computes it and it is faster."""
     threads: int | None = within(None, 1, 1 << 12)
     """Threads of the processor; the fastest number where not given."""
-    backend: Literal["auto", "vendor", "bptt"] = "auto"
-    """Kernel of recurrent layers: a vendor's, or steps written out; auto takes the faster."""
+    backend: Literal["auto", "rule", "vendor", "bptt"] = "auto"
+    """Kernel of recurrent layers: vendor, bptt (steps written out) or rule (by the kind of input); auto times them."""
     seed: int = within(0, 0, MOST_SEED)
     """The same seed gives the same run on the same machine."""
     device: str = "auto"
@@ -146,7 +147,7 @@ class ChosenComputation(CheckedOptions):
 
     threads: int = within(1, 1, 1 << 12)
     precision: Literal["float32", "bfloat16"] = "float32"
-    backend: Literal["auto", "vendor", "bptt"] = "auto"
+    backend: Literal["auto", "rule", "vendor", "bptt"] = "auto"  # auto where the model leaves no choice
     elements_per_second: dict[str, float] = field(default_factory=dict, metadata={"range": (0.0, math.inf)})
 
 
@@ -227,11 +228,17 @@ class RunConfig:
     def chosen_flags(self) -> str:
         """The flags that name every option that was settled for the user, with its value; empty where none was.
 
-        Epochs are left out of a run that was given another duration since.
+        With the flags that the user wrote, they repeat a run of steps or epochs bit for bit on the same machine. Epochs
+        are left out of a run that was given another duration since.
         """
         values = asdict(self.options) | asdict(self.training) | asdict(self.duration)
         settled = {name: values[name] for name in (() if self.settled is None else self.settled.options)}
-        return flags_of({name: value for name, value in settled.items() if value is not None or name != "epochs"})
+        settled = {name: value for name, value in settled.items() if value is not None or name != "epochs"}
+        if self.computation is not None:
+            ways = {name: getattr(self.computation, name) for name in ("threads", "precision", "backend")}
+            open_ways = {name: way for name, way in ways.items() if values[name] in (None, "auto") and way != "auto"}
+            settled |= open_ways
+        return flags_of(settled)
 
     def to_json(self, task: str) -> dict[str, Any]:
         """The mapping that is written to disk."""

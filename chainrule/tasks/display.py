@@ -44,7 +44,9 @@ def flags_of(values: Mapping[str, Any]) -> str:
 def _written(name: str, value: Any) -> str:
     if isinstance(value, bool):
         return flag(name if value else f"no_{name}")
-    return f"{flag(name)} {value:g}" if isinstance(value, float) else f"{flag(name)} {value}"
+    if isinstance(value, float) and float(f"{value:g}") == value:  # short where nothing is lost
+        return f"{flag(name)} {value:g}"
+    return f"{flag(name)} {value}"
 
 
 def quoted(path: Path) -> str:
@@ -59,15 +61,6 @@ def quoted(path: Path) -> str:
 def resume_command(run: Path) -> str:
     """The command that continues a run."""
     return f"chainrule train --resume --out {quoted(run)}"
-
-
-def counted(count: int, noun: str) -> str:
-    """A number with its noun.
-
-    >>> counted(1, "row"), counted(1200, "row")
-    ('1 row', '1,200 rows')
-    """
-    return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
 def size_of(size: float) -> str:
@@ -116,6 +109,15 @@ def format_duration(seconds: float) -> str:
     whole = round(seconds)
     parts = {"d": whole // 86400, "h": whole // 3600 % 24, "m": whole // 60 % 60, "s": whole % 60}
     return "".join(f"{value}{unit}" for unit, value in parts.items() if value)
+
+
+def counted(number: int, noun: str) -> str:
+    """A number of things in words.
+
+    >>> counted(1, "row"), counted(0, "row"), counted(1234, "row")
+    ('1 row', '0 rows', '1,234 rows')
+    """
+    return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def said_passes(passes: float, data: str) -> str:

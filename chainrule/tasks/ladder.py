@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from chainrule.tasks.config import Duration, RunConfig, Settled
-from chainrule.tasks.display import flag, format_duration, said_passes
+from chainrule.tasks.display import counted, flag, format_duration, said_passes
 
 if TYPE_CHECKING:
     from chainrule.base import TrainableModel
@@ -201,8 +201,9 @@ def limit_passes(
 ) -> RunConfig:
     """The config of a new run with a budget, which does not read its data so often that it learns them by heart.
 
-    Where there is time for twice as many passes, they take the place of the budget: validations fit into it then, and
-    a machine that is busy later. The time that is left is for more models, whose mean is better than one.
+    Where there is time for twice as many passes, they take the place of the budget, which still ends the run:
+    validations fit into it then, and a machine that is busy later. The time that is left is for more models, whose mean
+    is better than one.
 
     Args:
         config: of the run, with its data prepared.
@@ -225,7 +226,7 @@ def limit_passes(
         validations = _VALIDATIONS if members == 1 else _VALIDATIONS_OF_SEVERAL
         every = max(1, round(most * batches.steps_per_epoch / validations))
         training = replace(training, validate_every=training.validate_every or every)
-        config = replace(config, duration=Duration(epochs=most), training=training)
+        config = replace(config, duration=Duration(epochs=most, most_seconds=budget), training=training)
         settled += ["epochs", "validate_every"]
     if most_members > 1:
         config = replace(config, options=replace(config.options, num_members=members))
@@ -253,7 +254,7 @@ def tell_passes(config: RunConfig, elements: str, data: str) -> str:
         enough = f"{said_passes(duration.epochs or 0.0, data)} {'is' if duration.epochs == 1 else 'are'} enough"
     else:
         enough = f"{format_duration(duration.budget)} is about {said_passes(settled.passes, data)}"
-    averaged = f", for each of {members} models that are averaged" if members > 1 else ""
+    averaged = f", for each of {counted(members, 'model')} that are averaged" if members > 1 else ""
     return f"{settled.elements_per_second:,.0f} {elements}/s here; {enough}{averaged}"
 
 

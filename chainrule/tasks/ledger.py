@@ -105,7 +105,7 @@ class LedgerEntry:
         }
 
     def __str__(self) -> str:
-        size = f"{self.elements:,} elements" + (f", {self.bytes:,} bytes" if self.bytes else "")
+        size = counted(self.elements, "element") + (f", {self.bytes:,} bytes" if self.bytes else "")
         return f"{self.basis}; {size}, data {self.data[:_DIGEST]}"
 
 

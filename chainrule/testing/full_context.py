@@ -51,7 +51,7 @@ def _compare_elements(subject: SequenceSubject, x: Tensor) -> tuple[int, int]:
     seen = torch.zeros_like(declared)
     for attempt, (_, model) in enumerate(weighted(subject, *DRAWS)):
         wanted = declared & ~seen if attempt > 1 else watched  # what is not declared is looked for twice
-        seen |= _influence(subject, model, x, wanted.any(0).nonzero().flatten())
+        seen |= influence(subject, model, x, wanted.any(0).nonzero().flatten())
         if attempt and not (declared & ~seen).any():
             break
         x = subject.altered(x)
@@ -140,8 +140,10 @@ def _judge(declared: Tensor, seen: Tensor) -> None:
 
 
 @torch.no_grad()
-def _influence(subject: SequenceSubject, model: AutoregressiveModel, x: Tensor, sources: Tensor) -> Tensor:
-    """(T, T) booleans: whether replacing x_s, s in `sources`, moved p(x_t | x_<t)."""
+def influence(
+    subject: SequenceSubject, model: AutoregressiveModel, x: Tensor, sources: Tensor, tolerance: float = 0.0
+) -> Tensor:
+    """(T, T) booleans: whether replacing x_s, s in `sources`, moved p(x_t | x_<t) by more than a tolerance, nats."""
     time = x.shape[1]
     found = torch.zeros(time, time, dtype=torch.bool)
     for part in sources.split(max(subject.elements // time, 1)) if len(sources) else ():
@@ -151,7 +153,7 @@ def _influence(subject: SequenceSubject, model: AutoregressiveModel, x: Tensor, 
         index = torch.arange(len(part), device=subject.device)
         replaced[index, part.to(subject.device)] = subject.altered(base)[index, part.to(subject.device)]
         pair = (subject.numbers(subject.of(x_s, rows), model) for x_s in (base, replaced))
-        moved = distance(*pair) > 0
+        moved = distance(*pair) > tolerance
         found[:, part] = moved.cpu().t()
     return found
 
@@ -182,6 +184,8 @@ def _from_state(subject: SequenceSubject, model: AutoregressiveModel, x: Tensor,
         other, state = (model.step(x_s, taken.following)[1] for x_s in (subject.altered(x)[:, s], x[:, s]))
     before, after = ([leaf for leaf in leaves(tree) if leaf.is_floating_point()] for tree in (state, other))
     inputs = [leaf.clone().requires_grad_() for leaf in before]
+    if not inputs:  # a state of symbols alone, which has no gradient
+        return found
     remaining = iter(inputs)
     state = map_state(lambda leaf: next(remaining) if leaf.is_floating_point() else leaf, state)
     for t in range(s + 2, time):

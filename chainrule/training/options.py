@@ -17,6 +17,7 @@ class TrainingOptions:
         epochs: passes over the training data; a fraction is allowed.
         budget: wall-clock seconds for everything, validation and saving included. The time before the first step of a
             run counts up to a fifth of the budget; that of a resumed run does not count.
+        most_seconds: wall-clock seconds after which a run of steps or epochs ends too, counted as those of a budget.
         batch_size: rows of a batch, over all processes.
         chunk_length: elements of a row that gradients flow through (truncated backpropagation through time).
         line_length: elements after which a line is cut, where each line is a sequence.
@@ -44,6 +45,7 @@ class TrainingOptions:
     steps: int | None = None
     epochs: float | None = None
     budget: float | None = None
+    most_seconds: float | None = None
     batch_size: int = 32
     chunk_length: int = 64
     line_length: int = 1024
@@ -68,7 +70,7 @@ class TrainingOptions:
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or value < 1):
                 raise ValueError(f"{name}: expected an integer >= 1, got {value}")
-        for name in ("epochs", "budget", "learning_rate", "clip_norm"):
+        for name in ("epochs", "budget", "most_seconds", "learning_rate", "clip_norm"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise ValueError(f"{name}: expected a finite number > 0, got {value}")
@@ -110,4 +112,4 @@ class TrainingOptions:
 
 DURATIONS = ("steps", "epochs", "budget")
 COUNTS = ("steps", "batch_size", "chunk_length", "line_length", "validate_every", "patience", "watch_every")
-MAY_CHANGE = frozenset((*DURATIONS, "patience", "device", "tensorboard", "watch_every"))
+MAY_CHANGE = frozenset((*DURATIONS, "most_seconds", "patience", "device", "tensorboard", "watch_every"))

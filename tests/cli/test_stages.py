@@ -40,6 +40,21 @@ def test_a_folder_without_images_or_sounds_is_refused(refused, tmp_path):
     (tmp_path / "notes.txt").write_text("text")
     said = refused("train", tmp_path)
     assert f"{tmp_path}: expected a file, or a directory of images or sounds, got a directory without any" in said
+    assert said.endswith(f": name a file in it: chainrule train {tmp_path / 'notes.txt'}")
+
+
+def test_a_folder_of_files_that_stand_for_themselves_names_one(refused, tmp_path):
+    """Nothing was said of the images that were found."""
+    for name in ("t10k-images-idx3-ubyte", "train-labels-idx1-ubyte", "train-images-idx3-ubyte", "a.txt"):
+        (tmp_path / name).write_bytes(b"")
+    assert refused("train", tmp_path).endswith(f"chainrule train {tmp_path / 'train-images-idx3-ubyte'}")
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "log.txt", "faces.png", "bells.wav", "images.zip"])
+def test_a_url_is_named_as_one(refused, name):
+    """It lost a slash and was no file."""
+    url = f"https://example.com/{name}"
+    assert f"{url}: expected a file, got a URL: download it first" in refused("train", url)
 
 
 def test_the_run_tells_which_options_a_verb_has(command, runs):

@@ -7,16 +7,18 @@ from chainrule.layers.window_attention import WindowAttention, relative_offsets,
 def plain(layer, x):
     """The written equations, place by place: which places share a window and are neighbours, then softmax."""
     _, height, width, size = x.shape
-    side, shift, heads = layer.window, layer.shift, layer.num_heads
+    side, heads = layer.window, layer.num_heads
+    # Along a side that one window spans, nothing is moved, as in torchvision.models.swin_transformer.
+    down, right = (layer.shift if length > side else 0 for length in (height, width))
     depth = size // heads
     projected = torch.nn.functional.linear(x, layer.in_proj.weight, layer.in_proj.bias)
     queries, keys, values = projected.split(size, 3)
     y = torch.zeros_like(x)
 
     def window_of(row, column):
-        moved = (row - shift) % height, (column - shift) % width
+        moved = (row - down) % height, (column - right) % width
         # Places that were carried round the border are apart from those that were not.
-        return moved[0] // side, moved[1] // side, row < shift, column < shift
+        return moved[0] // side, moved[1] // side, row < down, column < right
 
     places = [(row, column) for row in range(height) for column in range(width)]
     for row, column in places:
@@ -33,7 +35,8 @@ def plain(layer, x):
 
 
 @pytest.mark.parametrize(
-    ("height", "width", "window", "shift"), [(4, 4, 2, 1), (4, 6, 2, 0), (6, 3, 3, 1), (4, 4, 4, 0)]
+    ("height", "width", "window", "shift"),
+    [(4, 4, 2, 1), (4, 6, 2, 0), (6, 3, 3, 1), (3, 6, 3, 2), (4, 4, 4, 0), (4, 4, 4, 1)],
 )
 def test_windows_are_those_of_the_written_equations(height, width, window, shift):
     torch.manual_seed(0)

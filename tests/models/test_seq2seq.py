@@ -163,7 +163,7 @@ def test_a_context_of_another_kind_is_named():
         (None, "got NoneType"),
         ({"tokens": x}, "got one of tokens"),
         ({"tokens": x, "lengths": x}, r"got \(3, 2\) and \(3, 2\)"),
-        (source(2), "expected 3 rows, as x has, got 2"),
+        (source(2), "expected 3 rows, or one for all, got 2"),
     ):
         with pytest.raises(ValueError, match=message):
             model(x, context)

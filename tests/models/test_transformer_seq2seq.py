@@ -61,7 +61,7 @@ def test_attention_to_the_source_sums_to_one_over_its_words():
 def test_bad_arguments_are_named():
     with pytest.raises(ValueError, match='context: expected a dict of "tokens"'):
         model()(torch.zeros(1, 2, dtype=torch.long), torch.zeros(1, 3))
-    with pytest.raises(ValueError, match="context: expected 2 rows, as x has, got 3"):
+    with pytest.raises(ValueError, match="context: expected 2 rows, or one for all, got 3"):
         model()(torch.zeros(2, 2, dtype=torch.long), SOURCE)
     with pytest.raises(ValueError, match="label_smoothing: expected a number"):
         model(label_smoothing=1.0)

@@ -74,6 +74,27 @@ def test_rows_that_influence_each_other_in_the_whole_batch_are_found():
     assert "when the other rows were replaced" in result.detail
 
 
+class BatchNormalised(Tiny):
+    """Batch statistics in training mode, over rows alone: no element of a row sees a later one of that row."""
+
+    def __init__(self):
+        super().__init__()
+        self.norms = nn.ModuleList(nn.BatchNorm1d(8) for _ in range(TIME))
+
+    def features(self, x, context=None):
+        h = super().features(x, context)
+        return torch.stack([norm(h[:, t]) for t, norm in zip(range(h.shape[1]), self.norms, strict=False)], 1)
+
+
+def test_rows_that_influence_each_other_in_training_are_found():
+    torch.manual_seed(0)
+    result = check_conditions(BatchNormalised(), SYMBOLS)
+    assert not result.ok
+    assert result.detail.startswith("in training mode, ")
+    assert "the conditionals of the first row moved by" in result.detail
+    assert check_causality(BatchNormalised(), SYMBOLS).ok
+
+
 class Smoothed(Tiny):
     """Label smoothing in `log_prob` while training: what it returns is no likelihood."""
 

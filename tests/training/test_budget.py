@@ -231,15 +231,21 @@ def test_a_slow_metric_answers_a_few_rows_then_more_and_leaves_the_time_to_train
     clock = Clock(0.1, 0.01, 0.001)
     clock.install(monkeypatch)
 
+    answered: list[int] = []
+
     def answer(model: object, rows: Rows) -> list[int]:
         clock.pass_(0.01 * len(rows))
+        answered.extend(rows.tolist())
         return rows.tolist()
 
     seen: list[list[int]] = []
 
     def compare(rows: Rows, answers: Sequence[int], step: int) -> MetricValue:
         assert list(answers) == rows.tolist()
-        seen.append(list(answers))
+        if answered:  # all of them are compared first, then parts
+            assert list(answers) == answered
+            seen.append(list(answers))
+            answered.clear()
         return MetricValue("luck", float(step))
 
     result = run(clock, 60.0, 5, tmp_path, metric=ValidationMetric(5000, answer, compare))
@@ -289,3 +295,17 @@ def test_where_the_time_went_is_written_down(tmp_path: Path, monkeypatch: pytest
 def test_a_real_budget_on_a_real_clock(tmp_path: Path) -> None:
     result = train(ToyModel(), ToyStream(), held_out, options(budget=3.0), tmp_path, progress=False)
     assert 2.7 < result.elapsed < 4.5  # a shared machine may stall; how exact a budget is, the tests above say
+
+
+def test_steps_that_were_chosen_for_a_budget_end_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine that had become slower, a run of 20 seconds took 27.5."""
+    clock = Clock(0.1, 0.05, 0.01)
+    clock.install(monkeypatch)
+    training = options(steps=1000, most_seconds=20.0, validate_every=40)
+    result = train(ToyModel(), clock.stream(), lambda: clock.held_out(4), training, tmp_path, progress=False)
+    assert abs(clock.now - 20) < 0.05 * 20
+    assert (result.ended_by, result.step < 200, result.last.elements) == ("length", True, 400)
+    quick = Clock(0.01, 0.005, 0.001)
+    quick.install(monkeypatch)
+    result = train(ToyModel(), quick.stream(), lambda: quick.held_out(4), training, tmp_path / "quick", progress=False)
+    assert result.step == 1000

@@ -1,16 +1,19 @@
 """A file of texts with labels, or of texts alone, row by row."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 from chainrule.data.delimited import DelimitedFile, Row
+from chainrule.data.tables.first_rows import HEADER, find_layout, header_evidence
 from chainrule.data.text import STDIN
 
 TEXT_NAMES = ("text", "sentence", "review", "content", "comment", "message", "document", "tweet", "title", "body")
 LABEL_NAMES = ("label", "class", "category", "sentiment", "target", "rating", "labels", "y")
+_QUOTED_ROWS = 20  # that say whether all cells are quoted
 _LOOKED_AT = 1000  # rows read to decide which of two columns is the label
 
 
@@ -41,12 +44,12 @@ class LabelledFile:
     r"""Texts and their labels, as often as they are asked for.
 
     A file named .csv or .csv.gz is read with quotes and a comma, semicolon, tab or bar between cells; of any other file
-    each line is a row with tabs between cells, and a quote is a character like others. See `DelimitedFile`.
+    each line is a row with tabs between cells, and a quote is a character like others, unless it encloses every cell.
+    See `DelimitedFile`, and `find_layout` for lines before the first row.
 
     The first row is a header where it has the columns asked for by name, or one of the usual names (text, sentence,
-    review, ...; label, class, sentiment, ...); or where its label is no number and never comes again, as every other
-    does, and all others are numbers, or its text is one word and nearly all other texts are several. Without the usual
-    names, the label is the column of two with fewer different cells.
+    review, ...; label, class, sentiment, ...); or where `header_evidence` speaks for it. Without the usual names, the
+    label is the column of two with fewer different cells.
 
     Args:
         path: the file; "-" is standard input, for texts alone.
@@ -73,7 +76,12 @@ class LabelledFile:
         self.path = str(path)
         self._file = DelimitedFile(path)
         self._width: int | None = None
-        self._delimiter = self._file.find_delimiter() if self.path.lower().endswith((".csv", ".csv.gz")) else None
+        self._delimiter, self._before = None, 0
+        if self.path.lower().endswith((".csv", ".csv.gz")):
+            layout = find_layout(self._file)
+            self._delimiter, self._before = layout.delimiter, layout.before
+        elif self.path != STDIN and self._all_quoted():
+            self._delimiter = "\t"
         if self.path == STDIN and labelled:
             raise ValueError(f"{path}: texts with labels are read more than once: write standard input to a file first")
         self._skip_first = False
@@ -98,7 +106,7 @@ class LabelledFile:
         # a first line such as "title" may be a text in a file of lines, but for a run whose files have headers
         self._skip_first = self._plain and self.columns.header and like is not None and like.header
 
-    def __iter__(self) -> Iterator[LabelledText]:
+    def __iter__(self) -> Generator[LabelledText, None, None]:
         """The rows; an empty text is kept.
 
         Raises:
@@ -117,7 +125,7 @@ class LabelledFile:
             if len(cells) <= last:
                 raise ValueError(
                     f"{self._file.name} line {line}: expected at least {last + 1} columns, got {len(cells)}"
-                    + ("" if self._delimiter else ": put a tab between text and label")
+                    + (": write the missing cells" if self._delimiter else ": put a tab between text and label")
                 )
             if self._width is not None and len(cells) > self._width:
                 remedy = (
@@ -130,18 +138,28 @@ class LabelledFile:
                     f"{len(cells)}: {remedy}"
                 )
             label = "" if self.columns.label is None else cells[self.columns.label].strip()
+            if self.columns.label is not None and not any(map(str.strip, cells)):
+                continue  # as spreadsheets have them at the end
             if self.columns.label is not None and not label:
                 raise ValueError(f"{self._file.name} line {line}: the label is empty: give one, or leave the row out")
             yield LabelledText(line, cells[self.columns.text].strip(), label)
 
-    def _cells(self) -> Iterator[Row]:
-        return self._file.plain_rows() if self._delimiter is None else self._file.quoted_rows(self._delimiter)
+    def _cells(self) -> Generator[Row, None, None]:
+        if self._delimiter is None:
+            return self._file.plain_rows()
+        return self._file.quoted_rows(self._delimiter, before=self._before)
+
+    def _all_quoted(self) -> bool:
+        """Whether each cell of the first lines is in double quotes, which then are no part of the texts."""
+        with closing(self._file.plain_rows()) as rows:
+            cells = [cell.strip() for _, cells in islice(rows, _QUOTED_ROWS) for cell in cells if len(cells) > 1]
+        return len(cells) > 1 and all(len(cell) > 1 and cell[0] == cell[-1] == '"' for cell in cells)
 
 
 def _find_columns(
     path: str, rows: list[list[str]], text: str | None, label: str | None, labelled: bool, like: Columns | None
 ) -> Columns:
-    first = [cell.strip() for cell in rows[0]]
+    first = [_unquoted(cell.strip()) for cell in rows[0]]
     if like is not None:
         text = like.text_name if text is None and like.text_name in first else text
         label = like.label_name if labelled and label is None and like.label_name in first else label
@@ -208,27 +226,15 @@ def _check_names(path: str, names: Iterable[str], header: list[str]) -> None:
 def _names_columns(rows: list[list[str]], text: int, label: int) -> bool:
     """Whether the first of some rows names the columns, although by none of the usual names.
 
-    Its label is no number and never comes again, where every other does. Either all others are numbers; or the text is
-    a single word, where nine of ten others are not.
+    A rare label over all-text rows is no name, even of a rare text: other evidence is needed.
     """
-    first, *others = [[cell.strip() for cell in cells] for cells in rows if len(cells) > max(text, label)]
-    counts = Counter(cells[label] for cells in others)
-    if not first[text] or not first[label] or _is_number(first[label]):
-        return False
-    if first[label].casefold() in map(str.casefold, counts) or len(counts) < 2 or min(counts.values()) < 2:
-        return False
-    if all(map(_is_number, counts)):
-        return True
-    several = sum(len(cells[text].split()) > 1 for cells in others)
-    return len(first[text].split()) == 1 and several >= 0.9 * len(others)
+    pairs = [[cells[text].strip(), cells[label].strip()] for cells in rows if len(cells) > max(text, label)]
+    return all(pairs[0]) and header_evidence(pairs, texts=0) >= HEADER
 
 
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
+def _unquoted(name: str) -> str:
+    """A name without the double quotes around it, which some programs write around names alone."""
+    return name[1:-1] if len(name) > 2 and name[0] == name[-1] == '"' else name
 
 
 def _fewer(rows: Iterable[list[str]]) -> int:

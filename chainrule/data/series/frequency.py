@@ -1,10 +1,9 @@
-"""Dates, the regular step between the rows of a series, and the features of the calendar."""
+"""The regular step between the rows of a series, and the features of the calendar."""
 
 import math
-import re
 from calendar import monthrange
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -13,66 +12,10 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.data.tables.cell_column import as_number
-
-_MONTH = re.compile(r"(\d{4})[-/](\d{1,2})")
-_DAY_FIRST = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})(?![^ T])")  # with dots nobody writes the month first
-_MONTH_NAMES = (
-    "jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?|oct(?:ober)?|"
-    "nov(?:ember)?|dec(?:ember)?"
-)
-_DATE_LIKE = re.compile(
-    r"\d{1,4}([-/.] ?)\d{1,2}\1\d{1,4}\.?(?:[ T,].*)?"  # 01/05/2026 12:00 AM
-    r"|\d{1,2}[-/.]\d{4}|\d{4}[-/.]\d{1,2}|\d{4}[- ]?[QW]\d{1,2}"  # 01/2026, 2026-Q1
-    rf"|(?=.*\d).*\b(?:{_MONTH_NAMES})\b.*"  # 5 Jan 2026
-    r"|\d{1,2}:\d\d.*",
-    re.IGNORECASE,
-)
-
-
-def as_date(cell: str) -> datetime | None:
-    """The moment that a cell names by ISO 8601, a month among them, with its zone, or as day.month.year.
-
-    None for any other text, such as 01/02/2020, which is in January or in February.
-
-    >>> as_date("2016-07-01 13:00"), as_date("1949-01"), as_date("1.7.2016")
-    (datetime.datetime(2016, 7, 1, 13, 0), datetime.datetime(1949, 1, 1, 0, 0), datetime.datetime(2016, 7, 1, 0, 0))
-    >>> as_date("112"), as_date("01/02/2020")
-    (None, None)
-    """
-    cell = _DAY_FIRST.sub(lambda found: f"{found[3]}-{found[2]:0>2}-{found[1]:0>2}", cell, count=1)
-    if month := _MONTH.fullmatch(cell):
-        year, number = map(int, month.groups())
-        return datetime(year, number, 1) if 1 <= number <= 12 and year else None
-    if "-" not in cell and "/" not in cell:  # 20160701 is a number
-        return None
-    try:
-        return datetime.fromisoformat(re.sub(r"^(\d{4})/(\d{2})/(\d{2})", r"\1-\2-\3", cell))
-    except ValueError:
-        return None
-
-
-def is_date_like(cell: str) -> bool:
-    """Whether a cell tells a date or a time in some notation, that of `as_date` or another; a number never does.
-
-    >>> [is_date_like(cell) for cell in ("2016-07-01", "01/05/2026 12:00 AM", "5 Jan 2026", "2016.5", "May", "A-7")]
-    [True, True, True, False, False, False]
-    """
-    return as_date(cell) is not None or (as_number(cell) is None and _DATE_LIKE.fullmatch(cell) is not None)
-
-
-def writes_months(cells: Iterable[str]) -> bool:
-    """Whether all cells name months, as 2024-01.
-
-    >>> [writes_months(cells) for cells in (["2024-01", "2024-02"], ["2024-01-01", "2024-02-01"], ["2024/1"])]
-    [True, False, False]
-    """
-    return all(re.fullmatch(r"\d{4}-\d\d", cell) for cell in cells)
-
-
 Unit = Literal["seconds", "business days", "months", "month ends"]
 DAY = 86_400
 _MOST = 10**9
+_LATEST_CHANGE = 3  # hour of the day to which clocks are set back
 _NAMES = {DAY: "day", 3600: "hour", 60: "minute", 7 * DAY: "week"}
 
 
@@ -83,9 +26,10 @@ class Frequency:
     Args:
         unit: seconds; business days, Monday to Friday; months of the calendar; or their last days.
         count: 1 to 10^9.
+        day: of months whose rows are of the 29th or 30th: this day, or the last of a month without it; else 0.
 
     Raises:
-        ValueError: the count is out of range.
+        ValueError: the count or the day is out of range.
 
     >>> hourly = Frequency("seconds", 3600)
     >>> str(hourly), hourly.season, hourly.after(datetime(2016, 7, 1, 23))
@@ -94,8 +38,11 @@ class Frequency:
 
     unit: Unit
     count: int
+    day: int = 0
 
     def __post_init__(self) -> None:
+        if self.day not in ((0, 29, 30) if self.unit == "months" else (0,)):
+            raise ValueError(f"day: expected 0, or 29 or 30 of months, got {self.day} of {self.unit}")
         if not 1 <= self.count <= _MOST:
             raise ValueError(f"count: expected 1 to {_MOST:,} {self.unit} from a row to the next, got {self.count:,}")
 
@@ -124,10 +71,18 @@ class Frequency:
         places = list(zip(dates, lines, strict=True))
         cls._check_repeated(places, where)
         for (before, _), (date, line) in pairwise(places):
-            if date == before:
-                raise ValueError(f"{where} line {line}: the date {date} comes twice: keep one row of each date")
-            if date < before:
-                raise ValueError(f"{where} line {line}: {date} comes after {before}: sort the rows by date")
+            if date > before:
+                continue
+            twice = date == before
+            what = f"the date {date} comes twice" if twice else f"{date} comes after {before}"
+            remedy = "keep one row of each date" if twice else "sort the rows by date"
+            back = before - date <= timedelta(hours=1) and date.hour <= _LATEST_CHANGE
+            if back and not cls._most_common(dates).daily:
+                remedy = (
+                    f"if clocks were set back there, write the offset from UTC in every row, as {before}+02:00 and "
+                    f"{date}+01:00, which keeps both; else {remedy}"
+                )
+            raise ValueError(f"{where} line {line}: {what}: {remedy}")
         if known is not None and all(known.after(before) == date for before, date in pairwise(dates)):
             return known
         frequency = cls._most_common(dates)
@@ -167,10 +122,14 @@ class Frequency:
         months = [12 * date.year + date.month for date in dates]
         if usual >= timedelta(days=28) and len({date.time() for date in dates}) == 1:
             count = Counter(after - before for before, after in pairwise(months)).most_common(1)[0][0]
-            if len({date.day for date in dates}) == 1 and dates[0].day <= 28:
+            day = max(date.day for date in dates)
+            if day <= 28 and len({date.day for date in dates}) == 1:
                 return cls("months", count)
-            if all(date.day == monthrange(date.year, date.month)[1] for date in dates):
+            lasts = [monthrange(date.year, date.month)[1] for date in dates]
+            if all(date.day == last for date, last in zip(dates, lasts, strict=True)):
                 return cls("month ends", count)
+            if 28 < day < 31 and all(date.day == min(day, last) for date, last in zip(dates, lasts, strict=True)):
+                return cls("months", count, day)
         weekend = timedelta(days=3)
         if usual == timedelta(days=1) and weekend in steps and all(date.weekday() < 5 for date in dates):
             return cls("business days", 1)
@@ -196,7 +155,8 @@ class Frequency:
             case "months" | "month ends":
                 years, month = divmod(date.month - 1 + self.count, 12)
                 year, last = date.year + years, monthrange(date.year + years, month + 1)[1]
-                return date.replace(year=year, month=month + 1, day=last if self.unit == "month ends" else date.day)
+                day = last if self.unit == "month ends" else min(self.day or date.day, last)
+                return date.replace(year=year, month=month + 1, day=day)
 
     @property
     def daily(self) -> bool:

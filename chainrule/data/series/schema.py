@@ -10,8 +10,9 @@ import numpy.typing as npt
 import torch
 
 from chainrule.data.atomic import Record
-from chainrule.data.series.frequency import CYCLES, DAY, Frequency, as_date, calendar_features, calendar_names
+from chainrule.data.series.frequency import CYCLES, DAY, Frequency, calendar_features, calendar_names
 from chainrule.data.series.series_file import SeriesFile, read_series
+from chainrule.data.tables.dates import as_date
 from chainrule.models.series_scaling import SeriesScaling
 
 Floats = npt.NDArray[np.float64]
@@ -40,7 +41,7 @@ class SeriesSchema(Record):
         ValueError: numbers of columns, names of cycles, the offset or the last date do not fit.
     """
 
-    FORMAT: ClassVar[int] = 3
+    FORMAT: ClassVar[int] = 4
 
     targets: tuple[str, ...]
     covariates: tuple[str, ...]

@@ -1,7 +1,6 @@
 """A file of series: a row for each moment, a column for each series."""
 
 import math
-import re
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -10,14 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from chainrule.data.series.clock import clock, on_one_clock
-from chainrule.data.series.frequency import Frequency, as_date, is_date_like, writes_months
+from chainrule.data.series.frequency import Frequency
 from chainrule.data.series.gaps import complete_dates, fill_in, spread_out
-from chainrule.data.tables.cell_column import MISSING, as_integer, as_number
+from chainrule.data.tables.cell_column import MISSING, as_number, is_odd_number
+from chainrule.data.tables.dates import as_date, is_date_like, writes_months
 from chainrule.data.tables.table_file import TableFile
 
 DATE_NAMES = frozenset(("date", "time", "datetime", "timestamp", "month", "day", "ds"))
 ALL = "all"
-_ATTEMPTED_DATE = re.compile(r"\d\s*[-/.:]\s*\d")
 Floats = npt.NDArray[np.float64]
 
 
@@ -81,8 +80,8 @@ def read_series(
     """Read a file of series.
 
     Args:
-        path: CSV, with a header or without, compressed by gzip or not. The first row is a header where names are no
-            numbers (see `TableFile`), or where a column has its first date in the second row.
+        path: CSV, with a header or without, compressed by gzip or not. See `TableFile` for when
+            the first row is a header.
         target: names of the series to forecast, separated by commas; "all" for all columns that are neither dates
             nor covariates; None where there is one only.
         covariates: names of the columns that are known in advance, separated by commas.
@@ -110,9 +109,6 @@ def read_series(
     """
     file = TableFile(path)
     rows = list(file.rows())
-    if not file.header and len(rows) > 1 and _is_header(rows[0][1], rows[1][1]):
-        file = TableFile(path, header=True)
-        del rows[0]
     if not rows:
         raise ValueError(f"{path}: expected rows under the header, got none")
     where = str(path)
@@ -159,19 +155,6 @@ def read_series(
     return SeriesFile(
         where, tuple(targets), tuple(known_names), date_name, step, dates, utc_offset, monthly, values, known, observed
     )
-
-
-def _is_header(first: list[str], second: list[str]) -> bool:
-    """Whether the first row has names, which may be numbers: a column has its first date in the second row.
-
-    A date that is misspelled is none. A column of dates without a name has whole numbers for names beside it.
-    """
-    dated = next((place for place, cell in enumerate(second) if as_date(cell) is not None), None)
-    if dated is None or as_date(first[dated]) is not None or _ATTEMPTED_DATE.search(first[dated]):
-        return False
-    others = [name for place, name in enumerate(first) if place != dated]
-    numbered = len(set(others)) == len(others) and all(as_integer(name) is not None for name in others)
-    return numbered or first[dated] not in MISSING
 
 
 def _first_cell(rows: list[tuple[int, list[str]]], place: int) -> str:
@@ -241,7 +224,8 @@ def _numbers(rows: list[tuple[int, list[str]]], places: list[int], names: list[s
             number = None if empty else as_number(cell)
             if number is None or not math.isfinite(number):
                 expected = "a value, got an empty cell" if empty else f"a finite number, got {cell!r:.80}"
-                remedy = "train with --fill to have it filled in" if empty else "write a number"
+                plain = "write it with a point, without a unit" if is_odd_number(cell) else "write a number"
+                remedy = "train with --fill to have it filled in" if empty else plain
                 raise ValueError(f"{where} line {line}, column {names[column]!r}: expected {expected}: {remedy}")
             numbers[row, column] = number
     for name, found in zip(names, numbers.T, strict=True):

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from chainrule.data.delimited import DECIMAL_COMMA
+
 MISSING = frozenset(("", "?", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "null", "None", "<NA>"))
 LARGEST = 2**53  # float64 holds every integer up to here
 MOST_DECIMALS = 15  # digits after the point that a float64 keeps of a number below 1
@@ -22,6 +24,14 @@ NUMBER = r"[+-]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 INFINITE = "[+-]?[iI][nN][fF](?:[iI][nN][iI][tT][yY])?"
 LONGEST_INTEGER = 17  # characters: a sign and the digits of LARGEST
 
+# 1.234,5; $5; 5 %; 3 kg; 3kg; and a minus sign that is no hyphen
+_UNIT = "kg|mg|g|t|lb|km|cm|mm|m|ms|min|s|h|kWh|kW|W|V|mV|A|mA|Hz|kHz|MHz|GHz|°C|°F|°|kB|MB|GB|TB|ml|l|dB"
+_DIGITS = r"[+\-\N{MINUS SIGN}]?\d[\d.,]*"
+_ODD_NUMBER = re.compile(
+    DECIMAL_COMMA.pattern
+    + rf"|[€$£¥] ?{_DIGITS}|{_DIGITS} ?[€$£¥%]|{_DIGITS}(?:{_UNIT})|{_DIGITS} [^\W\d_%°µ/²³]{{1,4}}"
+    + rf"|{_DIGITS} [^\W\d_]{{0,3}}[%°/²³][^\W\d_]{{0,3}}[²³]?|\N{{MINUS SIGN}}\d[\d.,]*(?:[eE][+-]?\d+)?"
+)
 _INTEGER, _NUMBER, _INFINITE = re.compile(INTEGER), re.compile(NUMBER), re.compile(INFINITE)
 
 
@@ -37,6 +47,15 @@ def as_integer(cell: str) -> int | None:
     return value if abs(value) <= LARGEST else None
 
 
+def is_large_integer(cell: str) -> bool:
+    """Whether a cell spells an integer that a float64 may not hold.
+
+    >>> is_large_integer("9007199254740993"), is_large_integer("-12")
+    (True, False)
+    """
+    return as_integer(cell) is None and _INTEGER.fullmatch(cell) is not None
+
+
 def as_number(cell: str) -> float | None:
     """The number that a cell spells, infinities included; None for any other text, 007 among them: that is a name.
 
@@ -44,6 +63,15 @@ def as_number(cell: str) -> float | None:
     (1000.0, -inf, None, inf)
     """
     return float(cell) if _NUMBER.fullmatch(cell) or _INFINITE.fullmatch(cell) else None
+
+
+def is_odd_number(cell: str) -> bool:
+    """Whether a cell tells a number in a notation that `as_number` does not read, for a hint.
+
+    >>> [is_odd_number(cell) for cell in ("1.234,5", "$5", "5 %", "3 kg", "\N{MINUS SIGN}7", "12", "4x4", "12a")]
+    [True, True, True, True, True, False, False, False]
+    """
+    return _ODD_NUMBER.fullmatch(cell) is not None
 
 
 def decimals(cell: str) -> int | None:
@@ -204,6 +232,12 @@ class Block:
 
     def __len__(self) -> int:
         return len(self.lines)
+
+    def part(self, rows: slice) -> "Block":
+        """Some rows in succession; the block itself where these are all."""
+        if rows.indices(len(self)) == (0, len(self), 1):
+            return self
+        return Block(self.lines[rows], [column.part(rows) for column in self.columns])
 
     @classmethod
     def of_rows(cls, rows: Sequence[tuple[int, Sequence[str]]]) -> "Block":

@@ -9,8 +9,18 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.data.delimited import DECIMAL_COMMA
-from chainrule.data.tables.cell_column import MISSING, MOST_DECIMALS, CellColumn, Floats, as_number, decimals
+from chainrule.data.tables.cell_column import (
+    LARGEST,
+    MISSING,
+    MOST_DECIMALS,
+    CellColumn,
+    Floats,
+    as_integer,
+    as_number,
+    decimals,
+    is_large_integer,
+    is_odd_number,
+)
 from chainrule.data.tables.column_types import types_flag
 from chainrule.heads.column import Column
 
@@ -22,7 +32,9 @@ COLUMN_KINDS: tuple[ColumnKind, ...] = get_args(ColumnKind)
 _TOGETHER = 1024  # numbers whose moments are taken at once: always the same ones, however the rows were read
 _FEW = 20  # rows: fewer say nothing of whether a column identifies them
 _ALMOST_ALL = 0.9  # of the different cells of a column, where the others may be slips
-_ODD_NUMBER = re.compile(DECIMAL_COMMA.pattern + r"|[€$£¥] ?[+-]?\d[\d.,]*|[+-]?\d[\d.,]* ?[€$£¥%]")  # 1.234,5; $5; 5 %
+_MOST_RARE = 0.5  # of the rows, where a column is not said to be categorical
+_WHOLE = re.compile(r"-?[0-9]+\.0")
+_SHEET_ERROR = re.compile("#[A-Z]+(?:/0)?[!?]")  # as #DIV/0!
 _CODE = re.compile("0[0-9]+")  # as a postal code
 _MANY = 1000  # different integers in so many rows identify them, whatever their order
 
@@ -100,10 +112,37 @@ class ColumnFacts:
             self._squares += squares + step * step * before * len(some) / self._numbers
 
     def kind(self) -> ColumnKind:
-        """Integer or real where all cells spell such numbers, of which there are at least three; else categorical."""
+        """Integer or real where all cells spell such numbers, of which there are at least three; else categorical.
+
+        Numbers of which a float64 would lose digits are categorical, as identifiers are: integers always, others where
+        they repeat.
+        """
         if self._word is not None or (self.distinct < 3 and self._fraction is None) or self.distinct < 2:
             return "categorical"
-        return "integer" if self._fraction is None and self._infinite is None else "real"
+        if self._infinite is None and (self._fraction is None or self.gaps):
+            return "integer"
+        return "categorical" if self._large or self._loses_digits() else "real"
+
+    @property
+    def gaps(self) -> bool:
+        """Whether the numbers are integers written as 3.0, as pandas writes those of a column with missing cells."""
+        if self._fraction is None or self._word is not None or not self.missing or self._overflowed:
+            return False
+        return all(_WHOLE.fullmatch(cell) and as_integer(cell[:-2]) is not None for cell in self._cells)
+
+    @property
+    def _large(self) -> bool:
+        """Whether all cells are integers, of which some are beyond those that a float64 holds."""
+        if self._fraction is None or self._word is not None or not is_large_integer(self._fraction[1]):
+            return False
+        return all(as_integer(cell) is not None or is_large_integer(cell) for cell in self._cells)
+
+    def _loses_digits(self) -> bool:
+        """Whether numbers that repeat have more digits than a float64 keeps."""
+        if self._overflowed or self.distinct > MOST_CATEGORIES or 2 * self.distinct > self.count:
+            return False
+        long = [cell for cell in self._cells if len(cell) > MOST_DECIMALS and decimals(cell) is not None]
+        return any(f"{float(cell):.{decimals(cell)}f}" != cell.removeprefix("+") for cell in long)
 
     @property
     def distinct(self) -> int:
@@ -119,9 +158,13 @@ class ColumnFacts:
         if self._word is None:
             return None
         line, cell = self._word
-        if sum(bool(_ODD_NUMBER.fullmatch(known)) for known in self._cells) >= _ALMOST_ALL * self.distinct:
-            return f"its cells look like numbers, which are written with a point and no unit, as 66.96, not {cell!r}"
         numbers = sum(as_number(known) is not None for known in self._cells)
+        errors = [known for known in self._cells if _SHEET_ERROR.fullmatch(known)]
+        if errors and numbers > 0 and numbers + len(errors) >= _ALMOST_ALL * self.distinct:
+            return f"{errors[0]!r} is an error of a spreadsheet among numbers: empty such cells"
+        odd = [known for known in self._cells if is_odd_number(known)]
+        if odd and numbers + len(odd) >= _ALMOST_ALL * self.distinct:
+            return f"its cells look like numbers, which are written with a point and no unit, as 66.96, not {odd[0]!r}"
         if self.distinct < _FEW or numbers < _ALMOST_ALL * self.distinct or _CODE.fullmatch(cell):
             return None
         return (
@@ -134,20 +177,19 @@ class ColumnFacts:
         """Whether all cells are the same, or missing: then any other cell is a surprise, and nothing else is."""
         return self.distinct + (self.missing > 0) == 1
 
-    def check(self, kind: ColumnKind) -> None:
+    def check(self, kind: ColumnKind, min_count: int) -> None:
         """Refuse a column that cannot be of a kind.
 
         Raises:
-            ValueError: a cell does not fit the kind, numbers are all missing, or there are too many categories.
+            ValueError: a cell does not fit the kind, numbers are all missing, or there are more categories than are
+                counted, and rare ones are not to become one.
         """
         leave = f"leave it out with {self._flag('skip')}"
         if kind == "categorical":
-            if self._overflowed or self.distinct > MOST_CATEGORIES:
-                doubt = self.doubt()
-                what = f"an identifier or free text (at most {MOST_CATEGORIES} categories): {leave}"
+            if self._overflowed and min_count == 1:
                 raise self._error(
-                    f"{self.counted()} different texts in {self.count} rows, "
-                    + (f"though {doubt}: correct them, or {leave}" if doubt else what)
+                    f"{self.counted()} different texts: say --min-count 2 or more, which makes one category of rarer "
+                    f"ones, or {leave}"
                 )
             return
         if self.count == 0:
@@ -157,31 +199,47 @@ class ColumnFacts:
         )
         self._refuse_cell(self._infinite, "a finite number", "correct it, or leave the cell empty")
         if kind == "integer":
-            self._refuse_cell(self._fraction, "an integer", f"say {self._flag('real')}")
+            large = f"an integer of at most {LARGEST:,}, as larger ones would lose digits", self._flag("categorical")
+            expected, flag = large if self._large else ("an integer", self._flag("real"))
+            self._refuse_cell(None if self.gaps else self._fraction, expected, f"say {flag}")
         self._take(len(self._waiting))
         if not math.isfinite(self._squares):
             raise self._error(f"numbers too far apart for their squares: divide them, or {leave}")
         if self._squares <= 0:
             raise self._error(f"one number only, or missing: say {self._flag('categorical')}")
 
-    def refuse_identifier(self) -> None:
-        """Refuse a column in which no category or integer repeats: it names rows, there is nothing to learn of it.
+    def refuse_identifier(self, min_count: int) -> None:
+        """Refuse a column of names of rows or free texts: there is nothing to learn of it.
+
+        In it no category or integer repeats; or there are too many categories, those rarer than `min_count` left out,
+        or these are most of the rows.
 
         Raises:
             ValueError: it is one; the message says how to leave it out and how to keep it.
         """
         kind = self.kind()
+        leave, keep = f"leave it out with {self._flag('skip')}", f"keep it with {self._flag(kind)}"
+        if kind == "categorical" and (self._overflowed or self.distinct > MOST_CATEGORIES):
+            categories = self.categories(min_count)
+            rare = 1 - sum(self._cells[category] for category in categories) / self.count
+            if self._overflowed or len(categories) > MOST_CATEGORIES or rare > _MOST_RARE:
+                what = "integers, which as numbers would lose digits," if self._large else "texts"
+                doubt = self.doubt()
+                raise self._error(
+                    f"{self.counted()} different {what} in {self.count} rows, "
+                    + (f"though {doubt}: correct them, or {leave}" if doubt else f"an identifier or free text: {leave}")
+                    + f", or keep those that occur --min-count times with {self._flag(kind)}"
+                )
         if self.count < _FEW or kind == "real" or max(self._cells.values()) > 1:
             return
         if kind == "integer" and not (
             self._ascending or self.highest - self.lowest < 2 * self.count or self.count >= _MANY
         ):
             return
-        what = "text" if kind == "categorical" else "integer"
-        raise self._error(
-            f"a different {what} in each of {self.count} rows, an identifier: leave it out with "
-            f"{self._flag('skip')}, or keep it with {self._flag(kind)}"
-        )
+        what = "integer" if kind == "integer" or self._large else "text"
+        doubt = self.doubt()
+        why = f"though {doubt}: correct them," if doubt else "an identifier:"
+        raise self._error(f"a different {what} in each of {self.count} rows, {why} {leave}, or {keep}")
 
     def decimals(self) -> tuple[int, int] | None:
         """The fewest and the most digits after the point; None where a cell has an exponent, or too many to be kept."""

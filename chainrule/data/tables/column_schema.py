@@ -39,6 +39,7 @@ class ColumnSchema:
         unseen: whether `<other>`, or the missing cell of a numeric column, never occurred in training: it is scored,
             not sampled.
         decimals: of a real column, the fewest and the most digits after the point; None writes all that a number has.
+            Of an integer column, those with which the file writes integers, as 3.0; they are decoded without.
         bounds: of an integer or real column, the lowest and the highest number in training: samples keep to them.
         shares: of the symbols of the head in training, nothing impossible: a model begins with them.
 
@@ -94,7 +95,7 @@ class ColumnSchema:
         """
         if kind == "skip":
             return cls(facts.name, kind)
-        facts.check(kind)
+        facts.check(kind, min_count)
         if kind != "categorical":
             numbers = facts.numbers(kind, missing=facts.missing > 0 or min_count > 1)
             return cls(
@@ -102,7 +103,7 @@ class ColumnSchema:
                 kind,
                 numbers=numbers,
                 unseen=not facts.missing and min_count > 1,
-                decimals=facts.decimals() if kind == "real" else None,
+                decimals=facts.decimals() if kind == "real" or facts.gaps else None,
                 bounds=(facts.lowest, facts.highest),
                 shares=facts.number_shares(numbers),
             )

@@ -93,7 +93,7 @@ class TableSchema(Record):
             try:
                 columns.append(ColumnSchema.fit(column, asked.get(column.name) or column.kind(), min_count))
                 if column.name not in asked:
-                    column.refuse_identifier()
+                    column.refuse_identifier(min_count)
             except ValueError as error:
                 refused[column.name] = error
         if refused:
@@ -218,7 +218,7 @@ class TableSchema(Record):
     def _partial_rows(self, file: TableFile, columns: Sequence[ColumnSchema]) -> Generator[PartialRow, None, None]:
         there = {name: place for place, name in enumerate(file.names)}
         places = [there.get(column.name, -1) for column in columns]
-        for line, row in file.rows():
+        for line, row in file.rows(empty_end=True):
             cells, numbers, known = list[str | None](), list[float](), list[bool]()
             for column, place in zip(columns, places, strict=True):
                 cell = row[place] if place >= 0 else ""

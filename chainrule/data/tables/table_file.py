@@ -5,18 +5,17 @@ from contextlib import closing
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import islice
-from operator import eq
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from chainrule.blocks import in_blocks
-from chainrule.data.delimited import DECIMAL_COMMA, DelimitedFile, Row, may_have_decimal_commas, with_point
-from chainrule.data.tables.cell_column import MISSING, Block, as_number
+from chainrule.data.delimited import DelimitedFile, Row, may_have_decimal_commas, with_point
+from chainrule.data.tables.cell_column import Block
+from chainrule.data.tables.first_rows import find_layout, is_header, is_units
 from chainrule.data.text import check_file
 
 SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet")
 _PARQUET_ROWS = 1 << 14
-_LOOKED_AT = 1000  # rows, to tell names from data that happen to be words
 _WIDEST = 1000  # columns: of more, too few rows are read together for a column at a time to be faster
 _CELLS = 1 << 16  # held as Python strings at a time
 
@@ -33,9 +32,9 @@ def is_table(path: str | Path) -> bool:
 class TableFile:
     """The names of the columns of a table, and its rows as often as they are asked for.
 
-    The first row is a header if none of its cells is a number and none but the first is missing; where two are equal,
-    if none of them comes again in its column.
-    Cells lose the white space around them; empty lines are passed over.
+    `is_header` tells whether the first row is a header, and `find_layout` what stands before it. A row of units under
+    the header is left out. Cells lose the white space around them; empty lines are passed over, and so are rows of
+    empty cells at the end.
 
     Args:
         path: a file of values separated by commas, semicolons, tabs or bars, compressed by gzip or not, or Parquet.
@@ -44,6 +43,7 @@ class TableFile:
     Attributes:
         names: of the columns: the header, or column1, column2, ...
         header: whether there is one.
+        units: whether a row of units under it is left out.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -54,36 +54,55 @@ class TableFile:
         self.path = check_file(path)
         self._parquet = self.path.name.lower().endswith(".parquet")
         if self._parquet:
-            self.names, self.header = list(self._read_parquet("read_parquet_schema")), True
+            self.names, self.header, self.units = list(self._read_parquet("read_parquet_schema")), True, False
+            self._before = 0
             return
         self._file = DelimitedFile(path)
-        self._delimiter = self._file.find_delimiter()
-        with closing(self._lines()) as lines:
-            first = next(lines, None)
-        if first is None:
-            raise ValueError(f"{self.path}: expected rows, got nothing but empty lines")
-        cells = first[1]
-        named = cells[1:] if cells[0] == "" else cells  # pandas leaves the name of its index out
-        looks = bool(named) and not any(cell in MISSING or _is_number(cell) for cell in named)
-        if looks and len(set(cells)) < len(cells):  # a name given twice is refused below, data are not
+        layout = find_layout(self._file)
+        self._delimiter, self._before = layout.delimiter, layout.before
+        if not layout.rows:
             with closing(self._lines()) as lines:
-                looks = not any(any(map(eq, cells, row)) for _, row in islice(lines, 1, _LOOKED_AT))
-        self.header = looks if header is None else header
-        self._lines_of_header = first[0] if self.header else 0
-        numbered = [f"column{number}" for number in range(1, len(cells) + 1)]
-        self.names = [cell or name for cell, name in zip(cells, numbered, strict=True)] if self.header else numbered
+                first = next(lines, None)  # raises where it cannot be read
+            assert first is None
+            raise ValueError(f"{self.path}: expected rows, got nothing but empty lines")
+        cells = layout.cells
+        self.header = is_header(cells) if header is None else header
+        self.units = self.header and len(cells) > 1 and is_units(cells[1:])
+        self._named_rows = int(self.header) + int(self.units)
+        self._lines_of_header = layout.rows[self._named_rows - 1][0] if self._named_rows else self._before
+        numbered = [f"column{number}" for number in range(1, len(cells[0]) + 1)]
+        self.names = [cell or name for cell, name in zip(cells[0], numbered, strict=True)] if self.header else numbered
         if len(set(self.names)) < len(self.names):
             twice = next(name for name in self.names if self.names.count(name) > 1)
             raise ValueError(f"{self.path}: the header has {twice!r} twice: rename one, or say --header no")
 
-    def rows(self) -> Generator[Row, None, None]:
+    def left_out(self) -> str:
+        """Tell which lines before the rows are neither header nor data; empty where there are none."""
+        told = []
+        if self._before:
+            told.append(f"{'line 1' if self._before == 1 else f'lines 1 to {self._before}'}, before the table")
+        if self.units:
+            told.append(f"line {self._lines_of_header}, which gives units")
+        return f"{self.path}: {' and '.join(told)}: left out" if told else ""
+
+    def rows(self, *, empty_end: bool = False) -> Generator[Row, None, None]:
         """The rows with the number of the line where each ends (for Parquet of the row), cells as text.
+
+        Args:
+            empty_end: keep rows of empty cells at the end, which are to be filled in.
 
         Raises:
             ValueError: a row has more or fewer cells than there are columns, or the file is no UTF-8.
         """
         with closing(self._parquet_rows() if self._parquet else self._lines()) as rows:
-            yield from self._checked(rows if self._parquet else islice(rows, int(self.header), None))
+            empty: list[int] = []  # lines of rows of empty cells, which at the end are left out
+            for line, cells in self._checked(rows if self._parquet else islice(rows, self._named_rows, None)):
+                if not any(cells) and not empty_end:
+                    empty.append(line)
+                    continue
+                yield from ((before, [""] * len(cells)) for before in empty)
+                empty.clear()
+                yield line, cells
 
     def blocks(self) -> Generator[Block, None, None]:
         """The same rows in blocks, of any size; where polars is installed, CSV is read by it.
@@ -91,6 +110,19 @@ class TableFile:
         Raises:
             ValueError: as `rows` does, with the same messages.
         """
+        empty: list[Block] = []  # rows of empty cells, which at the end are left out
+        for block in self._all_blocks():
+            filled = len(block)
+            while filled and not any(column.cell(filled - 1) for column in block.columns):
+                filled -= 1
+            if filled:
+                yield from empty
+                empty.clear()
+                yield block.part(slice(filled))
+            if filled < len(block):
+                empty.append(block.part(slice(filled, len(block))))
+
+    def _all_blocks(self) -> Iterator[Block]:
         if self._parquet or not 2 <= len(self.names) <= _WIDEST or not reads_quickly():
             yield from self._listed(self.rows())
             return
@@ -110,9 +142,13 @@ class TableFile:
     def _checked(self, rows: Iterator[Row]) -> Iterator[Row]:
         for line, cells in rows:
             if len(cells) != len(self.names):
-                raise ValueError(
-                    f"{self.path} line {line}: expected {len(self.names)} cells, got {len(cells)}: "
+                remedy = (
                     "put a cell that has the separator in it into double quotes"
+                    if len(cells) > len(self.names)
+                    else "write the missing ones, which may be empty, with their separators"
+                )
+                raise ValueError(
+                    f"{self.path} line {line}: expected {len(self.names)} cells, got {len(cells)}: {remedy}"
                 )
             yield line, cells
 
@@ -122,7 +158,7 @@ class TableFile:
 
     def _lines(self, file: BinaryIO | None = None, before: int = 0) -> Generator[Row, None, None]:
         """The rows of the file, or of a stretch of it behind the first `before` lines."""
-        with closing(self._file.quoted_rows(self._delimiter, file, before)) as rows:
+        with closing(self._file.quoted_rows(self._delimiter, file, before if file else self._before)) as rows:
             if may_have_decimal_commas(self._delimiter):
                 yield from ((line, list(map(with_point, cells))) for line, cells in rows)
             else:
@@ -137,16 +173,18 @@ class TableFile:
             raise ValueError(f"{self.path}: expected a Parquet file ({first}): restore it from a copy") from None
 
     def _parquet_rows(self) -> Generator[Row, None, None]:
-        number = 0
+        """The rows; of times in nanoseconds, Python would keep microseconds."""
+        number, polars = 0, _polars()
+        columns = polars.selectors
+        exact = [
+            columns.datetime("ns").dt.to_string("%Y-%m-%d %H:%M:%S%.f"),
+            columns.time().dt.to_string("%H:%M:%S%.f"),
+            columns.duration("ns").dt.to_string("iso"),
+        ]
         for frame in self._read_parquet("read_parquet").iter_slices(_PARQUET_ROWS):
-            for values in frame.iter_rows():
+            for values in frame.with_columns(exact).iter_rows():
                 number += 1
                 yield number, ["" if value is None else str(value).strip() for value in values]
-
-
-def _is_number(cell: str) -> bool:
-    """Whether a cell is a number that can be read, or one with a decimal comma: names are neither."""
-    return as_number(cell) is not None or DECIMAL_COMMA.fullmatch(cell) is not None
 
 
 def reads_quickly() -> bool:
@@ -158,6 +196,4 @@ def _polars() -> Any:
     try:
         return import_module("polars")
     except ImportError:
-        raise ValueError(
-            "Parquet is read with polars, which is not installed: pip install 'chainrule[tables]'"
-        ) from None
+        raise ValueError("Parquet is read with polars, which is not installed: pip install polars") from None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from chainrule.results import Report, Result
 from chainrule.tasks.config import MOST_SEED, CheckedOptions, within
-from chainrule.tasks.display import one_line
+from chainrule.tasks.display import counted, one_line
 from chainrule.tasks.forecast.prediction import draw_paths
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def evaluate_series(run: "ForecastTask", data: str | None, options: ForecastEval
 
 def _first_origin(run: "ForecastTask", file: "SeriesFile", data: str, start: str | None, trained: TrainedRows) -> int:
     from chainrule.data.series.clock import as_shown
-    from chainrule.data.series.frequency import as_date
+    from chainrule.data.tables.dates import as_date
 
     if start is None:
         complete = trained.count >= run.facts.rows.train  # these are as many as there were in training
@@ -247,7 +247,8 @@ def _near(run: "ForecastTask") -> str:
 
 def _inspection_lines(run: "ForecastTask", figures: dict[str, Any]) -> Iterable[str]:
     lags = ", ".join(map(str, run.schema.lags))
-    yield f"{figures['origins']} forecasts of {run.data.horizon} rows, {figures['nats_per_value']:.4f} nats per value"
+    read = f"{counted(figures['origins'], 'forecast')} of {counted(run.data.horizon, 'row')}"
+    yield f"{read}, {figures['nats_per_value']:.4f} nats per value"
     yield f"reads the values {lags} rows back at each step{_near(run)}"
     for past in figures["past"]:
         yield f"from {past['rows']:>6,} rows of the past   {past['nats_per_value']:>9.4f} nats per value"

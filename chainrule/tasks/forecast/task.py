@@ -6,6 +6,7 @@ data/series.json                 counts and fingerprints
 """
 
 import math
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
@@ -22,7 +23,7 @@ from chainrule.tasks.config import (
     SplitOptions,
     within,
 )
-from chainrule.tasks.display import one_line, quoted, size_of, sparkline
+from chainrule.tasks.display import counted, one_line, quoted, size_of, sparkline
 from chainrule.tasks.forecast.evaluation import (
     ForecastEvaluation,
     ForecastInspection,
@@ -30,7 +31,7 @@ from chainrule.tasks.forecast.evaluation import (
     inspect_series,
 )
 from chainrule.tasks.forecast.prediction import PLOTS, ForecastPrediction, predict_series
-from chainrule.tasks.ladder import limit_passes, settle_decay, tell_passes
+from chainrule.tasks.ladder import limit_passes, record_settled, settle_decay, tell_passes
 from chainrule.tasks.ledger import Basis
 from chainrule.tasks.model import Model
 from chainrule.tasks.run_directory import DATA
@@ -49,6 +50,7 @@ _ROWS = 256  # of a validation batch
 _SHOWN, _PATHS, _PAST = 3, 50, 24
 _MOST_PASSES, _FEWEST_STEPS = 2, 1000  # over all windows; a value is in as many of them as a window is long
 _MOST_MEMBERS = 4
+_PATIENCE = 0.25  # share of the validations of a short series without improvement, after which it is given up
 _CHECKED_ROWS, _CHECKED_STEPS = 4, 8
 _FROM_DATA = ("anchor", "num_covariates")  # arguments of the model
 _forecaster = partial(
@@ -170,17 +172,23 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
 
     def prepare(self) -> dict[str, Any]:
         from chainrule.data.series import prepare_series
+        from chainrule.data.tables import TableFile
 
         source, options = self.config.sources["source"], asdict(self.data)
         assert source is not None
         del options["history"]  # of the forecasts
-        return prepare_series(source, self.path / DATA, **options).facts
+        facts = prepare_series(source, self.path / DATA, **options).facts
+        if told := TableFile(source).left_out():
+            print(told, file=sys.stderr)
+        return facts
 
     def plan(self, given: frozenset[str]) -> RunConfig:
         """Weights forget over a quarter of a pass over all windows; two passes are enough, and at least 1,000 steps.
 
         A network learns the windows by heart otherwise: neighbours are nearly the same, and a value is in many. A
-        budget that has time for more trains several models, whose mean forecasts.
+        budget that has time for more trains several models, whose mean forecasts. A short series takes many passes for
+        those steps, of which the first may be the best: training stops after `_PATIENCE` of its validations without
+        improvement.
         """
         batches, _ = self.batches((0, 1))
         config = settle_decay(super().plan(given), batches.steps_per_epoch / 4, most=1.0)
@@ -193,7 +201,12 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
         alone = replace(config, training=replace(config.training, linear=False))
         model = type(self)(self.path, alone).new_model(config.training.seed)
         members = _MOST_MEMBERS if open_number else 1
-        return limit_passes(config, model, batches, most, elements=batches.at(0).x.numel(), most_members=members)
+        found = limit_passes(config, model, batches, most, elements=batches.at(0).x.numel(), most_members=members)
+        if most == _MOST_PASSES or found.duration.epochs is None or found.training.patience is not None:
+            return found
+        validations = most * batches.steps_per_epoch / (found.training.validate_every or 1)
+        found = replace(found, training=replace(found.training, patience=max(round(_PATIENCE * validations), 3)))
+        return record_settled(found, ["patience"])
 
     def choice(self) -> str:
         return tell_passes(self.config, "values", "windows")
@@ -246,7 +259,8 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
                 f"  {filled.train:,} missing values filled in between their neighbours, and {filled.valid:,} "
                 "of those held out; all count as if they had been there"
             )
-        yield f"  forecast: {', '.join(schema.targets):.200}, {self.data.horizon} rows ahead from {self.history}"
+        ahead = counted(self.data.horizon, "row")
+        yield f"  forecast: {', '.join(schema.targets):.200}, {ahead} ahead from {self.history}"
         yield f"  known in advance: {self._known()}; lags: {', '.join(map(str, schema.lags))}"
         if self.training.linear:
             yield "  averaged with a linear autoregression; --no-linear leaves it out"
@@ -290,19 +304,23 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
         if not covariates or self.facts.future >= horizon:
             return [forecast, evaluate]
         names = one_line(", ".join(covariates))
-        return [evaluate, f"{forecast}  # needs {horizon:,} rows after the last value, with {names:.200} filled in"]
+        return [
+            evaluate,
+            f"{forecast}  # needs {counted(horizon, 'row')} after the last value, with {names:.200} filled in",
+        ]
 
     def describe(self, about: dict[str, Any]) -> dict[str, str]:
         facts, targets = self.facts, ", ".join(self.schema.targets)
         told = {
             "data": f"{facts.source.name} ({size_of(facts.source.bytes)}), {self._step()}",
-            "forecast": f"{targets}, {self.data.horizon} rows ahead from {self.history}",
+            "forecast": f"{targets}, {counted(self.data.horizon, 'row')} ahead from {self.history}",
             "known": self._known(),
-            "split": f"{facts.rows.train:,} rows to train on, the last {facts.rows.valid:,} held out",
+            "split": f"{counted(facts.rows.train, 'row')} to train on, the last {facts.rows.valid:,} held out",
         }
         if self.data.fill:
             told["missing"] = (
-                f"{facts.filled.train:,} values to train on and {facts.filled.valid:,} held out, filled in between "
+                f"{counted(facts.filled.train, 'value')} to train on and {facts.filled.valid:,} held out, "
+                "filled in between "
                 "their neighbours"
             )
         if self.training.linear:

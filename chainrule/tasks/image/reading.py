@@ -39,12 +39,12 @@ def source_of(run: "ImageTask", data: str, *, skip_bad: bool) -> "ImageSource":
         ValueError: they are of another size or kind, or have labels that the run does not know.
     """
     from chainrule.data.images import check_alike, is_collection, is_images, open_source
-    from chainrule.data.text import refuse_stdin
+    from chainrule.data.text import no_such_file, refuse_stdin
 
     reading = run.data.reading if is_collection(Path(data)) else None
     if not Path(data).exists() and not is_images(data):
         refuse_stdin(data)
-        raise FileNotFoundError(f"{data}: no such file or folder: expected images")
+        raise no_such_file(data, "file or folder: expected images")
     labelled, levels = _labelled(run), run.reduction.found
     black_and_white = 2 if run.reduction.binarise is not None else levels  # see `as_they_are`
     source = open_source(data, labelled=labelled, reading=reading, skip_bad=skip_bad, black_and_white=black_and_white)

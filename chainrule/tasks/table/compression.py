@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from chainrule.models import TableMADE
 
 SEPARATORS = (", ", ",", ";", "\t", "|")
+_FIRST_LINES = 50  # that tell the separator
 ROWS = 1024  # coded side by side
 _LINE = 200.0  # bits of a line that is kept as it is, roughly
 _SWAP = str.maketrans(".,", ",.")
@@ -111,12 +112,13 @@ class TableCodec(FileCodec):
         return "\n".join(lines).encode("utf-8", "surrogateescape")
 
     def _separator(self, lines: Sequence[str]) -> str:
-        """The separator by which the first line has as many cells as there are columns."""
+        """The separator by which the most of the first lines have as many cells as there are columns."""
         count = len(self.schema.columns)
-        found = [mark for mark in SEPARATORS if len(lines[0].split(mark)) == count]
-        if not found:
-            raise ValueError(f"its first line has not the {count} cells of the run's columns")
-        return found[0]
+        found = {mark: sum(len(line.split(mark)) == count for line in lines[:_FIRST_LINES]) for mark in SEPARATORS}
+        mark = max(found, key=lambda mark: found[mark])
+        if not found[mark]:
+            raise ValueError(f"none of its first lines has the {count} cells of the run's columns")
+        return mark
 
     def _digits(self, table: Sequence[Sequence[str]]) -> list[Digits]:
         """The digits of each column that the model knows; `None` where it is not one of real numbers."""
@@ -179,7 +181,7 @@ def _text(column: "ColumnSchema", value: float, digits: Digits) -> str:
     """The cell of a number, also outside the range of the training rows."""
     if column.numbers is None:
         return column.decode(value)
-    return _number(value, digits)
+    return _number(value, digits or column.decimals)
 
 
 def _number(value: float, digits: Digits) -> str:

@@ -79,3 +79,10 @@ def test_an_integer_beyond_those_of_float64_is_said_to_be_too_large(refused, nam
     assert "expected an integer of at most 9,007,199,254,740,992, got" in refused(
         "score", named_run, tmp_path / "large.csv"
     )
+
+
+def test_rows_of_empty_cells_are_completed(command, named_run, tmp_path):
+    """At the end of a table of training they are left out."""
+    (tmp_path / "part.csv").write_text("colour,size,count\nred,,\n,,\n,,\n")
+    drawn = command("sample", named_run, "--complete", tmp_path / "part.csv", "-n", 1, "--particles", 8).out
+    assert len(drawn.splitlines()) == 4

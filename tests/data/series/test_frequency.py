@@ -1,12 +1,15 @@
 """Steps between dates, found and continued."""
 
-from datetime import datetime, timedelta
+from calendar import monthrange
+from datetime import datetime, timedelta, timezone
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainrule.data.series.frequency import Frequency, as_date, calendar_features, calendar_names, is_date_like
+from chainrule.data.series.clock import on_one_clock
+from chainrule.data.series.frequency import Frequency, calendar_features, calendar_names
+from chainrule.data.tables.dates import as_date, is_date_like
 
 START = datetime(2023, 12, 29)  # a Friday
 
@@ -141,3 +144,38 @@ def test_dates_are_known_by_their_look_in_other_notations_too(cells, expected):
 def test_a_step_that_cannot_be_is_refused(count):
     with pytest.raises(ValueError, match="count: expected 1 to"):
         Frequency("months", count)
+
+
+@pytest.mark.parametrize(
+    ("day", "step"), [(28, "every month"), (29, "every month"), (30, "every month"), (31, "every month end")]
+)
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_day_that_february_lacks_is_its_last(day, step, first):
+    """Monthly rows of the 29th or 30th were refused as irregular."""
+    dates = [datetime(2019 + month // 12, month % 12 + 1, 1) for month in range(first, first + 20)]
+    dates = [date.replace(day=min(day, monthrange(date.year, date.month)[1])) for date in dates]
+    found = Frequency.find(dates[:-1], range(19), "rows")
+    assert (str(found), found.season, found.after(dates[-2])) == (step, 12, dates[-1])
+    assert Frequency.find(dates[:3], range(3), "rows", known=found) == found
+
+
+@pytest.mark.parametrize("minutes", [60, 30, 15])
+def test_hours_that_come_twice_in_autumn_may_be_kept(minutes):
+    """The remedy was to throw one of them away."""
+    steps = [datetime(2023, 10, 28) + timedelta(minutes=minutes * step) for step in range(72 * 60 // minutes)]
+    two = steps.index(datetime(2023, 10, 29, 2))
+    dates = [*steps[: two + 60 // minutes], *steps[two:]]
+    with pytest.raises(
+        ValueError, match=r"write the offset from UTC in every row, as .*02:00 and 2023-10-29 02:00:00.01:00, which"
+    ):
+        Frequency.find(dates, range(len(dates)), "rows")
+    zoned = [
+        date.replace(tzinfo=timezone(timedelta(hours=2 - (n >= two + 60 // minutes)))) for n, date in enumerate(dates)
+    ]
+    assert str(Frequency.find(on_one_clock(zoned)[0], range(len(dates)), "rows")) in (
+        "every hour",
+        f"every {minutes} minutes",
+    )
+    noon = steps.index(datetime(2023, 10, 29, 12))
+    with pytest.raises(ValueError, match=r"twice: keep one row of each date$"):
+        Frequency.find([*steps[: noon + 1], *steps[noon:]], range(len(steps) + 1), "rows")

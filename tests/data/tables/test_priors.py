@@ -74,6 +74,13 @@ def test_which_rows_lie_outside_the_range_of_training(tmp_path):
         ([f"1.{n:03},50" for n in range(9)], "written with a point"),
         ([f"${n}.00" for n in range(9)] + ["$1.000"], "written with a point"),
         ([f"{n} %" for n in range(9)], "written with a point"),
+        ([f"{n} kg" for n in range(9)], "written with a point and no unit, as 66.96, not '0 kg'"),
+        ([f"{n}kWh" for n in range(9)], "written with a point and no unit"),
+        ([f"{n}" if n % 2 else f"\N{MINUS SIGN}{n}" for n in range(9)], "not '\N{MINUS SIGN}0'"),
+        ([f"{n}" if n else "#DIV/0!" for n in range(12)], "'#DIV/0!' is an error of a spreadsheet among numbers"),
+        (["#REF!", "red", "blue"], None),
+        (["12 Main St", "7 High St"], None),
+        ([f"{n}a" for n in range(9)], None),
         ([f"{n}" for n in range(40)] + ["01234"], None),  # postal codes
         (["1", "2", "3", "4", "5+"], None),
         (["10.0.0.1", "10.0.0.2"], None),
@@ -93,4 +100,12 @@ def test_too_many_texts_that_look_like_numbers_are_refused_as_such(tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text("price\ty\n" + "".join(f"{n},5\t{n % 3}\n" for n in range(1200)))
     with pytest.raises(ValueError, match=r"different texts in 1200 rows, though its cells look like numbers"):
+        prepare_table(path, tmp_path / "table", validation=path)
+
+
+@pytest.mark.parametrize("cell", ["{} kg", "{}%", "\N{MINUS SIGN}{}"])
+def test_different_texts_that_look_like_numbers_are_no_identifiers(tmp_path, cell):
+    path = tmp_path / "rows.csv"
+    path.write_text("weight,y\n" + "".join(f"{cell.format(n)},{n % 3}\n" for n in range(40)))
+    with pytest.raises(ValueError, match=r"a different text in each of 40 rows, though its cells look like numbers"):
         prepare_table(path, tmp_path / "table", validation=path)

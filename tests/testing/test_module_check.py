@@ -1,0 +1,416 @@
+"""Any module that maps symbols to logits can be checked, and its faults are named."""
+
+import copy
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from foreign_modules import GPT, LSTM, VOCABULARY, CachedGPT, CausalLM
+from torch import nn
+from torch.nn import functional as F
+
+from chainrule.models import RecurrentLM, from_logits
+from chainrule.testing import check
+
+X = torch.randint(VOCABULARY, (3, 6), generator=torch.Generator().manual_seed(0))
+
+
+def checked(module, **options):
+    torch.manual_seed(0)
+    report = check(module(), X, **options)
+    return report, {result.name: result for result in report.results}
+
+
+class NanoGPT(GPT):
+    """As the original: all logits only with targets, else those of the last symbol."""
+
+    def forward(self, idx, targets=None):
+        logits = super().forward(idx)
+        if targets is None:
+            return logits[:, [-1]], None
+        return logits, F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+
+class OneByOne(CachedGPT):
+    """Refuses several symbols after a cache."""
+
+    def forward(self, idx, cache=None):
+        assert cache is None or idx.shape[1] == 1
+        return super().forward(idx, cache)
+
+
+class Unsliced(GPT):
+    """Adds all of its positions, and so takes six symbols and no other number."""
+
+    def __init__(self):
+        super().__init__(block_size=6)
+
+    def embed(self, idx, positions):
+        return self.wte(idx) + self.wpe.weight
+
+
+class ByHand(GPT):
+    """Reads from a cache by a method of its own."""
+
+    def decode(self, idx, cache):
+        seen, past = cache or (0, None)
+        logits, new = self.read(idx, seen, past)
+        return logits[:, -1], (seen + 1, new)
+
+
+SOUND = {
+    "GPT": (GPT, "no cache"),
+    "NanoGPT": (NanoGPT, "no cache"),
+    "CachedGPT": (CachedGPT, "through `cache`"),
+    "OneByOne": (OneByOne, "through `cache`"),
+    "CausalLM": (CausalLM, "through `past_key_values`"),
+    "LSTM": (LSTM, "through `hidden`"),
+    "Unsliced": (Unsliced, "no cache"),
+}
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_sound_modules_pass_and_their_cache_is_used(name):
+    module, how = SOUND[name]
+    report, results = checked(module)
+    assert report.ok, report
+    assert results["shift"].detail == "logits[:, t] predict x[:, t+1], as found by replacing symbols"
+    assert results["step_equals_forward"].detail.startswith(how)
+    assert results["left_padding"].applies == (module is CausalLM)
+
+
+@pytest.mark.parametrize("options", [{"start": 0}, {"cache": False}, {"shifted": True}])
+def test_options_are_those_of_from_logits(options):
+    report, results = checked(CachedGPT, **options)
+    assert report.ok, report
+    assert results["step_equals_forward"].detail.startswith("no cache" if "cache" in options else "through `cache`")
+
+
+def test_a_step_of_the_module_is_checked():
+    module = ByHand()
+    for step in (module.decode, ByHand.decode):
+        report = check(module, X, step=step)
+        assert report.ok, report
+    module.position_error = 1
+    assert next(failure.name for failure in check(module, X, step=module.decode).failures) == "step_equals_forward"
+
+
+class NoMask(GPT):
+    lookahead = 64
+
+
+class OffByOneMask(GPT):
+    lookahead = 1
+
+
+class NoMaskLM(CausalLM):
+    lookahead = 64
+
+
+class LaterByOne(GPT):
+    """Logits moved by one place: those at t have seen what they predict."""
+
+    def forward(self, idx):
+        logits = super().forward(idx)
+        return torch.cat([logits[:, 1:], logits[:, -1:]], 1)
+
+
+class Bidirectional(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.output = nn.Embedding(VOCABULARY, 6), nn.Linear(12, VOCABULARY)
+        self.lstm = nn.LSTM(6, 6, batch_first=True, bidirectional=True)
+
+    def forward(self, x):
+        return self.output(self.lstm(self.embedding(x))[0])
+
+
+@pytest.mark.parametrize(
+    ("module", "furthest"), [(NoMask, 5), (NoMaskLM, 5), (OffByOneMask, 2), (LaterByOne, 1), (Bidirectional, 5)]
+)
+def test_a_leak_is_named(module, furthest):
+    """Two blocks whose masks are off by one look two symbols ahead."""
+    _, results = checked(module)
+    assert not results["causality"].ok
+    assert results["causality"].detail.startswith("leak: the future influences the past: p(x_1 | x_<1) moved")
+    assert not results["shift"].applies
+    assert f"logits[:, t] depend on symbols up to x[:, t+{furthest}]" in results["shift"].detail
+
+
+class SelfShifted(GPT):
+    """Shifts its input itself, behind a symbol 0."""
+
+    def forward(self, idx):
+        return super().forward(F.pad(idx[:, :-1], (1, 0)))
+
+
+class ShiftedTwice(SelfShifted):
+    def forward(self, idx):
+        return super().forward(F.pad(idx[:, :-1], (1, 0)))
+
+
+def test_a_module_that_shifts_its_input_is_recognised():
+    report, results = checked(SelfShifted)
+    assert report.ok, report
+    assert results["shift"].detail == "logits[:, t] predict x[:, t], as found by replacing symbols"
+    assert checked(SelfShifted, shifted=False)[0].ok
+
+
+def test_a_wrong_shift_is_named():
+    _, results = checked(SelfShifted, shifted=True)
+    assert not results["shift"].ok
+    assert results["shift"].detail.endswith("they predict x[:, t]; pass shifted=False")
+    _, results = checked(GPT, shifted=False)
+    assert not results["shift"].ok
+    assert results["shift"].detail.endswith("they predict x[:, t+1]; pass shifted=True")
+    _, results = checked(ShiftedTwice)
+    assert not results["shift"].ok
+    assert results["shift"].detail == "logits[:, t] never see x[:, t-1], but nothing later than x[:, t-2]"
+
+
+class Normalised(GPT):
+    """Batch normalisation over rows, place by place: nothing leaks along a row."""
+
+    def __init__(self):
+        super().__init__()
+        self.batch_norm = nn.BatchNorm1d(8)
+
+    def embed(self, idx, positions):
+        x = super().embed(idx, positions)
+        return torch.stack([self.batch_norm(x[:, t]) for t in range(x.shape[1])], 1)
+
+
+class Centred(GPT):
+    """Minus the mean of the rows, in evaluation too."""
+
+    def embed(self, idx, positions):
+        x = super().embed(idx, positions)
+        return x - x.mean(0, keepdim=True) / 2
+
+
+def test_rows_that_influence_each_other_are_named():
+    _, results = checked(Centred)
+    assert results["batch_independence"].detail.startswith("rows of a batch influence each other: ")
+    assert results["causality"].ok
+    _, results = checked(Normalised)
+    assert [result.name for result in results.values() if not result.ok] == ["conditions"]
+    assert "in training mode" in results["conditions"].detail
+    assert "the first row moved" in results["conditions"].detail
+    assert "when the other rows were replaced" in results["conditions"].detail
+
+
+class SeesLeftPadding(CausalLM):
+    def marked(self, attention_mask):
+        return None
+
+
+class SeesPaddingAlone(CausalLM):
+    def marked(self, attention_mask):
+        return None if attention_mask is None else 1 - attention_mask
+
+
+class CountsLeftPadding(CausalLM):
+    """Ignores `position_ids`."""
+
+    def forward(self, input_ids, attention_mask=None, past_key_values=None, use_cache=None):
+        return super().forward(input_ids, attention_mask, None, past_key_values, use_cache)
+
+
+@pytest.mark.parametrize(
+    ("module", "names"),
+    [
+        (SeesLeftPadding, ["left_padding"]),
+        (CountsLeftPadding, ["left_padding"]),
+        (SeesPaddingAlone, ["padding_invariance", "left_padding"]),
+    ],
+)
+def test_padding_that_influences_symbols_is_named(module, names):
+    report, results = checked(module)
+    assert [result.name for result in report.failures] == names
+    assert results["left_padding"].detail.startswith("padding influences the symbols after it: logits at ")
+
+
+class Encoder(nn.Module):
+    """Of torch, whose mask is true at padding."""
+
+    def __init__(self):
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+        self.embedding, self.output = nn.Embedding(VOCABULARY, 8), nn.Linear(8, VOCABULARY)
+        self.stack = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
+
+    def forward(self, x, key_padding_mask=None):
+        later = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
+        return self.output(self.stack(self.embedding(x), later, self.marked(key_padding_mask)))
+
+    def marked(self, key_padding_mask):
+        return key_padding_mask
+
+
+class ForgetfulEncoder(Encoder):
+    def marked(self, key_padding_mask):
+        return None
+
+
+def test_a_mask_of_torch_is_understood():
+    report, results = checked(Encoder)
+    assert report.ok, report
+    assert results["left_padding"].applies
+    assert [result.name for result in checked(ForgetfulEncoder)[0].failures] == ["left_padding"]
+
+
+class LatePositions(CachedGPT):
+    position_error = -1
+
+
+class LatePositionsLM(CausalLM):
+    position_error = 1
+
+
+class CroppedCache(CachedGPT):
+    kept = 3
+
+
+class CroppedCacheLM(CausalLM):
+    kept = 4
+
+
+class OtherHidden(LSTM):
+    """Returns the cell state of the wrong layer first."""
+
+    def forward(self, x, hidden=None):
+        logits, (h, c) = super().forward(x, hidden)
+        return logits, (h, c.flip(0))
+
+
+@pytest.mark.parametrize("module", [LatePositions, LatePositionsLM, CroppedCache, CroppedCacheLM, OtherHidden])
+def test_a_cache_that_disagrees_is_named(module):
+    report, results = checked(module)
+    assert results["step_equals_forward"].detail.startswith("the cache disagrees with the full pass: ")
+    failed = [result.name for result in report.failures]
+    assert failed[0] == "step_equals_forward"
+    assert set(failed) <= {"step_equals_forward", "samples_follow_log_prob", "chunk_invariance"}
+    assert checked(module, cache=False)[0].ok
+
+
+class UnmaskedAfterCache(CachedGPT):
+    """Right about one symbol after a cache; several see each other."""
+
+    def masked(self, time, seen):
+        return super().masked(time, seen) | bool(seen)
+
+
+def test_a_cache_that_is_wrong_about_several_symbols_is_named():
+    report, results = checked(UnmaskedAfterCache)
+    assert [result.name for result in report.failures] == ["chunk_invariance"]
+    assert results["chunk_invariance"].detail.startswith("the cache disagrees with the full pass: chunks of 3+3")
+
+
+class LengthDependent(GPT):
+    """Counts places from the end."""
+
+    def embed(self, idx, positions):
+        return super().embed(idx, positions.flip(0))
+
+
+def test_a_beginning_that_differs_on_its_own_is_named():
+    _, results = checked(LengthDependent)
+    assert results["step_equals_forward"].detail.startswith("a beginning has other logits on its own: ")
+
+
+class Convolution(nn.Module):
+    def __init__(self, window=3):
+        super().__init__()
+        self.embedding, self.conv = nn.Embedding(VOCABULARY, 6), nn.Conv1d(6, VOCABULARY, window)
+
+    def forward(self, x):
+        features = self.embedding(x).transpose(1, 2)
+        return self.conv(F.pad(features, (self.conv.kernel_size[0] - 1, 0))).transpose(1, 2)
+
+
+def test_a_limited_context_passes_and_is_said():
+    report, results = checked(Convolution)
+    assert report.ok, report
+    assert results["full_context"].detail.startswith("each conditional sees the last 3 symbols only: ")
+    assert check(Convolution(20), torch.arange(24).repeat(2, 1) % VOCABULARY).ok
+    assert check(from_logits(Convolution(), window=3), X).ok
+    assert not check(from_logits(Convolution(), window=4), X).ok
+
+
+def test_logits_that_depend_on_nothing_are_named():
+    class Constant(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.logits = nn.Parameter(torch.randn(VOCABULARY))
+
+        def forward(self, x):
+            return self.logits.expand(*x.shape, -1)
+
+    _, results = checked(Constant)
+    assert not results["shift"].applies
+    assert results["full_context"].detail.startswith("part of the past is never read: ")
+
+
+def test_a_module_that_is_random_is_not_accused_of_a_leak():
+    class Random(GPT):
+        def forward(self, idx):
+            return F.dropout(super().forward(idx), 0.5)
+
+    report, results = checked(Random)
+    assert not results["reproducible"].ok
+    assert results["shift"].detail == "does not apply: the same input has other logits (see reproducible)"
+    assert "leak" not in str(report)
+
+
+def test_a_model_of_the_contract_is_checked_as_such():
+    report = check(RecurrentLM(VOCABULARY, cell="gru", hidden_size=8), X)
+    assert report.ok, report
+    assert report.results[0].name == "causality"
+    with pytest.raises(ValueError, match="expected none of them for a model that keeps the contract"):
+        check(from_logits(GPT()), X, start=0)
+
+
+def test_the_module_is_left_as_it_was():
+    module = Normalised().train()
+    before, state = copy.deepcopy(module.state_dict()), torch.get_rng_state()
+    check(module, X)
+    assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
+    assert all(part.training for part in module.modules())
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_bytes_are_symbols_too():
+    assert check(CachedGPT(), X.to(torch.uint8)).ok
+
+
+@pytest.mark.parametrize(
+    ("example", "message"),
+    [
+        ([[0, 1]], "example: expected integer symbols of shape \\(B, T\\), T at least 2, got list"),
+        (X[0], "example: expected integer symbols of shape"),
+        (X[:, :1], "example: expected integer symbols of shape"),
+        (X.float(), "example: expected integer symbols of shape .* torch.float32"),
+        (X[:0], r"example: expected symbols in \[0, 5\)"),
+        (X - 1, r"example: expected symbols in \[0, 5\)"),
+        (X + 4, r"example: expected symbols in \[0, 5\)"),
+        (X.repeat(1, 12), r"example: for shape \(1, 72\) the module raised IndexError: "),
+    ],
+)
+def test_invalid_examples_raise(example, message):
+    with pytest.raises(ValueError, match=message):
+        check(GPT(), example)
+
+
+def test_check_is_reached_from_the_package_alone():
+    code = "import chainrule; assert callable(chainrule.testing.check) and callable(chainrule.from_logits)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_example_runs(capsys):
+    runpy.run_path(str(Path(__file__).parent.parent.parent / "examples" / "check_module.py"), run_name="__main__")
+    rows = capsys.readouterr().out.splitlines()
+    assert len(rows) == 14
+    assert all("FAIL" not in row for row in rows)
