@@ -1,4 +1,4 @@
-"""Frames of pandas, polars and Arrow, and arrays of NumPy: read as cells of text, and made again with the dtypes that they had.
+"""Frames of pandas, polars and Arrow, and arrays: cells of text, and frames of them with the dtypes that they had.
 
 A frame is described by the name of its library and the dtype of each column. The description is JSON, kept in a run's
 directory, so that a run that was fitted on a pandas frame samples pandas frames, also in a later session.

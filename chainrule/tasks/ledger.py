@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from chainrule.results import Column, Result
+from chainrule.tasks.display import counted
 
 _DIGEST = 12  # characters of a digest that people see
 

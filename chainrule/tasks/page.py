@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chainrule.results import Report
-from chainrule.tasks.display import quoted
+from chainrule.tasks.display import counted, quoted
 from chainrule.tasks.run_directory import REPORT
 
 if TYPE_CHECKING:

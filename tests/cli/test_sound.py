@@ -180,7 +180,7 @@ def test_a_corrupt_file_is_named_and_skipped_only_if_asked(command, refused, mad
     assert outcome.status == 0
     assert "skipped: " in outcome.err
     assert "low_4.wav" in refused("score", made / "plain", home)
-    *_, total, measured, skipped = command("score", made / "plain", home, "--skip-bad").out.splitlines()
+    *_, total, _, skipped = command("score", made / "plain", home, "--skip-bad").out.splitlines()
     assert total.startswith("files 19, ")
     assert skipped.startswith("skipped: ")
 
