@@ -28,8 +28,11 @@ def needs_plain_form() -> bool:
     return transformed or torch.autograd.forward_ad._current_level >= 0
 
 
-def records_or_transforms(gradient: Tensor) -> bool:
+def records_or_transforms(*gradients: Tensor) -> bool:
     """Whether a backward pass is itself to be differentiated (`create_graph=True`), or is one of several gradients
-    taken at once (`is_grads_batched=True`)."""
-    batched: bool = torch._C._functorch.is_legacy_batchedtensor(gradient)
+    taken at once (`is_grads_batched=True`).
+
+    gradients: those at all outputs; any one of them may be the batched one.
+    """
+    batched = any(map(torch._C._functorch.is_legacy_batchedtensor, gradients))
     return batched or torch.is_grad_enabled() or needs_plain_form()

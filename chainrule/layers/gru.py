@@ -219,7 +219,7 @@ class _ResetAfter(torch.autograd.Function):
     def backward(ctx: Any, local: Tensor, dh_last: Tensor) -> Any:
         anchor, weight_hh, bias_hn, h0, product, n, h, h_low = ctx.saved_tensors
         sizes, size, low, wide = ctx.sizes, h.shape[1], h_low.dtype, h.dtype
-        if records_or_transforms(local):
+        if records_or_transforms(local, dh_last):
             plain = partial(_plain, sizes=sizes, known=(product[:, : 2 * size], n))
             found = gradients_again(plain, (anchor, weight_hh, bias_hn, h0), (local, dh_last))
             return found[0], None, *found[1:], None
@@ -282,7 +282,7 @@ class _ResetBefore(torch.autograd.Function):
     def backward(ctx: Any, local: Tensor, dh_last: Tensor) -> Any:
         anchor, weight_hh, h0, rz, n, h, h_low, reset = ctx.saved_tensors
         sizes, size, low, wide = ctx.sizes, h.shape[1], h_low.dtype, h.dtype
-        if records_or_transforms(local):
+        if records_or_transforms(local, dh_last):
             after = partial(_plain, sizes=sizes, known=(rz, n))
             found = gradients_again(lambda p, w, h: after(p, w, None, h), (anchor, weight_hh, h0), (local, dh_last))
             return found[0], None, *found[1:], None

@@ -127,7 +127,7 @@ class _LatticeLSTM(torch.autograd.Function):
     def backward(ctx: Any, local: Tensor, dc_last: Tensor) -> Any:
         anchor, weights, c0, gates, h, c, tanh_c = ctx.saved_tensors
         size, windows = h.shape[-1], ctx.windows
-        if records_or_transforms(local):
+        if records_or_transforms(local, dc_last):
             plain = partial(_plain, offsets=ctx.offsets, windows=windows, known=gates)
             found = gradients_again(plain, (anchor, weights, c0), (local, dc_last))
             return found[0], None, *found[1:], None, None

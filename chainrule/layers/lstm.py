@@ -145,7 +145,7 @@ class _LSTM(torch.autograd.Function):
     def backward(ctx: Any, local: Tensor, dh_last: Tensor, dc_last: Tensor) -> Any:
         anchor, weight_hh, h0, c0, gates, h, c, tanh_c = ctx.saved_tensors
         sizes, size, low = ctx.sizes, h.shape[1], h.dtype
-        if records_or_transforms(local):
+        if records_or_transforms(local, dh_last, dc_last):
             plain = partial(_plain, sizes=sizes, known=gates)
             found = gradients_again(plain, (anchor, weight_hh, h0, c0), (local, dh_last, dc_last))
             return found[0], None, *found[1:], None

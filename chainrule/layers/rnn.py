@@ -160,7 +160,7 @@ class _RNN(torch.autograd.Function):
     def backward(ctx: Any, local: Tensor, dh_last: Tensor) -> Any:
         anchor, weight_hh, h0, h, h_low = ctx.saved_tensors
         sizes = ctx.sizes
-        if records_or_transforms(local):
+        if records_or_transforms(local, dh_last):
             plain = partial(_plain, nonlinearity=ctx.nonlinearity, sizes=sizes, known=h.detach())
             found = gradients_again(plain, (anchor, weight_hh, h0), (local, dh_last))
             return found[0], None, *found[1:], None, None
