@@ -208,7 +208,9 @@ def assert_batched_gradients_are_single_ones(outputs, inputs):
         weights = torch.randn(3, *output.shape)
         batched = torch.autograd.grad(output, inputs, weights, is_grads_batched=True, retain_graph=True)
         single = [torch.autograd.grad(output, inputs, weight, retain_graph=True) for weight in weights]
-        assert_equal(batched, [torch.stack(gradients) for gradients in zip(*single, strict=True)])
+        mapped = torch.vmap(lambda weight, y=output: torch.autograd.grad(y, inputs, weight, retain_graph=True))(weights)
+        for many in (batched, mapped):
+            assert_equal(many, [torch.stack(gradients) for gradients in zip(*single, strict=True)])
 
 
 @pytest.mark.parametrize("bidirectional", [False, True])
