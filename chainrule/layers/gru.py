@@ -22,7 +22,7 @@ from chainrule.layers.bptt import (
 )
 from chainrule.layers.linear import product
 from chainrule.layers.recurrent import Backend, Recurrent
-from chainrule.modes import needs_plain_form, records_or_transforms
+from chainrule.modes import custom_gradients_work, records_or_transforms
 
 
 @final
@@ -128,7 +128,7 @@ def gru_reset_after(
     Returns:
         h of every step (R, M), and h of each row after its last step, (B, M).
     """
-    if needs_plain_form():
+    if not custom_gradients_work():
         return _plain(projected, weight_hh, bias_hn, h0, sizes)
     h, h_last = _ResetAfter.apply(projected, placeholder(projected), weight_hh, bias_hn, h0, sizes)
     return h, h_last
@@ -143,7 +143,7 @@ def gru_reset_before(projected: Tensor, weight_hh: Tensor, h0: Tensor, sizes: li
 
     Arguments and results are those of `gru_reset_after`, with all of b_hh in `projected`.
     """
-    if needs_plain_form():
+    if not custom_gradients_work():
         return _plain(projected, weight_hh, None, h0, sizes)
     h, h_last = _ResetBefore.apply(projected, placeholder(projected), weight_hh, h0, sizes)
     return h, h_last

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from chainrule.lengths import check_lengths
+from chainrule.modes import values_are_known
 
 
 @dataclass(frozen=True)
@@ -135,3 +136,24 @@ def real_steps(x: Tensor, lengths: Tensor | None) -> Tensor | None:
         return None
     check_lengths(lengths, (x.shape[0], x.shape[1]))
     return torch.arange(x.shape[1], device=x.device) < lengths.to(x.device).unsqueeze(1)
+
+
+def scored_places(x: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    """The elements of a batch of which scores are computed: no padding, unless the lengths are not known.
+
+    Args:
+        x: (B, T, ...).
+        lengths: (B,) integers in [0, T], or `None`.
+
+    Returns:
+        The row and the step of each, (R,); and booleans (R,), true at real elements, where they are not all real.
+
+    >>> rows, steps, _ = scored_places(torch.zeros(2, 3), torch.tensor([0, 2]))
+    >>> rows.tolist(), steps.tolist()
+    ([1, 1], [0, 1])
+    """
+    real, (batch_size, time) = real_steps(x, lengths), x.shape[:2]
+    if real is not None and values_are_known(real):
+        return *real.nonzero(as_tuple=True), None
+    rows, steps = (torch.arange(size, device=x.device) for size in (batch_size, time))
+    return rows.repeat_interleave(time), steps.repeat(batch_size), None if real is None else real.flatten()

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from chainrule.layers.packing import real_steps
 from chainrule.layers.sequence_layer import SequenceLayer, check_features
+from chainrule.modes import values_are_known
 from chainrule.ranges import check_sizes
 from chainrule.state import State
 
@@ -105,7 +106,7 @@ class LearnedPositions(PositionEmbedding):
             nn.init.normal_(self.weight, std=self.std)
 
     def vectors(self, positions: Tensor) -> Tensor:
-        if positions.numel() and int(positions.max()) >= len(self.weight):
+        if positions.numel() and values_are_known(positions) and int(positions.max()) >= len(self.weight):
             raise ValueError(
                 f"x: learned positions end after {len(self.weight)} elements, got {int(positions.max()) + 1}: "
                 "shorten it, or use rotary positions"

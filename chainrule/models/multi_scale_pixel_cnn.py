@@ -13,6 +13,7 @@ from chainrule.heads.discretized_logistic_mixture import outside
 from chainrule.layers.group_network import OFFSETS, GroupNetwork, PixelGroup, coarse_to_fine
 from chainrule.models.image_model import ImageModel
 from chainrule.models.labels import checked_labels
+from chainrule.modes import values_are_known
 from chainrule.ranges import check_sizes
 from chainrule.state import State
 
@@ -231,7 +232,7 @@ class MultiScalePixelCNN(ImageModel):
         self, n: int, context: Tensor | None, prefix: Tensor | None, pick: Callable[[Distribution], Tensor]
     ) -> Iterator[Tensor]:
         """The stream, drawn a group at a time: each colour of all its pixels at once."""
-        if prefix is not None and outside(prefix, self.levels).any():
+        if prefix is not None and values_are_known(prefix) and outside(prefix, self.levels).any():
             raise ValueError(f"prefix: expected integers from 0 to {self.levels - 1}, got others")
         label = checked_labels(context, n, self.num_classes)
         seen, colours = self.order.new_zeros(n, 0) if prefix is None else prefix, self.image_shape[0]
