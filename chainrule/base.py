@@ -12,6 +12,7 @@ from torch.distributions import Distribution
 from chainrule.heads import head_of
 from chainrule.heads.categorical import check_filters
 from chainrule.lengths import check_lengths
+from chainrule.modes import device_of
 from chainrule.prefix import check_prefix, prefix_rows
 from chainrule.state import State, expand, leaves, map_state
 
@@ -185,7 +186,7 @@ class AutoregressiveModel(LikelihoodModel):
         `chainrule.testing` then holds it to exactly what it declares. A window of k elements is
         `super().visible_past(length).triu(-k)`.
         """
-        return torch.ones(length, length, dtype=torch.bool).tril(-1)
+        return torch.ones(length, length, dtype=torch.bool, device="cpu").tril(-1)
 
     def useful_prefix(self, drawn: int) -> int | None:
         """Number of last elements of a prefix that can influence the `drawn` elements after it; `None` if all can."""
@@ -314,7 +315,7 @@ class AutoregressiveModel(LikelihoodModel):
         check_filters(temperature, top_k, top_p)
         if n < 1:
             raise ValueError(f"n: expected at least 1, got {n}")
-        device = next(self.parameters(), torch.empty(0)).device
+        device = device_of(self)
         if context is not None:
             check_rows(context, n)
             context = expand(map_state(lambda leaf: leaf.to(device), context), n)

@@ -1,11 +1,17 @@
-"""Modes in which a model computes: evaluation, and derivatives that a hand-written gradient does not give."""
+"""Where and in which mode a model computes: its device, evaluation, and transforms of its operations."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain
 
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
+
+
+def device_of(module: nn.Module) -> torch.device:
+    """The device of a module's parameters, or of its buffers where it has none; else the processor."""
+    return next(chain(module.parameters(), module.buffers()), torch.empty(0, device="cpu")).device
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from chainrule.decoding.position_noise import PositionNoise
 from chainrule.decoding.verification import verify_by_noise, verify_by_rejection
 from chainrule.heads import Categorical, Head, head_of
 from chainrule.heads.categorical import check_filters
+from chainrule.modes import device_of
 from chainrule.prefix import check_prefix
 from chainrule.ranges import check_sizes
 from chainrule.state import expand, map_state
@@ -114,7 +115,7 @@ def sample_parallel(
     if rejection and draft is None:
         raise ValueError("rejection: accepts guesses of a draft by chance: give a draft")
     length, prefix = model.checked_request(n, length, prefix)
-    device = next(model.parameters(), torch.empty(0)).device
+    device = device_of(model)
     if context is not None:
         check_rows(context, n)
         context = expand(map_state(lambda leaf: leaf.to(device), context), n)

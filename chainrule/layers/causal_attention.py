@@ -166,7 +166,7 @@ class CausalAttention(MultiHeadAttention, SequenceLayer):
             held = torch.arange(-cached, time, device=queries.device) >= -state["count"].unsqueeze(1)
             mask = mask & held[:, None, None]
         if self.position == "alibi":
-            slopes = distance_slopes(self.num_heads).to(queries).view(-1, 1, 1)
+            slopes = distance_slopes(self.num_heads, queries.device).to(queries).view(-1, 1, 1)
             return (-slopes * distances(time, cached, queries.device)).masked_fill(~mask, -torch.inf)
         return mask
 

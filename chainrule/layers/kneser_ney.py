@@ -259,7 +259,7 @@ def _checked_order(unigrams: Tensor, keys: Tensor, terms: Tensor) -> int:
     if not _are_shares(terms) or len(terms) != len(keys) or terms.dtype != unigrams.dtype:
         raise ValueError(f"terms: expected ({len(keys)},) shares of a probability, {unigrams.dtype}")
     symbols = len(unigrams)
-    if int(keys[0]) < 0 or not bool((keys // symbols <= torch.arange(len(keys)) + symbols).all()):
+    if int(keys[0]) < 0 or not bool((keys // symbols <= torch.arange(len(keys), device=keys.device) + symbols).all()):
         raise ValueError("keys: expected n-grams after their contexts, got one before")
     order, context = 2, int(keys[-1]) // symbols
     while context > symbols and order < MOST_ORDER:

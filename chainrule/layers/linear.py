@@ -117,8 +117,8 @@ def onednn_is_faster() -> bool:
 def packs(dtype: torch.dtype) -> bool:
     """Whether oneDNN lays out and multiplies weights of this type here, found by trying it: processors differ."""
     try:
-        packed = torch.ops.mkldnn._reorder_linear_weight(torch.ones(16, 16, dtype=dtype), 2)
-        onednn_linear(torch.ones(2, 16, dtype=dtype), packed)
+        packed = torch.ops.mkldnn._reorder_linear_weight(torch.ones(16, 16, dtype=dtype, device="cpu"), 2)
+        onednn_linear(torch.ones(2, 16, dtype=dtype, device="cpu"), packed)
     except (AttributeError, RuntimeError):  # a torch without the operators, a processor without the instructions
         return False
     return True

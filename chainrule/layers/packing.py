@@ -39,7 +39,7 @@ class Packing:
         check_lengths(lengths, (batch_size, time))
         ordered = torch.sort(lengths.long(), descending=True, stable=True)
         longest_first = ordered.values
-        running = (longest_first.unsqueeze(0) > torch.arange(time).unsqueeze(1)).sum(1)
+        running = (longest_first.unsqueeze(0) > torch.arange(time, device="cpu").unsqueeze(1)).sum(1)
         sizes = [size for size in running.tolist() if size]
         return Packing(batch_size, time, sizes, ordered.indices.to(x.device), longest_first.to(x.device))
 
@@ -47,9 +47,9 @@ class Packing:
     def _position(self) -> tuple[Tensor, Tensor]:
         """(R,) place in `rows` and time step of each flat element."""
         assert self.lengths is not None
-        sizes = torch.tensor(self.sizes, dtype=torch.long)
-        step = torch.repeat_interleave(torch.arange(len(self.sizes)), sizes)
-        place = torch.arange(int(sizes.sum())) - torch.repeat_interleave(sizes.cumsum(0) - sizes, sizes)
+        sizes = torch.tensor(self.sizes, dtype=torch.long, device="cpu")
+        step = torch.repeat_interleave(torch.arange(len(self.sizes), device="cpu"), sizes)
+        place = torch.arange(int(sizes.sum()), device="cpu") - torch.repeat_interleave(sizes.cumsum(0) - sizes, sizes)
         return place.to(self.lengths.device), step.to(self.lengths.device)
 
     def pack(self, x: Tensor) -> Tensor:

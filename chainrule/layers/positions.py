@@ -203,7 +203,7 @@ def rotate(x: Tensor, turns: Tensor) -> Tensor:
     return torch.view_as_real(pairs * turns).flatten(-2).to(x.dtype)
 
 
-def distance_slopes(num_heads: int) -> Tensor:
+def distance_slopes(num_heads: int, device: torch.device | None = None) -> Tensor:
     r"""ALiBi's slope of each head, :math:`m_h = 2^{-8h/H}`, (H,), float64 (Press, Smith and Lewis 2022).
 
     A key r elements before the query loses :math:`m_h r` of its score.
@@ -211,7 +211,7 @@ def distance_slopes(num_heads: int) -> Tensor:
     >>> distance_slopes(2).tolist()
     [0.0625, 0.00390625]
     """
-    heads = torch.arange(1, num_heads + 1, dtype=torch.float64)
+    heads = torch.arange(1, num_heads + 1, dtype=torch.float64, device=device)
     return torch.exp2(-8 * heads / num_heads)
 
 

@@ -156,7 +156,7 @@ class Recurrent(nn.RNNBase, SequenceLayer):
             return output, [part.transpose(0, 1) for part in last]
         started = packing.sizes[0]  # rows of length 0 are the last and keep their state
         state = self._state([part[:, :started].contiguous() for part in parts])
-        flat, *last = kernel(packing.pack(x), torch.tensor(packing.sizes), state, *settings)
+        flat, *last = kernel(packing.pack(x), torch.tensor(packing.sizes, device="cpu"), state, *settings)
         finals = [torch.cat([new, old[:, started:]], 1) for new, old in zip(last, parts, strict=True)]
         return packing.unpack(flat), [packing.leave(part.transpose(0, 1)) for part in finals]
 

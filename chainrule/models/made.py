@@ -196,7 +196,7 @@ class MADE(AutoregressiveModel):
         """
         if order is None:
             order = torch.randperm(self.num_features, generator=generator, device=generator.device)
-        order = torch.as_tensor(order).cpu()
+        order = torch.as_tensor(order, device="cpu")
         self._check_order(order)
         return self.with_masks(order, self.draw_degrees(order, generator)[1:])
 
@@ -255,7 +255,9 @@ class MADE(AutoregressiveModel):
         return context.expand(batch_size, *context.shape[1:])
 
     def _check_order(self, order: Tensor) -> None:
-        if order.shape != (self.num_features,) or not torch.equal(order.sort().values.cpu(), torch.arange(len(order))):
+        if order.shape != (self.num_features,) or not torch.equal(
+            order.sort().values.cpu(), torch.arange(len(order), device="cpu")
+        ):
             raise ValueError(
                 f"order: expected a permutation of 0 to {self.num_features - 1}, "
                 f"got {order.tolist() if order.numel() < 20 else f'shape {tuple(order.shape)}'}"

@@ -186,7 +186,7 @@ class MultiScalePixelCNN(ImageModel):
         colours, _, width = self.image_shape
         order = self.order.cpu()
         rows, columns = order // width, order % width
-        pixels = torch.zeros(len(order), len(order), dtype=torch.bool)
+        pixels = torch.zeros(len(order), len(order), dtype=torch.bool, device="cpu")
         for group, start in zip(self.groups, self._starts[:-1], strict=True):
             block, radius = 2 * group.spacing, cast(GroupNetwork, self.networks[str(group.kind)]).radius
             own = slice(start, start + group.rows * group.columns)
@@ -196,7 +196,7 @@ class MultiScalePixelCNN(ImageModel):
             ]
             pixels[own, :start] = near[0] & near[1]
         elements = pixels.repeat_interleave(colours, 0).repeat_interleave(colours, 1)
-        own_pixel = torch.block_diag(*[torch.ones(colours, colours).tril(-1)] * len(order)) > 0
+        own_pixel = torch.block_diag(*[torch.ones(colours, colours, device="cpu").tril(-1)] * len(order)) > 0
         return (elements | own_pixel)[:length, :length]
 
     def initial_state(self, batch_size: int, context: Tensor | None = None) -> State:

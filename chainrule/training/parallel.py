@@ -63,13 +63,13 @@ class Processes:
         """The first process's numbers, everywhere."""
         if self.world == 1:
             return list(decisions)
-        values = torch.tensor(decisions, dtype=torch.float64)
+        values = torch.tensor(decisions, dtype=torch.float64, device="cpu")
         dist.broadcast(values, 0)
         return values.tolist()
 
     def any(self, flag: bool) -> bool:
         """Whether the flag is up in any process."""
-        return bool(self.sum(torch.tensor(float(flag))))
+        return bool(self.sum(torch.tensor(float(flag), device="cpu")))
 
     def gather(self, state: State) -> State:
         """The state of the whole batch from each process's rows of it; called by all, and all have it."""
