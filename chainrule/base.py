@@ -220,7 +220,7 @@ class AutoregressiveModel(LikelihoodModel):
             return self.forward(x, context).log_prob(x).flatten(1).sum(1)
         sequence = self.to_sequence(x)
         check_lengths(lengths, (len(sequence), sequence.shape[1]))
-        real = length_mask(lengths, sequence.shape[1])
+        real = length_mask(lengths.to(sequence.device), sequence.shape[1])
         x = self.from_sequence(fill_padding(sequence, real))
         terms = self.to_sequence(self.forward(x, context, lengths).log_prob(x))
         return terms.masked_fill(~_spread(real, terms), 0).flatten(1).sum(1)

@@ -4,6 +4,7 @@ import copy
 from itertools import islice
 
 import torch
+from small_models import EVERY
 
 from chainrule.base import AutoregressiveModel
 from chainrule.coding import decode, encode
@@ -17,8 +18,17 @@ from chainrule.diagnostics import (
     receptive_field,
 )
 from chainrule.latent import CodeModel, LatentModel
-from chainrule.models import MADE, CalibratedMixture, MADEEnsemble, RecurrentLM
+from chainrule.models import MADE, Autoencoder, CalibratedMixture, MADEEnsemble, RecurrentLM
 from chainrule.state import map_state
+
+MODELS = {
+    **EVERY,
+    "Autoencoder": lambda: (Autoencoder((1, 4, 4), 3, 2, hidden_size=8), (torch.randint(2, (2, 1, 4, 4)),)),
+    "MADEEnsemble": lambda: (
+        MADEEnsemble(MADE(3, [4]), 2, generator=torch.Generator().manual_seed(0)),
+        (torch.randint(2, (2, 3)).float(),),
+    ),
+}
 
 SEARCHED = ("RecurrentLM", "NgramLM", "Seq2Seq", "TransformerLM", "TransformerSeq2Seq", "WaveNet", "CalibratedMixture")
 # Elements that reach the model by no function that a gradient passes.
@@ -52,6 +62,15 @@ def uses(model, x, context=None, lengths=None, *, device="cpu"):
     if isinstance(model, MADEEnsemble):
         return {"log_prob": lambda: model.log_prob(x), "sample": lambda: model.sample(3, generator=generator())}
     found = {"held_out_objective": lambda: model.held_out_objective(x, context, lengths), "train": train}
+    if lengths is not None and not isinstance(model, LatentModel):
+        found["log_prob, lengths on the processor"] = lambda: model.log_prob(x, context, lengths.cpu())
+        found["training_objective, lengths on the processor"] = lambda: model.training_objective(
+            x, context, lengths.cpu()
+        )
+    if isinstance(context, dict) and "lengths" in context:
+        found["log_prob, lengths of the context on the processor"] = lambda: model.log_prob(
+            x, {**context, "lengths": context["lengths"].cpu()}, lengths
+        )
     if isinstance(model, LatentModel):
         found |= latent_uses(model, x, lengths, generator)
     elif isinstance(model, CodeModel):
@@ -70,6 +89,9 @@ def latent_uses(model, x, lengths, generator):
         "kl": lambda: model.kl(x, generator(), lengths=lengths),
         "sample": lambda: model.sample(2, generator()),
         "from_codes": lambda: model.from_codes(model.codes(x, lengths=lengths), generator=generator()),
+        "elbo, lengths on the processor": lambda: model.elbo(
+            x, 2, generator(), lengths=None if lengths is None else lengths.cpu()
+        ),
         "active_units": lambda: active_units(model, x, lengths=lengths).kl,
     }
 
@@ -113,7 +135,6 @@ def sequence_uses(model, x, context, lengths, generator):
         "stream": lambda: torch.stack([*islice(model.stream(rows, context, generator=generator()), time)], 1),
     }
     if lengths is not None:
-        found["log_prob, lengths on the processor"] = lambda: model.log_prob(x, context, lengths.cpu())
         found["forward, lengths on the processor"] = lambda: model(x, context, lengths.cpu()).batch_shape
     if name not in UNSEEN:
         found["receptive_field"] = lambda: receptive_field(model, time - 1, x, context).influence

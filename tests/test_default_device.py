@@ -2,19 +2,7 @@
 
 import pytest
 import torch
-from every_use import uses
-from small_models import EVERY
-
-from chainrule.models import MADE, Autoencoder, MADEEnsemble
-
-MODELS = {
-    **EVERY,
-    "Autoencoder": lambda: (Autoencoder((1, 4, 4), 3, 2, hidden_size=8), (torch.randint(2, (2, 1, 4, 4)),)),
-    "MADEEnsemble": lambda: (
-        MADEEnsemble(MADE(3, [4]), 2, generator=torch.Generator().manual_seed(0)),
-        (torch.randint(2, (2, 3)).float(),),
-    ),
-}
+from every_use import MODELS, uses
 
 
 @pytest.mark.parametrize("name", MODELS)

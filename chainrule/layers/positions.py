@@ -39,7 +39,7 @@ class PositionEmbedding(SequenceLayer, ABC):
         y = x + self.vectors(positions).to(x.dtype)
         if real is None or lengths is None:
             return y, count + x.shape[1]
-        return y.masked_fill(~real.unsqueeze(2), 0), count + lengths
+        return y.masked_fill(~real.unsqueeze(2), 0), count + lengths.to(count)
 
     def initial_state(self, batch_size: int) -> State:
         return torch.zeros(batch_size, dtype=torch.long, device=self._device)

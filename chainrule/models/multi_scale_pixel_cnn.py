@@ -115,7 +115,7 @@ class MultiScalePixelCNN(ImageModel):
         if x.dim() != 4 or x.shape[1:] != self.image_shape:
             expected = ", ".join(str(size) for size in self.image_shape)
             raise ValueError(f"x: expected whole images of shape (B, {expected}), got {tuple(x.shape)}")
-        return x.flatten(2)[:, :, self.order].transpose(1, 2).flatten(1)
+        return x.flatten(2)[:, :, self.order.to(x.device)].transpose(1, 2).flatten(1)
 
     def from_sequence(self, sequence: Tensor) -> Tensor:
         """All elements in visiting order (B, H·W·C) as images (B, C, H, W)."""
@@ -124,7 +124,7 @@ class MultiScalePixelCNN(ImageModel):
                 f"sequence: expected (B, {self.sequence_length}), all elements of an image, got {tuple(sequence.shape)}"
             )
         pixels = sequence.view(len(sequence), len(self.order), self.image_shape[0])  # (B, H·W, C)
-        pixels = pixels[:, self.order.argsort()]
+        pixels = pixels[:, self.order.argsort().to(pixels.device)]
         return pixels.transpose(1, 2).unflatten(2, self.image_shape[1:])
 
     def forward(
@@ -150,7 +150,7 @@ class MultiScalePixelCNN(ImageModel):
         image = self._with_ones(x)
         outputs = [self._corner(len(x), label)]
         outputs += [self._group(group, image, label, dropout) for group in self.groups]
-        values = x.flatten(2)[:, :, self.order].transpose(1, 2)
+        values = x.flatten(2)[:, :, self.order.to(x.device)].transpose(1, 2)
         return self._mixture(torch.cat(outputs, 1)), values
 
     def _mixture(self, outputs: Tensor) -> PixelLogisticMixture:

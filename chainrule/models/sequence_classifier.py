@@ -288,6 +288,7 @@ class SequenceClassifier(LikelihoodModel):
             # Padding may hold anything: it must neither be looked up nor spoil a product.
             filling = NOTHING if self.feature_size is None else 0
             inputs = inputs.masked_fill(~real.view(real.shape + (1,) * (inputs.dim() - 2)), filling)
+            lengths = lengths.to(inputs.device)
         return inputs, lengths
 
     def _features(self, inputs: Tensor) -> Tensor:

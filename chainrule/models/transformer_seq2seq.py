@@ -240,7 +240,7 @@ class TransformerSeq2Seq(AutoregressiveModel):
                 f'context: expected "tokens" (B, S) and "lengths" (B,), '
                 f"got {tuple(tokens.shape)} and {tuple(lengths.shape)}"
             )
-        tokens = zero_past_ends(symbols_of(tokens), lengths)
+        tokens, lengths = zero_past_ends(symbols_of(tokens), lengths), lengths.to(tokens.device)
         check_vocabulary(tokens, self.source_embedding.num_embeddings, "tokens")
         features = self.source_embedding(tokens) * self.source_embedding.embedding_dim**0.5
         return self.encoder(features, lengths)[0], lengths
