@@ -291,7 +291,10 @@ class TrainingLoop:
             group["lr"] = self._rate
         with reading_state(self._directory / CHECKPOINT, restored=self._state is not None and not self.steps):
             nats, state = score(self._objective, batch, self._state, self._process_group.device, progress)
-        elements = int(self._process_group.sum(torch.tensor(count_elements(batch), device="cpu")))
+        own = count_elements(batch)
+        if not own and self._process_group.world > 1:  # its part of the average needs a gradient of each weight
+            nats = nats + sum(0 * weight.sum() for weight in self._model.parameters() if weight.requires_grad)
+        elements = int(self._process_group.sum(torch.tensor(own, device="cpu")))
         (nats * (self._process_group.world / elements)).backward()  # processes average their gradients: this sums them
         norm = clip_gradient(self._model, options.clip_norm)
         trained = position.elements + elements
