@@ -292,10 +292,8 @@ class TrainingLoop:
         with reading_state(self._directory / CHECKPOINT, restored=self._state is not None and not self.steps):
             nats, state = score(self._objective, batch, self._state, self._process_group.device, progress)
         own = count_elements(batch)
-        if not own and self._process_group.world > 1:  # its part of the average needs a gradient of each weight
-            nats = nats + sum(0 * weight.sum() for weight in self._model.parameters() if weight.requires_grad)
         elements = int(self._process_group.sum(torch.tensor(own, device="cpu")))
-        (nats * (self._process_group.world / elements)).backward()  # processes average their gradients: this sums them
+        self._process_group.share(nats, own, elements, self._model).backward()
         norm = clip_gradient(self._model, options.clip_norm)
         trained = position.elements + elements
         nats = self._process_group.sum(nats.detach())

@@ -59,6 +59,18 @@ class Processes:
             dist.all_reduce(values)
         return values
 
+    def share(self, nats: Tensor, own: int, elements: int, model: nn.Module) -> Tensor:
+        """This process's part of the loss, nats an element: the average over processes has the gradient of the whole.
+
+        Args:
+            nats: of the process's `own` elements.
+            own: how many of all `elements` of the batch are this process's.
+            model: whose every weight needs a gradient in every process, also in one without elements.
+        """
+        if not own and self.world > 1:
+            nats = nats + sum(0 * weight.sum() for weight in model.parameters() if weight.requires_grad)
+        return nats * (self.world / elements)
+
     def agree(self, decisions: Sequence[float]) -> list[float]:
         """The first process's numbers, everywhere."""
         if self.world == 1:
