@@ -37,7 +37,7 @@ def needs_plain_form() -> bool:
 
 def custom_gradients_work() -> bool:
     """Whether a function with a hand-written gradient may be used: none is transformed, exported or compiled."""
-    return not (torch.compiler.is_compiling() or torch.jit.is_tracing() or needs_plain_form())
+    return not (torch.compiler.is_compiling() or torch._C._is_tracing() or needs_plain_form())
 
 
 def values_are_known(*tensors: Tensor) -> bool:
@@ -46,7 +46,7 @@ def values_are_known(*tensors: Tensor) -> bool:
     It may not where `torch.vmap` batches them, where `torch.export` or `torch.compile` traces them, and on the meta
     device: there the check is left out. A check that must not make a GPU wait asks for the device as well.
     """
-    if torch.compiler.is_compiling() or torch.jit.is_tracing():
+    if torch.compiler.is_compiling() or torch._C._is_tracing():
         return False
     return not any(tensor.is_meta or isinstance(tensor, FakeTensor) or _is_batched(tensor) for tensor in tensors)
 

@@ -154,6 +154,7 @@ def scored_places(x: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor, Te
     """
     real, (batch_size, time) = real_steps(x, lengths), x.shape[:2]
     if real is not None and values_are_known(real):
-        return *real.nonzero(as_tuple=True), None
+        rows, steps = real.nonzero(as_tuple=True)
+        return rows, steps, None
     rows, steps = (torch.arange(size, device=x.device) for size in (batch_size, time))
     return rows.repeat_interleave(time), steps.repeat(batch_size), None if real is None else real.flatten()

@@ -99,13 +99,13 @@ class Recurrent(nn.RNNBase, SequenceLayer):
         """
         x = self._checked_input(x, time=True)
         parts = self._parts(state, x)
-        unknown = isinstance(lengths, Tensor) and not values_are_known(lengths)
-        packing = Packing.of(x, None if unknown else lengths)
+        unknown = lengths if isinstance(lengths, Tensor) and not values_are_known(lengths) else None
+        packing = Packing.of(x, lengths if unknown is None else None)
         if not packing.sizes:
             width = self.hidden_size * (2 if self.bidirectional else 1)
             return parts[0].new_zeros(*x.shape[:2], width), self._state(parts)
-        if unknown:
-            output, parts = self._run_masked(x, parts, lengths)
+        if unknown is not None:
+            output, parts = self._run_masked(x, parts, unknown)
         else:
             run = self._run_vendor if self._use_vendor(x, packing) else self._run_bptt
             output, parts = run(x, parts, packing)
@@ -182,6 +182,7 @@ class Recurrent(nn.RNNBase, SequenceLayer):
     def _run_masked(self, x: Tensor, parts: list[Tensor], lengths: Tensor) -> tuple[Tensor, list[Tensor]]:
         """The cells, step by step over all rows, for lengths whose values are not known."""
         real = real_steps(x, lengths)
+        assert real is not None
         directions, last = 2 if self.bidirectional else 1, []
         for layer in range(self.num_layers):
             if layer and self.dropout:
