@@ -61,11 +61,16 @@ def check_file(path: str | Path) -> Path:
     if not path.exists():
         refuse_stdin(path)
         raise FileNotFoundError(f"{path}: no such file")
-    if not path.is_file():
-        raise ValueError(f"{path}: expected a regular file, got a device or pipe: write its content to a file first")
+    refuse_device(path)
     if path.stat().st_size == 0:
         raise ValueError(f"{path}: expected text, got an empty file")
     return path
+
+
+def refuse_device(path: Path) -> None:
+    """Raise `ValueError` for a pipe, which may block, or a device, which may never end."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise ValueError(f"{path}: expected a regular file, got a device or pipe: write its content to a file first")
 
 
 def refuse_stdin(path: str | Path) -> None:
