@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Self, TypeVar, cast
 from weakref import finalize
 
-from chainrule.data.text import refuse_device, refuse_stdin
+from chainrule.data.text import read_chunks, refuse_device, refuse_stdin
 
 TARS = (".tar.gz", ".tgz", ".tar")
 ARCHIVES = (*TARS, ".zip")
@@ -112,7 +112,7 @@ class Members:
         finalize(self, archive.close)
         for info in _listed(archive.infolist()):
             if not info.is_dir() and is_visible(info.filename, self._endings):
-                yield self._member(info.filename, info.file_size, partial(archive.read, info))
+                yield self._member(info.filename, info.file_size, partial(_of_zip, archive, info))
 
     def _member(self, name: str, size: int, read: Callable[[], bytes]) -> Member:
         return Member(name, f"{self.path}, {name}", partial(self._content, f"{self.path}, {name}", size, read))
@@ -200,6 +200,11 @@ def _listed_tar(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
 
 def _of_tar(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
     return cast(BinaryIO, archive.extractfile(member)).read()
+
+
+def _of_zip(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
+    with archive.open(info) as file:  # in pieces: at once, a file that is larger than announced is unpacked whole
+        return b"".join(read_chunks(cast(BinaryIO, file)))
 
 
 def _opened(path: Path) -> BinaryIO:

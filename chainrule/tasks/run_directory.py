@@ -59,6 +59,8 @@ def read_config(path: Path, read: Callable[[Any], Any]) -> Any:
     Raises:
         ValueError: the file is damaged, or `read` refuses it; the message names the file.
     """
+    if path.exists() and not path.is_file():  # reading a pipe would wait for a writer
+        raise ValueError(f"{path}: expected a file, got a folder, device or pipe: damaged")
     if path.stat().st_size > _CONFIG_LIMIT:
         raise ValueError(f"{path}: expected at most {_CONFIG_LIMIT} bytes, got {path.stat().st_size}: damaged")
     try:

@@ -3,6 +3,7 @@
 import csv
 import gzip
 import io
+from collections import Counter
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from importlib import import_module
@@ -13,9 +14,16 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from chainrule.blocks import in_blocks
-from chainrule.data.delimited import DECIMAL_COMMA, DelimitedFile, Row, may_have_decimal_commas, with_point
+from chainrule.data.delimited import (
+    DECIMAL_COMMA,
+    MOST_COLUMNS,
+    DelimitedFile,
+    Row,
+    may_have_decimal_commas,
+    with_point,
+)
 from chainrule.data.tables.cell_column import MISSING, Block, as_integer, as_number
-from chainrule.data.text import check_file
+from chainrule.data.text import LONGEST_LINE, check_file
 
 SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet")
 _PARQUET_ROWS = 1 << 14
@@ -58,6 +66,11 @@ class TableFile:
         self._parquet = self.path.name.lower().endswith(".parquet")
         if self._parquet:
             self.names, self.header = list(self._read_parquet("read_parquet_schema")), True
+            if len(self.names) > MOST_COLUMNS:
+                raise ValueError(
+                    f"{path}: expected at most {MOST_COLUMNS:,} columns, got {len(self.names):,}: "
+                    "keep those that matter"
+                )
             return
         self._file = DelimitedFile(path)
         self._delimiter = self._file.find_delimiter()
@@ -76,7 +89,7 @@ class TableFile:
         numbered = [f"column{number}" for number in range(1, len(cells) + 1)]
         self.names = [cell or name for cell, name in zip(cells, numbered, strict=True)] if self.header else numbered
         if len(set(self.names)) < len(self.names):
-            twice = next(name for name in self.names if self.names.count(name) > 1)
+            twice = Counter(self.names).most_common(1)[0][0]
             raise ValueError(f"{self.path}: the header has {twice!r} twice: rename one, or say --header no")
 
     def rows(self) -> Generator[Row, None, None]:
@@ -104,7 +117,7 @@ class TableFile:
                 yield from self._listed(self._checked(rows))
 
         with self._file.open() as file:
-            header = [file.readline() for _ in range(self._lines_of_header)]
+            header = [file.readline(LONGEST_LINE) for _ in range(self._lines_of_header)]
             if any(b"\r" in line.removesuffix(b"\n").removesuffix(b"\r") for line in header):
                 yield from self._listed(self.rows())  # lines end in another way
             else:
