@@ -322,7 +322,7 @@ def _poolings(pooling: str) -> tuple[str, ...]:
 
 
 def _log_prior(prior: Sequence[float] | None, num_classes: int) -> Tensor:
-    shares = torch.tensor([1 / num_classes] * num_classes if prior is None else list(prior), dtype=torch.float64)
-    if shares.shape != (num_classes,) or not bool((shares > 0).all()) or abs(float(shares.sum()) - 1) > 1e-6:
+    shares = [1 / num_classes] * num_classes if prior is None else list(prior)
+    if len(shares) != num_classes or not all(share > 0 for share in shares) or abs(sum(shares) - 1) > 1e-6:
         raise ValueError(f"prior: expected {num_classes} positive probabilities that sum to 1, got {prior}")
-    return shares.log().float()
+    return torch.tensor(shares, dtype=torch.float64).log().float()

@@ -8,10 +8,15 @@ from importlib import import_module
 from inspect import Parameter, cleandoc, signature
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, Unpack, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, Unpack, get_args, get_origin, get_type_hints
 
 from chainrule.ranges import Range
 from chainrule.tasks.config import CheckedOptions, options_class
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import nn
 
 _SIMPLE = (int, float, bool, str, NoneType)
 _MEMBERS_HELP = "Models to average, each trained for itself; time and memory grow in proportion."
@@ -184,6 +189,41 @@ def _is_simple(hint: Any) -> bool:
     if get_origin(hint) in (UnionType, Union):
         return all(map(_is_simple, get_args(hint)))
     return hint in _SIMPLE or get_origin(hint) is Literal
+
+
+def count_built(build: "Callable[[], nn.Module]", most: int) -> int:
+    """Count the weights of a model, built without memory; building stops where they are many more than `most`.
+
+    >>> from torch import nn
+    >>> count_built(lambda: nn.Linear(1 << 20, 1 << 20), most=10) > 10
+    True
+    """
+    import torch
+    from torch.nn.modules.module import register_module_parameter_registration_hook
+
+    made = 0
+
+    def stop_early(module: "nn.Module", name: str, weight: "nn.Parameter | None") -> None:
+        nonlocal made
+        made += 0 if weight is None else weight.numel()
+        if made > _OFTEN * most:
+            raise _TooManyError
+
+    hook = register_module_parameter_registration_hook(stop_early)
+    try:
+        with torch.device("meta"):
+            return sum(weight.numel() for weight in build().parameters())
+    except _TooManyError:
+        return made
+    finally:
+        hook.remove()
+
+
+_OFTEN = 4  # times that a weight may be registered: shared by layers, or replaced
+
+
+class _TooManyError(Exception):
+    """A model has more weights than it may have."""
 
 
 _TRAINED = 24  # bytes a weight: itself, its gradient, two moments of AdamW, and a masked copy with its gradient
