@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, Unpack, get_ar
 
 from chainrule.ranges import Range
 from chainrule.tasks.config import CheckedOptions, options_class
+from chainrule.tasks.run_directory import count_weights
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -189,6 +190,32 @@ def _is_simple(hint: Any) -> bool:
     if get_origin(hint) in (UnionType, Union):
         return all(map(_is_simple, get_args(hint)))
     return hint in _SIMPLE or get_origin(hint) is Literal
+
+
+def check_size(build: "Callable[[], nn.Module]", config: Path, weights: Path | None, *, least: int = 0) -> None:
+    """Refuse options of a larger model than there are weights of, before it takes memory.
+
+    Args:
+        build: makes the model.
+        config: the file of the options.
+        weights: the file of its weights, or of its checkpoint; None where nothing is trained yet: then the model must
+            fit into memory.
+        least: weights that the model has at least.
+
+    Raises:
+        ValueError: the model is larger, or the file is damaged.
+    """
+    if weights is None:
+        needed = least if least > memory() // _TRAINED else count_built(build, most=memory())
+        check_memory(needed, f"{config}: its options", "restore it from a copy")
+        return
+    there = count_weights(weights)
+    needed = least if there < least else count_built(build, most=there)
+    if there < needed:
+        raise ValueError(
+            f"{weights}: holds {there} numbers, but {config.name} and the data describe a model of at least "
+            f"{needed}: one of the files was changed or comes from another run"
+        )
 
 
 def count_built(build: "Callable[[], nn.Module]", most: int) -> int:

@@ -12,13 +12,12 @@ from chainrule.tasks.config import Facts, Fingerprint, OptimisationOptions, RunC
 from chainrule.tasks.display import flag
 from chainrule.tasks.ladder import Ladder, choose_size, is_open, tell_size
 from chainrule.tasks.ledger import Basis, LedgerEntry
-from chainrule.tasks.model import Model, check_memory, count_built, memory
+from chainrule.tasks.model import Model, check_size
 from chainrule.tasks.run_directory import (
     CONFIG,
     METRICS,
     WEIGHTS,
     check_facts,
-    count_weights,
     read_config,
     refuse_taken,
     remove,
@@ -207,26 +206,12 @@ class Task(ABC, Generic[M]):
         return self.build()
 
     def check_size(self, weights: Path | None) -> None:
-        """Refuse options of a larger model than there are weights of, before it takes memory.
+        """Refuse options of a larger model than there are weights of; see `chainrule.tasks.model.check_size`."""
+        check_size(self._network, self.path / CONFIG, weights, least=self.fewest_weights())
 
-        Args:
-            weights: the file of its weights, or of its checkpoint; None where nothing is trained yet: then the model
-                must fit into memory.
-
-        Raises:
-            ValueError: the model is larger, or the file is damaged.
-        """
-        if weights is None:
-            needed = count_built(self._network, most=memory())
-            check_memory(needed, f"{self.path / CONFIG}: its options", "restore it from a copy")
-            return
-        there = count_weights(weights)
-        needed = count_built(self._network, most=there)
-        if there < needed:
-            raise ValueError(
-                f"{weights}: holds {there} numbers, but {CONFIG} and the data describe a model of at least "
-                f"{needed}: one of the files was changed or comes from another run"
-            )
+    def fewest_weights(self) -> int:
+        """A number of weights that the model has at least, where building it takes memory on the meta device too."""
+        return 0
 
     @abstractmethod
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":

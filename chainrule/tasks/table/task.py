@@ -202,6 +202,9 @@ class TableTask(CodedTask["TableMADE"], Scores, Samples, Inspects, Checks, Compr
     def build(self) -> "TableMADE":
         return self.built(columns=self.schema.heads())
 
+    def fewest_weights(self) -> int:
+        return self._count_weights(self.schema)
+
     def _count_weights(self, schema: "TableSchema") -> int:
         """Weights of the model of a schema, biases left out."""
         options, heads, features = self.config.options, schema.heads(), self._features(schema)
