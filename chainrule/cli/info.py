@@ -26,7 +26,10 @@ def info(run: Task[Any], /, *, json: Switch = False) -> None:
 
 def _gather(run: Task[Any]) -> tuple[dict[str, Any], str]:
     """All that is known of a run, ready for JSON, and a line about its best validation."""
-    model = run.model() if (run.path / WEIGHTS).is_file() else run.new_model(0)
+    trained = (run.path / WEIGHTS).is_file()
+    if not trained:
+        run.check_size(None)
+    model = run.model() if trained else run.new_model(0)
     config = run.config.to_json(run.name)
     metrics = run.metrics()
     kept = [record for record in metrics if record.get("event") == "validation" and record.get("best")]

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any, BinaryIO
 STDIN = "-"  # in place of a file
 CHUNK_BYTES = 1 << 20
 _SCHEMES = ("http", "https", "ftp", "s3", "gs", "hf")  # of a URL
+LONGEST_LINE = 1 << 25  # bytes: a line is held in memory
 _GZIP = b"\x1f\x8b"
 _REMEDY = "models trained with --level byte read any file"
 
@@ -44,9 +46,26 @@ def read_lines(path: str | Path, *, strict: bool = True) -> Generator[tuple[int,
     """
     name, offset = name_of(path), 0
     with open_bytes(path) as file:
-        for number, raw in enumerate(file, 1):
+        for number, raw in raw_lines(file, name):
             yield number, decode(raw.removesuffix(b"\n"), name=name, strict=strict, offset=offset, line=number)
             offset += len(raw)
+
+
+def raw_lines(file: BinaryIO, name: str, before: int = 0) -> Iterator[tuple[int, bytes]]:
+    r"""The lines of an open file with their ends, as soon as they are there, with their numbers.
+
+    Args:
+        file: of bytes.
+        name: for errors.
+        before: lines that precede the first.
+
+    Raises:
+        ValueError: a line is so long that it is none; a device may give one without end.
+    """
+    for number, raw in enumerate(iter(partial(file.readline, LONGEST_LINE + 1), b""), before + 1):
+        if len(raw) > LONGEST_LINE:
+            raise ValueError(f"{name} line {number}: expected at most {LONGEST_LINE >> 20} MiB, got more: break it up")
+        yield number, raw
 
 
 def check_file(path: str | Path) -> Path:
@@ -62,8 +81,7 @@ def check_file(path: str | Path) -> Path:
     if not path.exists():
         refuse_stdin(path)
         raise no_such_file(path)
-    if not path.is_file():
-        raise ValueError(f"{path}: expected a regular file, got a device or pipe: write its content to a file first")
+    refuse_device(path)
     if path.stat().st_size == 0:
         raise ValueError(f"{path}: expected text, got an empty file")
     return path
@@ -80,6 +98,12 @@ def no_such_file(path: str | Path, what: str = "file") -> FileNotFoundError:
         url = f"{scheme}://{rest.lstrip('/')}"
         return FileNotFoundError(f"{url}: expected a file, got a URL: download it first, and give the name of the file")
     return FileNotFoundError(f"{path}: no such {what}")
+
+
+def refuse_device(path: Path) -> None:
+    """Raise `ValueError` for a pipe, which may block, or a device, which may never end."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise ValueError(f"{path}: expected a regular file, got a device or pipe: write its content to a file first")
 
 
 def refuse_stdin(path: str | Path) -> None:

@@ -155,7 +155,7 @@ def _mono(sound: Any, label: str) -> Iterator[Amplitudes]:
     read = 0
     while read < sound.frames:
         try:
-            block = sound.read(BLOCK, dtype="float32", always_2d=True)
+            block = sound.read(max(1, BLOCK // sound.channels), dtype="float32", always_2d=True)
         except soundfile.LibsndfileError as error:
             raise ValueError(f"{label}: damaged after {read} samples ({error.error_string})") from None
         if not len(block):

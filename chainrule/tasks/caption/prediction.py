@@ -82,7 +82,8 @@ def read_image(path: Path, data: "CaptionData") -> "Pixels":
     from chainrule.data.text import check_file
 
     reading = Reading(size=(data.image_size, data.image_size), colour="rgb", fit=data.fit)
-    return reading.image(check_file(path).read_bytes(), str(path))[0]
+    with check_file(path).open("rb") as file:
+        return reading.image(file, str(path))[0]
 
 
 def _drawn(run: "CaptionTask", model: "Captioner", pixels: "Pixels", symbols: "Tensor", out: Path) -> Record:

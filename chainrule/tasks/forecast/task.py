@@ -224,10 +224,6 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
 
         return with_linear(self, network)
 
-    def fewest_weights(self) -> int:
-        options = self.config.options
-        return int((options.num_members or 1) * options.num_layers * options.hidden_size**2)
-
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
         from chainrule.data.series import SeriesWindows, rolling_origins, window_evaluation
 
