@@ -14,9 +14,10 @@ from chainrule.diagnostics.active_units import active_units
 from chainrule.diagnostics.report.code_page import code_sections
 from chainrule.diagnostics.report.page import Table
 from chainrule.models import SentenceVAE
+from chainrule.printing import one_line
 from chainrule.tasks.abilities import Answer, Record
 from chainrule.tasks.codes import BoundMeter, about_code, code_answer, error_words, errors, traversal_words, traversed
-from chainrule.tasks.display import flag, one_line
+from chainrule.tasks.display import flag
 from chainrule.tasks.ledger import LedgerEntry
 from chainrule.tasks.page import checked_page, inspect_again
 from chainrule.tasks.text.embedding import batched_lines

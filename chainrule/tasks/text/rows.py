@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal
 
+from chainrule.printing import one_line
 from chainrule.tasks.abilities import Answer, Record
 from chainrule.tasks.codes import MOST_SAMPLES, refuse_samples
 from chainrule.tasks.config import CheckedOptions, within
-from chainrule.tasks.display import Switch, one_line
+from chainrule.tasks.display import Switch
 from chainrule.tasks.ledger import LedgerEntry
 
 if TYPE_CHECKING:

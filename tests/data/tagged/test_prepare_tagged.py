@@ -85,7 +85,7 @@ def test_repaired_spans_keep_the_spelling_of_the_file(tmp_path):
         (["a/X"] * 5, None, {"max_length": 0}, "max_length: expected an integer >= 1"),
         (["a/X b/X c/X"] * 5, None, {"max_length": 2}, r"train\.conll line 1: a sentence of more than 2 words"),
         (
-            ["a/O"] * 5,
+            ["a/O"] * 9,
             None,
             {},
             r"train\.conll: column: expected at least two different tags, got only 'O' in column 2",
