@@ -39,12 +39,16 @@ def read_text(path: str | Path, *, strict: bool = True) -> Generator[str, None, 
 def read_lines(path: str | Path, *, strict: bool = True) -> Generator[tuple[int, str], None, None]:
     r"""The lines of a file with their numbers from 1, without their ``\n``; `-` is standard input.
 
-    Only ``\n`` ends a line; a ``\r`` before it stays. Lines come as soon as they are there, so a growing log can be
-    piped in. Arguments and errors are those of `read_text`.
+    Only ``\n`` ends a line, or ``\r`` where a text has no ``\n``; a ``\r`` before it stays. Lines come as soon as they
+    are there, so a growing log can be piped in. Arguments and errors are those of `read_text`.
     """
     name, offset = name_of(path), 0
     with open_bytes(path) as file:
         for number, raw in enumerate(file, 1):
+            if strict and number == 1 and b"\n" not in raw:  # the whole file: lines may end in carriage returns alone
+                text = decode(raw, name=name, strict=strict, offset=0, line=1)
+                yield from enumerate(text.removesuffix("\r").split("\r"), 1)
+                return
             yield number, decode(raw.removesuffix(b"\n"), name=name, strict=strict, offset=offset, line=number)
             offset += len(raw)
 
@@ -96,16 +100,19 @@ def read_chunks(file: BinaryIO, length: int | None = None, size: int = CHUNK_BYT
         left -= len(chunk)
 
 
-def with_line_feeds(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    r"""Chunks of a text with line feeds for carriage returns, where these alone end the lines of the first chunk.
+def with_line_feeds(chunks: Iterable[bytes], beginning: bytes | None = None) -> Iterator[bytes]:
+    r"""Chunks of a text with line feeds for carriage returns, where these alone end the lines of its beginning.
+
+    Args:
+        chunks: cut anywhere.
+        beginning: of the text; the first chunk if not given.
 
     >>> list(with_line_feeds([b"a\rb\r", b"c\r"])), list(with_line_feeds([b"a\r\nb", b"\rc"]))
     ([b'a\nb\n', b'c\n'], [b'a\r\nb', b'\rc'])
     """
-    old_ends: bool | None = None
     for chunk in chunks:
-        if old_ends is None:
-            old_ends = b"\r" in chunk[:-1] and b"\n" not in chunk
+        beginning = chunk if beginning is None else beginning
+        old_ends = b"\r" in beginning[:-1] and b"\n" not in beginning
         yield chunk.replace(b"\r", b"\n") if old_ends else chunk
 
 
@@ -277,9 +284,11 @@ class Part:
         self, *, strict: bool = True, stage: str = "", progress: Progress = no_progress
     ) -> Generator[str, None, None]:
         """The text of this part in chunks; errors tell the place in the whole source."""
+        with self.source.open() as file:
+            beginning = file.read(CHUNK_BYTES)
         chunks = self._bytes(stage, progress)
         yield from decode_chunks(
-            with_line_feeds(chunks) if strict else chunks,
+            with_line_feeds(chunks, beginning) if strict else chunks,
             name=self.source.label,
             strict=strict,
             offset=self.start,

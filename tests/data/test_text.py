@@ -73,7 +73,7 @@ def test_lines_may_end_in_carriage_returns_and_begin_with_a_byte_order_mark(tmp_
     path = tmp_path / "a.txt"
     path.write_bytes(raw.encode())
     assert "".join(read_text(path)) == "é\nb\n"
-    assert list(DelimitedFile(path).lines()) == [(1, "é"), (2, "b")]
+    assert list(DelimitedFile(path).lines()) == list(read_lines(path)) == [(1, "é"), (2, "b")]
     train, valid = split_by_position(open_source(path), 0.5, at_line_end=True)
     assert ["".join(part.text()) for part in (train, valid)] == ["é\n", "b\n"]
     assert "".join(read_text(path, strict=False)) == raw  # bytes are bytes

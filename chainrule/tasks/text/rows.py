@@ -3,11 +3,12 @@
 import math
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from chainrule.data.text import name_of
 from chainrule.printing import one_line
 from chainrule.tasks.abilities import Answer, Record
 from chainrule.tasks.codes import MOST_SAMPLES, refuse_samples
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 
 Per = Literal["line", "element", "file"]
+_BEGINNING = 1 << 14  # symbols of the training text whose line ends are looked at
 By = Literal["excess", "bits", "nats"]
 _HEADING = f"{'line':>8} {'nats':>10} {'bits/elem':>9} {'unknown':>7}  text"
 
@@ -77,10 +79,12 @@ def score_text(run: "TextTask", file: str, options: TextScoring, *, ranked: bool
     evaluator = DynamicEvaluator(model, rate=RATE if rate is None else rate) if options.adapt else None
     if run.data.reading == "stream":
         chunks = read_stream(file, strict=strict)
-        scored, close = score_stream(model, vocabulary, chunks, evaluator), chunks.close
+        close = chunks.close
+        scored = score_stream(model, vocabulary, _telling(run, file, chunks, lambda text: text), evaluator)
     else:
-        pieces = read_pieces(file, strict=strict)
-        close = pieces.close
+        lines = read_pieces(file, strict=strict)
+        close = lines.close
+        pieces = _telling(run, file, lines, lambda piece: piece[1])
         if evaluator is None:
             scored = score_lines(model, vocabulary, pieces)
         else:
@@ -168,6 +172,41 @@ class Row:
         )
         values = {"line": self.line, **figures, **(self.text_figures() if per == "line" else {}), "text": text}
         return Record(values, line, surprise(self.nats, self.elements, by, expected))
+
+
+Piece = TypeVar("Piece")
+
+
+def _telling(run: "TextTask", file: str, pieces: Iterable[Piece], text_of: Callable[[Piece], str]) -> Iterator[Piece]:
+    """Pass the pieces of a file on; say so if its lines end in another way than those of the training text."""
+    own: bool | None = None
+    for piece in pieces:
+        text = text_of(piece)
+        if own is None and "\n" in text:
+            own = "\r\n" in text
+            trained = _trained_on_crlf(run)
+            if trained is not None and own != trained:
+                names = ("LF", "CR LF")
+                print(
+                    f"{name_of(file)}: lines end in {names[own]}, those of the training text in {names[trained]}: "
+                    "every line end is a surprise; convert the file for figures of its text alone",
+                    file=sys.stderr,
+                )
+        yield piece
+
+
+def _trained_on_crlf(run: "TextTask") -> bool | None:
+    """Whether lines of the training text end in a carriage return too; None where that cannot be told."""
+    from chainrule.tasks.text.preparing import corpus_of
+
+    if run.data.level == "word":
+        return None  # carriage returns are white space between words
+    try:
+        text = corpus_of(run).train
+    except (FileNotFoundError, ValueError):
+        return None
+    beginning = run.vocabulary.decode(text.slice(0, min(len(text), _BEGINNING)))
+    return "\r\n" in beginning if "\n" in beginning else None
 
 
 def expected_nats(run: "TextTask") -> float:

@@ -179,3 +179,14 @@ def test_the_file_that_is_named_holds_what_would_be_printed(command, refused, ru
     assert "a pass" in written.err
     assert "no such file" in refused("sample", vae, "--out", tmp_path / "none" / "drawn.txt").lower()
     assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize(("kind", "kept"), [("words", "line 1"), ("stream", "line 1 ")])
+def test_the_blank_at_the_end_of_a_prompt_is_not_doubled(command, runs, kind, kept):
+    """Of words and their pieces, the next one brings its own."""
+    asked = ["sample", runs / kind, "--length", 8, "--seed", 3, "--prompt"]
+    record = json.loads(command(*asked, "line 1 ", "--json").out)
+    assert record["prompt"] == kept
+    assert record == json.loads(command(*asked, kept, "--json").out)
+    assert record == json.loads(command(*asked, "\ufeff" + kept, "--json").out)
+    assert "  " not in command(*asked, "line 1 ").out

@@ -240,3 +240,24 @@ def test_a_wide_vocabulary_in_clusters_is_opened_again(command, tmp_path):
     scored = command("score", tmp_path / "run", tmp_path / "words.txt", "--per", "file", "--json")
     assert scored.status == 0, scored.err
     assert json.loads(scored.out)["elements"] >= 40_000
+
+
+@pytest.mark.parametrize("kind", ["stream", "lines"])
+def test_line_ends_of_another_kind_are_noticed(command, runs, text_file, tmp_path, kind):
+    text = text_file.read_bytes()
+    (tmp_path / "crlf.txt").write_bytes(text.replace(b"\n", b"\r\n"))
+    assert (
+        "lines end in CR LF, those of the training text in LF"
+        in command("score", runs / kind, tmp_path / "crlf.txt").err
+    )
+    assert "lines end in" not in command("score", runs / kind, text_file).err
+
+
+def test_a_byte_order_mark_and_old_line_ends_change_no_figure(command, runs, text_file, tmp_path):
+    text = text_file.read_bytes()
+    (tmp_path / "bom.txt").write_bytes(b"\xef\xbb\xbf" + text)
+    (tmp_path / "cr.txt").write_bytes(text.replace(b"\n", b"\r"))
+    for kind in ("stream", "lines", "words"):
+        expected = records(command("score", runs / kind, text_file, "--per", "line", "--json"))
+        for name in ("bom.txt", "cr.txt"):
+            assert records(command("score", runs / kind, tmp_path / name, "--per", "line", "--json")) == expected
