@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from chainrule.cli.signature import joined_help
 from chainrule.cli.verbs import show_answer
+from chainrule.printing import one_line
 from chainrule.tasks import open_run
 from chainrule.tasks.abilities import Answer, Record, Scores
-from chainrule.tasks.display import Switch, Verb, aligned, format_duration, one_line
+from chainrule.tasks.display import Switch, Verb, aligned, format_duration
 from chainrule.tasks.ledger import LedgerEntry, why_not_ranked
 from chainrule.tasks.run_directory import WEIGHTS
 from chainrule.tasks.task import Task

@@ -5,8 +5,9 @@ from time import monotonic
 from typing import Any
 
 from chainrule.cli.signature import offered
+from chainrule.printing import one_line
 from chainrule.tasks.abilities import Compresses
-from chainrule.tasks.display import Switch, dump_json, one_line, progress_bars, size_of
+from chainrule.tasks.display import Switch, dump_json, progress_bars, size_of
 from chainrule.tasks.task import Task
 
 

@@ -3,8 +3,9 @@
 from typing import Any
 
 from chainrule.cli.signature import Seed, offered
+from chainrule.printing import one_line
 from chainrule.tasks.abilities import Checks
-from chainrule.tasks.display import Switch, counted, dump_json, format_duration, one_line, resume_command, size_of
+from chainrule.tasks.display import Switch, counted, dump_json, format_duration, resume_command, size_of
 from chainrule.tasks.run_directory import METRICS, WEIGHTS, bytes_on_disk
 from chainrule.tasks.task import Task
 

@@ -13,8 +13,9 @@ from cyclopts import Parameter
 
 from chainrule.cli.resume import resumed_config
 from chainrule.cli.signature import DATA, MODEL, RUN, TRAINING, RunFlags, as_flags
+from chainrule.printing import printable
 from chainrule.tasks.config import ChosenComputation, RunConfig, facts_of, options_class
-from chainrule.tasks.display import Verb, counted, dump_json, flag, format_duration, printable, resume_command
+from chainrule.tasks.display import Verb, counted, dump_json, flag, format_duration, resume_command
 from chainrule.tasks.run_directory import (
     CHECKPOINT,
     CONFIG,

@@ -29,7 +29,7 @@ _BEGINNING = 1 << 16  # bytes that these rows are looked for in, and the rest of
 class DelimitedFile:
     r"""A file of lines, or of rows of cells, which can be read again and again.
 
-    A byte order mark at the beginning is passed over. Lines end in ``\n`` or ``\r\n``.
+    A byte order mark at the beginning is passed over. Lines end in ``\n`` or ``\r\n``, or all in ``\r``.
 
     Its generators hold the file open until they end or are closed: a reader that may raise, or stop before the end,
     closes them (`contextlib.closing`).
@@ -62,6 +62,9 @@ class DelimitedFile:
         """The lines without their ends, with their numbers from 1, as soon as they are there."""
         with self.open() as file:
             for number, text in self._decoded(file, 0):
+                if number == 1 and not text.endswith("\n"):  # the whole file: lines may end in a lone carriage return
+                    yield from enumerate(text.removesuffix("\r").split("\r"), 1)
+                    return
                 yield number, text.removesuffix("\n").removesuffix("\r")
 
     def plain_rows(self, delimiter: str = "\t") -> Generator[Row, None, None]:

@@ -39,6 +39,9 @@ def caption(
     run: "CaptionTask", images: list[str], options: CaptionOptions, *, out: Path | None, device: str, json: bool
 ) -> Answer:
     """Caption images."""
+    import torch
+
+    from chainrule.decoding import rescored
     from chainrule.tasks.caption.searching import search, words_of
 
     attention = options.attention
@@ -61,7 +64,10 @@ def caption(
     )
 
     def records() -> Iterator[Record]:
-        for image, decoded in zip(images, found, strict=True):
+        for image, shown, decoded in zip(images, pixels, found, strict=True):
+            if json:
+                context = torch.from_numpy(shown).unsqueeze(0).to(next(model.parameters()).device)
+                decoded = rescored(model, context, decoded, eos=vocabulary.eos, length_penalty=options.length_penalty)
             for text, log_prob in zip(words_of(decoded, vocabulary), decoded.log_probs.tolist(), strict=True):
                 values = {"image": image, "caption": text, "nats": -log_prob, "proven": decoded.proven}
                 yield Record(values, text if len(images) == 1 else f"{image}\t{text}")

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from chainrule.printing import one_line
 from chainrule.tasks.abilities import Answer, Record
 from chainrule.tasks.config import MOST_SEED, CheckedOptions, within
-from chainrule.tasks.display import aligned, counted, one_line
+from chainrule.tasks.display import aligned, counted
 from chainrule.tasks.forecast.prediction import draw_paths
 
 if TYPE_CHECKING:

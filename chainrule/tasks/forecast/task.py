@@ -14,6 +14,7 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
+from chainrule.printing import one_line
 from chainrule.tasks.abilities import CheckedRows, Checks, Evaluates, Inspects, Predicts
 from chainrule.tasks.config import (
     Facts,
@@ -23,7 +24,7 @@ from chainrule.tasks.config import (
     SplitOptions,
     within,
 )
-from chainrule.tasks.display import counted, one_line, quoted, size_of, sparkline
+from chainrule.tasks.display import counted, quoted, size_of, sparkline
 from chainrule.tasks.forecast.evaluation import (
     ForecastEvaluation,
     ForecastInspection,

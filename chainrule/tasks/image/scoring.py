@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from chainrule.printing import one_line
 from chainrule.tasks.abilities import Answer, Record
 from chainrule.tasks.codes import MOST_SAMPLES, BoundMeter, refuse_samples
 from chainrule.tasks.config import CheckedOptions, within
@@ -76,7 +77,7 @@ def _by_likelihood(run: "ImageTask", source: "ImageSource", device: str) -> Answ
                 per_dimension = bits(nats) / size
                 values = {"image": name, "nats": nats, "bits_per_dimension": per_dimension, "label": label}
                 said = "" if label is None else f"{label:<10}  "
-                yield Record(values, f"{nats:>10.2f} {per_dimension:>9.4f}  {said}{printable_name(name)}", nats)
+                yield Record(values, f"{nats:>10.2f} {per_dimension:>9.4f}  {said}{one_line(name)}", nats)
 
     def closing() -> Iterable[str]:
         nats, per_dimension = total.nats / total.rows, bits(total.nats) / total.elements
@@ -98,7 +99,7 @@ def _by_bounds(run: "ImageTask", model: "LatentModel", source: "ImageSource", sa
                 per_dimension = bits(nats) / size
                 values = {"image": name, "nats_at_most": nats, "bits_per_dimension": per_dimension}
                 values |= {"negative_elbo": elbo, "kl": kl, "label": label}
-                line = f"{nats:>10.2f} {per_dimension:>9.4f} {elbo:>10.2f} {kl:>8.2f}  {printable_name(name)}"
+                line = f"{nats:>10.2f} {per_dimension:>9.4f} {elbo:>10.2f} {kl:>8.2f}  {one_line(name)}"
                 yield Record(values, line, nats)
 
     def closing() -> Iterable[str]:
@@ -122,7 +123,7 @@ def _by_errors(run: "ImageTask", model: "Autoencoder", source: "ImageSource") ->
             for (name, label), error in zip(_named(images), errors, strict=True):
                 total.add(error, size)
                 values = {"image": name, "squared_error": error, "mean_squared_error": error / size, "label": label}
-                yield Record(values, f"{error:>13.4f} {error / size:>10.6f}  {printable_name(name)}", error)
+                yield Record(values, f"{error:>13.4f} {error / size:>10.6f}  {one_line(name)}", error)
 
     def closing() -> Iterable[str]:
         mean = total.nats / total.elements
@@ -151,7 +152,3 @@ def protocol(run: "ImageTask", source: "ImageSource") -> str:
     if run.reduction.draws:
         return f"binarised by one fixed draw, seed {run.config.training.seed}"
     return str(run.reduction)
-
-
-def printable_name(name: str) -> str:
-    return name if name.isprintable() else repr(name)[1:-1]

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from chainrule.printing import one_line
 from chainrule.tasks.abilities import Answer, Code, Record
-from chainrule.tasks.display import Switch, counted, one_line
+from chainrule.tasks.display import Switch, counted
 from chainrule.tasks.ledger import Tally
 
 if TYPE_CHECKING:

@@ -10,10 +10,11 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from chainrule.printing import one_line
 from chainrule.tasks.abilities import Answer, Record
 from chainrule.tasks.codes import about_code, code_answer, error_words, errors, traversal_words, traversed
 from chainrule.tasks.config import CheckedOptions, within
-from chainrule.tasks.display import aligned, counted, one_line
+from chainrule.tasks.display import aligned, counted
 from chainrule.tasks.page import checked_page, inspect_again
 from chainrule.tasks.table.scoring import nats_of
 

@@ -5,10 +5,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from chainrule.blocks import in_blocks
+from chainrule.printing import one_line
 from chainrule.tasks.abilities import Answer, Code, Record
 from chainrule.tasks.codes import MOST_SAMPLES, BoundMeter, refuse_samples
 from chainrule.tasks.config import CheckedOptions, within
-from chainrule.tasks.display import counted, one_line
+from chainrule.tasks.display import counted
 from chainrule.tasks.ledger import Tally
 
 if TYPE_CHECKING:

@@ -44,6 +44,8 @@ class TagData(SplitOptions):
 
     column: str | None = None
     """Column of the tags: upos, xpos or another name of CoNLL-U, or a number from 1; upos or the last if not given."""
+    word_column: int = within(1, 1, 1 << 20)
+    """Column of the words, a number from 1; CoNLL-U has them in form."""
     max_length: int = within(512, 1, 1 << 20)
     """Words of the longest sentence that is taken."""
     repair: bool = False
@@ -214,7 +216,9 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
         options, vocabulary = self.config.options, self.vocabulary
         constraints = None
         if options.head == "crf" and vocabulary.scheme is not None:
-            constraints = {"bio": bio_constraints, "bioes": bioes_constraints}[vocabulary.scheme](vocabulary.tags)
+            constraints = {"bio": bio_constraints, "bioes": bioes_constraints}[vocabulary.scheme](
+                vocabulary.standard(vocabulary.tags)
+            )
         tagger: SequenceTagger = self.built(
             num_tags=len(vocabulary.tags),
             vocab_size=vocabulary.word_symbols,
